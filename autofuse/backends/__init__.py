@@ -1,0 +1,1 @@
+"""Code generation and execution per kind of device."""

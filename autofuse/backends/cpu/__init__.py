@@ -1,0 +1,1 @@
+"""The CPU backend: LLVM IR, thread pool, native driver."""

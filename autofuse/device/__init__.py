@@ -1,0 +1,1 @@
+"""Device descriptions (data) and detection."""

@@ -1,0 +1,43 @@
+"""Every error autofuse raises on purpose: one base class, one child per layer a user meets."""
+
+from __future__ import annotations
+
+
+class AutofuseError(Exception):
+    """Base of all deliberate errors. The message names the argument, what is required, what came, and the fix."""
+
+
+class GraphError(AutofuseError):
+    """A graph, a node or a type breaks the rules of the IR."""
+
+
+class ParseError(AutofuseError):
+    """Text that should be a spec, a type or a graph is not; the message shows the line and a caret."""
+
+
+class TraceError(AutofuseError):
+    """A Python function cannot be traced; the message gives file, line, the call and what to write instead."""
+
+
+class ArgumentError(AutofuseError):
+    """An argument of a plan or of the public API has the wrong count, shape, dtype, layout or value."""
+
+
+class LegalityError(AutofuseError):
+    """A requested fusion, partition or schedule is not legal; the message carries the rule's reason."""
+
+
+class BackendError(AutofuseError):
+    """Code generation, compilation or launching failed, or the backend is not available on this machine."""
+
+
+class PlanError(AutofuseError):
+    """A plan file is corrupt, truncated, hostile, from another version, or for another device."""
+
+
+class MeasureError(AutofuseError):
+    """A measurement could not be made: the worker died, a deadline passed, or the answer was wrong."""
+
+
+class SearchError(AutofuseError):
+    """A policy, solver or tuner was asked for something contradictory or returned nonsense."""

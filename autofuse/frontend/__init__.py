@@ -1,0 +1,1 @@
+"""Front ends: turn programs into graphs."""

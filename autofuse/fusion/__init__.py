@@ -1,0 +1,1 @@
+"""What a fusion is: atoms, candidates, legality, partition."""

@@ -1,0 +1,1 @@
+"""The graph IR: types, ops, graph, builder, verifier, text form, interpreter, digest."""

@@ -1,0 +1,88 @@
+"""Building graphs: emit nodes one by one, types inferred and checked as they are added."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from autofuse.errors import GraphError
+from autofuse.ir import types
+from autofuse.ir.graph import Graph, Location, Node, Value
+from autofuse.ir.optable import lookup
+from autofuse.ir.types import TensorType
+
+
+class GraphBuilder:
+    """Collects nodes in topological order. Not thread-safe; one builder makes one graph."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.location: Location | None = None
+        """Given to every node emitted from now on."""
+        self._inputs: list[Value] = []
+        self._captures: list[Value] = []
+        self._nodes: list[Node] = []
+        self._counts: dict[str, int] = {}
+
+    def input(self, type_: TensorType, name: str = "arg") -> Value:
+        """Add a graph input. The name is made unique."""
+        value = Value(self._unique(name), type_)
+        self._inputs.append(value)
+        return value
+
+    def emit(
+        self,
+        op: str,
+        inputs: Sequence[Value] = (),
+        *,
+        name: str | None = None,
+        regions: Sequence[Graph] = (),
+        **attrs: Any,
+    ) -> Value:
+        """Add a node with one result and return it. Raises GraphError for ill-typed operands or attributes."""
+        (value,) = self.emit_many(op, inputs, name=name, regions=regions, **attrs)
+        return value
+
+    def emit_many(
+        self,
+        op: str,
+        inputs: Sequence[Value] = (),
+        *,
+        name: str | None = None,
+        regions: Sequence[Graph] = (),
+        **attrs: Any,
+    ) -> tuple[Value, ...]:
+        """Add a node with any number of results."""
+        entry = lookup(op)
+        if entry.arity is not None and len(inputs) != entry.arity:
+            raise GraphError(f"{op} takes {entry.arity} operands, got {len(inputs)}")
+        unknown = set(attrs) - set(entry.attrs)
+        missing = {key for key, spec in entry.attrs.items() if not spec.optional} - set(attrs)
+        if unknown or missing:
+            raise GraphError(f"{op}: unknown attributes {sorted(unknown)}, missing attributes {sorted(missing)}")
+        result_types = entry.infer([value.type for value in inputs], attrs, regions)
+        outputs = tuple(Value(self._unique(name or op), t) for t in result_types)
+        self._nodes.append(Node(op, tuple(inputs), outputs, dict(attrs), tuple(regions), self.location))
+        return outputs
+
+    def constant(self, array: NDArray[Any], name: str = "constant") -> Value:
+        """Add a constant; the array is copied and made read-only."""
+        held = array.copy(order="C")
+        held.setflags(write=False)
+        types.of_array(held)
+        return self.emit("constant", (), name=name, value=held)
+
+    def finish(self, outputs: Sequence[Value]) -> Graph:
+        """The graph so far, with these outputs."""
+        return Graph(self.name, tuple(self._inputs), tuple(self._nodes), tuple(outputs), tuple(self._captures))
+
+    def _unique(self, name: str) -> str:
+        count = self._counts.get(name, 0)
+        self._counts[name] = count + 1
+        candidate = name if count == 0 else f"{name}_{count}"
+        if count and candidate in self._counts:
+            return self._unique(candidate)
+        self._counts.setdefault(candidate, 1)
+        return candidate

@@ -1,0 +1,233 @@
+"""Index algebra: affine expressions over named dimensions, with quotient and remainder as a fallback.
+
+An access map says which element of an operand an element of a result comes from. Maps are built by composing the
+rules of the op table, and simplified here with the ranges of the dimensions: with `h < 8` and `d < 64`,
+`(h*64 + d) // 64` is `h`. What cannot be simplified stays as a `Quotient` or `Remainder`, right but slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A dimension that is iterated: its value runs over `0 <= s < extent`."""
+
+    name: str
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quotient:
+    """`floor(value / divisor)`, divisor > 0."""
+
+    value: Affine
+    divisor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    """`value - divisor * floor(value / divisor)`, in `0 <= r < divisor`."""
+
+    value: Affine
+    divisor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """An integer read at run time, clamped to `lo <= e <= hi`: the indirection of gather and dynamic_slice.
+
+    In a rule of the op table `source` is an operand number; in a lowered program it names a scalar value.
+    """
+
+    source: int | str
+    index: tuple[Affine, ...]
+    lo: int
+    hi: int
+
+
+Atom = Symbol | Quotient | Remainder | Element
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """`constant + sum(coefficient * atom)`; terms are sorted, coefficients are never zero."""
+
+    constant: int = 0
+    terms: tuple[tuple[Atom, int], ...] = ()
+
+    def __add__(self, other: Affine | int) -> Affine:
+        if isinstance(other, int):
+            return Affine(self.constant + other, self.terms)
+        return combine(self.constant + other.constant, (*self.terms, *other.terms))
+
+    def __sub__(self, other: Affine | int) -> Affine:
+        return self + (other * -1)
+
+    def __mul__(self, factor: int) -> Affine:
+        if factor == 0:
+            return Affine()
+        return Affine(self.constant * factor, tuple((atom, c * factor) for atom, c in self.terms))
+
+    def __floordiv__(self, divisor: int) -> Affine:
+        whole, rest = self._divide(divisor)
+        lo, hi = bounds(rest)
+        if lo >= 0 and hi < divisor:
+            return whole
+        if lo // divisor == hi // divisor:
+            return whole + lo // divisor
+        return whole + of(Quotient(rest, divisor))
+
+    def __mod__(self, divisor: int) -> Affine:
+        _, rest = self._divide(divisor)
+        lo, hi = bounds(rest)
+        if lo // divisor == hi // divisor:
+            return rest - divisor * (lo // divisor)
+        return of(Remainder(rest, divisor))
+
+    def _divide(self, divisor: int) -> tuple[Affine, Affine]:
+        """Split into `whole * divisor + rest`, every whole coefficient an integer."""
+        whole = Affine(self.constant // divisor, tuple((a, c // divisor) for a, c in self.terms if c % divisor == 0))
+        rest = Affine(self.constant % divisor, tuple((a, c) for a, c in self.terms if c % divisor != 0))
+        return whole, rest
+
+    def coefficient(self, atom: Atom) -> int:
+        """The coefficient of `atom`, 0 if absent. Nested occurrences inside quotients do not count."""
+        return next((c for a, c in self.terms if a == atom), 0)
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.terms
+
+
+def of(value: int | Atom) -> Affine:
+    """The expression that is just `value`. A symbol of extent 1 is 0."""
+    if isinstance(value, int):
+        return Affine(value)
+    if isinstance(value, Symbol) and value.extent == 1:
+        return Affine()
+    return Affine(0, ((value, 1),))
+
+
+def combine(constant: int, terms: Iterable[tuple[Atom, int]]) -> Affine:
+    """An expression in canonical form from terms in any order, with repeats."""
+    total: dict[Atom, int] = {}
+    for atom, coefficient in terms:
+        total[atom] = total.get(atom, 0) + coefficient
+    kept = [(atom, c) for atom, c in total.items() if c]
+    kept.sort(key=lambda term: repr(term[0]) if len(kept) > 1 else "")
+    return Affine(constant, tuple(kept))
+
+
+def bounds(value: Affine) -> tuple[int, int]:
+    """The least and the greatest value the expression can take (both reached for affine ones, else enclosing)."""
+    lo = hi = value.constant
+    for atom, coefficient in value.terms:
+        a, b = _atom_bounds(atom)
+        lo += min(a * coefficient, b * coefficient)
+        hi += max(a * coefficient, b * coefficient)
+    return lo, hi
+
+
+def _atom_bounds(atom: Atom) -> tuple[int, int]:
+    match atom:
+        case Symbol(_, extent):
+            return 0, max(extent - 1, 0)
+        case Quotient(value, divisor):
+            lo, hi = bounds(value)
+            return lo // divisor, hi // divisor
+        case Remainder(_, divisor):
+            return 0, divisor - 1
+        case Element(_, _, lo, hi):
+            return lo, hi
+
+
+def substitute(value: Affine, mapping: Callable[[Atom], Affine | None]) -> Affine:
+    """Replace atoms: `mapping` gives the replacement, or None to keep it (its inside is still rewritten)."""
+    result = Affine(value.constant)
+    for atom, coefficient in value.terms:
+        result = result + _substitute_atom(atom, mapping) * coefficient
+    return result
+
+
+def _substitute_atom(atom: Atom, mapping: Callable[[Atom], Affine | None]) -> Affine:
+    replacement = mapping(atom)
+    if replacement is not None:
+        return replacement
+    match atom:
+        case Symbol():
+            return of(atom)
+        case Quotient(value, divisor):
+            return substitute(value, mapping) // divisor
+        case Remainder(value, divisor):
+            return substitute(value, mapping) % divisor
+        case Element(source, index, lo, hi):
+            return of(Element(source, tuple(substitute(i, mapping) for i in index), lo, hi))
+
+
+def renamed(value: Affine, symbols: Mapping[Symbol, Affine]) -> Affine:
+    """Replace whole symbols by expressions."""
+    return substitute(value, lambda atom: symbols.get(atom) if isinstance(atom, Symbol) else None)
+
+
+def symbols_of(value: Affine) -> frozenset[Symbol]:
+    """All symbols the expression depends on, nested ones too."""
+    found: set[Symbol] = set()
+
+    def note(atom: Atom) -> Affine | None:
+        if isinstance(atom, Symbol):
+            found.add(atom)
+        return None
+
+    substitute(value, note)
+    return frozenset(found)
+
+
+def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+def linearize(index: Sequence[Affine], shape: Sequence[int]) -> Affine:
+    """The row-major element offset of `index` in an array of `shape`."""
+    offset = Affine()
+    for position, stride in zip(index, strides_of(shape), strict=True):
+        offset = offset + position * stride
+    return offset
+
+
+def delinearize(offset: Affine, shape: Sequence[int]) -> tuple[Affine, ...]:
+    """The index whose row-major offset in `shape` is `offset` (which must lie inside)."""
+    index: list[Affine] = []
+    for axis, (extent, stride) in enumerate(zip(shape, strides_of(shape), strict=True)):
+        if extent == 1:
+            index.append(Affine())
+            continue
+        position = offset // stride if stride > 1 else offset
+        index.append(position if axis == 0 or all(e == 1 for e in shape[:axis]) else position % extent)
+    return tuple(index)
+
+
+def evaluate(value: Affine, at: Mapping[Atom, int]) -> int:
+    """The value for given symbols (and elements): the reference meaning, used by tests and checkers."""
+    total = value.constant
+    for atom, coefficient in value.terms:
+        total += coefficient * _evaluate_atom(atom, at)
+    return total
+
+
+def _evaluate_atom(atom: Atom, at: Mapping[Atom, int]) -> int:
+    match atom:
+        case Quotient(value, divisor):
+            return evaluate(value, at) // divisor
+        case Remainder(value, divisor):
+            return evaluate(value, at) % divisor
+        case _:
+            return at[atom]

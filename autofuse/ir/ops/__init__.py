@@ -1,0 +1,1 @@
+"""The op table, one module per family of ops."""

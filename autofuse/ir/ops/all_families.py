@@ -1,0 +1,1 @@
+"""Imports every family so that its ops are registered."""

@@ -1,0 +1,60 @@
+"""Tensor types: a shape and an element type, and their text form `f32[2048,4096]`."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autofuse.errors import ParseError
+from autofuse.ir import dtypes
+from autofuse.ir.dtypes import DType
+
+_SPEC = re.compile(r"\s*([a-z]+[0-9]*)\s*\[([0-9,\s]*)\]\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """The type of a value. `str()` gives `f32[2,3]`; a scalar is `f32[]`."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dense array."""
+        return self.size * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
+def of_array(array: np.ndarray[Any, Any]) -> TensorType:
+    """The type of a NumPy array."""
+    return TensorType(tuple(array.shape), dtypes.from_numpy(array.dtype))
+
+
+def parse_type(text: str) -> TensorType:
+    """Parse `f32[2048,4096]`. Raises ParseError showing what is expected."""
+    match = _SPEC.fullmatch(text)
+    if match is None or match.group(1) not in {d.name for d in dtypes.ALL}:
+        names = ", ".join(d.name for d in dtypes.ALL)
+        raise ParseError(f"{text!r} is not a tensor type; write DTYPE[D0,D1,...], e.g. f32[2048,4096]; dtypes: {names}")
+    body = match.group(2).strip()
+    try:
+        shape = tuple(int(part) for part in body.split(",")) if body else ()
+    except ValueError:
+        raise ParseError(f"{text!r}: dimensions must be integers separated by commas, e.g. f32[2048,4096]") from None
+    return TensorType(shape, dtypes.by_name(match.group(1)))

@@ -1,0 +1,1 @@
+"""From a fusion candidate to a TileProgram."""

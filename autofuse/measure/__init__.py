@@ -1,0 +1,1 @@
+"""Timing: worker process, checks, record database."""

@@ -1,0 +1,1 @@
+"""Clean-up passes that run before fusion."""

@@ -1,0 +1,1 @@
+"""Fusion plans: document, codec, identity, store."""

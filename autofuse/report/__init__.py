@@ -1,0 +1,1 @@
+"""Explain, profile and pictures: data builders and renderers."""

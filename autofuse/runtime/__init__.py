@@ -1,0 +1,1 @@
+"""Memory planning, scheduling and the executable."""

@@ -1,0 +1,1 @@
+"""Contract suites that implementers of a protocol run against their class."""

@@ -1,0 +1,1 @@
+"""Search: candidate space, solvers, policies, the tuner."""
