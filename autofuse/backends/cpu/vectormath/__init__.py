@@ -1,0 +1,1 @@
+"""Vector math functions as LLVM IR."""
