@@ -1,0 +1,265 @@
+"""TileProgram: one fused kernel, the form that both backends lower.
+
+    TileProgram   = launches, run one after another (a grid-wide barrier lies between two)
+    launch        = phases, independent of one another, run at the same time
+    Phase         = grid symbols (independent, parallel)  x  steps, run in order at each grid point (or panel of rows)
+    step          = RowGroup (stages run in order for one row) | Dot (a matrix product over the panel's rows)
+    Stage         = stream symbols (loops inside one worker)  x  body, a straight line of scalar statements
+    statement     = Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan | Store
+
+Scalars are numbered; numbers are unique in a phase. A statement's result lives for one iteration of its stage, except
+those of Reduce and ArgReduce, which are complete when their stage ends and can be read by every later stage of the same
+RowGroup (they hold one value per grid point). Everything else passes from stage to stage through a scratch buffer.
+
+A softmax over rows, as it prints:
+
+    phase grid(i0<2048) lane=stage
+      stage (k0<4096) lane=k0 { %0 = load x[4096*i0 + k0]; %1 = reduce maximum %0 }
+      stage (k0<4096) lane=k0 { %2 = load x[..]; %3 = subtract %2 %1; %4 = exp %3; store s[k0] %4; %5 = reduce add %4 }
+      stage (k0<4096) lane=k0 { %6 = load s[k0]; %7 = divide %6 %5; store y[4096*i0 + k0] %7 }
+
+Alternatives considered: explicit loop nests (CPU-shaped: thread ownership cannot be recovered from them), and a polyhedral
+schedule tree (more general than the fusions searched here, and far slower to build for each of thousands of candidates).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from autofuse.ir.dtypes import DType
+from autofuse.ir.graph import Graph
+from autofuse.ir.index import Affine, Symbol
+from autofuse.ir.optable import Condition
+from autofuse.ir.types import TensorType
+from autofuse.lower.schedule import Schedule
+
+Scalar = int
+"""The number of a scalar value."""
+
+
+class Space(Enum):
+    """Where a buffer lives."""
+
+    INPUT = "input"
+    """Global, read only; made by the caller or another kernel."""
+    OUTPUT = "output"
+    """Global, written by this kernel and never read by it, except across launches."""
+    WORKSPACE = "workspace"
+    """Global, private to this kernel, lives from one launch to the next (the partial results of a split reduction)."""
+    SCRATCH = "scratch"
+    """On chip. Without a panel: private to one grid point, so a backend that runs several grid points side by side
+    (lanes, threads) gives each its own copy. With a panel: private to one panel, indexed with `Panel.local` too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Row-major memory. Offsets into it count elements."""
+
+    name: str
+    type: TensorType
+    space: Space
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """`result = value`, of `dtype`. `value` is a Python bool, int or float (inf and nan allowed)."""
+
+    result: Scalar
+    dtype: DType
+    value: bool | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """`result = value`, an index as an integer of `dtype` (the lowering of iota)."""
+
+    result: Scalar
+    dtype: DType
+    value: Affine
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """`result` (bool) = all conditions hold."""
+
+    result: Scalar
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`result = buffer[offset]`, or `fill` where `mask` is false (then memory is not touched).
+
+    `offset` may hold `Element(source, (), lo, hi)` atoms: the integer scalar number `source`, clamped.
+    """
+
+    result: Scalar
+    dtype: DType
+    buffer: str
+    offset: Affine
+    mask: Scalar | None = None
+    fill: Scalar | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """`result = opcode(operands)`: the closed set of scalar opcodes documented in docs/ops.md."""
+
+    result: Scalar
+    dtype: DType
+    opcode: str
+    operands: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """`result` = `operand` folded with `combiner` over all iterations of the stage, accumulated in `dtype`."""
+
+    result: Scalar
+    dtype: DType
+    combiner: str
+    operand: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class ArgReduce:
+    """`result` = `position` where `operand` is least / greatest: the first of equals; the first NaN beats all."""
+
+    result: Scalar
+    dtype: DType
+    direction: str
+    """`argmin` or `argmax`."""
+    operand: Scalar
+    position: Affine
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """`result` = `operand` of this and all earlier iterations folded with `combiner` (later ones if `reverse`).
+
+    The stage has exactly one stream symbol, which is walked in order and is no lane.
+    """
+
+    result: Scalar
+    dtype: DType
+    combiner: str
+    operand: Scalar
+    reverse: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """`buffer[offset] = value`, where `mask` (if any) is true. Every element of an output is stored exactly once."""
+
+    buffer: str
+    offset: Affine
+    value: Scalar
+    mask: Scalar | None = None
+
+
+Statement = Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan | Store
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A loop nest inside one worker: `symbols` from outermost to innermost; none = once per grid point.
+
+    Stores in a stage that also reduces run in every iteration; stores of a reduced value stand in a later stage.
+    """
+
+    symbols: tuple[Symbol, ...]
+    body: tuple[Statement, ...]
+    lane: Symbol | None
+    """The stream symbol spread over SIMD lanes or threads; None if scalar, or if the phase's lane is a grid symbol."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Stages run in order for one grid point; with a panel, for each of its rows."""
+
+    stages: tuple[Stage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Element (i, j) lies at `offset + i*row_stride + j*column_stride`; one of the two strides is 1.
+
+    In `offset` the panel's row symbol stands for the first row of the panel and `Panel.local` for 0.
+    """
+
+    buffer: str
+    offset: Affine
+    row_stride: int
+    column_stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """`out[i, j] = sum over k of lhs[i, k] * rhs[k, j]`, for the rows i of the panel (or all `rows` without one)."""
+
+    out: Matrix
+    lhs: Matrix
+    rhs: Matrix
+    rows: int
+    """Rows of a full panel; the last panel may have fewer."""
+    columns: int
+    depth: int
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A grid symbol walked `size` rows at a time; the last panel may be shorter."""
+
+    symbol: Symbol
+    """The row, counted over the whole buffer. It is one of the phase's grid symbols."""
+    local: Symbol
+    """The row inside the panel; extent `size`."""
+    size: int
+
+
+Step = RowGroup | Dot
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One parallel loop nest."""
+
+    grid: tuple[Symbol, ...]
+    """From outermost to innermost; () = one point. Points are independent of one another."""
+    steps: tuple[Step, ...]
+    """Without a panel: exactly one RowGroup, or Dots and RowGroups that pass values through scratch."""
+    lane: Symbol | None = None
+    """The last grid symbol, if grid points (not iterations) are spread over SIMD lanes or threads. No panel then."""
+    panel: Panel | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TileProgram:
+    """One kernel. Parameters are its INPUT, OUTPUT and WORKSPACE buffers, in the order of `buffers`."""
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    launches: tuple[tuple[Phase, ...], ...]
+    schedule: Schedule
+
+    def parameters(self) -> tuple[Buffer, ...]:
+        """The global buffers, in the order in which a launcher passes their addresses."""
+        return tuple(buffer for buffer in self.buffers if buffer.space is not Space.SCRATCH)
+
+    def phases(self) -> Iterator[Phase]:
+        for launch in self.launches:
+            yield from launch
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueProgram:
+    """A kernel that is one call into the interpreter's library (sort, scatter, a custom call): no generated code."""
+
+    name: str
+    graph: Graph
+    """What to evaluate: its inputs and outputs are the parameters, in order."""
+    buffers: tuple[Buffer, ...]
+    """INPUT buffers, then OUTPUT buffers."""
