@@ -1,0 +1,304 @@
+"""The reference executor of a TileProgram: whole index spaces as NumPy arrays, one statement at a time.
+
+It is slow and plain on purpose, and it checks what compiled code cannot afford to check: that every offset lies in its
+buffer, that scratch is written before it is read, and that every output element is stored exactly once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.errors import BackendError
+from autofuse.ir import optable
+from autofuse.ir.dtypes import DType
+from autofuse.ir.index import Affine, Atom, Element, Quotient, Remainder, Symbol
+from autofuse.ir.optable import Condition
+from autofuse.lower.tile import (
+    ArgReduce,
+    Buffer,
+    Constant,
+    Dot,
+    Load,
+    Map,
+    Matrix,
+    Phase,
+    Position,
+    Reduce,
+    RowGroup,
+    Scan,
+    Space,
+    Stage,
+    Store,
+    Test,
+    TileProgram,
+)
+
+Array = NDArray[Any]
+
+_COMBINERS: Mapping[str, Callable[..., Any]] = {
+    "add": np.add,
+    "multiply": np.multiply,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+}
+_COMPARISONS: Mapping[str, Callable[..., Any]] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+
+
+def combiner_identity(combiner: str, dtype: DType) -> Any:
+    """The value that changes nothing when folded in: 0, 1, the greatest, the least, all ones."""
+    if combiner in ("add", "or"):
+        return dtype.numpy.type(0)
+    if combiner == "multiply":
+        return dtype.numpy.type(1)
+    if combiner == "and":
+        return ~dtype.numpy.type(0)
+    if dtype.is_float:
+        return dtype.numpy.type(math.inf if combiner == "minimum" else -math.inf)
+    if dtype.kind == "bool":
+        return np.bool_(combiner == "minimum")
+    limits = np.iinfo(dtype.numpy)
+    return dtype.numpy.type(limits.max if combiner == "minimum" else limits.min)
+
+
+def evaluate_program(program: TileProgram, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The OUTPUT buffers by name, given the INPUT buffers by name.
+
+    Raises BackendError where the program breaks its contract: a missing or misshapen input, an offset outside its
+    buffer, a read of scratch or workspace never written, an output element stored twice or never.
+    """
+    memory = {b.name: _Memory.of(b, inputs) for b in program.parameters()}
+    scratch = [b for b in program.buffers if b.space is Space.SCRATCH]
+    for phase in program.phases():
+        _PhaseRun(phase, memory, scratch).run()
+    outputs = [b for b in program.buffers if b.space is Space.OUTPUT]
+    for buffer in outputs:
+        if not memory[buffer.name].written.all():
+            raise BackendError(f"{program.name}: elements of output {buffer.name} are never stored")
+    return {b.name: memory[b.name].data.reshape(b.type.shape) for b in outputs}
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Flat copies of one buffer (one copy, except for scratch), and which elements hold a value."""
+
+    buffer: Buffer
+    data: Array
+    written: Array
+
+    @staticmethod
+    def of(buffer: Buffer, inputs: Mapping[str, Array], copies: int = 1) -> _Memory:
+        type_ = buffer.type
+        if buffer.space is not Space.INPUT:
+            data = np.zeros(copies * type_.size, type_.dtype.numpy)
+            return _Memory(buffer, data, np.zeros(data.size, np.bool_))
+        if buffer.name not in inputs:
+            raise BackendError(f"input {buffer.name} is missing; got {', '.join(inputs)}")
+        array = np.asarray(inputs[buffer.name])
+        if array.shape != type_.shape or array.dtype != type_.dtype.numpy:
+            raise BackendError(f"input {buffer.name} must be {type_}, got {array.dtype}{list(array.shape)}")
+        return _Memory(buffer, np.ascontiguousarray(array).reshape(-1), np.ones(array.size, np.bool_))
+
+    def read(self, offset: Array, mask: Array, copy: Array | int) -> Array:
+        place = self._place(offset, mask, copy)
+        if not self.written[place[mask]].all():
+            raise BackendError(f"buffer {self.buffer.name} is read before it is written")
+        return self.data[place] if self.data.size else np.zeros(place.shape, self.data.dtype)
+
+    def write(self, offset: Array, mask: Array, copy: Array | int, value: Array) -> None:
+        place = self._place(offset, mask, copy)[mask]
+        if self.buffer.space is not Space.SCRATCH and (
+            self.written[place].any() or np.unique(place).size != place.size
+        ):
+            raise BackendError(f"an element of {self.buffer.name} is stored twice")
+        self.written[place] = True
+        self.data[place] = value[mask]
+
+    def _place(self, offset: Array, mask: Array, copy: Array | int) -> Array:
+        size = self.buffer.type.size
+        if ((offset < 0) | (offset >= size))[mask].any():
+            raise BackendError(f"an offset into {self.buffer.name} ({size} elements) is out of range")
+        return np.where(mask, offset + (copy * size if self.buffer.space is Space.SCRATCH else 0), 0)
+
+
+class _PhaseRun:
+    """One phase over all its grid points at once."""
+
+    def __init__(self, phase: Phase, memory: Mapping[str, _Memory], scratch: list[Buffer]) -> None:
+        self.phase = phase
+        self.shape = tuple(s.extent for s in phase.grid)
+        self.points: dict[Symbol, Array] = dict(zip(phase.grid, np.indices(self.shape), strict=True))
+        self.copy: Array = np.zeros(self.shape, np.int64)
+        self.copies = 1
+        for symbol in phase.grid:
+            if phase.panel is None or symbol != phase.panel.symbol:
+                self._split_copies(self.points[symbol], symbol.extent)
+        if phase.panel is not None:
+            row, size = self.points[phase.panel.symbol], phase.panel.size
+            self._split_copies(row // size, -(-phase.panel.symbol.extent // size))
+            self.points[phase.panel.local] = row % size
+        self.memory = {**memory, **{b.name: _Memory.of(b, {}, self.copies) for b in scratch}}
+
+    def _split_copies(self, index: Array, extent: int) -> None:
+        self.copy = self.copy * extent + index
+        self.copies *= extent
+
+    def run(self) -> None:
+        for step in self.phase.steps:
+            if isinstance(step, Dot):
+                for copy in range(self.copies):
+                    self._dot(step, copy)
+            else:
+                self._rows(step)
+
+    def _rows(self, group: RowGroup) -> None:
+        totals: dict[int, Array] = {}
+        for stage in group.stages:
+            totals.update(_StageRun(self, stage, totals).run())
+
+    def _dot(self, dot: Dot, copy: int) -> None:
+        at = np.nonzero(self.copy.reshape(-1) == copy)[0]
+        rows = dot.rows if self.phase.panel is None else min(dot.rows, at.size)
+        first: dict[Atom, int] = {symbol: int(values.reshape(-1)[at[0]]) for symbol, values in self.points.items()}
+
+        def places(matrix: Matrix, rows: int, columns: int) -> tuple[_Memory, Array, Array]:
+            i, j = np.indices((rows, columns))
+            place = _affine(matrix.offset, first, {}) + i * matrix.row_stride + j * matrix.column_stride
+            return self.memory[matrix.buffer], place, np.ones(place.shape, np.bool_)
+
+        memory, place, mask = places(dot.lhs, rows, dot.depth)
+        lhs = memory.read(place, mask, copy)
+        memory, place, mask = places(dot.rhs, dot.depth, dot.columns)
+        rhs = memory.read(place, mask, copy)
+        memory, place, mask = places(dot.out, rows, dot.columns)
+        memory.write(place, mask, copy, _matrix_product(lhs, rhs, dot.dtype))
+
+
+def _matrix_product(lhs: Array, rhs: Array, dtype: DType) -> Array:
+    wide = np.dtype(np.float32) if dtype.is_float and dtype.bits == 16 else dtype.numpy
+    return (lhs.astype(wide) @ rhs.astype(wide)).astype(dtype.numpy)
+
+
+class _StageRun:
+    """One stage over all grid points and iterations at once: every scalar is an array over both."""
+
+    def __init__(self, phase: _PhaseRun, stage: Stage, totals: Mapping[int, Array]) -> None:
+        self.phase = phase
+        self.stage = stage
+        self.grid_rank = len(phase.shape)
+        self.shape = phase.shape + tuple(s.extent for s in stage.symbols)
+        extra = (1,) * len(stage.symbols)
+        indices = np.indices(self.shape)[self.grid_rank :]
+        self.at: dict[Atom, Array] = {s: self._widen(v.reshape(v.shape + extra)) for s, v in phase.points.items()}
+        self.at.update(zip(stage.symbols, indices, strict=True))
+        self.copy = self._widen(phase.copy.reshape(phase.copy.shape + extra))
+        self.scalars = {number: self._widen(v.reshape(v.shape + extra)) for number, v in totals.items()}
+
+    def _widen(self, array: Array) -> Array:
+        return np.broadcast_to(array, self.shape)
+
+    def run(self) -> dict[int, Array]:
+        """The reduced values, one per grid point."""
+        totals: dict[int, Array] = {}
+        for statement in self.stage.body:
+            match statement:
+                case Reduce() | ArgReduce():
+                    totals[statement.result] = self._fold(statement)
+                case Store():
+                    memory = self.phase.memory[statement.buffer]
+                    value = self.scalars[statement.value]
+                    memory.write(self._index(statement.offset), self._mask(statement.mask), self.copy, value)
+                case _:
+                    self.scalars[statement.result] = self._widen(self._scalar(statement))
+        return totals
+
+    def _scalar(self, statement: Constant | Position | Test | Load | Map | Scan) -> Array:
+        match statement:
+            case Constant(_, dtype, value):
+                return np.full(self.shape, value, dtype.numpy)
+            case Position(_, dtype, value):
+                return self._index(value).astype(dtype.numpy)
+            case Test(_, conditions):
+                return np.logical_and.reduce([self._holds(c) for c in conditions])
+            case Load():
+                return self._load(statement)
+            case Map(_, dtype, opcode, operands):
+                return apply_opcode(opcode, dtype, *(self.scalars[number] for number in operands))
+            case Scan():
+                values = self.scalars[statement.operand].astype(statement.dtype.numpy)
+                axis = slice(None, None, -1 if statement.reverse else 1)
+                fold: Any = _COMBINERS[statement.combiner]
+                return fold.accumulate(values[..., axis], axis=-1, dtype=values.dtype)[..., axis]
+
+    def _load(self, load: Load) -> Array:
+        mask = self._mask(load.mask)
+        value = self.phase.memory[load.buffer].read(self._index(load.offset), mask, self.copy)
+        return value if load.fill is None else np.where(mask, value, self.scalars[load.fill])
+
+    def _fold(self, statement: Reduce | ArgReduce) -> Array:
+        points = self.shape[: self.grid_rank]
+        values = self.scalars[statement.operand].reshape(*points, math.prod(self.shape[self.grid_rank :]))
+        dtype = statement.dtype.numpy
+        if isinstance(statement, Reduce):
+            initial = combiner_identity(statement.combiner, statement.dtype)
+            fold: Any = _COMBINERS[statement.combiner]
+            return np.asarray(fold.reduce(values.astype(dtype), axis=-1, dtype=dtype, initial=initial))
+        places = self._index(statement.position).reshape(values.shape)
+        order = np.argsort(places, axis=-1, kind="stable")
+        places, values = (np.take_along_axis(a, order, axis=-1) for a in (places, values))
+        if values.dtype.kind not in "iub":
+            values = values.astype(np.float64)  # exact, and NumPy finds NaN there for bf16 too
+        chosen = np.argmin(values, axis=-1) if statement.direction == "argmin" else np.argmax(values, axis=-1)
+        return np.take_along_axis(places, chosen[..., None], axis=-1)[..., 0].astype(dtype)
+
+    def _mask(self, mask: int | None) -> Array:
+        return np.ones(self.shape, np.bool_) if mask is None else self.scalars[mask]
+
+    def _index(self, value: Affine) -> Array:
+        return self._widen(np.asarray(_affine(value, self.at, self.scalars), np.int64))
+
+    def _holds(self, condition: Condition) -> Array:
+        value = self._index(condition.value)
+        inside = (value >= condition.lo) & (value < condition.hi)
+        return inside & (value % condition.multiple == condition.remainder)
+
+
+def _affine(value: Affine, at: Mapping[Atom, Any], scalars: Mapping[int, Array]) -> Any:
+    total: Any = value.constant
+    for atom, coefficient in value.terms:
+        match atom:
+            case Symbol():
+                found = at[atom]
+            case Quotient(inner, divisor):
+                found = _affine(inner, at, scalars) // divisor
+            case Remainder(inner, divisor):
+                found = _affine(inner, at, scalars) % divisor
+            case Element(source, _, lo, hi):
+                found = np.clip(scalars[int(source)], lo, hi).astype(np.int64)
+        total = total + found * coefficient
+    return total
+
+
+def apply_opcode(opcode: str, dtype: DType, *operands: Array) -> Array:
+    """A scalar opcode over arrays of equal shape: comparisons here, everything else by the op table."""
+    with np.errstate(all="ignore"):
+        if opcode in _COMPARISONS:
+            return _COMPARISONS[opcode](*operands)
+        entry = optable.lookup(opcode)
+        attrs: dict[str, Any] = {"dtype": dtype} if "dtype" in entry.attrs else {}
+        (result,) = entry.evaluate(operands, attrs, ())
+        return result
