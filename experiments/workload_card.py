@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.measure.workloads import Workload, discover
-
-
-def leaves(value: Any) -> Iterator[NDArray[Any]]:
-    """Arrays of a nested structure, in order."""
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, list | tuple):
-        for part in value:
-            yield from leaves(part)
-    elif value is not None:
-        yield np.asarray(value)
+from autofuse.measure.workloads import Workload, arrays, discover
 
 
 def typed(array: NDArray[Any]) -> str:
@@ -39,10 +27,10 @@ def largest(arrays: list[NDArray[Any]]) -> str:
 
 def row(program: Workload) -> str:
     """One table row at full size."""
-    before = list(leaves(program.inputs("full", 0)))
+    before = arrays(program.inputs("full", 0))
     arguments = program.inputs("full", 0)
-    results = list(leaves(program.function(*arguments)))
-    results += [new for old, new in zip(before, leaves(arguments), strict=True) if not np.array_equal(old, new)]
+    results = arrays(program.function(*arguments))
+    results += [new for old, new in zip(before, arrays(arguments), strict=True) if not np.array_equal(old, new)]
     moved = sum(array.nbytes for array in before + results) / 1e6
     return f"| `{program.name}` | {program.summary} | {largest(before)} | {largest(results)} | {moved:,.1f} |"
 

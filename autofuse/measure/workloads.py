@@ -11,7 +11,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from autofuse.errors import ArgumentError
+from autofuse.ir.tree import flatten
 
 SIZES = ("small", "full")
 
@@ -62,6 +66,12 @@ def load(path_or_name: str | Path, directory: Path = WORKLOADS_DIRECTORY) -> Wor
     make_inputs = _required(module, file, "inputs", "inputs(size, seed), which returns a tuple of arguments")
     lines = (module.__doc__ or "").strip().splitlines()
     return Workload(file.stem, function, make_inputs, file, lines[0] if lines else "")
+
+
+def arrays(value: Any) -> list[NDArray[Any]]:
+    """The arrays in a program's arguments or results, in order; NumPy scalars come as 0-d arrays."""
+    leaves, _ = flatten(value, lambda part: isinstance(part, np.ndarray | np.generic))
+    return [np.asarray(leaf) for leaf in leaves]
 
 
 def discover(directory: Path = WORKLOADS_DIRECTORY) -> list[Workload]:

@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,28 +9,17 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import ndimage, special, stats
 
-from autofuse.measure.workloads import WORKLOADS_DIRECTORY, Workload, discover, load
+from autofuse.measure.workloads import WORKLOADS_DIRECTORY, Workload, arrays, discover, load
 
 PROGRAMS = discover()
 F32 = 2e-5  # the f32 programs sum at most a few hundred terms here; the reference is in f64
 F64 = 1e-11
 
 
-def leaves(value: Any) -> Iterator[Any]:
-    """Arrays in a nested structure, in order."""
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, list | tuple):
-        for part in value:
-            yield from leaves(part)
-    elif value is not None:
-        yield np.asarray(value)
-
-
 def run(program: Workload, seed: int = 0) -> tuple[tuple[Any, ...], list[Any]]:
     """Untouched arguments, and everything the program returns or writes."""
     arguments = program.inputs("small", seed)
-    return program.inputs("small", seed), [*leaves(program.function(*arguments)), *leaves(arguments)]
+    return program.inputs("small", seed), [*arrays(program.function(*arguments)), *arrays(arguments)]
 
 
 def result(name: str) -> tuple[tuple[Any, ...], Any]:
@@ -65,7 +53,7 @@ def test_a_program_is_deterministic_and_finite(program: Workload) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=by_name)
 def test_another_seed_gives_other_values_of_the_same_types(program: Workload) -> None:
-    here, there = (list(leaves(program.inputs("small", seed))) for seed in (0, 1))
+    here, there = (arrays(program.inputs("small", seed)) for seed in (0, 1))
     assert [(a.shape, a.dtype) for a in here] == [(a.shape, a.dtype) for a in there]
     assert any(not np.array_equal(a, b) for a, b in zip(here, there, strict=True))
 
@@ -73,7 +61,7 @@ def test_another_seed_gives_other_values_of_the_same_types(program: Workload) ->
 @pytest.mark.parametrize("program", PROGRAMS, ids=by_name)
 def test_f32_stays_f32(program: Workload) -> None:
     arguments, results = run(program)
-    if not any(a.dtype == np.float64 for a in leaves(arguments)):
+    if not any(a.dtype == np.float64 for a in arrays(arguments)):
         widened = [a.shape for a in results if a.dtype == np.float64 and a.shape]
         assert not widened, "a Python or NumPy f64 scalar has widened an f32 array"
 
