@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from autofuse.backends.cpu.text import mangled
+from autofuse.backends.cpu.vectormath.error_function import erf
+from autofuse.backends.cpu.vectormath.exponential import exp, exp2, expm1, logistic, tanh
 from autofuse.backends.cpu.vectormath.lanes import Lanes
+from autofuse.backends.cpu.vectormath.logarithm import log, log1p, log2
 from autofuse.backends.cpu.vectormath.remainder import fmod
 from autofuse.errors import BackendError
 
@@ -13,7 +16,16 @@ Body = Callable[..., Lanes]
 """Writes the function's body into the block it is given and returns the result; it may open further blocks."""
 
 _FUNCTIONS: Mapping[str, Body] = {
+    "erf": erf,
+    "exp": exp,
+    "exp2": exp2,
+    "expm1": expm1,
     "fmod": fmod,
+    "log": log,
+    "log1p": log1p,
+    "log2": log2,
+    "logistic": logistic,
+    "tanh": tanh,
 }
 
 NAMES = frozenset(_FUNCTIONS)

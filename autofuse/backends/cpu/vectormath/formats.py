@@ -1,0 +1,108 @@
+"""What the generic math bodies need to know about float and double, and the polynomial evaluation they share."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autofuse.backends.cpu.vectormath.lanes import Lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One binary floating-point format and constants split to its precision."""
+
+    element: str
+    """LLVM type."""
+    integer: str
+    """LLVM type of the bit pattern."""
+    fraction: int
+    """Stored significand bits."""
+    bias: int
+    """Exponent bias."""
+    ln2: tuple[float, float]
+    """ln 2 as a rounded value and the rest."""
+    log2e: tuple[float, float]
+    """1 / ln 2 likewise."""
+    half_pi: tuple[float, float, float]
+    """pi/2 in three parts, each rounded to the format."""
+    smallest_normal: float
+    sqrt_half_bits: int
+    """Bit pattern of sqrt(1/2)."""
+
+    @property
+    def magic(self) -> float:
+        """1.5 * 2**fraction: added to a small number, it leaves the nearest integer in the low bits of the sum."""
+        return 1.5 * 2.0**self.fraction
+
+    @property
+    def magic_bits(self) -> int:
+        """The bit pattern of `magic`."""
+        return ((self.bias + self.fraction) << self.fraction) | (1 << (self.fraction - 1))
+
+
+FLOAT = Format(
+    element="float",
+    integer="i32",
+    fraction=23,
+    bias=127,
+    ln2=(0.6931471824645996, -1.9046542121259336e-09),
+    log2e=(1.4426950216293335, 1.925963033500011e-08),
+    half_pi=(1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
+    smallest_normal=2.0**-126,
+    sqrt_half_bits=struct.unpack("<i", struct.pack("<f", 0.5**0.5))[0],
+)
+DOUBLE = Format(
+    element="double",
+    integer="i64",
+    fraction=52,
+    bias=1023,
+    ln2=(0.6931471805599453, 2.3190468138462996e-17),
+    log2e=(1.4426950408889634, 2.0355273740931033e-17),
+    half_pi=(1.5707963267948966, 6.123233995736766e-17, -1.4973849048591815e-33),
+    smallest_normal=2.0**-1022,
+    sqrt_half_bits=struct.unpack("<q", struct.pack("<d", 0.5**0.5))[0],
+)
+
+
+def format_of(x: Lanes) -> Format:
+    """The format of float or double lanes."""
+    return FLOAT if x.element == "float" else DOUBLE
+
+
+def polynomial(x: Lanes, coefficients: Sequence[float]) -> Lanes:
+    """`sum c[k] * x**k` by Horner's rule, one fma per step: the fewest operations, and loops hide the latency."""
+    total = x.like(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        total = total.fma(x, coefficient)
+    return total
+
+
+def at_most(x: Lanes, bound: float) -> Lanes:
+    """`min(x, bound)` that keeps NaN."""
+    return (x > bound).select(x.like(bound), x)
+
+
+def at_least(x: Lanes, bound: float) -> Lanes:
+    """`max(x, bound)` that keeps NaN."""
+    return (x < bound).select(x.like(bound), x)
+
+
+def power_of_two(exponent: Lanes) -> Lanes:
+    """`2**exponent` as float or double, for integer lanes within the normal exponents."""
+    fmt = FLOAT if exponent.element == "i32" else DOUBLE
+    return ((exponent + fmt.bias) << fmt.fraction).as_float()
+
+
+def scale(x: Lanes, exponent: Lanes) -> Lanes:
+    """`x * 2**exponent`, rounded once, for exponents up to twice the format's range."""
+    half = exponent.shift_right_signed(1)
+    return x * power_of_two(half) * power_of_two(exponent - half)
+
+
+def nearest_integer(x: Lanes, factor: float) -> tuple[Lanes, Lanes]:
+    """The integer next to `x * factor`, in floating point and as integer lanes; `|x * factor| < 2**(fraction - 2)`."""
+    fmt = format_of(x)
+    shifted = x.fma(factor, fmt.magic)
+    return shifted - fmt.magic, shifted.bits() - fmt.magic_bits
