@@ -31,7 +31,7 @@ class PhaseCode:
     """Least number of blocks worth giving one worker; 1/grain is also the relative cost of a block when phases share
     a launch. A grain of `blocks` or more keeps the phase on the calling thread."""
     scratch_bytes: int = 0
-    """Private memory of each worker, 64-byte aligned, contents undefined at entry; 0 passes a null pointer."""
+    """Private memory of each worker, 64-byte aligned, contents undefined at entry; with 0, do not use the pointer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class KernelCode:
     """Definitions of functions, globals and metadata; no data layout, no triple, no `declare` lines. Everything but
     the phase functions should be `internal`."""
     declares: tuple[str, ...]
-    """Full `declare ...` lines: intrinsics, and the external functions in `entry.runtime_symbols`. A line that names a
-    wrapper of `blas.WRAPPERS` (`af_sgemm`, ...) is replaced by the wrapper's definition."""
+    """Full `declare ...` lines: intrinsics, and functions of the C library, or those in `nativeruntime.KERNEL_SYMBOLS`. A line that names a
+    wrapper of `blas.DECLARATIONS` (`af_sgemm`, ...) is replaced by the wrapper's definition."""
     launches: tuple[tuple[PhaseCode, ...], ...]
     """Launches run one after another; the phases of one launch are independent of each other and run as one
     fork-join over their concatenated blocks."""

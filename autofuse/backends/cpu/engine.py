@@ -1,0 +1,197 @@
+"""LLVM as a library: text to optimised object code (cached on disk), objects to callable addresses.
+
+`Engine.compile` is a pure function of the text, so its results are cached by content; `Engine.link` places objects in
+this process and resolves their external symbols.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import re
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import llvmlite.binding as llvm
+
+from autofuse.backends.cpu import elf
+from autofuse.backends.cpu.objectcache import ObjectCache, cache_directory, object_key
+from autofuse.backends.cpu.target import Target, host_target, initialise_llvm, target_machine
+from autofuse.errors import BackendError
+
+_LINE_OF_ERROR = re.compile(r":(\d+):\d+: error")
+_SSA_NAME = re.compile(r"%[-\w.]+|@[-\w.]+")
+_library_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """What LLVM does with kernels. They arrive vectorised, so LLVM's own vectorisers are off unless asked for."""
+
+    opt_level: Literal[0, 1, 2, 3] = 2
+    """Level of the optimisation pipeline and of instruction selection."""
+    loop_vectorize: bool = False
+    slp_vectorize: bool = False
+    loop_unroll: bool = True
+    """Whether LLVM may unroll loops on its own."""
+
+
+class LinkedCode:
+    """Code placed in this process. Its addresses are valid as long as this object lives."""
+
+    def __init__(self, tracker: Any, addresses: Mapping[str, int]) -> None:
+        self._tracker = tracker
+        self._addresses = dict(addresses)
+
+    def __getitem__(self, symbol: str) -> int:
+        """Address of an exported symbol."""
+        return self._addresses[symbol]
+
+
+class Engine:
+    """Compiles and links for one target. Use from any thread; LLVM itself runs one call at a time."""
+
+    def __init__(
+        self, target: Target | None = None, options: CompileOptions | None = None, cache: ObjectCache | None = None
+    ) -> None:
+        """Defaults: this machine, `CompileOptions()`, the cache of `objectcache.cache_directory`."""
+        self.target = host_target() if target is None else target
+        self.options = CompileOptions() if options is None else options
+        self.cache = ObjectCache(cache_directory()) if cache is None else cache
+        self.compilations = 0
+        """How many objects LLVM generated here, cache hits excluded."""
+
+    def compile(self, ir: str) -> bytes:
+        """The object code of a module's text. Raises BackendError naming the offending lines."""
+        key = self.key(ir)
+        found = self.cache.get(key)
+        if found is not None:
+            return found
+        data: bytes = self._machine().emit_object(self._optimised(ir))
+        self.compilations += 1
+        self.cache.put(key, data)
+        return data
+
+    def key(self, ir: str) -> str:
+        """The cache key of a module's text under this engine's target and options."""
+        return object_key(ir, repr(self.target), repr(llvm.llvm_version_info), repr(self.options))
+
+    def optimised_ir(self, ir: str) -> str:
+        """The module's text after LLVM's optimisation."""
+        return str(self._optimised(ir))
+
+    def emit_assembly(self, ir: str) -> str:
+        """The assembly text of a module, as `compile` generates it."""
+        text: str = self._machine().emit_assembly(self._optimised(ir))
+        return text
+
+    def link(
+        self, objects: Iterable[bytes], symbols: Mapping[str, int] | None = None, exports: Sequence[str] = ()
+    ) -> LinkedCode:
+        """Load objects together, with `symbols` (name to address) beside those of the process itself.
+
+        Raises BackendError for a symbol that is missing or defined twice.
+        """
+        listed = list(objects)
+        profiled = _perf_functions(listed)
+        builder = llvm.JITLibraryBuilder()
+        for data in listed:
+            builder.add_object_img(data)
+        for name, address in (symbols or {}).items():
+            builder.import_symbol(name, address)
+        for name in {*exports, *profiled}:
+            builder.export_symbol(name)
+        builder.add_current_process()
+        with _link_lock:
+            try:
+                tracker = builder.link(_linker(), f"autofuse.{next(_library_numbers)}")
+            except RuntimeError as error:
+                raise BackendError(f"cannot link compiled kernels: {_missing(listed, symbols or {})}{error}") from error
+        _write_perf_map({name: (tracker[name], size) for name, size in profiled.items()})
+        return LinkedCode(tracker, {name: tracker[name] for name in exports})
+
+    def _machine(self) -> Any:
+        return target_machine(self.target, self.options.opt_level)
+
+    def _optimised(self, ir: str) -> Any:
+        machine = self._machine()
+        module = parse(ir, self.target, str(machine.target_data))
+        if self.options.opt_level == 0:
+            return module
+        tuning = llvm.create_pipeline_tuning_options(self.options.opt_level)
+        tuning.loop_vectorization = self.options.loop_vectorize
+        tuning.slp_vectorization = self.options.slp_vectorize
+        tuning.loop_interleaving = self.options.loop_vectorize
+        tuning.loop_unrolling = self.options.loop_unroll
+        builder = llvm.create_pass_builder(machine, tuning)
+        builder.getModulePassManager().run(module, builder)
+        return module
+
+
+def parse(ir: str, target: Target, data_layout: str) -> Any:
+    """Parse and verify a module's text; returns llvmlite's module. Raises BackendError with the offending lines."""
+    initialise_llvm()
+    context = llvm.create_context()
+    try:
+        module = llvm.parse_assembly(ir, context)
+        module.triple = target.triple
+        module.data_layout = data_layout
+        module.verify()
+    except RuntimeError as error:
+        raise BackendError(f"LLVM rejects generated code: {error}\n{_offending_lines(ir, str(error))}") from error
+    return module
+
+
+def _offending_lines(ir: str, message: str) -> str:
+    """The lines a parser or verifier message speaks of, numbered."""
+    lines = ir.splitlines()
+    match = _LINE_OF_ERROR.search(message)
+    if match is not None:
+        number = int(match.group(1))
+        wanted = range(max(number - 3, 1), min(number + 2, len(lines)) + 1)
+    else:
+        names = set(_SSA_NAME.findall(message))
+        wanted = [i for i, line in enumerate(lines, 1) if names & set(_SSA_NAME.findall(line))][:12]
+    return "\n".join(f"{number:6d} | {lines[number - 1]}" for number in wanted)
+
+
+_link_lock = threading.Lock()
+
+
+@functools.cache
+def _linker() -> Any:
+    """The process's JIT linker; it lives until the process ends, because worker threads run code it placed."""
+    initialise_llvm()
+    return llvm.create_lljit_compiler(use_jit_link=True, suppress_errors=True)
+
+
+def _missing(objects: Sequence[bytes], symbols: Mapping[str, int]) -> str:
+    """The symbols that nothing provides, as the start of an error message."""
+    defined = {symbol.name for data in objects for symbol in elf.functions(data)} | set(symbols)
+    wanted = {name for data in objects for name in elf.undefined(data)} - defined
+    missing = sorted(name for name in wanted if llvm.address_of_symbol(name) is None)
+    return f"no definition of {', '.join(missing)}; " if missing else ""
+
+
+def _perf_functions(objects: Sequence[bytes]) -> dict[str, int]:
+    """Sizes of the functions to name for `perf`; none unless AUTOFUSE_PERF is 1."""
+    if os.environ.get("AUTOFUSE_PERF") != "1":
+        return {}
+    return {symbol.name: symbol.size for data in objects for symbol in elf.functions(data)}
+
+
+def _write_perf_map(functions: Mapping[str, tuple[int, int]]) -> None:
+    if functions:
+        rows = [f"{address:x} {size:x} {name}\n" for name, (address, size) in functions.items()]
+        with Path(f"/tmp/perf-{os.getpid()}.map").open("a", encoding="utf-8") as file:
+            file.writelines(rows)
+
+
+@functools.cache
+def default_engine() -> Engine:
+    """The engine for this machine with default options, shared in the process."""
+    return Engine()

@@ -1,0 +1,143 @@
+"""The part of the native runtime that all plans share: thread pool and Python entry, compiled and loaded once."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import threading
+from collections.abc import Callable
+from importlib import resources
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from autofuse.backends.cpu import blas, pool
+from autofuse.backends.cpu.engine import LinkedCode, default_engine
+from autofuse.errors import BackendError
+
+KERNEL_SYMBOLS = ("af_parallel", "af_blas_enter", "af_blas_exit")
+"""Functions of the runtime that drivers and kernels may call."""
+
+_EXPORTS = (
+    *KERNEL_SYMBOLS,
+    "af_call",
+    "af_call_one",
+    "af_call_into",
+    "af_capsule_release",
+    "af_arena_free",
+    "af_pool_after_fork",
+    "af_pool_workers",
+    "af_threads",
+    "af_spins",
+    "af_blas_get",
+    "af_blas_set",
+)
+
+_FUTEX = {"x86_64": 202, "aarch64": 98}
+_RELAX = {
+    "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
+    "aarch64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"),
+}
+
+
+_loading = threading.RLock()
+
+
+def native_runtime() -> LinkedCode:
+    """The loaded runtime; its settings are connected and a fork's child is looked after."""
+    with _loading:
+        return _load()
+
+
+@functools.cache
+def _load() -> LinkedCode:
+    engine = default_engine()
+    architecture = engine.target.architecture
+    if architecture not in _FUTEX:
+        raise BackendError(f"the CPU backend knows {', '.join(_FUTEX)}; this machine is {architecture}")
+    units = [pool_text(architecture), entry_text(array_offsets())]
+    code = engine.link([engine.compile(unit) for unit in units], exports=_EXPORTS)
+    pool.attach_native(code["af_threads"], code["af_spins"])
+    _after_fork(code["af_pool_after_fork"])
+    return code
+
+
+def pool_text(architecture: str) -> str:
+    """The thread pool's LLVM IR for an architecture."""
+    relax, declaration = _RELAX[architecture]
+    return _template("pool.ll").substitute(
+        relax=relax,
+        relax_declare=declaration,
+        futex=_FUTEX[architecture],
+        workers=pool.MAX_THREADS - 1,
+        participants=pool.MAX_THREADS,
+    )
+
+
+def entry_text(offsets: dict[str, int]) -> str:
+    """The Python entry's LLVM IR for arrays laid out as `array_offsets` says."""
+    return _template("entry.ll").substitute(offsets)
+
+
+def worker_count() -> int:
+    """Worker threads started so far in this process."""
+    count = ctypes.CFUNCTYPE(ctypes.c_int64)(native_runtime()["af_pool_workers"])
+    return count()
+
+
+@functools.cache
+def enable_blas() -> dict[str, int]:
+    """Load BLAS, let the runtime control its threads, and return the symbols that kernels call."""
+    code = native_runtime()
+    control = blas.thread_control()
+    if control is not None:
+        ctypes.c_void_p.from_address(code["af_blas_set"]).value = control[1]
+        ctypes.c_void_p.from_address(code["af_blas_get"]).value = control[0]
+    return blas.addresses()
+
+
+def array_offsets() -> dict[str, int]:
+    """Byte offsets of the fields of NumPy's array object, as its stable ABI fixes them, checked on a live array.
+
+    Raises BackendError when they do not hold here.
+    """
+    head = object.__basicsize__
+    names = ("data", "nd", "dimensions", "strides", "base", "descr", "flags")
+    offsets = {"head": head, "type": head - 8, **{name: head + 8 * i for i, name in enumerate(names)}}
+    sample = np.zeros((3, 5), np.float32)
+    dimensions = _word(sample, offsets["dimensions"])
+    found = (
+        _word(sample, offsets["type"]),
+        _word(sample, offsets["data"]),
+        _word(sample, offsets["nd"]) & 0xFFFFFFFF,
+        ctypes.c_int64.from_address(dimensions).value,
+        ctypes.c_int64.from_address(dimensions + 8).value,
+        _word(sample, offsets["descr"]),
+        _word(sample, offsets["flags"]) & 0x501,
+    )
+    expected = (id(np.ndarray), sample.ctypes.data, 2, 3, 5, id(sample.dtype), 0x501)
+    if found != expected:
+        raise BackendError(f"NumPy {np.__version__} lays arrays out in an unknown way; use a release of NumPy 2")
+    return offsets
+
+
+def _word(array: Any, offset: int) -> int:
+    return ctypes.c_uint64.from_address(id(array) + offset).value
+
+
+def _template(name: str) -> Template:
+    return Template((resources.files("autofuse.backends.cpu") / name).read_text(encoding="utf-8"))
+
+
+def _after_fork(address: int) -> None:
+    """Have the C library, or else the interpreter, call the function at `address` in the child of every fork."""
+    process = ctypes.CDLL(None)
+    for name, arity in (("pthread_atfork", 3), ("__register_atfork", 4)):
+        register: Callable[..., int] | None = getattr(process, name, None)
+        if register is not None:
+            handlers = [None, None, ctypes.c_void_p(address), None][:arity]
+            if register(*handlers) == 0:
+                return
+    os.register_at_fork(after_in_child=ctypes.CFUNCTYPE(None)(address))
