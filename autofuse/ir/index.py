@@ -116,9 +116,24 @@ def combine(constant: int, terms: Iterable[tuple[Atom, int]]) -> Affine:
     total: dict[Atom, int] = {}
     for atom, coefficient in terms:
         total[atom] = total.get(atom, 0) + coefficient
+    _rejoin(total)
     kept = [(atom, c) for atom, c in total.items() if c]
     kept.sort(key=lambda term: repr(term[0]) if len(kept) > 1 else "")
     return Affine(constant, tuple(kept))
+
+
+def _rejoin(total: dict[Atom, int]) -> None:
+    """Put `c*d*(x // d) + c*(x % d)` together again as `c*x`, in place."""
+    for atom in [a for a in total if isinstance(a, Quotient)]:
+        other = Remainder(atom.value, atom.divisor)
+        coefficient = total.get(other, 0)
+        if coefficient == 0 or total.get(atom) != coefficient * atom.divisor or atom.value.constant:
+            continue
+        del total[atom], total[other]
+        for inner, c in atom.value.terms:
+            total[inner] = total.get(inner, 0) + c * coefficient
+        _rejoin(total)
+        return
 
 
 def bounds(value: Affine) -> tuple[int, int]:

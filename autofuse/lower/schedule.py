@@ -24,7 +24,7 @@ class Schedule:
     placement: Literal["scratch", "recompute"] = "scratch"
     """What to do with an expensive value that several stages need."""
     split: int = 0
-    """Parts into which a reduction with too few grid points is split; 0 = none."""
+    """Parts into which a reduction with too few grid points is split; 0 = decided by its size, 1 = never."""
     grain_us: float = 5.0
     """CPU: least work worth handing to another worker, in estimated microseconds."""
     threads: int = 256

@@ -1,0 +1,239 @@
+"""Atoms: what is never worth separating, contracted before enumeration.
+
+A view, an iota or a splat constant belongs to whoever reads it: every kernel that needs one has it, and no kernel
+writes one (unless it is an output of the graph). An elementwise node joins its only consumer if that
+one reads it at the same index: then nothing is ever recomputed. Everything else is an atom of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from autofuse.fusion.candidate import KernelCandidate, is_inlined, is_view, make_candidate
+from autofuse.fusion.domain import is_contraction, is_opaque
+from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.optable import Family, lookup
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FusionAtom:
+    """Nodes that always share a kernel. Compared by identity."""
+
+    number: int
+    """Position in topological order."""
+    nodes: tuple[Node, ...]
+    """In the graph's order, views not included."""
+
+    def __repr__(self) -> str:
+        return f"atom {self.number} ({', '.join(node.name for node in self.nodes)})"
+
+
+class AtomGraph:
+    """The graph as atoms and the values that pass between them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._live = _live_nodes(graph)
+        self._free = {node for node in self._live if self._is_free(node)}
+        groups = self._contract()
+        self.atoms: tuple[FusionAtom, ...] = tuple(FusionAtom(i, nodes) for i, nodes in enumerate(groups))
+        self.atom_of: Mapping[Node, FusionAtom] = {node: atom for atom in self.atoms for node in atom.nodes}
+
+    # ---- what lies between atoms ---------------------------------------------------------------------------------
+
+    @cached_property
+    def reads(self) -> Mapping[FusionAtom, tuple[Value, ...]]:
+        """Values an atom needs from memory or from another atom, through views."""
+        return {
+            atom: tuple(dict.fromkeys(v for node in atom.nodes for v in self.sources(node) if not self._makes(atom, v)))
+            for atom in self.atoms
+        }
+
+    @cached_property
+    def readers(self) -> Mapping[Value, tuple[FusionAtom, ...]]:
+        """The atoms that need a value, through views."""
+        found: dict[Value, list[FusionAtom]] = {}
+        for atom in self.atoms:
+            for value in self.reads[atom]:
+                found.setdefault(value, []).append(atom)
+        return {value: tuple(atoms) for value, atoms in found.items()}
+
+    @cached_property
+    def writes(self) -> Mapping[FusionAtom, tuple[Value, ...]]:
+        """Values an atom makes that another atom or the caller needs."""
+        outputs = set(self.graph.outputs)
+        return {
+            atom: tuple(v for node in atom.nodes for v in node.outputs if v in outputs or self._escapes(atom, v))
+            for atom in self.atoms
+        }
+
+    @cached_property
+    def successors(self) -> Mapping[FusionAtom, tuple[FusionAtom, ...]]:
+        """Atoms that read what an atom writes."""
+        return {
+            atom: tuple(dict.fromkeys(r for v in self.writes[atom] for r in self.readers.get(v, ()) if r is not atom))
+            for atom in self.atoms
+        }
+
+    @cached_property
+    def predecessors(self) -> Mapping[FusionAtom, tuple[FusionAtom, ...]]:
+        """Atoms whose results an atom reads."""
+        found: dict[FusionAtom, list[FusionAtom]] = {atom: [] for atom in self.atoms}
+        for atom in self.atoms:
+            for reader in self.successors[atom]:
+                found[reader].append(atom)
+        return {atom: tuple(dict.fromkeys(atoms)) for atom, atoms in found.items()}
+
+    def maker(self, value: Value) -> FusionAtom | None:
+        """The atom that makes a value; None for inputs and constants."""
+        producer = self.graph.producers.get(value)
+        return None if producer is None else self.atom_of.get(producer)
+
+    def value_order(self, values: Iterable[Value]) -> list[Value]:
+        """Values in the order of the graph, so that nothing depends on hashing."""
+        wanted = set(values)
+        return [value for value in self.graph.values() if value in wanted]
+
+    def sources(self, node: Node) -> Iterator[Value]:
+        """The values behind the views that `node` reads: graph inputs, constants, results of atoms."""
+        todo = list(self.graph.reads(node))
+        while todo:
+            value = todo.pop()
+            producer = self.graph.producers.get(value)
+            if producer is None or producer not in self._free:
+                yield value
+            elif not is_inlined(producer):
+                todo += producer.inputs
+
+    # ---- kernels -------------------------------------------------------------------------------------------------
+
+    def required_outputs(self, atoms: frozenset[FusionAtom]) -> tuple[Value, ...]:
+        """What a kernel of these atoms must write if nothing is recomputed elsewhere."""
+        outputs = set(self.graph.outputs)
+        return tuple(
+            value
+            for atom in sorted(atoms, key=lambda a: a.number)
+            for value in self.writes[atom]
+            if value in outputs or any(reader not in atoms for reader in self.readers.get(value, ()))
+        )
+
+    def candidate(self, atoms: frozenset[FusionAtom], outputs: tuple[Value, ...]) -> KernelCandidate:
+        """The kernel that computes `atoms` and writes `outputs`, with the views it needs."""
+        nodes = {node for atom in atoms for node in atom.nodes}
+        todo = list(nodes)
+        while todo:
+            for value in self.graph.reads(todo.pop()):
+                producer = self.graph.producers.get(value)
+                if producer is not None and producer in self._free and producer not in nodes:
+                    nodes.add(producer)
+                    todo.append(producer)
+        return make_candidate(self.graph, frozenset(nodes), outputs)
+
+    def is_convex(self, atoms: frozenset[FusionAtom]) -> bool:
+        """Whether no path leaves the set and comes back."""
+        last = max(atom.number for atom in atoms)
+        todo = [s for atom in atoms for s in self.successors[atom] if s not in atoms]
+        seen = set(todo)
+        while todo:
+            for reader in self.successors[todo.pop()]:
+                if reader in atoms:
+                    return False
+                if reader not in seen and reader.number < last:
+                    seen.add(reader)
+                    todo.append(reader)
+        return True
+
+    # ---- contraction ---------------------------------------------------------------------------------------------
+
+    def _is_free(self, node: Node) -> bool:
+        if any(value in self.graph.outputs for value in node.outputs):
+            return False
+        return node.op == "constant" or is_inlined(node) or is_view(node)
+
+    def _contract(self) -> list[tuple[Node, ...]]:
+        order = [node for node in self.graph.nodes if node in self._live and node not in self._free]
+        parent: dict[Node, Node] = {node: node for node in order}
+
+        def find(node: Node) -> Node:
+            while parent[node] is not node:
+                parent[node] = parent[parent[node]]
+                node = parent[node]
+            return node
+
+        for node in reversed(order):
+            if self._may_join(node):
+                homes = {find(user) for user in self._same_index_users(node) or ()}
+                if len(homes) == 1:
+                    home = homes.pop()
+                    if not is_contraction(home) and not any(is_contraction(m) for m in self._direct_users(node)):
+                        parent[node] = home
+        groups: dict[Node, list[Node]] = {}
+        for node in order:
+            groups.setdefault(find(node), []).append(node)
+        return [tuple(nodes) for nodes in sorted(groups.values(), key=lambda nodes: self._position(nodes[-1]))]
+
+    @cached_property
+    def _positions(self) -> Mapping[Node, int]:
+        return {node: number for number, node in enumerate(self.graph.nodes)}
+
+    def _position(self, node: Node) -> int:
+        return self._positions[node]
+
+    def _may_join(self, node: Node) -> bool:
+        if lookup(node.op).family is not Family.ELEMENTWISE:
+            return False
+        return node.output not in self.graph.outputs
+
+    def _direct_users(self, node: Node) -> tuple[Node, ...]:
+        return tuple(user for user in self.graph.users[node.output] if user in self._live)
+
+    def _same_index_users(self, node: Node) -> list[Node] | None:
+        """The non-view users, if each reads every element once at one index; None otherwise."""
+        found: list[Node] = []
+        todo = [node.output]
+        while todo:
+            value = todo.pop()
+            for user in self.graph.users[value]:
+                if user not in self._live:
+                    continue
+                if user in self._free:
+                    if user.op not in ("reshape", "transpose", "reverse"):
+                        return None
+                    todo.append(user.output)
+                elif is_opaque(user) or not _reads_once(user):
+                    return None
+                else:
+                    found.append(user)
+        return found
+
+    def _makes(self, atom: FusionAtom, value: Value) -> bool:
+        return self.maker(value) is atom
+
+    def _escapes(self, atom: FusionAtom, value: Value) -> bool:
+        return any(reader is not atom for reader in self.readers.get(value, ()))
+
+
+def _reads_once(node: Node) -> bool:
+    """Whether a consumer computes each operand element once per element of its own iteration space."""
+    match lookup(node.op).family:
+        case Family.ELEMENTWISE | Family.REDUCE:
+            return True
+        case Family.INDEX:
+            return node.op in ("concatenate", "pad", "reshape", "transpose", "reverse")
+        case Family.WINDOW:
+            return node.op == "cumulative"
+        case _:
+            return False
+
+
+def _live_nodes(graph: Graph) -> set[Node]:
+    live: set[Node] = set()
+    todo: list[Value] = list(graph.outputs)
+    while todo:
+        node = graph.producers.get(todo.pop())
+        if node is not None and node not in live:
+            live.add(node)
+            todo += graph.reads(node)
+    return live

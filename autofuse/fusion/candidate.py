@@ -1,0 +1,64 @@
+"""Kernel candidates: a set of nodes computed by one kernel, and the values it writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from autofuse.ir.graph import Graph, Node, Value
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCandidate:
+    """One possible kernel of `graph`."""
+
+    graph: Graph
+    nodes: tuple[Node, ...]
+    """In the graph's order; with the views, iotas and splat constants they read, without large constants."""
+    outputs: tuple[Value, ...]
+    """The values it writes to memory, in the graph's order."""
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """The values it reads from memory, in order of first use."""
+        made = {value for node in self.nodes for value in node.outputs}
+        return tuple(
+            dict.fromkeys(value for node in self.nodes for value in self.graph.reads(node) if value not in made)
+        )
+
+
+def make_candidate(graph: Graph, nodes: frozenset[Node], outputs: tuple[Value, ...]) -> KernelCandidate:
+    """The candidate that computes `nodes`, with every inlined leaf they read added."""
+    wanted = set(nodes)
+    for node in nodes:
+        for value in graph.reads(node):
+            producer = graph.producers.get(value)
+            if producer is not None and is_inlined(producer):
+                wanted.add(producer)
+    return KernelCandidate(graph, tuple(node for node in graph.nodes if node in wanted), outputs)
+
+
+@lru_cache(maxsize=65536)
+def is_inlined(node: Node) -> bool:
+    """Whether every reader computes the node's elements itself: an iota, or a constant that is one value repeated."""
+    if node.op == "iota":
+        return True
+    if node.op != "constant":
+        return False
+    array = node.attrs["value"]
+    if array.size == 0:
+        return False
+    first = array.reshape(-1)[:1]
+    return array.size == 1 or bool(
+        np.all(array.reshape(-1).view(np.uint8).reshape(array.size, -1) == first.view(np.uint8))
+    )
+
+
+_VIEWS = frozenset({"broadcast_in_dim", "reshape", "transpose", "slice", "reverse"})
+
+
+def is_view(node: Node) -> bool:
+    """Whether the node only renames elements: readers rewrite their indices instead of loading a copy."""
+    return node.op in _VIEWS

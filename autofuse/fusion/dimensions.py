@@ -1,0 +1,274 @@
+"""Which axes of a kernel's values are the same loop: dimension atoms.
+
+Every axis of every value is a product of *atoms*. Elementwise ops, broadcasts, transposes and the kept axes of
+reductions tie atoms together; a reshape splits them until both sides agree (`[8,128,256]` and `[8,128,4,64]` share the
+atoms 8, 128, 4, 64). A kernel's grid is a set of atoms; an index is then built from symbols, one per atom, and
+division and remainder appear only where two reshapes do not divide one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from autofuse.ir.graph import Node, Value
+from autofuse.ir.index import Symbol, of
+from autofuse.ir.optable import Family, lookup
+
+Atom = int
+"""A dimension atom: the root of a class in the forest."""
+Use = Value | tuple[Node, int]
+"""What owns axes: a value made in the kernel, or one operand of one node where the value comes from outside."""
+
+
+class Dimensions:
+    """The dimension atoms of a set of nodes."""
+
+    def __init__(self, nodes: Sequence[Node], tie_inputs: bool = True) -> None:
+        """Tie the axes of `nodes`. `tie_inputs`: uses of one outside value share their axes too."""
+        self._forest = _Forest()
+        self._axes: dict[Use, tuple[Atom, ...]] = {}
+        self._made = {value for node in nodes for value in node.outputs}
+        self._shared: dict[Value, Use] = {}
+        self._tie_inputs = tie_inputs
+        for node in nodes:
+            for value in node.outputs:
+                self._axes[value] = self._forest.fresh(value.type.shape)
+            self._relate(node)
+
+    def axes(self, use: Use) -> tuple[tuple[Atom, ...], ...]:
+        """Per axis, its atoms from the slowest to the fastest; atoms of extent 1 are left out."""
+        return tuple(self._forest.leaves(axis) for axis in self._axes[use])
+
+    def atoms(self, use: Use) -> frozenset[Atom]:
+        """All atoms of a value."""
+        return frozenset(atom for axis in self.axes(use) for atom in axis)
+
+    def extent(self, atom: Atom) -> int:
+        return self._forest.extent[atom]
+
+    def use(self, node: Node, operand: int) -> Use:
+        """Who owns the axes of an operand."""
+        value = node.inputs[operand]
+        return value if value in self._made else (node, operand)
+
+    def has_conflict(self) -> bool:
+        """Whether two axes of one value became the same loop (as in `x + x.T`): then these ties cannot be used."""
+        for use in self._axes:
+            flat = [atom for axis in self.axes(use) for atom in axis]
+            if len(set(flat)) != len(flat):
+                return True
+        return False
+
+    def _operand(self, node: Node, number: int) -> tuple[Atom, ...]:
+        use = self.use(node, number)
+        if use not in self._axes:
+            value = node.inputs[number]
+            self._axes[use] = self._forest.fresh(value.type.shape)
+            if self._tie_inputs:
+                first = self._shared.setdefault(value, use)
+                self._tie(self._axes[use], self._axes[first])
+        return self._axes[use]
+
+    def _tie(self, left: Iterable[Atom], right: Iterable[Atom]) -> None:
+        for a, b in zip(left, right, strict=True):
+            self._forest.unify([a], [b])
+
+    def _relate(self, node: Node) -> None:
+        match lookup(node.op).family:
+            case Family.ELEMENTWISE:
+                for number in range(len(node.inputs)):
+                    self._tie(self._operand(node, number), self._axes[node.output])
+            case Family.INDEX if node.op == "reshape":
+                self._relate_reshape(node)
+            case Family.INDEX:
+                self._relate_index(node)
+            case Family.REDUCE:
+                self._relate_reduce(node)
+            case Family.WINDOW:
+                self._relate_window(node)
+            case Family.CONTRACTION if node.op == "dot_general":
+                self._relate_dot(node)
+            case Family.CONTRACTION:
+                self._relate_convolution(node)
+            case Family.LEAF | Family.OPAQUE | Family.CONTROL:
+                pass
+
+    def _relate_reshape(self, node: Node) -> None:
+        operand, result = self._operand(node, 0), self._axes[node.output]
+        shapes = node.inputs[0].type.shape, node.output.type.shape
+        if 0 in shapes[0]:
+            return
+        for left, right in _equal_products(*shapes):
+            self._forest.unify(operand[left], result[right])
+
+    def _relate_index(self, node: Node) -> None:
+        """Tie each operand axis that is walked whole, in order, by one result axis."""
+        out = node.output
+        symbols = [Symbol(str(axis), extent) for axis, extent in enumerate(out.type.shape)]
+        rule = lookup(node.op).access
+        assert rule is not None
+        where = {of(s): axis for axis, s in enumerate(symbols) if s.extent > 1}
+        pieces = rule([v.type for v in node.inputs], out.type, node.attrs, tuple(of(s) for s in symbols))
+        for piece in pieces:
+            shape = node.inputs[piece.operand].type.shape
+            axes = self._operand(node, piece.operand)
+            for position, index in enumerate(piece.index):
+                axis = where.get(index)
+                if axis is not None and shape[position] == out.type.shape[axis]:
+                    self._forest.unify([axes[position]], [self._axes[out][axis]])
+
+    def _relate_reduce(self, node: Node) -> None:
+        gone = node.attrs["dimensions"] if node.op == "reduce" else (node.attrs["dimension"],)
+        kept = [a for axis, a in enumerate(self._operand(node, 0)) if axis not in gone]
+        self._tie(kept, self._axes[node.output])
+
+    def _relate_window(self, node: Node) -> None:
+        operand, result = self._operand(node, 0), self._axes[node.output]
+        for axis, (a, b) in enumerate(zip(operand, result, strict=True)):
+            if node.op == "cumulative" or _window_is_identity(node, axis):
+                self._forest.unify([a], [b])
+
+    def _relate_dot(self, node: Node) -> None:
+        lhs, rhs = self._operand(node, 0), self._operand(node, 1)
+        parts = dot_axes(node)
+        result = iter(self._axes[node.output])
+        for a, b in zip(parts.lhs_batch, parts.rhs_batch, strict=True):
+            out = next(result)
+            self._forest.unify([lhs[a]], [out])
+            self._forest.unify([rhs[b]], [out])
+        for a in parts.lhs_free:
+            self._forest.unify([lhs[a]], [next(result)])
+        for b in parts.rhs_free:
+            self._forest.unify([rhs[b]], [next(result)])
+        for a, b in zip(parts.lhs_contracting, parts.rhs_contracting, strict=True):
+            self._forest.unify([lhs[a]], [rhs[b]])
+
+    def _relate_convolution(self, node: Node) -> None:
+        attrs = node.attrs
+        lhs, rhs, out = self._operand(node, 0), self._operand(node, 1), self._axes[node.output]
+        if attrs["batch_group_count"] == 1:
+            self._forest.unify([lhs[attrs["input_batch_dimension"]]], [out[attrs["output_batch_dimension"]]])
+        feature = attrs["output_feature_dimension"]
+        self._forest.unify([rhs[attrs["kernel_output_feature_dimension"]]], [out[feature]])
+
+
+class DotAxes:
+    """The axes of a `dot_general`, by role."""
+
+    __slots__ = ("lhs_batch", "lhs_contracting", "lhs_free", "rhs_batch", "rhs_contracting", "rhs_free")
+
+    def __init__(self, node: Node) -> None:
+        attrs = node.attrs
+        self.lhs_batch: tuple[int, ...] = attrs["lhs_batching_dimensions"]
+        self.rhs_batch: tuple[int, ...] = attrs["rhs_batching_dimensions"]
+        self.lhs_contracting: tuple[int, ...] = attrs["lhs_contracting_dimensions"]
+        self.rhs_contracting: tuple[int, ...] = attrs["rhs_contracting_dimensions"]
+        self.lhs_free = _others(node.inputs[0], self.lhs_batch, self.lhs_contracting)
+        self.rhs_free = _others(node.inputs[1], self.rhs_batch, self.rhs_contracting)
+
+
+def dot_axes(node: Node) -> DotAxes:
+    """The axes of a `dot_general` node, by role."""
+    return DotAxes(node)
+
+
+def _equal_products(left: Sequence[int], right: Sequence[int]) -> Iterator[tuple[slice, slice]]:
+    """Cut two shapes of equal size into the finest runs of axes with equal products."""
+    i = j = 0
+    while i < len(left) or j < len(right):
+        begin = i, j
+        a = b = 1
+        while a != b or (i, j) == begin:
+            if j >= len(right) or (i < len(left) and a <= b):
+                a *= left[i]
+                i += 1
+            else:
+                b *= right[j]
+                j += 1
+        yield slice(begin[0], i), slice(begin[1], j)
+
+
+def _others(value: Value, *taken: tuple[int, ...]) -> tuple[int, ...]:
+    used = {axis for axes in taken for axis in axes}
+    return tuple(axis for axis in range(value.type.rank) if axis not in used)
+
+
+def _window_is_identity(node: Node, axis: int) -> bool:
+    attrs = node.attrs
+    return (
+        attrs["window_dimensions"][axis] == 1
+        and attrs["window_strides"][axis] == 1
+        and attrs["base_dilations"][axis] == 1
+        and tuple(attrs["padding"][axis]) == (0, 0)
+    )
+
+
+class _Forest:
+    """Union-find over atoms that can be split in two."""
+
+    def __init__(self) -> None:
+        self.extent: list[int] = []
+        self._parent: list[int] = []
+        self._children: list[tuple[int, int] | None] = []
+
+    def fresh(self, shape: Sequence[int]) -> tuple[Atom, ...]:
+        return tuple(self._make(extent) for extent in shape)
+
+    def _make(self, extent: int) -> Atom:
+        self.extent.append(extent)
+        self._parent.append(len(self._parent))
+        self._children.append(None)
+        return len(self._parent) - 1
+
+    def find(self, atom: Atom) -> Atom:
+        while self._parent[atom] != atom:
+            self._parent[atom] = self._parent[self._parent[atom]]
+            atom = self._parent[atom]
+        return atom
+
+    def leaves(self, atom: Atom) -> tuple[Atom, ...]:
+        """The unsplit atoms of extent other than 1 under `atom`, slowest first."""
+        root = self.find(atom)
+        children = self._children[root]
+        if children is not None:
+            return (*self.leaves(children[0]), *self.leaves(children[1]))
+        return () if self.extent[root] == 1 else (root,)
+
+    def unify(self, left: Sequence[Atom], right: Sequence[Atom]) -> None:
+        """Tie two equal products from the fastest atom on, splitting where one divides the other; stop elsewhere."""
+        a = [leaf for atom in left for leaf in self.leaves(atom)]
+        b = [leaf for atom in right for leaf in self.leaves(atom)]
+        while a and b:
+            x, y = self.leaves(a.pop()), self.leaves(b.pop())
+            if len(x) != 1 or len(y) != 1:  # split by an earlier round
+                a.extend(x)
+                b.extend(y)
+            elif not self._unify_pair(x[0], y[0], a, b):
+                return
+
+    def _unify_pair(self, x: Atom, y: Atom, a: list[Atom], b: list[Atom]) -> bool:
+        """Tie the fastest part of two leaves; push what is left over."""
+        ex, ey = self.extent[x], self.extent[y]
+        if x == y:
+            return True
+        if ex == ey:
+            self._parent[x] = y
+            return True
+        if ex == 0 or ey == 0:
+            return False
+        if ex % ey == 0:
+            slow, fast = self._split(x, ex // ey, ey)
+            self._parent[fast] = y
+            a.append(slow)
+            return True
+        if ey % ex == 0:
+            slow, fast = self._split(y, ey // ex, ex)
+            self._parent[fast] = x
+            b.append(slow)
+            return True
+        return False
+
+    def _split(self, atom: Atom, slow: int, fast: int) -> tuple[Atom, Atom]:
+        children = (self._make(slow), self._make(fast))
+        self._children[atom] = children
+        return children

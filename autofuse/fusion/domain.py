@@ -1,0 +1,172 @@
+"""The loop domain of a kernel: which dimension atoms are its grid. This is where fusion is legal or not.
+
+The grid is what all parts of a kernel have in common: its points are independent, and at each of them one worker does
+everything. A reduction must deliver one value per grid point, a dot one row per grid row; what does not fit is refused
+with the reason that `explain` and the lint show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from autofuse.errors import LegalityError
+from autofuse.fusion.candidate import KernelCandidate, is_view
+from autofuse.fusion.dimensions import Atom, Dimensions, dot_axes
+from autofuse.ir.graph import Node, Value
+from autofuse.ir.optable import Family, lookup
+
+MAX_WINDOW = 128
+"""Largest window that is unrolled into a kernel; a larger one is a call of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The loops of a kernel."""
+
+    dimensions: Dimensions
+    grid: tuple[Atom, ...]
+    """Grid atoms, slowest first; the rows of dots last."""
+    rows: tuple[Atom, ...]
+    """The grid atoms that are rows of every dot: a panel walks the last loop made of them. Empty without dots."""
+    groups: tuple[tuple[Value, ...], ...]
+    """Outputs that share a loop nest. One group, unless the kernel has only loops and nothing in common: then each
+    group is a phase with a grid of its own and `grid` is ()."""
+
+
+def choose_domain(candidate: KernelCandidate) -> Domain | None:
+    """Find the grid. None for a kernel that is one opaque call. Raises LegalityError with the reason."""
+    if any(is_opaque(node) for node in candidate.nodes):
+        _check_opaque_alone(candidate)
+        return None
+    carriers = [node for node in candidate.nodes if _carries(node)]
+    dims = Dimensions(candidate.nodes)
+    if dims.has_conflict():
+        dims = Dimensions(candidate.nodes, tie_inputs=False)
+    if not carriers:
+        return _loop_domain(candidate, dims)
+    if dims.has_conflict():
+        raise LegalityError("two axes of one value would be the same loop, as in x + x.T")
+    grid, limiting = _common_grid(candidate, carriers, dims)
+    for node in carriers:
+        _check_carrier(node, grid, dims, limiting)
+    rows = _rows(carriers, grid, dims)
+    order = _order(candidate.outputs, grid, dims)
+    ordered = tuple(a for a in order if a not in rows) + tuple(a for a in order if a in rows)
+    return Domain(dims, ordered, tuple(a for a in order if a in rows), (candidate.outputs,))
+
+
+def is_contraction(node: Node) -> bool:
+    """Whether the node is a dot or a convolution."""
+    return lookup(node.op).family is Family.CONTRACTION
+
+
+def is_opaque(node: Node) -> bool:
+    """Whether the node is one call into a library: nothing can be computed inside it."""
+    family = lookup(node.op).family
+    if node.op == "reduce_window":
+        size = 1
+        for extent in node.attrs["window_dimensions"]:
+            size *= extent
+        return size > MAX_WINDOW
+    if node.op == "convolution" and node.attrs["batch_group_count"] != 1:
+        return True
+    return family in (Family.OPAQUE, Family.CONTROL)
+
+
+def _carries(node: Node) -> bool:
+    """Whether the node carries values across iterations: it bounds the grid."""
+    return lookup(node.op).family in (Family.REDUCE, Family.CONTRACTION) or node.op == "cumulative"
+
+
+def _check_opaque_alone(candidate: KernelCandidate) -> None:
+    real = [node for node in candidate.nodes if not is_view(node) and lookup(node.op).family is not Family.LEAF]
+    if len(real) > 1:
+        name = next(node.op for node in real if is_opaque(node))
+        raise LegalityError(f"{name} is an opaque call: nothing can be computed inside it")
+
+
+def _loop_domain(candidate: KernelCandidate, dims: Dimensions) -> Domain:
+    if dims.has_conflict():
+        return Domain(dims, (), (), tuple((value,) for value in candidate.outputs))
+    groups: dict[frozenset[Atom], list[Value]] = {}
+    for value in candidate.outputs:
+        groups.setdefault(dims.atoms(value), []).append(value)
+    if len(groups) == 1:
+        return Domain(dims, _order(candidate.outputs, next(iter(groups)), dims), (), (candidate.outputs,))
+    return Domain(dims, (), (), tuple(tuple(values) for values in groups.values()))
+
+
+def _common_grid(
+    candidate: KernelCandidate, carriers: list[Node], dims: Dimensions
+) -> tuple[frozenset[Atom], dict[Atom, str]]:
+    """Atoms that every output and every carrier has; and for each atom left out, who lacks it."""
+    parts = [(f"output %{value.name}", dims.atoms(value)) for value in candidate.outputs]
+    parts += [(f"{node.op} %{node.name}", _carrier_atoms(node, dims)) for node in carriers]
+    grid = parts[0][1]
+    everything: frozenset[Atom] = frozenset()
+    for _, atoms in parts:
+        grid &= atoms
+        everything |= atoms
+    limiting = {atom: next(who for who, atoms in parts if atom not in atoms) for atom in everything - grid}
+    return grid, limiting
+
+
+def _carrier_atoms(node: Node, dims: Dimensions) -> frozenset[Atom]:
+    """The atoms of a carrier's result that can be grid: all of a reduction's, the batch and rows of a dot."""
+    axes = dims.axes(node.output)
+    match node.op:
+        case "cumulative":
+            keep = [axis for axis in range(len(axes)) if axis != node.attrs["dimension"]]
+        case "dot_general":
+            parts = dot_axes(node)
+            keep = list(range(len(parts.lhs_batch) + len(parts.lhs_free)))
+        case "convolution":
+            keep = [axis for axis in range(len(axes)) if axis != node.attrs["output_feature_dimension"]]
+        case _:
+            keep = list(range(len(axes)))
+    return frozenset(atom for axis in keep for atom in axes[axis])
+
+
+def _check_carrier(node: Node, grid: frozenset[Atom], dims: Dimensions, limiting: dict[Atom, str]) -> None:
+    extra = _carrier_atoms(node, dims) - grid
+    if extra:
+        atom = min(extra)
+        what = "row" if is_contraction(node) else "value"
+        raise LegalityError(
+            f"{node.op} %{node.name} gives one {what} per point of a loop of {dims.extent(atom)} that "
+            f"{limiting[atom]} does not have: it would be nested inside another reduction"
+        )
+    if node.op in ("reduce", "argmin", "argmax"):
+        inside = dims.atoms(dims.use(node, 0)) - dims.atoms(node.output)
+        if inside & grid:
+            raise LegalityError(f"{node.op} %{node.name} folds a loop that is the kernel's grid")
+
+
+def _rows(carriers: list[Node], grid: frozenset[Atom], dims: Dimensions) -> frozenset[Atom]:
+    """Grid atoms that are lhs rows in every contraction (and batch in none)."""
+    rows: frozenset[Atom] | None = None
+    for node in carriers:
+        if is_contraction(node):
+            own = _row_atoms(node, dims)
+            rows = own if rows is None else rows & own
+    return (rows or frozenset()) & grid
+
+
+def _row_atoms(node: Node, dims: Dimensions) -> frozenset[Atom]:
+    axes = dims.axes(node.output)
+    if node.op == "convolution":
+        spatial = node.attrs["output_spatial_dimensions"]
+        keep: Iterable[int] = (node.attrs["output_batch_dimension"], *spatial)
+    else:
+        parts = dot_axes(node)
+        first = len(parts.lhs_batch)
+        keep = range(first, first + len(parts.lhs_free))
+    return frozenset(atom for axis in keep for atom in axes[axis])
+
+
+def _order(outputs: Iterable[Value], atoms: frozenset[Atom], dims: Dimensions) -> tuple[Atom, ...]:
+    """The atoms in the order in which the largest output stores them."""
+    largest = max(outputs, key=lambda value: value.type.size)
+    flat = [atom for axis in dims.axes(largest) for atom in axis]
+    return tuple(atom for atom in flat if atom in atoms)

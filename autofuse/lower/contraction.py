@@ -1,0 +1,318 @@
+"""Lowering of dots and convolutions: a matrix product per panel of rows, operands read in place or packed.
+
+The left operand is used where it lies if one of its strides is 1; otherwise, or if it is computed in the kernel or is
+the patches of a convolution, a stage packs the panel's rows into scratch. The right operand is shared by all panels: it
+is used where it lies, or packed once by an earlier launch. The product goes straight to an output, or into scratch for
+the stages that follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autofuse.errors import LegalityError
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.fusion.dimensions import Atom, dot_axes
+from autofuse.ir import index
+from autofuse.ir.dtypes import DType
+from autofuse.ir.graph import Node, Value
+from autofuse.ir.index import Affine, Symbol
+from autofuse.ir.optable import Condition, Family, lookup
+from autofuse.ir.types import TensorType
+from autofuse.lower.demand import PhaseBuilder
+from autofuse.lower.drafts import StageDraft
+from autofuse.lower.tile import Dot, Matrix, Scalar, Space, Store
+
+Index = tuple[Affine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """A right operand that an earlier launch lays out densely: `[batch..., depth..., columns...]` into `buffer`."""
+
+    node: Node
+    buffer: str
+    symbols: tuple[Symbol, ...]
+    at: Index
+    """The operand's index, in terms of `symbols`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A contraction as a matrix product."""
+
+    lhs: Value
+    lhs_at: Index
+    lhs_conditions: tuple[Condition, ...]
+    """Where the left element exists; it is 0 elsewhere (a convolution's padding)."""
+    rhs: Value
+    rhs_at: Index
+    batch: tuple[Symbol, ...]
+    depth: tuple[Symbol, ...]
+    columns: tuple[Symbol, ...]
+    column_axes: tuple[int, ...]
+    """Axes of the result that are columns, in order."""
+    exact: Index
+    """The result's index at the current grid row, columns included."""
+
+
+class ContractionBuilder:
+    """Adds the contractions of a kernel to a phase."""
+
+    def __init__(self, phase: PhaseBuilder, candidate: KernelCandidate, rows: Sequence[Atom], panel_rows: int) -> None:
+        self.phase = phase
+        self.rows = tuple(phase.grid_symbols[atom] for atom in rows)
+        self.panel_rows = panel_rows
+        self.packs: list[Pack] = []
+        self.direct: set[Value] = set()
+        """Outputs that a product writes itself."""
+        self._users: dict[Value, list[Node]] = {}
+        for node in candidate.nodes:
+            for value in node.inputs:
+                self._users.setdefault(value, []).append(node)
+        self._outputs = set(candidate.outputs)
+
+    def add(self, node: Node) -> None:
+        """Lower one `dot_general` or `convolution`."""
+        form = self._dot_form(node) if node.op == "dot_general" else self._convolution_form(node)
+        level = self.phase.levels[node.output] - 1
+        dtype = node.output.type.dtype
+        depth, columns = _size(form.depth), _size(form.columns)
+        lhs = self._left(form, level, dtype)
+        rhs = self._right(node, form)
+        out = self._result(node, form, columns, dtype)
+        rows = self.panel_rows if self.rows else 1
+        self.phase.draft.dots.append((level, Dot(out, lhs, rhs, rows, columns, depth, dtype)))
+
+    # ---- forms ---------------------------------------------------------------------------------------------------
+
+    def _dot_form(self, node: Node) -> _Form:
+        phase, dims = self.phase, self.phase.dims
+        parts = dot_axes(node)
+        exact = phase.index_of(node.output)
+        lhs_axes, rhs_axes = dims.axes(dims.use(node, 0)), dims.axes(dims.use(node, 1))
+        nb, nl = len(parts.lhs_batch), len(parts.lhs_free)
+        lhs_at: list[Affine] = [Affine()] * len(lhs_axes)
+        rhs_at: list[Affine] = [Affine()] * len(rhs_axes)
+        for number, (a, b) in enumerate(zip(parts.lhs_batch, parts.rhs_batch, strict=True)):
+            lhs_at[a] = rhs_at[b] = exact[number]
+        for number, a in enumerate(parts.lhs_free):
+            lhs_at[a] = exact[nb + number]
+        for number, b in enumerate(parts.rhs_free):
+            rhs_at[b] = exact[nb + nl + number]
+        depth: list[Symbol] = []
+        for a, b in zip(parts.lhs_contracting, parts.rhs_contracting, strict=True):
+            lhs_at[a] = rhs_at[b] = phase.axis_index(lhs_axes[a])
+            depth += [phase.symbol(atom) for atom in lhs_axes[a]]
+        column_axes = tuple(range(nb + nl, len(exact)))
+        batch = _streams(exact[:nb])
+        columns = _streams(exact[nb + nl :])
+        return _Form(
+            node.inputs[0],
+            tuple(lhs_at),
+            (),
+            node.inputs[1],
+            tuple(rhs_at),
+            batch,
+            tuple(depth),
+            columns,
+            column_axes,
+            exact,
+        )
+
+    def _convolution_form(self, node: Node) -> _Form:
+        attrs, phase = node.attrs, self.phase
+        lhs, rhs = node.inputs
+        exact = phase.index_of(node.output)
+        feature = attrs["kernel_input_feature_dimension"]
+        channel = phase.fresh_stream(rhs.type.shape[feature])
+        steps = [phase.fresh_stream(rhs.type.shape[axis]) for axis in attrs["kernel_spatial_dimensions"]]
+        lhs_at: list[Affine] = [Affine()] * lhs.type.rank
+        rhs_at: list[Affine] = [Affine()] * rhs.type.rank
+        lhs_at[attrs["input_batch_dimension"]] = exact[attrs["output_batch_dimension"]]
+        lhs_at[attrs["input_feature_dimension"]] = rhs_at[feature] = index.of(channel)
+        rhs_at[attrs["kernel_output_feature_dimension"]] = exact[attrs["output_feature_dimension"]]
+        conditions: list[Condition] = []
+        for number, step in enumerate(steps):
+            rhs_at[attrs["kernel_spatial_dimensions"][number]] = index.of(step)
+            axis = attrs["input_spatial_dimensions"][number]
+            at = exact[attrs["output_spatial_dimensions"][number]] * attrs["window_strides"][number]
+            at = at + index.of(step) * attrs["rhs_dilation"][number] - attrs["padding"][number][0]
+            lhs_at[axis] = self._inside(at, lhs.type.shape[axis], attrs["lhs_dilation"][number], conditions)
+        depth = [s for s in (*steps, channel) if s.extent != 1]
+        if feature < min(attrs["kernel_spatial_dimensions"], default=feature + 1):
+            depth = [s for s in (channel, *steps) if s.extent != 1]
+        column = attrs["output_feature_dimension"]
+        columns = _streams(exact[column : column + 1])
+        return _Form(
+            lhs, tuple(lhs_at), tuple(conditions), rhs, tuple(rhs_at), (), tuple(depth), columns, (column,), exact
+        )
+
+    def _inside(self, at: Affine, extent: int, dilation: int, conditions: list[Condition]) -> Affine:
+        """The input position under a window element; what must hold for it to exist is added to `conditions`."""
+        limit = (extent - 1) * dilation + 1
+        lo, hi = index.bounds(at)
+        if lo < 0 or hi >= limit or dilation > 1:
+            conditions.append(Condition(at, 0, limit, dilation, 0))
+        return at // dilation if dilation > 1 else at
+
+    # ---- operands ------------------------------------------------------------------------------------------------
+
+    def _left(self, form: _Form, level: int, dtype: DType) -> Matrix:
+        place = None if form.lhs_conditions else self._place(form.lhs, form.lhs_at)
+        if place is not None:
+            buffer, offset = place
+            column = _common_stride(offset, form.depth)
+            row = offset.coefficient(self.rows[-1]) if self.rows else _size(form.depth)
+            if column is not None and _usable(row, column, self.panel_rows, _size(form.depth)):
+                return Matrix(buffer, _without(offset, form.depth), row, column)
+        return self._pack_left(form, level, dtype)
+
+    def _pack_left(self, form: _Form, level: int, dtype: DType) -> Matrix:
+        phase, depth = self.phase, _size(form.depth)
+        stage = phase.draft.stage(level, form.depth)
+        guard = phase.test(stage, form.lhs_conditions)
+        scalar = phase.value(stage, form.lhs, form.lhs_at, guard)
+        if guard is not None:
+            zero = phase.constant(stage, dtype, 0)
+            scalar = phase.map(stage, dtype, "select", guard, scalar, zero)
+        stage.roots.append((form.lhs, form.lhs_at))
+        name = phase.scratch(f"{form.lhs.name}.packed", dtype, depth)
+        stage.body.append(Store(name, phase.row_offset(depth) + _flat(form.depth), scalar))
+        return Matrix(name, Affine(), depth, 1)
+
+    def _right(self, node: Node, form: _Form) -> Matrix:
+        place = self._place(form.rhs, form.rhs_at)
+        if place is not None:
+            buffer, offset = place
+            if any(offset.coefficient(row) for row in self.rows):
+                raise LegalityError(f"the right operand of {node.op} %{node.name} changes with its rows")
+            row, column = _common_stride(offset, form.depth), _common_stride(offset, form.columns)
+            depth, columns = _size(form.depth), _size(form.columns)
+            if row is not None and column is not None and _usable(row, column, depth, columns):
+                return Matrix(buffer, _without(offset, (*form.depth, *form.columns)), row, column)
+        return self._pack_right(node, form)
+
+    def _pack_right(self, node: Node, form: _Form) -> Matrix:
+        if self.phase.levels[form.rhs] > 0:
+            raise LegalityError(
+                f"the right operand of {node.op} %{node.name} is the result of another reduction or dot"
+            )
+        if any(index.symbols_of(i) & set(self.rows) for i in form.rhs_at):
+            raise LegalityError(f"the right operand of {node.op} %{node.name} changes with its rows")
+        symbols = (*form.batch, *form.depth, *form.columns)
+        type_ = TensorType(tuple(s.extent for s in symbols), form.rhs.type.dtype)
+        name = self.phase.buffers.add(f"{form.rhs.name}.packed", type_, Space.WORKSPACE).name
+        self.packs.append(Pack(node, name, symbols, form.rhs_at))
+        columns = _size(form.columns)
+        return Matrix(name, _flat(form.batch) * (_size(form.depth) * columns), columns, 1)
+
+    def _place(self, value: Value, at: Index) -> tuple[str, Affine] | None:
+        """Where an element lies if it is only moved, never computed or masked: a buffer and an offset."""
+        node = self.phase.producers.get(value)
+        while node is not None:
+            if lookup(node.op).family is not Family.INDEX:
+                return None
+            pieces = self.phase.pieces_of(node, at)
+            if len(pieces) != 1 or any(self.phase_has_element(i) for i in pieces[0].index):
+                return None
+            value, at = node.inputs[pieces[0].operand], pieces[0].index
+            node = self.phase.producers.get(value)
+        return self.phase.buffers.of(value).name, index.linearize(at, value.type.shape)
+
+    @staticmethod
+    def phase_has_element(position: Affine) -> bool:
+        """Whether an index reads memory."""
+        return any(isinstance(atom, index.Element) for atom, _ in position.terms)
+
+    # ---- results -------------------------------------------------------------------------------------------------
+
+    def _result(self, node: Node, form: _Form, columns: int, dtype: DType) -> Matrix:
+        direct = self._direct_output(node, form)
+        if direct is not None:
+            return direct
+        phase = self.phase
+        name = phase.scratch(node.name, dtype, columns)
+        exact = form.exact
+
+        def read(stage: StageDraft, at: Index, guard: Scalar | None) -> Scalar:
+            position = Affine()
+            for axis, (wanted, computed) in enumerate(zip(at, exact, strict=True)):
+                if axis in form.column_axes:
+                    position = position * node.output.type.shape[axis] + wanted
+                elif wanted != computed:
+                    raise LegalityError(f"{node.op} %{node.name} is read at another row than it is computed for")
+            return phase.load_at(stage, name, dtype, phase.row_offset(columns) + position, guard)
+
+        phase.row_results[node.output] = read
+        return Matrix(name, Affine(), columns, 1)
+
+    def _direct_output(self, node: Node, form: _Form) -> Matrix | None:
+        """Write to an output buffer, if the result goes there and nowhere else, moved at most by views."""
+        value = node.output
+        while value not in self._outputs:
+            users = self._users.get(value, [])
+            if len(users) != 1 or users[0].op not in ("reshape", "transpose"):
+                return None
+            value = users[0].output
+        if self._users.get(value):
+            return None
+        at = self.phase.index_of(value)
+        offset = index.linearize(at, value.type.shape)
+        column = _common_stride(offset, form.columns)
+        row = offset.coefficient(self.rows[-1]) if self.rows else _size(form.columns)
+        if column != 1 or row < _size(form.columns):
+            return None
+        self.direct.add(value)
+        return Matrix(self.phase.buffers.of(value).name, _without(offset, form.columns), row, 1)
+
+
+def _streams(at: Sequence[Affine]) -> tuple[Symbol, ...]:
+    """The symbols of plain products of symbols, slowest first."""
+    found: list[Symbol] = []
+    for position in at:
+        terms = sorted(position.terms, key=lambda term: -term[1])
+        found += [atom for atom, _ in terms if isinstance(atom, Symbol)]
+    return tuple(found)
+
+
+def _size(symbols: Sequence[Symbol]) -> int:
+    size = 1
+    for symbol in symbols:
+        size *= symbol.extent
+    return size
+
+
+def _flat(symbols: Sequence[Symbol]) -> Affine:
+    position = Affine()
+    for symbol in symbols:
+        position = position * symbol.extent + index.of(symbol)
+    return position
+
+
+def _common_stride(offset: Affine, symbols: Sequence[Symbol]) -> int | None:
+    """The one stride with which `symbols`, walked as one loop, step through memory; None if there is none."""
+    if not symbols:
+        return 1
+    inside = {s for atom, _ in offset.terms if not isinstance(atom, Symbol) for s in index.symbols_of(index.of(atom))}
+    if inside & set(symbols):
+        return None
+    stride = offset.coefficient(symbols[-1])
+    step = stride
+    for faster, slower in zip(reversed(symbols), list(reversed(symbols))[1:], strict=False):
+        step *= faster.extent
+        if offset.coefficient(slower) != step:
+            return None
+    return stride
+
+
+def _without(offset: Affine, symbols: Sequence[Symbol]) -> Affine:
+    return index.renamed(offset, {symbol: Affine() for symbol in symbols})
+
+
+def _usable(row: int, column: int, rows: int, columns: int) -> bool:
+    """Whether a matrix with these strides is one BLAS reads: one stride 1, the other no shorter than a line."""
+    if column == 1:
+        return row >= max(columns, 1) or rows == 1
+    return row == 1 and column >= max(rows, 1)

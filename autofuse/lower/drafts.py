@@ -1,0 +1,88 @@
+"""Mutable drafts of phases and stages while a kernel is being lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from autofuse.ir.dtypes import DType
+from autofuse.ir.graph import Value
+from autofuse.ir.index import Affine, Symbol
+from autofuse.ir.types import TensorType
+from autofuse.lower.tile import Buffer, Dot, Scalar, Space, Statement
+
+Instance = tuple[Value, tuple[Affine, ...]]
+"""A value at an index: the unit that is computed once per stage."""
+
+
+@dataclass(eq=False)
+class StageDraft:
+    """One stage being filled."""
+
+    level: int
+    """How many carriers (reductions, dots, scans) lie before it on the longest path."""
+    late: bool
+    """It runs after the level's other stages, to keep their results for a later row group."""
+    symbols: tuple[Symbol, ...]
+    body: list[Statement] = field(default_factory=list[Statement])
+    memo: dict[tuple[Instance, Scalar | None], Scalar] = field(default_factory=dict[tuple[Instance, int | None], int])
+    reads: dict[Instance, list[Instance]] = field(default_factory=dict[Instance, list[Instance]])
+    """Which instances each instance was computed from, in this stage."""
+    roots: list[Instance] = field(default_factory=list[Instance])
+    """What is stored or folded."""
+    conditions: dict[object, Scalar] = field(default_factory=dict[object, int])
+    """Tests and conjunctions already made."""
+
+
+@dataclass(eq=False)
+class PhaseDraft:
+    """One phase being filled: numbers scalars, keeps stages by their place in the order."""
+
+    stages: dict[tuple[int, bool, tuple[Symbol, ...]], StageDraft] = field(
+        default_factory=dict[tuple[int, bool, tuple[Symbol, ...]], StageDraft]
+    )
+    dots: list[tuple[int, Dot]] = field(default_factory=list[tuple[int, Dot]])
+    """Dots with the level at whose end they run."""
+    dtypes: list[DType] = field(default_factory=list[DType])
+    """dtype of each scalar, by number."""
+
+    def stage(self, level: int, symbols: tuple[Symbol, ...], late: bool = False) -> StageDraft:
+        """The stage at this place, made if missing."""
+        key = (level, late, symbols)
+        if key not in self.stages:
+            self.stages[key] = StageDraft(level, late, symbols)
+        return self.stages[key]
+
+    def scalar(self, dtype: DType) -> Scalar:
+        """A new scalar number."""
+        self.dtypes.append(dtype)
+        return len(self.dtypes) - 1
+
+    def ordered(self) -> Iterator[StageDraft]:
+        """Stages in running order."""
+        yield from sorted(self.stages.values(), key=lambda stage: (stage.level, stage.late))
+
+
+class BufferTable:
+    """The buffers of a program, by the value they hold."""
+
+    def __init__(self) -> None:
+        self.all: list[Buffer] = []
+        self._by_value: dict[Value, Buffer] = {}
+
+    def add(self, name: str, type_: TensorType, space: Space) -> Buffer:
+        """A new buffer with a unique name."""
+        taken = {buffer.name for buffer in self.all}
+        unique, number = name, 1
+        while unique in taken:
+            unique, number = f"{name}_{number}", number + 1
+        buffer = Buffer(unique, type_, space)
+        self.all.append(buffer)
+        return buffer
+
+    def add_value(self, value: Value, space: Space) -> None:
+        """The parameter buffer that holds `value`."""
+        self._by_value[value] = self.add(value.name, value.type, space)
+
+    def of(self, value: Value) -> Buffer:
+        return self._by_value[value]

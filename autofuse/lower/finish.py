@@ -1,0 +1,191 @@
+"""From drafts to a phase: loops that step through memory together become one, lanes and panels are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from autofuse.ir import index
+from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
+from autofuse.lower.drafts import PhaseDraft, StageDraft
+from autofuse.lower.rewrite import affines, number_elements, rewritten, rewritten_dot
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import (
+    Dot,
+    Load,
+    Panel,
+    Phase,
+    RowGroup,
+    Scan,
+    Stage,
+    Statement,
+    Step,
+    Store,
+)
+
+
+def finish_phase(
+    draft: PhaseDraft,
+    grid: Sequence[Symbol],
+    rows: Sequence[Symbol],
+    local: Symbol | None,
+    schedule: Schedule,
+    boundaries: Sequence[int],
+) -> Phase:
+    """Put the parts of a draft in order. `boundaries`: levels at whose end dots run."""
+    stages = [_numbered(stage) for stage in draft.ordered()]
+    dots = [(level, rewritten_dot(dot, number_elements)) for level, dot in draft.dots]
+    grid, stages, dots = _collapse_grid(list(grid), stages, dots)
+    collapsed = [_collapse_stage(stage) for stage in stages]
+    panel = None
+    if rows and local is not None and grid:
+        panel = Panel(grid[-1], local, local.extent)
+    lane = None if panel is not None or dots else _grid_lane(grid, collapsed, schedule)
+    if lane is not None:
+        grid = [*(s for s in grid if s != lane), lane]
+    final = [(stage.level, _stage(stage, lane)) for stage in collapsed]
+    return Phase(tuple(grid), _steps(final, dots, boundaries), lane, panel)
+
+
+def _numbered(stage: StageDraft) -> StageDraft:
+    copy = StageDraft(stage.level, stage.late, stage.symbols)
+    copy.body = [rewritten(statement, number_elements) for statement in stage.body]
+    return copy
+
+
+def _steps(
+    stages: Sequence[tuple[int, Stage]], dots: Sequence[tuple[int, Dot]], boundaries: Sequence[int]
+) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    low = -1
+    for boundary in [*boundaries, None]:
+        inside = [s for level, s in stages if level > low and (boundary is None or level <= boundary)]
+        if inside:
+            steps.append(RowGroup(tuple(inside)))
+        if boundary is not None:
+            steps += [dot for level, dot in dots if level == boundary]
+            low = boundary
+    return tuple(steps)
+
+
+# ---- collapsing --------------------------------------------------------------------------------------------------
+
+
+def _collapse_grid(
+    grid: list[Symbol], stages: list[StageDraft], dots: list[tuple[int, Dot]]
+) -> tuple[list[Symbol], list[StageDraft], list[tuple[int, Dot]]]:
+    position = 0
+    while position + 1 < len(grid):
+        slow, fast = grid[position], grid[position + 1]
+        used = [a for stage in stages for statement in stage.body for a in affines(statement)]
+        used += [m.offset for _, dot in dots for m in (dot.out, dot.lhs, dot.rhs)]
+        if not _walk_together(used, slow, fast):
+            position += 1
+            continue
+        joined = Symbol(fast.name, slow.extent * fast.extent)
+        mapping = {slow: Affine(), fast: index.of(joined)}
+        for stage in stages:
+            stage.body = [rewritten(statement, lambda a, m=mapping: index.renamed(a, m)) for statement in stage.body]
+        dots = [(level, rewritten_dot(dot, lambda a, m=mapping: index.renamed(a, m))) for level, dot in dots]
+        grid[position : position + 2] = [joined]
+        position = max(position - 1, 0)
+    return grid, stages, dots
+
+
+def _collapse_stage(stage: StageDraft) -> StageDraft:
+    symbols, body = list(stage.symbols), list(stage.body)
+    position = 0
+    while position + 1 < len(symbols):
+        slow, fast = symbols[position], symbols[position + 1]
+        used = [a for statement in body for a in affines(statement)]
+        if not _walk_together(used, slow, fast):
+            position += 1
+            continue
+        joined = Symbol(fast.name, slow.extent * fast.extent)
+        mapping = {slow: Affine(), fast: index.of(joined)}
+        body = [rewritten(statement, lambda a, m=mapping: index.renamed(a, m)) for statement in body]
+        symbols[position : position + 2] = [joined]
+        position = max(position - 1, 0)
+    done = StageDraft(stage.level, stage.late, tuple(symbols))
+    done.body = body
+    return done
+
+
+def _walk_together(used: Iterable[Affine], slow: Symbol, fast: Symbol) -> bool:
+    """Whether every expression is a function of `slow * extent(fast) + fast`."""
+    return all(_depends_jointly(a, slow, fast) for a in used)
+
+
+def _depends_jointly(value: Affine, slow: Symbol, fast: Symbol) -> bool:
+    if value.coefficient(slow) != value.coefficient(fast) * fast.extent:
+        return False
+    for atom, _ in value.terms:
+        match atom:
+            case Quotient(inner, _) | Remainder(inner, _):
+                if not _depends_jointly(inner, slow, fast):
+                    return False
+            case Element(_, inside, _, _):
+                if not all(_depends_jointly(inner, slow, fast) for inner in inside):
+                    return False
+            case Symbol():
+                pass
+    return True
+
+
+# ---- lanes -------------------------------------------------------------------------------------------------------
+
+
+def _grid_lane(grid: Sequence[Symbol], stages: Sequence[StageDraft], schedule: Schedule) -> Symbol | None:
+    """The grid symbol to spread over lanes, or None to use each stage's stream symbol."""
+    if not grid or (schedule.lane == "stream" and any(stage.symbols for stage in stages)):
+        return None
+    scores = {symbol: sum(_weight(s) * _score(s.body, symbol) for s in stages) for symbol in grid}
+    best = max(reversed(grid), key=lambda symbol: scores[symbol])
+    if schedule.lane == "grid" or not any(stage.symbols for stage in stages):
+        return best
+    stream = sum(
+        _weight(s) * max((_score(s.body, symbol) for symbol in s.symbols), default=-1.0)
+        for s in stages
+        if not any(isinstance(statement, Scan) for statement in s.body)
+    )
+    return best if scores[best] > stream else None
+
+
+def _weight(stage: StageDraft) -> float:
+    """Iterations of a stage."""
+    weight = 1.0
+    for symbol in stage.symbols:
+        weight *= symbol.extent
+    return weight
+
+
+def _score(body: Sequence[Statement], symbol: Symbol) -> float:
+    """How well memory is walked when `symbol` runs over lanes: 1 per contiguous access, 0.5 uniform, -1 strided."""
+    total = 0.0
+    for offset in _offsets(body):
+        nested = any(not isinstance(atom, Symbol) and symbol in _inside(atom) for atom, _ in offset.terms)
+        coefficient = offset.coefficient(symbol)
+        if nested or coefficient not in (0, 1):
+            total -= 1.0
+        else:
+            total += 1.0 if coefficient == 1 else 0.5
+    return total * min(symbol.extent, 16) / 16 if total > 0 else total
+
+
+def _offsets(body: Sequence[Statement]) -> Iterator[Affine]:
+    for statement in body:
+        if isinstance(statement, Load | Store):
+            yield statement.offset
+
+
+def _inside(atom: index.Atom) -> frozenset[Symbol]:
+    return index.symbols_of(index.of(atom))
+
+
+def _stage(stage: StageDraft, grid_lane: Symbol | None) -> Stage:
+    symbols = stage.symbols
+    body = tuple(stage.body)
+    if grid_lane is not None or not symbols or any(isinstance(s, Scan) for s in body):
+        return Stage(symbols, body, None)
+    lane = max(reversed(symbols), key=lambda symbol: _score(body, symbol))
+    ordered = (*(s for s in symbols if s != lane), lane)
+    return Stage(ordered, body, lane)

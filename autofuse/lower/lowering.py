@@ -1,0 +1,237 @@
+"""Lowering: a kernel candidate and a schedule to a TileProgram."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from autofuse.errors import LegalityError
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.fusion.dimensions import Dimensions
+from autofuse.fusion.domain import Domain, choose_domain, is_contraction
+from autofuse.ir import index
+from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.index import Symbol
+from autofuse.ir.optable import Family, lookup
+from autofuse.lower.contraction import ContractionBuilder, Pack
+from autofuse.lower.demand import PhaseBuilder
+from autofuse.lower.drafts import BufferTable, Instance, PhaseDraft, StageDraft
+from autofuse.lower.finish import finish_phase
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.split import split_reductions
+from autofuse.lower.tile import OpaqueProgram, Phase, Space, Store, TileProgram
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What lowering must know of the device."""
+
+    scratch_bytes: int = 1 << 20
+    """On-chip memory one worker may use for values kept between stages."""
+    workers: int = 2
+    """Workers that a kernel's panels should keep busy."""
+
+
+def lower(
+    candidate: KernelCandidate, schedule: Schedule, name: str, limits: Limits = Limits()
+) -> TileProgram | OpaqueProgram:
+    """Lower a kernel. Raises LegalityError, with the reason, for what cannot be one kernel."""
+    if not candidate.outputs:
+        raise LegalityError(f"kernel {name} writes nothing")
+    domain = choose_domain(candidate)
+    if domain is None:
+        return _opaque(candidate, name)
+    with _deep_recursion():
+        program = _Lowering(candidate, domain, schedule, name, limits).run()
+    return split_reductions(program, schedule.split)
+
+
+class _Lowering:
+    def __init__(
+        self, candidate: KernelCandidate, domain: Domain, schedule: Schedule, name: str, limits: Limits
+    ) -> None:
+        self.candidate, self.domain, self.schedule, self.name, self.limits = candidate, domain, schedule, name, limits
+
+    def run(self) -> TileProgram:
+        if len(self.domain.groups) > 1:
+            buffers = self._buffers()
+            phases = tuple(self._loop_phase(group, buffers) for group in self.domain.groups)
+            return TileProgram(self.name, tuple(buffers.all), (phases,), self.schedule)
+        rows = self.schedule.panel_rows if self.domain.rows else 0
+        buffers, phase, packs, _ = self._build({}, rows)
+        if phase.panel is not None:
+            rows = self._balanced(phase)
+            buffers, phase, packs, _ = self._build({}, rows)
+        keep = self._shared_instances(rows)
+        if keep:
+            kept = self._build(keep, rows)
+            if _scratch_bytes(kept[0]) <= self.limits.scratch_bytes:
+                buffers, phase, packs, _ = kept
+        launches: tuple[tuple[Phase, ...], ...] = ((phase,),)
+        if packs:
+            launches = (tuple(self._pack_phase(pack, buffers) for pack in packs), *launches)
+        return TileProgram(self.name, tuple(buffers.all), launches, self.schedule)
+
+    def _buffers(self) -> BufferTable:
+        table = BufferTable()
+        for value in self.candidate.inputs:
+            table.add_value(value, Space.INPUT)
+        for value in self.candidate.outputs:
+            table.add_value(value, Space.OUTPUT)
+        return table
+
+    def _build(self, keep: Mapping[Instance, int], rows: int) -> tuple[BufferTable, Phase, list[Pack], PhaseDraft]:
+        buffers = self._buffers()
+        local = Symbol("row", rows) if rows else None
+        phase = PhaseBuilder(self.candidate, self.domain.dimensions, self.domain.grid, buffers, keep, local)
+        contraction = ContractionBuilder(phase, self.candidate, self.domain.rows, rows)
+        for node in self.candidate.nodes:
+            if is_contraction(node):
+                contraction.add(node)
+        for value in sorted(self.candidate.outputs, key=lambda v: phase.levels[v]):
+            if value not in contraction.direct:
+                phase.store_output(value)
+        grid = list(phase.grid_symbols.values())
+        done = finish_phase(phase.draft, grid, contraction.rows, local, self.schedule, phase.row_boundaries)
+        return buffers, done, contraction.packs, phase.draft
+
+    def _balanced(self, phase: Phase) -> int:
+        """Rows of a panel: at most the schedule's, equal panels, enough of them for all workers."""
+        assert phase.panel is not None
+        outer = 1
+        for symbol in phase.grid:
+            outer *= symbol.extent if symbol != phase.panel.symbol else 1
+        extent = max(phase.panel.symbol.extent, 1)
+        panels = max(-(-extent // self.schedule.panel_rows), -(-self.limits.workers // max(outer, 1)))
+        return -(-extent // min(panels, extent))
+
+    def _shared_instances(self, rows: int) -> dict[Instance, int]:
+        """Expensive values that several stages need, and the level that computes them."""
+        if self.schedule.placement == "recompute":
+            return {}
+        _, phase, _, draft = self._build({}, rows)
+        if phase.lane is not None:
+            return {}
+        first: dict[Instance, StageDraft] = {}
+        keep: dict[Instance, int] = {}
+        for stage in draft.ordered():
+            for instance in _topmost(stage, first):
+                home = first[instance]
+                if (
+                    home.level < stage.level
+                    and set(home.symbols) == set(stage.symbols)
+                    and self._expensive(stage, instance)
+                ):
+                    keep[instance] = home.level
+            for instance in stage.reads:
+                first.setdefault(instance, stage)
+        return keep
+
+    def _expensive(self, stage: StageDraft, instance: Instance) -> bool:
+        """Whether computing an instance anew costs more than a store and a load."""
+        seen: set[Instance] = set()
+        todo = [instance]
+        work = 0
+        while todo:
+            current = todo.pop()
+            node = self.candidate.graph.producers.get(current[0])
+            if current in seen or node is None:
+                continue
+            seen.add(current)
+            entry = lookup(node.op)
+            if entry.family is Family.ELEMENTWISE:
+                work += 8 if entry.expensive else 1
+            todo += stage.reads.get(current, [])
+        return work >= 8
+
+    def _loop_phase(self, group: Sequence[Value], buffers: BufferTable) -> Phase:
+        part = _cone(self.candidate, group)
+        dims = self.domain.dimensions
+        if dims.has_conflict() or len(group) == 1:
+            return _single_loop(part, group[0], buffers, self.schedule)
+        order = [atom for axis in dims.axes(group[0]) for atom in axis]
+        phase = PhaseBuilder(part, dims, order, buffers, {}, None)
+        for value in group:
+            phase.store_output(value)
+        return finish_phase(phase.draft, list(phase.grid_symbols.values()), (), None, self.schedule, ())
+
+    def _pack_phase(self, pack: Pack, buffers: BufferTable) -> Phase:
+        """Lay out a right operand densely."""
+        operand = pack.node.inputs[1]
+        part = _cone(self.candidate, (operand,))
+        phase = PhaseBuilder(part, self.domain.dimensions, (), buffers, {}, None)
+        stage = phase.draft.stage(0, ())
+        scalar = phase.value(stage, operand, pack.at, None)
+        offset = index.Affine()
+        for symbol in pack.symbols:
+            offset = offset * symbol.extent + index.of(symbol)
+        stage.body.append(Store(pack.buffer, offset, scalar))
+        return finish_phase(phase.draft, pack.symbols, (), None, self.schedule, ())
+
+
+def _single_loop(part: KernelCandidate, value: Value, buffers: BufferTable, schedule: Schedule) -> Phase:
+    """A loop over one output whose axes are loops of their own, whatever they are tied to."""
+    dims = Dimensions((), False)
+    phase = PhaseBuilder(part, dims, (), buffers, {}, None)
+    symbols = [Symbol(f"i{axis}", extent) for axis, extent in enumerate(value.type.shape)]
+    at = tuple(index.of(symbol) for symbol in symbols)
+    stage = phase.draft.stage(0, ())
+    scalar = phase.value(stage, value, at, None)
+    stage.body.append(Store(buffers.of(value).name, index.linearize(at, value.type.shape), scalar))
+    grid = [symbol for symbol in symbols if symbol.extent != 1]
+    return finish_phase(phase.draft, grid, (), None, schedule, ())
+
+
+def _cone(candidate: KernelCandidate, values: Sequence[Value]) -> KernelCandidate:
+    """The part of a candidate that `values` need."""
+    producers = {value: node for node in candidate.nodes for value in node.outputs}
+    wanted: set[Node] = set()
+    todo = list(values)
+    while todo:
+        node = producers.get(todo.pop())
+        if node is not None and node not in wanted:
+            wanted.add(node)
+            todo += node.inputs
+    return KernelCandidate(candidate.graph, tuple(n for n in candidate.nodes if n in wanted), tuple(values))
+
+
+def _topmost(stage: StageDraft, known: Mapping[Instance, StageDraft]) -> Iterator[Instance]:
+    """From what a stage stores or folds downwards, the first instances that an earlier stage computed already."""
+    seen: set[Instance] = set()
+    todo = list(stage.roots)
+    while todo:
+        instance = todo.pop()
+        if instance in seen:
+            continue
+        seen.add(instance)
+        if instance in known:
+            yield instance
+        else:
+            todo += stage.reads.get(instance, [])
+
+
+def _scratch_bytes(buffers: BufferTable) -> int:
+    return sum(buffer.type.nbytes for buffer in buffers.all if buffer.space is Space.SCRATCH)
+
+
+def _opaque(candidate: KernelCandidate, name: str) -> OpaqueProgram:
+    table = BufferTable()
+    for value in candidate.inputs:
+        table.add_value(value, Space.INPUT)
+    for value in candidate.outputs:
+        table.add_value(value, Space.OUTPUT)
+    graph = Graph(name, candidate.inputs, candidate.nodes, candidate.outputs)
+    return OpaqueProgram(name, graph, tuple(table.all))
+
+
+@contextmanager
+def _deep_recursion() -> Generator[None]:
+    """Allow demand to run down long chains of nodes: Python frames are cheap and on the heap."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, 60_000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)

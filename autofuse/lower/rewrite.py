@@ -1,0 +1,89 @@
+"""Rewriting the index expressions of statements, and walking over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from autofuse.ir import index
+from autofuse.ir.index import Affine, Element
+from autofuse.ir.optable import Condition
+from autofuse.lower.tile import (
+    ArgReduce,
+    Dot,
+    Load,
+    Matrix,
+    Position,
+    RowGroup,
+    Stage,
+    Statement,
+    Step,
+    Store,
+    Test,
+)
+
+Rewrite = Callable[[Affine], Affine]
+
+
+def affines(statement: Statement) -> Iterator[Affine]:
+    """Every index expression of a statement."""
+    match statement:
+        case Load(offset=offset) | Store(offset=offset):
+            yield offset
+        case Position(value=value):
+            yield value
+        case ArgReduce(position=position):
+            yield position
+        case Test(conditions=conditions):
+            for condition in conditions:
+                yield condition.value
+        case _:
+            return
+
+
+def rewritten(statement: Statement, rewrite: Rewrite) -> Statement:
+    """The statement with every index expression rewritten."""
+    match statement:
+        case Load() | Store():
+            return replace(statement, offset=rewrite(statement.offset))
+        case Position():
+            return replace(statement, value=rewrite(statement.value))
+        case ArgReduce():
+            return replace(statement, position=rewrite(statement.position))
+        case Test():
+            return replace(statement, conditions=tuple(_condition(c, rewrite) for c in statement.conditions))
+        case _:
+            return statement
+
+
+def rewritten_dot(dot: Dot, rewrite: Rewrite) -> Dot:
+    """The dot with the offsets of its matrices rewritten."""
+
+    def matrix(m: Matrix) -> Matrix:
+        return replace(m, offset=rewrite(m.offset))
+
+    return replace(dot, out=matrix(dot.out), lhs=matrix(dot.lhs), rhs=matrix(dot.rhs))
+
+
+def statements(steps: Iterable[Step]) -> Iterator[tuple[Stage, Statement]]:
+    """Every statement of a phase's steps, with its stage."""
+    for step in steps:
+        if isinstance(step, RowGroup):
+            for stage in step.stages:
+                for statement in stage.body:
+                    yield stage, statement
+
+
+def number_elements(value: Affine) -> Affine:
+    """Turn the sources of run-time indices from their drafted names `%n` into the scalar numbers n."""
+
+    def renumber(atom: index.Atom) -> Affine | None:
+        if isinstance(atom, Element) and isinstance(atom.source, str):
+            return index.of(Element(int(atom.source[1:]), (), atom.lo, atom.hi))
+        return None
+
+    return index.substitute(value, renumber)
+
+
+def _condition(condition: Condition, rewrite: Rewrite) -> Condition:
+    return replace(condition, value=rewrite(condition.value))

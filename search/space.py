@@ -1,0 +1,221 @@
+"""The candidate space: connected, convex sets of atoms that can be one kernel.
+
+Sets grow from every atom along the edges to producers, consumers and siblings that read the same value. Growth is
+bounded in size and number; what a bound cut off is counted, never hidden. Whatever the bounds, the space holds the
+singletons and, from every atom, the sets that greedy growth reaches: so there is always a cover, and the large fusions
+are always present.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autofuse.ir.digest import subgraph_digest
+
+from autofuse.errors import LegalityError
+from autofuse.fusion.atoms import AtomGraph, FusionAtom
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.fusion.domain import choose_domain
+from autofuse.ir.graph import Value
+from autofuse.lower.lowering import Limits, lower
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import OpaqueProgram, TileProgram
+
+AtomSet = frozenset[FusionAtom]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """One member of the space."""
+
+    atoms: AtomSet
+    kernel: KernelCandidate
+    digest: str
+    """Equal for kernels that differ only in names: they are priced and tuned once."""
+    program: TileProgram | OpaqueProgram
+    """The kernel under the canonical schedule. Shared by all candidates of a digest class."""
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return self.kernel.outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How far enumeration goes."""
+
+    atoms: int = 12
+    """Most atoms in an enumerated set; greedy growth is not bound by it."""
+    sets_per_atom: int = 160
+    """Most sets enumerated from one atom."""
+
+
+@dataclass(slots=True)
+class Space:
+    """The candidates of one graph."""
+
+    atom_graph: AtomGraph
+    candidates: list[Candidate] = field(default_factory=list[Candidate])
+    refused: dict[AtomSet, str] = field(default_factory=dict[AtomSet, str])
+    """Why a set that was tried is no kernel."""
+    cut_off: int = 0
+    """Atoms whose enumeration met a bound."""
+
+    @property
+    def classes(self) -> Mapping[str, list[Candidate]]:
+        """Candidates by digest."""
+        found: dict[str, list[Candidate]] = {}
+        for candidate in self.candidates:
+            found.setdefault(candidate.digest, []).append(candidate)
+        return found
+
+
+class SpaceBuilder:
+    """Finds and lowers the candidates of a graph; verdicts are shared by structurally equal sets."""
+
+    def __init__(self, atom_graph: AtomGraph, limits: Limits, bounds: Bounds = Bounds()) -> None:
+        self.space = Space(atom_graph)
+        self._graph = atom_graph
+        self._limits = limits
+        self._bounds = bounds
+        self._by_set: dict[AtomSet, Candidate | None] = {}
+        self._programs: dict[str, TileProgram | OpaqueProgram | str] = {}
+        self._siblings = _siblings(atom_graph)
+
+    def build(self, extra: Iterable[AtomSet] = ()) -> Space:
+        """Enumerate. `extra` sets (those of rule policies) are added if they are legal."""
+        for atom in self._graph.atoms:
+            self.require(frozenset((atom,)))
+        for atom in self._graph.atoms:
+            self._grow_greedily(atom)
+        for atom in self._graph.atoms:
+            self._enumerate(atom)
+        for atoms in extra:
+            self.try_add(atoms)
+        return self.space
+
+    def require(self, atoms: AtomSet) -> Candidate:
+        """The candidate of a set. Raises LegalityError with the reason if it cannot be a kernel."""
+        candidate = self.try_add(atoms)
+        if candidate is None:
+            raise LegalityError(self.space.refused[atoms])
+        return candidate
+
+    def try_add(self, atoms: AtomSet) -> Candidate | None:
+        """The candidate of a set, or None; the reason is kept in `space.refused`."""
+        if atoms not in self._by_set:
+            try:
+                candidate = self._make(atoms)
+            except LegalityError as error:
+                self.space.refused[atoms] = str(error)
+                self._by_set[atoms] = None
+            else:
+                self._by_set[atoms] = candidate
+                self.space.candidates.append(candidate)
+        return self._by_set[atoms]
+
+    def _make(self, atoms: AtomSet) -> Candidate:
+        if len(atoms) > 1 and not self._graph.is_convex(atoms):
+            raise LegalityError("a path leaves the set and comes back")
+        kernel = self._graph.candidate(atoms, self._graph.required_outputs(atoms))
+        digest = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
+        if digest not in self._programs:
+            self._programs[digest] = self._lower(kernel, digest)
+        program = self._programs[digest]
+        if isinstance(program, str):
+            raise LegalityError(program)
+        return Candidate(atoms, kernel, digest, program)
+
+    def _lower(self, kernel: KernelCandidate, digest: str) -> TileProgram | OpaqueProgram | str:
+        try:
+            choose_domain(kernel)
+            return lower(kernel, Schedule(), f"k_{digest[:12]}", self._limits)
+        except LegalityError as error:
+            return str(error)
+
+    # ---- growth --------------------------------------------------------------------------------------------------
+
+    def _grow_greedily(self, atom: FusionAtom) -> None:
+        """Absorb neighbours while that is legal: producers first, then consumers and siblings."""
+        current: AtomSet = frozenset((atom,))
+        refused: set[FusionAtom] = set()
+        while True:
+            options = [n for n in self._neighbours(current) if n not in refused]
+            if not options:
+                return
+            for neighbour in options:
+                grown = self._closure(current | {neighbour})
+                if self.try_add(grown) is not None:
+                    current = grown
+                    break
+                refused.add(neighbour)
+
+    def _enumerate(self, atom: FusionAtom) -> None:
+        """Sets in which `atom` comes first, breadth first."""
+        frontier: list[AtomSet] = [frozenset((atom,))]
+        seen: set[AtomSet] = set(frontier)
+        while frontier:
+            following: list[AtomSet] = []
+            for current in frontier:
+                for neighbour in self._neighbours(current):
+                    if neighbour.number < atom.number:
+                        continue
+                    grown = self._closure(current | {neighbour})
+                    if grown in seen or len(grown) > self._bounds.atoms:
+                        continue
+                    if len(seen) >= self._bounds.sets_per_atom:
+                        self.space.cut_off += 1
+                        return
+                    seen.add(grown)
+                    if self.try_add(grown) is not None:
+                        following.append(grown)
+            frontier = following
+
+    def _closure(self, atoms: AtomSet) -> AtomSet:
+        """Add the atoms that lie on paths between members, so that the set is convex."""
+        low, high = min(a.number for a in atoms), max(a.number for a in atoms)
+        below = _reach(atoms, self._graph.successors, low, high)
+        above = _reach(atoms, self._graph.predecessors, low, high)
+        return atoms | (below & above)
+
+    def _neighbours(self, atoms: AtomSet) -> list[FusionAtom]:
+        ordered = sorted(atoms, key=lambda a: a.number)
+        found: dict[FusionAtom, None] = {}
+        for relation in (self._graph.predecessors, self._graph.successors, self._siblings):
+            for atom in ordered:
+                for other in relation[atom]:
+                    if other not in atoms:
+                        found[other] = None
+        return list(found)
+
+
+def _reach(
+    atoms: AtomSet, edges: Mapping[FusionAtom, Sequence[FusionAtom]], low: int, high: int
+) -> frozenset[FusionAtom]:
+    seen: set[FusionAtom] = set()
+    todo = list(atoms)
+    while todo:
+        for other in edges[todo.pop()]:
+            if low <= other.number <= high and other not in seen:
+                seen.add(other)
+                todo.append(other)
+    return frozenset(seen)
+
+
+def _siblings(graph: AtomGraph) -> Mapping[FusionAtom, tuple[FusionAtom, ...]]:
+    """Atoms that read a value in common which is large enough for sharing its loads to matter."""
+    found: dict[FusionAtom, dict[FusionAtom, None]] = {atom: {} for atom in graph.atoms}
+    for value, readers in graph.readers.items():
+        if value.type.nbytes < 4096:
+            continue
+        for first, second in _pairs(readers):
+            found[first][second] = None
+            found[second][first] = None
+    return {atom: tuple(others) for atom, others in found.items()}
+
+
+def _pairs(readers: Sequence[FusionAtom]) -> Iterator[tuple[FusionAtom, FusionAtom]]:
+    """Neighbouring readers: enough to connect all of them."""
+    for position in range(len(readers) - 1):
+        yield readers[position], readers[position + 1]
