@@ -9,13 +9,18 @@ from autofuse.backends.cpu.vectormath.error_function import erf
 from autofuse.backends.cpu.vectormath.exponential import exp, exp2, expm1, logistic, tanh
 from autofuse.backends.cpu.vectormath.lanes import Lanes
 from autofuse.backends.cpu.vectormath.logarithm import log, log1p, log2
+from autofuse.backends.cpu.vectormath.power import cbrt, power, rsqrt
 from autofuse.backends.cpu.vectormath.remainder import fmod
+from autofuse.backends.cpu.vectormath.trigonometric import atan2, cos, sin, tan
 from autofuse.errors import BackendError
 
 Body = Callable[..., Lanes]
 """Writes the function's body into the block it is given and returns the result; it may open further blocks."""
 
 _FUNCTIONS: Mapping[str, Body] = {
+    "atan2": atan2,
+    "cbrt": cbrt,
+    "cos": cos,
     "erf": erf,
     "exp": exp,
     "exp2": exp2,
@@ -25,6 +30,10 @@ _FUNCTIONS: Mapping[str, Body] = {
     "log1p": log1p,
     "log2": log2,
     "logistic": logistic,
+    "pow": power,
+    "rsqrt": rsqrt,
+    "sin": sin,
+    "tan": tan,
     "tanh": tanh,
 }
 

@@ -1,0 +1,144 @@
+"""pow, cbrt and rsqrt."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autofuse.backends.cpu.vectormath import coefficients
+from autofuse.backends.cpu.vectormath.exponential import exp_reduced, reduce_ln2
+from autofuse.backends.cpu.vectormath.formats import (
+    DOUBLE,
+    at_least,
+    at_most,
+    format_of,
+    nearest_integer,
+    polynomial,
+    power_of_two,
+    scale,
+)
+from autofuse.backends.cpu.vectormath.lanes import Lanes
+from autofuse.backends.cpu.vectormath.logarithm import split
+
+# ln 2 in 40 bits, so that its product with any exponent is exact, and the rest
+_LN2_SHORT, _LN2_REST = 0.6931471805601177, -1.7239444525614835e-13
+_TWO_THIRDS, _TWO_THIRDS_REST = 0.6666666666666666, 3.700743415417188e-17
+
+
+def power(x: Lanes, y: Lanes) -> Lanes:
+    """x**y with every special case of C99 (Annex F.10.4.4)."""
+    magnitude = x.abs()
+    regular = (_power_of_float if x.element == "float" else _power_of_double)(magnitude, y)
+    return _power_specials(x, y, magnitude, regular)
+
+
+def _power_of_float(x: Lanes, y: Lanes) -> Lanes:
+    """2**(y * log2(x)) in double, for positive finite x and finite y; other lanes hold anything."""
+    base, exponent = x.cast("fpext", "double"), y.cast("fpext", "double")
+    e, _, m = split(base, subnormals=False)
+    f = m - 1.0
+    s = f / (f + 2.0)
+    log2e = DOUBLE.log2e[0]
+    series = [2.0 * log2e, *(c * log2e for c in coefficients.ATANH_F64_SHORT)]
+    product = exponent * polynomial(s * s, series).fma(s, e)
+    product = at_least(at_most(product, 1000.0), -1000.0)
+    n, integer = nearest_integer(product, 1.0)
+    r = product - n
+    result = polynomial(r, coefficients.EXP2_F64_SHORT).fma(r, 1.0) * power_of_two(integer)
+    return result.cast("fptrunc", "float")
+
+
+def _log_double_double(x: Lanes) -> tuple[Lanes, Lanes]:
+    """log(x) as a rounded value and the rest, relative error about 2**-65, for positive finite x.
+
+    log(m) = 2s + 2/3 s**3 + s**5 P(s**2) with s = (m - 1)/(m + 1): the first two terms in doubled precision, the
+    third, below 2**-12 of the first, in single.
+    """
+    e, _, m = split(x)
+    f, d = m - 1.0, m + 1.0
+    d_low = m - (d - 1.0)
+    s = f / d
+    s_low = (-s).fma(d_low, (-s).fma(d, f)) / d
+    z = s * s
+    z_low = s.fma(s, -z) + s * s_low * 2.0
+    cube = z * s
+    cube_low = z.fma(s, -cube) + (z * s_low + z_low * s)
+    second = cube * _TWO_THIRDS
+    second_low = cube.fma(_TWO_THIRDS, -second) + (cube * _TWO_THIRDS_REST + cube_low * _TWO_THIRDS)
+    third = cube * z * polynomial(z, coefficients.ATANH_TAIL_F64)
+
+    scaled, twice = e * _LN2_SHORT, s * 2.0
+    total = scaled + twice
+    low = twice - (total - scaled)
+    total, before = total + second, total
+    low = low + (second - (total - before))
+    low = low + (((s_low * 2.0 + second_low) + third) + e * _LN2_REST)
+    high = total + low
+    return high, low - (high - total)
+
+
+def _power_of_double(x: Lanes, y: Lanes) -> Lanes:
+    """exp(y * log(x)), the product in doubled precision, for positive finite x and finite y; else anything."""
+    high, low = _log_double_double(x)
+    product = y * high
+    rest = y.fma(high, -product) + y * low
+    inside = product.abs() < 800.0
+    product = inside.select(product, product.like(800.0).copysign(product))
+    rest = inside.select(rest, 0.0)
+    r, exponent = reduce_ln2(product)
+    return scale(exp_reduced(r + rest), exponent)
+
+
+def _power_specials(x: Lanes, y: Lanes, magnitude: Lanes, regular: Lanes) -> Lanes:
+    infinite_y, falling = y.abs().equals(np.inf), y < 0
+    integer = y.intrinsic("trunc").equals(y)
+    half = y * 0.5
+    odd = integer & half.intrinsic("trunc").differs(half)
+
+    zero = magnitude.equals(0)
+    edge = zero | magnitude.equals(np.inf)
+    infinity = x.like(np.inf)
+    result = edge.select((zero ^ falling).select(x.like(0.0), infinity), regular)
+    limit = ((magnitude > 1.0) ^ falling).select(infinity, 0.0)
+    limit = magnitude.equals(1.0).select(x.like(1.0), limit)
+    result = infinite_y.select(limit, result)
+
+    result = (odd & (x.bits() < 0)).select(-result, result)
+    invalid = (x < 0) & (magnitude < np.inf) & ~integer
+    result = invalid.select(x.like(np.nan), result)
+    result = (x.is_nan() | y.is_nan()).select(x + y, result)
+    return (x.equals(1.0) | y.equals(0.0)).select(x.like(1.0), result)
+
+
+def cbrt(x: Lanes) -> Lanes:
+    """Cube root: m**(-1/3) by a polynomial and a Newton step, squared times m, then corrected by the exact residual."""
+    fmt, single = format_of(x), x.element == "float"
+    magnitude = x.abs()
+    tiny = magnitude < fmt.smallest_normal
+    lifted = 24 if single else 54  # enough for any subnormal, and a multiple of 3
+    bits = tiny.select(magnitude * 2.0**lifted, magnitude).bits()
+    e = bits.shift_right(fmt.fraction) + (1200 - fmt.bias)
+    third = (e * 21846).shift_right(16)  # e // 3 for e below 2**14
+    rest = e - third * 3
+    one = fmt.bias << fmt.fraction
+    mantissa = (bits & ((1 << fmt.fraction) - 1)) | one
+    m = (mantissa + (rest << fmt.fraction)).as_float()
+    mantissa = mantissa.as_float()
+
+    table = coefficients.RECIPROCAL_CBRT_F32 if single else coefficients.RECIPROCAL_CBRT_F64
+    factor = rest.equals(0).select(m.like(1.0), rest.equals(1).select(m.like(2 ** (-1 / 3)), 2 ** (-2 / 3)))
+    q = polynomial(mantissa, table) * factor
+    q = (q * (1 / 3)).fma((-m).fma(q * q * q, 1.0), q)
+    square = q * q
+    root = m * square
+    root_square = root * root
+    residual = (-root_square).fma(root, m) - root.fma(root, -root_square) * root
+    root = residual.fma(square * (1 / 3), root)
+
+    exponent = tiny.select(third - lifted // 3, third) - 400
+    result = (root * power_of_two(exponent)).copysign(x)
+    return ((magnitude > 0) & (magnitude < np.inf)).select(result, x)
+
+
+def rsqrt(x: Lanes) -> Lanes:
+    """1 / sqrt(x), two correctly rounded operations."""
+    return 1.0 / x.sqrt()
