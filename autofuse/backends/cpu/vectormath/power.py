@@ -7,7 +7,6 @@ import numpy as np
 from autofuse.backends.cpu.vectormath import coefficients
 from autofuse.backends.cpu.vectormath.exponential import exp_reduced, reduce_ln2
 from autofuse.backends.cpu.vectormath.formats import (
-    DOUBLE,
     at_least,
     at_most,
     format_of,
@@ -33,13 +32,9 @@ def power(x: Lanes, y: Lanes) -> Lanes:
 
 def _power_of_float(x: Lanes, y: Lanes) -> Lanes:
     """2**(y * log2(x)) in double, for positive finite x and finite y; other lanes hold anything."""
-    base, exponent = x.cast("fpext", "double"), y.cast("fpext", "double")
-    e, _, m = split(base, subnormals=False)
-    f = m - 1.0
-    s = f / (f + 2.0)
-    log2e = DOUBLE.log2e[0]
-    series = [2.0 * log2e, *(c * log2e for c in coefficients.ATANH_F64_SHORT)]
-    product = exponent * polynomial(s * s, series).fma(s, e)
+    e, _, m = split(x)
+    f, e, exponent = (part.cast("fpext", "double") for part in (m - 1.0, e, y))
+    product = exponent * polynomial(f, coefficients.LOG2_F64_SHORT).fma(f, e)
     product = at_least(at_most(product, 1000.0), -1000.0)
     n, integer = nearest_integer(product, 1.0)
     r = product - n
@@ -56,8 +51,9 @@ def _log_double_double(x: Lanes) -> tuple[Lanes, Lanes]:
     e, _, m = split(x)
     f, d = m - 1.0, m + 1.0
     d_low = m - (d - 1.0)
-    s = f / d
-    s_low = (-s).fma(d_low, (-s).fma(d, f)) / d
+    reciprocal = 1.0 / d
+    s = f * reciprocal
+    s_low = (-s).fma(d_low, (-s).fma(d, f)) * reciprocal
     z = s * s
     z_low = s.fma(s, -z) + s * s_low * 2.0
     cube = z * s
