@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from autofuse.errors import GraphError
-from autofuse.ir import types
+from autofuse.ir import attributes, types
 from autofuse.ir.graph import Graph, Location, Node, Value
 from autofuse.ir.optable import lookup
 from autofuse.ir.types import TensorType
@@ -58,13 +58,10 @@ class GraphBuilder:
         entry = lookup(op)
         if entry.arity is not None and len(inputs) != entry.arity:
             raise GraphError(f"{op} takes {entry.arity} operands, got {len(inputs)}")
-        unknown = set(attrs) - set(entry.attrs)
-        missing = {key for key, spec in entry.attrs.items() if not spec.optional} - set(attrs)
-        if unknown or missing:
-            raise GraphError(f"{op}: unknown attributes {sorted(unknown)}, missing attributes {sorted(missing)}")
-        result_types = entry.infer([value.type for value in inputs], attrs, regions)
+        held = attributes.normalized(entry, attrs)
+        result_types = entry.infer([value.type for value in inputs], held, regions)
         outputs = tuple(Value(self._unique(name or op), t) for t in result_types)
-        self._nodes.append(Node(op, tuple(inputs), outputs, dict(attrs), tuple(regions), self.location))
+        self._nodes.append(Node(op, tuple(inputs), outputs, held, tuple(regions), self.location))
         return outputs
 
     def constant(self, array: NDArray[Any], name: str = "constant") -> Value:

@@ -1,0 +1,108 @@
+"""The NumPy interpreter: it defines what a graph means; every backend is tested against it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.errors import ArgumentError
+from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.optable import lookup
+
+Array = NDArray[Any]
+
+
+def interpret(graph: Graph, *arrays: Any) -> tuple[Array, ...]:
+    """The outputs of `graph` for these inputs, in order; fresh arrays that share no memory with the inputs.
+
+    Raises ArgumentError for inputs of another number, shape or dtype, GraphError where an op cannot be evaluated.
+    """
+    held = _checked(graph, arrays)
+    with np.errstate(all="ignore"):
+        results = run(graph, held, ())
+    return _owned(results, held)
+
+
+def interpret_values(graph: Graph, arrays: Sequence[Any], wanted_names: Collection[str]) -> dict[str, Array]:
+    """The named values of `graph` (inputs, intermediates, outputs) for these inputs.
+
+    Raises ArgumentError for a name that the graph does not have, and as `interpret` does.
+    """
+    unknown = [name for name in wanted_names if name not in graph.value_by_name]
+    if unknown:
+        raise ArgumentError(f"wanted_names: graph {graph.name} has no value %{unknown[0]}")
+    wanted = [graph.value_by_name[name] for name in wanted_names]
+    held = _checked(graph, arrays)
+    narrowed = Graph(graph.name, graph.inputs, graph.nodes, tuple(wanted), graph.captures)
+    with np.errstate(all="ignore"):
+        results = run(narrowed, held, ())
+    return dict(zip(wanted_names, _owned(results, held), strict=True))
+
+
+def run(graph: Graph, inputs: Sequence[Array], captured: Sequence[Array]) -> tuple[Array, ...]:
+    """The outputs of a graph or region, unchecked; `captured` are the values of `graph.captures`.
+
+    Results may be views of operands. Callers silence NumPy's warnings.
+    """
+    values: dict[Value, Array] = dict(zip(graph.inputs, inputs, strict=True))
+    values.update(zip(graph.captures, captured, strict=True))
+    needed, last_use = _schedule(graph)
+    for position, node in needed:
+        values.update(zip(node.outputs, evaluate_node(node, values), strict=True))
+        for value in last_use.get(position, ()):
+            values.pop(value, None)
+    return tuple(values[value] for value in graph.outputs)
+
+
+def evaluate_node(node: Node, values: Mapping[Value, Array]) -> tuple[Array, ...]:
+    """The results of one node, given the values it reads."""
+    operands = [values[value] for value in node.inputs]
+    operands += [values[value] for region in node.regions for value in region.captures]
+    with np.errstate(all="ignore"):
+        return lookup(node.op).evaluate(operands, node.attrs, node.regions)
+
+
+def _schedule(graph: Graph) -> tuple[list[tuple[int, Node]], dict[int, list[Value]]]:
+    """The nodes that outputs need, and the values that each of them reads last or that nobody reads."""
+    live = set(graph.outputs)
+    needed: list[tuple[int, Node]] = []
+    last_use: dict[int, list[Value]] = {}
+    for position in range(len(graph.nodes) - 1, -1, -1):
+        node = graph.nodes[position]
+        if not any(value in live for value in node.outputs):
+            continue
+        needed.append((position, node))
+        dead = [value for value in (*node.outputs, *graph.reads(node)) if value not in live]
+        live.update(dead)
+        last_use[position] = dead
+    needed.reverse()
+    return needed, last_use
+
+
+def _checked(graph: Graph, arrays: Sequence[Any]) -> list[Array]:
+    if len(arrays) != len(graph.inputs):
+        names = ", ".join(repr(value) for value in graph.inputs)
+        raise ArgumentError(f"graph {graph.name} takes {len(graph.inputs)} arrays ({names}), got {len(arrays)}")
+    held: list[Array] = []
+    for value, given in zip(graph.inputs, arrays, strict=True):
+        array = np.asarray(given)
+        required = value.type
+        if array.shape != required.shape or array.dtype != required.dtype.numpy:
+            came = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+            raise ArgumentError(f"argument %{value.name} must be {required}, got {came}; convert or reshape it")
+        held.append(array)
+    return held
+
+
+def _owned(results: Sequence[Array], inputs: Sequence[Array]) -> tuple[Array, ...]:
+    """Each result as an array of its own: copied if it is a view, an input, a constant, or given twice."""
+    taken = {id(array) for array in inputs}
+    owned: list[Array] = []
+    for result in results:
+        fresh = result.base is None and result.flags.c_contiguous and result.flags.writeable and id(result) not in taken
+        owned.append(result if fresh else np.array(result, order="C", copy=True))
+        taken.add(id(owned[-1]))
+    return tuple(owned)

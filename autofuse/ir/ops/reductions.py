@@ -1,0 +1,107 @@
+"""Ops that fold dimensions away: reduce, argmin, argmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.errors import GraphError
+from autofuse.ir.graph import Attrs, Graph
+from autofuse.ir.ops import numerics, require
+from autofuse.ir.optable import AttrSpec, Family, OpDef, register
+from autofuse.ir.types import TensorType
+
+Array = NDArray[Any]
+
+COMBINERS: Mapping[str, np.ufunc] = {
+    "add": np.add,
+    "multiply": np.multiply,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+}
+
+
+def _infer_reduce(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph]) -> tuple[TensorType, ...]:
+    (x,), dims, combiner = operands, attrs["dimensions"], attrs["combiner"]
+    require.axes("reduce", "dimensions", dims, x.rank)
+    require.combiner_fits("reduce", combiner, x)
+    _something_to_fold("reduce", combiner in ("minimum", "maximum"), x, dims)
+    return (TensorType(tuple(n for axis, n in enumerate(x.shape) if axis not in dims), x.dtype),)
+
+
+def _something_to_fold(op: str, needed: bool, x: TensorType, dims: Sequence[int]) -> None:
+    if needed and math.prod(x.shape[axis] for axis in dims) == 0:
+        raise GraphError(f"{op}: there is no least or greatest of nothing; operand x is {x}, folded over {tuple(dims)}")
+
+
+def _reduce(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+    (x,), dims, combiner = operands, tuple(attrs["dimensions"]), attrs["combiner"]
+    if not dims:
+        return (x,)
+    wide = numerics.accumulator(x.dtype)
+    folded = COMBINERS[combiner].reduce(x.astype(wide, copy=False), axis=dims, dtype=wide)
+    return (np.asarray(folded).astype(x.dtype, copy=False),)
+
+
+def _infer_arg(op: str) -> Callable[..., tuple[TensorType, ...]]:
+    def infer(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph]) -> tuple[TensorType, ...]:
+        (x,), axis, dtype = operands, attrs["dimension"], attrs["dtype"]
+        require.axis(op, "dimension", axis, x.rank)
+        require.integer_dtype(op, dtype)
+        _something_to_fold(op, True, x, (axis,))
+        return (TensorType((*x.shape[:axis], *x.shape[axis + 1 :]), dtype),)
+
+    return infer
+
+
+def _arg(function: Callable[..., Any]) -> Callable[..., tuple[Array, ...]]:
+    def evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+        found = function(numerics.widen(operands[0]), axis=attrs["dimension"])
+        return (np.asarray(found).astype(attrs["dtype"].numpy),)
+
+    return evaluate
+
+
+def _elements(operands: Sequence[TensorType], results: Sequence[TensorType], attrs: Attrs) -> float:
+    return float(operands[0].size)
+
+
+register(
+    OpDef(
+        "reduce",
+        "Folds dimensions with a combiner, in any order. f16 and bf16 accumulate in f32 and round once; integers wrap; "
+        "minimum and maximum give NaN where there is one. Over nothing: the identity; no minimum, maximum.",
+        Family.REDUCE,
+        _infer_reduce,
+        _reduce,
+        {
+            "dimensions": AttrSpec("ints", "dimensions to fold away"),
+            "combiner": AttrSpec("str", "how two elements become one", tuple(COMBINERS)),
+        },
+        arity=1,
+        flops=_elements,
+    )
+)
+for _name, _function in (("argmin", np.argmin), ("argmax", np.argmax)):
+    register(
+        OpDef(
+            _name,
+            f"The position of the {'least' if _name == 'argmin' else 'greatest'} element along a dimension: the first "
+            "of equals; the first NaN beats all.",
+            Family.REDUCE,
+            _infer_arg(_name),
+            _arg(_function),
+            {
+                "dimension": AttrSpec("int", "the dimension to fold away"),
+                "dtype": AttrSpec("dtype", "the result's integer dtype"),
+            },
+            arity=1,
+            flops=_elements,
+        )
+    )

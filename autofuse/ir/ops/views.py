@@ -1,0 +1,228 @@
+"""Index ops that only rename positions: broadcast_in_dim, reshape, transpose, slice, reverse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.errors import GraphError
+from autofuse.ir import index
+from autofuse.ir.graph import Attrs, Graph
+from autofuse.ir.index import Affine
+from autofuse.ir.ops import require
+from autofuse.ir.optable import AccessRule, AttrSpec, EvaluateRule, Family, InferRule, OpDef, Piece, register
+from autofuse.ir.types import TensorType
+
+Array = NDArray[Any]
+
+
+def _infer_broadcast(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph]) -> tuple[TensorType, ...]:
+    op, x = "broadcast_in_dim", operands[0]
+    shape, dims = attrs["shape"], attrs["broadcast_dimensions"]
+    require.at_least(op, "shape", shape, 0)
+    require.length(op, "broadcast_dimensions", dims, x.rank, "dimension of the operand")
+    require.axes(op, "broadcast_dimensions", dims, len(shape), "the result")
+    for extent, dim in zip(x.shape, dims, strict=True):
+        if extent not in (1, shape[dim]):
+            raise GraphError(
+                f"{op}: operand x ({x}) has extent {extent} where the result {shape} has {shape[dim]} "
+                f"(dimension {dim}); it must be 1 or equal"
+            )
+    return (TensorType(shape, x.dtype),)
+
+
+def _broadcast(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+    (x,), shape, dims = operands, attrs["shape"], attrs["broadcast_dimensions"]
+    order = sorted(range(x.ndim), key=lambda axis: dims[axis])
+    extents = [1] * len(shape)
+    for axis in order:
+        extents[dims[axis]] = x.shape[axis]
+    return (np.broadcast_to(x.transpose(order).reshape(extents), shape),)
+
+
+def _access_broadcast(
+    operands: Sequence[TensorType],
+    result: TensorType,
+    attrs: Attrs,
+    at: tuple[Affine, ...],
+) -> tuple[Piece, ...]:
+    pairs = zip(operands[0].shape, attrs["broadcast_dimensions"], strict=True)
+    return (Piece(0, tuple(Affine() if extent == 1 else at[dim] for extent, dim in pairs)),)
+
+
+def _infer_reshape(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph]) -> tuple[TensorType, ...]:
+    x, shape = operands[0], attrs["shape"]
+    require.at_least("reshape", "shape", shape, 0)
+    if math.prod(shape) != x.size:
+        raise GraphError(
+            f"reshape: attribute shape must hold {x.size} elements like operand x ({x}), "
+            f"got {shape} with {math.prod(shape)}"
+        )
+    return (TensorType(shape, x.dtype),)
+
+
+def _reshape(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+    return (operands[0].reshape(attrs["shape"]),)
+
+
+def _access_reshape(
+    operands: Sequence[TensorType],
+    result: TensorType,
+    attrs: Attrs,
+    at: tuple[Affine, ...],
+) -> tuple[Piece, ...]:
+    shape = operands[0].shape
+    if result.size == 0:
+        return (Piece(0, (Affine(),) * len(shape)),)
+    where: list[Affine] = []
+    for left, right in equal_products(shape, result.shape):
+        where += index.delinearize(index.linearize(at[right], result.shape[right]), shape[left])
+    return (Piece(0, tuple(where)),)
+
+
+def equal_products(left: Sequence[int], right: Sequence[int]) -> Iterator[tuple[slice, slice]]:
+    """Cut two shapes of equal, nonzero size into the finest runs of axes with equal products."""
+    i = j = 0
+    while i < len(left) or j < len(right):
+        first = i, j
+        a = b = 1
+        while a != b or (i, j) == first:
+            if j == len(right) or (i < len(left) and a <= b):
+                a *= left[i]
+                i += 1
+            else:
+                b *= right[j]
+                j += 1
+        yield slice(first[0], i), slice(first[1], j)
+
+
+def _infer_transpose(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph]) -> tuple[TensorType, ...]:
+    x, permutation = operands[0], attrs["permutation"]
+    require.length("transpose", "permutation", permutation, x.rank, "dimension of the operand")
+    require.axes("transpose", "permutation", permutation, x.rank)
+    return (TensorType(tuple(x.shape[axis] for axis in permutation), x.dtype),)
+
+
+def _transpose(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+    return (operands[0].transpose(attrs["permutation"]),)
+
+
+def _access_transpose(
+    operands: Sequence[TensorType],
+    result: TensorType,
+    attrs: Attrs,
+    at: tuple[Affine, ...],
+) -> tuple[Piece, ...]:
+    where = [Affine()] * operands[0].rank
+    for position, axis in zip(at, attrs["permutation"], strict=True):
+        where[axis] = position
+    return (Piece(0, tuple(where)),)
+
+
+def _infer_slice(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph]) -> tuple[TensorType, ...]:
+    x = operands[0]
+    starts, limits, strides = attrs["start_indices"], attrs["limit_indices"], attrs["strides"]
+    for name in ("start_indices", "limit_indices", "strides"):
+        require.length("slice", name, attrs[name], x.rank, "dimension of the operand")
+    require.at_least("slice", "strides", strides, 1)
+    for axis, (start, limit, extent) in enumerate(zip(starts, limits, x.shape, strict=True)):
+        if not 0 <= start <= limit <= extent:
+            raise GraphError(
+                f"slice: in dimension {axis} required is 0 <= start <= limit <= {extent} (operand x is {x}), "
+                f"got start {start}, limit {limit}"
+            )
+    shape = tuple(-(-(limit - start) // stride) for start, limit, stride in zip(starts, limits, strides, strict=True))
+    return (TensorType(shape, x.dtype),)
+
+
+def _slice(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+    ranges = zip(attrs["start_indices"], attrs["limit_indices"], attrs["strides"], strict=True)
+    return (operands[0][(*(slice(*r) for r in ranges), ...)],)
+
+
+def _access_slice(
+    operands: Sequence[TensorType],
+    result: TensorType,
+    attrs: Attrs,
+    at: tuple[Affine, ...],
+) -> tuple[Piece, ...]:
+    steps = zip(at, attrs["start_indices"], attrs["strides"], strict=True)
+    return (Piece(0, tuple(i * stride + start for i, start, stride in steps)),)
+
+
+def _infer_reverse(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph]) -> tuple[TensorType, ...]:
+    require.axes("reverse", "dimensions", attrs["dimensions"], operands[0].rank)
+    return (operands[0],)
+
+
+def _reverse(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+    return (np.flip(operands[0], attrs["dimensions"]),)
+
+
+def _access_reverse(
+    operands: Sequence[TensorType],
+    result: TensorType,
+    attrs: Attrs,
+    at: tuple[Affine, ...],
+) -> tuple[Piece, ...]:
+    gone = attrs["dimensions"]
+    return (Piece(0, tuple(i * -1 + (result.shape[d] - 1) if d in gone else i for d, i in enumerate(at))),)
+
+
+def _view(
+    name: str, doc: str, infer: InferRule, evaluate: EvaluateRule, access: AccessRule, attrs: dict[str, AttrSpec]
+) -> None:
+    register(OpDef(name, doc, Family.INDEX, infer, evaluate, attrs, arity=1, access=access, flops=lambda *_: 0.0))
+
+
+_view(
+    "broadcast_in_dim",
+    "Operand dimension i becomes result dimension broadcast_dimensions[i]; extents of 1 are repeated.",
+    _infer_broadcast,
+    _broadcast,
+    _access_broadcast,
+    {
+        "shape": AttrSpec("ints", "the result's shape"),
+        "broadcast_dimensions": AttrSpec("ints", "the result dimension of each operand dimension"),
+    },
+)
+_view(
+    "reshape",
+    "The same elements in row-major order under another shape.",
+    _infer_reshape,
+    _reshape,
+    _access_reshape,
+    {"shape": AttrSpec("ints", "the result's shape, of equal size")},
+)
+_view(
+    "transpose",
+    "Result dimension i is operand dimension permutation[i].",
+    _infer_transpose,
+    _transpose,
+    _access_transpose,
+    {"permutation": AttrSpec("ints", "the operand dimension of each result dimension")},
+)
+_view(
+    "slice",
+    "Elements start, start + stride, ... below limit in each dimension.",
+    _infer_slice,
+    _slice,
+    _access_slice,
+    {
+        "start_indices": AttrSpec("ints", "first index per dimension"),
+        "limit_indices": AttrSpec("ints", "end (exclusive) per dimension"),
+        "strides": AttrSpec("ints", "step per dimension, at least 1"),
+    },
+)
+_view(
+    "reverse",
+    "The order of elements reversed in the given dimensions.",
+    _infer_reverse,
+    _reverse,
+    _access_reverse,
+    {"dimensions": AttrSpec("ints", "dimensions to reverse")},
+)
