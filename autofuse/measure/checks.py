@@ -1,0 +1,150 @@
+"""Is a kernel's answer right: tolerances per dtype, positions of NaN and infinity, and memory it forgot to write."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.errors import MeasureError
+from autofuse.ir import dtypes
+from autofuse.ir.dtypes import DType
+
+POISON_BYTE = 0xCB
+"""Fills buffers before a kernel runs. As a float of any width it is a finite, huge, odd number; as an integer, too."""
+
+
+class WrongAnswerError(MeasureError):
+    """A kernel ran and gave another answer than the interpreter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """`|actual - expected| <= relative * (|expected| + scale)`, where scale is the root mean square of the expected."""
+
+    relative: float
+
+
+EXACT = Tolerance(0.0)
+
+_BASE_ULPS: dict[DType, float] = {
+    dtypes.F64: 64.0,
+    dtypes.F32: 64.0,
+    dtypes.F16: 8.0,
+    dtypes.BF16: 4.0,
+}
+"""Units of machine epsilon allowed for an elementwise answer.
+
+The two sides evaluate the same IEEE operations in the same order; they differ in transcendental functions, which are
+within 4 ulp on either side, amplified by what follows them: 64 leaves room for a condition number of about 8. The
+16-bit types round after every operation that stores, and both sides round the same values: a few ulp are enough, and
+64 would let 6 % errors of f16 pass.
+"""
+
+
+def tolerance(dtype: DType, terms: int = 1) -> Tolerance:
+    """What an answer of `dtype` may differ by when each element folds `terms` terms.
+
+    Rounding errors of a sum in any order grow like sqrt(terms) epsilon relative to the size of its terms (Higham,
+    Accuracy and Stability, 4.2 and 2.6: the worst case, terms * epsilon, needs all errors of one sign). 16-bit sums
+    are accumulated in f32, so the count of terms matters there only as in f32. Integers and bools are exact.
+    """
+    if not dtype.is_float:
+        return EXACT
+    epsilon = _epsilon(dtype)
+    relative = _BASE_ULPS[dtype] * epsilon
+    grown = _BASE_ULPS[dtypes.F32] * _epsilon(dtypes.F32) if dtype.bits == 16 else relative
+    return Tolerance(relative + grown * (math.sqrt(max(terms, 1)) - 1))
+
+
+def _epsilon(dtype: DType) -> float:
+    return 2.0 ** -{dtypes.F64: 52, dtypes.F32: 23, dtypes.F16: 10, dtypes.BF16: 7}[dtype]
+
+
+def poison(array: NDArray[Any]) -> None:
+    """Fill a contiguous output buffer with the pattern that must vanish."""
+    array.reshape(-1).view(np.uint8)[...] = POISON_BYTE
+
+
+def poisoned(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
+    """A fresh poisoned array."""
+    array: NDArray[Any] = np.empty(shape, dtype.numpy)
+    if array.size:
+        poison(array)
+    return array
+
+
+def unwritten(actual: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where the poison is still there although the right answer is something else."""
+    return _is_poison(actual) & ~_is_poison(expected)
+
+
+def _is_poison(array: NDArray[Any]) -> NDArray[np.bool_]:
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if not flat.size:
+        return np.zeros(array.shape, np.bool_)
+    return (flat.view(np.uint8).reshape(flat.size, -1) == POISON_BYTE).all(axis=1).reshape(array.shape)
+
+
+def check(name: str, actual: NDArray[Any], expected: NDArray[Any], allowed: Tolerance | None = None) -> None:
+    """Raise WrongAnswerError that reports the first differing element, unless `actual` is right.
+
+    `allowed` defaults to `tolerance(dtype)`. NaN must stand where NaN is expected, infinities must have their sign.
+    """
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        raise WrongAnswerError(
+            f"{name}: is {actual.dtype}{list(actual.shape)}, expected {expected.dtype}{list(expected.shape)}"
+        )
+    allowed = allowed or tolerance(dtypes.from_numpy(expected.dtype))
+    lost = unwritten(actual, expected)
+    if lost.any():
+        _report(name, "was not written", lost, actual, expected)
+    wrong, deviation = _differences(actual, expected, allowed)
+    if wrong.any():
+        _report(name, f"is off ({deviation}; allowed: {allowed.relative:.3g} relative)", wrong, actual, expected)
+
+
+def check_all(
+    actual: Mapping[str, NDArray[Any]],
+    expected: Mapping[str, NDArray[Any]],
+    allowed: Mapping[str, Tolerance] | None = None,
+) -> None:
+    """`check` for each output by name. Raises WrongAnswerError if the names differ, too."""
+    if set(actual) != set(expected):
+        raise WrongAnswerError(f"the outputs are {sorted(actual)}, expected {sorted(expected)}")
+    for name, value in expected.items():
+        check(name, actual[name], value, (allowed or {}).get(name))
+
+
+def _differences(actual: NDArray[Any], expected: NDArray[Any], allowed: Tolerance) -> tuple[NDArray[np.bool_], str]:
+    """Which elements are wrong, and the largest deviation in words."""
+    if not dtypes.from_numpy(expected.dtype).is_float:
+        if expected.dtype == np.bool_:  # a byte other than 0 and 1 is no bool, though NumPy takes it for True
+            actual, expected = actual.view(np.uint8), expected.view(np.uint8)
+        return np.asarray(actual != expected), "integers and bools are exact"
+    a, e = actual.astype(np.float64), expected.astype(np.float64)
+    both = np.isfinite(a) & np.isfinite(e)
+    special = (np.isnan(a) & np.isnan(e)) | (a == e)
+    kept = np.where(np.isfinite(e), e, 0.0)
+    peak = float(np.max(np.abs(kept), initial=0.0))
+    scale = peak * float(np.sqrt(np.mean(np.square(kept / peak)))) if peak else 0.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.where(both, np.abs(a - e), 0.0)
+        relative = error / (np.abs(kept) + scale) if peak else error
+    wrong = np.where(both, relative > allowed.relative, ~special)
+    misplaced = int(np.count_nonzero(~both & ~special))
+    words = f"largest relative deviation {float(np.max(relative, initial=0.0)):.3g}"
+    return wrong, f"{words}, {misplaced} misplaced NaN or infinities" if misplaced else words
+
+
+def _report(name: str, what: str, where: NDArray[np.bool_], actual: NDArray[Any], expected: NDArray[Any]) -> None:
+    count = int(np.count_nonzero(where))
+    first = tuple(int(i) for i in np.unravel_index(int(np.argmax(where.reshape(-1))), where.shape))
+    raise WrongAnswerError(
+        f"{name}{list(first)} {what}: got {actual[first]!s}, expected {expected[first]!s}; "
+        f"{count} of {where.size} elements differ"
+    )

@@ -1,0 +1,231 @@
+"""Timing a call: warm-up, repeats until the median is known well enough, and fair comparisons of two calls."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from autofuse.errors import MeasureError
+
+Clock = Callable[[], int]
+"""Monotonic nanoseconds."""
+Call = Callable[[], object]
+
+_NORMAL_95 = 1.96
+_MAD_TO_SIGMA = 1.4826
+"""For normal samples the standard deviation is this many median absolute deviations."""
+_MEDIAN_SPREAD = math.sqrt(math.pi / 2)
+"""Standard error of a median over that of a mean, for normal samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimingPolicy:
+    """How one time is taken. All times in microseconds."""
+
+    warmup_us: float = 2_000.0
+    """Least time spent calling before anything counts; at least one call."""
+    min_samples: int = 7
+    max_samples: int = 200
+    relative_interval: float = 0.02
+    """Stop when the 95 % interval of the median is this narrow, relative to the median."""
+    time_cap_us: float = 200_000.0
+    """Stop after this time, whatever the interval; `min_samples` are taken first, within ten times this cap."""
+    min_sample_us: float = 20.0
+    """Calls shorter than this are timed in batches, so that reading the clock does not count."""
+    cache_state: Literal["warm", "cold"] = "warm"
+    """`cold` runs the caller's flush before each sample, outside of the timed region; batches then hold one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The time of one call. Microseconds."""
+
+    median_us: float
+    mad_us: float
+    """Median absolute deviation of the samples."""
+    low_us: float
+    high_us: float
+    """Ends of the 95 % interval of the median (order statistics)."""
+    batch: int
+    """Calls per sample."""
+    samples_us: tuple[float, ...]
+    """Time per call, in the order in which the samples were taken."""
+    settled: bool
+    """Whether the interval became as narrow as the policy asks."""
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value, or the mean of the two. Raises MeasureError for no values."""
+    if not values:
+        raise MeasureError("no samples to take the median of")
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def mad(values: Sequence[float]) -> float:
+    """Median absolute deviation from the median."""
+    middle = median(values)
+    return median([abs(value - middle) for value in values])
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of the median by order statistics; no distribution is assumed (David & Nagaraja, 7.1).
+
+    With fewer than 6 values there is no such interval, and the extremes are returned.
+    """
+    ordered = sorted(values)
+    if not ordered:
+        raise MeasureError("no samples to take an interval of")
+    count = len(ordered)
+    reach = _NORMAL_95 * math.sqrt(count) / 2
+    low = max(0, math.floor(count / 2 - reach))
+    high = min(count - 1, math.ceil(count / 2 + reach) - 1)
+    return ordered[low], ordered[max(high, low)]
+
+
+def measure(
+    call: Call,
+    policy: TimingPolicy | None = None,
+    flush: Call | None = None,
+    clock: Clock = time.perf_counter_ns,
+) -> Timing:
+    """Time `call()` as `policy` says (by default `TimingPolicy()`). What `call` raises passes through.
+
+    `flush` empties the caches; it is required for `cache_state="cold"`, else MeasureError.
+    """
+    policy = policy or TimingPolicy()
+    if (flush is None) == (policy.cache_state == "cold"):
+        raise MeasureError('give `flush` exactly when the policy\'s cache_state is "cold"')
+    batch = _warm_up(call, policy, clock)
+    samples: list[float] = []
+    start = clock()
+    while not _done(samples, policy, (clock() - start) / 1e3):
+        samples.append(_sample(call, batch, flush, clock))
+    low, high = median_interval(samples)
+    return Timing(median(samples), mad(samples), low, high, batch, tuple(samples), _settled(samples, policy))
+
+
+def _warm_up(call: Call, policy: TimingPolicy, clock: Clock) -> int:
+    """Call for a while; the calls per sample that the fastest of them asks for."""
+    start = now = clock()
+    fastest = math.inf
+    while True:
+        call()
+        before, now = now, clock()
+        fastest = min(fastest, (now - before) / 1e3)
+        if (now - start) / 1e3 >= policy.warmup_us:
+            break
+    if policy.cache_state == "cold" or fastest >= policy.min_sample_us:
+        return 1
+    return math.ceil(policy.min_sample_us / max(fastest, 1e-3))
+
+
+def _sample(call: Call, batch: int, flush: Call | None, clock: Clock) -> float:
+    if flush is not None:
+        flush()
+    before = clock()
+    for _ in range(batch):
+        call()
+    return (clock() - before) / 1e3 / batch
+
+
+def _done(samples: list[float], policy: TimingPolicy, spent_us: float) -> bool:
+    if not samples:
+        return False
+    if len(samples) < policy.min_samples:
+        return spent_us >= 10 * policy.time_cap_us
+    return spent_us >= policy.time_cap_us or len(samples) >= policy.max_samples or _settled(samples, policy)
+
+
+def _settled(samples: list[float], policy: TimingPolicy) -> bool:
+    if len(samples) < policy.min_samples:
+        return False
+    low, high = median_interval(samples)
+    return high - low <= policy.relative_interval * median(samples)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Whether a challenger is faster than the incumbent. Microseconds."""
+
+    incumbent_us: float
+    challenger_us: float
+    gain_us: float
+    """Median over blocks of incumbent minus challenger; positive = the challenger is faster."""
+    sigma_us: float
+    """Standard error of the gain."""
+    gains_us: tuple[float, float]
+    """The gain over the blocks that began with the incumbent, and over those that began with the challenger."""
+    accepted: bool
+    """The gain exceeds the threshold by 3 sigma, overall, and the threshold in both orders."""
+    threshold_us: float
+
+
+def interleaved(
+    incumbent: Call,
+    challenger: Call,
+    blocks: int = 20,
+    *,
+    seed: int = 0,
+    min_sample_us: float = 50.0,
+    least_us: float = 1.0,
+    least_share: float = 0.01,
+    clock: Clock = time.perf_counter_ns,
+) -> Comparison:
+    """Time two calls in alternation and decide. Each block times both, half of the blocks in each order, shuffled.
+
+    Accepted: gain > max(`least_us`, `least_share` of the incumbent) beyond 3 sigma, and in both orders. Drift of the
+    machine hits both calls of a block alike. Raises MeasureError for fewer than 6 blocks.
+    """
+    if blocks < 6:
+        raise MeasureError(f"blocks={blocks}: at least 6 are needed to tell a gain from noise")
+    policy = TimingPolicy(warmup_us=min_sample_us, min_sample_us=min_sample_us)
+    batches = _warm_up(incumbent, policy, clock), _warm_up(challenger, policy, clock)
+    orders = [index % 2 == 0 for index in range(blocks)]
+    random.Random(seed).shuffle(orders)
+    times: list[tuple[float, float]] = []
+    for incumbent_first in orders:
+        if incumbent_first:
+            a = _sample(incumbent, batches[0], None, clock)
+            b = _sample(challenger, batches[1], None, clock)
+        else:
+            b = _sample(challenger, batches[1], None, clock)
+            a = _sample(incumbent, batches[0], None, clock)
+        times.append((a, b))
+    return decide(times, orders, least_us, least_share)
+
+
+def decide(
+    times: Sequence[tuple[float, float]],
+    incumbent_first: Sequence[bool],
+    least_us: float = 1.0,
+    least_share: float = 0.01,
+) -> Comparison:
+    """The accept decision on (incumbent, challenger) times of blocks; see `interleaved`."""
+    gains = [a - b for a, b in times]
+    pairs = list(zip(gains, incumbent_first, strict=True))
+    both = (median([g for g, first in pairs if first]), median([g for g, first in pairs if not first]))
+    base = median([a for a, _ in times])
+    gain = median(gains)
+    sigma = _MEDIAN_SPREAD * _MAD_TO_SIGMA * mad(gains) / math.sqrt(len(gains))
+    threshold = max(least_us, least_share * base)
+    return Comparison(
+        incumbent_us=base,
+        challenger_us=median([b for _, b in times]),
+        gain_us=gain,
+        sigma_us=sigma,
+        gains_us=both,
+        accepted=gain - 3 * sigma > threshold and min(both) > threshold,
+        threshold_us=threshold,
+    )
+
+
+def noise_floor(call: Call, blocks: int = 20, *, seed: int = 0, clock: Clock = time.perf_counter_ns) -> float:
+    """Microseconds below which a difference means nothing here: an A/A run's apparent gain plus 3 sigma."""
+    same = interleaved(call, call, blocks, seed=seed, clock=clock)
+    return max(abs(same.gain_us), *(abs(g) for g in same.gains_us)) + 3 * same.sigma_us

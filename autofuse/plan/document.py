@@ -1,0 +1,127 @@
+"""A fusion plan as pure data: what to run, in which order, for whom it was made, and what it was shown to cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from autofuse.ir.graph import Graph
+from autofuse.ir.tree import Tree
+from autofuse.lower.schedule import Schedule
+from autofuse.plan.identity import Identity
+
+FORMAT_VERSION = 1
+"""Version of the file format. Readers accept this version only; a plan is cheap to make again."""
+
+OPTIMALITY_WORDS = "optimal under these costs"
+"""What a certificate may claim, and no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedKernel:
+    """One kernel of a plan."""
+
+    name: str
+    """Also the symbol in generated code and in profilers."""
+    kind: str
+    """What kind of fusion it is: `loop`, `reduction`, `stitch`, ..."""
+    nodes: tuple[str, ...]
+    """Names of the graph nodes it computes. A node may be computed by several kernels."""
+    outputs: tuple[str, ...]
+    """Names of the values it writes."""
+    schedule: Schedule
+    digest: str
+    """Structural digest of the kernel's subgraph: equal kernels have equal digests."""
+    predicted_us: float | None = None
+    """Price by the cost model."""
+    measured_us: float | None = None
+    """Median measured time, alone."""
+    bound: str | None = None
+    """What limits it: `memory`, `compute`, `overhead`, ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What the search can say about its result. Times are in microseconds; None = not determined."""
+
+    policy: str
+    """Search policy that made the plan."""
+    seed: int
+    budget: str
+    """What was allowed, in words: `60 s`, `200 measurements`."""
+    candidates: int
+    """Kernel candidates in the space."""
+    classes: int
+    """Distinct digests among them."""
+    measured: int
+    """Classes with at least one measurement."""
+    schedules_tried: int
+    rounds: int
+    """Solve-and-measure rounds."""
+    space_digest: str
+    """Digest of the candidate space: two certificates with the same one searched the same space."""
+    k: float | None = None
+    """Standard deviations of optimism in the statistical bound."""
+    epsilon: float | None = None
+    """Relative gap to the bound at which the search stops."""
+    physical_bound_us: float | None = None
+    """No plan on this device is faster: bytes over bandwidth, flops over peak, launches."""
+    statistical_bound_us: float | None = None
+    """Cost of the best plan at prices exp(mu - k sigma)."""
+    sum_us: float | None = None
+    """Sum of the plan's kernels' measured times."""
+    e2e_us: float | None = None
+    """Measured time of a whole call."""
+    holdout_us: float | None = None
+    """The winner measured again on fresh samples, against winner's curse."""
+    unfused_us: float | None = None
+    """Measured time of the unfused plan."""
+    noise_floor_us: float | None = None
+    """Differences below this mean nothing on this machine (an A/A run)."""
+    words: str = OPTIMALITY_WORDS
+
+    @property
+    def additivity(self) -> float | None:
+        """Whole call over sum of kernels: 1 = kernel times add up, below 1 = kernels overlap."""
+        return self.e2e_us / self.sum_us if self.e2e_us is not None and self.sum_us else None
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One step of a plan's order."""
+
+    kernel: int
+    """Index into the plan's kernels."""
+    lane: int = 0
+    """Lane or stream. Launches on one lane run in order; across lanes a reader waits for its producers."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDocument:
+    """All of a plan. Frozen, and equal to what a file of it says, no more."""
+
+    name: str
+    backend: Literal["cpu", "cuda"]
+    numerics: Literal["strict", "fast"]
+    graph: Graph
+    graph_digest: str
+    in_tree: Tree
+    """Structure of the arguments: its leaves are the graph's inputs, in order."""
+    out_tree: Tree
+    """Structure of the result: its leaves are the first of the graph's outputs, in order."""
+    parameters: tuple[str, ...]
+    """Names of the function's parameters, one per child of `in_tree`."""
+    writebacks: tuple[int, ...]
+    """Inputs that the function modifies in place: the graph's last outputs are their new values, in this order."""
+    kernels: tuple[PlannedKernel, ...]
+    order: tuple[Launch, ...]
+    """Every kernel once, each after the kernels that make its inputs."""
+    identity: Identity
+    certificate: Certificate | None = None
+    notes: tuple[str, ...] = ()
+    """What a reader should know: silent copies, calls left to NumPy, why a fusion was not made."""
+
+    @property
+    def generator(self) -> str:
+        """Version of the code generator the plan was made for."""
+        return self.identity.generator

@@ -1,0 +1,188 @@
+"""For which machine and toolchain a plan was made, and whether this one is the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, NoReturn
+
+from autofuse.device.describe import CpuDescription
+from autofuse.errors import PlanError
+from autofuse.strictjson import Item
+
+GENERATOR_VERSIONS = {"cpu": "cpu/1", "cuda": "cuda/1"}
+"""Code generator of each backend. Raised whenever an unchanged plan would compile to other code."""
+
+MEASUREMENT_POLICY = "warm-median/1"
+"""How times in a plan and in the record database are taken; raised when they stop being comparable with older ones."""
+
+_RECORDED = {"compared": False}
+
+
+@dataclass(frozen=True, slots=True)
+class CpuIdentity:
+    """A CPU plan's surroundings. Every field is compared, except those marked as recorded only."""
+
+    product: str = field(metadata=_RECORDED)
+    """Product name of the CPU (recorded only)."""
+    architecture: str
+    isa: tuple[str, ...]
+    """Instruction-set features that code generation depends on."""
+    cores: int
+    """Physical cores the process may use."""
+    threads: int
+    """Threads the plan uses."""
+    l1d_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    blas: str
+    """Name and build of the BLAS library."""
+    llvm: str
+    generator: str
+    """Version of the code generator."""
+    policy: str
+    """Measurement policy."""
+    numpy: str = field(metadata=_RECORDED)
+    """NumPy version (recorded only: it evaluates opaque ops, whose results do not depend on the version)."""
+
+    @property
+    def backend(self) -> Literal["cpu"]:
+        return "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuIdentity:
+    """A GPU plan's surroundings. Every field is compared, except those marked as recorded only."""
+
+    product: str = field(metadata=_RECORDED)
+    """Product name of the GPU (recorded only)."""
+    compute_capability: str
+    """`9.0`."""
+    sm_count: int
+    memory_bytes: int
+    memory_gbps: int
+    """Memory bandwidth class in 1e9 bytes per second, rounded: tells an H100 PCIe from an SXM and an H200."""
+    l2_bytes: int
+    driver: str
+    nvrtc: str
+    cublas: str
+    generator: str
+    policy: str
+
+    @property
+    def backend(self) -> Literal["cuda"]:
+        return "cuda"
+
+
+Identity = CpuIdentity | GpuIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One compared field that differs."""
+
+    field: str
+    plan: Any
+    here: Any
+
+    def __str__(self) -> str:
+        if isinstance(self.plan, tuple) and isinstance(self.here, tuple):
+            lost = sorted({*self.plan} - {*self.here})
+            extra = sorted({*self.here} - {*self.plan})
+            parts = [f"missing here: {' '.join(lost)}"] * bool(lost) + [f"only here: {' '.join(extra)}"] * bool(extra)
+            return f"{self.field} ({'; '.join(parts)})"
+        return f"{self.field} (plan: {self.plan}, here: {self.here})"
+
+
+def compare(plan: Identity, here: Identity) -> list[Difference]:
+    """The compared fields in which the two differ, in declaration order; none = the plan is at home here."""
+    if plan.backend != here.backend:
+        return [Difference("backend", plan.backend, here.backend)]
+    return [
+        Difference(name, getattr(plan, name), getattr(here, name))
+        for name in _compared(plan)
+        if getattr(plan, name) != getattr(here, name)
+    ]
+
+
+def require_same(plan: Identity, here: Identity, what: str = "the plan") -> None:
+    """Raise PlanError naming each differing field, both values and the way out; return if there are none."""
+    differences = compare(plan, here)
+    if differences:
+        refuse(differences, what)
+
+
+def refuse(differences: list[Difference], what: str = "the plan") -> NoReturn:
+    """Raise the PlanError for these differences."""
+    raise PlanError(
+        f"{what} was made for another device or toolchain; different: {'; '.join(map(str, differences))}. "
+        'Load it with on_mismatch="retune" to tune again here, or on_mismatch="run" to run it as it is'
+    )
+
+
+def identity_hash(identity: Identity) -> str:
+    """A digest of the compared fields: equal for two machines that may share plans and measurements."""
+    compared = {name: getattr(identity, name) for name in _compared(identity)}
+    text = json.dumps({"backend": identity.backend, **compared}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _compared(identity: Identity) -> list[str]:
+    return [f.name for f in fields(identity) if f.metadata.get("compared", True)]
+
+
+def cpu_identity(description: CpuDescription, *, blas: str, llvm: str, numpy: str) -> CpuIdentity:
+    """The identity of plans made by this version for a CPU with this toolchain (see `host_toolchain`)."""
+    return CpuIdentity(
+        product=description.model,
+        architecture=description.architecture,
+        isa=description.isa,
+        cores=description.cores,
+        threads=description.threads,
+        l1d_bytes=description.l1d_bytes,
+        l2_bytes=description.l2_bytes,
+        l3_bytes=description.l3_bytes,
+        blas=blas,
+        llvm=llvm,
+        generator=GENERATOR_VERSIONS["cpu"],
+        policy=MEASUREMENT_POLICY,
+        numpy=numpy,
+    )
+
+
+def host_cpu_identity(description: CpuDescription) -> CpuIdentity:
+    """`cpu_identity` with the BLAS, LLVM and NumPy installed here."""
+    import llvmlite.binding
+    import numpy as np
+    import scipy
+
+    config: Any = scipy.show_config(mode="dicts")
+    library = config["Build Dependencies"]["blas"]
+    llvm = ".".join(map(str, llvmlite.binding.llvm_version_info))
+    return cpu_identity(description, blas=f"{library['name']} {library['version']}", llvm=llvm, numpy=np.__version__)
+
+
+def identity_to_json(identity: Identity) -> dict[str, Any]:
+    """Plain data; `identity_from` reads it back."""
+    data = {"backend": identity.backend, **asdict(identity)}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
+
+
+def identity_from(item: Item) -> Identity:
+    """Read `identity_to_json` back; raises the item's error with the path of the first unfit value."""
+    backend = item.members(at_most=100).get("backend")
+    if backend is None:
+        item.fail("the key 'backend' is missing")
+    kind = CpuIdentity if backend.choice("cpu", "cuda") == "cpu" else GpuIdentity
+    keys = item.fields(["backend", *(f.name for f in fields(kind))])
+    read: dict[str, Any] = {f.name: _FIELD_READERS[str(f.type)](keys[f.name]) for f in fields(kind)}
+    return kind(**read)
+
+
+_FIELD_READERS: dict[str, Callable[[Item], Any]] = {
+    "str": Item.text,
+    "int": lambda item: item.integer(0, 1 << 60),
+    "tuple[str, ...]": lambda item: tuple(feature.text(40) for feature in item.items(1000)),
+}

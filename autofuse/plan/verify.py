@@ -1,0 +1,131 @@
+"""Whether a plan hangs together: every check that needs no device, no lowering and no file.
+
+Whether each kernel's fusion is legal is decided again by the lowering when the plan is compiled.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import NoReturn
+
+from autofuse.errors import PlanError
+from autofuse.ir import tree
+from autofuse.ir.graph import Graph, Node, Value
+from autofuse.plan.document import OPTIMALITY_WORDS, Certificate, PlanDocument, PlannedKernel
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+"""Names of plans and kernels: they become symbols of generated code."""
+KIND = re.compile(r"[a-z][a-z0-9_-]*")
+DIGEST = re.compile(r"[0-9a-f]{8,128}")
+MAX_NAME = 200
+MAX_KERNELS = 100_000
+MAX_LANES = 256
+MAX_NODES = 1_000_000
+
+
+def verify(plan: PlanDocument) -> None:
+    """Raise PlanError, with the path of the defect, unless the plan computes its graph's outputs.
+
+    Checked: names; trees, parameters and writebacks against the graph; every kernel's nodes and outputs exist; the
+    order runs each kernel once, after everything it reads; the graph's outputs are made; times are finite.
+    """
+    _check_name("name", plan.name)
+    if plan.identity.backend != plan.backend:
+        _fail("identity.backend", f"is {plan.identity.backend!r}, the plan's backend is {plan.backend!r}")
+    if plan.certificate is not None:
+        _check_certificate(plan.certificate)
+    _check_signature(plan)
+    _check_kernels(plan)
+    _check_order(plan)
+
+
+def _fail(path: str, problem: str) -> NoReturn:
+    raise PlanError(f"plan: {path}: {problem}")
+
+
+def _check_name(path: str, name: str) -> None:
+    if len(name) > MAX_NAME or not NAME.fullmatch(name):
+        _fail(path, f"{name!r:.80} is no name: letters, digits, '_' and '.', at most {MAX_NAME}, no digit first")
+
+
+def _check_certificate(certificate: Certificate) -> None:
+    if certificate.words != OPTIMALITY_WORDS:
+        _fail("certificate.words", f"must be {OPTIMALITY_WORDS!r}, got {certificate.words!r:.80}")
+    if certificate.measured > certificate.classes:
+        _fail("certificate.measured", f"{certificate.measured} of {certificate.classes} classes cannot be measured")
+
+
+def _check_signature(plan: PlanDocument) -> None:
+    inputs, outputs = len(plan.graph.inputs), len(plan.graph.outputs)
+    if tree.count_leaves(plan.in_tree) != inputs:
+        _fail("in_tree", f"has {tree.count_leaves(plan.in_tree)} arrays, the graph has {inputs} inputs")
+    made = tree.count_leaves(plan.out_tree) + len(plan.writebacks)
+    if made != outputs:
+        _fail("out_tree", f"with the writebacks has {made} arrays, the graph has {outputs} outputs")
+    if len(set(plan.writebacks)) != len(plan.writebacks):
+        _fail("writebacks", "an input is written back twice")
+    first = outputs - len(plan.writebacks)
+    for position, index in enumerate(plan.writebacks):
+        path = f"writebacks[{position}]"
+        if not 0 <= index < inputs:
+            _fail(path, f"there is no input {index}; the graph has {inputs}")
+        if plan.graph.inputs[index].type != plan.graph.outputs[first + position].type:
+            _fail(path, f"output {first + position} has another type than input {index}")
+
+
+def _check_kernels(plan: PlanDocument) -> None:
+    seen: set[str] = set()
+    for number, kernel in enumerate(plan.kernels):
+        path = f"kernels[{number}]"
+        _check_name(f"{path}.name", kernel.name)
+        if kernel.name in seen:
+            _fail(f"{path}.name", f"{kernel.name!r} stands twice")
+        seen.add(kernel.name)
+        for label, time in (("predicted_us", kernel.predicted_us), ("measured_us", kernel.measured_us)):
+            if time is not None and not (math.isfinite(time) and time >= 0):
+                _fail(f"{path}.{label}", f"{time} is no time")
+        _check_members(plan.graph, kernel, path)
+
+
+def _check_members(graph: Graph, kernel: PlannedKernel, path: str) -> None:
+    if not kernel.nodes or not kernel.outputs:
+        _fail(path, "a kernel has at least one node and one output")
+    for label, names in (("nodes", kernel.nodes), ("outputs", kernel.outputs)):
+        if len(set(names)) != len(names):
+            _fail(f"{path}.{label}", "a name stands twice")
+    made: set[str] = set()
+    for position, name in enumerate(kernel.nodes):
+        node = graph.node_by_name.get(name)
+        if node is None or node.name != name:
+            _fail(f"{path}.nodes[{position}]", f"the graph has no node {name!r:.80}")
+        made.update(value.name for value in node.outputs)
+    for position, name in enumerate(kernel.outputs):
+        if name not in made:
+            _fail(f"{path}.outputs[{position}]", f"no node of the kernel makes {name!r:.80}")
+
+
+def _check_order(plan: PlanDocument) -> None:
+    runs = [launch.kernel for launch in plan.order]
+    if sorted(runs) != list(range(len(plan.kernels))):
+        _fail("order", f"must hold each of the {len(plan.kernels)} kernels once")
+    available = set(plan.graph.inputs)
+    available.update(value for node in plan.graph.nodes if node.op == "constant" for value in node.outputs)
+    for position, launch in enumerate(plan.order):
+        if not 0 <= launch.lane < MAX_LANES:
+            _fail(f"order[{position}]", f"lane {launch.lane} is not in 0..{MAX_LANES - 1}")
+        kernel = plan.kernels[launch.kernel]
+        missing = _kernel_inputs(plan.graph, kernel) - available
+        if missing:
+            names = ", ".join(sorted(value.name for value in missing)[:5])
+            _fail(f"order[{position}]", f"kernel {kernel.name!r} runs before its inputs are made: {names}")
+        available.update(plan.graph.value_by_name[name] for name in kernel.outputs)
+    unmade = [value.name for value in plan.graph.outputs if value not in available]
+    if unmade:
+        _fail("kernels", f"no kernel writes the graph's output {unmade[0]!r:.80}")
+
+
+def _kernel_inputs(graph: Graph, kernel: PlannedKernel) -> set[Value]:
+    nodes: list[Node] = [graph.node_by_name[name] for name in kernel.nodes]
+    made = {value for node in nodes for value in node.outputs}
+    return {value for node in nodes for value in graph.reads(node)} - made
