@@ -23,8 +23,6 @@ from autofuse.ir.types import TensorType
 Array = NDArray[Any]
 Function = Callable[..., Any]
 
-_QUIET = np.errstate(all="ignore")
-
 
 def _rsqrt(x: Array) -> Array:
     return x.dtype.type(1) / np.sqrt(x)
@@ -129,9 +127,9 @@ def _infer_same(op: str, kinds: Kinds, names: Sequence[str]) -> InferRule:
 def _evaluate_with(function: Function) -> EvaluateRule:
     compute = numerics.rounded(function)
 
+    @np.errstate(all="ignore")
     def evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
-        with _QUIET:
-            return (compute(*operands),)
+        return (compute(*operands),)
 
     return evaluate
 
@@ -170,9 +168,9 @@ def _infer_compare(operands: Sequence[TensorType], attrs: Attrs, regions: Sequen
     return (TensorType(operands[0].shape, dtypes.BOOL),)
 
 
+@np.errstate(all="ignore")
 def _compare(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
-    with _QUIET:
-        return (np.asarray(_COMPARISONS[attrs["direction"]](*map(numerics.widen, operands))),)
+    return (np.asarray(_COMPARISONS[attrs["direction"]](*map(numerics.widen, operands))),)
 
 
 def _infer_select(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph]) -> tuple[TensorType, ...]:
@@ -192,9 +190,9 @@ def _infer_convert(operands: Sequence[TensorType], attrs: Attrs, regions: Sequen
     return (TensorType(operands[0].shape, attrs["dtype"]),)
 
 
+@np.errstate(all="ignore")
 def _convert(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
-    with _QUIET:
-        return (np.asarray(numerics.convert(operands[0], attrs["dtype"])),)
+    return (np.asarray(numerics.convert(operands[0], attrs["dtype"])),)
 
 
 def _infer_bitcast(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph]) -> tuple[TensorType, ...]:
