@@ -1,0 +1,155 @@
+"""A matrix product by one block: square tiles of both operands in shared memory, a small square of sums per thread.
+
+Sums run over the depth in order, one fused multiply-add per term (a dot is one op: what `strict` fixes is its order).
+16-bit floats are multiplied and summed in float and rounded once at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from autofuse.backends.cuda import scalars
+from autofuse.backends.cuda.codegen.body import PhaseCode
+from autofuse.backends.cuda.codegen.places import SharedArena, unwrapped
+from autofuse.backends.cuda.ctypes_text import literal, register_type
+from autofuse.ir import dtypes
+from autofuse.ir.dtypes import DType
+from autofuse.ir.index import Affine
+from autofuse.lower.tile import Dot, Matrix
+
+TILE = 64
+"""Rows and columns of a tile of the result."""
+DEPTH = 16
+"""Columns of the left tile and rows of the right one."""
+SIDE = 16
+"""Threads along each side of the tile."""
+DOT_THREADS = SIDE * SIDE
+_EACH = TILE // SIDE
+_PITCH = TILE + 1
+"""Elements between rows of a tile in memory: odd, so that neither way of filling it hits one bank."""
+
+
+def compute_dtype(dot: Dot) -> DType:
+    """What products and sums are held in."""
+    return dtypes.F32 if dot.dtype.is_float and dot.dtype.bits == 16 else dot.dtype
+
+
+def tile_bytes(dot: Dot) -> int:
+    """Shared memory of the two operand tiles."""
+    return 2 * (-(-_PITCH * DEPTH * compute_dtype(dot).itemsize // 16) * 16)
+
+
+class DotWriter:
+    """Writes the dots of one phase; they share their operand tiles."""
+
+    def __init__(self, code: PhaseCode, arena: SharedArena, threads: int, dots: Sequence[Dot]) -> None:
+        self.code = code
+        self.threads = threads
+        size = max((tile_bytes(dot) for dot in dots), default=0) // 2
+        self._offsets = tuple(arena.take(size, "a dot's operand tile") for _ in range(2)) if dots else ()
+
+    def write(self, dot: Dot, rows: str, *, row_tile: str | None, column_tile: str | None) -> None:
+        """One dot over `rows` rows; the tile numbers are given when each block computes one tile of it."""
+        out, type_ = self.code.out, register_type(compute_dtype(dot))
+        for name, offset in zip(("left", "right"), self._offsets, strict=True):
+            out.line(f"{type_}* const {name} = {SharedArena.pointer(type_, offset)};")
+        out.line(f"const int across = threadIdx.x % {SIDE}, down = threadIdx.x / {SIDE};")
+        with ExitStack() as stack:
+            self._tile_loop(stack, "top", row_tile, rows)
+            self._tile_loop(stack, "edge", column_tile, str(dot.columns))
+            self._tile(dot, rows, type_)
+
+    def _tile_loop(self, stack: ExitStack, name: str, tile: str | None, extent: str) -> None:
+        out = self.code.out
+        if tile is not None:
+            out.line(f"const int {name} = {tile} * {TILE};")
+        elif extent.isdigit() and int(extent) <= TILE:
+            out.line(f"const int {name} = 0;")
+        else:
+            stack.enter_context(out.braces(f"for (int {name} = 0; {name} < {extent}; {name} += {TILE})"))
+
+    def _tile(self, dot: Dot, rows: str, type_: str) -> None:
+        out, zero = self.code.out, literal(0, compute_dtype(dot))
+        out.line(f"{type_} sum[{_EACH}][{_EACH}];")
+        with self._each_sum():
+            out.line(f"sum[m][n] = {zero};")
+        with out.braces(f"for (int step = 0; step < {dot.depth}; step += {DEPTH})"):
+            out.line("__syncthreads();")
+            self._fill("left", dot, dot.lhs, rows, by_row=dot.lhs.column_stride != 1)
+            self._fill("right", dot, dot.rhs, rows, by_row=dot.rhs.column_stride == 1)
+            out.line("__syncthreads();")
+            self._multiply(dot, type_)
+        self._store(dot, rows)
+
+    def _each_sum(self) -> ExitStack:
+        stack, out = ExitStack(), self.code.out
+        for name in "mn":
+            out.line("#pragma unroll")
+            stack.enter_context(out.braces(f"for (int {name} = 0; {name} < {_EACH}; ++{name})"))
+        return stack
+
+    def _fill(self, tile: str, dot: Dot, matrix: Matrix, rows: str, *, by_row: bool) -> None:
+        """Copy a tile into `tile[depth][row or column]`; neighbouring threads read neighbouring elements.
+
+        `by_row`: along the tile's long side, else along the depth.
+        """
+        out = self.code.out
+        long_, deep = (f"each % {TILE}", f"each / {TILE}") if by_row else (f"each / {DEPTH}", f"each % {DEPTH}")
+        with out.braces(f"for (int each = threadIdx.x; each < {TILE * DEPTH}; each += {self.threads})"):
+            if tile == "left":
+                out.line(f"const int i = top + {long_}, j = step + {deep};")
+                bound = f"i < {rows} && j < {dot.depth}"
+            else:
+                out.line(f"const int i = step + {deep}, j = edge + {long_};")
+                bound = f"i < {dot.depth} && j < {dot.columns}"
+            value = self._read(matrix, compute_dtype(dot))
+            out.line(f"{tile}[({deep}) * {_PITCH} + {long_}] = {bound} ? {value} : {literal(0, compute_dtype(dot))};")
+
+    def _read(self, matrix: Matrix, target: DType) -> str:
+        place = self.code.places[matrix.buffer]
+        text = place.read(self.code.prelude, f"{place.name}[{self._index(matrix)}]")
+        return scalars.convert(self.code.prelude, text, place.dtype, target)
+
+    def _index(self, matrix: Matrix) -> str:
+        type_ = self.code.index.type
+        texts = [] if matrix.offset == Affine() else [unwrapped(self.code.affine(matrix.offset))]
+        for name, stride in (("i", matrix.row_stride), ("j", matrix.column_stride)):
+            wide = f"({type_}){name}" if type_ != "int" else name
+            texts.append(name if stride == 1 else f"{wide} * {stride}")
+        return " + ".join(texts)
+
+    def _multiply(self, dot: Dot, type_: str) -> None:
+        out, dtype = self.code.out, compute_dtype(dot)
+        out.line("#pragma unroll")
+        with out.braces(f"for (int k = 0; k < {DEPTH}; ++k)"):
+            out.line(f"{type_} from_left[{_EACH}], from_right[{_EACH}];")
+            out.line("#pragma unroll")
+            with out.braces(f"for (int m = 0; m < {_EACH}; ++m)"):
+                out.line(f"from_left[m] = left[k * {_PITCH} + down % {SIDE} + {SIDE} * m];")
+                out.line(f"from_right[m] = right[k * {_PITCH} + across + {SIDE} * m];")
+            with self._each_sum():
+                out.line(f"sum[m][n] = {self._fused(dtype)};")
+
+    def _fused(self, dtype: DType) -> str:
+        prelude = self.code.prelude
+        if dtype.is_float:
+            return scalars.map_expression(
+                prelude, "fma", ("from_left[m]", "from_right[n]", "sum[m][n]"), (dtype,) * 3, dtype
+            )
+        product = scalars.map_expression(prelude, "multiply", ("from_left[m]", "from_right[n]"), (dtype,) * 2, dtype)
+        return scalars.map_expression(prelude, "add", ("sum[m][n]", f"({product})"), (dtype,) * 2, dtype)
+
+    def _store(self, dot: Dot, rows: str) -> None:
+        out, place = self.code.out, self.code.places[dot.out.buffer]
+        value = scalars.convert(self.code.prelude, "sum[m][n]", compute_dtype(dot), dot.dtype)
+        value = scalars.convert(self.code.prelude, value, dot.dtype, place.dtype)
+        if dot.dtype.is_float and dot.dtype.bits == 16 and dot.dtype == place.dtype:
+            value = "sum[m][n]"  # storing rounds it
+        with self._each_sum():
+            out.line(f"const int i = top + down + {SIDE} * m, j = edge + across + {SIDE} * n;")
+            guard = f"i < {rows} && j < {dot.columns}"
+            if self.threads > DOT_THREADS:
+                guard = f"threadIdx.x < {DOT_THREADS} && {guard}"
+            target = f"{place.name}[{self._index(dot.out)}]"
+            out.line(f"if ({guard}) {target} = {place.written(self.code.prelude, value)};")

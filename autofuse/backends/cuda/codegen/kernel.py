@@ -1,0 +1,38 @@
+"""What code generation yields: CUDA C text, and how to launch it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autofuse.lower.tile import Buffer
+
+ALIGNMENT = 16
+"""Every buffer passed to a kernel must start at a multiple of this many bytes: vector loads rely on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CudaLaunch:
+    """One `__global__` function and its launch configuration."""
+
+    function: str
+    grid: tuple[int, int, int]
+    """Blocks."""
+    block: tuple[int, int, int]
+    """Threads."""
+    shared_bytes: int
+    """Dynamic shared memory of one block; above 48 KiB the function's attribute must be raised first."""
+
+
+@dataclass(frozen=True, slots=True)
+class CudaKernel:
+    """The CUDA C of one TileProgram."""
+
+    name: str
+    """The program's name; symbols start with it."""
+    source: str
+    launches: tuple[CudaLaunch, ...]
+    """Run in order on one stream."""
+    parameters: tuple[Buffer, ...]
+    """The pointer arguments of every function, in order; row-major and aligned to `ALIGNMENT`."""
+    arch: str
+    """The architecture that the capacities were taken from."""

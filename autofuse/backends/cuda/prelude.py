@@ -1,0 +1,156 @@
+"""Device functions that generated kernels share: only those a kernel uses are written in front of it."""
+
+from __future__ import annotations
+
+_FUNCTIONS: dict[str, str] = {
+    "Pack": """\
+template <typename T, int N>
+struct __align__(sizeof(T) * N) Pack {
+    T at[N];
+};
+""",
+    "load_pack": """\
+template <int N, typename T>
+__device__ __forceinline__ Pack<T, N> load_pack(const T* from) {
+    return *static_cast<const Pack<T, N>*>(__builtin_assume_aligned(from, sizeof(T) * N));
+}
+""",
+    "store_pack": """\
+template <typename T, int N>
+__device__ __forceinline__ void store_pack(T* to, const Pack<T, N>& value) {
+    *static_cast<Pack<T, N>*>(__builtin_assume_aligned(to, sizeof(T) * N)) = value;
+}
+""",
+    "floor_divide": """\
+template <typename T>
+__device__ __forceinline__ T floor_divide(T a, T b) {
+    return a / b - (a % b < 0);
+}
+""",
+    "floor_modulo": """\
+template <typename T>
+__device__ __forceinline__ T floor_modulo(T a, T b) {
+    const T rest = a % b;
+    return rest < 0 ? rest + b : rest;
+}
+""",
+    "clamp_index": """\
+template <typename I, typename T>
+__device__ __forceinline__ I clamp_index(T value, I lo, I hi) {
+    if (value < T(0)) return (long long)value < (long long)lo ? lo : (I)value;
+    return (unsigned long long)value > (unsigned long long)hi ? hi : (long long)value < (long long)lo ? lo : (I)value;
+}
+""",
+    "round_half": """\
+__device__ __forceinline__ float round_half(float x) { return __half2float(__float2half_rn(x)); }
+""",
+    "round_bfloat16": """\
+__device__ __forceinline__ float round_bfloat16(float x) { return __bfloat162float(__float2bfloat16_rn(x)); }
+""",
+    "saturate": """\
+// Truncates; out of range gives the nearest end, NaN gives 0. `lo` and `hi` are `least` and `greatest + 1`.
+template <typename I, typename F>
+__device__ __forceinline__ I saturate(F x, F lo, F hi, I least, I greatest) {
+    return x != x ? I(0) : x <= lo ? least : x >= hi ? greatest : (I)x;
+}
+""",
+    "maximum": """\
+template <typename T>
+__device__ __forceinline__ T maximum(T a, T b) { return a != a || a > b ? a : b; }
+""",
+    "minimum": """\
+template <typename T>
+__device__ __forceinline__ T minimum(T a, T b) { return a != a || a < b ? a : b; }
+""",
+    "sign": """\
+template <typename T>
+__device__ __forceinline__ T sign(T x) { return x > T(0) ? T(1) : x < T(0) ? T(-1) : x; }
+""",
+    "divide": """\
+// Truncates; x / 0 is all ones, the least value / -1 is itself.
+template <typename T>
+__device__ __forceinline__ T divide(T a, T b) {
+    if (b == T(0)) return T(-1);
+    if (T(-1) < T(0) && b == T(-1)) return T(0ULL - (unsigned long long)a);
+    return T(a / b);
+}
+""",
+    "remainder_of": """\
+// The sign is the dividend's; x % 0 is x.
+template <typename T>
+__device__ __forceinline__ T remainder_of(T a, T b) {
+    if (b == T(0)) return a;
+    if (T(-1) < T(0) && b == T(-1)) return T(0);
+    return T(a % b);
+}
+""",
+    "power": """\
+// Wraps; a negative exponent gives the truncated reciprocal.
+template <typename T>
+__device__ __forceinline__ T power(T base, T exponent) {
+    if (exponent < T(0)) return base == T(1) ? T(1) : base == T(-1) ? ((exponent & 1) ? T(-1) : T(1)) : T(0);
+    unsigned long long result = 1, square = (unsigned long long)base;
+    for (unsigned long long left = (unsigned long long)exponent; left; left >>= 1) {
+        if (left & 1) result *= square;
+        square *= square;
+    }
+    return T(result);
+}
+""",
+    "shift_left": """\
+template <typename U, typename T>
+__device__ __forceinline__ T shift_left(T x, T n) { return U(n) < U(8 * sizeof(U)) ? T(U(x) << U(n)) : T(0); }
+""",
+    "shift_right_logical": """\
+template <typename U, typename T>
+__device__ __forceinline__ T shift_right_logical(T x, T n) { return U(n) < U(8 * sizeof(U)) ? T(U(x) >> U(n)) : T(0); }
+""",
+    "shift_right_arithmetic": """\
+template <typename U, typename S, typename T>
+__device__ __forceinline__ T shift_right_arithmetic(T x, T n) {
+    return T(S(x) >> (U(n) < U(8 * sizeof(U)) ? U(n) : U(8 * sizeof(U) - 1)));
+}
+""",
+    "greater_first": """\
+// Whether (a, at) comes before (b, bt): NaN first, then the greater value, then the earlier place.
+template <typename T, typename I>
+__device__ __forceinline__ bool greater_first(T a, I at, T b, I bt) {
+    if (a != a) return b == b || at < bt;
+    return b == b && (a > b || (a == b && at < bt));
+}
+""",
+    "less_first": """\
+// Whether (a, at) comes before (b, bt): NaN first, then the lesser value, then the earlier place.
+template <typename T, typename I>
+__device__ __forceinline__ bool less_first(T a, I at, T b, I bt) {
+    if (a != a) return b == b || at < bt;
+    return b == b && (a < b || (a == b && at < bt));
+}
+""",
+}
+_NEEDS = {"load_pack": ("Pack",), "store_pack": ("Pack",)}
+
+
+class Prelude:
+    """Collects the names of the device functions that one kernel uses."""
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._headers: set[str] = set()
+
+    def use(self, name: str) -> str:
+        """Note that `name` is called; returns it."""
+        self._used.update((name, *_NEEDS.get(name, ())))
+        return name
+
+    def header(self, name: str) -> None:
+        """Note that `name` must be included."""
+        self._headers.add(name)
+
+    def text(self) -> str:
+        """Includes and functions, in a fixed order."""
+        parts = [f"#include <{header}>\n" for header in sorted(self._headers)]
+        if parts:
+            parts.append("\n")
+        parts.extend(body + "\n" for name, body in _FUNCTIONS.items() if name in self._used)
+        return "".join(parts)

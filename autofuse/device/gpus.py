@@ -1,0 +1,136 @@
+"""GPU descriptions: what code generation, occupancy and cost need to know of a part, as data with its source.
+
+Figures per multiprocessor and per block are those of the compute capability (CUDA C++ Programming Guide, table
+"Technical Specifications per Compute Capability"); the rest is from the vendor's data sheet of the part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autofuse.errors import BackendError
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU."""
+
+    name: str
+    arch: str
+    """What NVRTC calls its architecture: `sm_90`."""
+    multiprocessors: int
+    registers: int
+    """32-bit registers of one multiprocessor."""
+    shared_bytes: int
+    """Shared memory of one multiprocessor that blocks can use together, the 1 KiB reserved per block included."""
+    shared_bytes_per_block: int
+    """The most that one block may ask for (opt-in above 48 KiB)."""
+    threads: int
+    """Resident threads of one multiprocessor."""
+    blocks: int
+    """Resident blocks of one multiprocessor."""
+    l2_bytes: int
+    memory_bytes: int
+    memory_bytes_per_s: float
+    clock_hz: float
+    """Boost clock."""
+    f32_flops: float
+    """Peak of the ordinary (not matrix) units, a fused multiply-add counted as two."""
+    matrix_flops: float
+    """Dense bf16 peak of the matrix units."""
+    source: str
+
+
+_GIB = 1 << 30
+_MIB = 1 << 20
+
+H100_SXM = Gpu(
+    name="H100 SXM",
+    arch="sm_90",
+    multiprocessors=132,
+    registers=65536,
+    shared_bytes=228 * 1024,
+    shared_bytes_per_block=227 * 1024,
+    threads=2048,
+    blocks=32,
+    l2_bytes=50 * _MIB,
+    memory_bytes=80 * _GIB,
+    memory_bytes_per_s=3.35e12,
+    clock_hz=1.98e9,
+    f32_flops=66.9e12,
+    matrix_flops=989e12,
+    source="NVIDIA H100 Tensor Core GPU data sheet; H100 architecture white paper v1.04, table 3",
+)
+H100_PCIE = Gpu(
+    name="H100 PCIe",
+    arch="sm_90",
+    multiprocessors=114,
+    registers=65536,
+    shared_bytes=228 * 1024,
+    shared_bytes_per_block=227 * 1024,
+    threads=2048,
+    blocks=32,
+    l2_bytes=50 * _MIB,
+    memory_bytes=80 * _GIB,
+    memory_bytes_per_s=2.0e12,
+    clock_hz=1.755e9,
+    f32_flops=51.2e12,
+    matrix_flops=756e12,
+    source="NVIDIA H100 PCIe product brief PB-11133; H100 architecture white paper v1.04, table 3",
+)
+H200 = Gpu(
+    name="H200",
+    arch="sm_90",
+    multiprocessors=132,
+    registers=65536,
+    shared_bytes=228 * 1024,
+    shared_bytes_per_block=227 * 1024,
+    threads=2048,
+    blocks=32,
+    l2_bytes=60 * _MIB,
+    memory_bytes=141 * 10**9,
+    memory_bytes_per_s=4.8e12,
+    clock_hz=1.98e9,
+    f32_flops=66.9e12,
+    matrix_flops=989e12,
+    source="NVIDIA H200 Tensor Core GPU data sheet; L2 as the driver reports it",
+)
+A100 = Gpu(
+    name="A100 SXM 80 GB",
+    arch="sm_80",
+    multiprocessors=108,
+    registers=65536,
+    shared_bytes=164 * 1024,
+    shared_bytes_per_block=163 * 1024,
+    threads=2048,
+    blocks=32,
+    l2_bytes=40 * _MIB,
+    memory_bytes=80 * _GIB,
+    memory_bytes_per_s=2.039e12,
+    clock_hz=1.41e9,
+    f32_flops=19.5e12,
+    matrix_flops=312e12,
+    source="NVIDIA A100 Tensor Core GPU data sheet; A100 architecture white paper, table 4",
+)
+
+ALL: dict[str, Gpu] = {"h100": H100_SXM, "h100-pcie": H100_PCIE, "h200": H200, "a100": A100}
+"""By the name that `device=` takes."""
+
+_SHARED_BYTES_PER_BLOCK = {gpu.arch: gpu.shared_bytes_per_block for gpu in ALL.values()}
+
+
+def gpu_by_name(name: str) -> Gpu:
+    """The GPU called `name` (case does not matter). Raises BackendError listing the known names."""
+    try:
+        return ALL[name.lower()]
+    except KeyError:
+        raise BackendError(f"unknown GPU {name!r}; known: {', '.join(ALL)}") from None
+
+
+def shared_bytes_per_block(arch: str) -> int:
+    """The most shared memory one block may ask for on `arch`. Raises BackendError for an unknown architecture."""
+    try:
+        return _SHARED_BYTES_PER_BLOCK[arch]
+    except KeyError:
+        known = ", ".join(sorted(_SHARED_BYTES_PER_BLOCK))
+        raise BackendError(f"unknown GPU architecture {arch!r}; known: {known}") from None
