@@ -93,7 +93,7 @@ def check(program: CpuProgram) -> None:
 def _check_buffer(program: CpuProgram, call: KernelCall, buffer: BufferRef) -> None:
     limits = {"input": program.inputs, "output": program.outputs, "constant": program.constants}
     if buffer.space == "arena":
-        good = buffer.index % _ALIGNMENT == 0 and 0 <= buffer.index < max(program.arena_bytes, 1)
+        good = buffer.index % _ALIGNMENT == 0 and 0 <= buffer.index <= program.arena_bytes
     else:
         good = 0 <= buffer.index < len(limits[buffer.space])
     if not good:

@@ -26,6 +26,7 @@ from autofuse.errors import BackendError
 _LINE_OF_ERROR = re.compile(r":(\d+):\d+: error")
 _SSA_NAME = re.compile(r"%[-\w.]+|@[-\w.]+")
 _library_numbers = itertools.count()
+_PERF_DIRECTORY = Path("/tmp")  # where perf looks for the symbol maps of processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ def _perf_functions(objects: Sequence[bytes]) -> dict[str, int]:
 def _write_perf_map(functions: Mapping[str, tuple[int, int]]) -> None:
     if functions:
         rows = [f"{address:x} {size:x} {name}\n" for name, (address, size) in functions.items()]
-        with Path(f"/tmp/perf-{os.getpid()}.map").open("a", encoding="utf-8") as file:
+        with (_PERF_DIRECTORY / f"perf-{os.getpid()}.map").open("a", encoding="utf-8") as file:
             file.writelines(rows)
 
 

@@ -72,8 +72,10 @@ def attach_native(threads_address: int, spins_address: int) -> None:
 def _publish() -> None:
     if _setting.native_threads is not None and _setting.native_spins is not None:
         count = get_num_threads()
-        # spinning with more threads than CPUs keeps from running the very thread that is waited for
-        _setting.native_spins.value = _SPINS if count <= _machine().logical else _SPINS_OVERSUBSCRIBED
+        # with more threads than CPUs a spinning one keeps the very thread that it waits for from running
+        machine = _machine()
+        cpus = machine.logical if machine.quota_cores is None else min(machine.logical, machine.quota_cores)
+        _setting.native_spins.value = _SPINS if count <= max(cpus, 1) else _SPINS_OVERSUBSCRIBED
         _setting.native_threads.value = count
 
 

@@ -44,8 +44,8 @@ class KernelCode:
     """Definitions of functions, globals and metadata; no data layout, no triple, no `declare` lines. Everything but
     the phase functions should be `internal`."""
     declares: tuple[str, ...]
-    """Full `declare ...` lines: intrinsics, and functions of the C library, or those in `nativeruntime.KERNEL_SYMBOLS`. A line that names a
-    wrapper of `blas.DECLARATIONS` (`af_sgemm`, ...) is replaced by the wrapper's definition."""
+    """Full `declare ...` lines: intrinsics, functions of the C library, those of `nativeruntime.KERNEL_SYMBOLS`. A
+    line that names a wrapper of `blas.DECLARATIONS` (`af_sgemm`) is replaced by the wrapper's definition."""
     launches: tuple[tuple[PhaseCode, ...], ...]
     """Launches run one after another; the phases of one launch are independent of each other and run as one
     fork-join over their concatenated blocks."""
