@@ -8,9 +8,13 @@ import pytest
 
 from autofuse.backends.cpu import scalars
 from autofuse.backends.cpu.text import FunctionText, ModuleText
-from autofuse.errors import BackendError
-from autofuse.ir import dtypes
+from autofuse.errors import BackendError, GraphError
+from autofuse.ir import dtypes, optable
 from autofuse.ir.dtypes import BOOL, F32, F64, I32, I64, DType
+from autofuse.ir.types import TensorType
+
+# the inputs hold NaNs and overflows on purpose
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 SIGNED = [d for d in dtypes.ALL if d.kind == "int"]
 UNSIGNED = [d for d in dtypes.ALL if d.kind == "uint"]
@@ -351,3 +355,42 @@ def test_fast_adds_flags_and_strict_has_none():
 def test_undefined_opcodes_say_so(run_map, op, dtype):
     with pytest.raises(BackendError, match=f"{op}.* is not defined on {dtype}"):
         run_map(op, *[np.ones(1, dtype.numpy)] * (1 if op == "exp" else 2))
+
+
+LANEWISE = [
+    op.name
+    for op in optable.all_ops()
+    if op.scalar is not None and op.name not in ("compare", "convert", "bitcast_convert", "select", "is_finite")
+]
+
+
+def operands_for(dtype: DType, count: int):
+    if dtype.kind == "bool":
+        values = np.array([False, True])
+    else:
+        values = floats(dtype)[::23] if dtype.is_float else integer_pairs(dtype)[1][::37]
+    grids = np.meshgrid(*[values[: 30 if count > 2 else 60]] * count)
+    return [grid.ravel() for grid in grids]
+
+
+@pytest.mark.parametrize("name", LANEWISE)
+def test_every_lanewise_op_agrees_with_the_interpreter(run_map, name):
+    op = optable.lookup(name)
+    assert op.arity is not None
+    for dtype in dtypes.ALL:
+        operands = operands_for(dtype, op.arity)
+        try:
+            op.infer([TensorType(operand.shape, dtype) for operand in operands], {}, ())
+        except GraphError:
+            continue  # the op is not defined on this dtype
+        (expected,) = op.evaluate(operands, {}, ())
+        actual = run_map(name, *operands)
+        if not dtype.is_float:
+            np.testing.assert_array_equal(actual, expected, err_msg=str(dtype))
+            continue
+        # two functions within 4 units in the last place of the truth; 16-bit results round the same f32 apart
+        unit = 2.0 ** -{"f16": 10, "bf16": 7, "f32": 20, "f64": 49}[dtype.name]
+        least = {"f16": 2.0**-24, "bf16": 2.0**-133, "f32": 2.0**-146, "f64": 2.0**-1071}[dtype.name]
+        with np.errstate(all="ignore"):
+            a, e = actual.astype(np.float64), expected.astype(np.float64)
+        np.testing.assert_allclose(a, e, rtol=unit, atol=least, err_msg=str(dtype))

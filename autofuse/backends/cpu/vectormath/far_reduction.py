@@ -8,10 +8,9 @@ pi/2 than about 2**-62. (The method is Payne and Hanek's, "Radian reduction for 
 
 from __future__ import annotations
 
-from autofuse.backends.cpu.text import FunctionText, ModuleText, Vec, vector_of
-from autofuse.backends.cpu.vectormath.formats import DOUBLE
+from autofuse.backends.cpu.text import FunctionText, ModuleText, mangled, vector_of
+from autofuse.backends.cpu.vectormath.formats import DOUBLE, format_of
 from autofuse.backends.cpu.vectormath.lanes import Lanes
-from autofuse.ir.dtypes import F64
 
 _BITS = 1232
 # floor(2/pi * 2**1232), computed with mpmath at 1500 bits
@@ -28,7 +27,24 @@ _RESULT = "{ double, i64 }"
 
 
 def reduce_far(x: Lanes) -> tuple[Lanes, Lanes]:
-    """(x - n*pi/2, n modulo 4) of every lane, through a call per lane; meaningless for |x| < 2**13 and non-finite x."""
+    """(x - n*pi/2, n modulo 4) of every lane; meaningless for |x| < 2**13 and non-finite x.
+
+    A call of one cold function per vector type, which calls the scalar reduction lane by lane.
+    """
+    fn, integer = x.fn, format_of(x).integer
+    symbol = f"af_reduce_half_pi_far_{mangled(x.element, x.lanes)}"
+    returns = f"{{ {x.type}, {vector_of(integer, x.lanes)} }}"
+    if not fn.module.defines(symbol):
+        far = fn.module.function(symbol, returns, [(x.type, "x")], linkage="internal", attributes="noinline cold")
+        r, quadrant = _reduce_lanes(Lanes(far, "%x", x.element, x.lanes))
+        partial = far.emit(f"insertvalue {returns} poison, {r.type} {r.name}, 0")
+        far.ret(returns, far.emit(f"insertvalue {returns} {partial}, {quadrant.type} {quadrant.name}, 1"))
+    pair = fn.call(returns, f"@{symbol}", [(x.type, x.name)])
+    r, quadrant = (fn.emit(f"extractvalue {returns} {pair}, {index}") for index in (0, 1))
+    return Lanes(fn, r, x.element, x.lanes), Lanes(fn, quadrant, integer, x.lanes)
+
+
+def _reduce_lanes(x: Lanes) -> tuple[Lanes, Lanes]:
     fn = x.fn
     symbol = _scalar_reduction(fn.module)
     wide = x.cast("fpext", "double") if x.element == "float" else x
@@ -52,9 +68,9 @@ def reduce_far(x: Lanes) -> tuple[Lanes, Lanes]:
 
 
 def _scalar_reduction(module: ModuleText) -> str:
-    symbol = "af_reduce_half_pi_far"
+    symbol = "af_reduce_half_pi_far_lane"
     if not module.defines(symbol):
-        data = (_TWO_OVER_PI).to_bytes(_TABLE_BYTES, "little")
+        data = _TWO_OVER_PI.to_bytes(_TABLE_BYTES, "little")
         module.table("af_two_over_pi", "i8", [str(byte) for byte in data])
         fn = module.function(symbol, _RESULT, [("double", "x")], linkage="internal", attributes="noinline cold")
         _write_reduction(fn)
@@ -62,7 +78,7 @@ def _scalar_reduction(module: ModuleText) -> str:
 
 
 def _write_reduction(fn: FunctionText) -> None:
-    x = Lanes(fn, "%x", Vec(F64, 1).llvm, 1)
+    x = Lanes(fn, "%x", "double", 1)
     bits = x.bits()
     biased = bits.shift_right(52) & 0x7FF
     exponent = (biased - (DOUBLE.bias + 52)).intrinsic("smax", _LEAST).intrinsic("smin", _GREATEST)
