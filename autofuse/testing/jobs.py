@@ -1,0 +1,76 @@
+"""Runners that do what kernels under test may do: compute, hang, crash, be wrong, talk too much."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from autofuse.measure.checks import WrongAnswerError
+from autofuse.measure.worker import Answer
+
+Arrays = Mapping[str, NDArray[Any]]
+Payload = Mapping[str, Any]
+Built = Callable[[], None]
+
+
+def fine(payload: Payload, arrays: Arrays, built: Built) -> Answer:
+    """Double every array and echo the payload."""
+    built()
+    return Answer({"echo": payload, "pid": os.getpid()}, {name: array + array for name, array in arrays.items()})
+
+
+def behave(payload: Payload, arrays: Arrays, built: Built) -> Answer:
+    """Do what `payload["building"]` says, report that building is done, do what `payload["running"]` says."""
+    _BEHAVIOURS[payload.get("building", "nothing")]()
+    built()
+    result = _BEHAVIOURS[payload.get("running", "nothing")]()
+    return Answer({"result": result}, arrays)
+
+
+def twice(payload: Payload, arrays: Arrays, built: Built) -> Answer:
+    """Break the protocol: report that building is done two times."""
+    built()
+    return fine(payload, arrays, built)
+
+
+def child(payload: Payload, arrays: Arrays, built: Built) -> Answer:
+    """Start a process of its own, write both process ids to `payload["pids"]`, and hang."""
+    pid = os.fork()
+    if pid == 0:
+        threading.Event().wait()
+    with open(f"{payload['pids']}.part", "w", encoding="ascii") as file:
+        file.write(f"{os.getpid()} {pid}")
+    os.replace(f"{payload['pids']}.part", payload["pids"])
+    threading.Event().wait()
+    return fine(payload, arrays, built)
+
+
+def _hang_in_native_code() -> None:
+    """Hold Python's lock, and ignore every signal that can be ignored."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    ctypes.PyDLL(None).sleep(100_000)
+
+
+def _wrong() -> None:
+    raise WrongAnswerError("y[0, 1] is off: got 2.0, expected 1.0")
+
+
+_BEHAVIOURS: dict[str, Callable[[], object]] = {
+    "nothing": lambda: None,
+    "read address 0": lambda: ctypes.string_at(0),
+    "exit": lambda: os._exit(3),
+    "hang": _hang_in_native_code,
+    "be wrong": _wrong,
+    "divide by zero": lambda: 1 // 0,
+    "exhaust memory": lambda: bytearray(1 << 60),
+    "print a lot": lambda: os.write(1, b"noise\n" * 100_000),
+    "return a set": lambda: {1, 2},
+    "return nan": lambda: float("nan"),
+}
