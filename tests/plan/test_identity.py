@@ -1,0 +1,115 @@
+import dataclasses
+import json
+
+import pytest
+
+from autofuse.device.cpu import detect
+from autofuse.errors import PlanError
+from autofuse.plan.identity import (
+    CpuIdentity,
+    GpuIdentity,
+    compare,
+    host_cpu_identity,
+    identity_from,
+    identity_hash,
+    identity_to_json,
+    require_same,
+)
+from autofuse.strictjson import parse
+
+CPU = CpuIdentity(
+    product="Test CPU",
+    architecture="x86_64",
+    isa=("avx2", "fma"),
+    cores=2,
+    threads=2,
+    l1d_bytes=32 << 10,
+    l2_bytes=1 << 20,
+    l3_bytes=8 << 20,
+    blas="openblas 0.3",
+    llvm="20.1.0",
+    generator="cpu/1",
+    policy="warm-median/1",
+    numpy="2.4.0",
+)
+H200 = GpuIdentity(
+    product="NVIDIA H200",
+    compute_capability="9.0",
+    sm_count=132,
+    memory_bytes=150 << 30,
+    memory_gbps=4800,
+    l2_bytes=60 << 20,
+    driver="580.1",
+    nvrtc="13.0",
+    cublas="13.0",
+    generator="cuda/1",
+    policy="warm-median/1",
+)
+
+
+def again(identity):
+    return identity_from(parse(json.dumps(identity_to_json(identity)), PlanError, "test"))
+
+
+@pytest.mark.parametrize("identity", [CPU, H200], ids=["cpu", "cuda"])
+def test_json_round_trip(identity):
+    assert again(identity) == identity
+    assert compare(identity, again(identity)) == []
+    require_same(identity, again(identity))
+
+
+@pytest.mark.parametrize("identity", [CPU, H200], ids=["cpu", "cuda"])
+def test_every_field_but_names_is_compared(identity):
+    for field in dataclasses.fields(identity):
+        value = getattr(identity, field.name)
+        other = dataclasses.replace(identity, **{field.name: value * 2})
+        differing = [d.field for d in compare(identity, other)]
+        if field.name in ("product", "numpy"):
+            assert differing == []
+            assert identity_hash(identity) == identity_hash(other)
+        else:
+            assert differing == [field.name]
+            assert identity_hash(identity) != identity_hash(other)
+
+
+def test_refusal_names_field_values_and_the_way_out():
+    here = dataclasses.replace(CPU, threads=8, isa=("avx2", "avx512f"))
+    with pytest.raises(PlanError) as refused:
+        require_same(CPU, here, "p.json")
+    assert str(refused.value) == (
+        "p.json was made for another device or toolchain; different: isa (missing here: fma; only here: avx512f); "
+        'threads (plan: 2, here: 8). Load it with on_mismatch="retune" to tune again here, or on_mismatch="run" to '
+        "run it as it is"
+    )
+
+
+def test_gpus_of_one_compute_capability_differ_by_bandwidth():
+    h100 = dataclasses.replace(H200, product="NVIDIA H100 PCIe", sm_count=114, memory_gbps=2000)
+    assert [d.field for d in compare(H200, h100)] == ["sm_count", "memory_gbps"]
+
+
+def test_backends_do_not_mix():
+    assert [str(d) for d in compare(CPU, H200)] == ["backend (plan: cpu, here: cuda)"]
+
+
+def test_this_machine_has_an_identity():
+    here = host_cpu_identity(detect())
+    assert here.blas
+    assert here.llvm[0].isdigit()
+    assert again(here) == here
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"backend": "tpu"}, "backend: must be one of"),
+        ({"backend": "cuda"}, "the key 'compute_capability' is missing"),
+        ({"cores": -1}, "cores: must be an integer"),
+        ({"isa": {"avx2": 1}}, "isa: must be an array"),
+        ({"product": None}, "product: must be a string"),
+        ({"more": 1}, "unknown key 'more'"),
+    ],
+)
+def test_defects_are_named(change, message):
+    with pytest.raises(PlanError, match=message):
+        identity_from(parse(json.dumps({**identity_to_json(CPU), **change}), PlanError, "test"))
