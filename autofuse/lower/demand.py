@@ -49,10 +49,10 @@ class PhaseBuilder:
         dims: Dimensions,
         grid: Sequence[Atom],
         buffers: BufferTable,
-        keep: Mapping[Instance, int],
+        keep: Mapping[Instance, tuple[int, tuple[Symbol, ...]]],
         local: Symbol | None,
     ) -> None:
-        """`keep`: instances put in scratch, with the level that computes them. `local`: the panel's inner row."""
+        """`keep`: instances put in scratch, and the level and symbols of the stage that computes them. `local`: the panel's inner row."""
         self.producers = {value: node for node in candidate.nodes for value in node.outputs}
         self.dims = dims
         self.buffers = buffers
@@ -388,20 +388,22 @@ class PhaseBuilder:
     def _kept_value(self, stage: StageDraft, instance: Instance) -> Scalar:
         """A value that several stages need: computed and stored by the first, loaded by the others."""
         value, at = instance
+        level, symbols = self._keep[instance]
         size = 1
         position = Affine()
-        for symbol in stage.symbols:
+        for symbol in symbols:
             position = position * symbol.extent + index.of(symbol)
             size *= symbol.extent
+        offset = self.row_offset(size) + position
         dtype = value.type.dtype
-        if stage.level == self._keep[instance]:
+        if stage.level == level:
             scalar = self._compute(stage, value, at, None)
             self._kept[instance] = self.scratch(value.name, dtype, size)
-            stage.body.append(Store(self._kept[instance], self.row_offset(size) + position, scalar))
+            stage.body.append(Store(self._kept[instance], offset, scalar))
             return scalar
         if instance not in self._kept:
-            return self._compute(stage, value, at, None)
-        return self.load_at(stage, self._kept[instance], dtype, self.row_offset(size) + position, None)
+            self.value(self.draft.stage(level, symbols), value, at, None)
+        return self.load_at(stage, self._kept[instance], dtype, offset, None)
 
 
 def combiner_identity(combiner: str, dtype: DType) -> bool | int | float:

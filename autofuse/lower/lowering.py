@@ -82,7 +82,9 @@ class _Lowering:
             table.add_value(value, Space.OUTPUT)
         return table
 
-    def _build(self, keep: Mapping[Instance, int], rows: int) -> tuple[BufferTable, Phase, list[Pack], PhaseDraft]:
+    def _build(
+        self, keep: Mapping[Instance, tuple[int, tuple[Symbol, ...]]], rows: int
+    ) -> tuple[BufferTable, Phase, list[Pack], PhaseDraft]:
         buffers = self._buffers()
         local = Symbol("row", rows) if rows else None
         phase = PhaseBuilder(self.candidate, self.domain.dimensions, self.domain.grid, buffers, keep, local)
@@ -107,7 +109,7 @@ class _Lowering:
         panels = max(-(-extent // self.schedule.panel_rows), -(-self.limits.workers // max(outer, 1)))
         return -(-extent // min(panels, extent))
 
-    def _shared_instances(self, rows: int) -> dict[Instance, int]:
+    def _shared_instances(self, rows: int) -> dict[Instance, tuple[int, tuple[Symbol, ...]]]:
         """Expensive values that several stages need, and the level that computes them."""
         if self.schedule.placement == "recompute":
             return {}
@@ -115,7 +117,7 @@ class _Lowering:
         if phase.lane is not None:
             return {}
         first: dict[Instance, StageDraft] = {}
-        keep: dict[Instance, int] = {}
+        keep: dict[Instance, tuple[int, tuple[Symbol, ...]]] = {}
         for stage in draft.ordered():
             for instance in _topmost(stage, first):
                 home = first[instance]
@@ -124,7 +126,7 @@ class _Lowering:
                     and set(home.symbols) == set(stage.symbols)
                     and self._expensive(stage, instance)
                 ):
-                    keep[instance] = home.level
+                    keep[instance] = home.level, home.symbols
             for instance in stage.reads:
                 first.setdefault(instance, stage)
         return keep

@@ -23,8 +23,8 @@ class Lifetime:
 def plan_arena(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     """Byte offsets, in the given order, and the size of the arena.
 
-    Greedy by size (largest first, each at the lowest offset free during its life): within a few percent of the least
-    possible on such interval problems (Pisarchyk & Lee 2020, "Efficient memory management for deep neural net inference").
+    Greedy by size: largest first, each at the lowest offset that is free during its life (Pisarchyk & Lee 2020,
+    "Efficient memory management for deep neural net inference").
     """
     offsets = [0] * len(lifetimes)
     placed: list[int] = []

@@ -1,0 +1,69 @@
+"""What kind of fusion a kernel is, in the words of `explain` and of the plan."""
+
+from __future__ import annotations
+
+from autofuse.fusion.candidate import KernelCandidate, is_view
+from autofuse.fusion.domain import is_contraction, is_opaque
+from autofuse.ir.graph import Node
+from autofuse.ir.optable import Family, lookup
+
+
+def kind_of(kernel: KernelCandidate) -> str:
+    """`library`, `epilogue`, `stitch`, `reduction`, `multi-output` or `loop`."""
+    real = [node for node in kernel.nodes if not is_view(node) and lookup(node.op).family is not Family.LEAF]
+    if any(is_opaque(node) for node in real):
+        return "library"
+    dots = [node for node in real if is_contraction(node)]
+    folds = [node for node in real if _folds(node)]
+    if len(dots) == 1 and len(real) == 1:
+        return "library"
+    if dots and not folds and len(dots) == 1:
+        return "epilogue" if _follows(kernel, dots[0]) else "prologue"
+    if dots or _depth(kernel) > 1 or (folds and _follows(kernel, folds[0])):
+        return "stitch"
+    if folds:
+        return "reduction"
+    return "multi-output" if len(kernel.outputs) > 1 else "loop"
+
+
+def title_of(kernel: KernelCandidate) -> str:
+    """A short name made of the ops that matter most, e.g. `dot_general_tanh`."""
+    real = [n for n in kernel.nodes if not is_view(n) and lookup(n.op).family is not Family.LEAF]
+    if not real:
+        return kernel.nodes[-1].op
+    weighty = [n for n in real if is_contraction(n) or _folds(n) or is_opaque(n)]
+    last = real[-1]
+    names = list(dict.fromkeys(_short(n) for n in (*weighty[:2], last)))
+    return "_".join(names)
+
+
+def _short(node: Node) -> str:
+    if node.op == "reduce":
+        return f"reduce_{node.attrs['combiner']}"
+    return {"dot_general": "dot", "convolution": "conv"}.get(node.op, node.op)
+
+
+def _folds(node: Node) -> bool:
+    return lookup(node.op).family is Family.REDUCE or node.op == "cumulative"
+
+
+def _follows(kernel: KernelCandidate, node: Node) -> bool:
+    """Whether anything but a view is computed from `node`'s result."""
+    tainted = set(node.outputs)
+    for other in kernel.nodes:
+        if tainted.intersection(other.inputs):
+            if not is_view(other):
+                return True
+            tainted |= set(other.outputs)
+    return False
+
+
+def _depth(kernel: KernelCandidate) -> int:
+    """Most folds on one path."""
+    depth: dict[object, int] = {}
+    for node in kernel.nodes:
+        level = max((depth.get(value, 0) for value in node.inputs), default=0)
+        level += 1 if _folds(node) or is_contraction(node) else 0
+        for value in node.outputs:
+            depth[value] = level
+    return max((depth[v] for v in kernel.outputs), default=0)

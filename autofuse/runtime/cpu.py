@@ -1,0 +1,184 @@
+"""A plan made executable on the CPU: kernels lowered and compiled, memory planned, one native call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from autofuse.backends.cpu.codegen.kernel import generate
+from autofuse.backends.cpu.entry import NativeProgram
+from autofuse.backends.cpu.program import BufferRef, CpuProgram, KernelCall, KernelCode, OutputAlias
+from autofuse.backends.cpu.target import Target, host_target
+from autofuse.device.describe import CpuDescription
+from autofuse.ir.graph import Value
+from autofuse.lower.lowering import Limits
+from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
+from autofuse.plan.document import PlanDocument
+from autofuse.runtime.kernels import LoweredKernel, canonical, lower_plan, may_write_in_place
+from autofuse.runtime.memory import Lifetime, plan_arena
+from autofuse.runtime.opaque import OpaqueCall, opaque_code
+
+
+def cpu_limits(description: CpuDescription) -> Limits:
+    """What lowering must know of this CPU: half of the L2 for values kept on chip, and the number of workers."""
+    return Limits(scratch_bytes=max(description.l2_bytes // 2, 128 << 10), workers=description.threads)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuExecutable:
+    """A plan, compiled for this process."""
+
+    document: PlanDocument
+    kernels: tuple[LoweredKernel, ...]
+    """In running order."""
+    native: NativeProgram
+    opaque: tuple[OpaqueCall, ...]
+    aliased: frozenset[int]
+    """Outputs written straight into the argument they are written back to."""
+    arena_bytes: int
+
+    def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...] | Any:
+        """Run on exactly typed, C-contiguous arrays; NotImplemented if they are not. Write-backs are not copied."""
+        result = self.native.call(*inputs)
+        for call in self.opaque:
+            call.raise_pending()
+        return result
+
+
+def build_executable(document: PlanDocument, limits: Limits, target: Target | None = None) -> CpuExecutable:
+    """Lower, plan memory, generate code, compile and link. Raises PlanError or BackendError."""
+    kernels = lower_plan(document, limits)
+    return _Builder(document, kernels, target or host_target()).build()
+
+
+class _Builder:
+    def __init__(self, document: PlanDocument, kernels: tuple[LoweredKernel, ...], target: Target) -> None:
+        self.document, self.kernels, self.target = document, kernels, target
+        graph = document.graph
+        self.inputs = {value: number for number, value in enumerate(graph.inputs)}
+        self.outputs = {value: number for number, value in enumerate(graph.outputs)}
+        self.constants: list[NDArray[Any]] = []
+        self._constant_of: dict[Value, int] = {}
+        self._codes: dict[TileProgram, KernelCode] = {}
+        self._opaque: list[OpaqueCall] = []
+        self._opaque_codes: dict[int, KernelCode] = {}
+
+    def build(self) -> CpuExecutable:
+        arena, workspaces, arena_bytes = self._plan_memory()
+        calls = tuple(self._call(n, kernel, arena, workspaces) for n, kernel in enumerate(self.kernels))
+        aliases = self._aliases()
+        program = CpuProgram(
+            name=self.document.name,
+            kernels=(*self._codes.values(), *self._opaque_codes.values()),
+            calls=calls,
+            inputs=tuple(value.type for value in self.document.graph.inputs),
+            outputs=tuple(value.type for value in self.document.graph.outputs),
+            output_aliases=aliases,
+            constants=tuple(self.constants),
+            arena_bytes=arena_bytes,
+        )
+        native = NativeProgram(program)
+        aliased = frozenset(alias.output for alias in aliases)
+        return CpuExecutable(self.document, self.kernels, native, tuple(self._opaque), aliased, arena_bytes)
+
+    def _plan_memory(self) -> tuple[Mapping[Value, int], Mapping[tuple[int, str], int], int]:
+        first: dict[Value, int] = {}
+        last: dict[Value, int] = {}
+        for step, kernel in enumerate(self.kernels):
+            for value in kernel.writes:
+                if value not in self.outputs:
+                    first.setdefault(value, step)
+                    last[value] = max(last.get(value, step), step)
+            for value in kernel.reads:
+                if value in first:
+                    last[value] = step
+        keys: list[Value | tuple[int, str]] = list(first)
+        lifetimes = [Lifetime(value.type.nbytes, first[value], last[value]) for value in first]
+        for step, kernel in enumerate(self.kernels):
+            for buffer in kernel.workspaces:
+                keys.append((step, buffer.name))
+                lifetimes.append(Lifetime(buffer.type.nbytes, step, step))
+        offsets, total = plan_arena(lifetimes)
+        where = dict(zip(keys, offsets, strict=True))
+        arena = {key: offset for key, offset in where.items() if isinstance(key, Value)}
+        spaces = {key: offset for key, offset in where.items() if isinstance(key, tuple)}
+        return arena, spaces, total
+
+    def _call(
+        self,
+        step: int,
+        kernel: LoweredKernel,
+        arena: Mapping[Value, int],
+        workspaces: Mapping[tuple[int, str], int],
+    ) -> KernelCall:
+        values = iter((*kernel.reads, *kernel.writes))
+        refs: list[BufferRef] = []
+        for buffer in kernel.program.buffers:
+            if buffer.space is Space.SCRATCH:
+                continue
+            if buffer.space is Space.WORKSPACE:
+                refs.append(BufferRef("arena", workspaces[step, buffer.name]))
+            else:
+                refs.append(self._place(next(values), arena))
+        code = self._code(kernel, refs)
+        return KernelCall(code.name, tuple(refs), kernel.lane)
+
+    def _place(self, value: Value, arena: Mapping[Value, int]) -> BufferRef:
+        if value in self.inputs:
+            return BufferRef("input", self.inputs[value])
+        if value in self.outputs:
+            return BufferRef("output", self.outputs[value])
+        if value in arena:
+            return BufferRef("arena", arena[value])
+        if value not in self._constant_of:
+            self._constant_of[value] = len(self.constants)
+            self.constants.append(self.document.graph.producers[value].attrs["value"])
+        return BufferRef("constant", self._constant_of[value])
+
+    def _code(self, kernel: LoweredKernel, refs: list[BufferRef]) -> KernelCode:
+        """The kernel's code; equal kernels share it."""
+        if isinstance(kernel.program, OpaqueProgram):
+            count = len(refs)
+            call = OpaqueCall(kernel.program)
+            self._opaque.append(call)
+            refs.append(BufferRef("constant", len(self.constants)))
+            self.constants.append(call.box)
+            if count not in self._opaque_codes:
+                self._opaque_codes[count] = opaque_code(f"af_opaque_{count}", count)
+            return self._opaque_codes[count]
+        key = canonical(kernel.program)
+        if key not in self._codes:
+            self._codes[key] = generate(kernel.program, self.target)
+        return self._codes[key]
+
+    def _aliases(self) -> tuple[OutputAlias, ...]:
+        """Write-backs that can go straight into the argument's memory."""
+        graph, document = self.document.graph, self.document
+        found: list[OutputAlias] = []
+        returned = len(graph.outputs) - len(document.writebacks)
+        for number, source in enumerate(document.writebacks):
+            output = returned + number
+            if self._safe_in_place(graph.inputs[source], graph.outputs[output]):
+                found.append(OutputAlias(output, source))
+        return tuple(found)
+
+    def _safe_in_place(self, source: Value, target: Value) -> bool:
+        """Whether nothing needs the old value of `source` once `target` is being written."""
+        writers = [n for n, kernel in enumerate(self.kernels) if target in kernel.writes]
+        if len(writers) != 1 or source.type != target.type:
+            return False
+        (writer,) = writers
+        if any(source in kernel.reads for kernel in self.kernels[writer + 1 :]):
+            return False
+        kernel = self.kernels[writer]
+        if source not in kernel.reads:
+            return True
+        names = {v: b.name for v, b in zip((*kernel.reads, *kernel.writes), _parameters(kernel), strict=True)}
+        return may_write_in_place(kernel.program, names[source], names[target])
+
+
+def _parameters(kernel: LoweredKernel) -> list[Any]:
+    return [b for b in kernel.program.buffers if b.space in (Space.INPUT, Space.OUTPUT)]

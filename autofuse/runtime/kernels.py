@@ -1,0 +1,126 @@
+"""From a plan document to lowered kernels: which buffers each reads and writes, and in which order they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autofuse.errors import LegalityError, PlanError
+from autofuse.fusion.candidate import KernelCandidate, is_inlined
+from autofuse.ir.graph import Graph, Value
+from autofuse.ir.index import Affine
+from autofuse.lower.lowering import Limits, lower
+from autofuse.lower.tile import (
+    Buffer,
+    Dot,
+    Load,
+    Matrix,
+    OpaqueProgram,
+    Phase,
+    RowGroup,
+    Space,
+    Stage,
+    Statement,
+    Step,
+    Store,
+    TileProgram,
+)
+from autofuse.plan.document import PlanDocument, PlannedKernel
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredKernel:
+    """One kernel of a plan, lowered."""
+
+    planned: PlannedKernel
+    program: TileProgram | OpaqueProgram
+    reads: tuple[Value, ...]
+    """Values behind the program's INPUT buffers, in order."""
+    writes: tuple[Value, ...]
+    """Values behind its OUTPUT buffers, in order."""
+    lane: int = 0
+
+    @property
+    def workspaces(self) -> tuple[Buffer, ...]:
+        """Global memory private to the kernel."""
+        return tuple(b for b in self.program.buffers if b.space is Space.WORKSPACE)
+
+
+def lower_plan(document: PlanDocument, limits: Limits) -> tuple[LoweredKernel, ...]:
+    """Lower every kernel, in running order. Raises PlanError if one is not legal: the plan is not ours."""
+    return tuple(
+        replace(_lower_one(document.graph, document.kernels[launch.kernel], limits), lane=launch.lane)
+        for launch in document.order
+    )
+
+
+def candidate_of(graph: Graph, nodes: Sequence[str], outputs: Sequence[str]) -> KernelCandidate:
+    """The candidate that computes the named nodes and writes the named values; inlined leaves are added."""
+    chosen = {graph.node_by_name[name] for name in nodes}
+    for node in list(chosen):
+        for value in graph.reads(node):
+            producer = graph.producers.get(value)
+            if producer is not None and is_inlined(producer):
+                chosen.add(producer)
+    ordered = tuple(node for node in graph.nodes if node in chosen)
+    return KernelCandidate(graph, ordered, tuple(graph.value_by_name[name] for name in outputs))
+
+
+def _lower_one(graph: Graph, planned: PlannedKernel, limits: Limits) -> LoweredKernel:
+    candidate = candidate_of(graph, planned.nodes, planned.outputs)
+    try:
+        program = lower(candidate, planned.schedule, planned.name, limits)
+    except LegalityError as error:
+        raise PlanError(f"kernel {planned.name} of the plan is not a legal fusion: {error}") from error
+    return LoweredKernel(planned, program, candidate.inputs, candidate.outputs)
+
+
+def canonical(program: TileProgram) -> TileProgram:
+    """The program with its buffers renamed by position and no name: equal for kernels that can share code."""
+    names = {buffer.name: f"b{number}" for number, buffer in enumerate(program.buffers)}
+    buffers = tuple(replace(buffer, name=names[buffer.name]) for buffer in program.buffers)
+    launches = tuple(tuple(_rename_phase(phase, names) for phase in launch) for launch in program.launches)
+    return replace(program, name="", buffers=buffers, launches=launches)
+
+
+def _rename_phase(phase: Phase, names: Mapping[str, str]) -> Phase:
+    return replace(phase, steps=tuple(_rename_step(step, names) for step in phase.steps))
+
+
+def _rename_step(step: Step, names: Mapping[str, str]) -> Step:
+    if isinstance(step, RowGroup):
+        return RowGroup(tuple(_rename_stage(stage, names) for stage in step.stages))
+
+    def matrix(m: Matrix) -> Matrix:
+        return replace(m, buffer=names[m.buffer])
+
+    return replace(step, out=matrix(step.out), lhs=matrix(step.lhs), rhs=matrix(step.rhs))
+
+
+def _rename_stage(stage: Stage, names: Mapping[str, str]) -> Stage:
+    def rename(statement: Statement) -> Statement:
+        if isinstance(statement, Load | Store):
+            return replace(statement, buffer=names[statement.buffer])
+        return statement
+
+    return replace(stage, body=tuple(rename(s) for s in stage.body))
+
+
+def may_write_in_place(program: TileProgram | OpaqueProgram, source: str, target: str) -> bool:
+    """Whether the OUTPUT `target` may share memory with the INPUT `source`: each element is read where it is written.
+
+    True only if `target` is written by one stage, and every access to `source` is in that stage, at that offset.
+    """
+    if isinstance(program, OpaqueProgram):
+        return False
+    places: set[tuple[int, Affine]] = set()
+    for number, step in enumerate(s for phase in program.phases() for s in phase.steps):
+        if isinstance(step, Dot):
+            if source in (step.lhs.buffer, step.rhs.buffer) or target in (step.out.buffer, step.lhs.buffer):
+                return False
+            continue
+        for position, stage in enumerate(step.stages):
+            for statement in stage.body:
+                if isinstance(statement, Load | Store) and statement.buffer in (source, target):
+                    places.add((number * 1000 + position, statement.offset))
+    return len(places) == 1

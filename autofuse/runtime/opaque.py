@@ -1,0 +1,77 @@
+"""Kernels that are one call of the interpreter: native code calls back into Python.
+
+The kernel's LLVM function is the same for all of them: it reads the address of a callback from its last buffer and
+calls it with its table of buffers. So the code stays cacheable, and the address lives in a constant of this process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.backends.cpu.program import KernelCode, PhaseCode
+from autofuse.ir.interpreter import interpret
+from autofuse.lower.tile import OpaqueProgram
+
+_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+def opaque_code(name: str, buffers: int) -> KernelCode:
+    """The code of a kernel that calls back; `buffers` counts its inputs and outputs, the callback's address follows."""
+    text = f"""
+define void @{name}(ptr %buffers, i64 %begin, i64 %end, ptr %scratch) {{
+  %slot = getelementptr ptr, ptr %buffers, i64 {buffers}
+  %box = load ptr, ptr %slot
+  %function = load ptr, ptr %box
+  call void %function(ptr %buffers)
+  ret void
+}}
+"""
+    return KernelCode(name, text, (), ((PhaseCode(name, blocks=1, grain=1, scratch_bytes=0),),))
+
+
+class OpaqueCall:
+    """A callback that evaluates one opaque kernel on the buffers it is given."""
+
+    def __init__(self, program: OpaqueProgram) -> None:
+        self.program = program
+        self._errors: dict[int, BaseException] = {}
+        self._function: Any = _CALLBACK(self._run)
+        address = ctypes.cast(self._function, ctypes.c_void_p).value
+        self.box: NDArray[Any] = np.array([address], np.uint64)
+        """The constant that holds the callback's address."""
+
+    def raise_pending(self) -> None:
+        """Raise what the callback could not: native code between it and the caller knows no exceptions."""
+        error = self._errors.pop(threading.get_ident(), None)
+        if error is not None:
+            raise error
+
+    def _run(self, table: int) -> None:
+        try:
+            self._evaluate(table)
+        except Exception as error:  # noqa: BLE001  # re-raised by raise_pending on the calling thread
+            self._errors[threading.get_ident()] = error
+
+    def _evaluate(self, table: int) -> None:
+        buffers = self.program.buffers
+        addresses = (ctypes.c_void_p * len(buffers)).from_address(table)
+        arrays = [
+            _view(address or 0, b.type.shape, b.type.dtype.numpy) for address, b in zip(addresses, buffers, strict=True)
+        ]
+        count = len(self.program.graph.inputs)
+        for target, result in zip(arrays[count:], interpret(self.program.graph, *arrays[:count]), strict=True):
+            target[...] = result
+
+
+def _view(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array over foreign memory; valid while the native call runs."""
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if size == 0:
+        return np.empty(shape, dtype)
+    raw = (ctypes.c_uint8 * size).from_address(address)
+    return np.ctypeslib.as_array(raw).view(dtype).reshape(shape)

@@ -1,0 +1,94 @@
+"""From a partition to a plan document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autofuse.fusion.atoms import AtomGraph
+from autofuse.fusion.kind import kind_of, title_of
+from autofuse.ir.digest import digest, subgraph_digest
+from autofuse.ir.graph import Graph
+from autofuse.ir.tree import Tree
+from autofuse.lower.schedule import Schedule
+from autofuse.plan.document import Certificate, Launch, PlanDocument, PlannedKernel
+from autofuse.plan.identity import Identity
+from autofuse.search.solver import Chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A traced function, cleaned up: what every policy starts from."""
+
+    name: str
+    graph: Graph
+    in_tree: Tree
+    out_tree: Tree
+    parameters: tuple[str, ...]
+    writebacks: tuple[int, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What is known of one digest class."""
+
+    schedule: Schedule = Schedule()
+    predicted_us: float | None = None
+    measured_us: float | None = None
+    bound: str | None = None
+
+
+def plan_document(
+    program: Program,
+    atoms: AtomGraph,
+    kernels: Sequence[Chosen],
+    known: Mapping[str, Tuned],
+    identity: Identity,
+    certificate: Certificate | None = None,
+) -> PlanDocument:
+    """Write down a partition. `kernels` in running order; `known` by the digest of the chosen kernel."""
+    names: dict[str, int] = {}
+    planned: list[PlannedKernel] = []
+    for chosen in kernels:
+        kernel = atoms.candidate(chosen.candidate.atoms, chosen.outputs)
+        mark = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
+        tuned = known.get(mark, Tuned())
+        kind = kind_of(kernel)
+        planned.append(
+            PlannedKernel(
+                name=_unique(f"{kind}_{title_of(kernel)}", names),
+                kind=kind,
+                nodes=tuple(node.name for node in kernel.nodes),
+                outputs=tuple(value.name for value in kernel.outputs),
+                schedule=tuned.schedule,
+                digest=mark,
+                predicted_us=tuned.predicted_us,
+                measured_us=tuned.measured_us,
+                bound=tuned.bound,
+            )
+        )
+    return PlanDocument(
+        name=program.name,
+        backend="cpu",
+        numerics="strict",
+        graph=program.graph,
+        graph_digest=digest(program.graph),
+        in_tree=program.in_tree,
+        out_tree=program.out_tree,
+        parameters=program.parameters,
+        writebacks=program.writebacks,
+        kernels=tuple(planned),
+        order=tuple(Launch(number) for number in range(len(planned))),
+        identity=identity,
+        certificate=certificate,
+        notes=program.notes,
+    )
+
+
+def _unique(name: str, taken: dict[str, int]) -> str:
+    clean = re.sub(r"[^A-Za-z0-9_]", "_", name)[:80]
+    number = taken.get(clean, 0)
+    taken[clean] = number + 1
+    return clean if number == 0 else f"{clean}_{number}"
