@@ -1,0 +1,180 @@
+"""A stage as a loop nest: scalar loops outside, the vector loop over the stage's lane inside, accumulators around."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from autofuse.backends.cpu.codegen.argreduce import Best, start_best
+from autofuse.backends.cpu.codegen.body import Body
+from autofuse.backends.cpu.codegen.reductions import Fold, start_fold
+from autofuse.backends.cpu.codegen.segments import Segments, plan_segments, whole
+from autofuse.backends.cpu.codegen.values import Group, Index, Lanes, Ranges, Value, counted_loop
+from autofuse.backends.cpu.codegen.widths import Widths, scalar_dtypes
+from autofuse.backends.cpu.scalars import emit_tail_mask
+from autofuse.backends.cpu.text import FunctionText
+from autofuse.ir.index import Symbol
+from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage
+
+Flight = dict[int, Fold | Best]
+"""The accumulators of one vector in flight, by the number of the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Writes stages of one phase."""
+
+    body: Body
+    widths: Widths
+
+    def write(self, stage: Stage, groups: Sequence[Group]) -> None:
+        """Append the stage for all of `groups`; what it reduced lands in their values."""
+        lane = stage.lane if stage.lane is not None and groups[0].lanes.count == 1 else None
+        count, unroll = self.widths.of_stage(stage) if lane is not None else (1, 1)
+        if count == 1:
+            lane = None
+        loop = _StageLoop(self.body, stage, lane, count, unroll, self._split(stage, lane, count))
+        flights = loop.start(groups)
+        if all(symbol.extent for symbol in stage.symbols):
+            loop.write(loop.order, groups, flights)
+        loop.finish(groups, flights)
+
+    @staticmethod
+    def _split(stage: Stage, lane: Symbol | None, count: int) -> Mapping[Symbol, Segments]:
+        # a lane loop of a vector or two is cheaper masked than cut
+        candidates = [s for s in stage.symbols if s != lane or s.extent > 2 * count]
+        return plan_segments((stage,), candidates)
+
+
+@dataclass(frozen=True, slots=True)
+class _StageLoop:
+    body: Body
+    stage: Stage
+    lane: Symbol | None
+    """The stage's own lane; None when its iterations are scalar or the groups are vectors of grid points."""
+    count: int
+    unroll: int
+    segments: Mapping[Symbol, Segments]
+
+    @property
+    def fn(self) -> FunctionText:
+        return self.body.fn
+
+    @property
+    def order(self) -> tuple[Symbol, ...]:
+        """The scalar loops, outermost first."""
+        return tuple(symbol for symbol in self.stage.symbols if symbol != self.lane)
+
+    @property
+    def _reversed(self) -> bool:
+        return any(isinstance(s, Scan) and s.reverse for s in self.stage.body)
+
+    def start(self, groups: Sequence[Group]) -> list[Flight]:
+        """Accumulators: one set per vector in flight when the lane is the stage's, else one per group."""
+        owners = list(groups) if self.lane is None else [groups[0]] * self.unroll
+        return [self._flight(group) for group in owners]
+
+    def _flight(self, group: Group) -> Flight:
+        lanes = group.lanes.count if self.lane is None else self.count
+        dtypes = scalar_dtypes((self.stage,), group.values)
+        flight: Flight = {}
+        for s in self.stage.body:
+            match s:
+                case Reduce() | Scan():
+                    flight[s.result] = start_fold(self.fn, s, lanes)
+                case ArgReduce():
+                    flight[s.result] = start_best(self.fn, s, dtypes[s.operand], self.stage, group, lanes)
+                case _:
+                    pass
+        return flight
+
+    def finish(self, groups: Sequence[Group], flights: Sequence[Flight]) -> None:
+        """Give the reduced values to the groups."""
+        for number, first in flights[0].items():
+            if isinstance(first, Fold) and isinstance(first.statement, Scan):
+                continue
+            if self.lane is not None:
+                total: Value = first.total(self.fn, [flight[number] for flight in flights])  # type: ignore[arg-type] # one kind per number
+                groups[0].values[number] = total
+                continue
+            for group, flight in zip(groups, flights, strict=True):
+                group.values[number] = flight[number].lane_values(self.fn)
+
+    def write(self, order: Sequence[Symbol], groups: Sequence[Group], flights: Sequence[Flight]) -> None:
+        """Append the loops over `order`, then what is inside."""
+        if not order:
+            self._innermost(groups, flights)
+            return
+        symbol, inner = order[0], order[1:]
+        segments = self.segments.get(symbol, whole(symbol))
+        for lo, hi in reversed(segments) if self._reversed else segments:
+            with self._counted(lo, hi, 1) as position:
+                index = self._backward(position, lo + hi - 1) if self._reversed else position
+                self.write(inner, _inside(groups, {symbol: index}, {symbol: (lo, hi - 1)}), flights)
+
+    def _backward(self, position: Index, total: int) -> Index:
+        if not position.base:
+            return Index("", total - position.addend)
+        return Index(self.fn.emit(f"sub nuw nsw i64 {total}, {position.base}"))
+
+    @contextmanager
+    def _counted(self, lo: int, hi: int, step: int) -> Generator[Index]:
+        """A loop over a range known to be nonempty; none at all when there is but one iteration."""
+        if hi - lo <= step:
+            yield Index("", lo)
+            return
+        with counted_loop(self.fn, str(lo), str(hi), step, nonempty=True, as_written=step > 1) as position:
+            yield Index(position)
+
+    def _innermost(self, groups: Sequence[Group], flights: Sequence[Flight]) -> None:
+        if self.lane is None:
+            for group, flight in zip(groups, flights, strict=True):
+                self.body.write(self.stage.body, group, flight)
+            return
+        for lo, hi in self.segments.get(self.lane, whole(self.lane)):
+            self._vectors(groups[0], lo, hi, flights)
+
+    def _vectors(self, group: Group, lo: int, hi: int, flights: Sequence[Flight]) -> None:
+        """The lane loop over one segment: full vectors `unroll` at a time, then single ones, the last one masked."""
+        assert self.lane is not None
+        unroll = max(1, min(self.unroll, (hi - lo) // self.count))
+        step = unroll * self.count
+        middle = lo + (hi - lo) // step * step
+        if middle > lo:
+            with self._counted(lo, middle, step) as position:
+                self._vectors_at(group, position, unroll, (lo, hi - 1), flights)
+        if middle < hi:
+            with self._counted(middle, hi, self.count) as position:
+                self._tail(group, position, (lo, hi), flights)
+
+    def _vectors_at(
+        self, group: Group, position: Index, unroll: int, within: tuple[int, int], flights: Sequence[Flight]
+    ) -> None:
+        assert self.lane is not None
+        shared: dict[object, str] = {}
+        for number in range(unroll):
+            at = {self.lane: Index(position.base, position.addend + number * self.count)}
+            inner = group.nested(at, lanes=Lanes(self.count, self.lane), ranges={self.lane: within})
+            inner.scalars = shared
+            self.body.write(self.stage.body, inner, flights[number])
+
+    def _tail(self, group: Group, position: Index, within: tuple[int, int], flights: Sequence[Flight]) -> None:
+        assert self.lane is not None
+        lo, hi = within
+        active: str | None = None
+        if (hi - lo) % self.count:
+            left = self.fn.emit(f"sub nsw i64 {hi}, {position.base}") if position.base else str(hi - position.addend)
+            active = emit_tail_mask(self.fn, left, self.count)
+        lanes = Lanes(self.count, self.lane)
+        inner = group.nested({self.lane: position}, lanes=lanes, ranges={self.lane: (lo, hi - 1)}, active=active)
+        self.body.write(self.stage.body, inner, flights[0])
+
+
+def _inside(groups: Sequence[Group], at: Mapping[Symbol, Index], ranges: Ranges) -> list[Group]:
+    """The groups inside one more loop; they share the index expressions they compute."""
+    shared: dict[object, str] = {}
+    inner = [group.nested(at, ranges=ranges) for group in groups]
+    for group in inner:
+        group.scalars = shared
+    return inner

@@ -1,0 +1,118 @@
+"""Accumulators of Reduce and Scan: one per vector in flight, combined in a fixed order at the end.
+
+They live on the stack and become registers when LLVM promotes memory to registers.
+
+A greatest or least float is found by the machine's one-instruction maximum, which forgets NaN, beside a flag per lane
+that remembers it: the NaN-keeping maximum would be a chain of three instructions from one iteration to the next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from autofuse.backends.cpu.codegen.values import Group, Value
+from autofuse.backends.cpu.scalars import (
+    Combiner,
+    emit_combine,
+    emit_constant,
+    emit_horizontal,
+    emit_map,
+    identity,
+)
+from autofuse.backends.cpu.text import FunctionText, Vec, vector_of
+from autofuse.ir.dtypes import DType
+from autofuse.lower.tile import Reduce, Scan
+
+_ORDERS: Mapping[str, str] = {"maximum": "ogt", "minimum": "olt"}
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """The running value of a Reduce or Scan of one vector in flight."""
+
+    statement: Reduce | Scan
+    lanes: int
+    cell: str
+    """Stack address of the running value."""
+    flags: str = ""
+    """Stack address of the lanes that have met NaN; empty where the running value itself keeps it."""
+
+    @property
+    def _vec(self) -> Vec:
+        return Vec(self.statement.dtype, self.lanes)
+
+    @property
+    def _combiner(self) -> Combiner:
+        return cast("Combiner", self.statement.combiner)
+
+    def step(self, fn: FunctionText, group: Group) -> None:
+        """Fold in this iteration's operand. Inactive lanes change nothing."""
+        dtype, type_ = self.statement.dtype, self._vec.llvm
+        operand = group.operand(fn, self.statement.operand, self.lanes)
+        operand = _converted(fn, operand, group.values[self.statement.operand].dtype, dtype, self.lanes)
+        seen = fn.emit(f"load {type_}, ptr {self.cell}")
+        folded = self._folded(fn, seen, operand, group.active)
+        if group.active is not None:
+            folded = fn.emit(f"select <{self.lanes} x i1> {group.active}, {type_} {folded}, {type_} {seen}")
+        fn.line(f"store {type_} {folded}, ptr {self.cell}")
+        if isinstance(self.statement, Scan):
+            group.values[self.statement.result] = Value(folded, dtype, self.lanes > 1)
+
+    def _folded(self, fn: FunctionText, seen: str, operand: str, active: str | None) -> str:
+        if not self.flags:
+            return emit_combine(fn, self._combiner, seen, operand, self.statement.dtype, self.lanes)
+        type_, flag = self._vec.llvm, vector_of("i1", self.lanes)
+        unordered = fn.emit(f"fcmp uno {type_} {operand}, {operand}")
+        if active is not None:
+            unordered = fn.emit(f"and {flag} {unordered}, {active}")
+        flags = fn.emit(f"load {flag}, ptr {self.flags}")
+        fn.line(f"store {flag} {fn.emit(f'or {flag} {flags}, {unordered}')}, ptr {self.flags}")
+        better = fn.emit(f"fcmp {_ORDERS[self._combiner]} {type_} {operand}, {seen}")
+        return fn.emit(f"select {flag} {better}, {type_} {operand}, {type_} {seen}")
+
+    def _value(self, fn: FunctionText) -> str:
+        type_ = self._vec.llvm
+        value = fn.emit(f"load {type_}, ptr {self.cell}")
+        if not self.flags:
+            return value
+        flag = vector_of("i1", self.lanes)
+        flags = fn.emit(f"load {flag}, ptr {self.flags}")
+        nan = emit_constant(self.statement.dtype, math.nan, self.lanes)
+        return fn.emit(f"select {flag} {flags}, {type_} {nan}, {type_} {value}")
+
+    def lane_values(self, fn: FunctionText) -> Value:
+        """The result of each lane by itself."""
+        return Value(self._value(fn), self.statement.dtype, self.lanes > 1)
+
+    def total(self, fn: FunctionText, all_in_flight: Sequence[Fold]) -> Value:
+        """The result over all lanes of all vectors in flight (this one among them): a tree over vectors, then lanes."""
+        dtype = self.statement.dtype
+        partial = [fold._value(fn) for fold in all_in_flight]
+        while len(partial) > 1:
+            pairs = [
+                emit_combine(fn, self._combiner, a, b, dtype, self.lanes)
+                for a, b in zip(partial[::2], partial[1::2], strict=False)
+            ]
+            partial = pairs + ([partial[-1]] if len(partial) % 2 else [])
+        return Value(emit_horizontal(fn, self._combiner, partial[0], dtype, self.lanes), dtype, varying=False)
+
+
+def start_fold(fn: FunctionText, statement: Reduce | Scan, lanes: int) -> Fold:
+    """A running value at the combiner's identity."""
+    vec = Vec(statement.dtype, lanes)
+    flags = ""
+    if isinstance(statement, Reduce) and statement.combiner in _ORDERS and statement.dtype.is_float:
+        flag = vector_of("i1", lanes)
+        flags = fn.alloca(flag)
+        fn.line(f"store {flag} {'false' if lanes == 1 else 'zeroinitializer'}, ptr {flags}")
+    fold = Fold(statement, lanes, fn.alloca(vec.llvm), flags)
+    initial = identity(cast("Combiner", statement.combiner), statement.dtype, lanes)
+    fn.line(f"store {vec.llvm} {initial}, ptr {fold.cell}")
+    return fold
+
+
+def _converted(fn: FunctionText, name: str, source: DType, target: DType, lanes: int) -> str:
+    return name if source == target else emit_map(fn, "convert", (name,), (source,), target, lanes)

@@ -1,0 +1,57 @@
+"""Index-set splitting: cut a loop where a condition on its symbol changes, so that each part knows the answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from autofuse.ir.index import Symbol
+from autofuse.ir.optable import Condition
+from autofuse.lower.tile import Stage, Test
+
+Segments = tuple[tuple[int, int], ...]
+"""Half-open ranges, in order, that make up `0 <= s < extent`."""
+
+_MOST_COPIES = 12
+"""Copies of a stage's body that splitting may make."""
+
+
+def whole(symbol: Symbol) -> Segments:
+    """One segment: the loop as it is."""
+    return ((0, symbol.extent),) if symbol.extent else ()
+
+
+def plan_segments(stages: Iterable[Stage], candidates: Sequence[Symbol]) -> Mapping[Symbol, Segments]:
+    """How to split the loops over `candidates`; symbols that gain nothing are absent.
+
+    A symbol is split when conditions depend on it alone. Where the product of the parts would be too many, the symbol
+    with the most parts is left whole, and its conditions become masks.
+    """
+    conditions = [c for stage in stages for s in stage.body if isinstance(s, Test) for c in s.conditions]
+    cuts = {symbol: _cuts(symbol, conditions) for symbol in candidates}
+    planned = {
+        symbol: tuple(zip((0, *points), (*points, symbol.extent), strict=True))
+        for symbol, points in cuts.items()
+        if points
+    }
+    while math.prod(len(parts) for parts in planned.values()) > _MOST_COPIES:
+        del planned[max(planned, key=lambda symbol: len(planned[symbol]))]
+    return planned
+
+
+def _cuts(symbol: Symbol, conditions: Iterable[Condition]) -> list[int]:
+    found: set[int] = set()
+    for condition in conditions:
+        terms = condition.value.terms
+        if len(terms) == 1 and terms[0][0] == symbol:
+            coefficient = terms[0][1]
+            for limit in (condition.lo, condition.hi):
+                found.add(_first_beyond(coefficient, limit - condition.value.constant))
+    return sorted(point for point in found if 0 < point < symbol.extent)
+
+
+def _first_beyond(coefficient: int, limit: int) -> int:
+    """Where `coefficient * s >= limit` changes its truth: it differs between this s and the one before."""
+    if coefficient > 0:
+        return -(-limit // coefficient)
+    return limit // coefficient + 1
