@@ -24,6 +24,12 @@ MAX_LANES = 256
 MAX_NODES = 1_000_000
 
 
+def safe_name(text: str) -> str:
+    """A name for a plan or kernel from any text, `<lambda>` for instance."""
+    name = re.sub(r"[^A-Za-z0-9_.]+", "_", text)[:MAX_NAME].strip("_.")
+    return name if NAME.fullmatch(name) else f"plan_{name}".rstrip("_")[:MAX_NAME]
+
+
 def verify(plan: PlanDocument) -> None:
     """Raise PlanError, with the path of the defect, unless the plan computes its graph's outputs.
 
@@ -58,6 +64,9 @@ def _check_certificate(certificate: Certificate) -> None:
 
 def _check_signature(plan: PlanDocument) -> None:
     inputs, outputs = len(plan.graph.inputs), len(plan.graph.outputs)
+    arguments = len(plan.in_tree.children) if isinstance(plan.in_tree, tree.Branch) else -1
+    if arguments != len(plan.parameters):
+        _fail("in_tree", f"must be the tuple of the {len(plan.parameters)} parameters' values")
     if tree.count_leaves(plan.in_tree) != inputs:
         _fail("in_tree", f"has {tree.count_leaves(plan.in_tree)} arrays, the graph has {inputs} inputs")
     made = tree.count_leaves(plan.out_tree) + len(plan.writebacks)
@@ -65,13 +74,12 @@ def _check_signature(plan: PlanDocument) -> None:
         _fail("out_tree", f"with the writebacks has {made} arrays, the graph has {outputs} outputs")
     if len(set(plan.writebacks)) != len(plan.writebacks):
         _fail("writebacks", "an input is written back twice")
-    first = outputs - len(plan.writebacks)
     for position, index in enumerate(plan.writebacks):
-        path = f"writebacks[{position}]"
+        output = outputs - len(plan.writebacks) + position
         if not 0 <= index < inputs:
-            _fail(path, f"there is no input {index}; the graph has {inputs}")
-        if plan.graph.inputs[index].type != plan.graph.outputs[first + position].type:
-            _fail(path, f"output {first + position} has another type than input {index}")
+            _fail(f"writebacks[{position}]", f"there is no input {index}; the graph has {inputs}")
+        if plan.graph.inputs[index].type != plan.graph.outputs[output].type:
+            _fail(f"writebacks[{position}]", f"output {output} has another type than input {index}")
 
 
 def _check_kernels(plan: PlanDocument) -> None:
@@ -82,6 +90,10 @@ def _check_kernels(plan: PlanDocument) -> None:
         if kernel.name in seen:
             _fail(f"{path}.name", f"{kernel.name!r} stands twice")
         seen.add(kernel.name)
+        if not KIND.fullmatch(kernel.kind):
+            _fail(f"{path}.kind", f"{kernel.kind!r:.80} is no kind of fusion")
+        if not DIGEST.fullmatch(kernel.digest):
+            _fail(f"{path}.digest", f"{kernel.digest!r:.80} is no digest")
         for label, time in (("predicted_us", kernel.predicted_us), ("measured_us", kernel.measured_us)):
             if time is not None and not (math.isfinite(time) and time >= 0):
                 _fail(f"{path}.{label}", f"{time} is no time")
@@ -109,13 +121,13 @@ def _check_order(plan: PlanDocument) -> None:
     runs = [launch.kernel for launch in plan.order]
     if sorted(runs) != list(range(len(plan.kernels))):
         _fail("order", f"must hold each of the {len(plan.kernels)} kernels once")
-    available = set(plan.graph.inputs)
-    available.update(value for node in plan.graph.nodes if node.op == "constant" for value in node.outputs)
+    available = set(plan.graph.inputs) | _made_by(plan.graph, "constant")
+    inlined = _made_by(plan.graph, "iota")  # each reader computes its elements itself
     for position, launch in enumerate(plan.order):
         if not 0 <= launch.lane < MAX_LANES:
             _fail(f"order[{position}]", f"lane {launch.lane} is not in 0..{MAX_LANES - 1}")
         kernel = plan.kernels[launch.kernel]
-        missing = _kernel_inputs(plan.graph, kernel) - available
+        missing = _kernel_inputs(plan.graph, kernel) - available - inlined
         if missing:
             names = ", ".join(sorted(value.name for value in missing)[:5])
             _fail(f"order[{position}]", f"kernel {kernel.name!r} runs before its inputs are made: {names}")
@@ -123,6 +135,10 @@ def _check_order(plan: PlanDocument) -> None:
     unmade = [value.name for value in plan.graph.outputs if value not in available]
     if unmade:
         _fail("kernels", f"no kernel writes the graph's output {unmade[0]!r:.80}")
+
+
+def _made_by(graph: Graph, op: str) -> set[Value]:
+    return {value for node in graph.nodes if node.op == op for value in node.outputs}
 
 
 def _kernel_inputs(graph: Graph, kernel: PlannedKernel) -> set[Value]:
