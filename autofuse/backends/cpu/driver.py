@@ -1,16 +1,16 @@
-"""Generates the driver of a program, LLVM IR that runs its kernel calls in order, and the compile units of kernels.
+"""Lays a program out as the data that the native driver runs (`driver.ll`), and writes the compile units of kernels.
 
-The driver is `void @af_run(ptr %inputs, ptr %outputs, ptr %constants, ptr %arena)`, each argument but the last a table
-of data pointers. A launch that can only have one part calls its phases directly; any other goes to the thread pool as
-constant data (laid out as pool.ll describes). `af_run_profile` does the same with one more argument, a table of 64-bit
-words that receives the nanoseconds of each call; it runs every call alone, whatever the lanes.
+No code is generated per program: a plan whose kernels are in the object cache is ready as soon as they are loaded.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from autofuse.backends.cpu import blas
 from autofuse.backends.cpu.program import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
@@ -18,10 +18,9 @@ from autofuse.errors import BackendError
 
 _ALIGNMENT = 64
 _DECLARED = re.compile(r"declare\b[^@]*@([-\w.$]+)\(")
-_UNIT_SCALE = 64
-
-RUN = "af_run"
-PROFILE = "af_run_profile"
+_WEIGHT_SCALE = 64
+_ARGUMENT, _ARENA, _ADDRESS = 0, 1, 2
+"""Kinds of buffers in driver.ll."""
 
 
 def kernel_unit(kernel: KernelCode) -> str:
@@ -38,33 +37,26 @@ def uses_blas(kernels: Iterable[KernelCode]) -> bool:
     return any(_declared_symbol(line, kernel) in wanted for kernel in kernels for line in kernel.declares)
 
 
+def phase_symbols(program: CpuProgram) -> tuple[str, ...]:
+    """The functions whose addresses `DriverData` needs, each once."""
+    return tuple(dict.fromkeys(phase.symbol for phase in _phases(program)))
+
+
 def arena_size(program: CpuProgram) -> int:
     """Bytes of the arena with which the driver must be called: the program's, and scratch of the calling thread."""
-    scratch = max((p.scratch_bytes for k in program.kernels for launch in k.launches for p in launch), default=0)
+    scratch = max((phase.scratch_bytes for phase in _phases(program)), default=0)
     return _aligned(program.arena_bytes) + _aligned(scratch)
 
 
-def driver_text(program: CpuProgram) -> str:
-    """The driver's module text. Raises BackendError when the program contradicts itself."""
-    check(program)
-    launches: dict[str, str] = {}
-    run = _Function(program, launches, "").text(_groups(program.calls))
-    profile = _Function(program, launches, "ptr %times").text([(call,) for call in program.calls])
-    symbols = sorted({phase.symbol for k in program.kernels for launch in k.launches for phase in launch})
-    return "\n".join(
-        [
-            "declare void @af_parallel(ptr, ptr, ptr)",
-            "declare void @af_blas_enter()",
-            "declare void @af_blas_exit()",
-            "declare i32 @clock_gettime(i32, ptr)",
-            *(f"declare void @{symbol}(ptr, i64, i64, ptr)" for symbol in symbols),
-            *(f"@{name} = internal constant {data}, align 64" for data, name in launches.items()),
-            run,
-            profile,
-            _NOW,
-            "",
-        ]
-    )
+def groups(calls: Sequence[KernelCall]) -> list[tuple[KernelCall, ...]]:
+    """Runs of calls with strictly increasing lanes: what runs together."""
+    found: list[tuple[KernelCall, ...]] = []
+    for call in calls:
+        if found and call.lane > found[-1][-1].lane:
+            found[-1] = (*found[-1], call)
+        else:
+            found.append((call,))
+    return found
 
 
 def check(program: CpuProgram) -> None:
@@ -72,8 +64,7 @@ def check(program: CpuProgram) -> None:
     names = [kernel.name for kernel in program.kernels]
     if len(set(names)) != len(names):
         raise BackendError(f"program {program.name}: kernel names must be unique, got {names}")
-    phases = [phase for kernel in program.kernels for launch in kernel.launches for phase in launch]
-    for phase in phases:
+    for phase in _phases(program):
         if phase.blocks < 0 or phase.grain < 1 or phase.scratch_bytes < 0:
             raise BackendError(f"phase {phase.symbol}: blocks and scratch must be >= 0 and grain >= 1, got {phase}")
     kernels = {kernel.name for kernel in program.kernels}
@@ -88,6 +79,93 @@ def check(program: CpuProgram) -> None:
                 f"program {program.name}: output {alias.output} ({program.outputs[alias.output]}) is written into "
                 f"input {alias.input}, which has another type, {program.inputs[alias.input]}"
             )
+
+
+class DriverData:
+    """A program in the layout of driver.ll, for groups of calls that run together. Lives as long as it may run."""
+
+    def __init__(
+        self,
+        program: CpuProgram,
+        grouped: Sequence[tuple[KernelCall, ...]],
+        functions: Mapping[str, int],
+        constants: Sequence[NDArray[Any]],
+    ) -> None:
+        """`functions` are the addresses of `phase_symbols`; `constants` the program's, as kernels shall see them."""
+        self._program = program
+        self._functions = functions
+        self._constants = constants
+        self._launches: dict[tuple[int, ...], NDArray[np.int64]] = {}
+        kernels = {kernel.name: kernel for kernel in program.kernels}
+        words = [
+            len(grouped),
+            int(uses_blas(program.kernels)),
+            max((len(group) for group in grouped), default=0),
+            max((len(call.buffers) for group in grouped for call in group), default=0),
+            _aligned(program.arena_bytes),
+        ]
+        for group in grouped:
+            words += self._group(group, [kernels[call.kernel] for call in group])
+        self._words = np.array(words, np.int64)
+
+    @property
+    def address(self) -> int:
+        """Address of the first word."""
+        return self._words.ctypes.data
+
+    def _group(self, group: tuple[KernelCall, ...], kernels: Sequence[KernelCode]) -> list[int]:
+        steps: list[int] = []
+        for step in range(max(len(kernel.launches) for kernel in kernels)):
+            phases = [
+                (phase, lane)
+                for lane, kernel in enumerate(kernels)
+                if step < len(kernel.launches)
+                for phase in kernel.launches[step]
+                if phase.blocks > 0
+            ]
+            if phases:
+                steps.append(self._launch(launch_words(phases, self._functions)))
+        words = [len(group), len(steps)]
+        for call in group:
+            words.append(len(call.buffers))
+            for buffer in call.buffers:
+                words += self._buffer(buffer)
+        return words + steps
+
+    def _launch(self, words: tuple[int, ...]) -> int:
+        """The address of a launch; equal ones are shared."""
+        if words not in self._launches:
+            self._launches[words] = np.array(words, np.int64)
+        return self._launches[words].ctypes.data
+
+    def _buffer(self, buffer: BufferRef) -> tuple[int, int]:
+        match buffer.space:
+            case "input":
+                return _ARGUMENT, buffer.index
+            case "output":
+                return _ARGUMENT, len(self._program.inputs) + buffer.index
+            case "arena":
+                return _ARENA, buffer.index
+            case "constant":
+                return _ADDRESS, self._constants[buffer.index].ctypes.data
+
+
+def launch_words(phases: Sequence[tuple[PhaseCode, int]], functions: Mapping[str, int]) -> tuple[int, ...]:
+    """A launch of (phase, lane) pairs in the layout of pool.ll."""
+    scale = 1 if len(phases) == 1 else _WEIGHT_SCALE * max(phase.grain for phase, _ in phases)
+    parts = max(1, int(sum(phase.blocks / phase.grain for phase, _ in phases)))
+    rows: list[int] = []
+    units = 0
+    for phase, lane in phases:
+        weight = max(1, scale // phase.grain)
+        rows += [functions[phase.symbol], phase.blocks, weight, units, lane]
+        units += phase.blocks * weight
+    scratch = max(phase.scratch_bytes for phase, _ in phases)
+    return (len(phases), parts, units, _aligned(scratch), *rows)
+
+
+def _phases(program: CpuProgram) -> list[PhaseCode]:
+    return [phase for kernel in program.kernels for launch in kernel.launches for phase in launch]
 
 
 def _check_buffer(program: CpuProgram, call: KernelCall, buffer: BufferRef) -> None:
@@ -109,159 +187,3 @@ def _declared_symbol(line: str, kernel: KernelCode) -> str:
 
 def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
-
-
-def _groups(calls: Sequence[KernelCall]) -> list[tuple[KernelCall, ...]]:
-    """Runs of calls with strictly increasing lanes."""
-    groups: list[tuple[KernelCall, ...]] = []
-    for call in calls:
-        if groups and call.lane > groups[-1][-1].lane:
-            groups[-1] = (*groups[-1], call)
-        else:
-            groups.append((call,))
-    return groups
-
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """A phase and the number of its call within the group."""
-
-    phase: PhaseCode
-    table: int
-
-
-def _launch_data(phases: Sequence[_Placed]) -> tuple[str, int]:
-    """The constant that describes a launch to the pool, and the most parts it can have."""
-    scale = 1 if len(phases) == 1 else _UNIT_SCALE * max(placed.phase.grain for placed in phases)
-    parts = max(1, int(sum(placed.phase.blocks / placed.phase.grain for placed in phases)))
-    rows: list[str] = []
-    units = 0
-    for placed in phases:
-        phase = placed.phase
-        weight = max(1, scale // phase.grain)
-        rows.append(
-            f"{{ ptr, i64, i64, i64, i64 }} "
-            f"{{ ptr @{phase.symbol}, i64 {phase.blocks}, i64 {weight}, i64 {units}, i64 {placed.table} }}"
-        )
-        units += phase.blocks * weight
-    scratch = max(placed.phase.scratch_bytes for placed in phases)
-    kind = f"{{ i64, i64, i64, i64, [{len(rows)} x {{ ptr, i64, i64, i64, i64 }}] }}"
-    head = f"i64 {len(rows)}, i64 {parts}, i64 {units}, i64 {_aligned(scratch)}"
-    return f"{kind} {{ {head}, [{len(rows)} x {{ ptr, i64, i64, i64, i64 }}] [{', '.join(rows)}] }}", parts
-
-
-class _Function:
-    """Writes one driver function."""
-
-    def __init__(self, program: CpuProgram, launches: dict[str, str], times: str) -> None:
-        """`launches` maps launch constants to their names and is added to; `times` is a last parameter or ""."""
-        self._program = program
-        self._kernels = {kernel.name: kernel for kernel in program.kernels}
-        self._launches = launches
-        self._times = times
-        self._lines: list[str] = []
-        self._pointers: dict[BufferRef, str] = {}
-
-    def text(self, groups: Sequence[tuple[KernelCall, ...]]) -> str:
-        """The function that runs `groups` in order; with times, each is one call."""
-        for number, group in enumerate(groups):
-            if self._times:
-                self._lines.append(f"  %before.{number} = call i64 @now()")
-            self._run(group)
-            if self._times:
-                self._record(number)
-        return "\n".join([*self._opening(groups), *self._lines, *self._closing(), "  ret void", "}"])
-
-    def _opening(self, groups: Sequence[tuple[KernelCall, ...]]) -> list[str]:
-        lanes = max((len(group) for group in groups), default=0)
-        longest = max((len(call.buffers) for group in groups for call in group), default=0)
-        name = PROFILE if self._times else RUN
-        parameters = ["ptr %inputs", "ptr %outputs", "ptr %constants", "ptr %arena"]
-        if self._times:
-            parameters.append(self._times)
-        lines = [f"define void @{name}({', '.join(parameters)}) nounwind {{", f"  %tables = alloca [{lanes} x ptr]"]
-        for lane in range(lanes):
-            lines += [
-                f"  %table.{lane} = alloca [{longest} x ptr]",
-                f"  %tables.{lane} = getelementptr ptr, ptr %tables, i64 {lane}",
-                f"  store ptr %table.{lane}, ptr %tables.{lane}",
-            ]
-        scratch = _aligned(self._program.arena_bytes)
-        lines.append(f"  %scratch = getelementptr i8, ptr %arena, i64 {scratch}")
-        return [*lines, *(["  call void @af_blas_enter()"] if self._uses_blas() else [])]
-
-    def _closing(self) -> list[str]:
-        return ["  call void @af_blas_exit()"] if self._uses_blas() else []
-
-    def _uses_blas(self) -> bool:
-        return uses_blas(self._program.kernels)
-
-    def _record(self, number: int) -> None:
-        self._lines += [
-            f"  %after.{number} = call i64 @now()",
-            f"  %spent.{number} = sub i64 %after.{number}, %before.{number}",
-            f"  %time.{number} = getelementptr i64, ptr %times, i64 {number}",
-            f"  store i64 %spent.{number}, ptr %time.{number}",
-        ]
-
-    def _run(self, group: tuple[KernelCall, ...]) -> None:
-        kernels = [self._kernels[call.kernel] for call in group]
-        for lane, call in enumerate(group):
-            for position, buffer in enumerate(call.buffers):
-                self._store(lane, position, self._pointer(buffer))
-        for step in range(max((len(kernel.launches) for kernel in kernels), default=0)):
-            placed = [
-                _Placed(phase, lane)
-                for lane, kernel in enumerate(kernels)
-                if step < len(kernel.launches)
-                for phase in kernel.launches[step]
-                if phase.blocks > 0
-            ]
-            if placed:
-                self._launch(placed)
-
-    def _launch(self, placed: Sequence[_Placed]) -> None:
-        data, parts = _launch_data(placed)
-        scratch = "%scratch" if any(p.phase.scratch_bytes for p in placed) else "null"
-        if parts > 1:
-            name = self._launches.setdefault(data, f"launch.{len(self._launches)}")
-            self._lines.append(f"  call void @af_parallel(ptr @{name}, ptr %tables, ptr {scratch})")
-            return
-        for p in placed:
-            private = "%scratch" if p.phase.scratch_bytes else "null"
-            self._lines.append(
-                f"  call void @{p.phase.symbol}(ptr %table.{p.table}, i64 0, i64 {p.phase.blocks}, ptr {private})"
-            )
-
-    def _store(self, lane: int, position: int, pointer: str) -> None:
-        slot = f"%slot.{lane}.{position}.{len(self._lines)}"
-        self._lines += [
-            f"  {slot} = getelementptr ptr, ptr %table.{lane}, i64 {position}",
-            f"  store ptr {pointer}, ptr {slot}",
-        ]
-
-    def _pointer(self, buffer: BufferRef) -> str:
-        """The SSA value of a buffer's data pointer, read once."""
-        if buffer not in self._pointers:
-            name = f"%{buffer.space}.{buffer.index}"
-            self._pointers[buffer] = name
-            if buffer.space == "arena":
-                self._lines.append(f"  {name} = getelementptr i8, ptr %arena, i64 {buffer.index}")
-            else:
-                table = f"%{buffer.space}s"
-                self._lines.append(f"  {name}.at = getelementptr ptr, ptr {table}, i64 {buffer.index}")
-                self._lines.append(f"  {name} = load ptr, ptr {name}.at")
-        return self._pointers[buffer]
-
-
-_NOW = """
-define internal i64 @now() nounwind {
-  %time = alloca [2 x i64]
-  %code = call i32 @clock_gettime(i32 1, ptr %time)
-  %seconds = load i64, ptr %time
-  %nanoseconds.at = getelementptr i64, ptr %time, i64 1
-  %nanoseconds = load i64, ptr %nanoseconds.at
-  %scaled = mul i64 %seconds, 1000000000
-  %total = add i64 %scaled, %nanoseconds
-  ret i64 %total
-}"""

@@ -72,7 +72,7 @@ class Engine:
         found = self.cache.get(key)
         if found is not None:
             return found
-        data: bytes = self._machine().emit_object(self._optimised(ir))
+        data: bytes = self._machine.emit_object(self._optimised(ir))
         self.compilations += 1
         self.cache.put(key, data)
         return data
@@ -87,7 +87,7 @@ class Engine:
 
     def emit_assembly(self, ir: str) -> str:
         """The assembly text of a module, as `compile` generates it."""
-        text: str = self._machine().emit_assembly(self._optimised(ir))
+        text: str = self._machine.emit_assembly(self._optimised(ir))
         return text
 
     def link(
@@ -115,11 +115,12 @@ class Engine:
         _write_perf_map({name: (tracker[name], size) for name, size in profiled.items()})
         return LinkedCode(tracker, {name: tracker[name] for name in exports})
 
+    @functools.cached_property
     def _machine(self) -> Any:
         return target_machine(self.target, self.options.opt_level)
 
     def _optimised(self, ir: str) -> Any:
-        machine = self._machine()
+        machine = self._machine
         module = parse(ir, self.target, str(machine.target_data))
         if self.options.opt_level == 0:
             return module

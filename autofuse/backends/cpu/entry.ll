@@ -1,10 +1,10 @@
 ; The Python entry: METH_FASTCALL functions that check NumPy arrays, allocate outputs, run the driver and return.
 ;
 ; `self` is a capsule over a context, an array of 64-bit slots (entry.py fills it, in the order of its _SLOTS):
-;    0 inputs           4 run function     8 free arenas      12 NotImplemented
-;    1 outputs          5 constants table  9 arena lock       13 numpy.empty
-;    2 input records    6 arena bytes     10 release the GIL  14 outputs that have arrays of their own
-;    3 output records   7 arena alignment 11 numpy.ndarray    15 some outputs are written into inputs
+;    0 inputs           4 program          8 arena lock      12 numpy.empty
+;    1 outputs          5 arena bytes      9 release the GIL 13 outputs that have arrays of their own
+;    2 input records    6 arena alignment 10 numpy.ndarray   14 some outputs are written into inputs
+;    3 output records   7 free arenas     11 NotImplemented
 ; A record is eight slots: descr, nd, dimensions, bytes, required flags, aliased input or -1, and the two arguments
 ; of numpy.empty. ${head} is the size of PyObject_HEAD; the array fields after it are those of NumPy's stable ABI.
 
@@ -22,6 +22,7 @@ declare ptr @malloc(i64)
 declare void @free(ptr)
 declare i32 @posix_memalign(ptr, i64, i64)
 declare i32 @madvise(ptr, i64, i32)
+declare void @af_run(ptr, ptr, ptr, ptr)
 
 ; outputs freshly allocated, results in a tuple
 define ptr @af_call(ptr %self, ptr %args, i64 %nargs) nounwind {
@@ -51,7 +52,7 @@ define void @af_capsule_release(ptr %capsule) nounwind {
 ; frees the arenas kept for reuse
 define void @af_arena_free(ptr %context) nounwind {
 entry:
-  %head.slot = getelementptr i64, ptr %context, i64 8
+  %head.slot = getelementptr i64, ptr %context, i64 7
   %head = load ptr, ptr %head.slot
   store ptr null, ptr %head.slot
   br label %check
@@ -202,9 +203,9 @@ entry:
   %inputs = load i64, ptr %context
   %outputs.slot = getelementptr i64, ptr %context, i64 1
   %outputs = load i64, ptr %outputs.slot
-  %ndarray.slot = getelementptr i64, ptr %context, i64 11
+  %ndarray.slot = getelementptr i64, ptr %context, i64 10
   %ndarray = load ptr, ptr %ndarray.slot
-  %own.slot = getelementptr i64, ptr %context, i64 14
+  %own.slot = getelementptr i64, ptr %context, i64 13
   %own = load i64, ptr %own.slot
   %extra = select i1 %into, i64 %own, i64 0
   %expected = add i64 %inputs, %extra
@@ -268,7 +269,7 @@ out.taken:
   call void @Py_IncRef(ptr %given.object)
   br label %out.next
 out.fresh:
-  %empty.slot = getelementptr i64, ptr %context, i64 13
+  %empty.slot = getelementptr i64, ptr %context, i64 12
   %empty = load ptr, ptr %empty.slot
   %empty.args = getelementptr i64, ptr %record, i64 6
   %fresh.object = call ptr @PyObject_Vectorcall(ptr %empty, ptr %empty.args, i64 2, ptr null)
@@ -288,7 +289,7 @@ out.next:
   br label %out.check
 
 collected:
-  %aliases.slot = getelementptr i64, ptr %context, i64 15
+  %aliases.slot = getelementptr i64, ptr %context, i64 14
   %aliases = load i64, ptr %aliases.slot
   %some.alias = icmp ne i64 %aliases, 0
   %shared = or i1 %some.alias, %into
@@ -298,7 +299,7 @@ shared.check:
   br i1 %bad, label %undo, label %run
 
 run:
-  %arena.bytes.slot = getelementptr i64, ptr %context, i64 6
+  %arena.bytes.slot = getelementptr i64, ptr %context, i64 5
   %arena.bytes = load i64, ptr %arena.bytes.slot
   %no.arena = icmp eq i64 %arena.bytes, 0
   br i1 %no.arena, label %launch, label %take.arena
@@ -316,20 +317,18 @@ have.arena:
 launch:
   %held = phi ptr [ null, %run ], [ %node, %have.arena ]
   %arena = phi ptr [ null, %run ], [ %node.data, %have.arena ]
-  %function.slot = getelementptr i64, ptr %context, i64 4
-  %function = load ptr, ptr %function.slot
-  %constants.slot = getelementptr i64, ptr %context, i64 5
-  %constants = load ptr, ptr %constants.slot
-  %release.slot = getelementptr i64, ptr %context, i64 10
+  %program.slot = getelementptr i64, ptr %context, i64 4
+  %program = load ptr, ptr %program.slot
+  %release.slot = getelementptr i64, ptr %context, i64 9
   %release = load i64, ptr %release.slot
   %keep = icmp eq i64 %release, 0
   br i1 %keep, label %run.held, label %run.released
 run.held:
-  call void %function(ptr %pointers, ptr %out.pointers, ptr %constants, ptr %arena)
+  call void @af_run(ptr %program, ptr %pointers, ptr %arena, ptr null)
   br label %ran
 run.released:
   %thread = call ptr @PyEval_SaveThread()
-  call void %function(ptr %pointers, ptr %out.pointers, ptr %constants, ptr %arena)
+  call void @af_run(ptr %program, ptr %pointers, ptr %arena, ptr null)
   call void @PyEval_RestoreThread(ptr %thread)
   br label %ran
 ran:
@@ -382,7 +381,7 @@ undone:
 error:
   ret ptr null
 sentinel:
-  %sentinel.slot = getelementptr i64, ptr %context, i64 12
+  %sentinel.slot = getelementptr i64, ptr %context, i64 11
   %not.implemented = load ptr, ptr %sentinel.slot
   call void @Py_IncRef(ptr %not.implemented)
   ret ptr %not.implemented
@@ -392,7 +391,7 @@ sentinel:
 ; caller that does not get it (a fork may leave it held) allocates, or frees, instead.
 define internal i1 @arena_lock(ptr %context) nounwind {
 entry:
-  %lock = getelementptr i64, ptr %context, i64 9
+  %lock = getelementptr i64, ptr %context, i64 8
   br label %try
 try:
   %tries = phi i32 [ 0, %entry ], [ %tries.next, %again ]
@@ -408,7 +407,7 @@ done:
 }
 
 define internal void @arena_unlock(ptr %context) nounwind {
-  %lock = getelementptr i64, ptr %context, i64 9
+  %lock = getelementptr i64, ptr %context, i64 8
   store atomic i64 0, ptr %lock release, align 8
   ret void
 }
@@ -418,7 +417,7 @@ entry:
   %locked = call i1 @arena_lock(ptr %context)
   br i1 %locked, label %look, label %allocate
 look:
-  %head.slot = getelementptr i64, ptr %context, i64 8
+  %head.slot = getelementptr i64, ptr %context, i64 7
   %head = load ptr, ptr %head.slot
   %none = icmp eq ptr %head, null
   br i1 %none, label %empty, label %reuse
@@ -435,9 +434,9 @@ allocate:
   %node.failed = icmp eq ptr %node, null
   br i1 %node.failed, label %failed, label %memory
 memory:
-  %bytes.slot = getelementptr i64, ptr %context, i64 6
+  %bytes.slot = getelementptr i64, ptr %context, i64 5
   %bytes = load i64, ptr %bytes.slot
-  %align.slot = getelementptr i64, ptr %context, i64 7
+  %align.slot = getelementptr i64, ptr %context, i64 6
   %align = load i64, ptr %align.slot
   %data.at = getelementptr ptr, ptr %node, i64 1
   %code = call i32 @posix_memalign(ptr %data.at, i64 %align, i64 %bytes)
@@ -465,7 +464,7 @@ entry:
   %locked = call i1 @arena_lock(ptr %context)
   br i1 %locked, label %push, label %destroy
 push:
-  %head.slot = getelementptr i64, ptr %context, i64 8
+  %head.slot = getelementptr i64, ptr %context, i64 7
   %head = load ptr, ptr %head.slot
   store ptr %head, ptr %node
   store ptr %node, ptr %head.slot

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from autofuse.backends.cpu import driver
 from autofuse.backends.cpu.engine import Engine, LinkedCode, default_engine
 from autofuse.backends.cpu.nativeruntime import KERNEL_SYMBOLS, enable_blas, native_runtime
-from autofuse.backends.cpu.program import CpuProgram
+from autofuse.backends.cpu.program import CpuProgram, KernelCall
 from autofuse.errors import ArgumentError
 from autofuse.ir.types import TensorType
 
@@ -33,8 +33,7 @@ _SLOTS = (
     "outputs",
     "input_records",
     "output_records",
-    "run",
-    "constants",
+    "program",
     "arena_bytes",
     "arena_alignment",
     "arena_head",
@@ -90,13 +89,13 @@ class NativeProgram:
         `release_gil`: let other Python threads run during a call; costs about 50 ns, so say False for programs of a
         few microseconds.
         """
+        driver.check(program)
         self.program = program
         self.engine = default_engine() if engine is None else engine
         self._units = {kernel.name: driver.kernel_unit(kernel) for kernel in program.kernels}
-        self._driver = driver.driver_text(program)
         self._code = self._link()
         self._constants = [_aligned_copy(constant) for constant in program.constants]
-        self._constant_table = _address_table(self._constants)
+        self._data = self._driver_data(driver.groups(program.calls))
         self._arena_bytes = driver.arena_size(program)
         context, owner = self._context(release_gil)
         runtime = native_runtime()
@@ -118,26 +117,31 @@ class NativeProgram:
         )
         times = np.zeros(max(len(self.program.calls), 1), np.int64)
         arena = _aligned_empty(max(self._arena_bytes, 1))
-        run = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] * 5))(self._code[driver.PROFILE])
-        tables = [_address_table(inputs), _address_table(outputs), self._constant_table]
-        run(*(table.ctypes.data for table in tables), arena.ctypes.data, times.ctypes.data)
+        data = self._driver_data([(call,) for call in self.program.calls])
+        arguments = np.array([array.ctypes.data for array in (*inputs, *outputs)], np.uint64)
+        run = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] * 4))(native_runtime()["af_run"])
+        run(data.address, arguments.ctypes.data, arena.ctypes.data, times.ctypes.data)
         return outputs, tuple(int(t) for t in times[: len(self.program.calls)])
 
     def source(self) -> dict[str, str]:
-        """The LLVM IR of each kernel, by name, and of the driver under `af_run`."""
-        return {**self._units, driver.RUN: self._driver}
+        """The LLVM IR of each kernel, by name."""
+        return dict(self._units)
 
     def assembly(self) -> dict[str, str]:
-        """The assembly text of each kernel, by name, and of the driver under `af_run`."""
-        return {name: self.engine.emit_assembly(text) for name, text in self.source().items()}
+        """The assembly text of each kernel, by name."""
+        return {name: self.engine.emit_assembly(text) for name, text in self._units.items()}
 
     def _link(self) -> LinkedCode:
-        objects = [self.engine.compile(text) for text in self.source().values()]
+        objects = [self.engine.compile(text) for text in self._units.values()]
         runtime = native_runtime()
         symbols = {name: runtime[name] for name in KERNEL_SYMBOLS}
         if driver.uses_blas(self.program.kernels):
             symbols |= enable_blas()
-        return self.engine.link(objects, symbols, exports=(driver.RUN, driver.PROFILE))
+        return self.engine.link(objects, symbols, exports=driver.phase_symbols(self.program))
+
+    def _driver_data(self, groups: Sequence[tuple[KernelCall, ...]]) -> driver.DriverData:
+        functions = {symbol: self._code[symbol] for symbol in driver.phase_symbols(self.program)}
+        return driver.DriverData(self.program, groups, functions, self._constants)
 
     def _context(self, release_gil: bool) -> tuple[NDArray[np.uint64], _Owner]:
         """The native context, and the object that keeps alive what it points to."""
@@ -158,8 +162,7 @@ class NativeProgram:
             "outputs": len(program.outputs),
             "input_records": inputs.address,
             "output_records": outputs.address,
-            "run": self._code[driver.RUN],
-            "constants": self._constant_table.ctypes.data,
+            "program": self._data.address,
             "arena_bytes": -(-self._arena_bytes // alignment) * alignment,
             "arena_alignment": alignment,
             "arena_head": 0,
@@ -172,7 +175,7 @@ class NativeProgram:
             "some_aliases": int(bool(aliases)),
         }
         context = np.array([values[slot] for slot in _SLOTS], np.uint64)
-        owner = _Owner(self._code, self._constants, self._constant_table, inputs, outputs, context, np.empty)
+        owner = _Owner(self._code, self._constants, self._data, inputs, outputs, context, np.empty)
         free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(native_runtime()["af_arena_free"])
         weakref.finalize(owner, _free_arenas, free, context).atexit = False
         return context, owner
@@ -243,10 +246,6 @@ def _builtin(context: NDArray[np.uint64], owner: _Owner, name: str, address: int
     new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
     function: Callable[..., Any] = new_function(ctypes.addressof(definition), capsule, None)
     return function
-
-
-def _address_table(arrays: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
-    return np.array([array.ctypes.data for array in arrays], np.uint64)
 
 
 def _aligned_empty(size: int) -> NDArray[np.uint8]:

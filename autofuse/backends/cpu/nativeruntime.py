@@ -1,4 +1,4 @@
-"""The part of the native runtime that all plans share: thread pool and Python entry, compiled and loaded once."""
+"""What all plans share of the native runtime: thread pool, driver and Python entry, compiled and loaded once."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from autofuse.backends.cpu import blas, pool
 from autofuse.backends.cpu.engine import LinkedCode, default_engine
 from autofuse.errors import BackendError
 
-KERNEL_SYMBOLS = ("af_parallel", "af_blas_enter", "af_blas_exit")
-"""Functions of the runtime that drivers and kernels may call."""
+KERNEL_SYMBOLS = ("af_parallel",)
+"""Functions of the runtime that kernels may call."""
 
 _EXPORTS = (
     *KERNEL_SYMBOLS,
+    "af_run",
+    "af_blas_enter",
+    "af_blas_exit",
     "af_call",
     "af_call_one",
     "af_call_into",
@@ -57,7 +60,7 @@ def _load() -> LinkedCode:
     architecture = engine.target.architecture
     if architecture not in _FUTEX:
         raise BackendError(f"the CPU backend knows {', '.join(_FUTEX)}; this machine is {architecture}")
-    units = [pool_text(architecture), entry_text(array_offsets())]
+    units = [pool_text(architecture), driver_text(), entry_text(array_offsets())]
     code = engine.link([engine.compile(unit) for unit in units], exports=_EXPORTS)
     pool.attach_native(code["af_threads"], code["af_spins"])
     _after_fork(code["af_pool_after_fork"])
@@ -74,6 +77,11 @@ def pool_text(architecture: str) -> str:
         workers=pool.MAX_THREADS - 1,
         participants=pool.MAX_THREADS,
     )
+
+
+def driver_text() -> str:
+    """The driver's LLVM IR."""
+    return _template("driver.ll").template
 
 
 def entry_text(offsets: dict[str, int]) -> str:

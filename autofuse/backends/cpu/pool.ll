@@ -1,7 +1,8 @@
 ; The fork-join thread pool: one team of worker threads for the process, started on first use.
 ;
-; A launch is constant data: four 64-bit slots (phases, most parts, units, scratch bytes), then five slots for each
-; phase (function, blocks, units per block, first unit, number of its buffer table). The range of all units is cut
+; A launch is data: four 64-bit slots (phases, most parts, units, scratch bytes), then five slots for each phase
+; (function, blocks, units per block, first unit, number of its buffer table). A launch of at most one part runs on the
+; caller. The range of all units is cut
 ; into as many equal parts as there are participants; a block belongs to the part that holds its first unit.
 ;
 ; A worker waits on a word of its own: 0 idle, 1 go, 2 asleep. It spins for a while, then sleeps on a futex. The
@@ -83,7 +84,26 @@ take.part:
   store atomic i32 0, ptr @team.lock release, align 4
   ret void
 serial:
-  call void @run_part(ptr %launch, ptr %tables, i64 0, i64 1, ptr %scratch)
+  %count = load i64, ptr %launch
+  %phases = getelementptr i64, ptr %launch, i64 4
+  br label %serial.check
+serial.check:
+  %i = phi i64 [ 0, %serial ], [ %i.next, %serial.one ]
+  %serial.end = icmp eq i64 %i, %count
+  br i1 %serial.end, label %serial.done, label %serial.one
+serial.one:
+  %phase = getelementptr [5 x i64], ptr %phases, i64 %i
+  %function = load ptr, ptr %phase
+  %blocks.slot = getelementptr i64, ptr %phase, i64 1
+  %blocks = load i64, ptr %blocks.slot
+  %table.slot = getelementptr i64, ptr %phase, i64 4
+  %table.number = load i64, ptr %table.slot
+  %table.at = getelementptr ptr, ptr %tables, i64 %table.number
+  %table = load ptr, ptr %table.at
+  call void %function(ptr %table, i64 0, i64 %blocks, ptr %scratch)
+  %i.next = add i64 %i, 1
+  br label %serial.check
+serial.done:
   ret void
 }
 

@@ -1,4 +1,4 @@
-"""The driver's text, and what it makes of a program's calls, launches, lanes and buffers."""
+"""The driver: what it makes of a program's calls, launches, lanes and buffers."""
 
 import dataclasses
 
@@ -83,27 +83,33 @@ def test_constants_reach_kernels_aligned_and_dense():
     np.testing.assert_array_equal(program.call()[0], constant + 1)
 
 
-def test_phases_of_one_launch_run_together():
-    text = ADD_ONE.format(name="low", amount="1.0") + ADD_ONE.format(name="high", amount="2.0")
-    phases = (PhaseCode("low", 8, 1), PhaseCode("high", 8, 4))
-    kernel = KernelCode("both", text, (), (phases,))
-    call = KernelCall("both", (given(0), given(0)))
-    writes = dataclasses.replace(call, buffers=(given(0), arena(0)))
-    # both phases write the same arena block, in two launches one after another: the last wins
-    ordered = dataclasses.replace(kernel, launches=((phases[0],), (phases[1],)))
-    copy = KernelCall("add_one", (arena(0), result(0)))
-    program = CpuProgram("ordered", (ordered, adder()), (writes, copy), (F8,), (F8,), arena_bytes=64)
-    np.testing.assert_array_equal(NativeProgram(program).call(X)[0], X + 3)
-    together = driver.driver_text(dataclasses.replace(program, kernels=(kernel, adder())))
-    assert "[2 x { ptr, i64, i64, i64, i64 }]" in together
+def test_launches_of_a_kernel_run_one_after_another():
+    text = ADD_ONE.format(name="first", amount="1.0") + ADD_ONE.format(name="second", amount="2.0")
+    kernel = KernelCode("two", text, (), ((PhaseCode("first", 8),), (PhaseCode("second", 8),)))
+    calls = (KernelCall("two", (given(0), result(0))),)
+    program = CpuProgram("ordered", (kernel,), calls, (F8,), (F8,))
+    # both write the same output: the last one wins
+    np.testing.assert_array_equal(NativeProgram(program).call(X)[0], X + 2)
 
 
-def test_lanes_that_increase_are_one_fork_join():
+def test_phases_of_a_launch_are_one_description():
+    low, high = PhaseCode("low", blocks=8, grain=1), PhaseCode("high", blocks=6, grain=4, scratch_bytes=100)
+    words = driver.launch_words([(low, 0), (high, 1)], {"low": 1000, "high": 2000})
+    # a block of `low` weighs as much as four of `high`; 8 / 1 + 6 / 4 parts are worth starting
+    assert words[:4] == (2, 9, 8 * 256 + 6 * 64, 128)
+    assert words[4:] == (1000, 8, 256, 0, 0, 2000, 6, 64, 8 * 256, 1)
+
+
+def test_a_launch_worth_one_worker_has_one_part():
+    assert driver.launch_words([(PhaseCode("f", blocks=8, grain=8), 0)], {"f": 1})[1] == 1
+    assert driver.launch_words([(PhaseCode("f", blocks=8, grain=5), 0)], {"f": 1})[1] == 1
+    assert driver.launch_words([(PhaseCode("f", blocks=8, grain=4), 0)], {"f": 1})[1] == 2
+
+
+def test_lanes_that_increase_run_together():
     calls = tuple(KernelCall("add_one", (given(0), result(k)), lane=k) for k in range(3))
+    assert driver.groups(calls) == [calls]
     program = CpuProgram("lanes", (adder(blocks=8, grain=8),), calls, (F8,), (F8, F8, F8))
-    text = driver.driver_text(program)
-    run = text[text.index("@af_run(") : text.index("@af_run_profile(")]
-    assert run.count("call void @af_parallel") == 1
     for output in NativeProgram(program).call(X):
         np.testing.assert_array_equal(output, X + 1)
 
@@ -115,17 +121,11 @@ def test_a_lane_that_does_not_increase_waits_for_what_came_before():
         KernelCall("add_two", (arena(0), result(0)), lane=0),
         KernelCall("add_two", (arena(64), result(1)), lane=1),
     )
+    assert driver.groups(calls) == [calls[:2], calls[2:]]
     kernels = (adder(), adder("add_two", "2.0"))
     program = NativeProgram(CpuProgram("joined", kernels, calls, (F8,), (F8, F8), arena_bytes=128))
     for output in program.call(X):
         np.testing.assert_array_equal(output, X + 3)
-
-
-def test_a_launch_worth_one_worker_is_called_directly():
-    calls = (KernelCall("add_one", (given(0), result(0))),)
-    text = driver.driver_text(CpuProgram("small", (adder(grain=8),), calls, (F8,), (F8,)))
-    assert "call void @af_parallel" not in text
-    assert "call void @add_one(ptr %table.0, i64 0, i64 8, ptr null)" in text
 
 
 def test_empty_phases_and_empty_programs_run():
@@ -134,12 +134,6 @@ def test_empty_phases_and_empty_programs_run():
     program = NativeProgram(CpuProgram("nothing", (adder(blocks=0),), calls, (empty,), (empty,)))
     assert program.call(np.empty(0, np.float32))[0].shape == (0,)
     assert NativeProgram(CpuProgram("no_calls", (), (), (F8,), ())).call(X) == ()
-
-
-def test_equal_launches_share_their_description():
-    calls = tuple(KernelCall("add_one", (given(0), result(k))) for k in range(4))
-    text = driver.driver_text(CpuProgram("shared", (adder(),), calls, (F8,), (F8,) * 4))
-    assert text.count("internal constant") == 1
 
 
 def test_profile_times_every_call():
@@ -191,7 +185,7 @@ CALL = KernelCall("add_one", (given(0), result(0)))
 def test_a_program_that_contradicts_itself_is_refused(change, message):
     good = CpuProgram("p", (adder(),), (CALL,), (F8,), (F8,))
     with pytest.raises(BackendError, match=message):
-        driver.driver_text(dataclasses.replace(good, **change))
+        NativeProgram(dataclasses.replace(good, **change))
 
 
 def test_declares_must_be_declarations():

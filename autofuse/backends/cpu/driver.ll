@@ -1,0 +1,151 @@
+; The driver: runs the kernel calls of a program in order. The program is data, 64-bit words that driver.py lays out:
+;   groups, uses BLAS, most lanes, most buffers of a call, offset of the caller's scratch in the arena,
+;   then for each group: lanes, steps,
+;     for each lane: buffers, then for each buffer: kind, value,
+;     for each step: address of a launch (see pool.ll).
+; A buffer is an argument (kind 0, number), arena memory (1, offset) or an address (2). All lanes' tables are filled,
+; then the steps run one after another. `times`, unless null, receives the nanoseconds of each group.
+
+declare void @af_parallel(ptr, ptr, ptr)
+declare void @af_blas_enter()
+declare void @af_blas_exit()
+declare i32 @clock_gettime(i32, ptr)
+
+define void @af_run(ptr %program, ptr %arguments, ptr %arena, ptr %times) nounwind {
+entry:
+  %groups = load i64, ptr %program
+  %blas.at = getelementptr i64, ptr %program, i64 1
+  %blas = load i64, ptr %blas.at
+  %lanes.at = getelementptr i64, ptr %program, i64 2
+  %lanes.most = load i64, ptr %lanes.at
+  %buffers.at = getelementptr i64, ptr %program, i64 3
+  %buffers.most = load i64, ptr %buffers.at
+  %scratch.at = getelementptr i64, ptr %program, i64 4
+  %scratch.offset = load i64, ptr %scratch.at
+  %scratch = getelementptr i8, ptr %arena, i64 %scratch.offset
+  %start = getelementptr i64, ptr %program, i64 5
+  %timed = icmp ne ptr %times, null
+  %no.blas = icmp eq i64 %blas, 0
+  %slots = mul i64 %lanes.most, %buffers.most
+  %memory = alloca ptr, i64 %slots
+  %tables = alloca ptr, i64 %lanes.most
+  br label %table.check
+table.check:
+  %t = phi i64 [ 0, %entry ], [ %t.next, %table ]
+  %tables.done = icmp eq i64 %t, %lanes.most
+  br i1 %tables.done, label %begin, label %table
+table:
+  %row = mul i64 %t, %buffers.most
+  %table.memory = getelementptr ptr, ptr %memory, i64 %row
+  %table.at = getelementptr ptr, ptr %tables, i64 %t
+  store ptr %table.memory, ptr %table.at
+  %t.next = add i64 %t, 1
+  br label %table.check
+begin:
+  br i1 %no.blas, label %group.check, label %enter
+enter:
+  call void @af_blas_enter()
+  br label %group.check
+
+group.check:
+  %g = phi i64 [ 0, %begin ], [ 0, %enter ], [ %g.next, %group.end ]
+  %at = phi ptr [ %start, %begin ], [ %start, %enter ], [ %step.at, %group.end ]
+  %groups.done = icmp eq i64 %g, %groups
+  br i1 %groups.done, label %finish, label %group
+group:
+  %lanes = load i64, ptr %at
+  %steps.at = getelementptr i64, ptr %at, i64 1
+  %steps = load i64, ptr %steps.at
+  %first.lane = getelementptr i64, ptr %at, i64 2
+  br i1 %timed, label %time.before, label %lane.check
+time.before:
+  %before.read = call i64 @now()
+  br label %lane.check
+
+lane.check:
+  %before = phi i64 [ 0, %group ], [ %before.read, %time.before ], [ %before, %lane.end ]
+  %l = phi i64 [ 0, %group ], [ 0, %time.before ], [ %l.next, %lane.end ]
+  %lane.at = phi ptr [ %first.lane, %group ], [ %first.lane, %time.before ], [ %buffer.at, %lane.end ]
+  %lanes.done = icmp eq i64 %l, %lanes
+  br i1 %lanes.done, label %step.check, label %lane
+lane:
+  %count = load i64, ptr %lane.at
+  %first.buffer = getelementptr i64, ptr %lane.at, i64 1
+  %lane.row = mul i64 %l, %buffers.most
+  %lane.table = getelementptr ptr, ptr %memory, i64 %lane.row
+  br label %buffer.check
+buffer.check:
+  %b = phi i64 [ 0, %lane ], [ %b.next, %resolved ]
+  %buffer.at = phi ptr [ %first.buffer, %lane ], [ %buffer.next, %resolved ]
+  %buffers.done = icmp eq i64 %b, %count
+  br i1 %buffers.done, label %lane.end, label %buffer
+buffer:
+  %kind = load i64, ptr %buffer.at
+  %value.at = getelementptr i64, ptr %buffer.at, i64 1
+  %value = load i64, ptr %value.at
+  switch i64 %kind, label %address [ i64 0, label %argument
+                                     i64 1, label %offset ]
+argument:
+  %argument.at = getelementptr ptr, ptr %arguments, i64 %value
+  %from.arguments = load ptr, ptr %argument.at
+  br label %resolved
+offset:
+  %from.arena = getelementptr i8, ptr %arena, i64 %value
+  br label %resolved
+address:
+  %from.address = inttoptr i64 %value to ptr
+  br label %resolved
+resolved:
+  %pointer = phi ptr [ %from.arguments, %argument ], [ %from.arena, %offset ], [ %from.address, %address ]
+  %slot = getelementptr ptr, ptr %lane.table, i64 %b
+  store ptr %pointer, ptr %slot
+  %b.next = add i64 %b, 1
+  %buffer.next = getelementptr i64, ptr %buffer.at, i64 2
+  br label %buffer.check
+lane.end:
+  %l.next = add i64 %l, 1
+  br label %lane.check
+
+step.check:
+  %s = phi i64 [ 0, %lane.check ], [ %s.next, %step ]
+  %step.at = phi ptr [ %lane.at, %lane.check ], [ %step.next, %step ]
+  %steps.done = icmp eq i64 %s, %steps
+  br i1 %steps.done, label %group.end.check, label %step
+step:
+  %launch = load ptr, ptr %step.at
+  call void @af_parallel(ptr %launch, ptr %tables, ptr %scratch)
+  %s.next = add i64 %s, 1
+  %step.next = getelementptr i64, ptr %step.at, i64 1
+  br label %step.check
+group.end.check:
+  br i1 %timed, label %time.after, label %group.end
+time.after:
+  %after = call i64 @now()
+  %spent = sub i64 %after, %before
+  %time.at = getelementptr i64, ptr %times, i64 %g
+  store i64 %spent, ptr %time.at
+  br label %group.end
+group.end:
+  %g.next = add i64 %g, 1
+  br label %group.check
+
+finish:
+  br i1 %no.blas, label %done, label %leave
+leave:
+  call void @af_blas_exit()
+  br label %done
+done:
+  ret void
+}
+
+; nanoseconds of the monotonic clock
+define internal i64 @now() nounwind {
+  %time = alloca [2 x i64]
+  %code = call i32 @clock_gettime(i32 1, ptr %time)
+  %seconds = load i64, ptr %time
+  %nanoseconds.at = getelementptr i64, ptr %time, i64 1
+  %nanoseconds = load i64, ptr %nanoseconds.at
+  %scaled = mul i64 %seconds, 1000000000
+  %total = add i64 %scaled, %nanoseconds
+  ret i64 %total
+}
