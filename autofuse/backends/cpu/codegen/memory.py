@@ -259,6 +259,19 @@ def _store_vector(
     if test is None:
         fn.line(f"store {memory} {value}, ptr {address}, align {size}{place.tags}")
         return
+    if place.element[0] == "i" and size < 8:
+        test = _unfoldable(fn, test, count)
     name = f"llvm.masked.store.{mangled(place.element, count)}.p0"
     fn.module.declare(name, "void", [memory, "ptr", f"<{count} x i1>"])
     fn.line(f"call void @{name}({memory} {value}, ptr align {size} {address}, <{count} x i1> {test}){place.tags}")
+
+
+def _unfoldable(fn: FunctionText, mask: str, count: int) -> str:
+    """The same mask in a form that LLVM cannot turn into a constant.
+
+    LLVM 22 on x86 makes a masked store of truncated integers whose mask is a constant with one true lane into a scalar
+    store of the wide integer, which overwrites the elements behind it.
+    """
+    ones = fn.emit('call i64 asm "", "=r,0"(i64 -1)')
+    narrow = ones if count == 64 else fn.emit(f"trunc i64 {ones} to i{count}")
+    return fn.emit(f"and <{count} x i1> {mask}, {fn.emit(f'bitcast i{count} {narrow} to <{count} x i1>')}")

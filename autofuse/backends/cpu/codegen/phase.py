@@ -233,7 +233,7 @@ def _blocks(phase: Phase, lanes: int, unroll: int, grain_ns: float, widths: Widt
 
 
 def _grain(grain_ns: float, block_ns: float) -> int:
-    return max(1, round(grain_ns / block_ns))
+    return max(1, round(grain_ns / max(block_ns, 1.0)))
 
 
 def _places(

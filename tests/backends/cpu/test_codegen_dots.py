@@ -1,0 +1,130 @@
+"""Matrix products inside kernels: panels, prologues and epilogues, every layout, every dtype."""
+
+import numpy as np
+import pytest
+
+from autofuse.ir.dtypes import BF16, F16, F32, F64, I32, U8
+from autofuse.ir.index import Affine, Symbol, of
+from autofuse.lower.tile import Dot, Load, Map, Matrix, Panel, Reduce, Store
+from autofuse.testing.tileprograms import buffers, check, phase, program, stage
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, F16, BF16, I32, U8], ids=str)
+@pytest.mark.parametrize(("rows", "columns", "depth"), [(5, 3, 2), (40, 33, 21), (1, 17, 300), (23, 1, 1), (4, 5, 0)])
+def test_a_dot_alone(dtype, rows, columns, depth):
+    lhs = Matrix("a", Affine(), depth, 1)
+    rhs = Matrix("b", Affine(), columns, 1)
+    out = Matrix("c", Affine(), columns, 1)
+    dot = Dot(out, lhs, rhs, rows, columns, depth, dtype)
+    listed = buffers(f"a={dtype}[{rows},{depth}] b={dtype}[{depth},{columns}]", f"c={dtype}[{rows},{columns}]")
+    check(program("dot", listed, phase([], dot)))
+
+
+@pytest.mark.parametrize("size", [(5, 4, 3), (30, 20, 40)])
+@pytest.mark.parametrize("flags", [(bool(n & 4), bool(n & 2), bool(n & 1)) for n in range(8)], ids=str)
+def test_every_layout(flags, size):
+    m, n, k = size
+    (ta, tb, tc) = flags
+    lhs = Matrix("a", Affine(), *((1, m) if ta else (k, 1)))
+    rhs = Matrix("b", Affine(), *((1, k) if tb else (n, 1)))
+    out = Matrix("c", Affine(), *((1, m) if tc else (n, 1)))
+    listed = buffers(f"a=f32[{m * k}] b=f32[{k * n}]", f"c=f32[{m * n}]")
+    check(program("dot", listed, phase([], Dot(out, lhs, rhs, m, n, k, F32))))
+
+
+def test_a_batch_of_dots_is_the_grid():
+    b = Symbol("b", 6)
+    dot = Dot(Matrix("z", of(b) * 63, 9, 1), Matrix("x", of(b) * 35, 5, 1), Matrix("y", of(b) * 45, 9, 1), 7, 9, 5, F32)
+    check(program("batch", buffers("x=f32[6,7,5] y=f32[6,5,9]", "z=f32[6,7,9]"), phase([b], dot)))
+
+
+@pytest.mark.parametrize("size", [1, 8, 20, 53, 64])
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+def test_a_panel_with_prologue_and_epilogue(size, dtype):
+    """softmax(relu(x) @ w + b) by panels of rows, the last of them ragged."""
+    rows, depth, columns = 53, 24, 31
+    i, k, j = Symbol("i0", rows), Symbol("k0", depth), Symbol("j0", columns)
+    panel = Panel(i, Symbol("l0", size), size)
+    local = of(panel.local)
+    prologue = stage(
+        Load(0, dtype, "x", of(i) * depth + of(k)),
+        Map(1, dtype, "abs", (0,)),
+        Store("p", local * depth + of(k), 1),
+        over=[k],
+        lane=k,
+    )
+    dot = Dot(
+        Matrix("q", Affine(), columns, 1),
+        Matrix("p", Affine(), depth, 1),
+        Matrix("w", Affine(), columns, 1),
+        size,
+        columns,
+        depth,
+        dtype,
+    )
+    at = local * columns + of(j)
+    epilogue = (
+        stage(
+            Load(2, dtype, "q", at),
+            Load(3, dtype, "b", of(j)),
+            Map(4, dtype, "add", (2, 3)),
+            Store("r", at, 4),
+            Reduce(5, dtype, "maximum", 4),
+            over=[j],
+            lane=j,
+        ),
+        stage(
+            Load(6, dtype, "r", at),
+            Map(7, dtype, "subtract", (6, 5)),
+            Store("z", of(i) * columns + of(j), 7),
+            over=[j],
+            lane=j,
+        ),
+    )
+    listed = buffers(
+        f"x={dtype}[{rows},{depth}] w={dtype}[{depth},{columns}] b={dtype}[{columns}]",
+        f"z={dtype}[{rows},{columns}]",
+        f"p={dtype}[{size},{depth}] q={dtype}[{size},{columns}] r={dtype}[{size},{columns}]",
+    )
+    check(program("layer", listed, phase([i], prologue, dot, *epilogue, panel=panel)))
+
+
+def test_panels_within_a_batch_write_through_to_the_output():
+    """The dot reads and writes global memory at the panel's first row; an outer grid symbol picks the matrix."""
+    b, i = Symbol("b", 3), Symbol("i0", 50)
+    panel = Panel(i, Symbol("l0", 16), 16)
+    dot = Dot(
+        Matrix("z", of(b) * 1000 + of(i) * 20, 20, 1),
+        Matrix("x", of(b) * 600 + of(i) * 12, 12, 1),
+        Matrix("w", of(b) * 240, 1, 12),
+        16,
+        20,
+        12,
+        F32,
+    )
+    listed = buffers("x=f32[3,50,12] w=f32[3,20,12]", "z=f32[3,50,20]")
+    check(program("heads", listed, phase([b, i], dot, panel=panel)))
+
+
+def test_stages_around_a_dot_without_a_panel():
+    """Per grid point: negate a small matrix into scratch, multiply, fold the product to one number."""
+    b, r, c, k = Symbol("b", 5), Symbol("r", 4), Symbol("c", 6), Symbol("k", 3)
+    dot = Dot(Matrix("q", Affine(), 6, 1), Matrix("p", Affine(), 3, 1), Matrix("y", of(b) * 18, 6, 1), 4, 6, 3, F32)
+    before = stage(
+        Load(0, F32, "x", of(b) * 12 + of(r) * 3 + of(k)),
+        Map(1, F32, "negate", (0,)),
+        Store("p", of(r) * 3 + of(k), 1),
+        over=[r, k],
+        lane=k,
+    )
+    after = stage(Load(2, F32, "q", of(r) * 6 + of(c)), Reduce(3, F32, "add", 2), over=[r, c], lane=c)
+    done = stage(Store("z", of(b), 3))
+    listed = buffers("x=f32[5,4,3] y=f32[5,3,6]", "z=f32[5]", "p=f32[4,3] q=f32[4,6]")
+    check(program("trace", listed, phase([b], before, dot, after, done)))
+
+
+def test_nan_in_the_output_memory_does_not_survive():
+    """Outputs start as garbage; a product with beta = 0 must not read them."""
+    dot = Dot(Matrix("c", Affine(), 64, 1), Matrix("a", Affine(), 64, 1), Matrix("b", Affine(), 64, 1), 64, 64, 64, F32)
+    found = check(program("dot", buffers("a=f32[64,64] b=f32[64,64]", "c=f32[64,64]"), phase([], dot)))
+    assert np.isfinite(found["c"]).all()

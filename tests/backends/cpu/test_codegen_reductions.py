@@ -1,0 +1,195 @@
+"""Reductions, scans and arg-reductions, in both lane modes."""
+
+import numpy as np
+import pytest
+
+from autofuse.ir.dtypes import ALL, BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
+from autofuse.ir.index import Symbol, of
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Reduce, Scan, Store
+from autofuse.testing.tileprograms import buffers, check, phase, program, stage
+
+
+def row_reduction(rows, columns, dtype=F32, combiner="add", lane="stage", into=None, schedule=None):
+    i, k = Symbol("i0", rows), Symbol("k0", columns)
+    into = into or dtype
+    fold = (Load(0, dtype, "x", of(i) * columns + of(k)), Reduce(1, into, combiner, 0))
+    stages = stage(*fold, over=[k], lane=k if lane == "stage" else None), stage(Store("y", of(i), 1))
+    listed = buffers(f"x={dtype}[{rows},{columns}]", f"y={into}[{rows}]")
+    return program("fold", listed, phase([i], *stages, lane=i if lane == "grid" else None), schedule=schedule)
+
+
+@pytest.mark.parametrize("lane", ["stage", "grid", "none"])
+@pytest.mark.parametrize("columns", [0, 1, 3, 16, 31, 64, 100, 1000])
+def test_sums_of_rows(columns, lane):
+    check(row_reduction(5, columns, lane=lane))
+
+
+FOLDS = [
+    (dtype, combiner)
+    for dtype in ALL
+    for combiner in ("add", "multiply", "minimum", "maximum", "and", "or")
+    if not (combiner in ("and", "or") and dtype.is_float) and not (combiner in ("add", "multiply") and dtype is BOOL)
+]
+
+
+@pytest.mark.parametrize(("dtype", "combiner"), FOLDS, ids=str)
+@pytest.mark.parametrize("lane", ["stage", "grid"])
+def test_every_combiner_of_every_dtype(dtype, combiner, lane):
+    check(row_reduction(3, 77, dtype, combiner, lane))
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
+def test_narrow_floats_accumulate_wide(dtype):
+    check(row_reduction(3, 200, dtype, into=F32))
+
+
+@pytest.mark.parametrize("lane", ["stage", "grid", "none"])
+@pytest.mark.parametrize("combiner", ["minimum", "maximum", "add"])
+def test_nan_and_infinity_pass_through(lane, combiner):
+    x = np.random.default_rng(0).standard_normal((6, 90)).astype(np.float32)
+    x[0, 3] = x[1, 89] = x[2, :] = np.nan
+    x[3, 0], x[4, 50] = np.inf, -np.inf
+    check(row_reduction(6, 90, combiner=combiner, lane=lane), {"x": x})
+
+
+def test_unrolling_is_part_of_the_order_but_the_split_is_not():
+    for unroll in (1, 2, 5, 16):
+        check(row_reduction(7, 555, schedule=Schedule(unroll=unroll)))
+
+
+@pytest.mark.parametrize("columns", [5, 64, 200])
+def test_sums_of_columns_run_down_contiguous_lanes(columns):
+    j, k = Symbol("j0", columns), Symbol("k0", 33)
+    fold = stage(Load(0, F32, "x", of(k) * columns + of(j)), Reduce(1, F32, "add", 0), over=[k])
+    listed = buffers(f"x=f32[33,{columns}]", f"y=f32[{columns}]")
+    check(program("columns", listed, phase([j], fold, stage(Store("y", of(j), 1)), lane=j)))
+
+
+@pytest.mark.parametrize("lane", ["inner", "outer", None])
+def test_two_stream_symbols(lane):
+    i, a, b = Symbol("i0", 4), Symbol("a", 5), Symbol("b", 37)
+    load = Load(0, F32, "x", of(i) * 185 + of(a) * 37 + of(b))
+    fold = stage(load, Reduce(1, F32, "add", 0), over=[a, b], lane={"inner": b, "outer": a, None: None}[lane])
+    listed = buffers("x=f32[4,5,37]", "y=f32[4]")
+    check(program("fold2", listed, phase([i], fold, stage(Store("y", of(i), 1)))))
+
+
+def softmax(rows, columns, lane, dtype=F32):
+    i, k = Symbol("i0", rows), Symbol("k0", columns)
+    at = of(i) * columns + of(k)
+    own = k if lane == "stage" else None
+    stages = (
+        stage(Load(0, dtype, "x", at), Reduce(1, dtype, "maximum", 0), over=[k], lane=own),
+        stage(
+            Load(2, dtype, "x", at),
+            Map(3, dtype, "subtract", (2, 1)),
+            Map(4, dtype, "exp", (3,)),
+            Store("s", of(k), 4),
+            Reduce(5, dtype, "add", 4),
+            over=[k],
+            lane=own,
+        ),
+        stage(Load(6, dtype, "s", of(k)), Map(7, dtype, "divide", (6, 5)), Store("y", at, 7), over=[k], lane=own),
+    )
+    shape = f"{dtype}[{rows},{columns}]"
+    listed = buffers(f"x={shape}", f"y={shape}", f"s={dtype}[{columns}]")
+    return program("softmax", listed, phase([i], *stages, lane=i if lane == "grid" else None))
+
+
+@pytest.mark.parametrize("lane", ["stage", "grid", "none"])
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (5, 37), (70, 10), (3, 300)])
+def test_softmax_keeps_its_row_in_scratch(rows, columns, lane, dtype):
+    check(softmax(rows, columns, lane, dtype))
+
+
+@pytest.mark.parametrize("lane", ["stage", "grid"])
+@pytest.mark.parametrize("dtype", [BOOL, BF16, I8], ids=str)
+def test_scratch_of_every_shape_of_element(lane, dtype):
+    """Scratch written forward and read backward."""
+    i, k = Symbol("i0", 40), Symbol("k0", 21)
+    at, own = of(i) * 21 + of(k), k if lane == "stage" else None
+    stages = (
+        stage(Load(0, dtype, "x", at), Store("s", of(k), 0), over=[k], lane=own),
+        stage(Load(1, dtype, "s", of(k) * -1 + 20), Store("y", at, 1), over=[k], lane=own),
+    )
+    listed = buffers(f"x={dtype}[40,21]", f"y={dtype}[40,21]", f"s={dtype}[21]")
+    check(program("flip", listed, phase([i], *stages, lane=i if lane == "grid" else None)), exact=True)
+
+
+@pytest.mark.parametrize("lane", ["grid", "none"])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("combiner", "dtype"), [("add", F32), ("maximum", F64), ("multiply", I64), ("add", U8)])
+def test_scans(lane, reverse, combiner, dtype):
+    i, k = Symbol("i0", 37), Symbol("k0", 19)
+    at = of(i) * 19 + of(k)
+    body = stage(Load(0, dtype, "x", at), Scan(1, dtype, combiner, 0, reverse), Store("y", at, 1), over=[k])
+    listed = buffers(f"x={dtype}[37,19]", f"y={dtype}[37,19]")
+    check(program("scan", listed, phase([i], body, lane=i if lane == "grid" else None)))
+
+
+def arg_reduction(rows, columns, direction, lane, dtype=F32, backward=False, into=I32):
+    i, k = Symbol("i0", rows), Symbol("k0", columns)
+    place = of(k) * -1 + (columns - 1) if backward else of(k)
+    best = ArgReduce(1, into, direction, 0, place)
+    own = k if lane == "stage" else None
+    stages = stage(Load(0, dtype, "x", of(i) * columns + of(k)), best, over=[k], lane=own), stage(Store("y", of(i), 1))
+    listed = buffers(f"x={dtype}[{rows},{columns}]", f"y={into}[{rows}]")
+    return program("arg", listed, phase([i], *stages, lane=i if lane == "grid" else None))
+
+
+@pytest.mark.parametrize("direction", ["argmin", "argmax"])
+@pytest.mark.parametrize("lane", ["stage", "grid", "none"])
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("columns", [1, 9, 100, 321])
+def test_argreduce_with_ties_and_nan(direction, lane, backward, columns):
+    generator = np.random.default_rng(columns)
+    x = generator.integers(-3, 3, (20, columns)).astype(np.float32)
+    x[5], x[6], x[7] = np.inf, -np.inf, np.nan
+    x[8:14][generator.random((6, columns)) < 0.03] = np.nan
+    check(arg_reduction(20, columns, direction, lane, backward=backward), {"x": x})
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+@pytest.mark.parametrize("direction", ["argmin", "argmax"])
+def test_argreduce_of_every_dtype(dtype, direction):
+    check(arg_reduction(4, 50, direction, "stage", dtype, into=I64))
+
+
+def test_argreduce_over_two_symbols_is_row_major():
+    a, b = Symbol("a", 7), Symbol("b", 19)
+    place = of(a) * 19 + of(b)
+    fold = stage(Load(0, F32, "x", place), ArgReduce(1, I64, "argmax", 0, place), over=[a, b], lane=b)
+    x = np.random.default_rng(1).integers(0, 4, (7, 19)).astype(np.float32)
+    listed = buffers("x=f32[7,19]", "y=i64[]")
+    check(program("arg2", listed, phase([], fold, stage(Store("y", of(0), 1)))), {"x": x})
+
+
+def test_several_reductions_share_a_pass():
+    i, k = Symbol("i0", 3), Symbol("k0", 130)
+    fold = stage(
+        Load(0, F32, "x", of(i) * 130 + of(k)),
+        Map(1, F32, "multiply", (0, 0)),
+        Reduce(2, F32, "add", 0),
+        Reduce(3, F32, "add", 1),
+        Reduce(4, F32, "maximum", 0),
+        over=[k],
+        lane=k,
+    )
+    done = stage(
+        Constant(5, F32, 130.0),
+        Map(6, F32, "divide", (2, 5)),
+        Store("mean", of(i), 6),
+        Store("square", of(i), 3),
+        Store("top", of(i), 4),
+    )
+    listed = buffers("x=f32[3,130]", "mean=f32[3] square=f32[3] top=f32[3]")
+    check(program("moments", listed, phase([i], fold, done)))
+
+
+def test_a_value_that_all_lanes_share_is_folded_once_per_iteration():
+    k = Symbol("k0", 45)
+    fold = stage(Constant(0, I32, 2), Reduce(1, I32, "add", 0), over=[k], lane=k)
+    found = check(program("count", buffers("", "y=i32[]"), phase([], fold, stage(Store("y", of(0), 1)))))
+    assert found["y"] == 90
