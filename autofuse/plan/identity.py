@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NoReturn
 
 from autofuse.device.describe import CpuDescription
+from autofuse.device.gpus import Gpu
 from autofuse.errors import PlanError
 from autofuse.strictjson import Item
 
@@ -18,6 +20,7 @@ GENERATOR_VERSIONS = {"cpu": "cpu/1", "cuda": "cuda/1"}
 MEASUREMENT_POLICY = "warm-median/1"
 """How times in a plan and in the record database are taken; raised when they stop being comparable with older ones."""
 
+_CLASS_STEP = 1.25
 _RECORDED = {"compared": False}
 
 
@@ -61,13 +64,16 @@ class GpuIdentity:
     compute_capability: str
     """`9.0`."""
     sm_count: int
-    memory_bytes: int
+    memory_gib: int
+    """Memory size class: drivers keep some of it for themselves (see `gpu_identity`)."""
     memory_gbps: int
-    """Memory bandwidth class in 1e9 bytes per second, rounded: tells an H100 PCIe from an SXM and an H200."""
+    """Memory bandwidth class in 1e9 bytes per second: tells an H100 PCIe from an SXM and an H200."""
     l2_bytes: int
     driver: str
+    """Empty = compiled where there was none; then it is not compared."""
     nvrtc: str
     cublas: str
+    """Empty = not used; then it is not compared."""
     generator: str
     policy: str
 
@@ -97,13 +103,16 @@ class Difference:
 
 
 def compare(plan: Identity, here: Identity) -> list[Difference]:
-    """The compared fields in which the two differ, in declaration order; none = the plan is at home here."""
+    """The compared fields in which the two differ, in declaration order; none = the plan is at home here.
+
+    A field that is an empty text in the plan was unknown when the plan was made, and is not compared.
+    """
     if plan.backend != here.backend:
         return [Difference("backend", plan.backend, here.backend)]
     return [
         Difference(name, getattr(plan, name), getattr(here, name))
         for name in _compared(plan)
-        if getattr(plan, name) != getattr(here, name)
+        if getattr(plan, name) not in ("", getattr(here, name))
     ]
 
 
@@ -162,6 +171,32 @@ def host_cpu_identity(description: CpuDescription) -> CpuIdentity:
     library = config["Build Dependencies"]["blas"]
     llvm = ".".join(map(str, llvmlite.binding.llvm_version_info))
     return cpu_identity(description, blas=f"{library['name']} {library['version']}", llvm=llvm, numpy=np.__version__)
+
+
+def gpu_identity(gpu: Gpu, *, nvrtc: str, driver: str = "", cublas: str = "") -> GpuIdentity:
+    """The identity of plans made by this version for a GPU, described by its data sheet or by its driver.
+
+    The two descriptions of one part differ by some percent in memory size and bandwidth; both become classes, in steps
+    of a factor 1.25.
+    """
+    digits = gpu.arch.removeprefix("sm_").rstrip("af")
+    return GpuIdentity(
+        product=gpu.name,
+        compute_capability=f"{digits[:-1]}.{digits[-1:]}",
+        sm_count=gpu.multiprocessors,
+        memory_gib=_class(gpu.memory_bytes / (1 << 30)),
+        memory_gbps=_class(gpu.memory_bytes_per_s / 1e9),
+        l2_bytes=gpu.l2_bytes,
+        driver=driver,
+        nvrtc=nvrtc,
+        cublas=cublas,
+        generator=GENERATOR_VERSIONS["cuda"],
+        policy=MEASUREMENT_POLICY,
+    )
+
+
+def _class(value: float) -> int:
+    return round(_CLASS_STEP ** round(math.log(value, _CLASS_STEP)))
 
 
 def identity_to_json(identity: Identity) -> dict[str, Any]:

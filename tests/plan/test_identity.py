@@ -3,12 +3,14 @@ import json
 
 import pytest
 
+from autofuse.device import gpus
 from autofuse.device.cpu import detect
 from autofuse.errors import PlanError
 from autofuse.plan.identity import (
     CpuIdentity,
     GpuIdentity,
     compare,
+    gpu_identity,
     host_cpu_identity,
     identity_from,
     identity_hash,
@@ -36,7 +38,7 @@ H200 = GpuIdentity(
     product="NVIDIA H200",
     compute_capability="9.0",
     sm_count=132,
-    memory_bytes=150 << 30,
+    memory_gib=144,
     memory_gbps=4800,
     l2_bytes=60 << 20,
     driver="580.1",
@@ -84,8 +86,19 @@ def test_refusal_names_field_values_and_the_way_out():
 
 
 def test_gpus_of_one_compute_capability_differ_by_bandwidth():
-    h100 = dataclasses.replace(H200, product="NVIDIA H100 PCIe", sm_count=114, memory_gbps=2000)
-    assert [d.field for d in compare(H200, h100)] == ["sm_count", "memory_gbps"]
+    parts = [gpu_identity(gpu, nvrtc="13.0") for gpu in (gpus.H100_PCIE, gpus.H100_SXM, gpus.H200)]
+    assert {part.compute_capability for part in parts} == {"9.0"}
+    assert len({part.memory_gbps for part in parts}) == 3
+    assert len({identity_hash(part) for part in parts}) == 3
+
+
+def test_a_gpu_is_the_same_by_data_sheet_and_by_driver():
+    sheet = gpu_identity(gpus.H200, nvrtc="13.0")
+    reported = dataclasses.replace(
+        gpus.H200, name="NVIDIA H200", memory_bytes=150_109_880_320, memory_bytes_per_s=4.917e12
+    )
+    assert compare(sheet, gpu_identity(reported, nvrtc="13.0", driver="580.1")) == []
+    assert [d.field for d in compare(gpu_identity(reported, nvrtc="13.0", driver="580.1"), sheet)] == ["driver"]
 
 
 def test_backends_do_not_mix():
