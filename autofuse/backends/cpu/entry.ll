@@ -1,12 +1,12 @@
 ; The Python entry: METH_FASTCALL functions that check NumPy arrays, allocate outputs, run the driver and return.
 ;
 ; `self` is a capsule over a context, an array of 64-bit slots (entry.py fills it, in the order of its _SLOTS):
-;    0 inputs           4 program          8 arena lock      12 numpy.empty
-;    1 outputs          5 arena bytes      9 release the GIL 13 outputs that have arrays of their own
-;    2 input records    6 arena alignment 10 numpy.ndarray   14 some outputs are written into inputs
+;    0 inputs           4 program          8 arena lock      12 outputs that have arrays of their own
+;    1 outputs          5 arena bytes      9 release the GIL 13 some outputs are written into inputs
+;    2 input records    6 arena alignment 10 numpy.ndarray
 ;    3 output records   7 free arenas     11 NotImplemented
-; A record is eight slots: descr, nd, dimensions, bytes, required flags, aliased input or -1, and the two arguments
-; of numpy.empty. ${head} is the size of PyObject_HEAD; the array fields after it are those of NumPy's stable ABI.
+; A record is nine slots: descr, nd, dimensions, bytes, required flags, aliased input or -1, the shape and dtype to
+; allocate with, and the function that allocates. ${head} is the size of PyObject_HEAD; the array fields after it are those of NumPy's stable ABI.
 
 declare ptr @PyCapsule_GetPointer(ptr, ptr)
 declare ptr @PyCapsule_GetContext(ptr)
@@ -160,7 +160,7 @@ out.check:
   br i1 %out.end, label %no, label %out
 out:
   %number = add i64 %inputs, %k
-  %out.record = getelementptr [8 x i64], ptr %out.records, i64 %k
+  %out.record = getelementptr [9 x i64], ptr %out.records, i64 %k
   %alias.slot = getelementptr i64, ptr %out.record, i64 5
   %alias = load i64, ptr %alias.slot
   %aliased = icmp sge i64 %alias, 0
@@ -175,8 +175,8 @@ other.check:
 other:
   %is.input = icmp ult i64 %j, %inputs
   %j.out = sub i64 %j, %inputs
-  %in.record = getelementptr [8 x i64], ptr %in.records, i64 %j
-  %before.record = getelementptr [8 x i64], ptr %out.records, i64 %j.out
+  %in.record = getelementptr [9 x i64], ptr %in.records, i64 %j
+  %before.record = getelementptr [9 x i64], ptr %out.records, i64 %j.out
   %other.record = select i1 %is.input, ptr %in.record, ptr %before.record
   %other.at = getelementptr ptr, ptr %pointers, i64 %j
   %other.data = load ptr, ptr %other.at
@@ -205,7 +205,7 @@ entry:
   %outputs = load i64, ptr %outputs.slot
   %ndarray.slot = getelementptr i64, ptr %context, i64 10
   %ndarray = load ptr, ptr %ndarray.slot
-  %own.slot = getelementptr i64, ptr %context, i64 13
+  %own.slot = getelementptr i64, ptr %context, i64 12
   %own = load i64, ptr %own.slot
   %extra = select i1 %into, i64 %own, i64 0
   %expected = add i64 %inputs, %extra
@@ -229,7 +229,7 @@ in.check:
 in:
   %in.object.at = getelementptr ptr, ptr %args, i64 %i
   %in.object = load ptr, ptr %in.object.at
-  %in.record = getelementptr [8 x i64], ptr %in.records, i64 %i
+  %in.record = getelementptr [9 x i64], ptr %in.records, i64 %i
   %in.pointer = getelementptr ptr, ptr %pointers, i64 %i
   %in.good = call i1 @accept(ptr %in.object, ptr %in.record, ptr %ndarray, ptr %in.pointer)
   br i1 %in.good, label %in.next, label %sentinel
@@ -243,7 +243,7 @@ out.check:
   %out.end = icmp eq i64 %k, %outputs
   br i1 %out.end, label %collected, label %out
 out:
-  %record = getelementptr [8 x i64], ptr %out.records, i64 %k
+  %record = getelementptr [9 x i64], ptr %out.records, i64 %k
   %out.pointer = getelementptr ptr, ptr %out.pointers, i64 %k
   %alias.slot = getelementptr i64, ptr %record, i64 5
   %alias = load i64, ptr %alias.slot
@@ -269,7 +269,7 @@ out.taken:
   call void @Py_IncRef(ptr %given.object)
   br label %out.next
 out.fresh:
-  %empty.slot = getelementptr i64, ptr %context, i64 12
+  %empty.slot = getelementptr i64, ptr %record, i64 8
   %empty = load ptr, ptr %empty.slot
   %empty.args = getelementptr i64, ptr %record, i64 6
   %fresh.object = call ptr @PyObject_Vectorcall(ptr %empty, ptr %empty.args, i64 2, ptr null)
@@ -289,7 +289,7 @@ out.next:
   br label %out.check
 
 collected:
-  %aliases.slot = getelementptr i64, ptr %context, i64 14
+  %aliases.slot = getelementptr i64, ptr %context, i64 13
   %aliases = load i64, ptr %aliases.slot
   %some.alias = icmp ne i64 %aliases, 0
   %shared = or i1 %some.alias, %into

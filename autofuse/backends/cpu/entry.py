@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.backends.cpu import driver
+from autofuse.backends.cpu.blocks import POOLED_FROM_BYTES, output_blocks
 from autofuse.backends.cpu.engine import Engine, LinkedCode, default_engine
 from autofuse.backends.cpu.nativeruntime import KERNEL_SYMBOLS, enable_blas, native_runtime
 from autofuse.backends.cpu.program import CpuProgram, KernelCall
@@ -23,7 +24,7 @@ from autofuse.ir.types import TensorType
 
 _C_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 _METH_FASTCALL = 0x80
-_RECORD_SLOTS = 8
+_RECORD_SLOTS = 9
 _HUGE_PAGE = 2 << 20
 _HUGE_FROM = 4 << 20
 _NO_ALIAS = -1
@@ -41,7 +42,6 @@ _SLOTS = (
     "release_gil",
     "ndarray",
     "not_implemented",
-    "empty",
     "own_outputs",
     "some_aliases",
 )
@@ -170,12 +170,11 @@ class NativeProgram:
             "release_gil": int(release_gil),
             "ndarray": id(np.ndarray),
             "not_implemented": id(NotImplemented),
-            "empty": id(np.empty),
             "own_outputs": len(program.outputs) - len(aliases),
             "some_aliases": int(bool(aliases)),
         }
         context = np.array([values[slot] for slot in _SLOTS], np.uint64)
-        owner = _Owner(self._code, self._constants, self._data, inputs, outputs, context, np.empty)
+        owner = _Owner(self._code, self._constants, self._data, inputs, outputs, context)
         free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(native_runtime()["af_arena_free"])
         weakref.finalize(owner, _free_arenas, free, context).atexit = False
         return context, owner
@@ -211,7 +210,8 @@ class _Records:
     def _record(self, type_: TensorType, flags: int, alias: int) -> list[int]:
         dimensions = np.array(type_.shape, np.int64)
         shape, dtype = tuple(type_.shape), type_.dtype.numpy
-        self._kept += [dimensions, shape, dtype]
+        allocate = output_blocks.empty if type_.nbytes >= POOLED_FROM_BYTES else np.empty
+        self._kept += [dimensions, shape, dtype, allocate]
         return [
             id(dtype),
             type_.rank,
@@ -221,6 +221,7 @@ class _Records:
             alias,
             id(shape),
             id(dtype),
+            id(allocate),
         ]
 
 

@@ -239,6 +239,21 @@ def test_memory_does_not_grow():
     assert resident() - before < 800
 
 
+def test_a_large_output_reuses_memory_only_when_it_is_free():
+    program = copier("f32[1024,1024]")
+    first = program.call_one(np.ones((1024, 1024), np.float32))
+    row = first[3]
+    del first
+    second = program.call_one(np.full((1024, 1024), 2, np.float32))
+    assert (row == 1).all()
+    where = second.ctypes.data
+    del second
+    third = program.call_one(np.full((1024, 1024), 3, np.float32))
+    assert third.ctypes.data == where
+    assert (third == 3).all()
+    assert (row == 1).all()
+
+
 def arena_program(floats):
     """Copies its input to the arena, then from there to the output."""
     type_ = parse_type(f"f32[{floats}]")
