@@ -1,28 +1,14 @@
-"""What a phase reads and writes, and what follows from it: mergeable grid symbols, vector width, owned scratch."""
+"""What the stages of a phase read and write, and the vector width that allows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from autofuse.ir import index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Symbol
-from autofuse.lower.tile import (
-    ArgReduce,
-    Buffer,
-    Dot,
-    Load,
-    Phase,
-    Position,
-    RowGroup,
-    Scan,
-    Space,
-    Stage,
-    Statement,
-    Store,
-    Test,
-)
+from autofuse.lower.tile import Buffer, Dot, Load, Phase, RowGroup, Scan, Space, Stage, Store
 
 VECTOR_BYTES = 16
 """The widest load of one thread."""
@@ -54,21 +40,6 @@ def accesses_of(stage: Stage, buffers: Mapping[str, Buffer]) -> Iterator[Access]
             yield Access(stage, buffer, statement.offset, masked, isinstance(statement, Store))
 
 
-def affines_of(statement: Statement) -> tuple[Affine, ...]:
-    """Every index expression of a statement."""
-    match statement:
-        case Load() | Store():
-            return (statement.offset,)
-        case Position():
-            return (statement.value,)
-        case ArgReduce():
-            return (statement.position,)
-        case Test():
-            return tuple(condition.value for condition in statement.conditions)
-        case _:
-            return ()
-
-
 def has_scan(stage: Stage) -> bool:
     """Whether the order of its iterations matters."""
     return any(isinstance(statement, Scan) for statement in stage.body)
@@ -79,65 +50,6 @@ def is_threaded(phase: Phase) -> bool:
     if phase.panel is not None or any(isinstance(step, Dot) for step in phase.steps):
         return False
     return phase.lane is not None or all(stage.lane is None for stage in stages_of(phase))
-
-
-def merged_grid(phase: Phase) -> Phase:
-    """The same phase with neighbouring grid symbols joined where every expression steps through them as one.
-
-    `i0 < 8, i1 < 16` with only `16*i0 + i1` in use becomes `i0 < 128`: no division to find them, longer vectors.
-    """
-    if phase.panel is not None or any(isinstance(step, Dot) for step in phase.steps):
-        return phase
-    for outer, inner in zip(phase.grid, phase.grid[1:], strict=False):
-        if all(
-            _joint(value, outer, inner) for stage in stages_of(phase) for s in stage.body for value in affines_of(s)
-        ):
-            return merged_grid(_join(phase, outer, inner))
-    return phase
-
-
-def _joint(value: Affine, outer: Symbol, inner: Symbol) -> bool:
-    plain = [(atom, c) for atom, c in value.terms if atom not in (outer, inner)]
-    nested = index.symbols_of(Affine(0, tuple(plain)))
-    if outer in nested or inner in nested:
-        return False
-    return value.coefficient(outer) == value.coefficient(inner) * inner.extent
-
-
-def _join(phase: Phase, outer: Symbol, inner: Symbol) -> Phase:
-    whole = Symbol(outer.name, outer.extent * inner.extent)
-
-    def rewrite(value: Affine) -> Affine:
-        kept = [(atom, c) for atom, c in value.terms if atom not in (outer, inner)]
-        return index.combine(value.constant, [*kept, (whole, value.coefficient(inner))])
-
-    grid = tuple(whole if symbol == outer else symbol for symbol in phase.grid if symbol != inner)
-    steps = tuple(
-        RowGroup(tuple(_rewrite_stage(stage, rewrite) for stage in step.stages)) if isinstance(step, RowGroup) else step
-        for step in phase.steps
-    )
-    lane = whole if phase.lane in (outer, inner) else phase.lane
-    return replace(phase, grid=grid, steps=steps, lane=lane)
-
-
-def _rewrite_stage(stage: Stage, rewrite: Callable[[Affine], Affine]) -> Stage:
-    return replace(stage, body=tuple(_rewrite(statement, rewrite) for statement in stage.body))
-
-
-def _rewrite(statement: Statement, rewrite: Callable[[Affine], Affine]) -> Statement:
-    match statement:
-        case Load() | Store():
-            return replace(statement, offset=rewrite(statement.offset))
-        case Position():
-            return replace(statement, value=rewrite(statement.value))
-        case ArgReduce():
-            return replace(statement, position=rewrite(statement.position))
-        case Test():
-            return replace(
-                statement, conditions=tuple(replace(c, value=rewrite(c.value)) for c in statement.conditions)
-            )
-        case _:
-            return statement
 
 
 def is_unit_stride(offset: Affine, lane: Symbol) -> bool:

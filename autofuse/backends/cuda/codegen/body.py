@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autofuse.backends.cuda import scalars
-from autofuse.backends.cuda.codegen.access import VECTOR_BYTES, affines_of, is_aligned, is_unit_stride
+from autofuse.backends.cuda.codegen.access import VECTOR_BYTES, is_aligned, is_unit_stride
 from autofuse.backends.cuda.codegen.places import Place, unwrapped
 from autofuse.backends.cuda.codegen.text import IndexText, Names, Writer
 from autofuse.backends.cuda.ctypes_text import literal, register_type
@@ -15,6 +15,7 @@ from autofuse.ir import dtypes, index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Element, Symbol
 from autofuse.ir.optable import Condition
+from autofuse.lower.rewrite import affines
 from autofuse.lower.tile import (
     ArgReduce,
     Constant,
@@ -39,7 +40,7 @@ class PhaseCode:
     prelude: Prelude
     index: IndexText
     names: Names
-    places: Mapping[str, Place]
+    places: dict[str, Place]
     symbols: dict[Symbol, str] = field(default_factory=dict[Symbol, str])
     """C names of the symbols in scope."""
     values: dict[Scalar, tuple[str, ...]] = field(default_factory=dict[Scalar, tuple[str, ...]])
@@ -185,7 +186,7 @@ class StageBody:
             return False
         if any(len(self.code.values[number]) > 1 for number in operands_of(statement)):
             return True
-        return any(copies.lane in index.symbols_of(value) for value in affines_of(statement))
+        return any(copies.lane in index.symbols_of(value) for value in affines(statement))
 
     def _expression(self, statement: Position | Test | Map, copies: Copies, copy: int) -> str:
         code = self.code
@@ -343,6 +344,6 @@ def _elements(statement: Statement) -> tuple[Scalar, ...]:
         if isinstance(atom, Element):
             found.append(int(atom.source))
 
-    for value in affines_of(statement):
+    for value in affines(statement):
         index.substitute(value, note)
     return tuple(found)

@@ -111,7 +111,7 @@ def write_panel(
     """The code of one phase."""
     define_symbols(code, plan.grid, block)
     rows = _write_rows_head(code, phase, plan)
-    code.places = {**code.places, **_declare_scratch(code, phase, plan, buffers, arena)}
+    code.places.update(_declare_scratch(code, phase, plan, buffers, arena))
     writer = DotWriter(code, arena, plan.threads, [step for step in phase.steps if isinstance(step, Dot)])
     for number, step in enumerate(phase.steps):
         if number:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from autofuse.backends.cuda.codegen.access import affines_of, is_threaded, merged_grid, stages_of
+from autofuse.backends.cuda.codegen.access import is_threaded, stages_of
 from autofuse.backends.cuda.codegen.body import PhaseCode
 from autofuse.backends.cuda.codegen.kernel import CudaKernel, CudaLaunch
 from autofuse.backends.cuda.codegen.panels import PanelPlan, plan_panel, write_panel
 from autofuse.backends.cuda.codegen.places import Place, SharedArena
-from autofuse.backends.cuda.codegen.rows import Group, plan_group, row_places, write_rows
+from autofuse.backends.cuda.codegen.rows import Group, plan_group, write_rows
 from autofuse.backends.cuda.codegen.text import IndexText, Names, Writer, identifier, needs_wide
 from autofuse.backends.cuda.codegen.threads import ThreadPlan, plan_threads, thread_places, write_threads
 from autofuse.backends.cuda.ctypes_text import memory_type
@@ -19,6 +19,7 @@ from autofuse.backends.cuda.prelude import Prelude
 from autofuse.device.gpus import shared_bytes_per_block
 from autofuse.errors import LegalityError
 from autofuse.ir.index import Affine, Symbol, of
+from autofuse.lower.rewrite import affines, statements
 from autofuse.lower.tile import Buffer, Dot, Phase, Space, TileProgram
 
 MOST_BLOCKS = (1 << 31) - 1
@@ -94,11 +95,10 @@ class _Generator:
         return _Planned(phase, plan_group(tuple(stages_of(phase)), points, self.buffers, schedule, threads))
 
     def _launch(self, function: str, phases: tuple[Phase, ...]) -> tuple[str, CudaLaunch]:
-        merged = [merged_grid(phase) for phase in phases]
-        planned = [self._plan(phase, None) for phase in merged]
+        planned = [self._plan(phase, None) for phase in phases]
         threads = max(plan.threads for plan in planned)
         if len(planned) > 1:
-            planned = [self._plan(phase, threads) for phase in merged]
+            planned = [self._plan(phase, threads) for phase in phases]
         blocks = sum(plan.blocks for plan in planned)
         if blocks > MOST_BLOCKS:
             raise LegalityError(
@@ -122,40 +122,33 @@ class _Generator:
 
     def _phases(self, planned: list[_Planned]) -> tuple[str, int]:
         """The bodies of a launch's phases and the shared memory they need."""
-        out, shared = Writer(1), 0
+        out, shared, first = Writer(1), 0, 0
         if len(planned) == 1:
             out.line(f"const {self.index.type} block = blockIdx.x;")
-            return (*self._phase(planned[0], out),)
-        first = 0
+            shared = self._phase(planned[0], out)
+            return out.text(), shared
         for number, plan in enumerate(planned):
             last = first + plan.blocks
-            head = f"if (blockIdx.x < {last})" if number == 0 else f"}} else if (blockIdx.x < {last})"
-            with out.braces(head, "}" if number == len(planned) - 1 else ""):
+            with out.braces(f"{'else ' if number else ''}if (blockIdx.x < {last})"):
                 start = "" if first == 0 else f" - {first}"
                 out.line(f"const {self.index.type} block = blockIdx.x{start};")
-                _, used = self._phase(plan, out)
-            shared, first = max(shared, used), last
-        return out.text().replace("\n\n", "\n"), shared
+                shared = max(shared, self._phase(plan, out))
+            first = last
+        return out.text(), shared
 
-    def _phase(self, planned: _Planned, out: Writer) -> tuple[str, int]:
+    def _phase(self, planned: _Planned, out: Writer) -> int:
+        """Write one phase; returns the shared memory it needs."""
         arena, phase = self._arena(), planned.phase
-        code = PhaseCode(out, self.prelude, self.index, Names(self.names), self.places)
+        code = PhaseCode(out, self.prelude, self.index, Names(self.names), dict(self.places))
         match planned.plan:
             case ThreadPlan() as plan:
-                with_scratch = thread_places(phase, self.buffers, plan, arena, code)
-                code.places = {**self.places, **with_scratch}
+                code.places.update(thread_places(phase, self.buffers, plan, arena, code))
                 write_threads(code, phase, plan, "block")
             case Group() as group:
-                declare = self._declare_rows(phase, group, arena, code)
-                write_rows(code, phase, group, "block", arena, declare)
+                write_rows(code, phase, group, self.buffers, "block", arena)
             case PanelPlan() as plan:
                 write_panel(code, phase, plan, self.buffers, self.program.schedule, "block", arena)
-        return out.text(), arena.used
-
-    def _declare_rows(
-        self, phase: Phase, group: Group, arena: SharedArena, code: PhaseCode
-    ) -> Callable[[], Mapping[str, Place]]:
-        return lambda: row_places(tuple(stages_of(phase)), self.buffers, group, arena, code)
+        return arena.used
 
 
 def _affines(program: TileProgram) -> Iterator[Affine]:
@@ -169,6 +162,5 @@ def _affines(program: TileProgram) -> Iterator[Affine]:
                     sizes = m.row_stride * extents[0] + m.column_stride * extents[1]
                     yield m.offset + of(Symbol("span", sizes + 1))
                 yield step.out.offset + of(Symbol("span", step.out.row_stride * (step.rows + 64) + step.columns + 64))
-        for stage in stages_of(phase):
-            for statement in stage.body:
-                yield from affines_of(statement)
+        for _, statement in statements(phase.steps):
+            yield from affines(statement)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal
@@ -157,18 +157,12 @@ def write_group_head(code: PhaseCode, group: Group) -> None:
 
 
 def write_rows(
-    code: PhaseCode,
-    phase: Phase,
-    group: Group,
-    block: str,
-    arena: SharedArena,
-    declare: Callable[[], Mapping[str, Place]],
+    code: PhaseCode, phase: Phase, group: Group, buffers: Mapping[str, Buffer], block: str, arena: SharedArena
 ) -> None:
-    """The code of a phase without panels; `declare` writes the declarations of scratch and gives its places."""
+    """The code of a phase without panels; `block` is the C name of the block's number within the phase."""
     points = math.prod(symbol.extent for symbol in phase.grid)
     write_group_head(code, group)
-    places = declare()
-    code.places = {**code.places, **places}
+    code.places.update(row_places(tuple(stages_of(phase)), buffers, group, arena, code))
     with ExitStack() as stack:
         if group.kind == "warp":
             code.out.line(f"const {code.index.type} point = {block} * {group.per_block} + slot;")

@@ -1,0 +1,13 @@
+"""Runs generated CUDA C without a GPU: the unchanged source, compiled by the host C++ compiler under a small shim.
+
+`simt.h` defines what CUDA C takes for granted (thread indices, shared memory, barriers, warp shuffles, atomics, half
+types). The threads of a block are fibers of one OS thread, switched at barriers and warp operations, so a run is
+deterministic. Reported as errors: barriers that not all threads reach, deadlocks, warp operations whose mask does not
+match the lanes that arrive, unaligned vector accesses, writes beyond a buffer or beyond shared memory. Shared memory is
+poisoned at the start of each block and outputs can be; `order="reverse"` runs threads and blocks backwards, which turns
+most missing barriers into wrong answers.
+"""
+
+from autofuse.testing.simt.runner import SimtModule, run_simt
+
+__all__ = ["SimtModule", "run_simt"]

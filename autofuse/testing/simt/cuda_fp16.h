@@ -1,0 +1,1 @@
+// __half lives in simt.h, which is included before everything else.

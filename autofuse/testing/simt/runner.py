@@ -1,0 +1,176 @@
+"""Compile kernels with the host C++ compiler under `simt.h` and run them on NumPy arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.backends.cuda.codegen import CudaKernel, CudaLaunch
+from autofuse.errors import BackendError
+from autofuse.lower.tile import Space
+
+Order = Literal["forward", "reverse"]
+
+_HERE = Path(__file__).parent
+_FLAGS = (
+    *("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-fPIC", "-shared"),
+    *("-w", "-include", str(_HERE / "simt.h"), f"-I{_HERE}"),
+)
+_SHARED_ARRAY = re.compile(r"extern\s+__shared__\s[^;]*?(\w+)\s*\[\s*\]\s*;")
+_REDZONE = 256
+"""Bytes around every buffer, and behind shared memory, that must come back untouched; also the alignment."""
+_POISON = 0xFF
+"""NaN in every float, -1 in every integer."""
+_MESSAGE = 1024
+
+
+class SimtModule:
+    """Kernels compiled together into one shared library, cached by source: compiling takes about a second."""
+
+    def __init__(self, kernels: Sequence[CudaKernel]) -> None:
+        """Raises BackendError without a C++ compiler, for equal function names, and when compilation fails."""
+        self._kernels = {kernel.name: kernel for kernel in kernels}
+        functions = [launch.function for kernel in kernels for launch in kernel.launches]
+        repeated = sorted({name for name in functions if functions.count(name) > 1})
+        if repeated or len(self._kernels) != len(kernels):
+            raise BackendError(f"kernels of one module need different names; repeated: {', '.join(repeated)}")
+        self._library = ctypes.CDLL(str(_compiled(_translation_unit(kernels))))
+
+    def run(self, kernel: CudaKernel, buffers: dict[str, NDArray[Any]], *, order: Order = "forward") -> None:
+        """Run all launches of `kernel` on `buffers` (by name; a missing WORKSPACE is provided).
+
+        Arrays must be C-contiguous with the buffers' shapes and dtypes; outputs are written in place. Raises
+        BackendError for wrong arrays and for everything the shim detects.
+        """
+        if self._kernels.get(kernel.name) is not kernel:
+            raise BackendError(f"kernel {kernel.name} is not in this module; it holds {', '.join(self._kernels)}")
+        guarded = [
+            _Guarded(kernel, buffer.name, _argument(kernel, number, buffers))
+            for number, buffer in enumerate(kernel.parameters)
+        ]
+        pointers = (ctypes.c_void_p * max(1, len(guarded)))(*(g.address for g in guarded))
+        for launch in kernel.launches:
+            self._launch(kernel, launch, pointers, order)
+            for buffer, memory in zip(kernel.parameters, guarded, strict=True):
+                memory.check(read_only=buffer.space is Space.INPUT)
+        for memory in guarded:
+            memory.copy_back()
+
+    def _launch(self, kernel: CudaKernel, launch: CudaLaunch, pointers: Any, order: Order) -> None:
+        message = ctypes.create_string_buffer(_MESSAGE)
+        grid, block = (ctypes.c_uint * 3)(*launch.grid), (ctypes.c_uint * 3)(*launch.block)
+        run: Any = getattr(self._library, f"simt_run_{launch.function}")
+        reverse = ctypes.c_int(order == "reverse")
+        if run(pointers, grid, block, ctypes.c_size_t(launch.shared_bytes), reverse, message):
+            raise BackendError(f"{kernel.name}: {launch.function}: {message.value.decode()}")
+
+
+def run_simt(kernel: CudaKernel, buffers: dict[str, NDArray[Any]], *, order: Order = "forward") -> None:
+    """Compile one kernel (cached) and run it; see `SimtModule.run`."""
+    SimtModule([kernel]).run(kernel, buffers, order=order)
+
+
+class _Guarded:
+    """A copy of an array between two redzones."""
+
+    def __init__(self, kernel: CudaKernel, name: str, array: NDArray[Any]) -> None:
+        self._kernel, self._name, self._array = kernel, name, array
+        self._memory = np.full(array.nbytes + 3 * _REDZONE, _POISON, np.uint8)
+        start = _REDZONE + -(self._memory.ctypes.data + _REDZONE) % _REDZONE
+        self._before, self._inside, self._after = (
+            self._memory[:start],
+            self._memory[start : start + array.nbytes],
+            self._memory[start + array.nbytes :],
+        )
+        self._inside[:] = np.frombuffer(array.tobytes(), np.uint8)
+        self.address = self._inside.ctypes.data if array.nbytes else self._memory.ctypes.data + start
+
+    def check(self, *, read_only: bool) -> None:
+        if (self._before != _POISON).any() or (self._after != _POISON).any():
+            raise BackendError(f"{self._kernel.name} writes outside buffer {self._name}")
+        if read_only and self._inside.tobytes() != self._array.tobytes():
+            raise BackendError(f"{self._kernel.name} writes to its input {self._name}")
+
+    def copy_back(self) -> None:
+        if self._array.flags.writeable:
+            self._array[...] = np.frombuffer(self._inside.tobytes(), self._array.dtype).reshape(self._array.shape)
+
+
+def _argument(kernel: CudaKernel, number: int, buffers: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    buffer = kernel.parameters[number]
+    type_ = buffer.type
+    if buffer.name not in buffers and buffer.space is Space.WORKSPACE:
+        return np.frombuffer(bytes([_POISON]) * type_.nbytes, type_.dtype.numpy).reshape(type_.shape).copy()
+    array = buffers.get(buffer.name)
+    if array is None:
+        raise BackendError(f"{kernel.name} needs buffer {buffer.name}; got {', '.join(buffers)}")
+    if array.shape != type_.shape or array.dtype != type_.dtype.numpy or not array.flags.c_contiguous:
+        raise BackendError(
+            f"buffer {buffer.name} of {kernel.name} must be a C-contiguous {type_}, "
+            f"got {array.dtype}{list(array.shape)}"
+        )
+    return array
+
+
+def _translation_unit(kernels: Sequence[CudaKernel]) -> str:
+    """All kernels, each in a namespace of its own, and an entry point per launch."""
+    parts: list[str] = []
+    shared: dict[str, int] = {}
+    for number, kernel in enumerate(kernels):
+        parts.append(f'namespace kernel_{number} {{\n#line 1 "{kernel.name}.cu"\n{kernel.source}\n}}\n')
+        names = _SHARED_ARRAY.findall(kernel.source)
+        for name in names:
+            most = max(launch.shared_bytes for launch in kernel.launches)
+            shared[name] = max(shared.get(name, 0), most + _REDZONE)
+        array = names[0] if names else "nullptr"
+        parts.extend(_entry(launch, f"kernel_{number}", array) for launch in kernel.launches)
+    arrays = [
+        f'extern "C" {{ alignas(128) thread_local unsigned char {name}[{size}]; }}\n' for name, size in shared.items()
+    ]
+    return "".join((*arrays, *parts))
+
+
+def _entry(launch: CudaLaunch, namespace: str, shared: str) -> str:
+    name = launch.function
+    return (
+        f"static void call_{name}(void** arguments) {{ simt::call(&{namespace}::{name}, arguments); }}\n"
+        f'extern "C" int simt_run_{name}(void** arguments, const unsigned* grid, const unsigned* block, '
+        f"size_t shared_bytes, int reverse, char* message) {{\n"
+        f"    return simt::launch(call_{name}, arguments, grid, block, {shared}, shared_bytes, {_REDZONE}, reverse, "
+        f"message, {_MESSAGE});\n}}\n"
+    )
+
+
+def _compiled(source: str) -> Path:
+    """The shared library of a translation unit, from the cache or compiled now."""
+    compiler = next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
+    if compiler is None:
+        raise BackendError("the SIMT shim needs a C++ compiler on PATH (g++ or clang++)")
+    shim = (_HERE / "simt.h").read_text()
+    key = hashlib.sha256("\0".join((compiler, *_FLAGS, shim, source)).encode()).hexdigest()[:32]
+    folder = Path(tempfile.gettempdir()) / f"autofuse-simt-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    library = folder / f"{key}.so"
+    if library.exists():
+        return library
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        text, made = Path(work) / "kernels.cpp", Path(work) / "kernels.so"
+        text.write_text(source)
+        done = subprocess.run(
+            [compiler, *_FLAGS, str(text), "-o", str(made)], capture_output=True, text=True, check=False, timeout=120
+        )
+        if done.returncode:
+            raise BackendError(f"{compiler} rejects generated CUDA C:\n{done.stderr[:4000]}")
+        made.replace(library)
+    return library
