@@ -260,7 +260,7 @@ one:
   %number.value = add i64 %created, 1
   store i64 0, ptr %worker
   store i64 %number.value, ptr %number
-  %code = call i32 @pthread_create(ptr %thread, ptr null, ptr @worker_main, ptr %worker)
+  %code = call i32 @pthread_create(ptr %thread, ptr null, ptr @af_pool_worker, ptr %worker)
   %failed = icmp ne i32 %code, 0
   br i1 %failed, label %done, label %made
 made:
@@ -274,7 +274,7 @@ done:
   ret void
 }
 
-define internal ptr @worker_main(ptr %worker) nounwind {
+define ptr @af_pool_worker(ptr %worker) nounwind {
 entry:
   %number.slot = getelementptr i64, ptr %worker, i64 1
   %number = load i64, ptr %number.slot
