@@ -20,6 +20,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -100,9 +101,11 @@ def _run(job: Message, channel: Channel) -> Message:
 
 
 def _die_with(parent: int) -> None:
-    """Ask the kernel to kill this process when the tuner dies, also while a candidate hangs in native code."""
+    """Ask the system to kill this process when the tuner dies, also while a candidate hangs in native code."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write("1000")  # should memory run out, this process goes, not the tuner
     if os.getppid() != parent:
         os._exit(1)
 
