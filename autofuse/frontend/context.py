@@ -1,0 +1,148 @@
+"""The trace under way: where traced operations emit their nodes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from autofuse.errors import TraceError
+from autofuse.frontend import finishing
+from autofuse.frontend.location import assigned_name, location_of, user_frame
+from autofuse.ir import dtypes
+from autofuse.ir.builder import GraphBuilder
+from autofuse.ir.graph import Graph, Value
+from autofuse.ir.types import TensorType
+
+_ACTIVE = threading.local()
+
+
+class Tracing:
+    """One graph being recorded. A nested Tracing records a region; it may read values of the enclosing ones."""
+
+    def __init__(self, name: str, *, parent: Tracing | None = None, eager: bool = False) -> None:
+        self.builder = GraphBuilder(name)
+        self.parent = parent
+        self.eager = eager
+        """Whether unsupported calls become custom calls instead of errors."""
+        self.samples: dict[Value, Any] = {}
+        """Concrete arrays of the inputs, where known; `eager` runs unsupported calls on them to learn result types."""
+        self._scalars: dict[tuple[Any, ...], Value] = {}
+        self._names: dict[Value, str] = {}
+        self._emitted: dict[Value, tuple[str, tuple[Value, ...], dict[str, Any]]] = {}
+        self._depth = 0
+
+    def emit(self, op: str, inputs: Sequence[Value] = (), **attrs: Any) -> Value:
+        """Add a node with one result."""
+        value = self.builder.emit(op, inputs, **attrs)
+        self._emitted[value] = (op, tuple(inputs), attrs)
+        return value
+
+    def same(self, a: Value, b: Value, depth: int = 16) -> bool:
+        """Whether two values are, as far as `depth` nodes back, the same computation on the same values."""
+        if a is b:
+            return True
+        first, second = self._emitted.get(a), self._emitted.get(b)
+        if first is None or second is None or not depth or first[0] != second[0] or len(first[1]) != len(second[1]):
+            return False
+        equal_attrs = first[2].keys() == second[2].keys() and all(first[2][k] == second[2][k] for k in first[2])
+        return equal_attrs and all(self.same(x, y, depth - 1) for x, y in zip(first[1], second[1], strict=True))
+
+    def scalar(self, value: Any, dtype: np.dtype[Any]) -> Value:
+        """A scalar constant, emitted once per value and dtype. Raises OverflowError as NumPy does."""
+        array = np.asarray(value, dtype)
+        return self._once((dtype, array.tobytes()), lambda: self.builder.constant(array, "constant"))
+
+    def splat(self, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Value:
+        """An array of one repeated value: a scalar constant, broadcast."""
+        scalar = self.scalar(value, dtype)
+        if not shape:
+            return scalar
+        return self._once(
+            (scalar, shape),
+            lambda: self.emit("broadcast_in_dim", (scalar,), shape=shape, broadcast_dimensions=()),
+        )
+
+    def _once(self, key: tuple[Any, ...], make: Any) -> Value:
+        found = self._scalars.get(key)
+        if found is None:
+            found = self._scalars[key] = make()
+        return found
+
+    def suggest(self, value: Value, name: str) -> None:
+        """Name `value` after the user's variable, unless it already has such a name."""
+        self._names.setdefault(value, name)
+
+    def input(self, type_: TensorType, name: str) -> Value:
+        """Add a graph input."""
+        value = self.builder.input(type_, name)
+        self._names[value] = name
+        return value
+
+    def finish(self, outputs: Sequence[Value]) -> Graph:
+        """The recorded graph without dead nodes, values named after the user's variables."""
+        return finishing.finish(self.builder.finish(outputs), self._names)
+
+    @contextmanager
+    def call(self) -> Generator[None]:
+        """While one call of the user's is handled: its location is given to the nodes it emits."""
+        if self._depth == 0:
+            self.builder.location = location_of(user_frame())
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+    def name_result(self, value: Value) -> None:
+        """Name the result of the user's call after the variable it is assigned to, if it is."""
+        if self._depth == 0:
+            name = assigned_name(user_frame())
+            if name is not None:
+                self.suggest(value, name)
+
+
+def current() -> Tracing:
+    """The innermost trace under way. Raises TraceError when there is none."""
+    stack = _stack()
+    if not stack:
+        raise TraceError(
+            "a traced array was used after its trace ended; do not keep traced arrays in globals or attributes"
+        )
+    return stack[-1]
+
+
+@contextmanager
+def active(tracing: Tracing) -> Generator[Tracing]:
+    """Make `tracing` the current one."""
+    stack = _stack()
+    stack.append(tracing)
+    try:
+        yield tracing
+    finally:
+        stack.pop()
+
+
+def encloses(outer: Tracing, inner: Tracing) -> bool:
+    """Whether `outer` is `inner` or one of those around it."""
+    found: Tracing | None = inner
+    while found is not None:
+        if found is outer:
+            return True
+        found = found.parent
+    return False
+
+
+def _stack() -> list[Tracing]:
+    if not hasattr(_ACTIVE, "stack"):
+        _ACTIVE.stack = []
+    stack: list[Tracing] = _ACTIVE.stack
+    return stack
+
+
+def supported(dtype: Any) -> np.dtype[Any]:
+    """`dtype` as a NumPy dtype that the graph can hold. Raises GraphError for complex, strings, objects."""
+    return dtypes.from_numpy(np.dtype(dtype)).numpy

@@ -1,0 +1,323 @@
+"""Functions that make arrays: inside a traced function they make traced arrays, which can be written into.
+
+`np.empty` makes zeros. Ranges of integers and masks (`arange`, `eye`) are emitted as `iota`, so they cost no memory;
+`linspace` and the like are constants, computed by NumPy itself.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from autofuse.frontend.axes import static_shape
+from autofuse.frontend.cells import Known, Storage
+from autofuse.frontend.context import current, supported
+from autofuse.frontend.dispatch import call, implements, tracers_in
+from autofuse.frontend.promotion import as_tracer, broadcast, convert, value_of
+from autofuse.frontend.terms import Term
+from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.ir import dtypes, types
+from autofuse.ir.graph import Value
+
+
+def iota(shape: tuple[int, ...], dimension: int, dtype: Any = np.int64) -> Value:
+    """Indices along one dimension."""
+    return current().emit("iota", (), shape=shape, dtype=dtypes.from_numpy(np.dtype(dtype)), iota_dimension=dimension)
+
+
+def filled(shape: Any, fill: Any, dtype: Any) -> TracerArray:
+    """An array of one repeated value."""
+    extents, wanted = static_shape(shape), supported(dtype)
+    return fresh(broadcast(value_of(fill, wanted), extents), is_scalar=False)
+
+
+def _constant_filled(fill: int) -> Any:
+    def create(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+        del order, device, like
+        return filled(shape, fill, dtype or np.float64)
+
+    return create
+
+
+implements(np.zeros, np.empty, creates=True)(_constant_filled(0))
+implements(np.ones, creates=True)(_constant_filled(1))
+
+
+@implements(np.full, creates=True)
+def full(
+    shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
+) -> Any:
+    """As `np.full`."""
+    del order, device, like
+    return filled(shape, fill_value, dtype if dtype is not None else as_tracer(fill_value).dtype)
+
+
+def _like(fill: int) -> Any:
+    def create(
+        a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+    ) -> Any:
+        del order, subok, device
+        array = as_tracer(a)
+        return filled(array.shape if shape is None else shape, fill, array.dtype if dtype is None else dtype)
+
+    return create
+
+
+implements(np.zeros_like, np.empty_like, creates=True)(_like(0))
+implements(np.ones_like, creates=True)(_like(1))
+
+
+@implements(np.full_like, creates=True)
+def full_like(
+    a: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
+) -> Any:
+    """As `np.full_like`."""
+    del order, subok, device
+    array = as_tracer(a)
+    return filled(array.shape if shape is None else shape, fill_value, array.dtype if dtype is None else dtype)
+
+
+# from data
+
+
+@implements(np.array, creates=True)
+def array(
+    object: Any,  # noqa: A002 - NumPy's name
+    dtype: Any = None,
+    *,
+    copy: Any = True,
+    order: str = "K",
+    subok: bool = False,
+    ndmin: int = 0,
+    ndmax: int = 0,
+    like: Any = None,
+) -> Any:
+    """As `np.array`."""
+    del order, subok, ndmax, like
+    result = _from_data(object, dtype)
+    if copy and (result is object or isinstance(object, np.ndarray)):
+        result = fresh(result.value, is_scalar=False)
+    if result.is_scalar:
+        result = TracerArray(result.cell)
+    return result.reshape((1,) * (ndmin - result.ndim) + result.shape) if result.ndim < ndmin else result
+
+
+@implements(np.asarray, np.asanyarray, creates=True)
+def asarray(
+    a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None, like: Any = None
+) -> Any:
+    """As `np.asarray`."""
+    del device
+    return array(a, dtype, copy=copy, order=order, like=like)
+
+
+@implements(np.ascontiguousarray, np.asfortranarray, np.require, creates=True)
+def ascontiguousarray(a: Any, dtype: Any = None, *args: Any, like: Any = None, **kwargs: Any) -> Any:
+    """As `np.ascontiguousarray`."""
+    del args, kwargs, like
+    return call(np.atleast_1d, array(a, dtype, copy=None))
+
+
+@implements(np.asarray_chkfinite, creates=True)
+def asarray_chkfinite(a: Any, dtype: Any = None, order: Any = None) -> Any:
+    """As `np.asarray_chkfinite`."""
+    return asarray(a, dtype, order)
+
+
+def _from_data(data: Any, dtype: Any) -> TracerArray:
+    """What `np.asarray(data, dtype)` holds."""
+    if isinstance(data, TracerArray):
+        return data if dtype is None else data.astype(dtype, copy=False)
+    if isinstance(data, list | tuple) and any(True for _ in tracers_in(data)):
+        parts = [_from_data(item, dtype) for item in cast("Sequence[Any]", data)]
+        return call(np.stack, parts)
+    found = np.asarray(data, dtype)
+    supported(found.dtype)
+    if isinstance(data, np.ndarray):
+        return as_tracer(found)
+    held = found.copy()
+    return TracerArray(Storage(types.of_array(held), None, known=Known(lambda: held), name="array"))
+
+
+# ranges and grids
+
+
+@implements(np.arange, creates=True)
+def arange(*args: Any, dtype: Any = None, device: Any = None, like: Any = None, **bounds: Any) -> Any:
+    """As `np.arange`."""
+    del device, like
+    given = [operator.index(a) if isinstance(a, TracerArray) and a.dtype.kind in "iu" else a for a in args]
+    given = [float(a) if isinstance(a, TracerArray) else a for a in given]
+    reference = np.arange(*given, dtype=dtype, **bounds)
+    if reference.dtype.kind not in "iu" or reference.size < 2:
+        return _from_data(reference.tolist() if not reference.size else list(reference), reference.dtype)
+    start, step = int(reference[0]), int(reference[1]) - int(reference[0])
+    index = Term(iota(reference.shape, 0, reference.dtype))
+    index = index if step == 1 else index * step
+    return fresh((index if start == 0 else index + start).value)
+
+
+def _computed(function: Callable[..., Any]) -> None:
+    """Trace a function of Python numbers alone: NumPy computes the array, the graph holds it as a constant."""
+
+    def create(*args: Any, **kwargs: Any) -> Any:
+        given: list[Any] = [_number(item) for item in args]
+        options = {key: _number(item) for key, item in kwargs.items()}
+        result = function(*given, **options)
+        if isinstance(result, tuple | list):
+            return type(result)(_own(item) if isinstance(item, np.ndarray) else item for item in cast("Any", result))
+        return _own(result)
+
+    implements(function, creates=True)(create)
+
+
+def _own(result: Any) -> TracerArray:
+    held = np.asarray(result)
+    supported(held.dtype)
+    return TracerArray(Storage(types.of_array(held), None, known=Known(lambda: held), name="array"))
+
+
+def _number(value: Any) -> Any:
+    """A traced argument as the concrete array it is known to be. Raises TraceError through `__array__` if it is not."""
+    return np.asarray(value)[()] if isinstance(value, TracerArray) else value
+
+
+for _function in (
+    np.logspace,
+    np.geomspace,
+    np.hanning,
+    np.hamming,
+    np.blackman,
+    np.bartlett,
+    np.kaiser,
+    np.tri,
+    np.indices,
+    np.tril_indices,
+    np.triu_indices,
+    np.diag_indices,
+    np.fromfunction,
+    np.frombuffer,
+    np.fft.fftfreq,
+    np.fft.rfftfreq,
+):
+    _computed(_function)
+
+
+@implements(np.linspace, creates=True)
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
+) -> Any:
+    """As `np.linspace`."""
+    del device
+    if all(not isinstance(bound, TracerArray) or bound.known is not None for bound in (start, stop)):
+        result = cast("Any", np.linspace)(_number(start), _number(stop), num, endpoint, retstep, dtype, axis)
+        return (_own(result[0]), result[1]) if retstep else _own(result)
+    low = np.multiply(as_tracer(start), 1.0)
+    delta = np.subtract(stop, low)
+    count = operator.index(num)
+    intervals = count - 1 if endpoint else count
+    step = delta / max(intervals, 1)
+    index = np.arange(count).reshape((-1,) + (1,) * step.ndim).astype(step.dtype)
+    points = as_tracer(index) * step + low
+    if endpoint and count > 1:
+        points[-1] = stop
+    points = call(np.moveaxis, points if dtype is None else points.astype(dtype), 0, axis)
+    return (points, step) if retstep else points
+
+
+@implements(np.eye, creates=True)
+def eye(
+    N: Any,  # noqa: N803 - NumPy's name
+    M: Any = None,  # noqa: N803 - NumPy's name
+    k: int = 0,
+    dtype: Any = float,
+    order: str = "C",
+    *,
+    device: Any = None,
+    like: Any = None,
+) -> Any:
+    """As `np.eye`."""
+    del order, device, like
+    shape = (operator.index(N), operator.index(N if M is None else M))
+    on_diagonal = _diagonal_mask(shape, operator.index(k), "EQ")
+    return fresh(convert(on_diagonal.value, supported(dtype)))
+
+
+@implements(np.identity, creates=True)
+def identity(n: Any, dtype: Any = None, *, like: Any = None) -> Any:
+    """As `np.identity`."""
+    del like
+    return eye(n, dtype=dtype or float)
+
+
+def _diagonal_mask(shape: tuple[int, ...], k: int, direction: str) -> Term:
+    """Where `column <direction> row + k`, over the last two dimensions of `shape`."""
+    rows, columns = Term(iota(shape[-2:], 0)), Term(iota(shape[-2:], 1))
+    mask = columns.op("compare", rows + k if k else rows, direction=direction)
+    return Term(broadcast(mask.value, shape))
+
+
+def _triangle(direction: str) -> Any:
+    def triangle(m: Any, k: int = 0) -> Any:
+        matrix = as_tracer(m)
+        if matrix.ndim == 1:
+            matrix = call(np.broadcast_to, matrix, (matrix.size, matrix.size))
+        inside = _diagonal_mask(matrix.shape, operator.index(k), direction)
+        return fresh(inside.select(Term(matrix.value), 0).value)
+
+    return triangle
+
+
+implements(np.tril)(_triangle("LE"))
+implements(np.triu)(_triangle("GE"))
+
+
+@implements(np.diag)
+def diag(v: Any, k: int = 0) -> Any:
+    """As `np.diag`."""
+    vector = as_tracer(v)
+    if vector.ndim == 2:
+        return call(np.diagonal, vector, k)
+    if vector.ndim != 1:
+        raise ValueError("Input must be 1- or 2-d.")
+    size = vector.size + abs(k)
+    row, column = max(-k, 0), max(k, 0)
+    spread = call(np.pad, vector, (row, size - vector.size - row))
+    rows = call(np.broadcast_to, spread[:, None], (size, size))
+    on_diagonal = _diagonal_mask((size, size), column - row, "EQ")
+    return fresh(on_diagonal.select(Term(rows.value), 0).value)
+
+
+@implements(np.diagflat)
+def diagflat(v: Any, k: int = 0) -> Any:
+    """As `np.diagflat`."""
+    return diag(call(np.ravel, as_tracer(v)), k)
+
+
+@implements(np.vander)
+def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:  # noqa: N803 - NumPy's name
+    """As `np.vander`."""
+    vector = as_tracer(x)
+    count = vector.size if N is None else operator.index(N)
+    dtype = np.promote_types(vector.dtype, int)
+    columns = [np.ones(vector.shape, dtype), *([vector.astype(dtype)] * (count - 1))][:count]
+    powers = np.multiply.accumulate(call(np.stack, [as_tracer(c) for c in columns], 1), axis=1)
+    return powers if increasing else powers[:, ::-1]

@@ -1,0 +1,93 @@
+"""Finishing a recorded graph: drop what no output needs, find captures, and give readable names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from autofuse.ir.graph import Graph, Node, Value
+
+_WORD = re.compile(r"[^A-Za-z0-9_]")
+
+
+def finish(graph: Graph, names: Mapping[Value, str]) -> Graph:
+    """`graph` without dead nodes; values are renamed by `names`, or numbered after their op."""
+    nodes = _live(graph)
+    captures = _captures(graph.inputs, nodes, graph.outputs)
+    taken: dict[str, int] = {}
+    renamed: dict[Value, Value] = {}
+    for value in graph.inputs:
+        renamed[value] = Value(_unique(names.get(value, value.name), taken), value.type)
+    for value in captures:
+        taken.setdefault(value.name, 1)
+    for node in nodes:
+        for value in node.outputs:
+            renamed[value] = Value(_unique(names.get(value, node.op), taken), value.type)
+    return _substituted(graph, nodes, captures, renamed)
+
+
+def _substituted(graph: Graph, nodes: Sequence[Node], captures: Sequence[Value], to: Mapping[Value, Value]) -> Graph:
+    """The graph over `nodes` with values replaced by `to`, in regions too."""
+    return Graph(
+        graph.name,
+        _replace(graph.inputs, to),
+        tuple(
+            Node(
+                node.op,
+                _replace(node.inputs, to),
+                _replace(node.outputs, to),
+                node.attrs,
+                tuple(_substituted(region, region.nodes, region.captures, to) for region in node.regions),
+                node.location,
+            )
+            for node in nodes
+        ),
+        _replace(graph.outputs, to),
+        _replace(captures, to),
+    )
+
+
+def _replace(values: Iterable[Value], to: Mapping[Value, Value]) -> tuple[Value, ...]:
+    return tuple(to.get(value, value) for value in values)
+
+
+def _live(graph: Graph) -> list[Node]:
+    needed = set(graph.outputs)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if any(value in needed for value in node.outputs):
+            kept.append(node)
+            needed.update(graph.reads(node))
+    kept.reverse()
+    return kept
+
+
+def _captures(inputs: Sequence[Value], nodes: Sequence[Node], outputs: Sequence[Value]) -> tuple[Value, ...]:
+    """Values that are read but defined outside, each once, in order of first reading."""
+    known = set(inputs)
+    found: dict[Value, None] = {}
+
+    def read(values: Iterable[Value]) -> None:
+        found.update(dict.fromkeys(value for value in values if value not in known))
+
+    for node in nodes:
+        read(node.inputs)
+        for region in node.regions:
+            read(region.captures)
+        known.update(node.outputs)
+    read(outputs)
+    return tuple(found)
+
+
+def _unique(name: str, taken: dict[str, int]) -> str:
+    base = _WORD.sub("_", name) or "value"
+    if base[0].isdigit():
+        base = f"v{base}"
+    count = taken.get(base, 0)
+    candidate = base if count == 0 else f"{base}_{count}"
+    while candidate in taken:
+        count += 1
+        candidate = f"{base}_{count}"
+    taken[base] = count + 1
+    taken.setdefault(candidate, 1)
+    return candidate

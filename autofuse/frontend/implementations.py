@@ -1,0 +1,28 @@
+"""Loads every module that implements NumPy functions, so that they are registered."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+_MODULES = (
+    "ufuncs",
+    "reductions",
+    "nanreductions",
+    "indexing",
+    "gather",
+    "manipulation",
+    "joining",
+    "padding",
+    "creation",
+    "choosing",
+    "linalg",
+    "einsum",
+    "special",
+    "eager",
+)
+
+
+def load() -> None:
+    """Import the implementing modules, once."""
+    for name in _MODULES:
+        import_module(f"autofuse.frontend.{name}")

@@ -1,0 +1,297 @@
+"""Indexing: `x[...]` read, written, and updated in place.
+
+Integers, slices, None and Ellipsis make views. Integer arrays gather and scatter, negative indices counted from the
+end. A traced boolean mask has a data-dependent count: it can be assigned through, and read into arithmetic that ends in
+such an assignment (`x[m] += 1`), but not turned into an array.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from autofuse.frontend import gather
+from autofuse.frontend.cells import (
+    DynamicIndexStep,
+    ReshapeStep,
+    ReverseStep,
+    SliceStep,
+    Step,
+    same_place,
+)
+from autofuse.frontend.dispatch import FUNCTIONS, tracers_in
+from autofuse.frontend.location import trace_error
+from autofuse.frontend.promotion import as_tracer, broadcast, convert, value_of
+from autofuse.frontend.selection import MaskedSelection
+from autofuse.frontend.terms import Term
+from autofuse.frontend.tracer import TracerArray, fresh, view, write
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """An index, one entry per dimension of the operand or new axis."""
+
+    entries: tuple[Any, ...]
+    """`slice`, `int`, None (new axis), a 0-d traced integer, or an integer array (traced, or NumPy where known)."""
+    keeps_array: bool
+    """Whether an Ellipsis was written: the result of rank 0 is then an array, not a scalar."""
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        return tuple(entry for entry in self.entries if _is_array(entry))
+
+
+def getitem(x: TracerArray, index: Any) -> Any:
+    """`x[index]`."""
+    mask = _whole_mask(x, index)
+    if mask is not None:
+        return MaskedSelection(x, mask)
+    parsed = parse(x, index)
+    if parsed.arrays:
+        return gather.take_at(*_split(x, parsed))
+    steps, drops = basic_steps(x.shape, parsed.entries)
+    result = view(x, *steps)
+    if x.is_scalar and not parsed.entries:
+        return x
+    if drops and not result.ndim and not parsed.keeps_array:
+        return TracerArray(result.cell, is_scalar=True)
+    return result
+
+
+def setitem(x: TracerArray, index: Any, value: Any) -> None:
+    """`x[index] = value`."""
+    mask = _whole_mask(x, index)
+    if mask is not None:
+        _assign_masked(x, mask, value)
+        return
+    if isinstance(value, MaskedSelection):
+        raise value.unsupported("assigning it to other elements than it was taken from")
+    parsed = parse(x, index)
+    if parsed.arrays:
+        gather.put_at(*_split(x, parsed), value, "set")
+        return
+    target = view(x, *basic_steps(x.shape, parsed.entries)[0])
+    assign(target, value)
+
+
+FUNCTIONS["getitem"] = getitem
+FUNCTIONS["setitem"] = setitem
+
+
+def assign(target: TracerArray, value: Any) -> None:
+    """Set all elements of `target`, converting and broadcasting as an assignment does."""
+    if isinstance(value, TracerArray) and same_place(value.cell, target.cell):
+        return
+    new = value_of(value, target.dtype)
+    while new.type.rank > target.ndim and new.type.shape[0] == 1:
+        new = fresh(new).reshape(new.type.shape[1:]).value
+    write(TracerArray(target.cell), broadcast(new, target.shape), "assignment to an index")
+
+
+def parse(x: TracerArray, index: Any) -> Parsed:
+    """Bring an index to one entry per dimension. Raises IndexError as NumPy does."""
+    given = cast("tuple[Any, ...]", index) if isinstance(index, tuple) else (index,)
+    entries: list[Any] = []
+    for item in given:
+        entries.extend(_entries(item))
+    used = sum(entry is not None and entry is not Ellipsis for entry in entries)
+    ellipses = sum(entry is Ellipsis for entry in entries)
+    if ellipses > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    if used > x.ndim:
+        raise IndexError(f"too many indices for array: array is {x.ndim}-dimensional, but {used} were indexed")
+    fill = [slice(None)] * (x.ndim - used)
+    if ellipses:
+        at = next(position for position, entry in enumerate(entries) if entry is Ellipsis)
+        entries[at : at + 1] = fill
+    else:
+        entries.extend(fill)
+    return Parsed(tuple(entries), bool(ellipses))
+
+
+def _entries(item: Any) -> list[Any]:
+    """One item of an index as entries: a known boolean array becomes one integer array per dimension."""
+    if item is None or item is Ellipsis:
+        return [item]
+    if isinstance(item, slice):
+        return [_static_slice(item)]
+    if isinstance(item, bool | np.bool_):
+        raise trace_error("a bool as an index cannot be traced", "np.where, or x[None] if you want a new axis")
+    if isinstance(item, MaskedSelection):
+        raise item.unsupported("using it as an index")
+    return _array_entries(item)
+
+
+def _array_entries(item: Any) -> list[Any]:
+    if not isinstance(item, TracerArray) and not any(True for _ in tracers_in(item)):
+        known: Any = np.asarray(item)
+        tracer = None
+    else:
+        tracer = as_tracer(item)
+        found = tracer.known
+        known = None if found is None else found()
+    kind = (known if tracer is None else tracer).dtype.kind
+    if kind == "b":
+        if known is None:
+            raise _mask_error("a traced boolean mask cannot be combined with other indices")
+        return list(np.nonzero(known))
+    empty = known is not None and known.size == 0
+    if kind not in "iu" and not empty:
+        raise IndexError("an index is made of integers, slices, None, Ellipsis, and integer or boolean arrays")
+    if known is not None:
+        return [operator.index(known[()])] if known.ndim == 0 else [known.astype(np.int64)]
+    return [tracer]
+
+
+def _static_slice(item: slice) -> slice:
+    parts: list[int | None] = []
+    for part in (item.start, item.stop, item.step):
+        if isinstance(part, TracerArray) and part.known is None:
+            raise trace_error(
+                "a slice bound is a traced value, so the shape of the result would depend on data",
+                "a Python int for the bound, or x[i + np.arange(n)] for a window of static length n",
+            )
+        parts.append(None if part is None else operator.index(part))
+    return slice(*parts)
+
+
+def _mask_error(problem: str) -> Exception:
+    return trace_error(
+        problem, "np.where(mask, a, b) for elementwise choice, x[mask] = value to write, (x * mask).sum() to reduce"
+    )
+
+
+def _whole_mask(x: TracerArray, index: Any) -> TracerArray | None:
+    """The mask, if the index is one traced boolean array whose values are not known."""
+    if isinstance(index, tuple) and len(cast("tuple[Any, ...]", index)) == 1:
+        (index,) = cast("tuple[Any]", index)
+    if not isinstance(index, TracerArray) or index.dtype != np.bool_ or index.known is not None:
+        return None
+    if index.shape != x.shape[: index.ndim]:
+        raise IndexError(f"boolean index has shape {index.shape} but the array has shape {x.shape}")
+    return index
+
+
+def _assign_masked(x: TracerArray, mask: TracerArray, value: Any) -> None:
+    """`x[mask] = value` as a select."""
+    wide = mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
+    if isinstance(value, MaskedSelection):
+        value.require_same_mask(mask)
+        new = value.full
+    else:
+        new = as_tracer(value)
+        rest = x.ndim - mask.ndim
+        while new.ndim > rest and new.shape[0] == 1:
+            new = new.reshape(new.shape[1:])
+        if new.ndim > rest:
+            raise _mask_error(f"x[mask] = values of shape {new.shape}: how many are taken depends on the mask")
+    chosen = Term(broadcast(convert(new.value, x.dtype), x.shape))
+    where = Term(broadcast(wide.value, x.shape))
+    write(x, where.select(chosen, Term(x.value)).value, "assignment through a mask")
+
+
+def basic_steps(shape: tuple[int, ...], entries: Sequence[Any]) -> tuple[list[Step], bool]:
+    """The view steps of a basic index, and whether it drops a dimension by an integer."""
+    start: list[int] = []
+    limit: list[int] = []
+    stride: list[int] = []
+    backwards: list[int] = []
+    final: list[int] = []
+    dynamic: list[tuple[int, TracerArray]] = []
+    extents = iter(shape)
+    drops = False
+    for entry in entries:
+        if entry is None:
+            final.append(1)
+            continue
+        dimension, extent = len(start), next(extents)
+        if isinstance(entry, slice):
+            low, high, step, reverse, size = _span(entry, extent)
+            final.append(size)
+            if reverse:
+                backwards.append(dimension)
+        else:
+            drops = True
+            low, high, step = (0, extent, 1) if isinstance(entry, TracerArray) else _point(entry, extent, dimension)
+            if isinstance(entry, TracerArray):
+                dynamic.append((dimension, entry))
+        start.append(low)
+        limit.append(high)
+        stride.append(step)
+    steps = _needed(shape, SliceStep(tuple(start), tuple(limit), tuple(stride)))
+    steps += [DynamicIndexStep(gather.wrapped(index, shape[d]).value, d) for d, index in dynamic]
+    if backwards:
+        steps.append(ReverseStep(tuple(backwards)))
+    kept = tuple(len(range(*t)) for t in zip(start, limit, stride, strict=True))
+    kept = tuple(1 if any(d == k for k, _ in dynamic) else extent for d, extent in enumerate(kept))
+    if kept != tuple(final):
+        steps.append(ReshapeStep(tuple(final)))
+    return steps, drops
+
+
+def _needed(shape: tuple[int, ...], step: SliceStep) -> list[Step]:
+    whole = all(
+        (low, high, by) == (0, extent, 1)
+        for low, high, by, extent in zip(step.start, step.limit, step.stride, shape, strict=True)
+    )
+    return [] if whole else [step]
+
+
+def _span(entry: slice, extent: int) -> tuple[int, int, int, bool, int]:
+    """A slice as start, limit, positive stride, whether it runs backwards, and its size."""
+    indices = range(*entry.indices(extent))
+    size = len(indices)
+    if not size:
+        return 0, 0, 1, False, 0
+    low, high = min(indices[0], indices[-1]), max(indices[0], indices[-1])
+    step = abs(indices.step) if size > 1 else 1
+    return low, high + 1, step, indices.step < 0 and size > 1, size
+
+
+def _point(entry: int, extent: int, dimension: int) -> tuple[int, int, int]:
+    if not -extent <= entry < extent:
+        raise IndexError(f"index {entry} is out of bounds for axis {dimension} with size {extent}")
+    at = entry % extent
+    return at, at + 1, 1
+
+
+def _split(x: TracerArray, parsed: Parsed) -> tuple[TracerArray, list[int], list[Any], int]:
+    """An index with arrays as (view by the basic entries, dimensions indexed by arrays, arrays, where results go)."""
+    basic: list[Any] = []
+    dims: list[int] = []
+    arrays: list[Any] = []
+    places: list[int] = []
+    for position, entry in enumerate(parsed.entries):
+        if entry is None or isinstance(entry, slice):
+            basic.append(entry)
+            continue
+        dims.append(len(basic))
+        places.append(position)
+        arrays.append(entry)
+        basic.append(slice(None))
+    adjacent = places == list(range(places[0], places[-1] + 1))
+    target = view(x, *basic_steps(x.shape, basic)[0])
+    return target, dims, arrays, dims[0] if adjacent else 0
+
+
+def _is_array(entry: Any) -> bool:
+    return isinstance(entry, np.ndarray) or (isinstance(entry, TracerArray) and entry.ndim > 0)
+
+
+def accumulate_at(x: Any, index: Any, value: Any, combiner: str) -> None:
+    """Combine `value` into `x[index]`; repeated indices accumulate."""
+    array = as_tracer(x)
+    parsed = parse(array, index)
+    if parsed.arrays:
+        gather.put_at(*_split(array, parsed), value, combiner)
+        return
+    target = view(array, *basic_steps(array.shape, parsed.entries)[0])
+    ufunc = getattr(np, combiner)
+    ufunc(target, value, out=target)
+
+
+FUNCTIONS["accumulate at"] = accumulate_at

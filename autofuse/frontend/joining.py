@@ -1,0 +1,288 @@
+"""Functions that put arrays together or rearrange copies: concatenate, stack, pad, roll, tile, repeat, diff, ..."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from autofuse.frontend.axes import UNSET, many_axes, one_axis, static_shape
+from autofuse.frontend.context import current
+from autofuse.frontend.dispatch import call, implements
+from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, value_of
+from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.frontend.ufuncs import finish, out_arrays
+from autofuse.ir.graph import Value
+
+
+def _arrays(arrays: Any) -> list[TracerArray]:
+    listed = [as_tracer(item) for item in arrays]
+    if not listed:
+        raise ValueError("need at least one array to concatenate")
+    return listed
+
+
+def joined(values: Sequence[Value], dimension: int) -> Value:
+    """Values of one dtype, concatenated."""
+    return values[0] if len(values) == 1 else current().emit("concatenate", values, dimension=dimension)
+
+
+@implements(np.concatenate, np.concat)
+def concatenate(
+    arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
+) -> Any:
+    """As `np.concatenate`."""
+    listed, target = _arrays(arrays), out_arrays(out, 1)[0]
+    if axis is None:
+        listed, axis = [call(np.ravel, array) for array in listed], 0
+    axis = one_axis(axis, listed[0].ndim)
+    if any(array.ndim != listed[0].ndim for array in listed):
+        raise ValueError("all the input array dimensions must match exactly: the number of dimensions differs")
+    common = np.dtype(dtype) if dtype is not None else np.result_type(*(array.dtype for array in listed))
+    if dtype is not None and not all(np.can_cast(array.dtype, common, cast("Any", casting)) for array in listed):
+        raise TypeError(f"Cannot cast to {common} according to the rule {casting!r}")
+    value = joined([convert(array.value, common) for array in listed], axis)
+    result = finish(value, target, True, "np.concatenate(out=)")
+    return result.copy() if len(listed) == 1 and target is None else result
+
+
+@implements(np.stack)
+def stack(arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    """As `np.stack`."""
+    listed = _arrays(arrays)
+    if len({array.shape for array in listed}) != 1:
+        raise ValueError("all input arrays must have the same shape")
+    axis = one_axis(axis, listed[0].ndim + 1)
+    shape = (*listed[0].shape[:axis], 1, *listed[0].shape[axis:])
+    wide = [fresh(reshape(array.value, shape)) for array in listed]
+    return concatenate(wide, axis, out, dtype=dtype, casting=casting)
+
+
+@implements(np.vstack)
+def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    """As `np.vstack`."""
+    return concatenate([call(np.atleast_2d, array) for array in _arrays(tup)], 0, dtype=dtype, casting=casting)
+
+
+@implements(np.hstack)
+def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    """As `np.hstack`."""
+    arrays = [call(np.atleast_1d, array) for array in _arrays(tup)]
+    return concatenate(arrays, 0 if arrays[0].ndim == 1 else 1, dtype=dtype, casting=casting)
+
+
+@implements(np.dstack)
+def dstack(tup: Any) -> Any:
+    """As `np.dstack`."""
+    return concatenate([call(np.atleast_3d, array) for array in _arrays(tup)], 2)
+
+
+@implements(np.column_stack)
+def column_stack(tup: Any) -> Any:
+    """As `np.column_stack`."""
+    arrays = [array if array.ndim > 1 else array.reshape(-1, 1) for array in _arrays(tup)]
+    return concatenate(arrays, 1)
+
+
+@implements(np.block)
+def block(arrays: Any) -> Any:
+    """As `np.block`."""
+    result = _block(arrays, _depth(arrays))
+    return result.copy() if isinstance(arrays, TracerArray) else result
+
+
+def _depth(arrays: Any) -> int:
+    return 1 + _depth(cast("Sequence[Any]", arrays)[0]) if isinstance(arrays, list) else 0
+
+
+def _block(arrays: Any, depth: int) -> TracerArray:
+    if not isinstance(arrays, list):
+        array = as_tracer(arrays)
+        return array.reshape((1,) * max(depth - array.ndim, 0) + array.shape)
+    parts = [_block(item, max(depth, 1)) for item in cast("list[Any]", arrays)]
+    rank = max(part.ndim for part in parts)
+    parts = [part.reshape((1,) * (rank - part.ndim) + part.shape) for part in parts]
+    return concatenate(parts, -_depth(arrays))
+
+
+@implements(np.append)
+def append(arr: Any, values: Any, axis: Any = None) -> Any:
+    """As `np.append`."""
+    if axis is None:
+        return concatenate((call(np.ravel, as_tracer(arr)), call(np.ravel, as_tracer(values))))
+    return concatenate((arr, values), axis)
+
+
+@implements(np.roll)
+def roll(a: Any, shift: Any, axis: Any = None) -> Any:
+    """As `np.roll`."""
+    array = as_tracer(a)
+    if axis is None:
+        return call(np.reshape, roll(call(np.ravel, array), shift, 0), array.shape)
+    shifts: Any = cast("Any", shift) if isinstance(shift, tuple | list) else (shift,)
+    axes: Any = cast("Any", axis) if isinstance(axis, tuple | list) else (axis,)
+    pairs = np.broadcast(np.asarray(shifts, object), np.asarray(axes, object))
+    value = array.value
+    for by, dimension in pairs:
+        value = _rolled(value, operator.index(by), one_axis(dimension, array.ndim))
+    return fresh(value, is_scalar=False)
+
+
+def sliced(value: Value, dimension: int, low: int, high: int) -> Value:
+    """`value[low:high]` along one dimension."""
+    if (low, high) == (0, value.type.shape[dimension]):
+        return value
+    start = [0] * value.type.rank
+    limit = list(value.type.shape)
+    start[dimension], limit[dimension] = low, high
+    return current().emit(
+        "slice", (value,), start_indices=tuple(start), limit_indices=tuple(limit), strides=(1,) * value.type.rank
+    )
+
+
+def _rolled(value: Value, shift: int, dimension: int) -> Value:
+    extent = value.type.shape[dimension]
+    shift = shift % extent if extent else 0
+    if not shift:
+        return value
+    tail = sliced(value, dimension, extent - shift, extent)
+    return joined([tail, sliced(value, dimension, 0, extent - shift)], dimension)
+
+
+@implements(np.tile)
+def tile(A: Any, reps: Any) -> Any:  # noqa: N803 - NumPy's name
+    """As `np.tile`."""
+    array, counts = as_tracer(A), static_shape(reps)
+    rank = max(array.ndim, len(counts))
+    shape = (1,) * (rank - array.ndim) + array.shape
+    counts = (1,) * (rank - len(counts)) + counts
+    wide = reshape(array.value, tuple(e for extent in shape for e in (1, extent)))
+    spread = broadcast(wide, tuple(e for pair in zip(counts, shape, strict=True) for e in pair))
+    return fresh(reshape(spread, tuple(map(operator.mul, counts, shape))), is_scalar=False)
+
+
+@implements(np.repeat)
+def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
+    """As `np.repeat`."""
+    array = as_tracer(a)
+    if axis is None:
+        array, axis = call(np.ravel, array), 0
+    axis = one_axis(axis, array.ndim)
+    counts = as_tracer(repeats)
+    known = counts.known
+    if known is None:
+        raise TypeError("the repeats must be known while tracing: the shape of the result depends on them")
+    if known().size != 1:
+        return call(np.take, array, np.repeat(np.arange(array.shape[axis]), known()), axis)
+    count = int(known().item())
+    shape = array.shape
+    wide = reshape(array.value, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
+    spread = broadcast(wide, (*shape[: axis + 1], count, *shape[axis + 1 :]))
+    return fresh(reshape(spread, (*shape[:axis], shape[axis] * count, *shape[axis + 1 :])))
+
+
+@implements(np.diff)
+def diff(a: Any, n: int = 1, axis: Any = -1, prepend: Any = UNSET, append: Any = UNSET) -> Any:
+    """As `np.diff`."""
+    array = as_tracer(a)
+    axis = one_axis(axis, array.ndim)
+    parts = [_edge(array, item, axis) for item in (prepend, array, append) if item is not UNSET]
+    if len(parts) > 1:
+        array = concatenate(parts, axis)
+    lead = (slice(None),) * axis
+    for _ in range(n):
+        step = np.not_equal if array.dtype == np.bool_ else np.subtract
+        array = step(array[(*lead, slice(1, None))], array[(*lead, slice(None, -1))])
+    return array
+
+
+def _edge(array: TracerArray, item: Any, axis: int) -> TracerArray:
+    edge = as_tracer(item)
+    return edge if edge.ndim else call(np.broadcast_to, edge, (*array.shape[:axis], 1, *array.shape[axis + 1 :]))
+
+
+@implements(np.ediff1d)
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    """As `np.ediff1d`."""
+    parts = [to_begin, diff(call(np.ravel, as_tracer(ary))), to_end]
+    return concatenate([call(np.ravel, as_tracer(part)) for part in parts if part is not None])
+
+
+@implements(np.gradient)
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    """As `np.gradient`."""
+    array = as_tracer(f)
+    if array.dtype.kind in "biu":
+        array = array.astype(np.float64)
+    axes = many_axes(axis, array.ndim)
+    spacings = varargs if len(varargs) == len(axes) else (varargs or (1.0,)) * len(axes)
+    if edge_order != 1 or any(np.ndim(spacing) for spacing in spacings):
+        raise TypeError("np.gradient is traced for edge_order=1 and scalar spacing only")
+    results = [_gradient(array, d, spacing) for d, spacing in zip(axes, spacings, strict=True)]
+    return results[0] if len(axes) == 1 else tuple(results)
+
+
+def _gradient(array: TracerArray, axis: int, spacing: Any) -> TracerArray:
+    def part(low: int | None, high: int | None) -> Any:
+        return array[(*(slice(None),) * axis, slice(low, high))]
+
+    inner = (part(2, None) - part(None, -2)) / (2.0 * spacing)
+    first = (part(1, 2) - part(0, 1)) / spacing
+    last = (part(-1, None) - part(-2, -1)) / spacing
+    return concatenate((first, inner, last), axis)
+
+
+@implements(np.meshgrid)
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
+    """As `np.meshgrid`."""
+    arrays = [call(np.ravel, as_tracer(x)) for x in xi]
+    swap = indexing == "xy" and len(arrays) > 1
+    order = [1, 0, *range(2, len(arrays))] if swap else list(range(len(arrays)))
+    wide = [array.reshape([-1 if d == order[i] else 1 for d in range(len(arrays))]) for i, array in enumerate(arrays)]
+    if sparse:
+        return tuple(array.copy() if copy else array for array in wide)
+    spread = call(np.broadcast_arrays, *wide)
+    return tuple(array.copy() if copy else array for array in spread)
+
+
+@implements(np.ix_)
+def ix_(*args: Any) -> Any:
+    """As `np.ix_`."""
+    arrays = [as_tracer(item) for item in args]
+    return tuple(
+        array.reshape((1,) * i + (array.size,) + (1,) * (len(arrays) - i - 1)) for i, array in enumerate(arrays)
+    )
+
+
+@implements(np.insert)
+def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
+    """As `np.insert`."""
+    array = as_tracer(arr)
+    if axis is None:
+        array, axis = call(np.ravel, array), 0
+    axis = one_axis(axis, array.ndim)
+    at = operator.index(obj)
+    at = at + array.shape[axis] if at < 0 else at
+    new = value_of(values, array.dtype)
+    if new.type.rank == array.ndim - 1:
+        new = reshape(new, (*new.type.shape[:axis], 1, *new.type.shape[axis:]))
+    shape = list(array.shape)
+    shape[axis] = new.type.shape[axis] if new.type.rank == array.ndim else 1
+    parts = [
+        sliced(array.value, axis, 0, at),
+        broadcast(new, tuple(shape)),
+        sliced(array.value, axis, at, array.shape[axis]),
+    ]
+    return fresh(joined(parts, axis))
+
+
+@implements(np.delete)
+def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
+    """As `np.delete`."""
+    array = as_tracer(arr)
+    if axis is None:
+        array, axis = call(np.ravel, array), 0
+    left = np.delete(np.arange(array.shape[axis]), obj)
+    return call(np.take, array, left, axis)

@@ -1,0 +1,68 @@
+"""Where in the user's source a call stands: locations of nodes, variable names, and trace errors that point there."""
+
+from __future__ import annotations
+
+import dis
+import linecache
+import sys
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType, FrameType
+
+import numpy as np
+
+from autofuse.errors import TraceError
+from autofuse.ir.graph import Location
+
+_STORES = {"STORE_FAST", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME"}
+
+
+OWN_FOLDER = str(Path(__file__).parent.parent) + "/"
+"""Where autofuse's own source lies."""
+_INSIDE = (OWN_FOLDER, str(Path(str(np.__file__)).parent) + "/", "<__array_function__")
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame outside autofuse and numpy."""
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None and frame.f_code.co_filename.startswith(_INSIDE):
+        frame = frame.f_back
+    return frame
+
+
+def location_of(frame: FrameType | None) -> Location | None:
+    """The source position a frame has reached."""
+    if frame is None:
+        return None
+    return Location(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def assigned_name(frame: FrameType | None) -> str | None:
+    """The variable that the call under way in `frame` is assigned to, if it is assigned directly."""
+    return None if frame is None else _assignments(frame.f_code).get(frame.f_lasti)
+
+
+@lru_cache(maxsize=256)
+def _assignments(code: CodeType) -> dict[int, str]:
+    """Byte offset of an instruction whose result the next instruction stores -> name of that variable."""
+    found: dict[int, str] = {}
+    previous: dis.Instruction | None = None
+    for instruction in dis.get_instructions(code):
+        if previous is not None and instruction.opname in _STORES:
+            found[previous.offset] = str(instruction.argval)
+        previous = instruction
+    return found
+
+
+def trace_error(problem: str, instead: str = "") -> TraceError:
+    """A TraceError that names the user's line, the problem, and what to write instead."""
+    frame = user_frame()
+    location = location_of(frame)
+    lines = [f"{location}: {problem}" if location else problem]
+    if location is not None:
+        source = linecache.getline(location.file, location.line).strip()
+        if source:
+            lines.append(f"    {source}")
+    if instead:
+        lines.append(f"  instead: {instead}")
+    return TraceError("\n".join(lines))

@@ -1,0 +1,407 @@
+"""Shape and order: functions that return views (as in NumPy), and reshape."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, cast
+
+import numpy as np
+
+from autofuse.frontend.axes import many_axes, one_axis, static_shape
+from autofuse.frontend.cells import BroadcastStep, ReadOnlyStep, ReshapeStep, ReverseStep, SliceStep, TransposeStep
+from autofuse.frontend.context import current
+from autofuse.frontend.dispatch import FUNCTIONS, call, implements
+from autofuse.frontend.promotion import as_tracer, convert, reshape
+from autofuse.frontend.tracer import TracerArray, fresh, view
+from autofuse.ir import dtypes
+
+
+@implements(np.reshape)
+def reshape_(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None = None) -> Any:
+    """As `np.reshape`."""
+    array = as_tracer(a)
+    if order not in ("C", "F"):
+        raise ValueError(f"order must be 'C' or 'F' when tracing, got {order!r}")
+    wanted = _complete(array, static_shape(shape))
+    if order == "F":
+        return transpose(reshape_(transpose(array), wanted[::-1], copy=copy))
+    try:
+        result = view(array, ReshapeStep(wanted)) if wanted != array.shape else TracerArray(array.cell)
+    except ValueError:
+        if copy is False:
+            raise
+        return fresh(reshape(array.value, wanted), is_scalar=False)
+    return result.copy() if copy else result
+
+
+def _complete(array: TracerArray, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """`shape` with -1 replaced. Raises ValueError where NumPy does."""
+    rest = math.prod(extent for extent in shape if extent != -1)
+    if shape.count(-1) == 1 and rest and array.size % rest == 0:
+        return tuple(array.size // rest if extent == -1 else extent for extent in shape)
+    if -1 in shape or rest != array.size:
+        raise ValueError(f"cannot reshape array of size {array.size} into shape {shape}")
+    return shape
+
+
+@implements(np.ravel)
+def ravel(a: Any, order: str = "C") -> Any:
+    """As `np.ravel`."""
+    return reshape_(a, (-1,), order="C" if order == "K" else order)
+
+
+@implements(np.transpose, np.permute_dims)
+def transpose(a: Any, axes: Any = None) -> Any:
+    """As `np.transpose`."""
+    array = as_tracer(a)
+    given: Sequence[Any] = range(array.ndim)[::-1] if axes is None else cast("Sequence[Any]", axes)
+    permutation = tuple(one_axis(axis, array.ndim) for axis in given)
+    if sorted(permutation) != list(range(array.ndim)):
+        raise ValueError("axes don't match array")
+    if permutation == tuple(range(array.ndim)):
+        return array
+    return view(array, TransposeStep(permutation))
+
+
+@implements(np.swapaxes)
+def swapaxes(a: Any, axis1: Any, axis2: Any) -> Any:
+    """As `np.swapaxes`."""
+    array = as_tracer(a)
+    order = list(range(array.ndim))
+    first, second = one_axis(axis1, array.ndim), one_axis(axis2, array.ndim)
+    order[first], order[second] = order[second], order[first]
+    return transpose(array, order)
+
+
+@implements(np.moveaxis)
+def moveaxis(a: Any, source: Any, destination: Any) -> Any:
+    """As `np.moveaxis`."""
+    array = as_tracer(a)
+    sources = [one_axis(axis, array.ndim) for axis in _listed(source)]
+    targets = [one_axis(axis, array.ndim) for axis in _listed(destination)]
+    if len(sources) != len(targets):
+        raise ValueError("`source` and `destination` arguments must have the same number of elements")
+    order = [axis for axis in range(array.ndim) if axis not in sources]
+    for target, axis in sorted(zip(targets, sources, strict=True)):
+        order.insert(target, axis)
+    return transpose(array, order)
+
+
+def _listed(axis: Any) -> Sequence[Any]:
+    return cast("Sequence[Any]", axis) if isinstance(axis, tuple | list) else (axis,)
+
+
+@implements(np.rollaxis)
+def rollaxis(a: Any, axis: Any, start: int = 0) -> Any:
+    """As `np.rollaxis`."""
+    array = as_tracer(a)
+    source = one_axis(axis, array.ndim)
+    start = start + array.ndim if start < 0 else start
+    return moveaxis(array, source, start - 1 if source < start else start)
+
+
+@implements(np.squeeze)
+def squeeze(a: Any, axis: Any = None) -> Any:
+    """As `np.squeeze`."""
+    array = as_tracer(a)
+    axes = (
+        tuple(d for d, extent in enumerate(array.shape) if extent == 1) if axis is None else many_axes(axis, array.ndim)
+    )
+    if any(array.shape[d] != 1 for d in axes):
+        raise ValueError("cannot select an axis to squeeze out which has size not equal to one")
+    return reshape_(array, tuple(extent for d, extent in enumerate(array.shape) if d not in axes))
+
+
+@implements(np.expand_dims)
+def expand_dims(a: Any, axis: Any) -> Any:
+    """As `np.expand_dims`."""
+    array = as_tracer(a)
+    given = _listed(axis)
+    axes = many_axes(tuple(given), array.ndim + len(given))
+    extents = iter(array.shape)
+    return reshape_(array, tuple(1 if d in axes else next(extents) for d in range(array.ndim + len(given))))
+
+
+@implements(np.broadcast_to)
+def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
+    """As `np.broadcast_to`."""
+    del subok
+    source, wanted = as_tracer(array), static_shape(shape)
+    if np.broadcast_shapes(source.shape, wanted) != wanted:
+        raise ValueError(f"operands could not be broadcast together with remapped shapes {source.shape} and {wanted}")
+    return view(source, BroadcastStep(wanted) if source.shape != wanted else ReadOnlyStep())
+
+
+@implements(np.broadcast_arrays)
+def broadcast_arrays(*args: Any, subok: bool = False) -> Any:
+    """As `np.broadcast_arrays`."""
+    del subok
+    arrays = [as_tracer(item) for item in args]
+    shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    return tuple(array if array.shape == shape else broadcast_to(array, shape) for array in arrays)
+
+
+@implements(np.flip)
+def flip(m: Any, axis: Any = None) -> Any:
+    """As `np.flip`."""
+    array = as_tracer(m)
+    axes = many_axes(axis, array.ndim)
+    return view(array, ReverseStep(axes)) if axes else array
+
+
+@implements(np.flipud)
+def flipud(m: Any) -> Any:
+    """As `np.flipud`."""
+    return flip(m, 0)
+
+
+@implements(np.fliplr)
+def fliplr(m: Any) -> Any:
+    """As `np.fliplr`."""
+    return flip(m, 1)
+
+
+@implements(np.rot90)
+def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
+    """As `np.rot90`."""
+    array = as_tracer(m)
+    first, second = (one_axis(axis, array.ndim) for axis in axes)
+    match operator.index(k) % 4:
+        case 0:
+            return view(array)
+        case 1:
+            return swapaxes(flip(array, second), first, second)
+        case 2:
+            return flip(array, (first, second))
+        case _:
+            return flip(swapaxes(array, first, second), second)
+
+
+def _at_least(rank: int, array: TracerArray) -> TracerArray:
+    """NumPy's placement of new axes differs by function; for rank 3 they stand around the matrix."""
+    if array.ndim >= rank:
+        return array
+    match rank, array.ndim:
+        case 3, 1:
+            shape: tuple[int, ...] = (1, *array.shape, 1)
+        case 3, 2:
+            shape = (*array.shape, 1)
+        case _:
+            shape = (1,) * (rank - array.ndim) + array.shape
+    return reshape_(array, shape)
+
+
+def _atleast(rank: int) -> Any:
+    def atleast(*arys: Any) -> Any:
+        results = tuple(_at_least(rank, as_tracer(item)) for item in arys)
+        return results[0] if len(results) == 1 else results
+
+    return atleast
+
+
+implements(np.atleast_1d)(_atleast(1))
+implements(np.atleast_2d)(_atleast(2))
+implements(np.atleast_3d)(_atleast(3))
+
+
+# splitting: views
+
+
+@implements(np.array_split)
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+    """As `np.array_split`."""
+    array = as_tracer(ary)
+    axis = one_axis(axis, array.ndim)
+    extent = array.shape[axis]
+    if np.ndim(indices_or_sections):
+        bounds = [0, *(operator.index(bound) for bound in indices_or_sections), extent]
+    else:
+        each, extra = divmod(extent, operator.index(indices_or_sections))
+        sizes = [each + 1] * extra + [each] * (operator.index(indices_or_sections) - extra)
+        bounds = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
+    lead = (slice(None),) * axis
+    return [array[(*lead, slice(low, high))] for low, high in pairwise(bounds)]
+
+
+@implements(np.split)
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+    """As `np.split`."""
+    array = as_tracer(ary)
+    if not np.ndim(indices_or_sections) and array.shape[axis] % operator.index(indices_or_sections):
+        raise ValueError("array split does not result in an equal division")
+    return array_split(array, indices_or_sections, axis)
+
+
+@implements(np.hsplit)
+def hsplit(ary: Any, indices_or_sections: Any) -> Any:
+    """As `np.hsplit`."""
+    return split(ary, indices_or_sections, 0 if as_tracer(ary).ndim == 1 else 1)
+
+
+@implements(np.vsplit)
+def vsplit(ary: Any, indices_or_sections: Any) -> Any:
+    """As `np.vsplit`."""
+    return split(ary, indices_or_sections, 0)
+
+
+@implements(np.dsplit)
+def dsplit(ary: Any, indices_or_sections: Any) -> Any:
+    """As `np.dsplit`."""
+    return split(ary, indices_or_sections, 2)
+
+
+@implements(np.unstack)
+def unstack(x: Any, /, *, axis: int = 0) -> Any:
+    """As `np.unstack`."""
+    return tuple(moveaxis(x, axis, 0))
+
+
+# diagonals
+
+
+def writable_diagonal(array: TracerArray, offset: int) -> TracerArray:
+    """The diagonal of the last two dimensions, as a view (of a copy where the array is not contiguous)."""
+    rows, columns = array.shape[-2:]
+    row, column = max(-offset, 0), max(offset, 0)
+    count = max(min(rows - row, columns - column), 0)
+    lead = array.shape[:-2]
+    flat = reshape_(array, (*lead, rows * columns))
+    start = row * columns + column if count else 0
+    stop = start + (count - 1) * (columns + 1) + 1 if count else 0
+    step = SliceStep((0,) * len(lead) + (start,), (*lead, stop), (1,) * len(lead) + (columns + 1 if count > 1 else 1,))
+    return view(flat, step)
+
+
+@implements(np.diagonal)
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """As `np.diagonal`."""
+    moved = moveaxis(as_tracer(a), (axis1, axis2), (-2, -1))
+    return view(writable_diagonal(moved, operator.index(offset)), ReadOnlyStep())
+
+
+@implements(np.linalg.diagonal)
+def linalg_diagonal(x: Any, /, *, offset: int = 0) -> Any:
+    """As `np.linalg.diagonal`."""
+    return diagonal(x, offset, -2, -1)
+
+
+@implements(np.trace)
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
+    """As `np.trace`."""
+    return call(np.sum, diagonal(a, offset, axis1, axis2), -1, dtype, out)
+
+
+@implements(np.linalg.trace)
+def linalg_trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
+    """As `np.linalg.trace`."""
+    return trace(x, offset, -2, -1, dtype)
+
+
+# conversions
+
+
+def astype(array: TracerArray, dtype: Any, casting: Any = "unsafe", copy: bool = True, order: str = "K") -> Any:
+    """`x.astype(dtype)`."""
+    del order
+    wanted = dtypes.from_numpy(np.dtype(dtype)).numpy
+    if not np.can_cast(array.dtype, wanted, casting):
+        raise TypeError(f"Cannot cast array data from {array.dtype!r} to {wanted!r} according to the rule {casting!r}")
+    if not copy and wanted == array.dtype:
+        return array
+    return fresh(convert(array.value, wanted), is_scalar=array.is_scalar)
+
+
+FUNCTIONS["astype"] = astype
+
+
+@implements(np.astype)
+def astype_function(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+    """As `np.astype`."""
+    del device
+    return astype(as_tracer(x), dtype, copy=copy)
+
+
+def bitcast(array: TracerArray, dtype: Any) -> Any:
+    """`x.view(dtype)` of an equally wide dtype: a copy, so it is read-only."""
+    wanted = dtypes.from_numpy(np.dtype(dtype))
+    if wanted.itemsize != array.dtype.itemsize or "bool" in (wanted.kind, array.cell.type.dtype.kind):
+        raise TypeError(f"view as {wanted} of {array.dtype} cannot be traced; the widths must be equal")
+    value = current().emit("bitcast_convert", (array.value,), dtype=wanted)
+    return view(fresh(value), ReadOnlyStep())
+
+
+FUNCTIONS["bitcast"] = bitcast
+
+
+@implements(np.copy)
+def copy_(a: Any, order: str = "K", subok: bool = False) -> Any:
+    """As `np.copy`."""
+    del order, subok
+    return fresh(as_tracer(a).value, is_scalar=False)
+
+
+@implements(np.shape)
+def shape_(a: Any) -> Any:
+    """As `np.shape`."""
+    return as_tracer(a).shape
+
+
+@implements(np.ndim)
+def ndim_(a: Any) -> Any:
+    """As `np.ndim`."""
+    return as_tracer(a).ndim
+
+
+@implements(np.size)
+def size_(a: Any, axis: Any = None) -> Any:
+    """As `np.size`."""
+    array = as_tracer(a)
+    return math.prod(array.shape[d] for d in many_axes(axis, array.ndim))
+
+
+@implements(np.iscomplexobj)
+def iscomplexobj(x: Any) -> Any:
+    """As `np.iscomplexobj`."""
+    del x
+    return False
+
+
+@implements(np.isrealobj)
+def isrealobj(x: Any) -> Any:
+    """As `np.isrealobj`."""
+    del x
+    return True
+
+
+@implements(np.real)
+def real(val: Any) -> Any:
+    """As `np.real`."""
+    return as_tracer(val)
+
+
+@implements(np.imag)
+def imag(val: Any) -> Any:
+    """As `np.imag`."""
+    return call(np.zeros_like, as_tracer(val))
+
+
+@implements(np.result_type)
+def result_type(*arrays_and_dtypes: Any) -> Any:
+    """As `np.result_type`."""
+    return np.result_type(*(item.dtype if isinstance(item, TracerArray) else item for item in arrays_and_dtypes))
+
+
+@implements(np.can_cast)
+def can_cast(from_: Any, to: Any, casting: Any = "safe") -> Any:
+    """As `np.can_cast`."""
+    return np.can_cast(from_.dtype if isinstance(from_, TracerArray) else from_, to, casting)
+
+
+@implements(np.may_share_memory, np.shares_memory)
+def shares_memory(a: Any, b: Any, max_work: Any = None) -> Any:
+    """As `np.may_share_memory`."""
+    del max_work
+    return as_tracer(a).cell.storage is as_tracer(b).cell.storage

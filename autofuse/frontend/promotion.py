@@ -1,0 +1,108 @@
+"""Dtypes exactly as NumPy 2 resolves them (NEP 50), and operands brought to one dtype and shape.
+
+Python `int` and `float` are weak: they take the dtype of the arrays they meet. `bool`, NumPy scalars and arrays are
+strong. The rules are not rewritten here: NumPy itself is asked (`ufunc.resolve_dtypes`, `np.result_type`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from autofuse.frontend.cells import of_array
+from autofuse.frontend.context import current, supported
+from autofuse.frontend.dispatch import call, tracers_in
+from autofuse.frontend.tracer import TracerArray
+from autofuse.ir import dtypes
+from autofuse.ir.graph import Value
+
+
+def is_weak(value: Any) -> bool:
+    """Whether `value` is a Python number that takes the dtype of the arrays it meets."""
+    return type(value) in (int, float)
+
+
+def dtype_of(value: Any) -> Any:
+    """What NumPy's resolvers want to know of an operand: a dtype, or `int` / `float` for a weak Python number."""
+    return type(value) if is_weak(value) else as_tracer(value).dtype
+
+
+def as_tracer(value: Any) -> TracerArray:
+    """`value` as a traced array: traced arrays as they are, everything else by `np.asarray`'s rules, as a constant."""
+    if isinstance(value, TracerArray):
+        return value
+    if isinstance(value, list | tuple) and any(True for _ in tracers_in(value)):
+        return call(np.stack, [as_tracer(item) for item in cast("Sequence[Any]", value)])
+    if isinstance(value, complex | np.complexfloating):
+        raise TypeError("complex numbers are not supported")
+    array = np.asarray(value)
+    if array.dtype == object:
+        raise TypeError(f"a {type(value).__name__} cannot be an array operand")
+    supported(array.dtype)
+    cell = of_array(array, "it is a constant of the traced function")
+    return TracerArray(cell, is_scalar=array.ndim == 0)
+
+
+def static_number(value: Any) -> Any:
+    """The number an operand is known to be at tracing (Python or NumPy scalar), as a Python number; else None."""
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        return value.item()
+    return None
+
+
+def result_dtype(*values: Any) -> np.dtype[Any]:
+    """`np.result_type` of operands, Python numbers being weak."""
+    return np.result_type(*(value if is_weak(value) else as_tracer(value).dtype for value in values))
+
+
+def value_of(operand: Any, dtype: np.dtype[Any]) -> Value:
+    """The operand's SSA value, converted to `dtype`. Raises OverflowError for a Python int that does not fit."""
+    number = static_number(operand)
+    if number is not None:
+        return current().scalar(operand if is_weak(operand) else np.asarray(operand).astype(dtype), dtype)
+    return convert(as_tracer(operand).value, dtype)
+
+
+def convert(value: Value, dtype: np.dtype[Any]) -> Value:
+    """`value` in another dtype; to bool is `!= 0`, as in NumPy."""
+    if value.type.dtype.numpy == dtype:
+        return value
+    if dtype == np.bool_:
+        zero = current().splat(0, value.type.dtype.numpy, value.type.shape)
+        return current().emit("compare", (value, zero), direction="NE")
+    return current().emit("convert", (value,), dtype=dtypes.from_numpy(dtype))
+
+
+def broadcast(value: Value, shape: tuple[int, ...]) -> Value:
+    """`value` broadcast by NumPy's rules. Raises ValueError where NumPy does."""
+    if value.type.shape == shape:
+        return value
+    if np.broadcast_shapes(value.type.shape, shape) != shape:
+        raise ValueError(f"could not broadcast from shape {value.type.shape} into shape {shape}")
+    offset = len(shape) - value.type.rank
+    return current().emit(
+        "broadcast_in_dim", (value,), shape=shape, broadcast_dimensions=tuple(range(offset, len(shape)))
+    )
+
+
+def reshape(value: Value, shape: tuple[int, ...]) -> Value:
+    """`value` in another shape of the same size."""
+    if value.type.shape == shape:
+        return value
+    return current().emit("reshape", (value,), shape=shape)
+
+
+def transpose(value: Value, permutation: tuple[int, ...]) -> Value:
+    """`value` with its dimensions permuted."""
+    if permutation == tuple(range(value.type.rank)):
+        return value
+    return current().emit("transpose", (value,), permutation=permutation)
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """The shape of an operand."""
+    return value.shape if isinstance(value, TracerArray | np.ndarray | np.generic) else np.shape(value)

@@ -1,0 +1,300 @@
+"""The function under trace sees NumPy through a proxy.
+
+NumPy's protocols do not reach calls that make arrays from none (`np.zeros(n)`, `np.array([t, t])`). So a copy of the
+function is traced, whose globals and closure hold proxies for NumPy and copies of the helper functions; the user's own
+functions, modules and globals are not changed. The proxy differs from NumPy only in its functions: a call that makes an
+array, or is given a traced one, is traced; any other call is NumPy's own.
+
+Seen through: plain functions, lambdas, nested functions, default arguments, `functools.partial`, bound methods and
+objects of the user's classes, functions in containers, modules of functions, and imports inside the function. Not seen
+through: objects the function creates from classes of its own (their methods run as they are).
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sysconfig
+from collections.abc import Callable, Iterator
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, cast
+
+import numpy as np
+
+from autofuse.frontend.cells import of_array
+from autofuse.frontend.dispatch import CREATORS, call, tracers_in
+from autofuse.frontend.location import OWN_FOLDER, trace_error
+from autofuse.frontend.selection import MaskedSelection
+from autofuse.frontend.tracer import TracerArray
+
+_STDLIB = sysconfig.get_paths()["stdlib"]
+_ARRAY_LIBRARIES = ("numpy", "scipy")
+_SEEDED = ("default_rng", "Generator", "RandomState", "SeedSequence", "PCG64", "Philox", "MT19937", "SFC64")
+
+
+class Rewriter:
+    """Makes the copies and proxies of one trace; each object is wrapped once."""
+
+    def __init__(self) -> None:
+        self._memo: dict[int, tuple[Any, Any]] = {}
+        self._globals: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
+        self._classes: dict[type, type] = {}
+        self._import = {**vars(builtins), "__import__": self._import_module}
+
+    def wrap_function(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """The copy of `fn` to trace."""
+        wrapped: Callable[..., Any] = self.wrap(fn)
+        return wrapped
+
+    def wrap(self, value: Any) -> Any:
+        """What the traced function sees in place of `value`."""
+        found = self._memo.get(id(value))
+        if found is None:
+            wrapped = self._wrap(value)
+            found = self._memo.setdefault(id(value), (value, wrapped))
+            self._memo.setdefault(id(found[1]), (found[1], found[1]))
+        return found[1]
+
+    def _wrap(self, value: Any) -> Any:
+        match value:
+            case None | bool() | int() | float() | str() | bytes() | complex() | np.generic() | np.dtype() | np.ufunc():
+                return value
+            case ModuleType():
+                return self._module(value)
+            case np.ndarray():
+                return TracerArray(of_array(value, "it is a global of the traced function; pass it as an argument"))
+            case FunctionType():
+                return self._function(value)
+            case functools.partial():
+                return functools.partial(
+                    self.wrap(value.func),
+                    *(self.wrap(item) for item in value.args),
+                    **{key: self.wrap(item) for key, item in value.keywords.items()},
+                )
+            case MethodType():
+                return self._method(value)
+            case list() | tuple() | dict():
+                return self._container(value)
+            case type():
+                return _NDArray if value is np.ndarray else value
+            case _:
+                return self._object(value)
+
+    def _object(self, value: Any) -> Any:
+        if _library_of(value) and callable(value):
+            return intercepted(value)
+        if isinstance(value, BuiltinFunctionType) or not _is_user_class(type(value)):
+            return value
+        return self._instance(value)
+
+    def _module(self, module: ModuleType) -> Any:
+        name = module.__name__
+        if name.startswith("numpy.random"):
+            return RandomProxy(name, module)
+        file = str(getattr(module, "__file__", "") or "")
+        if name.split(".")[0] in _ARRAY_LIBRARIES or (file and _is_user_file(file)):
+            return ModuleProxy(module, self)
+        return module
+
+    def _import_module(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        return self.wrap(builtins.__import__(name, *args, **kwargs))
+
+    def _container(self, value: Any) -> Any:
+        """A copy of a container that holds something to wrap; else the container itself."""
+        if isinstance(value, dict):
+            items = cast("dict[Any, Any]", value)
+            wrapped = {key: self.wrap(item) for key, item in items.items()}
+            same = all(wrapped[key] is items[key] for key in items)
+            return value if same or type(value) is not dict else wrapped
+        listed: list[Any] = list(value)
+        copies = [self.wrap(item) for item in listed]
+        if all(copy is item for copy, item in zip(copies, listed, strict=True)):
+            return value
+        if isinstance(value, list):
+            return copies
+        return type(value)(*copies) if hasattr(value, "_fields") else tuple(copies)
+
+    # functions
+
+    def _function(self, fn: FunctionType) -> Any:
+        if _library_of(fn):
+            return intercepted(fn)
+        if not _is_user_file(fn.__code__.co_filename):
+            return fn
+        shadow = self._shadow_globals(fn.__globals__)
+        cells = [CellType() for _ in fn.__closure__ or ()]
+        copy = FunctionType(fn.__code__, shadow, fn.__name__, None, tuple(cells))
+        self._memo[id(fn)] = (fn, copy)  # before looking inside: functions may be recursive
+        self._memo[id(copy)] = (copy, copy)
+        for name in _names(fn.__code__):
+            if name in fn.__globals__ and shadow[name] is fn.__globals__[name]:
+                shadow[name] = self.wrap(fn.__globals__[name])
+        for cell, original in zip(cells, fn.__closure__ or (), strict=True):
+            self._fill(cell, original)
+        copy.__defaults__ = None if fn.__defaults__ is None else tuple(map(self.wrap, fn.__defaults__))
+        copy.__kwdefaults__ = {key: self.wrap(item) for key, item in (fn.__kwdefaults__ or {}).items()}
+        copy.__dict__.update(fn.__dict__)
+        copy.__qualname__ = fn.__qualname__
+        return copy
+
+    def _fill(self, cell: CellType, original: CellType) -> None:
+        try:
+            content = original.cell_contents
+        except ValueError:  # a variable of the enclosing function that is not assigned yet
+            return
+        cell.cell_contents = self.wrap(content)
+
+    def _shadow_globals(self, original: dict[str, Any]) -> dict[str, Any]:
+        found = self._globals.get(id(original))
+        if found is None:
+            found = self._globals[id(original)] = (original, {**original, "__builtins__": self._import})
+        return found[1]
+
+    # methods and objects
+
+    def _method(self, method: MethodType) -> Any:
+        receiver: Any = method.__self__
+        if isinstance(receiver, type) or not _is_user_class(type(receiver)):
+            return MethodType(self.wrap(method.__func__), receiver)
+        return MethodType(self.wrap(method.__func__), self.wrap(receiver))
+
+    def _instance(self, value: Any) -> Any:
+        """An object that shares the attributes of `value` and whose methods and attributes are wrapped."""
+        try:
+            cls = self._shadow_class(type(value))
+            copy = object.__new__(cls)
+        except TypeError:  # a class that cannot be subclassed or has its own layout
+            return value
+        if not hasattr(value, "__dict__"):
+            return value
+        object.__setattr__(copy, "__dict__", value.__dict__)
+        return copy
+
+    def _shadow_class(self, cls: type) -> type:
+        found = self._classes.get(cls)
+        if found is None:
+
+            def attribute(receiver: Any, name: str) -> Any:
+                return self._attribute(receiver, name)
+
+            members: dict[str, Any] = {"__getattribute__": attribute}
+            for owner in reversed(cls.__mro__[:-1]):
+                members |= {k: self._member(v) for k, v in vars(owner).items() if self._member(v) is not None}
+            found = self._classes[cls] = type(cls.__name__, (cls,), members)
+        return found
+
+    def _attribute(self, receiver: Any, name: str) -> Any:
+        value = object.__getattribute__(receiver, name)
+        return value if name.startswith("__") or isinstance(value, MethodType) else self.wrap(value)
+
+    def _member(self, member: Any) -> Any:
+        """A class attribute that is Python code, wrapped; None for any other."""
+        match member:
+            case FunctionType():
+                return self.wrap(member)
+            case staticmethod():
+                return staticmethod(self.wrap(member.__func__))
+            case property() if member.fget is not None:
+                return property(self.wrap(member.fget), member.fset, member.fdel)
+            case _:
+                return None
+
+
+class ModuleProxy(ModuleType):
+    """A module whose attributes are wrapped when they are read."""
+
+    def __init__(self, module: ModuleType, rewriter: Rewriter) -> None:
+        super().__init__(module.__name__, module.__doc__)
+        self._autofuse_module = module
+        self._autofuse_rewriter = rewriter
+
+    def __getattr__(self, name: str) -> Any:
+        return self._autofuse_rewriter.wrap(getattr(self._autofuse_module, name))
+
+
+class RandomProxy(ModuleType):
+    """`np.random` under trace: numbers drawn now would be frozen into the graph."""
+
+    def __init__(self, name: str, module: ModuleType) -> None:
+        super().__init__(name)
+        self._autofuse_module = module
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._autofuse_module, name)
+        if not callable(value):
+            return value
+
+        def draw(*args: Any, **kwargs: Any) -> Any:
+            seeded = name in _SEEDED and bool(args or kwargs) and args[:1] != (None,)
+            if seeded:
+                return value(*args, **kwargs)
+            raise trace_error(
+                f"np.random.{name} would freeze today's numbers into the graph",
+                "pass the random numbers as an argument, seed the generator (default_rng(0)), or use autofuse.random",
+            )
+
+        return draw
+
+
+class _NDArrayMeta(type):
+    """Traced arrays pass `isinstance(x, np.ndarray)`."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, np.ndarray) or (isinstance(instance, TracerArray) and not instance.is_scalar)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, np.ndarray | TracerArray)
+
+
+class _NDArray(np.ndarray[Any, Any], metaclass=_NDArrayMeta):
+    """What `np.ndarray` is in a traced function."""
+
+
+def intercepted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of NumPy or SciPy that is traced when it makes an array or is given a traced one."""
+    creates = function in CREATORS
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if creates or _has_traced((args, kwargs)):
+            return call(function, *args, **kwargs)
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def _has_traced(value: Any) -> bool:
+    return any(True for _ in tracers_in(value)) or _has_selection(value)
+
+
+def _has_selection(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_has_selection(item) for item in cast("list[Any]", value))
+    return isinstance(value, MaskedSelection)
+
+
+def _library_of(value: Any) -> str:
+    """`numpy` or `scipy` for their functions; else empty."""
+    library = str(getattr(value, "__module__", None) or "").split(".")[0]
+    return library if library in _ARRAY_LIBRARIES and not isinstance(value, type) else ""
+
+
+def _is_user_file(file: str) -> bool:
+    if file.startswith(("<frozen", OWN_FOLDER)):
+        return False
+    return not file.startswith(_STDLIB) or "site-packages" in file or "dist-packages" in file
+
+
+def _is_user_class(cls: type) -> bool:
+    """Whether the class is written in Python by the user (its methods may make arrays)."""
+    return any(
+        isinstance(member, FunctionType) and _is_user_file(member.__code__.co_filename) for member in vars(cls).values()
+    ) and (cls.__module__.split(".")[0] not in (*_ARRAY_LIBRARIES, "autofuse"))
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Every global (and attribute) name in a function and the functions nested in it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)

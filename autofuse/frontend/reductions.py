@@ -1,0 +1,366 @@
+"""Reductions: `ufunc.reduce`, and the functions built on it (sum, mean, var, min, all, argmax, cumsum, ...).
+
+Means and variances of f16 and bf16 are computed in f32 and rounded once; those of integers in f64, as NumPy does.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from autofuse.frontend.axes import UNSET, kept, many_axes, one_axis
+from autofuse.frontend.context import current
+from autofuse.frontend.dispatch import call, implements
+from autofuse.frontend.promotion import as_tracer, broadcast, convert, is_weak, reshape, value_of
+from autofuse.frontend.terms import Term
+from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.frontend.ufunc_rules import RULES
+from autofuse.frontend.ufuncs import METHODS, finish, out_arrays
+from autofuse.ir import dtypes
+from autofuse.ir.graph import Value
+
+_COMBINERS = {
+    "add": "add",
+    "multiply": "multiply",
+    "maximum": "maximum",
+    "minimum": "minimum",
+    "fmax": "maximum",
+    "fmin": "minimum",
+    "logical_and": "and",
+    "logical_or": "or",
+    "bitwise_and": "and",
+    "bitwise_or": "or",
+}
+_BOOL_COMBINERS = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and"}
+
+
+def loop_dtype(ufunc: np.ufunc, dtype: np.dtype[Any], asked: Any, out: TracerArray | None) -> np.dtype[Any]:
+    """The dtype NumPy reduces in: sums and products of small integers and bools are taken in 64 bits."""
+    if ufunc.__name__.startswith("logical_"):
+        return np.dtype(np.bool_)
+    if asked is not None:
+        return np.dtype(asked)
+    if out is not None:
+        return out.dtype
+    if ufunc.__name__ in ("add", "multiply") and dtype.kind in "biu" and dtype.itemsize <= 8:
+        return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
+    return dtype
+
+
+def reduce(
+    ufunc: np.ufunc,
+    a: Any,
+    axis: Any = 0,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    initial: Any = UNSET,
+    where: Any = True,
+) -> Any:
+    """`ufunc.reduce` with NumPy's meaning of every argument."""
+    if ufunc.__name__ not in _COMBINERS:
+        raise TypeError(f"np.{ufunc.__name__}.reduce cannot be traced; add, multiply, minimum, maximum, logical_* can")
+    array = as_tracer(a)
+    target = out_arrays(out, 1)[0]
+    loop = loop_dtype(ufunc, array.dtype, dtype, target)
+    axes = many_axes(axis, array.ndim)
+    value = convert(array.value, loop)
+    if where is not True:
+        value = _neutralised(ufunc, value, as_tracer(where), initial)
+    result = _fold(ufunc, value, axes, has_initial=initial is not UNSET and initial is not None)
+    if initial is not UNSET and initial is not None:
+        start = Term(broadcast(value_of(initial, loop), result.type.shape))
+        result = start.value if not value.type.size else RULES[ufunc.__name__](Term(result), start).value
+    if keepdims is not UNSET and keepdims:
+        result = reshape(result, kept(array.shape, axes))
+    return finish(result, target, True, f"np.{ufunc.__name__}.reduce(out=)")
+
+
+METHODS["reduce"] = reduce
+
+
+def _fold(ufunc: np.ufunc, value: Value, axes: tuple[int, ...], *, has_initial: bool) -> Value:
+    name = ufunc.__name__
+    is_bool = value.type.dtype is dtypes.BOOL
+    combiner = _BOOL_COMBINERS.get(name, _COMBINERS[name]) if is_bool else _COMBINERS[name]
+    if combiner in ("maximum", "minimum") and 0 in (value.type.shape[d] for d in axes):
+        if not has_initial:
+            raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
+        shape = tuple(extent for d, extent in enumerate(value.type.shape) if d not in axes)
+        return current().splat(0, value.type.dtype.numpy, shape)
+    if name in ("fmax", "fmin") and value.type.dtype.is_float:
+        return _fold_numbers(value, axes, combiner)
+    return _reduce(value, axes, combiner)
+
+
+def _reduce(value: Value, axes: tuple[int, ...], combiner: str) -> Value:
+    return current().emit("reduce", (value,), dimensions=axes, combiner=combiner) if axes else value
+
+
+def _fold_numbers(value: Value, axes: tuple[int, ...], combiner: str) -> Value:
+    """Largest or smallest, NaN only where all are."""
+    term = Term(value)
+    neutral = -math.inf if combiner == "maximum" else math.inf
+    folded = Term(_reduce(term.is_nan().select(neutral, term).value, axes, combiner))
+    return Term(_reduce(term.is_nan().value, axes, "and")).select(math.nan, folded).value
+
+
+def _neutralised(ufunc: np.ufunc, value: Value, where: TracerArray, initial: Any) -> Value:
+    """`value` with the reduction's identity outside `where`."""
+    identity: Any = ufunc.identity
+    if identity is None or ufunc.__name__ in ("maximum", "minimum", "fmax", "fmin"):
+        if initial is UNSET or initial is None:
+            raise ValueError(
+                f"reduction operation '{ufunc.__name__}' does not have an identity, pass initial with where"
+            )
+        identity = initial
+    shape = np.broadcast_shapes(value.type.shape, where.shape)
+    mask = Term(broadcast(convert(where.value, np.dtype(np.bool_)), shape))
+    kept_value = Term(broadcast(value, shape))
+    neutral = Term(broadcast(value_of(identity, kept_value.dtype), shape))
+    return mask.select(kept_value, neutral).value
+
+
+def _reducer(ufunc: np.ufunc, *, has_dtype: bool) -> Any:
+    if has_dtype:
+
+        def with_dtype(
+            a: Any,
+            axis: Any = None,
+            dtype: Any = None,
+            out: Any = None,
+            keepdims: Any = False,
+            initial: Any = UNSET,
+            where: Any = True,
+        ) -> Any:
+            return reduce(ufunc, a, axis, dtype, out, keepdims, initial, _given(where, True))
+
+        return with_dtype
+
+    def without_dtype(
+        a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = UNSET, where: Any = True
+    ) -> Any:
+        return reduce(ufunc, a, axis, None, out, keepdims, initial, _given(where, True))
+
+    return without_dtype
+
+
+def _given(value: Any, default: Any) -> Any:
+    return default if value is UNSET else value
+
+
+implements(np.sum)(_reducer(np.add, has_dtype=True))
+implements(np.prod)(_reducer(np.multiply, has_dtype=True))
+implements(np.max, np.amax)(_reducer(np.maximum, has_dtype=False))
+implements(np.min, np.amin)(_reducer(np.minimum, has_dtype=False))
+
+
+@implements(np.all)
+def all_(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> Any:
+    """As `np.all`."""
+    return reduce(np.logical_and, a, axis, None, out, keepdims, where=_given(where, True))
+
+
+@implements(np.any)
+def any_(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> Any:
+    """As `np.any`."""
+    return reduce(np.logical_or, a, axis, None, out, keepdims, where=_given(where, True))
+
+
+@implements(np.ptp)
+def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
+    """As `np.ptp`."""
+    return np.subtract(call(np.max, a, axis, keepdims=keepdims), call(np.min, a, axis, keepdims=keepdims), out=out)
+
+
+@implements(np.count_nonzero)
+def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
+    """As `np.count_nonzero`."""
+    nonzero = convert(as_tracer(a).value, np.dtype(np.bool_))
+    return call(np.sum, fresh(nonzero), axis, np.int64, keepdims=keepdims)
+
+
+# means and variances
+
+
+def _mean_dtypes(dtype: np.dtype[Any], asked: Any) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """(dtype to compute in, dtype of the result) of mean, var and std."""
+    result = np.dtype(asked) if asked is not None else np.dtype(np.float64) if dtype.kind in "biu" else dtype
+    narrow = dtypes.from_numpy(result).is_float and result.itemsize == 2
+    return (np.dtype(np.float32) if narrow else result), result
+
+
+def _counted(array: TracerArray, axes: tuple[int, ...], keepdims: bool, where: Any) -> Any:
+    """How many elements each result is made of: a number, or an array under `where`."""
+    if where is True:
+        return math.prod(array.shape[d] for d in axes)
+    mask = call(np.broadcast_to, as_tracer(where), array.shape)
+    return call(np.sum, mask, axes, np.int64, keepdims=keepdims)
+
+
+def _divided(total: TracerArray, count: Any) -> Any:
+    """`total / count` in the dtype of `total`."""
+    if isinstance(count, TracerArray):
+        count = fresh(convert(count.value, total.dtype))
+    return np.true_divide(total, float(count) if is_weak(count) else count)
+
+
+@implements(np.mean)
+def mean(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True
+) -> Any:
+    """As `np.mean`."""
+    array, keep, where = as_tracer(a), bool(_given(keepdims, False)), _given(where, True)
+    compute, result = _mean_dtypes(array.dtype, dtype)
+    axes = many_axes(axis, array.ndim)
+    total = reduce(np.add, array, axes, compute, None, keep, where=where)
+    value = convert(_divided(total, _counted(array, axes, keep, where)).value, result)
+    return finish(value, out_arrays(out, 1)[0], True, "np.mean(out=)")
+
+
+def _variance(
+    a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any, where: Any, mean_: Any
+) -> tuple[Any, np.dtype[Any]]:
+    """The variance before rounding to the result's dtype, and that dtype."""
+    array, keep, where = as_tracer(a), bool(_given(keepdims, False)), _given(where, True)
+    compute, result = _mean_dtypes(array.dtype, dtype)
+    axes = many_axes(axis, array.ndim)
+    wide = fresh(convert(array.value, compute))
+    if mean_ is UNSET:
+        total = reduce(np.add, wide, axes, None, None, True, where=where)
+        mean_ = _divided(total, _counted(array, axes, True, where))
+    centered = np.subtract(wide, as_tracer(mean_))
+    total = reduce(np.add, np.multiply(centered, centered), axes, compute, None, keep, where=where)
+    count = _counted(array, axes, keep, where)
+    freedom = max(count - ddof, 0) if is_weak(count) else np.maximum(count - ddof, 0)
+    return _divided(total, freedom), result
+
+
+@implements(np.var)
+def var(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: Any = False,
+    *,
+    where: Any = True,
+    mean: Any = UNSET,
+    correction: Any = UNSET,
+) -> Any:
+    """As `np.var`."""
+    ddof = _given(correction, ddof)
+    value, result = _variance(a, axis, dtype, ddof, keepdims, where, mean)
+    return finish(convert(value.value, result), out_arrays(out, 1)[0], True, "np.var(out=)")
+
+
+@implements(np.std)
+def std(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: Any = False,
+    *,
+    where: Any = True,
+    mean: Any = UNSET,
+    correction: Any = UNSET,
+) -> Any:
+    """As `np.std`."""
+    ddof = _given(correction, ddof)
+    value, result = _variance(a, axis, dtype, ddof, keepdims, where, mean)
+    return finish(convert(np.sqrt(value).value, result), out_arrays(out, 1)[0], True, "np.std(out=)")
+
+
+@implements(np.average)
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
+    """As `np.average`."""
+    array, keep = as_tracer(a), bool(_given(keepdims, False))
+    if weights is None:
+        result = mean(array, axis, keepdims=keep)
+        scale: Any = np.full_like(result, _counted(array, many_axes(axis, array.ndim), keep, True))
+    else:
+        weight = as_tracer(weights)
+        if weight.shape != array.shape:
+            shape = [1] * array.ndim
+            shape[one_axis(axis, array.ndim)] = weight.size
+            weight = call(np.broadcast_to, call(np.reshape, weight, tuple(shape)), array.shape)
+        dtype = np.result_type(array.dtype, weight.dtype)
+        if array.dtype.kind in "biu":
+            dtype = np.result_type(dtype, np.float64)
+        scale = call(np.sum, weight, axis, dtype, keepdims=keep)
+        result = call(np.sum, np.multiply(array, weight, dtype=dtype), axis, keepdims=keep) / scale
+    return (result, scale) if returned else result
+
+
+# positions
+
+
+def _position(op: str, a: Any, axis: Any, out: Any, keepdims: Any) -> Any:
+    array = as_tracer(a)
+    shape = array.shape
+    if axis is None or not array.ndim:
+        array, axis = call(np.ravel, array), 0
+    axis = one_axis(axis, array.ndim)
+    if not array.shape[axis]:
+        raise ValueError(f"attempt to get {op} of an empty sequence")
+    value = current().emit(op, (array.value,), dimension=axis, dtype=dtypes.I64)
+    if _given(keepdims, False):
+        value = reshape(value, kept(shape, (axis,)) if len(shape) == array.ndim else (1,) * len(shape))
+    return finish(value, out_arrays(out, 1)[0], True, f"np.{op}(out=)")
+
+
+@implements(np.argmax)
+def argmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
+    """As `np.argmax`."""
+    return _position("argmax", a, axis, out, keepdims)
+
+
+@implements(np.argmin)
+def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
+    """As `np.argmin`."""
+    return _position("argmin", a, axis, out, keepdims)
+
+
+# running reductions
+
+
+def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> Any:
+    """`ufunc.accumulate`."""
+    a = as_tracer(array)
+    if ufunc.__name__ not in ("add", "multiply", "maximum", "minimum"):
+        raise TypeError(f"np.{ufunc.__name__}.accumulate cannot be traced; add, multiply, minimum, maximum can")
+    target = out_arrays(out, 1)[0]
+    loop = loop_dtype(ufunc, a.dtype, dtype, target)
+    value = convert(a.value, loop)
+    if a.shape[one_axis(axis, a.ndim)] > 1:
+        value = current().emit(
+            "cumulative", (value,), dimension=one_axis(axis, a.ndim), combiner=_COMBINERS[ufunc.__name__], reverse=False
+        )
+    return finish(value, target, True, f"np.{ufunc.__name__}.accumulate(out=)")
+
+
+METHODS["accumulate"] = accumulate
+
+
+def _running(ufunc: np.ufunc, a: Any, axis: Any, dtype: Any, out: Any) -> Any:
+    array = as_tracer(a)
+    if axis is None:
+        array, axis = call(np.ravel, array), 0
+    return accumulate(ufunc, array, axis, dtype, out)
+
+
+@implements(np.cumsum)
+def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    """As `np.cumsum`."""
+    return _running(np.add, a, axis, dtype, out)
+
+
+@implements(np.cumprod)
+def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    """As `np.cumprod`."""
+    return _running(np.multiply, a, axis, dtype, out)

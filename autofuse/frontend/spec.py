@@ -1,0 +1,41 @@
+"""Specs: the type of an argument without its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autofuse.ir import dtypes, types
+from autofuse.ir.types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Stands for an array argument of this type when tracing. `str()` gives `f32[2048,4096]`."""
+
+    type: TensorType
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.type.dtype.numpy
+
+    def __str__(self) -> str:
+        return str(self.type)
+
+
+def spec(text_or_shape: str | int | Sequence[int], dtype: Any = np.float32) -> Spec:
+    """A spec from text (`spec("f32[2048,4096]")`) or from a shape and a NumPy dtype (`spec((2048, 4096), np.float32)`).
+
+    Raises ParseError for ill-formed text and GraphError for an unsupported dtype.
+    """
+    if isinstance(text_or_shape, str):
+        return Spec(types.parse_type(text_or_shape))
+    shape = (text_or_shape,) if isinstance(text_or_shape, int) else tuple(int(extent) for extent in text_or_shape)
+    return Spec(TensorType(shape, dtypes.from_numpy(np.dtype(dtype))))

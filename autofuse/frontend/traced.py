@@ -1,0 +1,187 @@
+"""Tracing: an ordinary NumPy function and its arguments become a Graph."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from autofuse.errors import ArgumentError, GraphError, TraceError
+from autofuse.frontend import implementations, proxy
+from autofuse.frontend.cells import Storage, of_array
+from autofuse.frontend.context import Tracing, active
+from autofuse.frontend.promotion import as_tracer
+from autofuse.frontend.selection import MaskedSelection
+from autofuse.frontend.spec import Spec
+from autofuse.frontend.tracer import TracerArray
+from autofuse.ir import tree, types
+from autofuse.ir.graph import Graph, Value
+from autofuse.ir.tree import Tree
+from autofuse.ir.types import TensorType
+
+implementations.load()
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A traced function: its graph, and how arguments and results map to it."""
+
+    graph: Graph
+    """One input per array among the arguments, in order. Outputs: the returned arrays in order, then the final values
+    of the arguments that the function wrote into."""
+    in_tree: Tree
+    """Structure of the argument tuple; Python numbers and strings are static parts of it."""
+    out_tree: Tree
+    """Structure of what the function returns."""
+    writebacks: tuple[tuple[int, int], ...]
+    """(graph input, graph output): the caller's array to be overwritten, and the value it gets."""
+    parameters: tuple[str, ...]
+    """The function's parameter names, one per argument."""
+
+    @property
+    def results(self) -> int:
+        """How many of the graph's outputs are returned; the rest are write-backs."""
+        return tree.count_leaves(self.out_tree)
+
+    def flatten(self, args: tuple[Any, ...]) -> list[Any]:
+        """The arrays among call arguments, in graph input order. Raises ArgumentError naming the one that differs."""
+        if not isinstance(self.in_tree, tree.Branch) or len(args) != len(self.in_tree.children):
+            raise ArgumentError(f"{self.graph.name} takes {len(self.parameters)} arguments, got {len(args)}")
+        leaves: list[Any] = []
+        for name, child, value in zip(self.parameters, self.in_tree.children, args, strict=True):
+            leaves.extend(tree.flatten_as(child, value, name))
+        return leaves
+
+    def unflatten(self, outputs: tuple[Any, ...] | list[Any]) -> Any:
+        """What the function returns, from the graph's outputs. Scalars are NumPy scalars where NumPy has them."""
+        returned = list(outputs[: self.results])
+        for position, (_, leaf) in enumerate(tree.leaf_items(self.out_tree)):
+            if leaf.scalar:
+                returned[position] = np.asarray(returned[position])[()]
+        return tree.unflatten(self.out_tree, returned)
+
+
+def trace(
+    fn: Callable[..., Any],
+    *args: Any,
+    static: Collection[int | str] | None = None,
+    name: str | None = None,
+    on_unsupported: Literal["error", "eager"] = "error",
+) -> Traced:
+    """Record what `fn(*args)` computes as a graph.
+
+    Arrays, NumPy scalars and specs among the arguments (nested in tuples, lists, dicts, namedtuples, dataclasses)
+    become graph inputs. Python `int`, `float`, `bool`, `str`, None and dtypes are constants of this trace, numbers with
+    NEP 50's weak types; a call with another value needs another trace.
+
+    `static` names further arguments (position or parameter name) to hold constant: an array of indices that Python
+    loops over, say; the tree keeps its digest. `name` is the name of the graph, by default the function's. Arguments are
+    taken to be C-contiguous and not to overlap. With `on_unsupported="eager"` a call that cannot be traced becomes a
+    `custom_call` to NumPy: see `autofuse.frontend.eager`.
+
+    Raises TraceError, naming line and remedy, for what cannot be traced; ArgumentError for an argument of another kind.
+    """
+    if on_unsupported not in ("error", "eager"):
+        raise ArgumentError(f'on_unsupported is "error" or "eager", got {on_unsupported!r}')
+    parameters = _parameters(fn, len(args))
+    held = _static_positions(static, parameters)
+    leaves, in_tree = tree.flatten(tuple(tree.hold(a) if i in held else a for i, a in enumerate(args)), is_array)
+    tracing = Tracing(name or getattr(fn, "__name__", None) or type(fn).__name__, eager=on_unsupported == "eager")
+    with active(tracing):
+        tracers = _input_tracers(tracing, leaves, in_tree, parameters)
+        inputs = [tracer.cell.storage for tracer in tracers]
+        arguments = list(tree.unflatten(in_tree, tracers))
+        for position in held:
+            arguments[position] = _constant_argument(args[position])
+        returned = proxy.Rewriter().wrap_function(fn)(*arguments)
+        outputs, out_tree = _outputs(returned)
+        writebacks = [(i, storage.read()) for i, storage in enumerate(inputs) if storage.version]
+        pairs = tuple((i, len(outputs) + k) for k, (i, _) in enumerate(writebacks))
+        graph = tracing.finish([*outputs, *(value for _, value in writebacks)])
+    return Traced(graph, in_tree, out_tree, pairs, parameters)
+
+
+def is_array(value: Any) -> bool:
+    """Whether an argument becomes a graph input."""
+    return isinstance(value, np.ndarray | np.generic | Spec | TracerArray)
+
+
+def _input_tracers(
+    tracing: Tracing, leaves: list[Any], in_tree: Tree, parameters: tuple[str, ...]
+) -> list[TracerArray]:
+    assert isinstance(in_tree, tree.Branch)
+    names = [path for name, child in zip(parameters, in_tree.children, strict=True) for path in tree.paths(child, name)]
+    found: list[TracerArray] = []
+    for leaf, path in zip(leaves, names, strict=True):
+        type_ = leaf.type if isinstance(leaf, Spec) else _type_of(leaf, path)
+        value = tracing.input(type_, path.replace('"', "").replace("[", "_").replace("]", "").replace(".", "_"))
+        if not isinstance(leaf, Spec):
+            tracing.samples[value] = leaf
+        storage = Storage(type_, value)
+        storage.is_input = True
+        found.append(TracerArray(storage, is_scalar=isinstance(leaf, np.generic)))
+    return found
+
+
+def _type_of(leaf: Any, path: str) -> TensorType:
+    try:
+        return types.of_array(np.asarray(leaf))
+    except GraphError as error:
+        raise ArgumentError(f"argument {path}: {error}") from error
+
+
+def _constant_argument(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return TracerArray(of_array(value.copy(), "it is a static argument"))
+    return value
+
+
+def _outputs(returned: Any) -> tuple[list[Value], Tree]:
+    try:
+        leaves, out_tree = tree.flatten(returned, _is_result)
+    except ArgumentError as error:
+        raise TraceError(f"the traced function returns something that is not an array: {error}") from error
+    for leaf in leaves:
+        if isinstance(leaf, MaskedSelection):
+            raise leaf.unsupported("returning it")
+    return [as_tracer(leaf).value for leaf in leaves], out_tree
+
+
+def _is_result(value: Any) -> bool:
+    return isinstance(value, TracerArray | np.ndarray | np.generic | MaskedSelection)
+
+
+def _parameters(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
+    """A name for each argument; the n-th of `*args` is called `args_n`. Raises ArgumentError for a wrong count."""
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):  # a builtin without a signature
+        return tuple(f"arg{i}" for i in range(count))
+    try:
+        signature.bind(*range(count))
+    except TypeError as error:
+        raise ArgumentError(f"{getattr(fn, '__name__', fn)}{signature} was given {count} arguments: {error}") from None
+    names: list[str] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names.extend(f"{parameter.name}_{i}" for i in range(count - len(names)))
+        elif parameter.kind is not parameter.KEYWORD_ONLY:
+            names.append(parameter.name)
+    return tuple(names[:count])
+
+
+def _static_positions(static: Collection[int | str] | None, parameters: tuple[str, ...]) -> set[int]:
+    found: set[int] = set()
+    for item in static or ():
+        if isinstance(item, str) and item in parameters:
+            found.add(parameters.index(item))
+        elif isinstance(item, int) and -len(parameters) <= item < len(parameters):
+            found.add(item % len(parameters))
+        else:
+            raise ArgumentError(
+                f"static names an argument by position or parameter name; got {item!r}, of {parameters}"
+            )
+    return found

@@ -1,0 +1,549 @@
+"""What each elementwise ufunc emits, given operands already of the loop's dtypes and one shape.
+
+Functions without an op of their own are composed. Composed functions of f16 and bf16 are computed in f32 and rounded
+once, as NumPy does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from autofuse.frontend.terms import Term
+
+Rule = Callable[..., Any]
+"""Terms to a Term, or to a tuple of them."""
+
+RULES: dict[str, Rule] = {}
+"""`ufunc.__name__` -> rule."""
+
+_F32 = np.dtype(np.float32)
+_F64 = np.dtype(np.float64)
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register the decorated rule for these ufuncs."""
+
+    def register(function: Rule) -> Rule:
+        for name in names:
+            RULES[name] = function
+        return function
+
+    return register
+
+
+def widened(function: Rule) -> Rule:
+    """Compute a formula over f16 or bf16 in f32, and round its results once."""
+
+    @wraps(function)
+    def compute(*terms: Term) -> Any:
+        narrow = terms[0].dtype
+        if terms[0].kind != "float" or narrow.itemsize != 2:
+            return function(*terms)
+        result = function(*(Term(t.to(_F32).value, t.static) if t.dtype == narrow else t for t in terms))
+        if isinstance(result, tuple):
+            return tuple(term.to(narrow) if term.dtype == _F32 else term for term in result)
+        return result.to(narrow) if result.dtype == _F32 else result
+
+    return compute
+
+
+def _direct(op: str) -> Rule:
+    return lambda *terms: terms[0].op(op, *terms[1:])
+
+
+_SAME_OP = {
+    "exp": "exp",
+    "exp2": "exp2",
+    "expm1": "expm1",
+    "log": "log",
+    "log2": "log2",
+    "log1p": "log1p",
+    "sqrt": "sqrt",
+    "cbrt": "cbrt",
+    "tanh": "tanh",
+    "sin": "sin",
+    "cos": "cos",
+    "tan": "tan",
+    "erf": "erf",
+    "expit": "logistic",
+    "divide": "divide",
+    "arctan2": "atan2",
+    "negative": "negate",
+    "invert": "not",
+    "left_shift": "shift_left",
+    "bitwise_and": "and",
+    "bitwise_or": "or",
+    "bitwise_xor": "xor",
+}
+for _name, _op in _SAME_OP.items():
+    RULES[_name] = _direct(_op)
+
+
+def _on_bool(op: str, bool_op: str) -> Rule:
+    """The op `op`; for bool, where NumPy's arithmetic is logic, `bool_op`."""
+    return lambda x, y: x.op(bool_op if x.kind == "bool" else op, y)
+
+
+RULES["add"] = _on_bool("add", "or")
+RULES["multiply"] = _on_bool("multiply", "and")
+RULES["maximum"] = _on_bool("maximum", "or")
+RULES["minimum"] = _on_bool("minimum", "and")
+
+
+@rule("subtract")
+def _subtract(x: Term, y: Term) -> Term:
+    return x - y
+
+
+@rule("positive", "conjugate")
+def _identity(x: Term) -> Term:
+    return x
+
+
+@rule("absolute", "fabs")
+def _absolute(x: Term) -> Term:
+    return x if x.kind in ("uint", "bool") else x.op("abs")
+
+
+def _rounding(op: str) -> Rule:
+    return lambda x: x.op(op) if x.kind == "float" else x
+
+
+RULES["floor"] = _rounding("floor")
+RULES["ceil"] = _rounding("ceil")
+RULES["rint"] = _rounding("round_nearest_even")
+
+
+@rule("trunc")
+def _trunc(x: Term) -> Term:
+    if x.kind != "float":
+        return x
+    return (x < 0).select(x.op("ceil"), x.op("floor")).copysign(x)
+
+
+@rule("sign")
+def _sign(x: Term) -> Term:
+    if x.kind == "uint":
+        return x.differs(0).to(x.dtype)
+    return x.op("sign") + 0 if x.kind == "float" else x.op("sign")  # NumPy's sign of -0.0 is 0.0
+
+
+@rule("square")
+def _square(x: Term) -> Term:
+    return RULES["multiply"](x, x)
+
+
+@rule("reciprocal")
+def _reciprocal(x: Term) -> Term:
+    return 1 / x
+
+
+@rule("bitwise_count")
+def _bitwise_count(x: Term) -> Term:
+    return _absolute(x).op("popcnt").to(np.uint8)
+
+
+@rule("right_shift")
+def _right_shift(x: Term, y: Term) -> Term:
+    return x.op("shift_right_arithmetic" if x.kind == "int" else "shift_right_logical", y)
+
+
+# comparison and logic
+
+
+def _comparison(direction: str) -> Rule:
+    def compare(x: Term, y: Term) -> Term:
+        if x.dtype == y.dtype:
+            return x.op("compare", y, direction=direction)
+        return _compare_signs(x, y, direction)
+
+    return compare
+
+
+def _compare_signs(x: Term, y: Term, direction: str) -> Term:
+    """Compare int64 with uint64 as NumPy does: by value, not after conversion to f64."""
+    signed = x if x.kind == "int" else y
+    unsigned_equal = x.to(np.uint64).op("compare", y.to(np.uint64), direction=direction)
+    negative_is_left = x.kind == "int"
+    answer = direction == "NE" or direction in (("LT", "LE") if negative_is_left else ("GT", "GE"))
+    return (signed < 0).select(answer, unsigned_equal)
+
+
+for _name, _direction in {
+    "less": "LT",
+    "less_equal": "LE",
+    "greater": "GT",
+    "greater_equal": "GE",
+    "equal": "EQ",
+    "not_equal": "NE",
+}.items():
+    RULES[_name] = _comparison(_direction)
+
+
+def _truth(x: Term) -> Term:
+    return x.to(np.bool_)
+
+
+@rule("logical_and")
+def _logical_and(x: Term, y: Term) -> Term:
+    return _truth(x) & _truth(y)
+
+
+@rule("logical_or")
+def _logical_or(x: Term, y: Term) -> Term:
+    return _truth(x) | _truth(y)
+
+
+@rule("logical_xor")
+def _logical_xor(x: Term, y: Term) -> Term:
+    return _truth(x) ^ _truth(y)
+
+
+@rule("logical_not")
+def _logical_not(x: Term) -> Term:
+    return ~_truth(x)
+
+
+def _never(x: Term) -> Term:
+    return Term(x.value).to(np.bool_).lift(False)
+
+
+@rule("isnan")
+def _isnan(x: Term) -> Term:
+    return x.is_nan() if x.kind == "float" else _never(x)
+
+
+@rule("isinf")
+def _isinf(x: Term) -> Term:
+    return x.op("abs").equals(math.inf) if x.kind == "float" else _never(x)
+
+
+@rule("isfinite")
+def _isfinite(x: Term) -> Term:
+    return x.op("is_finite") if x.kind == "float" else ~_never(x)
+
+
+@rule("signbit")
+def _signbit(x: Term) -> Term:
+    return x.is_negative()
+
+
+@rule("copysign")
+def _copysign(x: Term, y: Term) -> Term:
+    return x.copysign(y)
+
+
+@rule("fmax")
+def _fmax(x: Term, y: Term) -> Term:
+    larger = RULES["maximum"](x, y)
+    return larger if x.kind != "float" else x.is_nan().select(y, y.is_nan().select(x, larger))
+
+
+@rule("fmin")
+def _fmin(x: Term, y: Term) -> Term:
+    smaller = RULES["minimum"](x, y)
+    return smaller if x.kind != "float" else x.is_nan().select(y, y.is_nan().select(x, smaller))
+
+
+@rule("clip")
+def _clip(x: Term, low: Term, high: Term) -> Term:
+    return RULES["minimum"](RULES["maximum"](x, low), high)
+
+
+@rule("heaviside")
+def _heaviside(x: Term, at_zero: Term) -> Term:
+    step = x.equals(0).select(at_zero, (x > 0).select(x.lift(1), 0))
+    return x.is_nan().select(x, step)
+
+
+# division
+
+
+def _nonzero_divisor(y: Term, compute: Callable[[Term], Term]) -> Term:
+    """An integer division by `y`; where it is zero the result is 0, as in NumPy."""
+    if y.static not in (None, 0):
+        return compute(y)
+    is_zero = y.equals(0)
+    return is_zero.select(0, compute(is_zero.select(1, y)))
+
+
+def _signs_differ(remainder: Term, y: Term) -> Term:
+    """Where truncated division must be corrected to floor: a remainder of the other sign than the divisor."""
+    return remainder.differs(0) & (remainder < 0).differs(y < 0)
+
+
+def _integer_floor_divide(x: Term, y: Term) -> Term:
+    quotient = x / y
+    if x.kind != "int":
+        return quotient
+    remainder = x - quotient * y
+    return _signs_differ(remainder, y).select(quotient - 1, quotient)
+
+
+def _integer_remainder(x: Term, y: Term) -> Term:
+    remainder = x.op("remainder", y)
+    if x.kind != "int":
+        return remainder
+    return _signs_differ(remainder, y).select(remainder + y, remainder)
+
+
+def _float_divmod(x: Term, y: Term) -> tuple[Term, Term]:
+    """Quotient and remainder of floats, step for step as NumPy's npy_divmod."""
+    fmod = x.op("remainder", y)
+    correct = fmod.differs(0) & (fmod < 0).differs(y < 0)
+    remainder = correct.select(fmod + y, fmod)
+    remainder = fmod.equals(0).select(fmod.lift(0).copysign(y), remainder)
+    quotient = (x - fmod) / y
+    quotient = correct.select(quotient - 1, quotient)
+    floor = quotient.op("floor")
+    floor = ((quotient - floor) > 0.5).select(floor + 1, floor)
+    floor = quotient.equals(0).select(fmod.lift(0).copysign(x / y), floor)
+    return floor, remainder
+
+
+def _by_zero(x: Term, y: Term, floor: Term) -> Term:
+    return floor if y.static not in (None, 0) else y.equals(0).select(x / y, floor)
+
+
+@rule("floor_divide")
+@widened
+def _floor_divide(x: Term, y: Term) -> Term:
+    if x.kind != "float":
+        return _nonzero_divisor(y, lambda divisor: _integer_floor_divide(x, divisor))
+    return _by_zero(x, y, _float_divmod(x, y)[0])
+
+
+@rule("remainder")
+@widened
+def _remainder(x: Term, y: Term) -> Term:
+    if x.kind != "float":
+        return _nonzero_divisor(y, lambda divisor: _integer_remainder(x, divisor))
+    floor_mod = _float_divmod(x, y)[1]
+    return floor_mod if y.static not in (None, 0) else y.equals(0).select(x.op("remainder", y), floor_mod)
+
+
+@rule("divmod")
+@widened
+def _divmod(x: Term, y: Term) -> tuple[Term, Term]:
+    return _floor_divide(x, y), _remainder(x, y)
+
+
+@rule("fmod")
+def _fmod(x: Term, y: Term) -> Term:
+    if x.kind == "float":
+        return x.op("remainder", y)
+    return _nonzero_divisor(y, lambda divisor: x.op("remainder", divisor))
+
+
+@rule("modf")
+def _modf(x: Term) -> tuple[Term, Term]:
+    whole = _trunc(x)
+    fraction = x.op("abs").equals(math.inf).select(0, x - whole)
+    return fraction.copysign(x), whole
+
+
+@rule("ldexp")
+@widened
+def _ldexp(x: Term, exponent: Term) -> Term:
+    # three factors: 2**exponent itself may not be representable where the product is
+    bound = exponent.op("maximum", -4500).op("minimum", 4500)
+    third = bound / 3
+    rest = bound - third - third
+    factor = third.to(x.dtype).op("exp2")
+    return x * factor * factor * rest.to(x.dtype).op("exp2")
+
+
+# powers
+
+
+@rule("power", "float_power")
+def _power(x: Term, y: Term) -> Term:
+    """`power`; a small constant exponent becomes products (within 2 ulp for floats, exact for integers)."""
+    if x.kind != "float":
+        return _integer_power(x, y)
+    match y.static:
+        case 0:
+            return x.lift(1)
+        case -1:
+            return 1 / x
+        case 0.5:
+            return x.op("sqrt")
+        case 1 | 2 | 3 | 4:
+            return _product_power(x, int(y.static))
+        case _:
+            return x.op("power", y)
+
+
+def _integer_power(x: Term, y: Term) -> Term:
+    if y.static is None:
+        return x.op("power", y)
+    if y.static < 0:
+        raise ValueError("Integers to negative integer powers are not allowed.")
+    return _product_power(x, int(y.static)) if y.static else x.lift(1)
+
+
+def _product_power(x: Term, exponent: int) -> Term:
+    """`x ** exponent` by repeated squaring, exponent >= 1."""
+    result: Term | None = None
+    while True:
+        if exponent & 1:
+            result = x if result is None else result * x
+        exponent >>= 1
+        if not exponent:
+            assert result is not None
+            return result
+        x = x * x
+
+
+# exponentials and logarithms
+
+
+@rule("log10")
+@widened
+def _log10(x: Term) -> Term:
+    return x.op("log2") * math.log10(2)
+
+
+@rule("logaddexp")
+@widened
+def _logaddexp(x: Term, y: Term) -> Term:
+    spread = (-(x - y).op("abs")).op("exp").op("log1p")
+    return x.equals(y).select(x + math.log(2), x.op("maximum", y) + spread)
+
+
+@rule("logaddexp2")
+@widened
+def _logaddexp2(x: Term, y: Term) -> Term:
+    spread = (-(x - y).op("abs")).op("exp2").op("log1p") * (1 / math.log(2))
+    return x.equals(y).select(x + 1, x.op("maximum", y) + spread)
+
+
+@rule("logit")
+@widened
+def _logit(x: Term) -> Term:
+    return (x / (1 - x)).op("log")
+
+
+@rule("log_expit")
+@widened
+def _log_expit(x: Term) -> Term:
+    return x.op("minimum", 0) - (-x.op("abs")).op("exp").op("log1p")
+
+
+@rule("xlogy")
+@widened
+def _xlogy(x: Term, y: Term) -> Term:
+    return (x.equals(0) & ~y.is_nan()).select(0, x * y.op("log"))
+
+
+@rule("xlog1py")
+@widened
+def _xlog1py(x: Term, y: Term) -> Term:
+    return (x.equals(0) & ~y.is_nan()).select(0, x * y.op("log1p"))
+
+
+@rule("entr")
+@widened
+def _entr(x: Term) -> Term:
+    return (x < 0).select(-math.inf, x.equals(0).select(0, -(x * x.op("log"))))
+
+
+# hyperbolic and inverse functions
+
+
+@rule("sinh")
+@widened
+def _sinh(x: Term) -> Term:
+    magnitude = x.op("abs")
+    grown = magnitude.op("expm1")
+    small = (grown + grown / (grown + 1)) * 0.5
+    half = (magnitude * 0.5).op("exp")
+    return (magnitude < 20).select(small, half * 0.5 * half).copysign(x)
+
+
+@rule("cosh")
+@widened
+def _cosh(x: Term) -> Term:
+    half = (x.op("abs") * 0.5).op("exp")
+    grown = half * half
+    return (x.op("abs") < 20).select((grown + 1 / grown) * 0.5, half * 0.5 * half)
+
+
+@rule("arctan")
+def _arctan(x: Term) -> Term:
+    return x.op("atan2", 1)
+
+
+@rule("arcsin")
+@widened
+def _arcsin(x: Term) -> Term:
+    return x.op("atan2", ((1 - x) * (1 + x)).op("sqrt"))
+
+
+@rule("arccos")
+@widened
+def _arccos(x: Term) -> Term:
+    return ((1 - x) * (1 + x)).op("sqrt").op("atan2", x)
+
+
+@rule("arcsinh")
+@widened
+def _arcsinh(x: Term) -> Term:
+    a = x.op("abs")
+    moderate = (a + a * a / (1 + (a * a + 1).op("sqrt"))).op("log1p")
+    return (a < 1e8).select(moderate, a.op("log") + math.log(2)).copysign(x)
+
+
+@rule("arccosh")
+@widened
+def _arccosh(x: Term) -> Term:
+    t = x - 1
+    moderate = (t + (t * (t + 2)).op("sqrt")).op("log1p")
+    return (x < 1e8).select(moderate, (x >= 1e8).select(x.op("log") + math.log(2), x.lift(math.nan)))
+
+
+@rule("arctanh")
+@widened
+def _arctanh(x: Term) -> Term:
+    return ((x + x) / (1 - x)).op("log1p") * 0.5
+
+
+@rule("hypot")
+@widened
+def _hypot(x: Term, y: Term) -> Term:
+    if x.dtype == _F32:
+        wide, other = x.to(_F64), y.to(_F64)
+        length = (wide * wide + other * other).op("sqrt").to(_F32)
+    else:
+        large = x.op("abs").op("maximum", y.op("abs"))
+        ratio = x.op("abs").op("minimum", y.op("abs")) / large
+        length = large.equals(0).select(0, large * (ratio * ratio + 1).op("sqrt"))
+    infinite = x.op("abs").equals(math.inf) | y.op("abs").equals(math.inf)
+    return infinite.select(math.inf, length)
+
+
+@rule("deg2rad", "radians")
+@widened
+def _deg2rad(x: Term) -> Term:
+    return x * (math.pi / 180)
+
+
+@rule("rad2deg", "degrees")
+@widened
+def _rad2deg(x: Term) -> Term:
+    return x * (180 / math.pi)
+
+
+@rule("nextafter")
+def _nextafter(x: Term, y: Term) -> Term:
+    bits = x.bits()
+    away = (x < y).differs(x.is_negative())
+    stepped = away.select(bits + 1, bits - 1).from_bits(x.dtype)
+    tiny = x.lift(np.finfo(x.dtype).smallest_subnormal.item()).copysign(y)
+    moved = x.equals(0).select(tiny, stepped)
+    return (x.is_nan() | y.is_nan()).select(x + y, x.equals(y).select(y, moved))

@@ -1,0 +1,169 @@
+"""Calls of ufuncs: dtype resolution, broadcasting, `out=` and `where=`; and the ufunc methods."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from autofuse.frontend import promotion
+from autofuse.frontend.context import current
+from autofuse.frontend.dispatch import FUNCTIONS, UNSUPPORTED, call
+from autofuse.frontend.promotion import as_tracer, broadcast, convert, dtype_of, shape_of, static_number, value_of
+from autofuse.frontend.terms import Term
+from autofuse.frontend.tracer import TracerArray, fresh, write
+from autofuse.frontend.ufunc_rules import RULES
+from autofuse.ir.graph import Value
+
+METHODS: dict[str, Callable[..., Any]] = {}
+"""Ufunc method (`reduce`, `accumulate`, ...) -> implementation (ufunc, *args, **kwargs)."""
+GENERALIZED: dict[str, Callable[..., Any]] = {}
+"""Ufuncs over subarrays (`matmul`, ...) -> implementation (ufunc, *args, **kwargs)."""
+
+_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+}
+
+
+def dispatch_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    """A ufunc or one of its methods was called on traced arrays."""
+    if method == "__call__":
+        if ufunc.__name__ in GENERALIZED:
+            return GENERALIZED[ufunc.__name__](ufunc, *inputs, **kwargs)
+        if ufunc.__name__ in RULES:
+            return elementwise(ufunc, *inputs, **kwargs)
+    elif method in METHODS and ufunc.__name__ in RULES:
+        return METHODS[method](ufunc, *inputs, **kwargs)
+    target = ufunc if method == "__call__" else getattr(ufunc, method)
+    return UNSUPPORTED[0](target, inputs, kwargs)
+
+
+FUNCTIONS["ufunc"] = dispatch_ufunc
+
+
+def elementwise(
+    ufunc: np.ufunc,
+    *operands: Any,
+    out: Any = None,
+    where: Any = True,
+    casting: str = "same_kind",
+    order: str = "K",
+    dtype: Any = None,
+    signature: Any = None,
+    subok: bool = True,
+) -> Any:
+    """Call an elementwise ufunc. Where `where` is false and there is no `out`, the result is 0 (NumPy: anything)."""
+    del order, subok
+    if len(operands) > ufunc.nin:
+        out, operands = tuple(operands[ufunc.nin :]), operands[: ufunc.nin]
+    outs = out_arrays(out, ufunc.nout)
+    constant = _out_of_range_comparison(ufunc, operands)
+    if constant is not None:
+        return constant
+    given = [None if o is None else o.dtype for o in outs]
+    loop = resolve(ufunc, operands, given, dtype, casting, signature)
+    shape = np.broadcast_shapes(*map(shape_of, operands))
+    terms = [
+        Term(broadcast(value_of(operand, loop_dtype), shape), static_number(operand))
+        for operand, loop_dtype in zip(operands, loop, strict=False)
+    ]
+    result = RULES[ufunc.__name__](*terms)
+    results = cast("tuple[Term, ...]", result if isinstance(result, tuple) else (result,))
+    finished = [
+        finish(convert(term.value, loop[ufunc.nin + i]), outs[i], where, f"np.{ufunc.__name__}(out=)")
+        for i, term in enumerate(results)
+    ]
+    return finished[0] if ufunc.nout == 1 else tuple(finished)
+
+
+def out_arrays(out: Any, count: int) -> tuple[TracerArray | None, ...]:
+    """`out=` as one traced array, or None, for each result."""
+    given: tuple[Any, ...] = cast("tuple[Any, ...]", out) if isinstance(out, tuple) else (out,)
+    padded = (*given, *(None,) * (count - len(given)))
+    return tuple(None if array is None else as_tracer(array) for array in padded)
+
+
+def resolve(
+    ufunc: np.ufunc,
+    operands: Sequence[Any],
+    outs: Sequence[np.dtype[Any] | None],
+    dtype: Any = None,
+    casting: str = "same_kind",
+    signature: Any = None,
+) -> tuple[np.dtype[Any], ...]:
+    """The dtypes of the loop NumPy would run, operands then results. Raises TypeError where NumPy does."""
+    if dtype is not None and signature is None:
+        signature = (None,) * ufunc.nin + (np.dtype(dtype),) * ufunc.nout
+    kinds: Any = (*map(dtype_of, operands), *outs)
+    extra: dict[str, Any] = {} if signature is None else {"signature": signature}
+    loop = ufunc.resolve_dtypes(kinds, casting=cast("Any", casting), **extra)
+    return tuple(loop)
+
+
+def finish(value: Value, out: TracerArray | None, where: Any, what: str) -> TracerArray:
+    """The result array of a call: `out` written, or a new one; elements outside `where` keep `out`'s value."""
+    if where is not True:
+        value = _masked(value, out, as_tracer(where))
+    if out is None:
+        return fresh(value)
+    if np.broadcast_shapes(out.shape, value.type.shape) != out.shape:
+        raise ValueError(f"non-broadcastable output operand with shape {out.shape}; required {value.type.shape}")
+    write(out, broadcast(convert(value, out.dtype), out.shape), what)
+    return out
+
+
+def _masked(value: Value, out: TracerArray | None, where: TracerArray) -> Value:
+    shape = np.broadcast_shapes(value.type.shape, where.shape)
+    mask = Term(broadcast(convert(where.value, np.dtype(np.bool_)), shape))
+    computed = Term(broadcast(value, shape))
+    if out is None:
+        return mask.select(computed, 0).value
+    return mask.select(computed, Term(broadcast(convert(out.value, computed.dtype), shape))).value
+
+
+def _out_of_range_comparison(ufunc: np.ufunc, operands: Sequence[Any]) -> Any:
+    """An integer array compared with a Python int outside its range: the same answer everywhere, no overflow."""
+    if ufunc.__name__ not in _COMPARE:
+        return None
+    for position, operand in enumerate(operands):
+        other = operands[1 - position]
+        if type(operand) is not int or promotion.is_weak(other):
+            continue
+        array = as_tracer(other)
+        if not np.issubdtype(array.dtype, np.integer):
+            return None
+        info = np.iinfo(array.dtype)
+        if info.min <= operand <= info.max:
+            return None
+        inside = 0
+        pair = (operand, inside) if position == 0 else (inside, operand)
+        answer = _COMPARE[ufunc.__name__](*pair)
+        return fresh(current().splat(answer, np.dtype(np.bool_), array.shape))
+    return None
+
+
+def _method(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        METHODS[name] = function
+        return function
+
+    return register
+
+
+@_method("outer")
+def _outer(ufunc: np.ufunc, a: Any, b: Any, **kwargs: Any) -> Any:
+    left, right = as_tracer(a), as_tracer(b)
+    spread = call(np.reshape, left, left.shape + (1,) * right.ndim)
+    return elementwise(ufunc, spread, right, **kwargs)
+
+
+@_method("at")
+def _at(ufunc: np.ufunc, a: Any, indices: Any, b: Any = None) -> None:
+    FUNCTIONS["ufunc.at"](ufunc, a, indices, b)

@@ -1,0 +1,331 @@
+"""Trees: the structure of arguments and results, apart from the arrays in them, and its JSON form.
+
+A tree has array leaves in order; everything else (numbers, strings, None, dtypes) is static and held in the tree.
+`from_json` builds plain containers only, so a tree from a stranger's file imports and runs nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from autofuse.errors import ArgumentError, PlanError
+from autofuse.ir import dtypes
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One array. `scalar` says that NumPy would hold a scalar (`np.float32`) there, not a 0-d array."""
+
+    scalar: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """A value that is part of the structure: None, bool, int, float, str, a dtype, or an array by its digest."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Static) and _same_static(self.value, other.value)
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), repr(self.value)))
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """Stands in a structure for an array whose values are part of it."""
+
+    text: str
+    """SHA-256 over dtype, shape and elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A container and its children, in order."""
+
+    kind: str
+    """`tuple`, `list`, `dict`, `namedtuple` or `dataclass`."""
+    keys: tuple[Any, ...]
+    """Dict keys or field names; positions for tuple and list."""
+    children: tuple[Tree, ...]
+    name: str = ""
+    """Class name of a namedtuple or dataclass."""
+    make: Callable[..., Any] | None = dataclasses.field(default=None, compare=False, repr=False)
+    """The class itself where it is at hand; absent in a tree read from JSON."""
+
+
+Tree = Leaf | Static | Branch
+
+
+def hold(value: Any) -> Any:
+    """`value` as something static: an array becomes its digest, anything else stays."""
+    if not isinstance(value, np.ndarray | np.generic):
+        return value
+    array = np.ascontiguousarray(value)
+    content = hashlib.sha256(f"{array.dtype.name}{array.shape}".encode())
+    content.update(array.tobytes())
+    return Digest(content.hexdigest())
+
+
+def flatten(value: Any, is_leaf: Callable[[Any], bool]) -> tuple[list[Any], Tree]:
+    """Split `value` into its leaves, in order, and the structure around them.
+
+    Raises ArgumentError naming the path of a value that is neither leaf, container nor static.
+    """
+    leaves: list[Any] = []
+    return leaves, _flatten(value, is_leaf, leaves, "")
+
+
+def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
+    """The value with `leaves` put back in order."""
+    if len(leaves) != count_leaves(tree):
+        raise ArgumentError(f"the structure has {count_leaves(tree)} arrays, got {len(leaves)}")
+    return _unflatten(tree, iter(leaves))
+
+
+def flatten_as(tree: Tree, value: Any, name: str = "args") -> list[Any]:
+    """The leaves of `value`, which must have the structure `tree`; static parts must be equal.
+
+    Raises ArgumentError that gives the path, what is required and what came.
+    """
+    leaves: list[Any] = []
+    _flatten_as(tree, value, name, leaves)
+    return leaves
+
+
+def count_leaves(tree: Tree) -> int:
+    """Number of arrays."""
+    match tree:
+        case Leaf():
+            return 1
+        case Static():
+            return 0
+        case Branch(children=children):
+            return sum(map(count_leaves, children))
+
+
+def paths(tree: Tree, name: str = "args") -> list[str]:
+    """The path of each leaf as Python would write it: `args[0]["w"].bias`."""
+    return [path for path, _ in leaf_items(tree, name)]
+
+
+def leaf_items(tree: Tree, name: str = "args") -> Iterator[tuple[str, Leaf]]:
+    """Path and leaf, in order."""
+    match tree:
+        case Leaf():
+            yield name, tree
+        case Static():
+            return
+        case Branch():
+            for key, child in zip(tree.keys, tree.children, strict=True):
+                yield from leaf_items(child, child_path(tree.kind, name, key))
+
+
+def child_path(kind: str, name: str, key: Any) -> str:
+    """The path of the child `key` of a container at `name`."""
+    if kind in ("namedtuple", "dataclass"):
+        return f"{name}.{key}"
+    return f'{name}["{key}"]' if isinstance(key, str) else f"{name}[{key!r}]"
+
+
+def to_json(tree: Tree) -> dict[str, Any]:
+    """Plain JSON data. Raises PlanError for dict keys that JSON cannot hold (other than str, int, bool, float)."""
+    match tree:
+        case Leaf(scalar=scalar):
+            return {"leaf": "scalar" if scalar else "array"}
+        case Static(value=value):
+            return {"static": _static_to_json(value)}
+        case Branch():
+            data: dict[str, Any] = {tree.kind: [to_json(child) for child in tree.children]}
+            if tree.kind not in ("tuple", "list"):
+                data["keys"] = [_static_to_json(key) for key in tree.keys]
+            if tree.name:
+                data["name"] = tree.name
+            return data
+
+
+def from_json(data: Any) -> Tree:
+    """The tree that `to_json` wrote. Raises PlanError for anything else."""
+    if not isinstance(data, Mapping):
+        raise PlanError(f"a tree is a JSON object, got {type(data).__name__}")
+    record = cast("Mapping[str, Any]", data)
+    match record:
+        case {"leaf": "array" | "scalar" as kind, **rest} if not rest:
+            return Leaf(scalar=kind == "scalar")
+        case {"static": value, **rest} if not rest:
+            return Static(_static_from_json(value))
+        case _:
+            return _branch_from_json(record)
+
+
+def _branch_from_json(record: Mapping[str, Any]) -> Branch:
+    kinds = [key for key in ("tuple", "list", "dict", "namedtuple", "dataclass") if key in record]
+    if len(kinds) != 1 or set(record) - {kinds[0], "keys", "name"}:
+        raise PlanError(f"a tree object has one kind of container, got the keys {sorted(map(str, record))}")
+    (kind,) = kinds
+    listed = record[kind]
+    if not isinstance(listed, list):
+        raise PlanError(f"a tree's {kind} holds a list of children, got {type(listed).__name__}")
+    children = tuple(from_json(child) for child in cast("list[Any]", listed))
+    default_keys = [] if kind not in ("tuple", "list") else list(range(len(children)))
+    keys = tuple(_static_from_json(key) for key in record.get("keys", default_keys))
+    if len(keys) != len(children):
+        raise PlanError(f"a tree's {kind} has {len(children)} children but {len(keys)} keys")
+    name = record.get("name", "")
+    if kind in ("namedtuple", "dataclass"):
+        bad = [text for text in (name, *keys) if not (isinstance(text, str) and text.isidentifier())]
+        if bad:
+            raise PlanError(f"a tree's {kind} has the field or class name {bad[0]!r}, which is not an identifier")
+    return Branch(kind, keys, children, str(name))
+
+
+def _flatten(value: Any, is_leaf: Callable[[Any], bool], leaves: list[Any], path: str) -> Tree:
+    if is_leaf(value):
+        leaves.append(value)
+        return Leaf(scalar=bool(getattr(value, "is_scalar", isinstance(value, np.generic))))
+    opened = _open(value)
+    if opened is not None:
+        kind, keys, children, make = opened
+        name = type(value).__name__ if kind in ("namedtuple", "dataclass") else ""
+        subtrees = tuple(
+            _flatten(child, is_leaf, leaves, child_path(kind, path, key))
+            for key, child in zip(keys, children, strict=True)
+        )
+        return Branch(kind, keys, subtrees, name, make)
+    if is_static(value):
+        return Static(value)
+    raise ArgumentError(
+        f"value{path} is a {type(value).__module__}.{type(value).__qualname__}; required: an array, a number, a string,"
+        " None, a dtype, or a tuple, list, dict, namedtuple or dataclass of those"
+    )
+
+
+def _open(value: Any) -> tuple[str, tuple[Any, ...], tuple[Any, ...], Callable[..., Any] | None] | None:
+    """Kind, keys, children and class of a container; None for anything else."""
+    if isinstance(value, tuple):
+        items = cast("tuple[Any, ...]", value)
+        fields = getattr(items, "_fields", None)
+        if fields is not None:
+            return "namedtuple", tuple(fields), tuple(items), type(items)
+        return "tuple", tuple(range(len(items))), items, None
+    if isinstance(value, list):
+        listed = cast("list[Any]", value)
+        return "list", tuple(range(len(listed))), tuple(listed), None
+    if isinstance(value, dict):
+        mapping = cast("dict[Any, Any]", value)
+        return "dict", tuple(mapping), tuple(mapping.values()), None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = tuple(field.name for field in dataclasses.fields(value) if field.init)
+        return "dataclass", names, tuple(getattr(value, name) for name in names), type(value)
+    return None
+
+
+def is_static(value: Any) -> bool:
+    """Whether `value` may be part of a structure: None, bool, int, float, str, or a supported dtype."""
+    return value is None or isinstance(value, bool | int | float | str | Digest) or as_dtype(value) is not None
+
+
+def as_dtype(value: Any) -> dtypes.DType | None:
+    """The element type that a NumPy dtype or scalar class stands for; None for any other value."""
+    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+        known = {entry.numpy: entry for entry in dtypes.ALL}
+        return known.get(np.dtype(value))
+    return None
+
+
+def _unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
+    match tree:
+        case Leaf():
+            return next(leaves)
+        case Static(value=value):
+            return value
+        case Branch(kind="tuple"):
+            return tuple(_unflatten(child, leaves) for child in tree.children)
+        case Branch(kind="list"):
+            return [_unflatten(child, leaves) for child in tree.children]
+        case Branch():
+            children = [_unflatten(child, leaves) for child in tree.children]
+            return _build(tree, dict(zip(tree.keys, children, strict=True)))
+
+
+def _build(tree: Branch, fields: dict[Any, Any]) -> Any:
+    if tree.kind == "dict":
+        return fields
+    if tree.make is not None:
+        return tree.make(**fields)
+    if tree.kind == "namedtuple":
+        made = namedtuple(tree.name, list(tree.keys))  # pyright: ignore[reportUntypedNamedTuple]  # known at run time
+        return made(**fields)
+    return SimpleNamespace(**fields)
+
+
+def _flatten_as(tree: Tree, value: Any, path: str, leaves: list[Any]) -> None:
+    match tree:
+        case Leaf():
+            leaves.append(value)
+        case Static(value=required):
+            if not _same_static(required, value):
+                raise ArgumentError(
+                    f"{path} must be {required!r}, the value at tracing; got {value!r}. Trace again for another value"
+                )
+        case Branch():
+            _flatten_branch_as(tree, value, path, leaves)
+
+
+def _flatten_branch_as(tree: Branch, value: Any, path: str, leaves: list[Any]) -> None:
+    opened = _open(value)
+    if opened is None or (opened[0] != tree.kind and {opened[0], tree.kind} != {"dataclass", "namedtuple"}):
+        raise ArgumentError(f"{path} must be a {tree.kind}, got {type(value).__name__}")
+    found = dict(zip(opened[1], opened[2], strict=True))
+    if set(found) != set(tree.keys):
+        raise ArgumentError(f"{path} must have the entries {list(tree.keys)}, got {list(found)}")
+    for key, child in zip(tree.keys, tree.children, strict=True):
+        _flatten_as(child, found[key], child_path(tree.kind, path, key), leaves)
+
+
+def _same_static(a: Any, b: Any) -> bool:
+    if isinstance(a, Digest):
+        return a == hold(b)
+    first, second = as_dtype(a), as_dtype(b)
+    if first is not None or second is not None:
+        return first is second
+    if isinstance(a, float) and isinstance(b, float):
+        return a == b or (math.isnan(a) and math.isnan(b))
+    return type(a) is type(b) and a == b
+
+
+def _static_to_json(value: Any) -> Any:
+    dtype = as_dtype(value)
+    if dtype is not None:
+        return {"dtype": dtype.name}
+    if isinstance(value, Digest):
+        return {"digest": value.text}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": repr(value)}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise PlanError(f"{value!r} cannot be written to a plan; use a str, int, float, bool, None or dtype")
+
+
+def _static_from_json(value: Any) -> Any:
+    match value:
+        case {"dtype": str(name), **rest} if not rest:
+            return dtypes.by_name(name).numpy
+        case {"digest": str(text), **rest} if not rest:
+            return Digest(text)
+        case {"float": "inf" | "-inf" | "nan" as text, **rest} if not rest:
+            return float(text)
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            raise PlanError(f"a tree's static value is a number, string or null, got {value!r}")
