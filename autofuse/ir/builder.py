@@ -10,21 +10,32 @@ from numpy.typing import NDArray
 from autofuse.errors import GraphError
 from autofuse.ir import attributes, types
 from autofuse.ir.graph import Graph, Location, Node, Value
-from autofuse.ir.optable import lookup
+from autofuse.ir.optable import Family, lookup
 from autofuse.ir.types import TensorType
+
+
+def free_values(inputs: Sequence[Value], nodes: Sequence[Node], outputs: Sequence[Value]) -> tuple[Value, ...]:
+    """Values that nodes, their regions or outputs read but that are defined outside, in order of first reading."""
+    made = {*inputs, *(value for node in nodes for value in node.outputs)}
+    read = [value for node in nodes for part in (node, *node.regions) for value in _read_by(part)]
+    return tuple(dict.fromkeys(value for value in (*read, *outputs) if value not in made))
+
+
+def _read_by(part: Node | Graph) -> tuple[Value, ...]:
+    return part.inputs if isinstance(part, Node) else part.captures
 
 
 class GraphBuilder:
     """Collects nodes in topological order. Not thread-safe; one builder makes one graph."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, parent: GraphBuilder | None = None) -> None:
+        """`parent`: the builder of the enclosing graph, where this one makes a region; names are unique across both."""
         self.name = name
         self.location: Location | None = None
         """Given to every node emitted from now on."""
         self._inputs: list[Value] = []
-        self._captures: list[Value] = []
         self._nodes: list[Node] = []
-        self._counts: dict[str, int] = {}
+        self._counts: dict[str, int] = {} if parent is None else parent._counts
 
     def input(self, type_: TensorType, name: str = "arg") -> Value:
         """Add a graph input. The name is made unique."""
@@ -58,6 +69,8 @@ class GraphBuilder:
         entry = lookup(op)
         if entry.arity is not None and len(inputs) != entry.arity:
             raise GraphError(f"{op} takes {entry.arity} operands, got {len(inputs)}")
+        if regions and entry.family is not Family.CONTROL:
+            raise GraphError(f"{op} owns no regions, got {len(regions)}")
         held = attributes.normalized(entry, attrs)
         result_types = entry.infer([value.type for value in inputs], held, regions)
         outputs = tuple(Value(self._unique(name or op), t) for t in result_types)
@@ -72,8 +85,9 @@ class GraphBuilder:
         return self.emit("constant", (), name=name, value=held)
 
     def finish(self, outputs: Sequence[Value]) -> Graph:
-        """The graph so far, with these outputs."""
-        return Graph(self.name, tuple(self._inputs), tuple(self._nodes), tuple(outputs), tuple(self._captures))
+        """The graph so far, with these outputs. What it reads from outside becomes its captures."""
+        captures = free_values(self._inputs, self._nodes, outputs)
+        return Graph(self.name, tuple(self._inputs), tuple(self._nodes), tuple(outputs), captures)
 
     def _unique(self, name: str) -> str:
         count = self._counts.get(name, 0)

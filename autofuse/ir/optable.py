@@ -63,12 +63,16 @@ class Piece:
 
 
 AccessRule = Callable[[Sequence[TensorType], TensorType, Attrs, tuple[Affine, ...]], tuple[Piece, ...]]
-"""(operand types, result type, attrs, result index) -> pieces, tried in order; the last has no conditions.
+"""(operand types, result type, attrs, result index) -> pieces, tried in order; the last is taken if no other one is.
+
+Conditions of the last piece, where it has any, then always hold; they only say where its index lies inside the operand.
 
 Pieces may read run-time integers through `index.Element` atoms whose `source` is an operand number."""
 
 InferRule = Callable[[Sequence[TensorType], Attrs, Sequence[Graph]], tuple[TensorType, ...]]
+"""(operand types, attrs, regions) -> result types. The attributes have been checked by `attributes.normalized`."""
 EvaluateRule = Callable[[Sequence[NDArray[Any]], Attrs, Sequence[Graph]], tuple[NDArray[Any], ...]]
+"""(operands, attrs, regions) -> results. CONTROL ops get the values of each region's captures after their operands."""
 FlopRule = Callable[[Sequence[TensorType], Sequence[TensorType], Attrs], float]
 
 

@@ -1,6 +1,24 @@
 """Imports every family so that its ops are registered."""
 
-from autofuse.ir.ops import dot, elementwise, joins, leaves, reductions, views
+from autofuse.ir.ops import (
+    calls,
+    control,
+    convolution,
+    dot,
+    dynamic,
+    elementwise,
+    gather,
+    joins,
+    leaves,
+    reductions,
+    scatter,
+    sort,
+    views,
+    windows,
+)
 
-FAMILIES = (dot, elementwise, joins, leaves, reductions, views)
+FAMILIES = (
+    *(calls, control, convolution, dot, dynamic, elementwise, gather),
+    *(joins, leaves, reductions, scatter, sort, views, windows),
+)
 """The modules that hold the op table's entries."""

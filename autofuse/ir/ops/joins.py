@@ -37,19 +37,26 @@ def _infer_pad(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[G
 
 
 def _pad(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
-    (x, value), source, target, shape = operands, [], [], []
-    for n, low, high, interior in zip(x.shape, *(attrs[name] for name in _PADDING), strict=True):
-        step = interior + 1
-        extent = low + n + max(n - 1, 0) * interior + high
-        first = max(0, -(low // step))
-        end = max(first, min(n, -((low - extent) // step)))
+    return (padded(operands[0], operands[1], *(attrs[name] for name in _PADDING)),)
+
+
+def padded(x: Array, value: Any, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Array:
+    """`x` with `value` before, after and between its elements; negative `low` and `high` remove elements."""
+    source: list[slice] = []
+    target: list[slice] = []
+    shape: list[int] = []
+    for n, before, after, between in zip(x.shape, low, high, interior, strict=True):
+        step = between + 1
+        extent = before + n + max(n - 1, 0) * between + after
+        first = max(0, -(before // step))
+        end = max(first, min(n, -((before - extent) // step)))
+        begin = before + first * step
         source.append(slice(first, end))
-        begin = low + first * step
         target.append(slice(begin, begin + (end - first) * step, step) if end > first else slice(0, 0))
         shape.append(extent)
     result = np.full(shape, value, x.dtype)
     result[tuple(target)] = x[tuple(source)]
-    return (result,)
+    return result
 
 
 def _access_pad(

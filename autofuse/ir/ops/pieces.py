@@ -16,7 +16,7 @@ Option = tuple[int, tuple[Affine, ...], tuple[Test, ...]]
 def within(value: Affine, lo: int, hi: int, multiple: int = 1) -> Test:
     """`lo <= value < hi` and `value % multiple == 0`: decided by the range of `value` where that is possible."""
     least, greatest = index.bounds(value)
-    if greatest < lo or least >= hi:
+    if lo >= hi or greatest < lo or least >= hi:
         return False
     rest = value % multiple if multiple > 1 else Affine()
     if rest.is_constant:
@@ -29,8 +29,12 @@ def within(value: Affine, lo: int, hi: int, multiple: int = 1) -> Test:
 
 
 def choose(options: Iterable[Option]) -> tuple[Piece, ...]:
-    """The pieces, in order, as far as one is always taken; one of the options must match at every index."""
+    """The pieces, in order, as far as one is always taken; one of the options must match at every index.
+
+    Of a result without elements, the last option.
+    """
     pieces: list[Piece] = []
+    operand, where = 0, ()
     for operand, where, tests in options:
         if any(test is False for test in tests):
             continue
@@ -38,7 +42,7 @@ def choose(options: Iterable[Option]) -> tuple[Piece, ...]:
         pieces.append(Piece(operand, where, conditions))
         if not conditions:
             break
-    return tuple(pieces)
+    return tuple(pieces) or (Piece(operand, where),)
 
 
 def start(operand: int, at: tuple[Affine, ...], limit: int) -> Affine:
