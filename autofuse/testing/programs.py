@@ -193,6 +193,22 @@ def softmax(name: str, rows: int, columns: int, dtype: DType = dtypes.F32, sched
     return one_phase(name, (x, y, s), (i,), stages, schedule=schedule)
 
 
+def mirrored(name: str, rows: int, columns: int) -> TileProgram:
+    """`y[i, k] = 2 x[i, -k]`, `z[i, k] = x[i, -k] + 1`: a scratch row is written, read mirrored, and used again."""
+    dtype = dtypes.F32
+    x, y, z = (buffer(n, Space.INPUT if n == "x" else Space.OUTPUT, dtype, rows, columns) for n in "xyz")
+    s = buffer("s", Space.SCRATCH, dtype, columns)
+    i, k, body = Symbol("i0", rows), Symbol("k0", columns), Body()
+    at, mirror = index.of(i) * columns + index.of(k), index.of(k) * -1 + (columns - 1)
+    stages: list[Stage] = []
+    for opcode, factor, out in (("multiply", 2.0, y), ("add", 1.0, z)):
+        body.store(s, index.of(k), body.map(opcode, body.load(x, at), body.constant(dtype, factor)))
+        stages.append(body.stage(k, lane=k))
+        body.store(out, at, body.load(s, mirror))
+        stages.append(body.stage(k, lane=k))
+    return one_phase(name, (x, y, z, s), (i,), stages)
+
+
 def layer_norm(name: str, rows: int, columns: int) -> TileProgram:
     """Layer norm over rows with scale and shift; the centred row in scratch, scalar stages in between."""
     dtype = dtypes.F32

@@ -186,26 +186,47 @@ def _float_to_integer(prelude: Prelude, x: str, source: DType, target: DType) ->
     return f"{prelude.use('saturate')}<{register_type(target)}>({', '.join((x, *ends, *limits))})"
 
 
-_TO_BITS = {"f16": "__half_as_ushort", "bf16": "__bfloat16_as_ushort", "f32": "__float_as_uint"}
-_FROM_BITS = {"f16": "__ushort_as_half", "bf16": "__ushort_as_bfloat16", "f32": "__uint_as_float"}
+def _bits_of(prelude: Prelude, x: str, dtype: DType) -> str:
+    """The bits of a float as an unsigned integer expression."""
+    match dtype.name:
+        case "f64":
+            return f"(unsigned long long)__double_as_longlong({x})"
+        case "f32":
+            return f"__float_as_uint({x})"
+        case "bf16":
+            return f"(__float_as_uint({x}) >> 16)"
+        case _:
+            return f"__half_as_ushort({to_memory(prelude, x, dtype)})"
+
+
+def _from_bits(prelude: Prelude, x: str, dtype: DType) -> str:
+    """The float whose bits are the integer `x` of the same width."""
+    bits = f"({unsigned_type(dtypes.I16 if dtype.bits == 16 else dtypes.I32)}){x}"
+    match dtype.name:
+        case "f64":
+            return f"__longlong_as_double((long long){x})"
+        case "f32":
+            return f"__uint_as_float({bits})"
+        case "bf16":
+            return f"__uint_as_float((unsigned int){bits} << 16)"
+        case _:
+            return from_memory(prelude, f"__ushort_as_half({bits})", dtype)
 
 
 def bitcast(prelude: Prelude, x: str, source: DType, target: DType) -> str:
-    """StableHLO `bitcast_convert` between types of one width. Raises BackendError for different widths."""
+    """StableHLO `bitcast_convert` between types of one width; the payload of an f16 NaN is lost.
+
+    Raises BackendError for different widths.
+    """
     if source.bits != target.bits:
         raise BackendError(
             f"bitcast_convert from {source} ({source.bits} bits) to {target} ({target.bits} bits): element-wise "
             "code needs equal widths; reshape around it instead"
         )
-    if source.name == "f64":
-        x = f"(unsigned long long)__double_as_longlong({x})"
-    elif source.is_float:
-        x = f"{_TO_BITS[source.name]}({to_memory(prelude, x, source)})"
-    if target.name == "f64":
-        return f"__longlong_as_double((long long){x})"
+    if source.is_float:
+        x = _bits_of(prelude, x, source)
     if target.is_float:
-        bits = f"({unsigned_type(dtypes.I16 if target.bits == 16 else dtypes.I32)}){x}"
-        return from_memory(prelude, f"{_FROM_BITS[target.name]}({bits})", target)
+        return _from_bits(prelude, x, target)
     return f"({register_type(target)}){x}"
 
 

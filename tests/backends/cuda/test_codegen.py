@@ -67,6 +67,8 @@ CASES = [
     Case(programs.softmax("softmax_bf16", 5, 200, BF16), BFLOAT),
     Case(programs.layer_norm("layer_norm_short", 9, 48), SUM),
     Case(programs.layer_norm("layer_norm_block", 3, 1000), SUM),
+    Case(programs.mirrored("mirrored_short", 9, 70)),
+    Case(programs.mirrored("mirrored_block", 3, 1500)),
     Case(programs.padded("padded", 13, 29)),
     Case(programs.gathered("gathered", 11, 24, 40)),
     Case(programs.row_arg("argmax_rows", "argmax", 5, 900)),
