@@ -71,10 +71,17 @@ def find(function: Any) -> Handler | None:
 
 def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     """Call NumPy's `function` on arguments that hold traced arrays."""
+    for selection in _selections(args, kwargs):
+        return selection.__array_function__(function, (), args, kwargs)
     handler = find(function)
     if handler is None:
         return UNSUPPORTED[0](function, args, kwargs)
     return run(handler, function, args, kwargs)
+
+
+def _selections(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+    """Arguments of unknown length, `x[mask]`: they decide themselves what can be done with them."""
+    return (value for value in (*args, *kwargs.values()) if hasattr(type(value), "is_selection"))
 
 
 def run(handler: Handler, reference: Any, args: Sequence[Any], kwargs: Mapping[str, Any], label: str = "") -> Any:

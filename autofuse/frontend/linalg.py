@@ -245,7 +245,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     if array.dtype.kind in "biu":
         array = array.astype(np.float64)
     if axis is None and ord is None:
-        flat = call(np.sqrt, np.add.reduce(np.multiply(array, array), axis=None))
+        flat = np.sqrt(call(np.sum, np.multiply(array, array)))
         return flat.reshape((1,) * array.ndim) if keepdims else flat
     axes = tuple(range(array.ndim)) if axis is None else _axis_list(axis, array.ndim)
     if len(axes) == 1:
@@ -280,7 +280,7 @@ def _matrix_norm(x: TracerArray, order: Any, axes: tuple[int, ...], keepdims: bo
     summed, other = axes if abs(order) == 1 else axes[::-1]
     sums = call(np.sum, np.absolute(x), summed, keepdims=True)
     extreme = call(np.max if order > 0 else np.min, sums, other, keepdims=True)
-    return extreme if keepdims else call(np.squeeze, extreme, axes)
+    return extreme if keepdims else fresh(call(np.squeeze, extreme, axes).value)
 
 
 @implements(np.linalg.vector_norm)

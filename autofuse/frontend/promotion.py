@@ -81,9 +81,9 @@ def broadcast(value: Value, shape: tuple[int, ...]) -> Value:
     """`value` broadcast by NumPy's rules. Raises ValueError where NumPy does."""
     if value.type.shape == shape:
         return value
-    if np.broadcast_shapes(value.type.shape, shape) != shape:
-        raise ValueError(f"could not broadcast from shape {value.type.shape} into shape {shape}")
     offset = len(shape) - value.type.rank
+    if offset < 0 or any(e not in (1, f) for e, f in zip(value.type.shape, shape[offset:], strict=True)):
+        raise ValueError(f"could not broadcast from shape {value.type.shape} into shape {shape}")
     return current().emit(
         "broadcast_in_dim", (value,), shape=shape, broadcast_dimensions=tuple(range(offset, len(shape)))
     )

@@ -73,7 +73,7 @@ class MaskedSelection(NDArrayOperatorsMixin):
     def __array_function__(self, function: Any, types: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         del types
         name = _REDUCTIONS.get(function)
-        if name is None or args[0] is not self:
+        if name is None or not args or args[0] is not self:
             raise self.unsupported(f"np.{getattr(function, '__name__', function)}")
         return getattr(self, name)(*args[1:], **kwargs)
 

@@ -78,9 +78,9 @@ def trace(
     NEP 50's weak types; a call with another value needs another trace.
 
     `static` names further arguments (position or parameter name) to hold constant: an array of indices that Python
-    loops over, say; the tree keeps its digest. `name` is the name of the graph, by default the function's. Arguments are
-    taken to be C-contiguous and not to overlap. With `on_unsupported="eager"` a call that cannot be traced becomes a
-    `custom_call` to NumPy: see `autofuse.frontend.eager`.
+    loops over, say; the tree keeps its digest. `name` is the name of the graph, by default the function's. Arguments
+    are taken to be C-contiguous and not to overlap. With `on_unsupported="eager"` a call that cannot be traced is left
+    to NumPy by a `custom_call`: see `autofuse.frontend.eager`.
 
     Raises TraceError, naming line and remedy, for what cannot be traced; ArgumentError for an argument of another kind.
     """
