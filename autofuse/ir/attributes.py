@@ -87,6 +87,9 @@ def _number(value: Any) -> float:
 def _array(value: Any) -> Any:
     array = _instance(np.ndarray)(value)
     of_array(array)
+    if array.flags.writeable:
+        array = array.copy(order="C")
+        array.setflags(write=False)
     return array
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from autofuse.errors import GraphError
-from autofuse.ir import attributes, types
+from autofuse.ir import attributes
 from autofuse.ir.graph import Graph, Location, Node, Value
 from autofuse.ir.optable import Family, lookup
 from autofuse.ir.types import TensorType
@@ -78,11 +78,8 @@ class GraphBuilder:
         return outputs
 
     def constant(self, array: NDArray[Any], name: str = "constant") -> Value:
-        """Add a constant; the array is copied and made read-only."""
-        held = array.copy(order="C")
-        held.setflags(write=False)
-        types.of_array(held)
-        return self.emit("constant", (), name=name, value=held)
+        """Add a constant; a writeable array is copied."""
+        return self.emit("constant", (), name=name, value=array)
 
     def finish(self, outputs: Sequence[Value]) -> Graph:
         """The graph so far, with these outputs. What it reads from outside becomes its captures."""

@@ -36,7 +36,7 @@ class Value:
         return f"%{self.name}: {self.type}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Node:
     """One operation. Compared by identity; reported under the name of its first output."""
 

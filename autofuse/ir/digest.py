@@ -1,0 +1,102 @@
+"""Structural digests: equal graphs hash equal, whatever their values are called and in which order nodes stand.
+
+Nodes are numbered by a depth-first walk from the outputs, operands in order, so the numbering depends on the structure
+alone; the digest is the sha256 of the numbered nodes. Sharing counts: computing a value twice is not computing it once.
+Nodes that no output needs do not count, nor do locations. Operands of commutative ops are not reordered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from autofuse.errors import GraphError
+from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.literals import array_hash, attribute_text
+
+_Description = tuple[str, tuple[Value, ...]]
+_DESCRIBED: WeakKeyDictionary[Node, _Description] = WeakKeyDictionary()
+
+
+def digest(graph: Graph) -> str:
+    """The structural sha256 of a graph, in hex. Inputs count by position and type, outputs by order."""
+    return _sha256(_canonical(graph.inputs, graph.producers, graph.outputs)[0])
+
+
+def subgraph_digest(graph: Graph, nodes: Collection[Node], outputs: Sequence[Value]) -> str:
+    """The structural sha256 of a kernel: `nodes` of `graph`, of which `outputs` are written, in this order.
+
+    What the nodes read from outside counts by type and by which reads share it, numbered in the walk's order.
+    Raises GraphError for an output that none of the nodes makes.
+    """
+    producers = {value: node for node in nodes for value in node.outputs}
+    for value in outputs:
+        if value not in producers:
+            raise GraphError(f"graph {graph.name}: kernel output %{value.name} is made by none of the kernel's nodes")
+    return _sha256(_canonical((), producers, outputs)[0])
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _canonical(
+    inputs: Sequence[Value], producers: Mapping[Value, Node], outputs: Sequence[Value]
+) -> tuple[str, tuple[Value, ...]]:
+    """The text that is hashed, and the values read from outside, in the order of first use."""
+    numbers: dict[Value, str] = {value: f"a{number}" for number, value in enumerate(inputs)}
+    free: list[Value] = []
+    lines = [f"({','.join(str(value.type) for value in inputs)})"]
+    finished: set[Node] = set()
+    for output in outputs:
+        stack = [output]
+        while stack:
+            value = stack[-1]
+            node = producers.get(value)
+            if value in numbers or node is None:
+                stack.pop()
+                _number_free(value, numbers, free, lines)
+                continue
+            text, reads = _described(node)
+            waiting = [read for read in reads if read not in numbers]
+            if waiting:
+                stack.extend(reversed(waiting))
+                continue
+            stack.pop()
+            if node not in finished:
+                finished.add(node)
+                first = len(numbers)
+                lines.append(f"{text}({','.join(numbers[read] for read in reads)})")
+                numbers.update((made, f"n{first + n}") for n, made in enumerate(node.outputs))
+    lines.append(f"return {','.join(numbers[value] for value in outputs)}")
+    return "\n".join(lines), tuple(free)
+
+
+def _number_free(value: Value, numbers: dict[Value, str], free: list[Value], lines: list[str]) -> None:
+    if value not in numbers:
+        numbers[value] = f"f{len(free)}"
+        free.append(value)
+        lines.append(f"{numbers[value]}:{value.type}")
+
+
+def _described(node: Node) -> _Description:
+    """The node's text without names, and all it reads: operands, then its regions' captures in canonical order."""
+    found = _DESCRIBED.get(node)
+    if found is None:
+        attrs = ",".join(f"{key}={_attribute(node.attrs[key])}" for key in sorted(node.attrs))
+        regions = [_canonical(region.inputs, region.producers, region.outputs) for region in node.regions]
+        bodies = "".join(f"{{{body}}}" for body, _ in regions)
+        types = ",".join(str(value.type) for value in node.outputs)
+        reads = (*node.inputs, *(value for _, captured in regions for value in captured))
+        counts = ",".join(str(len(captured)) for _, captured in regions)
+        found = (f"{node.op}[{attrs}]{bodies}[{counts}]:{types}", reads)
+        _DESCRIBED[node] = found
+    return found
+
+
+def _attribute(value: Any) -> str:
+    return array_hash(value) if isinstance(value, np.ndarray) else attribute_text(value)
