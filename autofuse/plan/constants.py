@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
 import struct
 import zipfile
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from autofuse.errors import AutofuseError, PlanError
 from autofuse.ir import dtypes
 from autofuse.ir.types import TensorType, of_array, parse_type
 from autofuse.plan.atomic import written_whole
+from autofuse.plan.plainfile import open_plain
 from autofuse.strictjson import Item
 
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,200}\.constants-[0-9a-f]{16}\.npz")
@@ -95,8 +95,7 @@ def read(folder: Path, side: SideFile) -> dict[str, NDArray[Any]]:
     """
     path = folder / side.file
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(handle, "rb") as file:
+        with open_plain(path, MAX_FILE_BYTES, follow_links=False) as file:
             return _read_checked(file, side, path)
     except FileNotFoundError:
         raise PlanError(f"{path}: the plan's constants file is missing; copy it together with the plan") from None
@@ -107,10 +106,7 @@ def read(folder: Path, side: SideFile) -> dict[str, NDArray[Any]]:
 
 
 def _read_checked(file: BufferedReader, side: SideFile, path: Path) -> dict[str, NDArray[Any]]:
-    facts = os.fstat(file.fileno())
-    if not stat.S_ISREG(facts.st_mode) or facts.st_size > MAX_FILE_BYTES:
-        raise PlanError(f"{path}: the plan's constants file must be a plain file")
-    if sum(t.nbytes for t in side.arrays.values()) > facts.st_size:
+    if sum(t.nbytes for t in side.arrays.values()) > os.fstat(file.fileno()).st_size:
         raise PlanError(f"{path}: is shorter than the constants that the plan lists")
     if hashlib.file_digest(file, "sha256").hexdigest() != side.sha256:
         raise PlanError(f"{path}: the contents are not those that the plan was saved with (sha256 differs)")

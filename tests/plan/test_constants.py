@@ -94,7 +94,7 @@ def test_what_is_no_plain_file_is_refused(tmp_path):
         read(tmp_path, side)
     (tmp_path / side.file).rmdir()
     os.mkfifo(tmp_path / side.file)
-    with pytest.raises(PlanError, match="plain file"):
+    with pytest.raises(PlanError, match="not a file"):
         read(tmp_path, side)
 
 

@@ -1,0 +1,221 @@
+"""Plans as JSON: encoding, and decoding that trusts nothing.
+
+The text holds no code and no paths but the name of the side file. Any defect raises one PlanError that names the path
+of the value: `kernels[3].schedule.unroll: must be ...`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from numpy.typing import NDArray
+
+from autofuse.errors import AutofuseError, PlanError
+from autofuse.ir import digest, text, tree, verifier
+from autofuse.ir.graph import Graph
+from autofuse.ir.tree import Tree
+from autofuse.lower.schedule import Schedule
+from autofuse.plan.constants import SideFile, side_file_from
+from autofuse.plan.document import FORMAT_VERSION, Certificate, Launch, PlanDocument, PlannedKernel
+from autofuse.plan.identity import identity_from, identity_to_json
+from autofuse.plan.layout import render
+from autofuse.plan.verify import DIGEST, KIND, MAX_KERNELS, MAX_LANES, MAX_NAME, MAX_NODES, verify
+from autofuse.strictjson import Item, parse
+
+FORMAT = "autofuse-plan"
+_MAX_GRAPH_LINES = 4_000_000
+_MAX_LINE = 1 << 20
+_GRAPH_DEFECTS = (
+    *(AutofuseError, ValueError, TypeError, LookupError, AttributeError),
+    *(ArithmeticError, RecursionError, MemoryError),
+)
+"""What reading a hostile graph or tree may end in; each becomes a PlanError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A plan as JSON data, and the large constants that stand beside it."""
+
+    data: Mapping[str, Any]
+    """Complete but for `constants`, which is null."""
+    constants: Mapping[str, NDArray[Any]]
+    """By the hash that the graph's text refers to."""
+
+
+def encode(plan: PlanDocument) -> Encoded:
+    """Plain data for a plan. Raises PlanError if the plan does not hang together (see `autofuse.plan.verify`)."""
+    verify(plan)
+    constants: dict[str, NDArray[Any]] = {}
+    lines = text.to_text(plan.graph, constants).rstrip("\n").split("\n")
+    data: dict[str, Any] = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "name": plan.name,
+        "backend": plan.backend,
+        "numerics": plan.numerics,
+        "identity": identity_to_json(plan.identity),
+        "parameters": list(plan.parameters),
+        "in_tree": tree.to_json(plan.in_tree),
+        "out_tree": tree.to_json(plan.out_tree),
+        "writebacks": list(plan.writebacks),
+        "certificate": None if plan.certificate is None else _certificate_to_json(plan.certificate),
+        "kernels": [_kernel_to_json(kernel) for kernel in plan.kernels],
+        "order": [[launch.kernel, launch.lane] for launch in plan.order],
+        "notes": list(plan.notes),
+        "constants": None,
+        "graph_digest": plan.graph_digest,
+        "graph": lines,
+    }
+    return Encoded(data, constants)
+
+
+def to_text(encoded: Encoded, side: SideFile | None) -> str:
+    """The file's text: one line per decision, keys in a fixed order. Raises PlanError for numbers that JSON lacks."""
+    try:
+        return render({**encoded.data, "constants": None if side is None else side.to_json()}) + "\n"
+    except ValueError as bad:
+        raise PlanError(f"plan: holds a number that is not finite ({bad})") from bad
+
+
+def _kernel_to_json(kernel: PlannedKernel) -> dict[str, Any]:
+    return {
+        "name": kernel.name,
+        "kind": kernel.kind,
+        "nodes": list(kernel.nodes),
+        "outputs": list(kernel.outputs),
+        "schedule": kernel.schedule.to_json(),
+        "predicted_us": kernel.predicted_us,
+        "measured_us": kernel.measured_us,
+        "bound": kernel.bound,
+        "digest": kernel.digest,
+    }
+
+
+def _certificate_to_json(certificate: Certificate) -> dict[str, Any]:
+    return {**asdict(certificate), "additivity": certificate.additivity}
+
+
+def decode(
+    data: bytes | str,
+    constants: Mapping[str, NDArray[Any]] | None = None,
+    what: str = "plan",
+    *,
+    fetch: Callable[[SideFile], Mapping[str, NDArray[Any]]] | None = None,
+) -> PlanDocument:
+    """Read and check a plan.
+
+    `constants`: large constants at hand, by hash. `fetch` reads the side file if the text names one; without it, the
+    constants must be at hand. `what` names the text in messages. Raises PlanError, and nothing else, for any defect.
+    """
+    item = parse(data, PlanError, what)
+    _check_version(item)
+    keys = item.fields(_KEYS)
+    side = keys["constants"].maybe(side_file_from)
+    arrays = {**(constants or {}), **(fetch(side) if side is not None and fetch is not None else {})}
+    plan = PlanDocument(
+        name=keys["name"].text(MAX_NAME),
+        backend="cpu" if keys["backend"].choice("cpu", "cuda") == "cpu" else "cuda",
+        numerics="strict" if keys["numerics"].choice("strict", "fast") == "strict" else "fast",
+        graph=_graph(keys["graph"], arrays),
+        graph_digest=keys["graph_digest"].text(128, DIGEST),
+        in_tree=_tree(keys["in_tree"]),
+        out_tree=_tree(keys["out_tree"]),
+        parameters=tuple(p.text() for p in keys["parameters"].items(100_000)),
+        writebacks=tuple(w.integer(0, MAX_NODES) for w in keys["writebacks"].items(100_000)),
+        kernels=tuple(_kernel(kernel) for kernel in keys["kernels"].items(MAX_KERNELS)),
+        order=tuple(_launch(launch) for launch in keys["order"].items(MAX_KERNELS)),
+        identity=identity_from(keys["identity"]),
+        certificate=keys["certificate"].maybe(_certificate),
+        notes=tuple(note.text(10_000) for note in keys["notes"].items(100_000)),
+    )
+    found = _digest(plan.graph, keys["graph"])
+    if found != plan.graph_digest:
+        keys["graph_digest"].fail(f"is {plan.graph_digest:.24}..., the graph's is {found:.24}...; the file was edited")
+    verify(plan)
+    return plan
+
+
+_KEYS = (
+    *("format", "format_version", "name", "backend", "numerics", "identity", "parameters", "in_tree", "out_tree"),
+    *("writebacks", "certificate", "kernels", "order", "notes", "constants", "graph_digest", "graph"),
+)
+
+
+def _check_version(item: Item) -> None:
+    members = item.members(at_most=100)
+    if "format" not in members or members["format"].value != FORMAT:
+        item.fail(f'is no fusion plan: it lacks "format": "{FORMAT}"')
+    if "format_version" not in members:
+        item.fail("the key 'format_version' is missing")
+    version = members["format_version"].integer(0, 1 << 30)
+    if version != FORMAT_VERSION:
+        item.fail(f"has format version {version}, this autofuse reads version {FORMAT_VERSION}; tune or compile again")
+
+
+def _graph(item: Item, constants: Mapping[str, NDArray[Any]]) -> Graph:
+    source = "\n".join(line.text(_MAX_LINE) for line in item.items(_MAX_GRAPH_LINES))
+    try:
+        graph = text.parse_graph(source, constants)
+        verifier.verify(graph)
+        return graph
+    except _GRAPH_DEFECTS as bad:
+        item.fail(str(bad) or type(bad).__name__)
+
+
+def _digest(graph: Graph, item: Item) -> str:
+    try:
+        return digest.digest(graph)
+    except _GRAPH_DEFECTS as bad:
+        item.fail(str(bad) or type(bad).__name__)
+
+
+def _tree(item: Item) -> Tree:
+    try:
+        return tree.from_json(item.value)
+    except _GRAPH_DEFECTS as bad:
+        item.fail(str(bad) or type(bad).__name__)
+
+
+def _kernel(item: Item) -> PlannedKernel:
+    keys = item.fields([f.name for f in fields(PlannedKernel)])
+    return PlannedKernel(
+        name=keys["name"].text(MAX_NAME),
+        kind=keys["kind"].text(40, KIND),
+        nodes=tuple(node.text() for node in keys["nodes"].items(MAX_NODES)),
+        outputs=tuple(value.text() for value in keys["outputs"].items(MAX_NODES)),
+        schedule=_schedule(keys["schedule"]),
+        predicted_us=keys["predicted_us"].maybe(Item.number),
+        measured_us=keys["measured_us"].maybe(Item.number),
+        bound=keys["bound"].maybe(Item.text),
+        digest=keys["digest"].text(128, DIGEST),
+    )
+
+
+def _schedule(item: Item) -> Schedule:
+    for key, decision in item.members(at_most=100).items():
+        try:
+            Schedule.from_json({key: decision.value})
+        except PlanError as bad:
+            decision.fail(str(bad))
+    return Schedule.from_json(item.value)
+
+
+def _launch(item: Item) -> Launch:
+    kernel, lane = item.items(at_most=2, exactly=2)
+    return Launch(kernel.integer(0, MAX_KERNELS), lane.integer(0, MAX_LANES - 1))
+
+
+_CERTIFICATE_READERS: dict[str, Callable[[Item], Any]] = {
+    "str": lambda item: item.text(1000),
+    "int": lambda item: item.integer(-(1 << 63), 1 << 64),
+    "float | None": lambda item: item.maybe(Item.number),
+}
+
+
+def _certificate(item: Item) -> Certificate:
+    keys = item.fields([f.name for f in fields(Certificate)], optional=("additivity",))
+    # additivity is written for readers; it is derived from the two times
+    read: dict[str, Any] = {f.name: _CERTIFICATE_READERS[str(f.type)](keys[f.name]) for f in fields(Certificate)}
+    return Certificate(**read)

@@ -1,0 +1,52 @@
+"""Plans on disk: `p.json`, and beside it the constants it names. Both appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from autofuse.errors import PlanError
+from autofuse.plan import constants
+from autofuse.plan.atomic import written_whole
+from autofuse.plan.codec import decode, encode, to_text
+from autofuse.plan.document import PlanDocument
+from autofuse.plan.plainfile import open_plain
+
+MAX_PLAN_BYTES = 256 << 20
+"""Longest plan text accepted; constants do not count."""
+
+
+def save(plan: PlanDocument, path: str | os.PathLike[str]) -> Path:
+    """Write a plan. Concurrent writers and readers of one path see one whole plan or another.
+
+    The constants file, named after its contents, is written first; an older one stays. Raises PlanError if the plan
+    does not hang together or the file cannot be written.
+    """
+    target = Path(path)
+    encoded = encode(plan)
+    try:
+        side = constants.write(target.parent, target.stem, encoded.constants) if encoded.constants else None
+        text = to_text(encoded, side).encode()
+        with written_whole(target.parent) as (file, place):
+            file.write(text)
+            place(target)
+    except OSError as failure:
+        raise PlanError(f"cannot write the plan to {target}: {failure.strerror or failure}") from failure
+    return target
+
+
+def load(path: str | os.PathLike[str]) -> PlanDocument:
+    """Read and check a plan. Raises PlanError, and nothing else, whatever the file holds."""
+    source = Path(path)
+    text = _read(source)
+    return decode(text, what=str(source), fetch=lambda side: constants.read(source.parent, side))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with open_plain(path, MAX_PLAN_BYTES, follow_links=True) as file:
+            return file.read(MAX_PLAN_BYTES)
+    except FileNotFoundError:
+        raise PlanError(f"{path}: there is no such plan file") from None
+    except (OSError, ValueError) as failure:
+        raise PlanError(f"cannot read the plan {str(path)!r}: {failure}") from failure
