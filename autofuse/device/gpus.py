@@ -116,7 +116,20 @@ A100 = Gpu(
 ALL: dict[str, Gpu] = {"h100": H100_SXM, "h100-pcie": H100_PCIE, "h200": H200, "a100": A100}
 """By the name that `device=` takes."""
 
-_SHARED_BYTES_PER_BLOCK = {gpu.arch: gpu.shared_bytes_per_block for gpu in ALL.values()}
+_SHARED_KIB_PER_BLOCK = {
+    "sm_75": 64,
+    "sm_80": 163,
+    "sm_86": 99,
+    "sm_87": 163,
+    "sm_89": 99,
+    "sm_90": 227,
+    "sm_100": 227,
+    "sm_103": 227,
+    "sm_110": 227,
+    "sm_120": 99,
+    "sm_121": 99,
+}
+"""CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", opt-in maximum."""
 
 
 def gpu_by_name(name: str) -> Gpu:
@@ -130,7 +143,7 @@ def gpu_by_name(name: str) -> Gpu:
 def shared_bytes_per_block(arch: str) -> int:
     """The most shared memory one block may ask for on `arch`. Raises BackendError for an unknown architecture."""
     try:
-        return _SHARED_BYTES_PER_BLOCK[arch]
+        return _SHARED_KIB_PER_BLOCK[arch] * 1024
     except KeyError:
-        known = ", ".join(sorted(_SHARED_BYTES_PER_BLOCK))
+        known = ", ".join(_SHARED_KIB_PER_BLOCK)
         raise BackendError(f"unknown GPU architecture {arch!r}; known: {known}") from None

@@ -139,8 +139,17 @@ def test_wrong_arrays_are_refused() -> None:
         run_simt(exchange, {"x": good})
     with pytest.raises(BackendError, match=r"buffer x of exchange must be a C-contiguous i32\[64\], got float32\[64\]"):
         run_simt(exchange, {"x": good.astype(F32.numpy), "y": good})
-    with pytest.raises(BackendError, match="different names; repeated: exchange"):
-        SimtModule([exchange, exchange])
+    with pytest.raises(BackendError, match="kernel counts is not in this module; it holds exchange"):
+        SimtModule([exchange]).run(KERNELS["counts"], {"x": good, "y": good})
+
+
+def test_kernels_may_share_their_names_with_each_other_and_with_the_c_library() -> None:
+    one = kernel("index", "    y[t] = 1;")
+    two = kernel("index", "    y[t] = 2;")
+    both, y = SimtModule([one, two]), np.zeros(THREADS, np.int32)
+    for expected, chosen in ((1, one), (2, two)):
+        both.run(chosen, {"x": y.copy(), "y": y})
+        np.testing.assert_array_equal(y, expected)
 
 
 def test_compile_errors_show_the_compilers_words() -> None:

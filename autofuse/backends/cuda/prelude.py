@@ -128,6 +128,8 @@ __device__ __forceinline__ bool less_first(T a, I at, T b, I bt) {
 }
 """,
 }
+NAMES = frozenset(_FUNCTIONS)
+"""What no buffer and no kernel may be called."""
 _NEEDS = {"load_pack": ("Pack",), "store_pack": ("Pack",)}
 
 

@@ -34,6 +34,9 @@ _FLOAT_CALLS: Mapping[str, str] = {
 }
 """Opcode -> C math function, `f` appended for float."""
 
+MATH_NAMES = frozenset(name + f for name in (*_FLOAT_CALLS.values(), "copysign") for f in ("", "f"))
+"""C functions that generated code calls."""
+
 _EXACT = frozenset(
     ("maximum", "minimum", "clamp", "negate", "abs", "sign", "floor", "ceil", "round_nearest_even", "round_nearest_afz")
 )

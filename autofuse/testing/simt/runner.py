@@ -39,12 +39,8 @@ class SimtModule:
     """Kernels compiled together into one shared library, cached by source: compiling takes about a second."""
 
     def __init__(self, kernels: Sequence[CudaKernel]) -> None:
-        """Raises BackendError without a C++ compiler, for equal function names, and when compilation fails."""
-        self._kernels = {kernel.name: kernel for kernel in kernels}
-        functions = [launch.function for kernel in kernels for launch in kernel.launches]
-        repeated = sorted({name for name in functions if functions.count(name) > 1})
-        if repeated or len(self._kernels) != len(kernels):
-            raise BackendError(f"kernels of one module need different names; repeated: {', '.join(repeated)}")
+        """Raises BackendError without a C++ compiler, and when compilation fails."""
+        self._kernels = list(kernels)
         self._library = ctypes.CDLL(str(_compiled(_translation_unit(kernels))))
 
     def run(self, kernel: CudaKernel, buffers: dict[str, NDArray[Any]], *, order: Order = "forward") -> None:
@@ -53,24 +49,26 @@ class SimtModule:
         Arrays must be C-contiguous with the buffers' shapes and dtypes; outputs are written in place. Raises
         BackendError for wrong arrays and for everything the shim detects.
         """
-        if self._kernels.get(kernel.name) is not kernel:
-            raise BackendError(f"kernel {kernel.name} is not in this module; it holds {', '.join(self._kernels)}")
+        if kernel not in self._kernels:
+            held = ", ".join(k.name for k in self._kernels)
+            raise BackendError(f"kernel {kernel.name} is not in this module; it holds {held}")
+        number = self._kernels.index(kernel)
         guarded = [
             _Guarded(kernel, buffer.name, _argument(kernel, number, buffers))
             for number, buffer in enumerate(kernel.parameters)
         ]
         pointers = (ctypes.c_void_p * max(1, len(guarded)))(*(g.address for g in guarded))
         for launch in kernel.launches:
-            self._launch(kernel, launch, pointers, order)
+            self._launch(kernel, launch, f"kernel_{number}_{launch.function}", pointers, order)
             for buffer, memory in zip(kernel.parameters, guarded, strict=True):
                 memory.check(read_only=buffer.space is Space.INPUT)
         for memory in guarded:
             memory.copy_back()
 
-    def _launch(self, kernel: CudaKernel, launch: CudaLaunch, pointers: Any, order: Order) -> None:
+    def _launch(self, kernel: CudaKernel, launch: CudaLaunch, symbol: str, pointers: Any, order: Order) -> None:
         message = ctypes.create_string_buffer(_MESSAGE)
         grid, block = (ctypes.c_uint * 3)(*launch.grid), (ctypes.c_uint * 3)(*launch.block)
-        run: Any = getattr(self._library, f"simt_run_{launch.function}")
+        run: Any = getattr(self._library, f"run_{symbol}")
         reverse = ctypes.c_int(order == "reverse")
         if run(pointers, grid, block, ctypes.c_size_t(launch.shared_bytes), reverse, message):
             raise BackendError(f"{kernel.name}: {launch.function}: {message.value.decode()}")
@@ -128,24 +126,28 @@ def _translation_unit(kernels: Sequence[CudaKernel]) -> str:
     parts: list[str] = []
     shared: dict[str, int] = {}
     for number, kernel in enumerate(kernels):
-        parts.append(f'namespace kernel_{number} {{\n#line 1 "{kernel.name}.cu"\n{kernel.source}\n}}\n')
+        space = f"kernel_{number}"
+        functions = [launch.function for launch in kernel.launches]
+        # extern "C" names ignore namespaces: a macro keeps equal names, and names of the C library, apart
+        parts.extend(f"#define {name} {space}_{name}\n" for name in functions)
+        parts.append(f'namespace {space} {{\n#line 1 "{kernel.name}.cu"\n{kernel.source}\n}}\n')
+        parts.extend(f"#undef {name}\n" for name in functions)
         names = _SHARED_ARRAY.findall(kernel.source)
         for name in names:
             most = max(launch.shared_bytes for launch in kernel.launches)
             shared[name] = max(shared.get(name, 0), most + _REDZONE)
-        array = names[0] if names else "nullptr"
-        parts.extend(_entry(launch, f"kernel_{number}", array) for launch in kernel.launches)
+        parts.extend(_entry(space, name, names[0] if names else "nullptr") for name in functions)
     arrays = [
         f'extern "C" {{ alignas(128) thread_local unsigned char {name}[{size}]; }}\n' for name, size in shared.items()
     ]
     return "".join((*arrays, *parts))
 
 
-def _entry(launch: CudaLaunch, namespace: str, shared: str) -> str:
-    name = launch.function
+def _entry(space: str, function: str, shared: str) -> str:
+    name = f"{space}_{function}"
     return (
-        f"static void call_{name}(void** arguments) {{ simt::call(&{namespace}::{name}, arguments); }}\n"
-        f'extern "C" int simt_run_{name}(void** arguments, const unsigned* grid, const unsigned* block, '
+        f"static void call_{name}(void** arguments) {{ simt::call(&{space}::{name}, arguments); }}\n"
+        f'extern "C" int run_{name}(void** arguments, const unsigned* grid, const unsigned* block, '
         f"size_t shared_bytes, int reverse, char* message) {{\n"
         f"    return simt::launch(call_{name}, arguments, grid, block, {shared}, shared_bytes, {_REDZONE}, reverse, "
         f"message, {_MESSAGE});\n}}\n"

@@ -182,13 +182,13 @@ def test_wide_loads_where_rows_are_aligned() -> None:
 
 
 def test_names_that_mean_something_in_c_are_changed() -> None:
-    plain = programs.binary("int-sum", "add", 64)
-    rename = {"x": "float", "y": "block", "z": "v0"}
-    program = replace(_with_buffers(plain, rename), name="int-sum")
+    plain = programs.binary("exp", "maximum", 64)
+    program = _with_buffers(plain, {"x": "float", "y": "maximum", "z": "v0"})
     kernel = generate(program, "sm_90")
+    assert kernel.launches[0].function == "exp_kernel"
     inputs, outputs = inputs_of(program), poisoned(program)
     SimtModule([kernel]).run(kernel, {**inputs, **outputs})
-    np.testing.assert_array_equal(outputs["v0"], inputs["float"] + inputs["block"])
+    np.testing.assert_array_equal(outputs["v0"], np.maximum(inputs["float"], inputs["maximum"]))
 
 
 def test_a_launch_with_several_phases_gives_each_its_blocks() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from autofuse.backends.cuda.nvrtc import Resources
 from autofuse.backends.cuda.occupancy import occupancy
-from autofuse.device.gpus import A100, ALL, H100_SXM, gpu_by_name
+from autofuse.device.gpus import A100, ALL, H100_SXM, gpu_by_name, shared_bytes_per_block
 from autofuse.errors import BackendError
 
 
@@ -40,3 +40,11 @@ def test_devices_by_name() -> None:
     assert gpu_by_name("H200") is ALL["h200"]
     with pytest.raises(BackendError, match="known: h100, h100-pcie, h200, a100"):
         gpu_by_name("v100")
+
+
+def test_every_described_device_agrees_with_its_architecture() -> None:
+    for gpu in ALL.values():
+        assert shared_bytes_per_block(gpu.arch) == gpu.shared_bytes_per_block
+        assert gpu.shared_bytes_per_block < gpu.shared_bytes
+    with pytest.raises(BackendError, match="unknown GPU architecture 'sm_70'; known: sm_75"):
+        shared_bytes_per_block("sm_70")

@@ -12,7 +12,7 @@ from autofuse.backends.cuda.codegen.kernel import CudaKernel, CudaLaunch
 from autofuse.backends.cuda.codegen.panels import PanelPlan, plan_panel, write_panel
 from autofuse.backends.cuda.codegen.places import Place, SharedArena
 from autofuse.backends.cuda.codegen.rows import Group, plan_group, write_rows
-from autofuse.backends.cuda.codegen.text import IndexText, Names, Writer, identifier, needs_wide
+from autofuse.backends.cuda.codegen.text import IndexText, Names, Writer, needs_wide, symbol
 from autofuse.backends.cuda.codegen.threads import ThreadPlan, plan_threads, thread_places, write_threads
 from autofuse.backends.cuda.ctypes_text import memory_type
 from autofuse.backends.cuda.prelude import Prelude
@@ -71,7 +71,7 @@ class _Generator:
             self.places[buffer.name] = Place(self.names.fresh(buffer.name), buffer.type.dtype, "memory")
 
     def kernel(self) -> CudaKernel:
-        base = identifier(self.program.name)
+        base = symbol(self.program.name)
         count = len(self.program.launches)
         functions: list[str] = []
         launches: list[CudaLaunch] = []

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 
-from autofuse.backends.cuda.prelude import Prelude
+from autofuse.backends.cuda.prelude import NAMES, Prelude
+from autofuse.backends.cuda.scalars import MATH_NAMES
 from autofuse.errors import LegalityError
 from autofuse.ir import index
 from autofuse.ir.index import Affine, Atom, Element, Quotient, Remainder, Symbol
@@ -22,7 +23,8 @@ block rank slot mask point first rows chunk each apart other other_at warp share
 down top edge step sum from_left from_right threadIdx blockIdx blockDim gridDim
 """
 """What generated code calls its own variables."""
-_RESERVED = frozenset((_KEYWORDS + _OWN).split())
+_GLOBAL = frozenset(_KEYWORDS.split()) | NAMES | MATH_NAMES
+_RESERVED = _GLOBAL | frozenset(_OWN.split())
 _SCALAR = re.compile(r"[vp]\d+[_0-9]*")
 """How scalars are called; nothing else may be."""
 _LIMIT = 1 << 31
@@ -32,6 +34,12 @@ def identifier(name: str) -> str:
     """`name` with everything C does not allow replaced."""
     text = re.sub(r"\W", "_", name, flags=re.ASCII)
     return f"_{text}" if not text or text[0].isdigit() or _SCALAR.fullmatch(text) else text
+
+
+def symbol(name: str) -> str:
+    """What a kernel called `name` is called in C: the same, wherever C allows it."""
+    text = identifier(name)
+    return f"{text}_kernel" if text in _GLOBAL else text
 
 
 class Names:
