@@ -142,7 +142,7 @@ class Item:
             self._wrong("a string")
         if len(self.value) > at_most:
             self.fail(f"has {len(self.value)} characters; at most {at_most} are accepted")
-        if any(0xD800 <= ord(c) <= 0xDFFF for c in self.value):
+        if not self.value.isascii() and any(0xD800 <= ord(c) <= 0xDFFF for c in self.value):
             self.fail("holds half of a surrogate pair, which is no text")
         if pattern is not None and not pattern.fullmatch(self.value):
             self._wrong(f"a string of the form {pattern.pattern}")
