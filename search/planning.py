@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.kind import kind_of, title_of
@@ -34,7 +34,7 @@ class Program:
 class Tuned:
     """What is known of one digest class."""
 
-    schedule: Schedule = Schedule()
+    schedule: Schedule = field(default_factory=Schedule)
     predicted_us: float | None = None
     measured_us: float | None = None
     bound: str | None = None

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autofuse.ir.digest import subgraph_digest
-
 from autofuse.errors import LegalityError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.domain import choose_domain
+from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Value
 from autofuse.lower.lowering import Limits, lower
 from autofuse.lower.schedule import Schedule

@@ -33,10 +33,14 @@ class FusionAtom:
 class AtomGraph:
     """The graph as atoms and the values that pass between them."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, contract: bool = True) -> None:
+        """`contract=False` leaves every node that computes something an atom of its own."""
         self.graph = graph
+        self._joins = contract
         self._live = _live_nodes(graph)
         self._free = {node for node in self._live if self._is_free(node)}
+        self._stored = {node for node in self._live if node.op == "constant" and not is_inlined(node)}
+        """Constants that kernels read from memory."""
         groups = self._contract()
         self.atoms: tuple[FusionAtom, ...] = tuple(FusionAtom(i, nodes) for i, nodes in enumerate(groups))
         self.atom_of: Mapping[Node, FusionAtom] = {node: atom for atom in self.atoms for node in atom.nodes}
@@ -150,10 +154,11 @@ class AtomGraph:
     def _is_free(self, node: Node) -> bool:
         if any(value in self.graph.outputs for value in node.outputs):
             return False
-        return node.op == "constant" or is_inlined(node) or is_view(node)
+        return is_inlined(node) or is_view(node)
 
     def _contract(self) -> list[tuple[Node, ...]]:
-        order = [node for node in self.graph.nodes if node in self._live and node not in self._free]
+        computed = self._live - self._free - self._stored
+        order = [node for node in self.graph.nodes if node in computed]
         parent: dict[Node, Node] = {node: node for node in order}
 
         def find(node: Node) -> Node:
@@ -182,7 +187,7 @@ class AtomGraph:
         return self._positions[node]
 
     def _may_join(self, node: Node) -> bool:
-        if lookup(node.op).family is not Family.ELEMENTWISE:
+        if not self._joins or lookup(node.op).family is not Family.ELEMENTWISE:
             return False
         return node.output not in self.graph.outputs
 

@@ -27,7 +27,8 @@ class Dimensions:
         """Tie the axes of `nodes`. `tie_inputs`: uses of one outside value share their axes too."""
         self._forest = _Forest()
         self._axes: dict[Use, tuple[Atom, ...]] = {}
-        self._made = {value for node in nodes for value in node.outputs}
+        self._made = {value for node in nodes if _keeps_axes(node) for value in node.outputs}
+        self._leaves = {value for node in nodes if not _keeps_axes(node) for value in node.outputs}
         self._shared: dict[Value, Use] = {}
         self._tie_inputs = tie_inputs
         for node in nodes:
@@ -64,7 +65,7 @@ class Dimensions:
         if use not in self._axes:
             value = node.inputs[number]
             self._axes[use] = self._forest.fresh(value.type.shape)
-            if self._tie_inputs:
+            if self._tie_inputs and value not in self._leaves:
                 first = self._shared.setdefault(value, use)
                 self._tie(self._axes[use], self._axes[first])
         return self._axes[use]
@@ -170,6 +171,11 @@ class DotAxes:
 def dot_axes(node: Node) -> DotAxes:
     """The axes of a `dot_general` node, by role."""
     return DotAxes(node)
+
+
+def _keeps_axes(node: Node) -> bool:
+    """Whether all readers of a value see the same axes. An iota or a splat is made anew by each reader."""
+    return lookup(node.op).family is not Family.LEAF
 
 
 def _equal_products(left: Sequence[int], right: Sequence[int]) -> Iterator[tuple[slice, slice]]:

@@ -52,7 +52,10 @@ class PhaseBuilder:
         keep: Mapping[Instance, tuple[int, tuple[Symbol, ...]]],
         local: Symbol | None,
     ) -> None:
-        """`keep`: instances put in scratch, and the level and symbols of the stage that computes them. `local`: the panel's inner row."""
+        """`keep`: instances put in scratch, and the level and symbols of the stage that computes them.
+
+        `local`: the panel's inner row.
+        """
         self.producers = {value: node for node in candidate.nodes for value in node.outputs}
         self.dims = dims
         self.buffers = buffers

@@ -55,7 +55,7 @@ class _Lowering:
         self.candidate, self.domain, self.schedule, self.name, self.limits = candidate, domain, schedule, name, limits
 
     def run(self) -> TileProgram:
-        if len(self.domain.groups) > 1:
+        if len(self.domain.groups) > 1 or not self._has_loops():
             buffers = self._buffers()
             phases = tuple(self._loop_phase(group, buffers) for group in self.domain.groups)
             return TileProgram(self.name, tuple(buffers.all), (phases,), self.schedule)
@@ -73,6 +73,10 @@ class _Lowering:
         if packs:
             launches = (tuple(self._pack_phase(pack, buffers) for pack in packs), *launches)
         return TileProgram(self.name, tuple(buffers.all), launches, self.schedule)
+
+    def _has_loops(self) -> bool:
+        """Whether the dimension atoms can be used as loops; a loop kernel can do without them."""
+        return not self.domain.dimensions.has_conflict()
 
     def _buffers(self) -> BufferTable:
         table = BufferTable()

@@ -1,0 +1,62 @@
+"""autofuse: search, measure and save the best way to fuse a tensor program into kernels.
+
+The names below load their modules when first used, so that `import autofuse` is light and loading a plan never imports
+the search.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autofuse.api.compiling import compile, tune  # noqa: A004 - the verb users know
+    from autofuse.api.jit import jit
+    from autofuse.api.plan import Plan, load
+    from autofuse.api.tracing import trace
+    from autofuse.errors import AutofuseError
+    from autofuse.frontend.spec import Spec, spec
+    from autofuse.ir.interpreter import interpret
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "AutofuseError": "autofuse.errors",
+    "Plan": "autofuse.api.plan",
+    "Spec": "autofuse.frontend.spec",
+    "compile": "autofuse.api.compiling",
+    "interpret": "autofuse.ir.interpreter",
+    "jit": "autofuse.api.jit",
+    "load": "autofuse.api.plan",
+    "spec": "autofuse.frontend.spec",
+    "trace": "autofuse.api.tracing",
+    "tune": "autofuse.api.compiling",
+}
+
+__all__ = [
+    "AutofuseError",
+    "Plan",
+    "Spec",
+    "__version__",
+    "compile",
+    "interpret",
+    "jit",
+    "load",
+    "spec",
+    "trace",
+    "tune",
+]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        module = _WHERE[name]
+    except KeyError:
+        raise AttributeError(f"module 'autofuse' has no attribute {name!r}") from None
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHERE})

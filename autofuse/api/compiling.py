@@ -1,0 +1,215 @@
+"""`compile` and `tune`: from a function to a Plan, with a model or with measurements."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.api.plan import Plan, described_cpu
+from autofuse.cost_models.analytical import AnalyticalCpuModel
+from autofuse.errors import ArgumentError, SearchError
+from autofuse.frontend.traced import Traced, is_array
+from autofuse.frontend.traced import trace as trace_function
+from autofuse.ir import dtypes, tree
+from autofuse.ir.types import TensorType
+from autofuse.measure.client import Bench
+from autofuse.measure.database import Database
+from autofuse.passes.pipeline import clean
+from autofuse.plan.document import PlanDocument
+from autofuse.plan.identity import host_cpu_identity
+from autofuse.report.progress import progress_report
+from autofuse.runtime.cpu import cpu_limits
+from autofuse.search.planning import Program
+from autofuse.search.policy import Context, SearchPolicy, policy_by_name
+from autofuse.search.tuner import Budget, Tuner, document_of, require_positive
+
+Numerics = Literal["strict"]
+
+
+def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and torch.compile
+    fn: Callable[..., Any],
+    *args: Any,
+    backend: str = "cpu",
+    policy: str | SearchPolicy = "analytical",
+    threads: int | None = None,
+    on_unsupported: Literal["error", "eager"] = "error",
+) -> Plan:
+    """Choose fusions with a model, measuring nothing: milliseconds to seconds.
+
+    `args`: arrays or specs, as for a call. `policy`: "unfused", "analytical", or a SearchPolicy. `threads`: how many
+    the plan uses; by default one per core. Raises TraceError, SearchError, ArgumentError.
+    """
+    _check_backend(backend)
+    if policy == "measured":
+        raise ArgumentError('policy="measured" needs measurements: call autofuse.tune')
+    program = traced_program(trace_function(fn, *args, on_unsupported=on_unsupported))
+    return Plan(_compiled(program, _resolve(policy), threads))
+
+
+def tune(
+    fn: Callable[..., Any],
+    *args: Any,
+    backend: str = "cpu",
+    budget: float = 60.0,
+    policy: str | SearchPolicy = "measured",
+    seed: int = 0,
+    progress: bool = True,
+    max_trials: int | None = None,
+    db: str | os.PathLike[str] | None = None,
+    inputs: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+    on_unsupported: Literal["error", "eager"] = "error",
+) -> Plan:
+    """Search, measuring kernels in a worker process, and return the best plan found.
+
+    `budget`: seconds of measuring. `max_trials`: most kernel measurements. `db`: file that keeps every measurement;
+    what it holds for this machine is not measured again, so an interrupted run resumes. `inputs`: an .npz file with
+    the arguments' values (`arg0`, `arg1`, ... or the parameter names) where values matter; specs get seeded random
+    data otherwise. `policy`: "measured" searches everything; any other policy's partition is kept and only its
+    schedules are tuned. Ctrl-C returns the best plan so far, with a note that says so.
+    """
+    _check_backend(backend)
+    require_positive("budget", budget)
+    if max_trials is not None:
+        require_positive("max_trials", max_trials)
+    traced = trace_function(fn, *args, on_unsupported=on_unsupported)
+    program = traced_program(traced)
+    arrays = _measuring_inputs(traced, args, inputs, seed)
+    return Plan(_tuned(program, arrays, policy, Budget(budget, max_trials), seed, progress, db, threads))
+
+
+def recompile(document: PlanDocument) -> Plan:
+    """Decide a plan's fusions anew for this machine, with the analytical model."""
+    program = Program(
+        document.name,
+        document.graph,
+        document.in_tree,
+        document.out_tree,
+        document.parameters,
+        document.writebacks,
+        document.notes,
+    )
+    return Plan(_compiled(program, policy_by_name("analytical"), None))
+
+
+def traced_program(traced: Traced) -> Program:
+    """Clean up a traced function's graph."""
+    return Program(
+        name=traced.graph.name,
+        graph=clean(traced.graph),
+        in_tree=traced.in_tree,
+        out_tree=traced.out_tree,
+        parameters=traced.parameters,
+        writebacks=tuple(number for number, _ in traced.writebacks),
+    )
+
+
+def make_context(program: Program, threads: int | None) -> Context:
+    """What policies need on this machine."""
+    description = described_cpu(threads)
+    return Context(program, AnalyticalCpuModel(description), cpu_limits(description))
+
+
+def _compiled(program: Program, policy: SearchPolicy, threads: int | None) -> PlanDocument:
+    context = make_context(program, threads)
+    partition = policy.partition(context)
+    return document_of(context, partition, host_cpu_identity(described_cpu(threads)))
+
+
+def _tuned(
+    program: Program,
+    arrays: Sequence[NDArray[Any]],
+    policy: str | SearchPolicy,
+    budget: Budget,
+    seed: int,
+    progress: bool,
+    db: str | os.PathLike[str] | None,
+    threads: int | None,
+) -> PlanDocument:
+    context = make_context(program, threads)
+    description = described_cpu(threads)
+    identity = host_cpu_identity(description)
+    wanted = [value.name for node in program.graph.nodes if node.op != "constant" for value in node.outputs]
+    with (
+        tempfile.TemporaryDirectory(prefix="autofuse-") as folder,
+        Database(db or Path(folder, "tune.db"), identity) as base,
+        progress_report(progress and sys.stderr.isatty()) as report,
+        Bench(program.graph, arrays, wanted, base, identity, description.threads) as bench,
+    ):
+        tuner = Tuner(context, bench, identity, budget, seed, report)
+        try:
+            return tuner.measured_plan() if policy == "measured" else tuner.fixed_plan(_resolve(policy))
+        except KeyboardInterrupt:
+            if tuner.best is None:
+                raise
+            return _interrupted(tuner.best, db)
+
+
+def _interrupted(best: PlanDocument, db: str | os.PathLike[str] | None) -> PlanDocument:
+    from dataclasses import replace
+
+    again = f"run the same call with db={os.fspath(db)!r} to resume" if db else "give db= to be able to resume"
+    return replace(best, notes=(*best.notes, f"tuning was interrupted; {again}"))
+
+
+def _resolve(policy: str | SearchPolicy) -> SearchPolicy:
+    return policy_by_name(policy) if isinstance(policy, str) else policy
+
+
+def _check_backend(backend: str) -> None:
+    if backend != "cpu":
+        raise ArgumentError(f'backend={backend!r}: plans can be compiled and tuned for "cpu"')
+
+
+def _measuring_inputs(
+    traced: Traced, args: Sequence[Any], inputs: str | os.PathLike[str] | None, seed: int
+) -> list[NDArray[Any]]:
+    """Concrete arrays for the graph's inputs: the caller's own, those of a file, or seeded random ones for specs."""
+    leaves, _ = tree.flatten(tuple(args), is_array)
+    given = _from_file(inputs, traced) if inputs is not None else {}
+    rng = np.random.default_rng(seed)
+    arrays: list[NDArray[Any]] = []
+    for value, leaf in zip(traced.graph.inputs, leaves, strict=True):
+        if value.name in given:
+            array = np.asarray(given[value.name])
+            if array.shape != value.type.shape or array.dtype != value.type.dtype.numpy:
+                raise ArgumentError(f"inputs: {value.name} must be {value.type}, got {array.dtype}{list(array.shape)}")
+        elif isinstance(leaf, np.ndarray | np.generic):
+            array = np.asarray(leaf)
+        else:
+            array = random_array(value.type, rng)
+        arrays.append(np.ascontiguousarray(array).reshape(value.type.shape))
+    return arrays
+
+
+def random_array(type_: TensorType, rng: np.random.Generator) -> NDArray[Any]:
+    """Seeded data for a spec: standard normals, small non-negative integers, coin flips."""
+    if type_.dtype.is_float:
+        return rng.standard_normal(type_.shape).astype(type_.dtype.numpy)
+    if type_.dtype == dtypes.BOOL:
+        return rng.random(type_.shape) < 0.5
+    return rng.integers(0, 8, type_.shape).astype(type_.dtype.numpy)
+
+
+def _from_file(path: str | os.PathLike[str], traced: Traced) -> dict[str, NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            found = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"inputs={os.fspath(path)!r}: {error}") from error
+    names = [value.name for value in traced.graph.inputs]
+    renamed = {
+        names[int(k[3:])] if k[:3] == "arg" and k[3:].isdigit() and int(k[3:]) < len(names) else k: v
+        for k, v in found.items()
+    }
+    unknown = sorted(set(renamed) - set(names))
+    if unknown:
+        raise SearchError(f"inputs: {unknown[0]!r} is no argument; the arguments are {', '.join(names)}")
+    return renamed

@@ -1,0 +1,169 @@
+"""The tuner's bench: kernels and plans measured in the worker process, every result recorded at once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from numpy.typing import NDArray
+
+from autofuse.errors import MeasureError
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.ir.graph import Graph
+from autofuse.ir.text import to_text
+from autofuse.lower.schedule import Schedule
+from autofuse.measure.database import Database, Measurement, Status
+from autofuse.measure.pool import Job, Outcome, Worker
+from autofuse.measure.timer import median
+from autofuse.plan import codec
+from autofuse.plan.document import PlanDocument
+from autofuse.plan.identity import MEASUREMENT_POLICY, Identity
+
+_RUNNERS = "autofuse.measure.bench"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """What measuring one kernel under one schedule gave."""
+
+    status: Status
+    median_us: float
+    """Infinite unless `status` is `ok`."""
+    message: str = ""
+    replayed: bool = False
+    """Taken from the database, not measured now."""
+
+
+@dataclass(slots=True)
+class BenchCounts:
+    """What a bench did so far."""
+
+    measured: int = 0
+    replayed: int = 0
+    failed: list[str] = field(default_factory=list[str])
+    """Messages of kernels that crashed, hung or answered wrongly."""
+
+
+class Bench:
+    """Measures kernels of one graph on given arguments. Use it as a context manager, from one thread.
+
+    Kernels are identified by their structural digest: what the database holds for this machine, code generator and
+    measurement policy is replayed instead of measured again.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Sequence[NDArray[Any]],
+        wanted: Collection[str],
+        database: Database,
+        identity: Identity,
+        threads: int,
+        time_cap_us: float = 60_000.0,
+    ) -> None:
+        """`wanted`: names of the values that kernels read or write. `time_cap_us`: most time for timing one kernel."""
+        self.counts = BenchCounts()
+        self._graph, self._inputs, self._wanted = graph, inputs, wanted
+        self._database = database
+        self._code_version = identity.generator
+        self._threads = threads
+        self._time_cap_us = time_cap_us
+        self._worker = Worker()
+        self._session = ""
+        self._session_worker = -1
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+        self._worker.__exit__(kind, value, at)
+
+    def kernel(self, digest: str, kernel: KernelCandidate, schedule: Schedule) -> KernelTime:
+        """Time a kernel, checked against the interpreter first. A failing kernel costs one record."""
+        known = self.recorded(digest, schedule)
+        if known is not None:
+            self.counts.replayed += 1
+            return known
+        payload: dict[str, Any] = {
+            "nodes": [node.name for node in kernel.nodes],
+            "outputs": [value.name for value in kernel.outputs],
+            "schedule": schedule.to_json(),
+            "time_cap_us": self._time_cap_us,
+        }
+        outcome = self._run("time_kernel", payload)
+        self.counts.measured += 1
+        samples = tuple(float(s) for s in outcome.data.get("samples_us", ())) if outcome.status == "ok" else ()
+        self._database.add(
+            Measurement(
+                kernel=digest,
+                schedule=schedule,
+                signature=signature_of(kernel),
+                policy=MEASUREMENT_POLICY,
+                cache_state="warm",
+                code_version=self._code_version,
+                status=outcome.status,
+                message=outcome.message,
+                samples_us=samples,
+            )
+        )
+        if outcome.status != "ok":
+            self.counts.failed.append(f"{payload['nodes'][-1]}: {outcome.status}: {outcome.message}")
+            return KernelTime(outcome.status, float("inf"), outcome.message)
+        return KernelTime("ok", median(samples))
+
+    def recorded(self, digest: str, schedule: Schedule) -> KernelTime | None:
+        """What the database knows of a kernel under a schedule; None if nothing."""
+        records = self._database.find(
+            digest, schedule, policy=MEASUREMENT_POLICY, cache_state="warm", code_version=self._code_version
+        )
+        if not records:
+            return None
+        last = records[-1].measurement
+        if last.status != "ok":
+            return KernelTime(last.status, float("inf"), last.message, replayed=True)
+        return KernelTime("ok", median([m for r in records if (m := r.measurement.median_us) is not None]), "", True)
+
+    def plans(self, plans: Sequence[PlanDocument], blocks: int, seed: int, sample_us: float) -> list[list[float]]:
+        """Microseconds per call of whole plans, one list per plan, timed in interleaved blocks.
+
+        Raises MeasureError if a plan crashes, hangs or refuses its arguments.
+        """
+        texts = [codec.to_text(codec.encode(plan), None) for plan in plans]
+        payload = {"plans": texts, "blocks": blocks, "seed": seed, "sample_us": sample_us}
+        outcome = self._run("time_plans", payload, run_s=300.0)
+        if outcome.status != "ok":
+            raise MeasureError(f"timing whole plans failed ({outcome.status}): {outcome.message}")
+        return [[float(s) for s in samples] for samples in outcome.data["samples_us"]]
+
+    def _run(self, runner: str, payload: Mapping[str, Any], run_s: float = 60.0) -> Outcome:
+        if self._session_worker != self._worker.restarts or not self._session:
+            self._open()
+        job = Job(f"{_RUNNERS}:{runner}", {**payload, "session": self._session}, build_s=120.0, run_s=run_s)
+        return self._worker.run(job)
+
+    def _open(self) -> None:
+        constants: dict[str, NDArray[Any]] = {}
+        text = to_text(self._graph, constants)
+        self._session = uuid.uuid4().hex
+        arrays = {f"@{name}": array for name, array in constants.items()}
+        arrays |= {f"input{number}": array for number, array in enumerate(self._inputs)}
+        payload = {
+            "session": self._session,
+            "text": text,
+            "threads": self._threads,
+            "wanted": sorted(self._wanted),
+        }
+        outcome = self._worker.run(Job(f"{_RUNNERS}:open_session", payload, arrays, build_s=120.0, run_s=300.0))
+        if outcome.status != "ok":
+            raise MeasureError(f"the worker could not prepare the program ({outcome.status}): {outcome.message}")
+        self._session_worker = self._worker.restarts
+
+
+def signature_of(kernel: KernelCandidate) -> str:
+    """`(f32[64,64]) -> f32[64]`."""
+    reads = ", ".join(str(value.type) for value in kernel.inputs)
+    writes = ", ".join(str(value.type) for value in kernel.outputs)
+    return f"({reads}) -> {writes}"

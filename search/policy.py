@@ -1,0 +1,171 @@
+"""Search policies: each turns a program into a partition. What they share is in the context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from autofuse.cost_models.base import CostModel
+from autofuse.errors import SearchError
+from autofuse.fusion.atoms import AtomGraph
+from autofuse.ir.graph import Value
+from autofuse.lower.lowering import Limits
+from autofuse.search.planning import Program, Tuned
+from autofuse.search.pricing import class_prices
+from autofuse.search.residual import ClassPrice
+from autofuse.search.solver import Chosen, Priced, Solution, solve
+from autofuse.search.space import AtomSet, Candidate, Space, SpaceBuilder
+
+
+@dataclass(slots=True)
+class Context:
+    """What a policy may use."""
+
+    program: Program
+    model: CostModel
+    limits: Limits
+    deadline_s: float = 60.0
+    """Most time for one solve."""
+    _space: Space | None = field(default=None)
+    _builder: SpaceBuilder | None = field(default=None)
+    _prices: dict[str, ClassPrice] = field(default_factory=dict[str, ClassPrice])
+
+    @property
+    def space(self) -> Space:
+        """The full candidate space, enumerated at first use."""
+        if self._space is None:
+            self._builder = SpaceBuilder(AtomGraph(self.program.graph), self.limits)
+            self._space = self._builder.build()
+        return self._space
+
+    def require(self, atoms: AtomSet) -> Candidate:
+        """The candidate of a set, added to the space. Raises LegalityError."""
+        assert self.space is not None
+        assert self._builder is not None
+        return self._builder.require(atoms)
+
+    def prices(self, space: Space) -> Mapping[str, ClassPrice]:
+        """The model's price of every digest class."""
+        fresh = [c for c in space.candidates if c.digest not in self._prices]
+        self._prices.update(class_prices(self.model, fresh))
+        return self._prices
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """What a policy returns."""
+
+    atoms: AtomGraph
+    kernels: tuple[Chosen, ...]
+    """In running order."""
+    known: Mapping[str, Tuned]
+    """Schedules and prices by digest of the chosen kernels."""
+    price_us: float
+    solution: Solution | None = None
+
+
+class SearchPolicy(Protocol):
+    """Decides which kernels compute a program.
+
+    A policy must return kernels whose outputs cover the program's, in an order in which each can run. It may be called
+    from any thread, must not keep the context, and must give the same partition for the same context.
+    """
+
+    @property
+    def name(self) -> str:
+        """What users call it."""
+        ...
+
+    def partition(self, context: Context) -> Partition:
+        """Choose. Raises SearchError or LegalityError if it cannot."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unfused:
+    """One kernel per operation, as an eager library would run them; views cost nothing here either."""
+
+    name: str = "unfused"
+
+    def partition(self, context: Context) -> Partition:
+        atoms = AtomGraph(context.program.graph, contract=False)
+        builder = SpaceBuilder(atoms, context.limits)
+        candidates = [builder.require(frozenset((atom,))) for atom in atoms.atoms]
+        prices = context.prices(builder.space)
+        kernels = tuple(Chosen(c, c.outputs) for c in candidates)
+        return Partition(
+            atoms, kernels, _known(kernels, prices), sum(prices[c.digest].predicted_us for c in candidates)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Analytical:
+    """The cheapest partition of the full space at the analytical model's prices."""
+
+    name: str = "analytical"
+
+    def partition(self, context: Context) -> Partition:
+        space = context.space
+        prices = context.prices(space)
+        solution = solve_at(context, space, {digest: price.predicted_us for digest, price in prices.items()})
+        return Partition(
+            space.atom_graph, solution.kernels, _known(solution.kernels, prices), solution.price_us, solution
+        )
+
+
+def solve_at(context: Context, space: Space, price: Mapping[str, float]) -> Solution:
+    """The cheapest partition at the given prices per class; classes priced infinite are left out."""
+    priced: list[Priced] = []
+    for candidate in space.candidates:
+        us = price[candidate.digest]
+        if us < float("inf"):
+            priced.append(_priced(context, space.atom_graph, candidate, us))
+    return solve(space.atom_graph, priced, context.deadline_s)
+
+
+def _priced(context: Context, atoms: AtomGraph, candidate: Candidate, us: float) -> Priced:
+    """Give outputs that the kernel itself reads further a price of their own, so that they may be left out."""
+    optional = _optional_outputs(atoms, candidate)
+    if not optional:
+        return Priced(candidate, us, {})
+    share = min(0.8, 0.9 * len(optional) / max(len(candidate.outputs), 1))
+    costs = context.model.write_us([value.type for value in optional])
+    writes = {v: min(float(c), us * share / len(optional)) for v, c in zip(optional, costs, strict=True)}
+    return Priced(candidate, us - sum(writes.values()), writes)
+
+
+def _optional_outputs(atoms: AtomGraph, candidate: Candidate) -> list[Value]:
+    returned = set(atoms.graph.outputs)
+    return [
+        value
+        for value in candidate.outputs
+        if value not in returned and any(reader in candidate.atoms for reader in atoms.readers.get(value, ()))
+    ]
+
+
+def _known(kernels: Iterable[Chosen], prices: Mapping[str, ClassPrice]) -> dict[str, Tuned]:
+    return {
+        chosen.candidate.digest: Tuned(
+            predicted_us=prices[chosen.candidate.digest].predicted_us, bound=prices[chosen.candidate.digest].bound
+        )
+        for chosen in kernels
+    }
+
+
+_POLICIES: Mapping[str, SearchPolicy] = {"unfused": Unfused(), "analytical": Analytical()}
+
+
+def policy_by_name(name: str) -> SearchPolicy:
+    """A policy that needs no measurements. Raises SearchError listing what there is."""
+    try:
+        return _POLICIES[name]
+    except KeyError:
+        raise SearchError(
+            f"policy={name!r} is unknown here; choose one of: {', '.join((*_POLICIES, 'measured'))}"
+        ) from None
+
+
+def policy_names() -> Sequence[str]:
+    """All policies, `measured` included."""
+    return (*_POLICIES, "measured")
