@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -129,3 +130,12 @@ def test_loading_imports_no_backend(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_plans_of_earlier_versions_still_load():
+    """When this fails, files that users keep have become unreadable: raise FORMAT_VERSION, or undo the change."""
+    folder = Path(__file__).parent.parent / "golden" / "plans"
+    kept = load(folder / "format-1.json")
+    assert kept.graph_digest == PLAN.graph_digest
+    assert kept.kernels == PLAN.kernels
+    assert kept.certificate == PLAN.certificate
