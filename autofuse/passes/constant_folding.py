@@ -1,0 +1,127 @@
+"""Constant folding: nodes whose operands are known become constants, computed by the op table's own evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.interpreter import evaluate_node
+from autofuse.ir.optable import Family, lookup
+from autofuse.ir.types import TensorType
+from autofuse.passes.facts import SMALL_BYTES, Facts, repeated
+from autofuse.passes.rewriting import Call, Rules, call, rewrite, splat_call
+
+Array = NDArray[Any]
+
+_RENAMING = ("reshape", "transpose", "slice", "reverse")
+_CHOOSING = ("dynamic_slice", "gather")  # the result's elements come from operand 0, wherever indices point
+
+
+@dataclass(frozen=True, slots=True)
+class FoldConstants:
+    """Replaces what can be computed ahead of time by constants.
+
+    A constant that repeats one value becomes a scalar constant, broadcast; elementwise and index ops keep that form,
+    which fusion inlines for nothing. Other constants are computed if the result has at most `limit_bytes`, or no more
+    bytes than the constants it is computed from. Never folded: a plain iota or a view of one (readers compute it),
+    a broadcast of an array (the same), custom calls and nodes with regions. Exact: the interpreter computes.
+    """
+
+    name: ClassVar[str] = "constant-folding"
+    limit_bytes: int = SMALL_BYTES
+
+    def apply(self, graph: Graph) -> Graph:
+        """The graph with constants folded; the same object if there was nothing to fold."""
+        return rewrite(graph, self._rules)
+
+    def _rules(self) -> Rules:
+        return {"constant": (_as_splat,), "iota": (_only_zero,), "*": (_fold_splats, self._fold)}
+
+    def _fold(self, node: Node, facts: Facts) -> Call | None:
+        if not _is_computed(node, facts):
+            return None
+        operands = [facts.known(value) for value in node.inputs]
+        held = [array for array in operands if array is not None]
+        if not held or len(held) < len(operands) or not self._is_small(node, held):
+            return None
+        (result,) = evaluate_node(node, dict(zip(node.inputs, held, strict=True)))
+        return call("constant", value=_owned(result))
+
+    def _is_small(self, node: Node, operands: Sequence[Array]) -> bool:
+        stored = max((array.nbytes for array in operands), default=0)
+        return node.output.type.nbytes <= max(self.limit_bytes, stored)
+
+
+def _is_computed(node: Node, facts: Facts) -> bool:
+    """Whether the node does work that is worth storing the result of."""
+    if len(node.outputs) != 1 or node.op in ("broadcast_in_dim", "custom_call"):
+        return False
+    if node.op in _RENAMING:
+        return facts.constant(node.inputs[0]) is not None and node.output.type.nbytes <= SMALL_BYTES
+    return lookup(node.op).family is not Family.CONTROL
+
+
+def _as_splat(node: Node, facts: Facts) -> Call | None:
+    array = node.attrs["value"]
+    number = repeated(array) if array.ndim else None
+    return None if number is None else splat_call(number, node.output.type)
+
+
+def _only_zero(node: Node, facts: Facts) -> Call | None:
+    shape, dtype = node.attrs["shape"], node.attrs["dtype"]
+    return splat_call(np.zeros((), dtype.numpy), node.output.type) if shape[node.attrs["iota_dimension"]] == 1 else None
+
+
+def _fold_splats(node: Node, facts: Facts) -> Call | None:
+    """Elementwise ops on repeated values compute one; index ops on one repeated value give it again."""
+    if len(node.outputs) != 1 or not node.inputs or node.output.type.size == 0:
+        return None
+    match lookup(node.op).family:
+        case Family.ELEMENTWISE:
+            splats = _splats(node.inputs, facts)
+            return None if splats is None else splat_call(_scalar_result(node, splats), node.output.type)
+        case Family.INDEX:
+            return _moved_splat(node, facts)
+        case Family.REDUCE if node.op == "reduce" and node.attrs["combiner"] in ("minimum", "maximum", "and", "or"):
+            splats = _splats(node.inputs, facts)
+            return None if splats is None else splat_call(splats[0], node.output.type)
+        case _:
+            return None
+
+
+def _moved_splat(node: Node, facts: Facts) -> Call | None:
+    if node.op == "broadcast_in_dim" and not node.inputs[0].type.shape:
+        return None  # the form splats have
+    splats = _splats(node.inputs[:1] if node.op in _CHOOSING else _data_operands(node), facts)
+    if splats is None or any(splat.tobytes() != splats[0].tobytes() for splat in splats):
+        return None
+    return splat_call(splats[0], node.output.type)
+
+
+def _data_operands(node: Node) -> tuple[Value, ...]:
+    """The operands whose elements the result holds: not the start indices of dynamic_update_slice."""
+    return node.inputs[:2] if node.op == "dynamic_update_slice" else node.inputs
+
+
+def _splats(values: Sequence[Value], facts: Facts) -> list[Array] | None:
+    found = [facts.splat(value) for value in values]
+    held = [splat for splat in found if splat is not None]
+    return held if len(held) == len(found) else None
+
+
+def _scalar_result(node: Node, splats: Sequence[Array]) -> Array:
+    """The op on scalars; elementwise rules depend on no shape."""
+    inputs = tuple(Value(f"operand{i}", TensorType((), v.type.dtype)) for i, v in enumerate(node.inputs))
+    scalar = Node(node.op, inputs, node.outputs, node.attrs)
+    return evaluate_node(scalar, dict(zip(inputs, splats, strict=True)))[0]
+
+
+def _owned(array: Array) -> Array:
+    held = np.array(array, order="C", copy=True)
+    held.setflags(write=False)
+    return held

@@ -1,0 +1,64 @@
+"""The clean-up pipeline: a fixed list of passes, run until none of them changes the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal, Protocol
+
+from autofuse.errors import ArgumentError
+from autofuse.ir.graph import Graph
+from autofuse.ir.verifier import verify
+from autofuse.passes.common_subexpressions import MergeCommon
+from autofuse.passes.constant_folding import FoldConstants
+from autofuse.passes.dead_code import DropDead
+from autofuse.passes.outputs import MaterialiseOutputs
+
+Numerics = Literal["strict", "fast"]
+
+_MOST_ROUNDS = 16
+
+
+class Pass(Protocol):
+    """One clean-up step: a frozen dataclass whose docstring is its contract.
+
+    A pass keeps the number, order and types of inputs and outputs, the names of values that survive, locations, and
+    what the graph computes under its numerics. It is deterministic, and returns the graph it was given if it changes
+    nothing.
+    """
+
+    name: ClassVar[str]
+
+    def apply(self, graph: Graph) -> Graph:
+        """The rewritten graph. Raises GraphError for a graph that breaks the rules of the IR."""
+        ...
+
+
+def passes_for(numerics: Numerics) -> Sequence[Pass]:
+    """The passes of one round, in order."""
+    if numerics not in ("strict", "fast"):
+        raise ArgumentError(f"numerics must be 'strict' or 'fast', got {numerics!r}")
+    return (DropDead(), FoldConstants(), MergeCommon())
+
+
+def clean(graph: Graph, numerics: Numerics = "strict") -> Graph:
+    """`graph` simplified for fusion, its outputs distinct computed values.
+
+    Under "strict" results are equal bit for bit, but for the order of sums and NaN payloads; "fast" also reassociates
+    and ignores NaN, infinities and the sign of zero where a simpler form is won. Cleaning twice changes no more.
+    """
+    passes = passes_for(numerics)
+    for _ in range(_MOST_ROUNDS):
+        before = graph
+        for step in passes:
+            graph = _checked(step, graph)
+        if graph is before:
+            break
+    return _checked(MaterialiseOutputs(), graph)
+
+
+def _checked(step: Pass, graph: Graph) -> Graph:
+    """The graph after a pass, verified if the pass changed it."""
+    after = step.apply(graph)
+    if after is not graph:
+        verify(after)
+    return after
