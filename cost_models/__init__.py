@@ -1,1 +1,1 @@
-"""Cost models: protocol, features, analytical model, calibration."""
+"""Cost models: what a kernel costs on a device, predicted without running it."""

@@ -1,0 +1,231 @@
+"""The analytical model of a CPU: what a kernel costs by counting, at the throughputs of a calibration.
+
+    kernel = launches, one after another, + page faults of fresh outputs
+    launch = fork and join, if it is shared, + phases / speed-up
+    phase  = the longest of memory, instructions, chains and library calls, + a share of the others, + loop entries
+
+Memory: a roofline with one roof per cache level; the bytes that cross into a level follow from the reuse of the loops
+(`traffic`). Instructions: vector operations by class over calibrated throughput, plus loads and stores. Chains:
+dependent operations at their latency. Library: products at BLAS speed, with the cost of packing panels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autofuse.cost_models.base import Bound, KernelFacts, Observation, Prices
+from autofuse.cost_models.extract import features
+from autofuse.cost_models.features import (
+    FEATURES_VERSION,
+    DotFeatures,
+    KernelFeatures,
+    OpaqueFeatures,
+    PhaseFeatures,
+    StageFeatures,
+)
+from autofuse.cost_models.floor import floor_us
+from autofuse.cost_models.memory import MemoryModel
+from autofuse.device.describe import CpuDescription
+from autofuse.ir.types import TensorType
+
+ANALYTICAL_VERSION = 1
+"""Raised when prices change: learned corrections of another version do not apply."""
+SIGMA = 0.35
+"""Deviation of log(measured / predicted): what validation on this package's kernels showed, outliers included."""
+OPAQUE_SIGMA = 0.8
+"""The same for calls of the interpreter, which are only guessed at."""
+
+_LATENCY_CYCLES = 4.0
+"""Of a vector addition or comparison, the links of most chains."""
+_OVERLAP = 0.2
+"""Share of the shorter terms that is not hidden behind the longest one."""
+_ENTRY_CYCLES = 8.0
+"""Entering a stage's loops: bounds, addresses, first fill of the pipeline."""
+_LEVEL_CYCLES = 5.0
+"""One level of the tree that folds the lanes of a vector: a shuffle and an operation, dependent."""
+_FAR_CYCLES = 6.0
+"""A step to another page: address translation that misses its first level, a prefetcher that starts anew."""
+_REGISTERS = {128: 16, 256: 16, 512: 32}
+_MASKED = 1.0
+"""Extra accesses that a masked one counts as."""
+_CALL_US = 0.02
+"""A phase function by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """Where the time of a kernel goes; microseconds. The terms overlap, so they add up to more than `us`."""
+
+    us: float
+    memory: float
+    compute: float
+    serial: float
+    library: float
+    overhead: float
+
+    @property
+    def bound(self) -> Bound:
+        """The largest term."""
+        terms: dict[Bound, float] = {
+            "memory": self.memory,
+            "compute": self.compute,
+            "serial": self.serial,
+            "library": self.library,
+            "overhead": self.overhead,
+        }
+        return max(terms, key=lambda name: terms[name])
+
+
+class AnalyticalCpuModel:
+    """A `CostModel` of formulas and a calibration; it never changes."""
+
+    def __init__(self, description: CpuDescription) -> None:
+        self.description = description
+        calibration = description.calibration
+        self._calibration = calibration
+        self._memory = MemoryModel(description)
+        self._lanes = {"f32": description.lanes(4), "f64": description.lanes(8)}
+        # two ports of fused multiply-adds, two flops each
+        cycles = calibration.fma_flops_per_us["f32"] / (4 * self._lanes["f32"])
+        self._cycle_us = 1.0 / cycles
+        self._access_us = description.vector_bits / 8 / calibration.l1_bytes_per_us.one
+
+    # ---- the protocol --------------------------------------------------------------------------------------------
+
+    def price(self, kernels: Sequence[KernelFacts]) -> Prices:
+        """See `CostModel.price`."""
+        told = [self.features(facts) for facts in kernels]
+        floors = np.array([floor_us(f, self.description) for f in told], np.float64)
+        found = [self.breakdown(f) for f in told]
+        us = np.array([b.us for b in found], np.float64)
+        sigma = np.array([SIGMA if f.opaque is None else OPAQUE_SIGMA for f in told], np.float64)
+        return Prices(np.maximum(us, floors), sigma, floors, tuple(b.bound for b in found))
+
+    def write_us(self, value: TensorType, fresh: bool = False) -> float:
+        """See `CostModel.write_us`."""
+        faults = self._calibration.page_fault_us_per_mb / 1e6 if fresh else 0.0
+        return self._memory.write_us(value.nbytes) + value.nbytes * faults
+
+    def fit(self, records: Sequence[Observation]) -> None:
+        """Nothing to learn."""
+
+    def describe(self) -> dict[str, Any]:
+        """See `CostModel.describe`."""
+        return {
+            "name": "analytical-cpu",
+            "version": ANALYTICAL_VERSION,
+            "feature_version": FEATURES_VERSION,
+            "device": self.description.to_json(),
+        }
+
+    # ---- one kernel ----------------------------------------------------------------------------------------------
+
+    def features(self, facts: KernelFacts) -> KernelFeatures:
+        """What the model sees of a kernel. Raises BackendError for an unknown opcode."""
+        return features(facts.program, facts.warm, facts.fresh_outputs, self.description.vector_bits)
+
+    def breakdown(self, kernel: KernelFeatures) -> Breakdown:
+        """The price of a kernel and the terms that it comes from."""
+        faults = kernel.fresh_bytes / 1e6 * self._calibration.page_fault_us_per_mb
+        if kernel.opaque is not None:
+            us = self._opaque_us(kernel.opaque)
+            return Breakdown(us + faults, faults, 0.0, 0.0, us, 0.0)
+        parts = [self._launch(kernel, number) for number in range(kernel.launches)]
+        return Breakdown(
+            us=sum(p.us for p in parts) + faults,
+            memory=sum(p.memory for p in parts) + faults,
+            compute=sum(p.compute for p in parts),
+            serial=sum(p.serial for p in parts),
+            library=sum(p.library for p in parts),
+            overhead=sum(p.overhead for p in parts),
+        )
+
+    def _launch(self, kernel: KernelFeatures, number: int) -> Breakdown:
+        phases = [phase for phase in kernel.phases if phase.launch == number]
+        shares = sum(phase.shares for phase in phases)
+        workers = max(1, min(self.description.threads, int(shares)))
+        done = [self._phase(phase, kernel, workers) for phase in phases]
+        fork = self._calibration.fork_join_us * (workers > 1)
+        return Breakdown(
+            us=sum(p.us for p in done) + fork,
+            memory=sum(p.memory for p in done),
+            compute=sum(p.compute for p in done),
+            serial=sum(p.serial for p in done),
+            library=sum(p.library for p in done),
+            overhead=sum(p.overhead for p in done) + fork,
+        )
+
+    def _phase(self, phase: PhaseFeatures, kernel: KernelFeatures, workers: int) -> Breakdown:
+        speed_up = phase.blocks / math.ceil(phase.blocks / workers)
+        compute = sum(self._instructions_us(s) for s in phase.stages) + self._loops_us(phase.dots)
+        compute = compute / speed_up
+        serial = sum(stage.chain for stage in phase.stages) * _LATENCY_CYCLES * self._cycle_us / speed_up
+        overhead = sum(self._entries_us(stage) for stage in phase.stages) / speed_up + _CALL_US
+        library = sum(self._product_us(dot) for dot in phase.dots if dot.library) / speed_up
+        memory = self._memory.phase_us(phase, kernel, speed_up)
+        busy = compute + library
+        longest = max(memory, busy, serial)
+        us = longest + _OVERLAP * (memory + busy - max(memory, busy)) + overhead
+        return Breakdown(us, memory, compute, serial, library, overhead)
+
+    def _instructions_us(self, stage: StageFeatures) -> float:
+        """Vector operations, loads, stores and spills of a stage, on one core."""
+        us = 0.0
+        for (op_class, dtype), count in stage.operations.items():
+            us += count * self._lanes[dtype] / self._calibration.throughput(op_class, dtype)
+        counts = stage.accesses
+        accesses = counts.contiguous + counts.uniform + _MASKED * counts.masked
+        registers = _REGISTERS[self.description.vector_bits]
+        spilled = max(0, stage.live - (registers - 4))
+        accesses += 2 * spilled * stage.vectors
+        return us + accesses * self._access_us + counts.far_steps * _FAR_CYCLES * self._cycle_us
+
+    def _entries_us(self, stage: StageFeatures) -> float:
+        """Entering the loops of a stage, and folding the lanes of its reductions, on one core."""
+        cycles = stage.entries * _ENTRY_CYCLES
+        cycles += stage.horizontal * _LEVEL_CYCLES * math.log2(max(stage.lanes * stage.unroll, 2))
+        return cycles * self._cycle_us
+
+    def _loops_us(self, dots: Sequence[DotFeatures]) -> float:
+        """Products that the code generator writes out: one chain of multiplications and additions per vector."""
+        us = 0.0
+        for dot in dots:
+            if not dot.library:
+                lanes = self._lanes["f64" if dot.dtype in ("f64", "i64", "u64") else "f32"]
+                vectors = dot.all_rows * math.ceil(dot.columns / lanes)
+                us += vectors * dot.depth * 2 * _LATENCY_CYCLES * self._cycle_us
+        return us
+
+    def _product_us(self, dot: DotFeatures) -> float:
+        """Calls of BLAS on one core: flops at the peak for the shape, and the right factor packed once per call."""
+        peak = self._calibration.blas_gflops[dot.dtype].one * 1e3
+        itemsize = 8 if dot.dtype == "f64" else 4
+        packed = dot.calls * (dot.rows * dot.depth + dot.depth * dot.columns) * itemsize
+        edges = _edge(dot.rows, 4) * _edge(dot.columns, 8) * _edge(dot.depth, 16)
+        flops = 2.0 * dot.rows * dot.calls * dot.columns * dot.depth
+        return flops / (peak * edges) + packed / self._memory.packing_bytes_per_us + dot.calls * _BLAS_CALL_US
+
+    def _opaque_us(self, opaque: OpaqueFeatures) -> float:
+        """A call back into Python, NumPy's own overhead per operation, copies at one core's bandwidth."""
+        us = _CALLBACK_US + opaque.nodes * _NODE_US
+        us += opaque.moved_bytes / self._memory.copy_bytes_per_us(opaque.moved_bytes)
+        ns = opaque.sort_steps * _SORT_NS + opaque.scattered * _SCATTER_NS + opaque.elements * _ELEMENT_NS
+        return us + ns / 1e3
+
+
+_BLAS_CALL_US = 0.3
+_CALLBACK_US = 6.0
+_NODE_US = 3.0
+_SORT_NS = 2.0
+_SCATTER_NS = 40.0
+_ELEMENT_NS = 0.5
+
+
+def _edge(size: int, half: int) -> float:
+    """The share of the peak left by one short side: half of it at `half`."""
+    return size / (size + half)

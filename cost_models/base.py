@@ -1,0 +1,90 @@
+"""What every cost model is: the questions it answers, in batches, and what the answers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from numpy.typing import NDArray
+
+from autofuse.ir.types import TensorType
+from autofuse.lower.tile import OpaqueProgram, TileProgram
+
+Level = Literal["l1", "l2", "l3", "dram"]
+"""Where data lie, from nearest to farthest."""
+Bound = Literal["memory", "compute", "overhead", "serial", "library"]
+"""The term that limits a kernel: moving bytes, vector arithmetic, launches and loop entries, chains of dependent
+operations, or the calls into BLAS and the interpreter."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """One kernel as it would run: the unit of pricing."""
+
+    program: TileProgram | OpaqueProgram
+    """Lowered under the schedule in question."""
+    fresh_outputs: frozenset[str] = frozenset()
+    """OUTPUT buffers on pages that the system has yet to provide: the first write of each page faults."""
+    warm: Mapping[str, Level] = field(default_factory=dict[str, Level])
+    """Where INPUT buffers lie when the kernel starts, if the caller knows; the others are taken to lie where a kernel
+    just before would have left them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Answers for a batch of n kernels, in its order."""
+
+    us: NDArray[Any]
+    """f64[n]: predicted microseconds, finite and positive, never below `floor_us`."""
+    sigma: NDArray[Any]
+    """f64[n]: standard deviation of the logarithm of measured over predicted time."""
+    floor_us: NDArray[Any]
+    """f64[n]: no measurement on the device can be shorter."""
+    bound: tuple[Bound, ...]
+    """What limits each kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A kernel and its measured time."""
+
+    facts: KernelFacts
+    us: float
+    """Median of the measurement."""
+    program: str
+    """The program that the kernel was taken from: evaluation never trains and tests on the same one."""
+
+
+class CostModel(Protocol):
+    """Predicts what kernels cost on one device, without running them.
+
+    A model is fixed between calls of `fit`: the same kernels get the same prices in any batch, order and process.
+    All methods but `fit` may be called from several threads at once; `fit` must not run beside another call.
+    Times are microseconds of one run of the kernel inside a plan: the call of the plan itself is not included.
+    """
+
+    def price(self, kernels: Sequence[KernelFacts]) -> Prices:
+        """Prices of a batch; an empty batch gives empty arrays.
+
+        Raises BackendError for a program with an opcode or space that the model does not know.
+        """
+        ...
+
+    def write_us(self, value: TensorType, fresh: bool = False) -> float:
+        """What a value adds to a kernel that computes it anyway, if the kernel also writes it to memory.
+
+        `fresh`: to pages that the system has yet to provide.
+        """
+        ...
+
+    def fit(self, records: Sequence[Observation]) -> None:
+        """Learn from measurements. A model of formulas alone does nothing."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Plain JSON data that identify the model: `name`, `feature_version`, and what else its prices depend on.
+
+        Two models with equal descriptions give equal prices.
+        """
+        ...

@@ -1,0 +1,312 @@
+"""What a cost model is told about a kernel under a schedule: counts of work and of memory, nothing about a device.
+
+`features` describes one kernel; `matrix` turns many descriptions into the rows that a learned model reads. Examples in
+the field descriptions are for `y = exp(x)` with x and y `f32[1000]`, vectors of 16 lanes, 4 in flight, unless they say
+otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.cost_models.base import Level
+from autofuse.lower.tile import Space
+
+FEATURES_VERSION = 1
+"""Raised when a field or a column changes its meaning; a learned model of another version must not be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferFeatures:
+    """One global buffer, over the whole kernel. `x`: 4000 bytes read in 1000 elements, 0 written."""
+
+    name: str
+    space: Space
+    nbytes: int
+    """Size of the whole buffer in bytes."""
+    read_bytes: int
+    """Bytes of the cache lines read at least once: `x[:, 0]` of `f32[100, 64]` reads 6400."""
+    written_bytes: int
+    """The same for writes."""
+    floor_read_bytes: int
+    """Bytes of elements that the kernel cannot do without reading: `x[:, 0]` of `f32[100, 64]`: 400. Accesses under a
+    mask or at run-time positions count as one element."""
+    floor_written_bytes: int
+    """The same for writes."""
+    warm: Level | None
+    """Where the caller says it lies; None: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """How much memory moves into a cache, by the cache's size.
+
+    `levels` ascend in traffic: a cache that holds `capacity` bytes sees `read` and `written` bytes (of lines) move. If
+    it holds none of them, the parts are looked at one by one; a part without parts moves what its last level says.
+    """
+
+    levels: tuple[tuple[int, int, int], ...]
+    """(capacity, read, written) in bytes. `exp`: `((512, 4032, 4032),)`. A column sum of `f32[4096, 1024]`, 64 columns
+    at a time, needs 1 MB (a line of every row) to move no more than the 16 MB that there are."""
+    parts: tuple[Reuse, ...] = ()
+
+    def traffic(self, capacity: float) -> tuple[int, int]:
+        """(bytes read, bytes written) across the boundary of a cache of `capacity` bytes."""
+        for needed, read, written in self.levels:
+            if needed <= capacity:
+                return read, written
+        if not self.parts:
+            return self.levels[-1][1:] if self.levels else (0, 0)
+        inner = [part.traffic(capacity) for part in self.parts]
+        return sum(read for read, _ in inner), sum(written for _, written in inner)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessCounts:
+    """Memory instructions executed, in vectors (or single elements where a stage has no lanes), by how they walk."""
+
+    contiguous: float = 0.0
+    """Neighbouring lanes, neighbouring elements: `exp`: 126, 63 loads and 63 stores."""
+    strided: float = 0.0
+    """A constant step other than one: the load of `x.T` read along rows."""
+    gather: float = 0.0
+    """Positions that only the run knows, or quotients of the lane: `x[index]`."""
+    uniform: float = 0.0
+    """One element for all lanes: the load of `bias[i]` when lanes run over j; the stores of single results."""
+    masked: float = 0.0
+    """Those of the above under a mask that stays in the loop (a mask that cuts the loop in parts does not count)."""
+    gathered_elements: float = 0.0
+    """Elements of the strided and the gathered ones: 16 per vector of `f32`."""
+    vector_bytes: float = 0.0
+    """Bytes of all accesses, lanes without work included: `exp`: 126 vectors of 64 bytes = 8064."""
+    far_steps: float = 0.0
+    """Accesses that lie a page or more after the one before: a column sum of `f32[4096, 1024]`: one per row and group
+    of columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageFeatures:
+    """One stage, over the whole kernel."""
+
+    entries: float
+    """Times the stage's loops are entered: once per grid point, or per vector of grid points. `exp`: 16."""
+    iterations: float
+    """Scalar iterations over all entries: `exp`: 1000."""
+    vectors: float
+    """Passes through the body, each for one vector: `exp`: 63."""
+    lanes: int
+    """Elements side by side: 16; 1 in a scalar stage."""
+    unroll: int
+    """Vectors in flight: 4."""
+    operations: Mapping[tuple[str, str], float] = field(hash=False)
+    """(class, dtype) -> instructions on vectors, hoisted ones once: `exp`: `("exp", "f32"): 63`."""
+    flops: float
+    """Arithmetic on floats, per element, each opcode counted once; a lower bound of the real work. `exp`: 1000."""
+    accesses: AccessCounts
+    reduces: int
+    """Reductions completed: per entry and Reduce or ArgReduce one. A row sum of 100 rows: 100."""
+    horizontal: float
+    """Of these, those that fold the lanes of a vector: a row sum of 100 rows: 100; a column sum: 0."""
+    chain: float
+    """Dependent operations one after the other, over all entries: iterations of scans, vectors in flight of reductions.
+    A cumulative sum of 1000: 1000. A row sum of `f32[100, 1024]`: 100 * 1024 / 64 = 1600."""
+    scan_iterations: float
+    """Of these, the iterations of scans."""
+    live: int
+    """Most values of one iteration that are alive at a time, over its straight line. `exp`: 1."""
+
+    @property
+    def efficiency(self) -> float:
+        """Share of lanes that do work: `exp`: 1000 / (63 * 16) = 0.99."""
+        return self.iterations / (self.vectors * self.lanes) if self.vectors else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class DotFeatures:
+    """One matrix product of a phase. Example: `f32[1024, 256] @ f32[256, 512]` in panels of 128 rows."""
+
+    rows: int
+    """Of one call: 128."""
+    columns: int
+    """512."""
+    depth: int
+    """256."""
+    calls: int
+    """8 panels."""
+    all_rows: int
+    """Of all calls together, 1024: the last panel may be shorter."""
+    dtype: str
+    """`f32`."""
+    library: bool
+    """Whether BLAS does it; else generated loops."""
+
+    @property
+    def flops(self) -> float:
+        """Multiplications and additions of all calls: 2 * 1024 * 512 * 256."""
+        return 2.0 * self.all_rows * self.columns * self.depth
+
+    @property
+    def packed_elements(self) -> float:
+        """Elements of the right factor that BLAS lays out anew in all calls: 8 * 512 * 256."""
+        return float(self.columns * self.depth * self.calls) if self.library else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseFeatures:
+    """One parallel loop nest."""
+
+    launch: int
+    """Number of the launch that it belongs to."""
+    points: int
+    """Grid points: `exp`: 1000; softmax over rows of `f32[64, 256]`: 64."""
+    blocks: int
+    """Most pieces that workers could share: panels, grid points, or vectors in flight of grid points. `exp`: 16."""
+    shares: float
+    """Pieces worth handing out, at the schedule's grain and the code generator's own estimate of the work. `exp`: 1."""
+    stages: tuple[StageFeatures, ...]
+    dots: tuple[DotFeatures, ...]
+    reuse: Reuse
+    scratch_bytes: int
+    """On-chip memory of one worker: softmax of rows of 256 `f32`: 1024."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueFeatures:
+    """A call of the interpreter."""
+
+    nodes: int
+    """Operations interpreted."""
+    moved_bytes: int
+    """Bytes of all operands and results."""
+    sort_steps: float
+    """Sum of n * log2(length) over sorted operands of n elements."""
+    scattered: int
+    """Elements written at run-time positions."""
+    elements: int
+    """Results of all other operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFeatures:
+    """One kernel under one schedule."""
+
+    version: int
+    """FEATURES_VERSION of the code that made it."""
+    launches: int
+    """Launches, each a fork and join of its own."""
+    phases: tuple[PhaseFeatures, ...]
+    buffers: tuple[BufferFeatures, ...]
+    """Inputs, outputs and workspaces."""
+    opaque: OpaqueFeatures | None
+    """Set for a call of the interpreter, which has no phases."""
+    fresh_bytes: int
+    """Bytes of outputs on pages that the system has yet to provide."""
+    vector_bits: int
+    """Width of the vectors."""
+    unroll: int
+    """Vectors in flight that the schedule asks for."""
+    panel_rows: int
+    """Rows of a panel; 0 without one."""
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of global memory read at least once."""
+        return sum(b.read_bytes for b in self.buffers)
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of global memory written."""
+        return sum(b.written_bytes for b in self.buffers)
+
+
+# ---- rows of a matrix --------------------------------------------------------------------------------------------
+
+CAPACITIES = (24 << 10, 96 << 10, 768 << 10, 3 << 20, 24 << 20)
+"""Cache sizes at which traffic enters the matrix, in bytes."""
+_CLASSES = (
+    *("add", "multiply", "compare", "convert", "integer", "divide", "sqrt", "exp", "log", "tanh", "sin", "erf"),
+    *("power", "gather"),
+)
+
+COLUMNS: tuple[str, ...] = (
+    *("launches", "phases", "points", "blocks", "shares", "read_bytes", "written_bytes", "workspace_bytes"),
+    *("fresh_bytes", "scratch_bytes"),
+    *(f"traffic_{capacity >> 10}k" for capacity in CAPACITIES),
+    *("contiguous", "strided", "gathers", "uniform", "masked", "gathered_elements", "vector_bytes", "far_steps"),
+    *(f"op_{name}_{dtype}" for name in _CLASSES for dtype in ("f32", "f64")),
+    *("vectors", "iterations", "entries", "horizontal", "chain", "scan_iterations"),
+    *("dot_flops", "dot_calls", "packed_elements", "dot_rows", "dot_columns", "dot_depth"),
+    *("opaque_nodes", "opaque_bytes", "sort_steps", "scattered"),
+    *("efficiency", "live", "unroll", "vector_bits", "panel_rows"),
+)
+"""Columns of `matrix`. Counts enter as log(1 + count); the last five as they are."""
+_PLAIN = 5
+
+
+def matrix(kernels: Sequence[KernelFeatures]) -> NDArray[np.float64]:
+    """One row per kernel, one column per name in COLUMNS; f64[n, len(COLUMNS)]."""
+    rows = np.array([_row(kernel) for kernel in kernels], np.float64).reshape(len(kernels), len(COLUMNS))
+    rows[:, :-_PLAIN] = np.log1p(rows[:, :-_PLAIN])
+    return rows
+
+
+def _row(kernel: KernelFeatures) -> list[float]:
+    phases = kernel.phases
+    stages = [stage for phase in phases for stage in phase.stages]
+    dots = [dot for phase in phases for dot in phase.dots]
+    largest = max(dots, key=lambda dot: dot.flops, default=None)
+    opaque = kernel.opaque or OpaqueFeatures(0, 0, 0.0, 0, 0)
+    vectors = sum(stage.vectors for stage in stages)
+    slots = sum(stage.vectors * stage.lanes for stage in stages)
+    iterations = sum(stage.iterations for stage in stages)
+    operations: dict[tuple[str, str], float] = {}
+    for stage in stages:
+        for key, count in stage.operations.items():
+            operations[key] = operations.get(key, 0.0) + count
+    counts = [stage.accesses for stage in stages]
+    return [
+        kernel.launches,
+        len(phases),
+        sum(phase.points for phase in phases),
+        sum(phase.blocks for phase in phases),
+        sum(phase.shares for phase in phases),
+        kernel.read_bytes,
+        kernel.written_bytes,
+        sum(b.nbytes for b in kernel.buffers if b.space is Space.WORKSPACE),
+        kernel.fresh_bytes,
+        max((phase.scratch_bytes for phase in phases), default=0),
+        *(sum(sum(phase.reuse.traffic(capacity)) for phase in phases) for capacity in CAPACITIES),
+        math.fsum(c.contiguous for c in counts),
+        math.fsum(c.strided for c in counts),
+        math.fsum(c.gather for c in counts),
+        math.fsum(c.uniform for c in counts),
+        math.fsum(c.masked for c in counts),
+        math.fsum(c.gathered_elements for c in counts),
+        math.fsum(c.vector_bytes for c in counts),
+        math.fsum(c.far_steps for c in counts),
+        *(operations.get((name, dtype), 0.0) for name in _CLASSES for dtype in ("f32", "f64")),
+        vectors,
+        iterations,
+        sum(stage.entries for stage in stages),
+        sum(stage.horizontal for stage in stages),
+        sum(stage.chain for stage in stages),
+        sum(stage.scan_iterations for stage in stages),
+        math.fsum(dot.flops for dot in dots),
+        sum(dot.calls for dot in dots),
+        math.fsum(dot.packed_elements for dot in dots),
+        *((largest.rows, largest.columns, largest.depth) if largest else (0, 0, 0)),
+        opaque.nodes,
+        opaque.moved_bytes,
+        opaque.sort_steps,
+        opaque.scattered,
+        iterations / slots if slots else 1.0,
+        max((stage.live for stage in stages), default=0),
+        kernel.unroll,
+        kernel.vector_bits,
+        kernel.panel_rows,
+    ]

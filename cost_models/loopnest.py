@@ -1,0 +1,152 @@
+"""The loops that run around a statement, as the CPU's code generator arranges them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+from autofuse.backends.cpu.codegen.widths import Widths
+from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
+from autofuse.lower.tile import Phase, RowGroup, Stage
+
+Number = TypeVar("Number", int, float)
+
+
+@dataclass(frozen=True)
+class LoopNest:
+    """Loops from outermost to innermost. A loop over a lane advances by vectors, `unroll` of them at a time."""
+
+    rounds: tuple[int, ...]
+    """Times each loop goes round per entry; lane loops count groups of `unroll` vectors."""
+    vectors: tuple[int, ...]
+    """The same, but lane loops count single vectors."""
+    extents: tuple[float, ...]
+    """The same, but lane loops count elements."""
+    spans: Mapping[Symbol, tuple[int, ...]]
+    """Symbol -> for each depth d, how many values it takes while loops d, d+1, ... run."""
+    positions: Mapping[Symbol, int]
+    """Symbol -> the innermost loop that moves it."""
+    lane: Symbol | None
+    lanes: int
+    """Elements of a vector; 1 without a lane."""
+    unroll: int
+    copies: int = 1
+    """Copies of scratch side by side: one for each grid point of the vectors in flight."""
+
+    @cached_property
+    def rounds_to(self) -> tuple[int, ...]:
+        """For each depth d, how often loops d, d+1, ... are entered."""
+        return _products(self.rounds)
+
+    @cached_property
+    def vectors_to(self) -> tuple[int, ...]:
+        """The same in single vectors."""
+        return _products(self.vectors)
+
+    @cached_property
+    def elements_to(self) -> tuple[float, ...]:
+        """The same in elements."""
+        return _products(self.extents)
+
+    @property
+    def depth(self) -> int:
+        return len(self.rounds)
+
+    def inner(self, stage: Stage, lanes: int, unroll: int) -> LoopNest:
+        """The nest with the loops of a stage inside; `lanes` and `unroll` count if the stage has a lane of its own."""
+        rounds, vectors = list(self.rounds), list(self.vectors)
+        spans, positions = dict(self.spans), dict(self.positions)
+        count = self.depth + len(stage.symbols)
+        own = stage.lane is not None and self.lane is None
+        for symbol, inside in spans.items():
+            spans[symbol] = inside + (inside[-1],) * len(stage.symbols)
+        for symbol in stage.symbols:
+            at = len(rounds)
+            step = lanes * unroll if own and symbol == stage.lane else 1
+            rounds.append(-(-symbol.extent // step))
+            vectors.append(-(-symbol.extent // lanes) if step > 1 else symbol.extent)
+            spans[symbol] = (symbol.extent,) * (at + 1) + (min(step, symbol.extent),) * (count - at)
+            positions[symbol] = at
+        lane = stage.lane if own else self.lane
+        return LoopNest(
+            tuple(rounds),
+            tuple(vectors),
+            (*self.extents, *(symbol.extent for symbol in stage.symbols)),
+            spans,
+            positions,
+            lane,
+            lanes if own else self.lanes,
+            unroll if own else self.unroll,
+            self.copies,
+        )
+
+
+def _products(factors: Sequence[Number]) -> tuple[Number, ...]:
+    done: list[Any] = [1]
+    for factor in factors:
+        done.append(done[-1] * factor)
+    return tuple(done)
+
+
+def grid_nest(phase: Phase, widths: Widths) -> LoopNest:
+    """The loops over the grid points of a phase, or over its panels."""
+    lanes, unroll = 1, 1
+    if phase.lane is not None:
+        stages = [stage for step in phase.steps if isinstance(step, RowGroup) for stage in step.stages]
+        lanes, unroll = widths.of(stages, phase.lane.extent)
+    symbols = [s for s in phase.grid if phase.panel is None or s != phase.panel.symbol]
+    rounds: list[int] = []
+    vectors: list[int] = []
+    extents: list[float] = []
+    spans: dict[Symbol, tuple[int, ...]] = {}
+    positions: dict[Symbol, int] = {}
+    count = len(symbols) + (phase.panel is not None)
+    for at, symbol in enumerate(symbols):
+        step = lanes * unroll if symbol == phase.lane else 1
+        rounds.append(-(-symbol.extent // step))
+        vectors.append(-(-symbol.extent // lanes) if symbol == phase.lane else symbol.extent)
+        extents.append(symbol.extent)
+        spans[symbol] = (symbol.extent,) * (at + 1) + (min(step, symbol.extent),) * (count - at)
+        positions[symbol] = at
+    if phase.panel is not None:
+        at, panel = len(rounds), phase.panel
+        size = min(panel.size, panel.symbol.extent)
+        rounds.append(-(-panel.symbol.extent // panel.size))
+        vectors.append(rounds[-1])
+        extents.append(rounds[-1])
+        spans[panel.symbol] = (panel.symbol.extent,) * (at + 1) + (size,)
+        spans[panel.local] = (size,) * (at + 2)
+        positions[panel.symbol] = positions[panel.local] = at
+    copies = lanes * unroll
+    return LoopNest(tuple(rounds), tuple(vectors), tuple(extents), spans, positions, phase.lane, lanes, unroll, copies)
+
+
+def row_nest(grid: LoopNest, phase: Phase) -> LoopNest:
+    """Inside the grid loops of a phase, the loop over the rows of a panel (the same nest without a panel)."""
+    if phase.panel is None:
+        return grid
+    panel = phase.panel
+    panels = grid.rounds[-1]
+    exact = panel.symbol.extent / max(panels, 1)
+    rows = math.ceil(exact)
+    spans = {symbol: (*inside, inside[-1]) for symbol, inside in grid.spans.items()}
+    spans[panel.symbol] = (*grid.spans[panel.symbol], 1)
+    spans[panel.local] = (*grid.spans[panel.local], 1)
+    positions = {**grid.positions, panel.symbol: grid.depth, panel.local: grid.depth}
+    rounds, vectors = (*grid.rounds, rows), (*grid.vectors, rows)
+    return LoopNest(rounds, vectors, (*grid.extents, exact), spans, positions, None, 1, 1)
+
+
+def sources_of(value: Affine) -> Iterable[Symbol | int]:
+    """Symbols, and numbers of scalars read as indices, that an expression depends on (repeats possible)."""
+    for atom, _ in value.terms:
+        match atom:
+            case Symbol():
+                yield atom
+            case Quotient(inner, _) | Remainder(inner, _):
+                yield from sources_of(inner)
+            case Element(source, _, _, _):
+                yield int(source)

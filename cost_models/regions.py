@@ -1,0 +1,87 @@
+"""How much memory an index expression reaches: distinct elements, cache lines, contiguous runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+LINE_BYTES = 64
+
+Steps = tuple[tuple[int, int], ...]
+"""A region as (step in elements, number of positions) pairs: the sums of one position from each. Steps ascend, are
+positive and differ; counts exceed 1. The rows of a matrix with 100 columns of 128: `((1, 100), (128, rows))`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The size of a region."""
+
+    elements: int
+    """Distinct elements."""
+    run_elements: int
+    """Elements in one contiguous run."""
+    line_bytes: int
+    """Bytes of the cache lines that hold the elements."""
+
+
+def steps_of(pairs: Iterable[tuple[int, int]]) -> Steps:
+    """Canonical form of (step, count) pairs. Equal steps slide over one another: `i + k` has `n_i + n_k - 1` values."""
+    total: dict[int, int] = {}
+    for step, count in pairs:
+        if count > 1 and step:
+            size = abs(step)
+            total[size] = total[size] + count - 1 if size in total else count
+    if len(total) < 2:
+        return tuple(total.items())
+    return tuple(sorted(total.items()))
+
+
+def extent_of(steps: Steps, itemsize: int) -> Extent:
+    """Measure a region.
+
+    A step no longer than what is covered so far extends it; a longer one repeats it. Steps shorter than a cache line
+    touch every line on the way.
+    """
+    run = elements = reach = repeats = 1
+    for step, count in steps:
+        if repeats == 1 and step <= run:
+            run = elements = reach = (count - 1) * step + run
+        elif repeats == 1 and (step <= reach or step * itemsize < LINE_BYTES):
+            reach += (count - 1) * step
+            elements *= count
+        else:
+            repeats *= count
+            elements *= count
+    lines = repeats * (-(-reach * itemsize // LINE_BYTES) * LINE_BYTES)
+    return Extent(elements, run, lines)
+
+
+def union_of(steps: Steps, offsets: Sequence[int], itemsize: int) -> Extent:
+    """Measure the union of equal regions that start at `offsets`: the accesses of a stencil, or parts side by side.
+
+    Moves by whole steps of the region overlap almost everywhere; what is left over after them tells neighbours, which
+    extend the runs, from parts that lie apart, which add up.
+    """
+    base = extent_of(steps, itemsize)
+    if len(offsets) < 2:
+        return base
+    first = min(offsets)
+    near = max(base.run_elements, LINE_BYTES // itemsize)
+    parts, wider, last = 1, 0, 0
+    for rest in sorted({_beyond(offset - first, steps, base.run_elements) for offset in offsets}):
+        if rest - last >= near:
+            parts, last = parts + 1, rest
+        else:
+            wider = max(wider, rest - last)
+    runs = max(base.elements // base.run_elements, 1)
+    elements = min(base.elements * len(offsets), base.elements * parts + wider * runs)
+    return Extent(elements, base.run_elements + wider, base.line_bytes * parts)
+
+
+def _beyond(offset: int, steps: Steps, run: int) -> int:
+    """What remains of an offset after moves that land on the region itself."""
+    for step, count in reversed(steps):
+        if step >= run:
+            moves = min(round(offset / step), count - 1)
+            offset = abs(offset - moves * step)
+    return offset

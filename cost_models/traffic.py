@@ -1,0 +1,245 @@
+"""How much memory moves between caches, from the accesses of loop nests, for caches of any size.
+
+With a cache that holds what one round of a loop touches, the loop itself brings in each line it touches once: data
+that several rounds share are met again before they are pushed out. So the capacity needed is that of the loop's inside,
+and the traffic is the footprint of the whole loop times the rounds of the loops around it (the layer condition of
+stencil models, applied to every loop).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from autofuse.cost_models.features import Reuse
+from autofuse.cost_models.loopnest import LoopNest
+from autofuse.cost_models.regions import LINE_BYTES, Extent, Steps, steps_of, union_of
+from autofuse.ir.index import Affine, Atom, Element, Quotient, Remainder, Symbol, bounds
+from autofuse.lower.tile import Buffer, Dot, Matrix, Panel, Phase, Space
+
+_SPARSE = 4
+"""Run-time positions into a range this many times larger than their number are taken to hit lines of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A load or a store with its walk through memory."""
+
+    buffer: Buffer
+    constant: int
+    """Offset of the first element."""
+    terms: tuple[tuple[int, tuple[int, ...]], ...]
+    """(step, for each depth the number of positions while the loops from there on run)."""
+    depth: int
+    """Loops that move it; it runs once per round of the innermost of these."""
+    write: bool
+    exact: bool
+    """It certainly happens at every position: no mask, no run-time position, no quotient."""
+    copies: int = 1
+    """Copies of the buffer side by side: one per lane for the scratch of grid points that share a vector."""
+
+
+def access_of(
+    buffer: Buffer, offset: Affine, nest: LoopNest, depths: Mapping[int, int], write: bool, masked: bool
+) -> Access:
+    """The walk of an offset; `depths` are those of the scalars it reads as positions."""
+    terms: list[tuple[int, tuple[int, ...]]] = []
+    depth, exact = 0, not masked
+    for atom, step in offset.terms:
+        counts, moved = _walk(atom, nest, depths)
+        depth = max(depth, moved)
+        if not isinstance(atom, Symbol):
+            exact = False
+        if isinstance(atom, Element):
+            reach = atom.hi - atom.lo + 1
+            sparse = max(abs(step), LINE_BYTES // buffer.type.dtype.itemsize)
+            if reach > _SPARSE * counts[0]:
+                step = sparse
+        terms.append((step, counts))
+    copies = nest.copies if buffer.space is Space.SCRATCH else 1
+    return Access(buffer, offset.constant, tuple(terms), depth, write, exact, copies)
+
+
+def _walk(atom: Atom, nest: LoopNest, depths: Mapping[int, int]) -> tuple[tuple[int, ...], int]:
+    """For each depth the values an atom takes, and the number of loops up to the one that moves it."""
+    match atom:
+        case Symbol():
+            spans = nest.spans.get(atom)
+            if spans is None:
+                return (atom.extent,) * (nest.depth + 1), 0
+            return spans, nest.positions[atom] + 1
+        case Quotient(inner, divisor):
+            spans, depth = _spread(inner, nest, depths)
+            return tuple(-(-(span - 1) // divisor) + 1 for span in spans), depth
+        case Remainder(inner, divisor):
+            spans, depth = _spread(inner, nest, depths)
+            return tuple(min(span, divisor) for span in spans), depth
+        case Element(source, _, lo, hi):
+            depth = depths.get(int(source), nest.depth)
+            reach = hi - lo + 1
+            runs = nest.elements_to[depth]
+            return tuple(int(min(reach, max(runs // max(n, 1), 1))) for n in nest.rounds_to), depth
+
+
+def _spread(value: Affine, nest: LoopNest, depths: Mapping[int, int]) -> tuple[tuple[int, ...], int]:
+    """For each depth the length of the interval that an expression covers."""
+    spread = [1] * (nest.depth + 1)
+    depth = 0
+    for atom, step in value.terms:
+        counts, moved = _walk(atom, nest, depths)
+        depth = max(depth, moved)
+        for d, count in enumerate(counts):
+            spread[d] += abs(step) * (count - 1)
+    lo, hi = bounds(value)
+    return tuple(min(length, hi - lo + 1) for length in spread), depth
+
+
+def dot_accesses(dot: Dot, phase: Phase, nest: LoopNest, buffers: Mapping[str, Buffer]) -> list[Access]:
+    """The three matrices of a product that runs once per grid point or panel."""
+    panel = phase.panel
+    return [
+        _matrix_access(buffers[dot.lhs.buffer], dot.lhs, (dot.rows, dot.depth), panel, nest, write=False),
+        _matrix_access(buffers[dot.rhs.buffer], dot.rhs, (dot.depth, dot.columns), None, nest, write=False),
+        _matrix_access(buffers[dot.out.buffer], dot.out, (dot.rows, dot.columns), panel, nest, write=True),
+    ]
+
+
+def _matrix_access(
+    buffer: Buffer, matrix: Matrix, shape: tuple[int, int], panel: Panel | None, nest: LoopNest, *, write: bool
+) -> Access:
+    rows: tuple[int, ...] = (shape[0],) * (nest.depth + 1)
+    terms: list[tuple[int, tuple[int, ...]]] = []
+    depth, exact = 0, True
+    for atom, step in matrix.offset.terms:
+        counts, moved = _walk(atom, nest, {})
+        depth, exact = max(depth, moved), exact and isinstance(atom, Symbol)
+        if panel is not None and atom == panel.symbol:
+            rows = nest.spans[panel.symbol]
+        elif panel is None or atom != panel.local:
+            terms.append((step, counts))
+    terms.append((matrix.row_stride, rows))
+    terms.append((matrix.column_stride, (shape[1],) * (nest.depth + 1)))
+    return Access(buffer, matrix.offset.constant, tuple(terms), depth, write, exact)
+
+
+# ---- footprints --------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Group:
+    """Accesses that walk alike."""
+
+    buffer: Buffer
+    steps: Steps
+    offsets: list[int]
+    reads: int = 0
+    """How often the region is read from its start."""
+    writes: int = 0
+    copies: int = 1
+    exact: bool = False
+
+    def extent(self) -> Extent:
+        return union_of(self.steps, self.offsets, self.buffer.type.dtype.itemsize)
+
+
+def _grouped(accesses: Sequence[Access], nest: LoopNest, depth: int) -> list[_Group]:
+    found: dict[tuple[str, Steps], _Group] = {}
+    rounds = nest.rounds_to
+    for access in accesses:
+        steps = steps_of([(step, counts[depth]) for step, counts in access.terms])
+        key = (access.buffer.name, steps)
+        group = found.get(key)
+        if group is None:
+            group = found[key] = _Group(access.buffer, steps, [], copies=access.copies)
+        if access.constant not in group.offsets:
+            group.offsets.append(access.constant)
+        times = rounds[min(depth, access.depth)]
+        if access.write:
+            group.writes = max(group.writes, times)
+        else:
+            group.reads = max(group.reads, times)
+        group.exact = group.exact or access.exact
+    return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What one loop level moves: bytes of cache lines."""
+
+    footprint: int
+    """Touched per entry of the loops, scratch included."""
+    read: int
+    """Over all entries."""
+    written: int
+
+
+def moved_at(accesses: Sequence[Access], nest: LoopNest, depth: int, scratch_stays: bool) -> Moved:
+    """The footprint of loops `depth`, `depth` + 1, ... and what they move in all their entries.
+
+    `scratch_stays`: in the worker's cache from one grid point to the next, so that it moves nothing.
+    """
+    per_buffer: dict[str, list[float]] = {}
+    for group in _grouped(accesses, nest, depth):
+        size = group.extent().line_bytes * group.copies
+        total = per_buffer.setdefault(group.buffer.name, [0.0, 0.0, 0.0, 0.0])
+        total[0] += size
+        if not scratch_stays or group.buffer.space is not Space.SCRATCH:
+            total[1] += size * group.reads
+            total[2] += size * group.writes
+        total[3] = (group.buffer.type.nbytes + LINE_BYTES) * group.copies
+    footprint = read = written = 0.0
+    for touched, reads, writes, most in per_buffer.values():
+        scale = min(1.0, most / touched) if touched else 0.0
+        footprint, read, written = footprint + touched * scale, read + reads * scale, written + writes * scale
+    return Moved(int(footprint), int(read), int(written))
+
+
+def levels_between(accesses: Sequence[Access], nest: LoopNest, outer: int, inner: int, *, scratch_stays: bool) -> Reuse:
+    """The reuse of loops `outer` to `inner` - 1; without loops, of one pass."""
+    if outer >= inner:
+        moved = moved_at(accesses, nest, outer, scratch_stays)
+        return Reuse(((moved.footprint, moved.read, moved.written),))
+    at = [moved_at(accesses, nest, depth, scratch_stays) for depth in range(outer, inner + 1)]
+    return Reuse(tuple((inside.footprint, whole.read, whole.written) for whole, inside in pairwise(at)))
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What a kernel does with one buffer, at least and at most once per element. Bytes."""
+
+    read_lines: int
+    written_lines: int
+    least_read: int
+    least_written: int
+
+
+def touched_by(accesses: Sequence[Access], nest: LoopNest) -> dict[str, Touched]:
+    """Per global buffer, the lines and the elements that accesses certainly touch."""
+    found: dict[str, Touched] = {}
+    for write in (False, True):
+        for group in _grouped([a for a in accesses if a.write is write], nest, 0):
+            buffer = group.buffer
+            if buffer.space is Space.SCRATCH:
+                continue
+            extent = group.extent()
+            least = _least_elements(group) * buffer.type.dtype.itemsize
+            before = found.get(buffer.name, Touched(0, 0, 0, 0))
+            most = -(-buffer.type.nbytes // LINE_BYTES) * LINE_BYTES
+            if write:
+                lines = min(before.written_lines + extent.line_bytes, most)
+                after = Touched(before.read_lines, lines, before.least_read, max(before.least_written, least))
+            else:
+                lines = min(before.read_lines + extent.line_bytes, most)
+                after = Touched(lines, before.written_lines, max(before.least_read, least), before.least_written)
+            found[buffer.name] = after
+    return found
+
+
+def _least_elements(group: _Group) -> int:
+    """Elements that one access of the group touches for certain."""
+    size = group.buffer.type.size
+    if not group.exact:
+        return min(1, size)
+    distinct = union_of(group.steps, group.offsets[:1], group.buffer.type.dtype.itemsize).elements
+    return min(distinct, size)
