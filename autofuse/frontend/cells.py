@@ -151,7 +151,7 @@ class Storage(Cell):
             )
         if self._value is None:
             assert self._known is not None
-            self._value = self.owner.builder.constant(self._known(), self._name)
+            self._value = self.owner.builder.constant(self._known().copy(), self._name)
         return self._value
 
     def write(self, new: Value) -> None:

@@ -86,16 +86,15 @@ class Tracing:
         """The recorded graph without dead nodes, values named after the user's variables."""
         return finishing.finish(self.builder.finish(outputs), self._names)
 
-    @contextmanager
-    def call(self) -> Generator[None]:
-        """While one call of the user's is handled: its location is given to the nodes it emits."""
+    def enter_call(self) -> None:
+        """A call of the user's begins: until `leave_call` its location is given to the nodes emitted."""
         if self._depth == 0:
             self.builder.location = location_of(user_frame())
         self._depth += 1
-        try:
-            yield
-        finally:
-            self._depth -= 1
+
+    def leave_call(self) -> None:
+        """The call that began last is done."""
+        self._depth -= 1
 
     def name_result(self, value: Value) -> None:
         """Name the result of the user's call after the variable it is assigned to, if it is."""

@@ -88,11 +88,13 @@ def run(handler: Handler, reference: Any, args: Sequence[Any], kwargs: Mapping[s
     """Run an implementation as one call of the user's; `reference` computes the same with NumPy on concrete arrays."""
     tracing = current()
     knowns = _knowns(args, kwargs)
-    with tracing.call():
-        try:
-            result = handler(*args, **kwargs)
-        except (TypeError, ValueError, IndexError, OverflowError, GraphError) as error:
-            raise trace_error(f"{label or describe(reference)}: {error}") from error
+    tracing.enter_call()
+    try:
+        result = handler(*args, **kwargs)
+    except (TypeError, ValueError, IndexError, OverflowError, GraphError) as error:
+        raise trace_error(f"{label or describe(reference)}: {error}") from error
+    finally:
+        tracing.leave_call()
     if knowns is not None and reference is not None:
         _attach(result, reference, args, kwargs, knowns)
     cell = getattr(result, "cell", None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from autofuse.ir.builder import free_values
 from autofuse.ir.graph import Graph, Node, Value
 
 _WORD = re.compile(r"[^A-Za-z0-9_]")
@@ -13,7 +14,7 @@ _WORD = re.compile(r"[^A-Za-z0-9_]")
 def finish(graph: Graph, names: Mapping[Value, str]) -> Graph:
     """`graph` without dead nodes; values are renamed by `names`, or numbered after their op."""
     nodes = _live(graph)
-    captures = _captures(graph.inputs, nodes, graph.outputs)
+    captures = free_values(graph.inputs, nodes, graph.outputs)
     taken: dict[str, int] = {}
     renamed: dict[Value, Value] = {}
     for value in graph.inputs:
@@ -60,23 +61,6 @@ def _live(graph: Graph) -> list[Node]:
             needed.update(graph.reads(node))
     kept.reverse()
     return kept
-
-
-def _captures(inputs: Sequence[Value], nodes: Sequence[Node], outputs: Sequence[Value]) -> tuple[Value, ...]:
-    """Values that are read but defined outside, each once, in order of first reading."""
-    known = set(inputs)
-    found: dict[Value, None] = {}
-
-    def read(values: Iterable[Value]) -> None:
-        found.update(dict.fromkeys(value for value in values if value not in known))
-
-    for node in nodes:
-        read(node.inputs)
-        for region in node.regions:
-            read(region.captures)
-        known.update(node.outputs)
-    read(outputs)
-    return tuple(found)
 
 
 def _unique(name: str, taken: dict[str, int]) -> str:

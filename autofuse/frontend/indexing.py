@@ -64,6 +64,8 @@ def getitem(x: TracerArray, index: Any) -> Any:
 
 def setitem(x: TracerArray, index: Any, value: Any) -> None:
     """`x[index] = value`."""
+    if x.is_scalar:
+        raise TypeError(f"a NumPy scalar ({x.dtype}) does not support item assignment")
     mask = _whole_mask(x, index)
     if mask is not None:
         _assign_masked(x, mask, value)

@@ -96,12 +96,23 @@ def trace(
         arguments = list(tree.unflatten(in_tree, tracers))
         for position in held:
             arguments[position] = _constant_argument(args[position])
-        returned = proxy.Rewriter().wrap_function(fn)(*arguments)
+        returned = _run(proxy.Rewriter().wrap_function(fn), arguments)
         outputs, out_tree = _outputs(returned)
         writebacks = [(i, storage.read()) for i, storage in enumerate(inputs) if storage.version]
         pairs = tuple((i, len(outputs) + k) for k, (i, _) in enumerate(writebacks))
         graph = tracing.finish([*outputs, *(value for _, value in writebacks)])
     return Traced(graph, in_tree, out_tree, pairs, parameters)
+
+
+def _run(fn: Callable[..., Any], arguments: list[Any]) -> Any:
+    try:
+        return fn(*arguments)
+    except (TypeError, ValueError) as error:
+        # NumPy hides what a conversion raised (`a[0] = traced`) behind an error of its own
+        for behind in (error.__cause__, error.__context__):
+            if isinstance(behind, TraceError):
+                raise behind from error
+        raise
 
 
 def is_array(value: Any) -> bool:

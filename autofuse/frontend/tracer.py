@@ -151,6 +151,11 @@ class TracerArray:
         del memo
         return self.copy()
 
+    def __format__(self, text: str) -> str:
+        if self.known is None and not text:
+            return repr(self)
+        return format(self._concrete("formatting", "print after the call; the traced function runs once"), text)
+
     def __getstate__(self) -> Any:
         raise trace_error("a traced array cannot be pickled", "keep it inside the traced function")
 

@@ -224,7 +224,7 @@ def _open(value: Any) -> tuple[str, tuple[Any, ...], tuple[Any, ...], Callable[.
     if isinstance(value, dict):
         mapping = cast("dict[Any, Any]", value)
         return "dict", tuple(mapping), tuple(mapping.values()), None
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type | Digest):
         names = tuple(field.name for field in dataclasses.fields(value) if field.init)
         return "dataclass", names, tuple(getattr(value, name) for name in names), type(value)
     return None

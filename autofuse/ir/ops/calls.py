@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from autofuse.errors import GraphError
 from autofuse.ir import types
 from autofuse.ir.graph import Attrs, Graph
+from autofuse.ir.ops import library_calls
 from autofuse.ir.optable import AttrSpec, Family, OpDef, register
 from autofuse.ir.types import TensorType
 
@@ -29,10 +30,10 @@ def register_call(name: str, function: Callable[..., Any], *, replace: bool = Fa
 
 
 def call_target(name: str) -> Callable[..., Any]:
-    """The function registered as `name`. Raises GraphError that lists the known names."""
+    """The function registered as `name`, or the library function it spells. Raises GraphError for any other name."""
     try:
-        return _CALLS[name]
-    except KeyError:
+        return _CALLS[name] if name in _CALLS else library_calls.resolve(name)
+    except GraphError:
         known = ", ".join(sorted(_CALLS)) or "none"
         raise GraphError(
             f"custom_call target {name!r} is not registered; call register_call({name!r}, function); known: {known}"

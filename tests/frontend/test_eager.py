@@ -1,0 +1,89 @@
+"""Calls that cannot be traced, left to NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+from autofuse.errors import GraphError, TraceError
+from autofuse.frontend.spec import spec
+from autofuse.frontend.traced import trace
+from autofuse.ir.ops import library_calls
+from autofuse.ir.ops.library_calls import Operand, UnnamableError
+
+A = np.random.default_rng(0).normal(size=(4, 4)) + 4 * np.eye(4)
+B = np.random.default_rng(1).normal(size=(4, 2))
+
+PROGRAMS: dict[str, Any] = {
+    "one call": lambda a, b: np.linalg.inv(a + 1) @ b,
+    "two operands": lambda a, b: np.linalg.solve(a, b * 2).sum(0),
+    "tuple of results": lambda a, b: tuple(np.linalg.eigh(a + a.T)),
+    "static arguments": lambda a, b: np.percentile(b, [25, 75], axis=0) + 1,
+    "chain": lambda a, b: np.linalg.det(np.linalg.inv(a)) * np.exp(np.linalg.inv(a) * 0.1),
+    "scipy": lambda a, b: scipy.linalg.expm(a * 0.1) * 2,
+    "constant array": lambda a, b: np.linalg.solve(a, np.ones(4)),
+    "ufunc method": lambda a, b: np.add.reduceat(b, [0, 2], axis=0) * 2,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_agrees_with_numpy(name: str, agrees: Any) -> None:
+    traced = agrees(PROGRAMS[name], A, B, on_unsupported="eager", ulps=64)
+    assert any(node.op == "custom_call" for node in traced.graph.nodes)
+
+
+def test_what_can_be_traced_is_traced() -> None:
+    graph = trace(lambda a, b: np.exp(a) @ b, A, B, on_unsupported="eager").graph
+    assert [node.op for node in graph.nodes] == ["exp", "dot_general"]
+
+
+def test_the_target_says_what_is_called_in_any_process() -> None:
+    graph = trace(lambda b: np.percentile(b, [25.0, 75.0], axis=0), B, on_unsupported="eager").graph
+    (call,) = (node for node in graph.nodes if node.op == "custom_call")
+    name = call.attrs["call_target_name"]
+    assert name == 'numpy.percentile[{"operand":0},[25.0,75.0]]{"axis":0}'
+    np.testing.assert_array_equal(library_calls.resolve(name)(B), np.percentile(B, [25, 75], axis=0))
+
+
+def test_specs_cannot_be_run() -> None:
+    with pytest.raises(TraceError, match="arrays instead of specs"):
+        trace(np.linalg.inv, spec("f64[3,3]"), on_unsupported="eager")
+
+
+def test_data_dependent_shapes_stay_errors() -> None:
+    with pytest.raises(TraceError, match="depends on data"):
+        trace(np.unique, A, on_unsupported="eager")
+
+
+def test_complex_results_are_errors() -> None:
+    with pytest.raises(TraceError, match="complex128"):
+        trace(np.fft.fft, A, on_unsupported="eager")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        'numpy.load["/etc/passwd"]{}',
+        'os.system["true"]{}',
+        "numpy.linalg._umath_linalg[]{}",
+        "numpy.linalg.inv",
+        "numpy.linalg.inv[}{}",
+        "numpy.linalg.inv[]",
+        "numpy.linalg.inv[][]",
+        "numpy.linalg.LinAlgError[]{}",
+        "numpy.linalg.nothing[]{}",
+    ],
+)
+def test_other_names_are_not_looked_up(name: str) -> None:
+    with pytest.raises(GraphError, match="custom_call target"):
+        library_calls.resolve(name)
+
+
+def test_names_are_reproducible() -> None:
+    name = library_calls.target_name("numpy", "percentile", [Operand(0), (1, 2)], {"b": np.float32, "a": np.int64(3)})
+    assert name == 'numpy.percentile[{"operand":0},{"tuple":[1,2]}]{"a":3,"b":{"dtype":"f32"}}'
+    with pytest.raises(UnnamableError):
+        library_calls.target_name("numpy", "percentile", [print], {})
