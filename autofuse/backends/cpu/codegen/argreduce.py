@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autofuse.backends.cpu.codegen.indexing import index_bits, narrowed, scalar_index, vector_index
 from autofuse.backends.cpu.codegen.values import Group, Index, Value, splat_integer
@@ -29,8 +29,28 @@ class Best:
     """Width in which positions are kept."""
     ordered: bool
     """Positions only grow from iteration to iteration, so that a later equal value never wins."""
+    corner: tuple[tuple[Symbol, Index], ...]
+    """The iteration with the least position."""
     value_cell: str
     place_cell: str
+
+    def element(self, fn: FunctionText, number: str) -> Best:
+        """The best of vector `number`, an i64 operand, where there are several."""
+        types = Vec(self.dtype, self.lanes).llvm, vector_of(f"i{self.bits}", self.lanes)
+        cells = [
+            fn.emit(f"getelementptr inbounds {type_}, ptr {cell}, i64 {number}")
+            for type_, cell in zip(types, (self.value_cell, self.place_cell), strict=True)
+        ]
+        return replace(self, value_cell=cells[0], place_cell=cells[1])
+
+    def start(self, fn: FunctionText, group: Group) -> None:
+        """The worst value at the least position: the answer where all values are the worst, as then nothing wins."""
+        worst = identity("maximum" if self.statement.direction == "argmax" else "minimum", self.dtype, self.lanes)
+        fn.line(f"store {Vec(self.dtype, self.lanes).llvm} {worst}, ptr {self.value_cell}")
+        at_corner = group.nested(dict(self.corner))
+        place = narrowed(fn, scalar_index(fn, self.statement.position, at_corner), self.bits)
+        splat = place if self.lanes == 1 else splat_integer(fn, place, self.bits, self.lanes)
+        fn.line(f"store {vector_of(f'i{self.bits}', self.lanes)} {splat}, ptr {self.place_cell}")
 
     def step(self, fn: FunctionText, group: Group) -> None:
         """Take this iteration's operand where it wins. Inactive lanes change nothing."""
@@ -122,19 +142,21 @@ class Best:
         return fn.emit(f"or {test} {self._beats(fn, new[0], old[0], lanes)}, {tie}")
 
 
-def start_best(fn: FunctionText, statement: ArgReduce, dtype: DType, stage: Stage, group: Group, lanes: int) -> Best:
-    """The worst value at the least position: where every value is the worst, nothing wins and that is the answer."""
+def make_best(fn: FunctionText, statement: ArgReduce, dtype: DType, stage: Stage, group: Group, count: int = 1) -> Best:
+    """Stack space for the best of `count` vectors like `group`, or of scalars where it has one lane."""
+    lanes = group.lanes.count
     bits = 64 if lanes == 1 else index_bits(statement.position, group)
-    vec = Vec(dtype, lanes)
-    places = vector_of(f"i{bits}", lanes)
-    ordered = _grows(statement.position, stage)
-    best = Best(statement, dtype, lanes, bits, ordered, fn.alloca(vec.llvm), fn.alloca(places))
-    worst = identity("maximum" if statement.direction == "argmax" else "minimum", dtype, lanes)
-    fn.line(f"store {vec.llvm} {worst}, ptr {best.value_cell}")
-    corner = {symbol: _least(statement.position, symbol) for symbol in stage.symbols}
-    place = narrowed(fn, scalar_index(fn, statement.position, group.nested(corner)), bits)
-    fn.line(f"store {places} {place if lanes == 1 else splat_integer(fn, place, bits, lanes)}, ptr {best.place_cell}")
-    return best
+    corner = tuple((symbol, _least(statement.position, symbol)) for symbol in stage.symbols)
+    return Best(
+        statement=statement,
+        dtype=dtype,
+        lanes=lanes,
+        bits=bits,
+        ordered=_grows(statement.position, stage),
+        corner=corner,
+        value_cell=fn.alloca(Vec(dtype, lanes).llvm, count),
+        place_cell=fn.alloca(vector_of(f"i{bits}", lanes), count),
+    )
 
 
 def _least(position: Affine, symbol: Symbol) -> Index:

@@ -90,6 +90,11 @@ def live_scalars(body: Sequence[Statement], known: dict[int, bool]) -> frozenset
     return frozenset(live)
 
 
+def used_scalars(body: Sequence[Statement]) -> frozenset[int]:
+    """All scalars that the statements read."""
+    return frozenset(number for statement in body for number in _used(statement, {}))
+
+
 def _used(statement: Statement, known: dict[int, bool]) -> list[int]:
     match statement:
         case Load():

@@ -6,9 +6,9 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from autofuse.backends.cpu.codegen.argreduce import Best, start_best
+from autofuse.backends.cpu.codegen.argreduce import Best, make_best
 from autofuse.backends.cpu.codegen.body import Body
-from autofuse.backends.cpu.codegen.reductions import Fold, start_fold
+from autofuse.backends.cpu.codegen.reductions import Fold, make_fold
 from autofuse.backends.cpu.codegen.segments import Segments, plan_segments, whole
 from autofuse.backends.cpu.codegen.values import Group, Index, Lanes, Ranges, Value, counted_loop
 from autofuse.backends.cpu.codegen.widths import Widths, scalar_dtypes
@@ -19,6 +19,21 @@ from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage
 
 Flight = dict[int, Fold | Best]
 """The accumulators of one vector in flight, by the number of the result."""
+
+
+def make_accumulators(fn: FunctionText, stage: Stage, group: Group, count: int = 1) -> Flight:
+    """Stack space for what the stage folds, for `count` vectors like `group`."""
+    dtypes = scalar_dtypes((stage,), group.values)
+    flight: Flight = {}
+    for s in stage.body:
+        match s:
+            case Reduce() | Scan():
+                flight[s.result] = make_fold(fn, s, group.lanes.count, count)
+            case ArgReduce():
+                flight[s.result] = make_best(fn, s, dtypes[s.operand], stage, group, count)
+            case _:
+                pass
+    return flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +91,10 @@ class _StageLoop:
         return [self._flight(group) for group in owners]
 
     def _flight(self, group: Group) -> Flight:
-        lanes = group.lanes.count if self.lane is None else self.count
-        dtypes = scalar_dtypes((self.stage,), group.values)
-        flight: Flight = {}
-        for s in self.stage.body:
-            match s:
-                case Reduce() | Scan():
-                    flight[s.result] = start_fold(self.fn, s, lanes)
-                case ArgReduce():
-                    flight[s.result] = start_best(self.fn, s, dtypes[s.operand], self.stage, group, lanes)
-                case _:
-                    pass
+        spread = group if self.lane is None else group.nested({}, lanes=Lanes(self.count, self.lane))
+        flight = make_accumulators(self.fn, self.stage, spread)
+        for accumulator in flight.values():
+            accumulator.start(self.fn, group)
         return flight
 
     def finish(self, groups: Sequence[Group], flights: Sequence[Flight]) -> None:

@@ -13,6 +13,7 @@ from autofuse.backends.cpu.codegen.indexing import scalar_index
 from autofuse.backends.cpu.codegen.memory import Place
 from autofuse.backends.cpu.codegen.nest import Nest
 from autofuse.backends.cpu.codegen.segments import plan_segments, whole
+from autofuse.backends.cpu.codegen.strips import STRIP_BYTES, Strip, StripWriter
 from autofuse.backends.cpu.codegen.values import Group, Index, Lanes, counted_loop
 from autofuse.backends.cpu.codegen.widths import Widths
 from autofuse.backends.cpu.codegen.work import point_ns
@@ -24,6 +25,9 @@ from autofuse.lower.tile import Dot, Load, Phase, RowGroup, Space, Stage, Store,
 
 _SHARES = 64
 """Blocks wanted at least, where the work allows: enough to keep many workers evenly busy."""
+
+_STRIP_SCRATCH_BYTES = 128 << 10
+"""Scratch that a strip may fill: more would leave the caches that strips are for."""
 
 
 def write_phase(
@@ -49,6 +53,8 @@ class _PhaseWriter:
     lanes: int
     """Grid points side by side; 1 unless the phase's lane is a grid symbol."""
     unroll: int
+    strip: Strip | None
+    """How to walk the lane symbol where stages loop inside long strips of it."""
     tile: int
     """Grid points of the lane symbol in one block."""
     blocks: int
@@ -61,10 +67,12 @@ class _PhaseWriter:
     ) -> _PhaseWriter:
         stages = [stage for step in phase.steps if isinstance(step, RowGroup) for stage in step.stages]
         lanes, unroll = widths.of(stages, phase.lane.extent) if phase.lane is not None else (1, 1)
+        strip = _strip(program, phase, stages, lanes, unroll)
         tile, blocks, grain = _blocks(phase, lanes, unroll, program.schedule.grain_us * 1000, widths)
-        places, scratch_bytes = _places(fn, program, phase, tags, lanes * unroll)
+        copies = lanes * unroll if strip is None else strip.points
+        places, scratch_bytes = _places(fn, program, phase, tags, copies)
         nest = Nest(Body(fn, places), widths)
-        return _PhaseWriter(fn, phase, nest, lanes, unroll, tile, blocks, grain, scratch_bytes)
+        return _PhaseWriter(fn, phase, nest, lanes, unroll, strip, tile, blocks, grain, scratch_bytes)
 
     def write(self) -> None:
         """Append the whole body of the function."""
@@ -168,6 +176,9 @@ class _PhaseWriter:
         """Grid points `start` to `stop`, all of them in `within`: `unroll` vectors at a time, then single ones."""
         lane = self.phase.lane
         assert lane is not None
+        if self.strip is not None:
+            StripWriter(self.nest.body, self.strip, within).write(stages, point, start, stop)
+            return
         fn, step = self.fn, self.lanes * self.unroll
         aligned = within == (0, lane.extent)
         if aligned and lane.extent % step == 0:
@@ -210,6 +221,20 @@ class _PhaseWriter:
             groups.append(group)
         for stage in stages:
             self.nest.write(stage, groups)
+
+
+def _strip(program: TileProgram, phase: Phase, stages: Sequence[Stage], lanes: int, unroll: int) -> Strip | None:
+    """Strips where a stage loops and they would be longer than the vectors in flight."""
+    if phase.lane is None or lanes == 1 or not any(s.extent > 1 for stage in stages for s in stage.symbols):
+        return None
+    used = _used(phase)
+    scratch = sum(b.type.nbytes for b in program.buffers if b.space is Space.SCRATCH and b.name in used)
+    vectors = min(
+        STRIP_BYTES * 8 // program.schedule.vector_bits,
+        _STRIP_SCRATCH_BYTES // (lanes * scratch) if scratch else 1 << 20,
+        -(-phase.lane.extent // lanes),
+    )
+    return Strip(phase.lane, lanes, vectors) if vectors > unroll else None
 
 
 def _blocks(phase: Phase, lanes: int, unroll: int, grain_ns: float, widths: Widths) -> tuple[int, int, int]:

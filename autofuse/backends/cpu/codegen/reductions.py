@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from autofuse.backends.cpu.codegen.values import Group, Value
@@ -47,6 +47,24 @@ class Fold:
     @property
     def _combiner(self) -> Combiner:
         return cast("Combiner", self.statement.combiner)
+
+    def element(self, fn: FunctionText, number: str) -> Fold:
+        """The running value of vector `number`, an i64 operand, where there are several."""
+        cell = fn.emit(f"getelementptr inbounds {self._vec.llvm}, ptr {self.cell}, i64 {number}")
+        if not self.flags:
+            return replace(self, cell=cell)
+        flag = vector_of("i1", self.lanes)
+        return replace(self, cell=cell, flags=fn.emit(f"getelementptr inbounds {flag}, ptr {self.flags}, i64 {number}"))
+
+    def start(self, fn: FunctionText, group: Group) -> None:  # noqa: ARG002 - an ArgReduce needs the position
+        """Set the running value to the combiner's identity."""
+        initial = identity(self._combiner, self.statement.dtype, self.lanes)
+        fn.line(f"store {self._vec.llvm} {initial}, ptr {self.cell}")
+        if self.flags:
+            fn.line(
+                f"store {vector_of('i1', self.lanes)} {'false' if self.lanes == 1 else 'zeroinitializer'}, "
+                f"ptr {self.flags}"
+            )
 
     def step(self, fn: FunctionText, group: Group) -> None:
         """Fold in this iteration's operand. Inactive lanes change nothing."""
@@ -100,18 +118,12 @@ class Fold:
         return Value(emit_horizontal(fn, self._combiner, partial[0], dtype, self.lanes), dtype, varying=False)
 
 
-def start_fold(fn: FunctionText, statement: Reduce | Scan, lanes: int) -> Fold:
-    """A running value at the combiner's identity."""
-    vec = Vec(statement.dtype, lanes)
+def make_fold(fn: FunctionText, statement: Reduce | Scan, lanes: int, count: int = 1) -> Fold:
+    """Stack space for the running values of `count` vectors."""
     flags = ""
     if isinstance(statement, Reduce) and statement.combiner in _ORDERS and statement.dtype.is_float:
-        flag = vector_of("i1", lanes)
-        flags = fn.alloca(flag)
-        fn.line(f"store {flag} {'false' if lanes == 1 else 'zeroinitializer'}, ptr {flags}")
-    fold = Fold(statement, lanes, fn.alloca(vec.llvm), flags)
-    initial = identity(cast("Combiner", statement.combiner), statement.dtype, lanes)
-    fn.line(f"store {vec.llvm} {initial}, ptr {fold.cell}")
-    return fold
+        flags = fn.alloca(vector_of("i1", lanes), count)
+    return Fold(statement, lanes, fn.alloca(Vec(statement.dtype, lanes).llvm, count), flags)
 
 
 def _converted(fn: FunctionText, name: str, source: DType, target: DType, lanes: int) -> str:

@@ -10,7 +10,7 @@ from autofuse.backends.cpu.codegen.metadata import AS_WRITTEN
 from autofuse.backends.cpu.scalars import emit_splat
 from autofuse.backends.cpu.text import FunctionText
 from autofuse.ir.dtypes import DType
-from autofuse.ir.index import Symbol
+from autofuse.ir.index import Affine, Symbol
 
 Ranges = Mapping[Symbol, tuple[int, int]]
 """Symbols whose loop was split: their least and greatest value here. Absent: the whole extent."""
@@ -63,7 +63,7 @@ class Group:
     """From the outermost loop inwards; of the lane symbol, the position of lane 0."""
     values: dict[int, Value]
     ranges: Ranges
-    slot: int = 0
+    slot: Affine | int = 0
     """Place of lane 0 in its tile; see `Lanes.private`."""
     active: str | None = None
     """Lanes that exist, a `<n x i1>` operand; None when all do."""
