@@ -1,6 +1,7 @@
 """The GPU study: its references agree with its programs, its report reads well, and it says that it needs a GPU."""
 
 import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -69,9 +70,8 @@ def test_report(study: dict[str, ModuleType]) -> None:
 
 @pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")
 def test_without_a_gpu_it_says_so_in_one_line() -> None:
-    done = subprocess.run(
-        [sys.executable, str(STUDY / "run.py")], capture_output=True, text=True, cwd=ROOT, check=False
-    )
+    command, paths = [sys.executable, str(STUDY / "run.py")], os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, env=paths, check=False)
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr == f"gpu_first: nothing to do: {gpu_problem()}\n"
