@@ -107,6 +107,8 @@ def describe(function: Any) -> str:
     """A function as the user writes it: `np.linalg.inv`."""
     module = str(getattr(function, "__module__", "") or "")
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or repr(function)
+    if isinstance(function, np.vectorize):
+        return "np.vectorize"
     if isinstance(function, np.ufunc):
         return f"np.{name}" if getattr(np, str(name), None) is function else str(name)
     if module == "numpy" or module.startswith("numpy."):

@@ -76,7 +76,7 @@ class Rewriter:
             case list() | tuple() | dict():
                 return self._container(value)
             case type():
-                return _NDArray if value is np.ndarray else value
+                return _TYPES.get(value, value)
             case _:
                 return self._object(value)
 
@@ -248,6 +248,15 @@ class _NDArrayMeta(type):
 
 class _NDArray(np.ndarray[Any, Any], metaclass=_NDArrayMeta):
     """What `np.ndarray` is in a traced function."""
+
+
+def _vectorize(*args: Any, **kwargs: Any) -> Any:
+    """`np.vectorize` in a traced function: its result says that it cannot be traced when it is called."""
+    return intercepted(np.vectorize(*args, **kwargs))
+
+
+_TYPES: dict[type, Any] = {np.ndarray: _NDArray, np.vectorize: _vectorize}
+"""Classes of NumPy that a traced function sees otherwise."""
 
 
 def intercepted(function: Callable[..., Any]) -> Callable[..., Any]:
