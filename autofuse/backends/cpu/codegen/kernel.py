@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autofuse.backends.cpu.codegen.folding import fold_indices
 from autofuse.backends.cpu.codegen.metadata import Metadata, alias_scopes
 from autofuse.backends.cpu.codegen.phase import write_phase
 from autofuse.backends.cpu.codegen.widths import Widths
@@ -18,6 +19,7 @@ def generate(program: TileProgram, target: Target) -> KernelCode:
     blocks are split; reductions have the same bits from run to run, in an order fixed by the schedule and the target.
     Raises BackendError for what the scalar emitters do not know.
     """
+    program = fold_indices(program)
     vector_bits = min(program.schedule.vector_bits, target.vector_bits)
     widths = Widths(vector_bits, program.schedule.unroll)
     legal = f'"prefer-vector-width"="{vector_bits}" "min-legal-vector-width"="{vector_bits}"'

@@ -49,7 +49,9 @@ class Nest:
         count, unroll = self.widths.of_stage(stage) if lane is not None else (1, 1)
         if count == 1:
             lane = None
-        loop = _StageLoop(self.body, stage, lane, count, unroll, self._split(stage, lane, count))
+        loop = _StageLoop(
+            self.body, stage, lane, count, unroll, {} if groups[0].masked else self._split(stage, lane, count)
+        )
         flights = loop.start(groups)
         if all(symbol.extent for symbol in stage.symbols):
             loop.write(loop.order, groups, flights)

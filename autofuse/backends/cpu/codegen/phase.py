@@ -12,7 +12,14 @@ from autofuse.backends.cpu.codegen.grid import At, write_points, write_runs
 from autofuse.backends.cpu.codegen.indexing import scalar_index
 from autofuse.backends.cpu.codegen.memory import Place
 from autofuse.backends.cpu.codegen.nest import Nest
-from autofuse.backends.cpu.codegen.segments import plan_segments, whole
+from autofuse.backends.cpu.codegen.segments import (
+    Segments,
+    all_segments,
+    copies_allowed,
+    largest,
+    plan_segments,
+    whole,
+)
 from autofuse.backends.cpu.codegen.strips import STRIP_BYTES, Strip, StripWriter
 from autofuse.backends.cpu.codegen.values import Group, Index, Lanes, counted_loop
 from autofuse.backends.cpu.codegen.widths import Widths
@@ -94,11 +101,16 @@ class _PhaseWriter:
             if isinstance(step, Dot):
                 write_dot(self.fn, self.nest.body.places, step, group, str(step.rows), self.nest.widths)
             else:
-                self._variants(self.phase.grid, step.stages, group, self._row)
+                self._rows(step.stages, group)
 
-    def _row(self, stages: Sequence[Stage], group: Group) -> None:
-        for stage in stages:
-            self.nest.write(stage, [group])
+    def _rows(self, stages: Sequence[Stage], group: Group) -> None:
+        """The stages at one grid point."""
+
+        def inside(point: Group) -> None:
+            for stage in stages:
+                self.nest.write(stage, [point])
+
+        self._variants(self.phase.grid, stages, group, inside)
 
     def _panel(self, at: At, panels: Symbol) -> None:
         panel = self.phase.panel
@@ -120,7 +132,7 @@ class _PhaseWriter:
             with counted_loop(self.fn, "0", rows, 1, nonempty=True, hint="row") as local:
                 row = Index(self.fn.emit(f"add nuw nsw i64 {first.base}, {local}") if first.base else local)
                 group = Group(Lanes(), {**outer, panel.symbol: row, panel.local: Index(local)}, {}, {})
-                self._variants(self.phase.grid, step.stages, group, self._row)
+                self._rows(step.stages, group)
 
     def _run(self, at: At, start: str, stop: str) -> None:
         """Grid points `start` to `stop` of the lane symbol."""
@@ -128,20 +140,39 @@ class _PhaseWriter:
         assert isinstance(group, RowGroup)
         outer = self.phase.grid[:-1]
         inside = Group(Lanes(), dict(at), {}, {})
-        self._variants(outer, group.stages, inside, lambda stages, point: self._segments(stages, point, start, stop))
+        self._variants(outer, group.stages, inside, lambda point: self._segments(group.stages, point, start, stop))
 
     def _variants(
-        self,
-        symbols: Sequence[Symbol],
-        stages: Sequence[Stage],
-        group: Group,
-        inside: Callable[[Sequence[Stage], Group], None],
+        self, symbols: Sequence[Symbol], stages: Sequence[Stage], group: Group, inside: Callable[[Group], None]
     ) -> None:
-        """`inside`, once for each way in which the conditions on grid positions can fall out, chosen by branches."""
-        planned = plan_segments(stages, symbols)
-        symbol = next((s for s in symbols if s in planned and s not in group.ranges), None)
+        """`inside`, once for each way in which the conditions on grid positions can fall out, chosen by branches.
+
+        Where there are too many ways: once for the most frequent one, and once for all others, with masks.
+        """
+        planned = all_segments(stages, symbols)
+        copies = math.prod(len(parts) for parts in planned.values()) * len(self._lane_segments(stages))
+        if copies <= copies_allowed(stages):
+            self._each_variant(planned, group, inside)
+            return
+        interior = {symbol: largest(parts) for symbol, parts in planned.items()}
+        rare, done = self.fn.label("edge"), self.fn.label("decided")
+        for symbol, (lo, hi) in interior.items():
+            here = self.fn.label("interior")
+            position = self.fn.emit(f"sub nsw i64 {scalar_index(self.fn, of(symbol), group)}, {lo}")
+            self.fn.branch_if(self.fn.emit(f"icmp ult i64 {position}, {hi - lo}"), here, rare)
+            self.fn.block(here)
+        inside(group.nested({}, ranges={symbol: (lo, hi - 1) for symbol, (lo, hi) in interior.items()}))
+        self.fn.branch(done)
+        if interior:
+            self.fn.block(rare)
+            inside(group.nested({}, masked=True))
+            self.fn.branch(done)
+        self.fn.block(done)
+
+    def _each_variant(self, planned: Mapping[Symbol, Segments], group: Group, inside: Callable[[Group], None]) -> None:
+        symbol = next((s for s in planned if s not in group.ranges), None)
         if symbol is None:
-            inside(stages, group)
+            inside(group)
             return
         done = self.fn.label("decided")
         for lo, hi in planned[symbol]:
@@ -151,16 +182,20 @@ class _PhaseWriter:
                 position = scalar_index(self.fn, of(symbol), group)
                 self.fn.branch_if(self.fn.emit(f"icmp slt i64 {position}, {hi}"), here, otherwise)
                 self.fn.block(here)
-            self._variants(symbols, stages, group.nested({}, ranges={symbol: (lo, hi - 1)}), inside)
+            self._each_variant(planned, group.nested({}, ranges={symbol: (lo, hi - 1)}), inside)
             self.fn.branch(done)
             self.fn.block(otherwise or done)
+
+    def _lane_segments(self, stages: Sequence[Stage]) -> Segments:
+        lane = self.phase.lane
+        if lane is None or lane.extent <= 2 * self.lanes:
+            return whole(lane) if lane is not None else ((0, 1),)
+        return plan_segments(stages, (lane,)).get(lane, whole(lane))
 
     def _segments(self, stages: Sequence[Stage], point: Group, start: str, stop: str) -> None:
         lane = self.phase.lane
         assert lane is not None
-        segments = whole(lane)
-        if lane.extent > 2 * self.lanes:
-            segments = plan_segments(stages, (lane,)).get(lane, segments)
+        segments = whole(lane) if point.masked else self._lane_segments(stages)
         if len(segments) == 1:
             self._range(stages, point, start, stop, segments[0])
             return

@@ -13,7 +13,15 @@ Segments = tuple[tuple[int, int], ...]
 """Half-open ranges, in order, that make up `0 <= s < extent`."""
 
 _MOST_COPIES = 12
-"""Copies of a stage's body that splitting may make."""
+"""Copies of a body that splitting may make."""
+_MOST_STATEMENTS = 600
+"""Statements that the copies may have together."""
+
+
+def copies_allowed(stages: Sequence[Stage]) -> int:
+    """How many copies of the stages splitting may make: fewer of long ones."""
+    statements = sum(len(stage.body) for stage in stages)
+    return max(1, min(_MOST_COPIES, _MOST_STATEMENTS // max(statements, 1)))
 
 
 def whole(symbol: Symbol) -> Segments:
@@ -21,22 +29,33 @@ def whole(symbol: Symbol) -> Segments:
     return ((0, symbol.extent),) if symbol.extent else ()
 
 
-def plan_segments(stages: Iterable[Stage], candidates: Sequence[Symbol]) -> Mapping[Symbol, Segments]:
-    """How to split the loops over `candidates`; symbols that gain nothing are absent.
-
-    A symbol is split when conditions depend on it alone. Where the product of the parts would be too many, the symbol
-    with the most parts is left whole, and its conditions become masks.
-    """
+def all_segments(stages: Iterable[Stage], candidates: Sequence[Symbol]) -> dict[Symbol, Segments]:
+    """How conditions that depend on one of the candidates alone would split their loops; whole ones are absent."""
     conditions = [c for stage in stages for s in stage.body if isinstance(s, Test) for c in s.conditions]
     cuts = {symbol: _cuts(symbol, conditions) for symbol in candidates}
-    planned = {
+    return {
         symbol: tuple(zip((0, *points), (*points, symbol.extent), strict=True))
         for symbol, points in cuts.items()
         if points
     }
-    while math.prod(len(parts) for parts in planned.values()) > _MOST_COPIES:
+
+
+def plan_segments(stages: Sequence[Stage], candidates: Sequence[Symbol]) -> Mapping[Symbol, Segments]:
+    """How to split the loops over `candidates`; symbols that gain nothing are absent.
+
+    Where that would make too many copies, the symbol with the most parts is left whole, and its conditions become
+    masks.
+    """
+    planned = all_segments(stages, candidates)
+    allowed = copies_allowed(stages)
+    while math.prod(len(parts) for parts in planned.values()) > allowed:
         del planned[max(planned, key=lambda symbol: len(planned[symbol]))]
     return planned
+
+
+def largest(parts: Segments) -> tuple[int, int]:
+    """The longest of the segments."""
+    return max(parts, key=lambda part: part[1] - part[0])
 
 
 def _cuts(symbol: Symbol, conditions: Iterable[Condition]) -> list[int]:

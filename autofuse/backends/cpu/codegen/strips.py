@@ -117,7 +117,8 @@ class _StripStage:
         if own:
             self.writer.vectors(self.first, self.last, point, lambda group, number: self._start(group, number, own))
         if all(symbol.extent for symbol in self.stage.symbols):
-            self._loops(self.stage.symbols, plan_segments((self.stage,), self.stage.symbols), point, own)
+            segments = {} if point.masked else plan_segments((self.stage,), self.stage.symbols)
+            self._loops(self.stage.symbols, segments, point, own)
         self.kept.update(own)
 
     def _start(self, group: Group, number: str, own: Flight) -> None:

@@ -67,6 +67,8 @@ class Group:
     """Place of lane 0 in its tile; see `Lanes.private`."""
     active: str | None = None
     """Lanes that exist, a `<n x i1>` operand; None when all do."""
+    masked: bool = False
+    """Loops are not cut here: this code runs for the few positions where many conditions fail."""
     scalars: dict[object, str] = field(default_factory=dict[object, str])
     """Index expressions already computed in this block."""
 
@@ -77,6 +79,7 @@ class Group:
         lanes: Lanes | None = None,
         ranges: Ranges | None = None,
         active: str | None = None,
+        masked: bool = False,
     ) -> Group:
         """A group for code inside this one's loop; the values it computes stay there. `active` defaults to the same."""
         return Group(
@@ -86,6 +89,7 @@ class Group:
             ranges=self.ranges if ranges is None else {**self.ranges, **ranges},
             slot=self.slot,
             active=self.active if active is None else active,
+            masked=self.masked or masked,
         )
 
     def operand(self, fn: FunctionText, number: int, lanes: int) -> str:
