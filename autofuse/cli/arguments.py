@@ -1,0 +1,183 @@
+"""What the command line says about a program and its arguments: FILE.py:FUNC, and `--arg` texts to values."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import inspect
+import re
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import numpy as np
+
+from autofuse.errors import ArgumentError, ParseError
+from autofuse.frontend.spec import Spec, spec
+from autofuse.measure import workloads
+from autofuse.report.quantities import nearest
+
+_LOOKS_LIKE_SPEC = re.compile(r"\s*([A-Za-z]+[0-9]*)\s*\[[^\]]*\]\s*")
+_NUMPY_NAMES = {"float": "f", "int": "i", "uint": "u", "bfloat": "bf", "fp": "f"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A function to compile, and the arguments to compile it for."""
+
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    """Arrays, specs, Python values, and containers of them."""
+
+
+def add_target_options(parser: argparse.ArgumentParser) -> None:
+    """The options that name a function and its arguments."""
+    parser.add_argument("target", metavar="FILE.py:FUNC", help="a function; FILE.py alone is a workload program")
+    parser.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="VALUE",
+        help="next argument: f32[2048,4096], @x.npy, @x.npz:name, or a Python value (3, 1e-5, True, 'text', (1, 2))",
+    )
+    parser.add_argument(
+        "--size",
+        choices=workloads.SIZES,
+        default="full",
+        help="size of a program's own inputs, where no --arg is given (default full)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of all that is random (default 0)")
+
+
+def target_of(options: argparse.Namespace) -> Target:
+    """The function and arguments that `add_target_options` were given. Raises ArgumentError."""
+    file, _, name = str(options.target).partition(":")
+    if not file.endswith(".py") and not name:
+        return _workload(workloads.load(file), options)
+    if not name and not options.arg:
+        return _workload(workloads.load(file), options)
+    module = _imported(Path(file))
+    function = _function(module, Path(file), name or Path(file).stem)
+    if options.arg:
+        return Target(name or Path(file).stem, function, parse_arguments(options.arg))
+    if name == Path(file).stem and hasattr(module, "inputs"):
+        return _workload(workloads.load(file), options)
+    if not _takes_nothing(function):
+        raise ArgumentError(
+            f"{options.target}: no --arg given; say what it is called with, e.g. --arg 'f32[2048,4096]' --arg @x.npy"
+        )
+    return Target(name, function, ())
+
+
+def parse_arguments(texts: Sequence[str]) -> tuple[Any, ...]:
+    """The values of several `--arg`. Raises ArgumentError or ParseError naming the one that is not understood."""
+    return tuple(parse_argument(text) for text in texts)
+
+
+def parse_argument(text: str) -> Any:
+    """The value of one `--arg`: a spec, an array of a file, or a Python literal (whose texts are read likewise)."""
+    found = _array_or_spec(text)
+    if found is not None:
+        return found
+    try:
+        value: object = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError):
+        raise ArgumentError(
+            f"--arg {text!r} is no spec (f32[2048,4096]), no file (@x.npy) and no Python value (3, 1e-5, True, 'text')"
+        ) from None
+    return _with_arrays(value)
+
+
+def _with_arrays(value: object) -> Any:
+    match value:
+        case str():
+            found = _array_or_spec(value)
+            return value if found is None else found
+        case tuple():
+            return tuple(_with_arrays(item) for item in cast("tuple[object, ...]", value))
+        case list():
+            return [_with_arrays(item) for item in cast("list[object]", value)]
+        case dict():
+            return {key: _with_arrays(item) for key, item in cast("dict[object, object]", value).items()}
+        case _:
+            return value
+
+
+def _array_or_spec(text: str) -> Any:
+    if text.startswith("@"):
+        return _array_of_file(text[1:])
+    match = _LOOKS_LIKE_SPEC.fullmatch(text)
+    return None if match is None else _spec(text, match.group(1))
+
+
+def _spec(text: str, dtype: str) -> Spec:
+    try:
+        return spec(text)
+    except ParseError as bad:
+        word, digits = re.sub(r"[0-9]", "", dtype).lower(), re.sub(r"[^0-9]", "", dtype)
+        short = _NUMPY_NAMES.get(word)
+        if short is None:
+            raise ArgumentError(f"--arg {bad}") from None
+        meant = text.strip().replace(dtype, short + digits, 1)
+        raise ArgumentError(f"--arg {text!r}: {dtype} is no dtype; did you mean {meant}?") from None
+
+
+def _array_of_file(reference: str) -> Any:
+    file, _, key = reference.partition(":")
+    try:
+        loaded = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as failure:
+        raise ArgumentError(f"--arg @{reference}: cannot read an array from {file}: {failure}") from failure
+    if isinstance(loaded, np.ndarray):
+        return cast("Any", loaded)
+    with loaded as archive:
+        if not key and len(archive.files) == 1:
+            key = archive.files[0]
+        if key not in archive.files:
+            raise ArgumentError(f"--arg @{reference}: write @{file}:NAME, NAME being one of {', '.join(archive.files)}")
+        return archive[key]
+
+
+def _workload(found: workloads.Workload, options: argparse.Namespace) -> Target:
+    return Target(found.name, found.function, found.inputs(options.size, options.seed))
+
+
+def _imported(file: Path) -> ModuleType:
+    if not file.is_file():
+        raise ArgumentError(f"{file}: there is no such file")
+    name = f"_autofuse_target_{file.stem}_{zlib.crc32(str(file.resolve()).encode()):08x}"
+    specification = importlib.util.spec_from_file_location(name, file.resolve())
+    if specification is None or specification.loader is None:
+        raise ArgumentError(f"{file}: must be a Python file, named *.py")
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module
+    sys.path.insert(0, str(file.resolve().parent))  # as for a script: its neighbours can be imported
+    try:
+        specification.loader.exec_module(module)
+    except (ImportError, SyntaxError) as failure:
+        raise ArgumentError(f"{file}: importing it failed: {type(failure).__name__}: {failure}") from failure
+    return module
+
+
+def _function(module: ModuleType, file: Path, name: str) -> Callable[..., Any]:
+    found = getattr(module, name, None)
+    if callable(found):
+        return found
+    own = [
+        key for key, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__
+    ]
+    raise ArgumentError(f"{file} has no function {name!r}{nearest(name, own)}")
+
+
+def _takes_nothing(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,52 @@
+"""`autofuse explain`: what a plan does and why; `--why-not A B`: why two things are not one kernel."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from autofuse.api.plan import Plan, described_cpu, load
+from autofuse.cli.output import print_json
+from autofuse.report.explain import build_report, kernel_named, render, render_kernel
+from autofuse.runtime.cpu import cpu_limits
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("plan", metavar="PLAN", help="a plan file; it may be another machine's")
+    parser.add_argument("--kernel", metavar="NAME", help="only this kernel")
+    parser.add_argument(
+        "--why-not", nargs=2, metavar=("A", "B"), help="why these (nodes, values or kernels) are not in one kernel"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Explain."""
+    plan = load(options.plan, on_mismatch="run")
+    data, text = _answer(plan, options) if options.why_not else _report(plan, options)
+    if options.json:
+        print_json(data)
+    else:
+        print(text, end="")
+    return 0
+
+
+def _report(plan: Plan, options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    report = build_report(plan.document, plan.lowered, plan.executable.arena_bytes)
+    if options.kernel is None:
+        return report.to_json(), render(report)
+    kernel = kernel_named(report, options.kernel)
+    return asdict(kernel), render_kernel(kernel)
+
+
+def _answer(plan: Plan, options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from autofuse.cost_models.analytical import AnalyticalCpuModel
+    from autofuse.report.whynot import render as render_answer
+    from autofuse.report.whynot import why_not
+
+    description = described_cpu()
+    first, second = options.why_not
+    answer = why_not(plan.document, first, second, cpu_limits(description), AnalyticalCpuModel(description))
+    return answer.to_json(), render_answer(answer)

@@ -1,0 +1,19 @@
+"""Exit codes, and data for machines on standard output."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+WRONG_ANSWER = 1
+"""A check was asked for and failed."""
+BAD_INPUT = 2
+INTERRUPTED = 130
+"""128 + SIGINT."""
+BROKEN_PIPE = 141
+"""128 + SIGPIPE."""
+
+
+def print_json(data: Any) -> None:
+    """Write data as JSON."""
+    print(json.dumps(data, indent=2, allow_nan=False))

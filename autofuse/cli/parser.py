@@ -1,0 +1,49 @@
+"""The argument parser of a subcommand: errors are one line with the nearest right spelling."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import NoReturn
+
+from autofuse.errors import ArgumentError
+from autofuse.report.quantities import nearest
+
+_BAD_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
+_BAD_OPTION = re.compile(r"unrecognized arguments: (--?[^\s=]+)")
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An argparse parser whose errors are ArgumentErrors and whose options cannot be abbreviated."""
+
+    def __init__(self, command: str, summary: str) -> None:
+        super().__init__(prog=f"autofuse {command}", description=summary, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ArgumentError with the message, and what may have been meant."""
+        choice, option = _BAD_CHOICE.search(message), _BAD_OPTION.search(message)
+        meant = ""
+        if choice is not None:
+            meant = nearest(choice.group(1), re.findall(r"[\w:-]+", choice.group(2)))
+        elif option is not None:
+            meant = nearest(option.group(1), [name for name in self._option_string_actions if name.startswith("--")])
+        raise ArgumentError(f"{message}{meant} (see `{self.prog} --help`)")
+
+
+def positive(text: str) -> float:
+    """An argparse type: a positive, finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def count(text: str) -> int:
+    """An argparse type: a whole number from 1."""
+    value = int(text) if text.isdecimal() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return value

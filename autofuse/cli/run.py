@@ -1,0 +1,212 @@
+"""`autofuse run`: load a plan, call it, and say what came out and how long it took."""
+
+from __future__ import annotations
+
+import argparse
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.api.plan import Plan, load
+from autofuse.cli.arguments import parse_arguments
+from autofuse.cli.output import WRONG_ANSWER, print_json
+from autofuse.cli.parser import count
+from autofuse.errors import ArgumentError
+from autofuse.frontend.spec import Spec
+from autofuse.ir import tree
+from autofuse.ir.types import of_array
+from autofuse.measure.timer import TimingPolicy, measure
+from autofuse.report.quantities import microseconds, nearest
+
+Array = NDArray[Any]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("plan", metavar="PLAN", help="a plan file")
+    parser.add_argument("--arg", action="append", default=[], metavar="VALUE", help="next argument, as for tune")
+    parser.add_argument("--inputs", type=Path, help=".npz with the arguments' values; what it lacks is random")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random arguments (default 0)")
+    parser.add_argument("--repeat", type=count, help="time this many calls instead of until the time is known to 2 %%")
+    parser.add_argument("-o", "--output", type=Path, help=".npz file to write the results to")
+    parser.add_argument("--check", action="store_true", help="compare with the interpreter; exit code 1 if wrong")
+    parser.add_argument("--on-mismatch", choices=("error", "run", "retune"), default="error", help="another machine's")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a plan."""
+    plan = load(options.plan, on_mismatch=options.on_mismatch)
+    arguments = arguments_of(plan, options)
+    faults = check(plan, arguments) if options.check else []
+    outputs = leaves_of(plan(*arguments))
+    policy = TimingPolicy()
+    if options.repeat:
+        policy = TimingPolicy(0.0, options.repeat, options.repeat, 0.0, 1e9, 0.0)
+    timing = measure(lambda: plan(*arguments), policy)
+    if options.output is not None:
+        save_arrays(options.output, {f"out{number}": array for number, array in enumerate(outputs)})
+    report = {
+        "plan": options.plan,
+        "name": plan.document.name,
+        "kernels": len(plan.kernels),
+        "outputs": [_statistics(array) for array in outputs],
+        "call_us": timing.median_us,
+        "interval_us": [timing.low_us, timing.high_us],
+        "samples": len(timing.samples_us),
+        "copied_arguments": list(plan.copied_arguments),
+        "checked": options.check,
+        "faults": faults,
+    }
+    if options.json:
+        print_json(report)
+    else:
+        print("\n".join(_lines(report)))
+    return WRONG_ANSWER if faults else 0
+
+
+def arguments_of(plan: Plan, options: argparse.Namespace) -> tuple[Any, ...]:
+    """Arguments for a plan: those given, those of a file, and seeded random arrays for the rest."""
+    structure = plan.document.in_tree
+    from_file = _arrays_of_file(options.inputs, plan) if options.inputs is not None else {}
+    rng = np.random.default_rng(options.seed)
+    given = parse_arguments(options.arg)
+    if given:
+        leaves = tree.flatten(given, lambda leaf: isinstance(leaf, np.ndarray | np.generic | Spec))[0]
+        wanted = plan.graph.inputs
+        if len(leaves) != len(wanted):
+            raise ArgumentError(f"--arg: {plan.document.name} takes {len(wanted)} arrays, got {len(leaves)}")
+        arrays = [_random(leaf.type, rng) if isinstance(leaf, Spec) else leaf for leaf in leaves]
+        return _refilled(given, iter(arrays))
+    arrays = [
+        from_file[value.name] if value.name in from_file else _random(value.type, rng) for value in plan.graph.inputs
+    ]
+    if _has_digest(structure):
+        raise ArgumentError(
+            f"{plan.document.name} has arguments whose values are part of the plan; give all arguments by --arg"
+        )
+    return tuple(tree.unflatten(_plain(structure), arrays))
+
+
+def _has_digest(structure: tree.Tree) -> bool:
+    match structure:
+        case tree.Static(tree.Digest()):
+            return True
+        case tree.Branch():
+            return any(map(_has_digest, structure.children))
+        case _:
+            return False
+
+
+def _plain(structure: tree.Tree) -> tree.Tree:
+    """The structure with namedtuples for dataclasses, whose classes a plan does not hold; a call accepts both."""
+    if not isinstance(structure, tree.Branch):
+        return structure
+    kind = "namedtuple" if structure.kind == "dataclass" else structure.kind
+    return replace(structure, kind=kind, make=None, children=tuple(map(_plain, structure.children)))
+
+
+def check(plan: Plan, arguments: tuple[Any, ...]) -> list[str]:
+    """What is wrong with a call's answers, by the interpreter's; arguments that are written to are checked too."""
+    from autofuse.fusion.candidate import KernelCandidate
+    from autofuse.ir.interpreter import interpret
+    from autofuse.measure.bench import kernel_tolerance
+    from autofuse.measure.checks import WrongAnswerError
+    from autofuse.measure.checks import check as check_array
+
+    graph = plan.graph
+    own = _copied(arguments)
+    inputs = leaves_of(own)
+    expected = interpret(graph, *[array.copy() for array in inputs])
+    results = leaves_of(plan(*own))
+    found = [*results, *(inputs[number] for number in plan.document.writebacks)]
+    allowed = kernel_tolerance(KernelCandidate(graph, graph.nodes, graph.outputs))
+    faults: list[str] = []
+    for number, (value, actual, right) in enumerate(zip(graph.outputs, found, expected, strict=True)):
+        try:
+            check_array(f"output {number} (%{value.name})", actual, right, allowed[value])
+        except WrongAnswerError as wrong:
+            faults.append(str(wrong))
+    return faults
+
+
+def leaves_of(value: Any) -> list[Array]:
+    """The arrays of arguments or results, in order."""
+    leaves, _ = tree.flatten(value, lambda leaf: isinstance(leaf, np.ndarray | np.generic))
+    return [np.asarray(leaf) for leaf in leaves]
+
+
+def save_arrays(path: Path, arrays: dict[str, Array]) -> None:
+    """Write an .npz; bfloat16, which the format lacks, is kept as the u16 of its bits."""
+    plain = {name: array.view(np.uint16) if array.dtype.name == "bfloat16" else array for name, array in arrays.items()}
+    try:
+        np.savez(path, **plain)  # pyright: ignore[reportArgumentType]  # the names are ours, none is allow_pickle
+    except OSError as failure:
+        raise ArgumentError(f"cannot write {path}: {failure.strerror or failure}") from failure
+
+
+def _copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    return _refilled(arguments, iter([array.copy() for array in leaves_of(arguments)]))
+
+
+def _refilled(arguments: tuple[Any, ...], arrays: Any) -> tuple[Any, ...]:
+    """The same structure around other arrays."""
+    _, structure = tree.flatten(arguments, lambda leaf: isinstance(leaf, np.ndarray | np.generic | Spec))
+    return tuple(tree.unflatten(structure, list(arrays)))
+
+
+def _random(type_: Any, rng: np.random.Generator) -> Array:
+    from autofuse.api.compiling import random_array  # imports the search, which other runs do without
+
+    return random_array(type_, rng)
+
+
+def _arrays_of_file(path: Path, plan: Plan) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            found: dict[str, Array] = {str(name): archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError) as failure:
+        raise ArgumentError(f"--inputs {path}: {failure}") from failure
+    names = [value.name for value in plan.graph.inputs]
+    numbered = {f"arg{number}": name for number, name in enumerate(names)}
+    arrays = {numbered.get(name, name): array for name, array in found.items()}
+    for name in arrays:
+        if name not in names:
+            raise ArgumentError(f"--inputs {path}: {name!r} is no argument{nearest(name, names)}")
+    return arrays
+
+
+def _statistics(array: Array) -> dict[str, Any]:
+    """Type, extremes, mean and checksum of the bytes."""
+    report: dict[str, Any] = {"type": str(of_array(array)), "crc32": f"{zlib.crc32(array.tobytes()):08x}"}
+    if array.size and array.dtype != np.bool_:
+        wide = array.astype(np.float64)
+        finite = wide[np.isfinite(wide)]
+        report["not_finite"] = int(wide.size - finite.size)
+        if finite.size:
+            report |= {"least": float(finite.min()), "greatest": float(finite.max()), "mean": float(finite.mean())}
+    return report
+
+
+def _lines(report: dict[str, Any]) -> Sequence[str]:
+    lines = [f"{report['name']}: {report['kernels']} kernels"]
+    for number, output in enumerate(report["outputs"]):
+        values = [f"{key} {output[key]:.6g}" for key in ("least", "greatest", "mean") if key in output]
+        if output.get("not_finite"):
+            values.append(f"{output['not_finite']} not finite")
+        lines.append(f"  output {number}: {output['type']}  {'  '.join([*values, 'crc32 ' + output['crc32']])}")
+    low, high = report["interval_us"]
+    lines.append(
+        f"  {microseconds(report['call_us'])} per call ({microseconds(low)} to {microseconds(high)}, "
+        f"{report['samples']} samples)"
+    )
+    if report["copied_arguments"]:
+        lines.append(f"  copied to be contiguous: {', '.join(report['copied_arguments'])}")
+    if report["checked"]:
+        lines += [f"  WRONG: {fault}" for fault in report["faults"]] or ["  checked: agrees with the interpreter"]
+    return lines

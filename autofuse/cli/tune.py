@@ -1,0 +1,70 @@
+"""`autofuse tune`: search and measure, save a plan, print a summary."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from autofuse.api.compiling import tune
+from autofuse.api.plan import Plan
+from autofuse.cli.arguments import add_target_options, target_of
+from autofuse.cli.output import INTERRUPTED, print_json
+from autofuse.cli.parser import count, positive
+from autofuse.report.summary import render, summarise
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    add_target_options(parser)
+    parser.add_argument("--budget", type=positive, default=60.0, help="seconds of measuring (default 60)")
+    parser.add_argument("-o", "--output", type=Path, help="plan file to write (default FUNC.plan.json)")
+    parser.add_argument("--policy", default="measured", help="measured, or a policy whose fusions are kept")
+    parser.add_argument("--max-trials", type=count, help="most kernel measurements")
+    parser.add_argument("--db", type=Path, help="file that keeps every measurement: a later run resumes from it")
+    parser.add_argument("--inputs", type=Path, help=".npz with the arguments' values, where values matter")
+    parser.add_argument("--threads", type=count, help="threads the plan uses (default one per core)")
+    parser.add_argument("--on-unsupported", choices=("error", "eager"), default="error", help="eager: leave to NumPy")
+    parser.add_argument("--no-progress", action="store_true", help="no progress bar on a terminal either")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Tune. A plan that was interrupted is saved all the same; the exit code is then 130."""
+    target = target_of(options)
+    output = options.output or Path(f"{target.name}.plan.json")
+    plan = tune(
+        target.function,
+        *target.arguments,
+        budget=options.budget,
+        policy=options.policy,
+        seed=options.seed,
+        progress=not options.no_progress,
+        max_trials=options.max_trials,
+        db=options.db,
+        inputs=options.inputs,
+        threads=options.threads,
+        on_unsupported=options.on_unsupported,
+    )
+    plan.save(output)
+    summary = {**summarise(plan.document), "plan": str(output)}
+    if options.json:
+        print_json(summary)
+    else:
+        print(render(plan.document), end="")
+        print(f"saved {output}")
+    return _interrupted(options) if _was_interrupted(plan) else 0
+
+
+def _was_interrupted(plan: Plan) -> bool:
+    return any(note.startswith("tuning was interrupted") for note in plan.document.notes)
+
+
+def _interrupted(options: argparse.Namespace) -> int:
+    if options.db is not None:
+        print("autofuse: interrupted; the same command resumes from where it stopped", file=sys.stderr)
+    else:
+        command = shlex.join(["autofuse", "tune", options.target, "...", "--db", "tune.db"])
+        print(f"autofuse: interrupted; to be able to resume, keep measurements: {command}", file=sys.stderr)
+    return INTERRUPTED

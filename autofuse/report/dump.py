@@ -1,0 +1,105 @@
+"""What `AUTOFUSE_DUMP=folder` writes: every step from graph to assembly, for people who debug or review.
+
+folder/NAME-GRAPH/            one per program
+  traced.txt, graph.txt         the graph before and after clean-up
+  PLAN/                         one per plan
+    plan.json, candidates.csv     the decisions, and what there was to choose from
+    KERNEL.tile, .ll, .s          each kernel's loops, LLVM IR and assembly
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autofuse.errors import BackendError
+from autofuse.fusion.kind import kind_of
+from autofuse.ir.digest import digest
+from autofuse.ir.graph import Graph
+from autofuse.ir.text import to_text
+from autofuse.plan import codec
+from autofuse.plan.document import PlanDocument
+from autofuse.report.tileprint import print_program
+from autofuse.runtime.cpu import CpuExecutable
+
+if TYPE_CHECKING:  # loading and calling a plan imports no search
+    from autofuse.search.policy import Context
+
+VARIABLE = "AUTOFUSE_DUMP"
+
+
+def dump_folder(environment: Mapping[str, str] | None = None) -> Path | None:
+    """The folder to dump to, or None."""
+    chosen = (os.environ if environment is None else environment).get(VARIABLE, "")
+    return Path(chosen).expanduser() if chosen else None
+
+
+def dump_graphs(traced: Graph, clean: Graph) -> None:
+    """Write a program's graph as traced and as cleaned up."""
+    folder = dump_folder()
+    if folder is not None:
+        place = _program_folder(folder, clean.name, digest(clean))
+        _write(place / "traced.txt", to_text(traced, {}))
+        _write(place / "graph.txt", to_text(clean, {}))
+
+
+def dump_candidates(
+    context: Context, document: PlanDocument, measured_us: Callable[[str], float | None] = lambda _: None
+) -> None:
+    """Write the candidate space a plan was chosen from. `measured_us` gives a digest class's time, if it is known."""
+    folder = dump_folder()
+    if folder is None:
+        return
+    space = context.space
+    prices = context.prices(space)
+    chosen = {kernel.digest for kernel in document.kernels}
+    table = io.StringIO()
+    writer = csv.writer(table)
+    writer.writerow(("digest", "atoms", "kind", "outputs", "predicted_us", "bound", "measured_us", "chosen"))
+    for candidate in space.candidates:
+        price, measured = prices[candidate.digest], measured_us(candidate.digest)
+        nodes = " ".join(node.name for atom in sorted(candidate.atoms, key=lambda a: a.number) for node in atom.nodes)
+        outputs = " ".join(value.name for value in candidate.outputs)
+        row = (candidate.digest, nodes, kind_of(candidate.kernel), outputs, price.predicted_us, price.bound)
+        writer.writerow((*row, "" if measured is None else measured, int(candidate.digest in chosen)))
+    _write(_plan_folder(folder, document) / "candidates.csv", table.getvalue())
+
+
+def dump_code(executable: CpuExecutable) -> None:
+    """Write a compiled plan: its decisions, and each kernel as loops, LLVM IR and assembly."""
+    folder = dump_folder()
+    if folder is None:
+        return
+    place = _plan_folder(folder, executable.document)
+    for kernel in executable.kernels:
+        _write(place / f"{kernel.planned.name}.tile", print_program(kernel.program))
+    for name, text in executable.native.source().items():
+        _write(place / f"{name}.ll", text)
+    for name, text in executable.native.assembly().items():
+        _write(place / f"{name}.s", text)
+
+
+def _program_folder(folder: Path, name: str, graph_digest: str) -> Path:
+    return folder / f"{name}-{graph_digest[:12]}"
+
+
+def _plan_folder(folder: Path, document: PlanDocument) -> Path:
+    """The folder of a plan, named after its decisions; its text is written there."""
+    text = codec.to_text(codec.encode(document), None)
+    mark = hashlib.sha256(text.encode()).hexdigest()[:12]
+    place = _program_folder(folder, document.name, document.graph_digest) / mark
+    _write(place / "plan.json", text)
+    return place
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as failure:
+        raise BackendError(f"{VARIABLE}: cannot write {path}: {failure.strerror or failure}") from failure

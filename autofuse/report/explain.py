@@ -1,0 +1,325 @@
+"""What a plan does and why: its kernels, their loops, their prices, and what the search can say for them.
+
+`build_report` gathers the facts as plain data (`autofuse explain --json` prints them); `render` makes them readable.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from autofuse.errors import ArgumentError
+from autofuse.fusion.candidate import is_view
+from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.optable import Family, lookup
+from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
+from autofuse.plan.document import Certificate, PlanDocument
+from autofuse.report.quantities import bytes_text, microseconds, nearest
+from autofuse.report.tileprint import loop_lines
+from autofuse.runtime.kernels import LoweredKernel, canonical
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One graph node inside a kernel."""
+
+    name: str
+    op: str
+    type: str
+    """Of its first output: `f32[64,64]`."""
+    source: str
+    """`model.py:12 in softmax`; empty if unknown."""
+    view: bool
+    """Only renames elements: costs nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A value that a kernel reads from memory or writes to it."""
+
+    name: str
+    type: str
+    bytes: int
+    role: str
+    """`argument`, `constant`, `result`, or `temporary` (made by one kernel for another)."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """One launch of a plan."""
+
+    name: str
+    kind: str
+    digest: str
+    lane: int
+    operations: tuple[Operation, ...]
+    reads: tuple[Operand, ...]
+    writes: tuple[Operand, ...]
+    schedule: dict[str, Any]
+    """Decisions that differ from the defaults."""
+    scratch_bytes: int
+    """On-chip memory of one worker."""
+    workspace_bytes: int
+    """Memory private to the kernel that passes values between its launches."""
+    loops: tuple[str, ...]
+    predicted_us: float | None
+    measured_us: float | None
+    bound: str | None
+    shares_code_with: str | None
+    """An earlier kernel that is the same but for its buffers."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """A whole plan."""
+
+    name: str
+    backend: str
+    numerics: str
+    graph_digest: str
+    device: str
+    """Product name of the machine the plan was made for."""
+    threads: int | None
+    arguments: tuple[Operand, ...]
+    results: tuple[Operand, ...]
+    written_arguments: tuple[str, ...]
+    """Arguments that the function modifies in place."""
+    kernels: tuple[KernelReport, ...]
+    arena_bytes: int
+    """Memory for temporaries and workspaces of one call."""
+    certificate: dict[str, Any] | None
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def explain(document: PlanDocument, lowered: Sequence[LoweredKernel], arena_bytes: int) -> str:
+    """A plan as text: its kernels in running order, memory, notes and certificate."""
+    return render(build_report(document, lowered, arena_bytes))
+
+
+def build_report(document: PlanDocument, lowered: Sequence[LoweredKernel], arena_bytes: int) -> PlanReport:
+    """Gather the facts. `lowered`: the plan's kernels in running order."""
+    roles = _roles(document.graph)
+    first: dict[TileProgram, str] = {}
+    kernels: list[KernelReport] = []
+    for kernel in lowered:
+        shared = None
+        if isinstance(kernel.program, TileProgram):
+            earlier = first.setdefault(canonical(kernel.program), kernel.planned.name)
+            shared = earlier if earlier != kernel.planned.name else None
+        kernels.append(_kernel_report(document.graph, kernel, roles, shared))
+    identity = document.identity
+    return PlanReport(
+        name=document.name,
+        backend=document.backend,
+        numerics=document.numerics,
+        graph_digest=document.graph_digest,
+        device=identity.product,
+        threads=getattr(identity, "threads", None),
+        arguments=_operands(document.graph.inputs, roles),
+        results=_operands(document.graph.outputs, roles),
+        written_arguments=tuple(document.graph.inputs[number].name for number in document.writebacks),
+        kernels=tuple(kernels),
+        arena_bytes=arena_bytes,
+        certificate=None if document.certificate is None else certificate_data(document.certificate),
+        notes=document.notes,
+    )
+
+
+def certificate_data(certificate: Certificate) -> dict[str, Any]:
+    """A certificate as plain data, with what is derived from it."""
+    return {**asdict(certificate), "additivity": certificate.additivity}
+
+
+def kernel_named(report: PlanReport, name: str) -> KernelReport:
+    """One kernel of a report. Raises ArgumentError with the nearest name if there is none of that name."""
+    for kernel in report.kernels:
+        if kernel.name == name:
+            return kernel
+    raise ArgumentError(f"the plan has no kernel {name!r}{nearest(name, [k.name for k in report.kernels])}")
+
+
+def source_text(node: Node) -> str:
+    """`model.py:12 in softmax`, with the path as seen from the working directory where it lies below it."""
+    if node.location is None:
+        return ""
+    relative = os.path.relpath(node.location.file)
+    file = node.location.file if relative.startswith("..") else relative
+    return f"{file}:{node.location.line} in {node.location.function}"
+
+
+def _roles(graph: Graph) -> dict[Value, str]:
+    roles = {value: "constant" for node in graph.nodes if node.op == "constant" for value in node.outputs}
+    roles |= dict.fromkeys(graph.outputs, "result")
+    return roles | dict.fromkeys(graph.inputs, "argument")
+
+
+def _operands(values: Sequence[Value], roles: dict[Value, str]) -> tuple[Operand, ...]:
+    return tuple(Operand(v.name, str(v.type), v.type.nbytes, roles.get(v, "temporary")) for v in values)
+
+
+def _kernel_report(graph: Graph, kernel: LoweredKernel, roles: dict[Value, str], shared: str | None) -> KernelReport:
+    planned = kernel.planned
+    scratch = sum(b.type.nbytes for b in kernel.program.buffers if b.space is Space.SCRATCH)
+    return KernelReport(
+        name=planned.name,
+        kind=planned.kind,
+        digest=planned.digest,
+        lane=kernel.lane,
+        operations=tuple(_operation(graph.node_by_name[name]) for name in planned.nodes),
+        reads=_operands(kernel.reads, roles),
+        writes=_operands(kernel.writes, roles),
+        schedule=planned.schedule.to_json(),
+        scratch_bytes=scratch,
+        workspace_bytes=sum(buffer.type.nbytes for buffer in kernel.workspaces),
+        loops=tuple(loop_lines(kernel.program)),
+        predicted_us=planned.predicted_us,
+        measured_us=planned.measured_us,
+        bound="library" if isinstance(kernel.program, OpaqueProgram) and not planned.bound else planned.bound,
+        shares_code_with=shared,
+    )
+
+
+def _operation(node: Node) -> Operation:
+    free = is_view(node) or lookup(node.op).family is Family.LEAF
+    label = f"{node.op} {node.attrs['combiner']}" if node.op in ("reduce", "cumulative", "reduce_window") else node.op
+    return Operation(node.name, label, str(node.outputs[0].type), source_text(node), free)
+
+
+# ---- rendering -------------------------------------------------------------------------------------------------------
+
+
+def render(report: PlanReport) -> str:
+    """The report as text."""
+    return "\n".join([*_head_lines(report), *_kernels_lines(report.kernels), *_tail_lines(report)]) + "\n"
+
+
+def render_kernel(kernel: KernelReport) -> str:
+    """One kernel as text."""
+    return "\n".join(_kernel_lines(0, kernel)) + "\n"
+
+
+def _head_lines(report: PlanReport) -> Iterator[str]:
+    count = len(report.kernels)
+    threads = f", {report.threads} threads" if report.threads else ""
+    yield f"plan {report.name}: {count} kernel{'s' * (count != 1)} for {report.backend} ({report.device}{threads})"
+    yield f"  arguments  {_operand_list(report.arguments)}"
+    yield f"  results    {_operand_list(report.results)}"
+    if report.written_arguments:
+        yield f"  written in place: {', '.join(report.written_arguments)}"
+    saved = (
+        "no temporaries" if report.arena_bytes == 0 else f"{bytes_text(report.arena_bytes)} of temporaries"
+    )
+    yield f"  memory     {saved}; numerics {report.numerics}; graph {report.graph_digest[:16]}"
+
+
+def _kernels_lines(kernels: Sequence[KernelReport]) -> Iterator[str]:
+    for number, kernel in enumerate(kernels):
+        yield ""
+        yield from _kernel_lines(number, kernel)
+
+
+def _kernel_lines(number: int, kernel: KernelReport) -> Iterator[str]:
+    lane = f", lane {kernel.lane}" if kernel.lane else ""
+    yield f"[{number}] {kernel.name} ({kernel.kind}{lane})"
+    yield f"  time       {_times(kernel)}"
+    yield f"  reads      {_operand_list(kernel.reads)}"
+    yield f"  writes     {_operand_list(kernel.writes)}"
+    for position, loop in enumerate(kernel.loops):
+        yield f"  {'loops' if position == 0 else '':<11}{loop}"
+    chip = f"; scratch {bytes_text(kernel.scratch_bytes)} per worker" if kernel.scratch_bytes else ""
+    space = f"; workspace {bytes_text(kernel.workspace_bytes)}" if kernel.workspace_bytes else ""
+    decisions = ", ".join(f"{key}={value}" for key, value in kernel.schedule.items()) or "default"
+    yield f"  schedule   {decisions}{chip}{space}"
+    if kernel.shares_code_with:
+        yield f"  code       shared with {kernel.shares_code_with}"
+    yield from _operation_lines(kernel.operations)
+
+
+def _operation_lines(operations: Sequence[Operation]) -> Iterator[str]:
+    real = [operation for operation in operations if not operation.view]
+    views = len(operations) - len(real)
+    free = f" and {views} free views and constants" if views else ""
+    yield f"  operations {len(real)}{free}"
+    width = max((len(f"{o.name} = {o.op}") for o in real), default=0)
+    types = max((len(o.type) for o in real), default=0)
+    for operation in real:
+        left = f"{operation.name} = {operation.op}"
+        yield f"    {left:<{width}}  {operation.type:<{types}}  {operation.source}".rstrip()
+
+
+def _times(kernel: KernelReport) -> str:
+    parts = [
+        f"{word} {microseconds(us)}"
+        for word, us in (("measured", kernel.measured_us), ("predicted", kernel.predicted_us))
+        if us is not None
+    ]
+    if kernel.bound:
+        parts.append(f"bound by {kernel.bound}")
+    return ", ".join(parts) or "unknown"
+
+
+def _operand_list(operands: Sequence[Operand]) -> str:
+    shown = [f"{o.name}: {o.type} ({bytes_text(o.bytes)}{_role(o)})" for o in operands[:12]]
+    if len(operands) > 12:
+        shown.append(f"and {len(operands) - 12} more")
+    return ", ".join(shown) or "nothing"
+
+
+def _role(operand: Operand) -> str:
+    return f", {operand.role}" if operand.role in ("temporary", "constant") else ""
+
+
+def _tail_lines(report: PlanReport) -> Iterator[str]:
+    if report.notes:
+        yield ""
+        yield "notes"
+        yield from (f"  {note}" for note in report.notes)
+    yield ""
+    if report.certificate is None:
+        yield "no certificate: nothing was measured (autofuse tune measures)"
+    else:
+        yield from certificate_lines(report.certificate)
+
+
+def certificate_lines(certificate: dict[str, Any]) -> list[str]:
+    """A certificate as text; `certificate` as `certificate_data` gives it."""
+    optimal = certificate["words"] if certificate["policy"] == "measured" else "a fixed partition, schedules tuned"
+    lines = [
+        f"certificate: {optimal} (policy {certificate['policy']}, seed {certificate['seed']}, "
+        f"budget {certificate['budget']})",
+        f"  searched   {certificate['candidates']} candidates in {certificate['classes']} classes, "
+        f"{certificate['measured']} measured in {certificate['rounds']} rounds, "
+        f"{certificate['schedules_tried']} schedules tried; space {certificate['space_digest']}",
+    ]
+    lines += _time_lines(certificate)
+    return lines
+
+
+def _time_lines(certificate: dict[str, Any]) -> Iterator[str]:
+    noise = certificate["noise_floor_us"]
+    spread = f" (noise floor {microseconds(noise)})" if noise is not None else ""
+    e2e, unfused, holdout = (certificate[key] for key in ("e2e_us", "unfused_us", "holdout_us"))
+    if e2e is not None:
+        again = f", measured again {microseconds(holdout)}" if holdout is not None else ""
+        yield f"  whole call {microseconds(e2e)}{again}{spread}"
+    if unfused is not None and e2e:
+        yield f"  unfused    {microseconds(unfused)}, {unfused / e2e:.2f} times as long"
+    total, additivity = certificate["sum_us"], certificate["additivity"]
+    if total is not None and additivity is not None:
+        yield f"  kernels    {microseconds(total)} in sum; the whole call takes {additivity:.2f} of that"
+    physical, statistical = certificate["physical_bound_us"], certificate["statistical_bound_us"]
+    if physical is not None:
+        yield f"  bounds     physical {microseconds(physical)}{_statistical(statistical, certificate)}"
+
+
+def _statistical(bound_us: float | None, certificate: dict[str, Any]) -> str:
+    if bound_us is None:
+        return ""
+    k, epsilon = certificate["k"], certificate["epsilon"]
+    return f", statistical {microseconds(bound_us)} (k = {k:g}, search stops within {epsilon:.0%})"

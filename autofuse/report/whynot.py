@@ -1,0 +1,198 @@
+"""Why two things of a program are not in one kernel of its plan: not legal, or not worth it by the cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from autofuse.cost_models.base import CostModel, KernelFacts
+from autofuse.errors import ArgumentError
+from autofuse.fusion.atoms import AtomGraph, FusionAtom
+from autofuse.ir.graph import Graph, Node
+from autofuse.lower.lowering import Limits
+from autofuse.plan.document import PlanDocument, PlannedKernel
+from autofuse.report.explain import source_text
+from autofuse.report.quantities import microseconds, nearest
+from autofuse.search.space import AtomSet, SpaceBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One kernel that would hold both."""
+
+    what: str
+    """Which sets were joined, in words."""
+    nodes: tuple[str, ...]
+    """What the joined kernel would compute, views left out."""
+    legal: bool
+    reason: str
+    """Why it is no kernel; empty if it is one."""
+    apart_us: float | None
+    """The model's price of the parts as kernels of their own; None if the joined kernel is not legal."""
+    together_us: float | None
+    """The model's price of the joined kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhyNot:
+    """The answer for two names."""
+
+    first: str
+    second: str
+    together_in: tuple[str, ...]
+    """Kernels of the plan that hold both; then there is nothing to explain and no attempt."""
+    places: tuple[tuple[str, str], ...]
+    """Where each name's nodes come from: (node, source line)."""
+    attempts: tuple[Attempt, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def why_not(document: PlanDocument, first: str, second: str, limits: Limits, model: CostModel) -> WhyNot:
+    """Explain why `first` and `second` (names of nodes, values or kernels) do not share a kernel.
+
+    Raises ArgumentError for a name that the plan does not have, or that no kernel computes.
+    """
+    return _Question(document, limits, model).answer(first, second)
+
+
+class _Question:
+    def __init__(self, document: PlanDocument, limits: Limits, model: CostModel) -> None:
+        self.document, self.model = document, model
+        self.atoms = AtomGraph(document.graph)
+        self.builder = SpaceBuilder(self.atoms, limits)
+
+    def answer(self, first: str, second: str) -> WhyNot:
+        one, other = self._atoms(first), self._atoms(second)
+        both = _node_names(one) | _node_names(other)
+        together = tuple(k.name for k in self.document.kernels if both <= set(k.nodes))
+        attempts = () if together else tuple(self._attempts(first, one, second, other))
+        return WhyNot(first, second, together, tuple(_places((*_ordered(one), *_ordered(other)))), attempts)
+
+    def _attempts(self, first: str, one: AtomSet, second: str, other: AtomSet) -> Iterator[Attempt]:
+        """The union of the kernels that hold them; and, where that is more, of the two alone."""
+        tried: set[AtomSet] = set()
+        for a in self._homes(one):
+            for b in self._homes(other):
+                left, right = self._atoms_of_kernel(a), self._atoms_of_kernel(b)
+                if left | right not in tried and a is not b:
+                    tried.add(left | right)
+                    yield self._attempt(f"the kernels {a.name} and {b.name}", left, right)
+        if one | other not in tried:
+            yield self._attempt(f"{first} and {second} alone", one, other)
+
+    def _attempt(self, what: str, left: AtomSet, right: AtomSet) -> Attempt:
+        joined = left | right
+        nodes = tuple(node.name for atom in _ordered(joined) for node in atom.nodes)
+        candidate = self.builder.try_add(joined)
+        if candidate is None:
+            return Attempt(what, nodes, False, self._reason(joined), None, None)
+        parts = [self.builder.try_add(part) for part in (left, right - left)]
+        facts = [KernelFacts(part.program) for part in (candidate, *parts) if part is not None]
+        prices = [float(us) for us in self.model.price(facts).us]
+        apart = sum(prices[1:]) if all(part is not None for part in parts) else None
+        return Attempt(what, nodes, True, "", apart, prices[0])
+
+    def _reason(self, joined: AtomSet) -> str:
+        """The rule that forbids it, with the way out and back in where that is the rule."""
+        between = self._between(joined)
+        if not between:
+            return self.builder.space.refused[joined]
+        names = ", ".join(node.name for atom in between for node in atom.nodes[-1:])
+        larger = joined | frozenset(between)
+        verdict = "that larger kernel is legal"
+        if self.builder.try_add(larger) is None:
+            verdict = f"that larger kernel is not legal either: {self.builder.space.refused[larger]}"
+        return f"a path leaves them and comes back through {names}, which would have to join; {verdict}"
+
+    def _between(self, joined: AtomSet) -> list[FusionAtom]:
+        """Atoms outside that need a member's result and are needed by another member."""
+        below, above = self._reach(joined, forward=True), self._reach(joined, forward=False)
+        return _ordered(frozenset(below & above - joined))
+
+    def _reach(self, start: AtomSet, *, forward: bool) -> set[FusionAtom]:
+        edges = self.atoms.successors if forward else self.atoms.predecessors
+        seen: set[FusionAtom] = set()
+        todo = list(start)
+        while todo:
+            for atom in edges[todo.pop()]:
+                if atom not in seen:
+                    seen.add(atom)
+                    todo.append(atom)
+        return seen
+
+    def _homes(self, atoms: AtomSet) -> list[PlannedKernel]:
+        """The kernels that compute any of the atoms' nodes."""
+        wanted = _node_names(atoms)
+        return [kernel for kernel in self.document.kernels if wanted & set(kernel.nodes)]
+
+    def _atoms(self, name: str) -> AtomSet:
+        for kernel in self.document.kernels:
+            if kernel.name == name:
+                return self._atoms_of_kernel(kernel)
+        graph = self.document.graph
+        node = graph.node_by_name.get(name)
+        if node is None:
+            raise ArgumentError(_unknown(graph, self.document.kernels, name))
+        atom = self.atoms.atom_of.get(node)
+        if atom is None:
+            raise ArgumentError(
+                f"{name} is a {node.op}: every kernel that reads it computes it itself; name a node that it feeds"
+            )
+        return frozenset((atom,))
+
+    def _atoms_of_kernel(self, kernel: PlannedKernel) -> AtomSet:
+        nodes = (self.document.graph.node_by_name[name] for name in kernel.nodes)
+        return frozenset(self.atoms.atom_of[node] for node in nodes if node in self.atoms.atom_of)
+
+
+def _unknown(graph: Graph, kernels: Sequence[PlannedKernel], name: str) -> str:
+    if name in graph.value_by_name:
+        return f"{name} is an argument of the program: no kernel computes it; name a node or a kernel"
+    known = [*(kernel.name for kernel in kernels), *graph.node_by_name]
+    return f"{name!r} is no node, value or kernel of the plan{nearest(name, known)}"
+
+
+def _ordered(atoms: AtomSet) -> list[FusionAtom]:
+    return sorted(atoms, key=lambda atom: atom.number)
+
+
+def _node_names(atoms: AtomSet) -> set[str]:
+    return {node.name for atom in atoms for node in atom.nodes}
+
+
+def _places(atoms: Sequence[FusionAtom]) -> Iterator[tuple[str, str]]:
+    seen: set[Node] = set()
+    for node in (node for atom in atoms for node in atom.nodes):
+        if node not in seen:
+            seen.add(node)
+            yield f"{node.name} = {node.op}", source_text(node)
+
+
+def render(answer: WhyNot) -> str:
+    """The answer as text."""
+    if answer.together_in:
+        return f"{answer.first} and {answer.second} are in one kernel: {', '.join(answer.together_in)}\n"
+    lines = [f"{answer.first} and {answer.second} are in different kernels"]
+    width = max((len(name) for name, _ in answer.places), default=0)
+    lines += [f"  {name:<{width}}  {source}".rstrip() for name, source in answer.places]
+    for attempt in answer.attempts:
+        lines.append(f"joining {attempt.what}:")
+        lines.append(f"  {_verdict(attempt)}")
+    return "\n".join(lines) + "\n"
+
+
+def _verdict(attempt: Attempt) -> str:
+    if not attempt.legal or attempt.together_us is None:
+        return f"not one kernel: {attempt.reason}"
+    if attempt.apart_us is None:
+        return f"legal; the model prices it at {microseconds(attempt.together_us)}"
+    gain = attempt.apart_us - attempt.together_us
+    word = "gain" if gain > 0 else "cost"
+    return (
+        f"legal; the model prices it at {microseconds(attempt.together_us)}, the parts at "
+        f"{microseconds(attempt.apart_us)}: joining would {word} {microseconds(abs(gain))}"
+    )
