@@ -9,7 +9,7 @@ replaced. Every view sees a write through any other, as in NumPy.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,6 +160,8 @@ class Storage(Cell):
                 "a loop or branch body writes into an array of the enclosing function",
                 "pass the array through the loop's state and return the changed one",
             )
+        if self._value is not None:
+            self.owner.rename(self._value, new)
         self._value = new
         self._known = None
         self.version += 1
@@ -373,6 +375,16 @@ class ReadOnlyStep(Step):
 
     def write(self, parent: Value, new: Value) -> Value:
         raise AssertionError(f"this view is read-only ({parent}, {new})")
+
+
+def layout_like(layouts: Sequence[NDArray[Any]], shape: tuple[int, ...]) -> NDArray[Any] | None:
+    """The layout NumPy gives to a new array computed elementwise from these; None for C-contiguous."""
+    if len(shape) < 2 or all(layout.flags.c_contiguous or layout.ndim < 2 for layout in layouts) or 0 in shape:
+        return None
+    flags: Any = [["readonly"]] * len(layouts) + [["writeonly", "allocate"]]
+    iterator: Any = np.nditer([*layouts, None], flags=["refs_ok"], op_flags=flags, op_dtypes=None, order="K")
+    made: NDArray[Any] = iterator.operands[-1]
+    return as_strided(np.empty(1, made.dtype), made.shape, made.strides)
 
 
 def of_array(array: NDArray[Any], reason: str, name: str = "constant") -> Storage:

@@ -19,6 +19,7 @@ from autofuse.frontend.promotion import (
     is_weak,
     result_dtype,
     shape_of,
+    spread,
     value_of,
 )
 from autofuse.frontend.terms import Term
@@ -36,7 +37,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     dtype = result_dtype(x, y)
     shape = np.broadcast_shapes(shape_of(condition), shape_of(x), shape_of(y))
     predicate = Term(broadcast(convert(as_tracer(condition).value, _BOOL), shape))
-    on_true, on_false = (Term(broadcast(value_of(side, dtype), shape)) for side in (x, y))
+    on_true, on_false = (Term(spread(side, dtype, shape)) for side in (x, y))
     return fresh(predicate.select(on_true, on_false).value, is_scalar=False)
 
 

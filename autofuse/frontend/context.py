@@ -58,7 +58,10 @@ class Tracing:
 
     def splat(self, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Value:
         """An array of one repeated value: a scalar constant, broadcast."""
-        scalar = self.scalar(value, dtype)
+        return self.splat_of(self.scalar(value, dtype), shape)
+
+    def splat_of(self, scalar: Value, shape: tuple[int, ...]) -> Value:
+        """A scalar constant, broadcast; emitted once per constant and shape."""
         if not shape:
             return scalar
         return self._once(
@@ -71,6 +74,11 @@ class Tracing:
         if found is None:
             found = self._scalars[key] = make()
         return found
+
+    def rename(self, old: Value, new: Value) -> None:
+        """`new` replaces `old` in the user's variable: it takes the variable's name."""
+        if old in self._names:
+            self._names.setdefault(new, self._names[old])
 
     def suggest(self, value: Value, name: str) -> None:
         """Name `value` after the user's variable, unless it already has such a name."""

@@ -10,8 +10,8 @@ import numpy as np
 
 from autofuse.frontend.axes import UNSET, many_axes, one_axis, static_shape
 from autofuse.frontend.context import current
-from autofuse.frontend.dispatch import call, implements
-from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, value_of
+from autofuse.frontend.dispatch import call, implements, tracers_in
+from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, result_dtype, value_of
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.frontend.ufuncs import finish, out_arrays
 from autofuse.ir.graph import Value
@@ -286,3 +286,33 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
         array, axis = call(np.ravel, array), 0
     left = np.delete(np.arange(array.shape[axis]), obj)
     return call(np.take, array, left, axis)
+
+
+class Concatenator:
+    """`np.r_` and `np.c_` in a traced function."""
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+
+    def __getitem__(self, key: Any) -> Any:
+        items = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
+        if not any(True for _ in tracers_in(items)):
+            return call(np.array, self._original[key])
+        if any(isinstance(item, str) or _has_complex_step(item) for item in items):
+            raise TypeError("np.r_ and np.c_ are traced without axis strings and without complex steps")
+        dtype = result_dtype(*(_range_of(item) for item in items))
+        arrays = [as_tracer(_range_of(item)).astype(dtype) for item in items]
+        if self._original is np.r_:
+            return concatenate([call(np.atleast_1d, array) for array in arrays])
+        return concatenate([array if array.ndim > 1 else array.reshape(-1, 1) for array in arrays], -1)
+
+
+def _has_complex_step(item: Any) -> bool:
+    return isinstance(item, slice) and isinstance(item.step, complex)
+
+
+def _range_of(item: Any) -> Any:
+    """A slice as the range it spells; anything else as it is."""
+    if not isinstance(item, slice):
+        return item
+    return np.arange(item.start or 0, item.stop, 1 if item.step is None else item.step)

@@ -49,7 +49,8 @@ def _assignments(code: CodeType) -> dict[int, str]:
     previous: dis.Instruction | None = None
     for instruction in dis.get_instructions(code):
         if previous is not None and instruction.opname in _STORES:
-            found[previous.offset] = str(instruction.argval)
+            # a call of a Python function stands in the inline cache behind its instruction
+            found.update(dict.fromkeys(range(previous.offset, instruction.offset), str(instruction.argval)))
         previous = instruction
     return found
 

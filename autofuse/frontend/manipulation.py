@@ -16,6 +16,7 @@ from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import FUNCTIONS, call, implements
 from autofuse.frontend.promotion import as_tracer, convert, reshape
 from autofuse.frontend.tracer import TracerArray, fresh, view
+from autofuse.frontend.ufuncs import keep_order
 from autofuse.ir import dtypes
 
 
@@ -305,13 +306,21 @@ def linalg_trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
 
 def astype(array: TracerArray, dtype: Any, casting: Any = "unsafe", copy: bool = True, order: str = "K") -> Any:
     """`x.astype(dtype)`."""
-    del order
     wanted = dtypes.from_numpy(np.dtype(dtype)).numpy
     if not np.can_cast(array.dtype, wanted, casting):
         raise TypeError(f"Cannot cast array data from {array.dtype!r} to {wanted!r} according to the rule {casting!r}")
     if not copy and wanted == array.dtype:
         return array
-    return fresh(convert(array.value, wanted), is_scalar=array.is_scalar)
+    return _ordered(fresh(convert(array.value, wanted), is_scalar=array.is_scalar), array, order)
+
+
+def _ordered(result: TracerArray, source: TracerArray, order: str) -> TracerArray:
+    """A copy of `source` in the memory order asked for: it decides what a reshape of the copy aliases."""
+    if order == "K":
+        keep_order([result], [None], [source])
+    elif order == "F" and result.ndim > 1:
+        keep_order([result], [None], [transpose(fresh(transpose(result).value))])
+    return result
 
 
 FUNCTIONS["astype"] = astype
@@ -339,8 +348,8 @@ FUNCTIONS["bitcast"] = bitcast
 @implements(np.copy)
 def copy_(a: Any, order: str = "K", subok: bool = False) -> Any:
     """As `np.copy`."""
-    del order, subok
-    return fresh(as_tracer(a).value, is_scalar=False)
+    del subok
+    return _ordered(fresh(as_tracer(a).value, is_scalar=False), as_tracer(a), order)
 
 
 @implements(np.shape)

@@ -67,6 +67,12 @@ def value_of(operand: Any, dtype: np.dtype[Any]) -> Value:
     return convert(as_tracer(operand).value, dtype)
 
 
+def spread(operand: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Value:
+    """The operand's SSA value, converted to `dtype` and broadcast to `shape`."""
+    value = value_of(operand, dtype)
+    return current().splat_of(value, shape) if static_number(operand) is not None else broadcast(value, shape)
+
+
 def convert(value: Value, dtype: np.dtype[Any]) -> Value:
     """`value` in another dtype; to bool is `!= 0`, as in NumPy."""
     if value.type.dtype.numpy == dtype:

@@ -6,8 +6,9 @@ functions, modules and globals are not changed. The proxy differs from NumPy onl
 array, or is given a traced one, is traced; any other call is NumPy's own.
 
 Seen through: plain functions, lambdas, nested functions, default arguments, `functools.partial`, bound methods and
-objects of the user's classes, functions in containers, modules of functions, and imports inside the function. Not seen
-through: objects the function creates from classes of its own (their methods run as they are).
+objects of the user's classes, functions in containers, modules of functions, and imports inside the function. Cached
+and compiled functions (`functools.lru_cache`, Numba) are replaced by the Python function they wrap. Not seen through:
+objects the function creates from classes of its own (their methods run as they are).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 
 from autofuse.frontend.cells import of_array
 from autofuse.frontend.dispatch import CREATORS, call, tracers_in
+from autofuse.frontend.joining import Concatenator
 from autofuse.frontend.location import OWN_FOLDER, trace_error
 from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.tracer import TracerArray
@@ -83,6 +85,11 @@ class Rewriter:
     def _object(self, value: Any) -> Any:
         if _library_of(value) and callable(value):
             return intercepted(value)
+        if value is np.r_ or value is np.c_:
+            return Concatenator(value)
+        inside = getattr(value, "__wrapped__", None) or getattr(value, "py_func", None)
+        if callable(value) and isinstance(inside, FunctionType):
+            return self.wrap(inside)  # a cached or compiled function: the Python one is traced
         if isinstance(value, BuiltinFunctionType) or not _is_user_class(type(value)):
             return value
         return self._instance(value)

@@ -35,6 +35,10 @@ class TracerArray:
     def shape(self) -> tuple[int, ...]:
         return self.cell.type.shape
 
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        raise trace_error(f"assigning x.shape = {shape} cannot be traced", "x = x.reshape(shape)")
+
     @property
     def dtype(self) -> np.dtype[Any]:
         return self.cell.type.dtype.numpy
@@ -192,6 +196,10 @@ class TracerArray:
         return call(np.zeros_like, self)
 
     @property
+    def flat(self) -> Any:
+        return call(np.reshape, self, (-1,), copy=False)
+
+    @property
     def base(self) -> Any:
         return TracerArray(self.cell.storage) if isinstance(self.cell, View) else None
 
@@ -245,6 +253,7 @@ _SAME_AS_FUNCTION = (
     "argmax",
     "argmin",
     "argsort",
+    "choose",
     "clip",
     "cumprod",
     "cumsum",

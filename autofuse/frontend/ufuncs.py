@@ -9,9 +9,10 @@ from typing import Any, cast
 import numpy as np
 
 from autofuse.frontend import promotion
+from autofuse.frontend.cells import layout_like
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import FUNCTIONS, UNSUPPORTED, call
-from autofuse.frontend.promotion import as_tracer, broadcast, convert, dtype_of, shape_of, static_number, value_of
+from autofuse.frontend.promotion import as_tracer, broadcast, convert, dtype_of, shape_of, spread, static_number
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import TracerArray, fresh, write
 from autofuse.frontend.ufunc_rules import RULES
@@ -71,7 +72,7 @@ def elementwise(
     loop = resolve(ufunc, operands, given, dtype, casting, signature)
     shape = np.broadcast_shapes(*map(shape_of, operands))
     terms = [
-        Term(broadcast(value_of(operand, loop_dtype), shape), static_number(operand))
+        Term(spread(operand, loop_dtype, shape), static_number(operand))
         for operand, loop_dtype in zip(operands, loop, strict=False)
     ]
     result = RULES[ufunc.__name__](*terms)
@@ -80,7 +81,17 @@ def elementwise(
         finish(convert(term.value, loop[ufunc.nin + i]), outs[i], where, f"np.{ufunc.__name__}(out=)")
         for i, term in enumerate(results)
     ]
+    keep_order(finished, outs, [operand for operand in operands if isinstance(operand, TracerArray)])
     return finished[0] if ufunc.nout == 1 else tuple(finished)
+
+
+def keep_order(results: Sequence[TracerArray], outs: Sequence[Any], operands: Sequence[TracerArray]) -> None:
+    """Note the memory order NumPy gives to new results, that of the operands: it decides what a reshape aliases."""
+    for result, out in zip(results, outs, strict=True):
+        if out is None:
+            layout = layout_like([operand.cell.layout for operand in operands], result.shape)
+            if layout is not None:
+                result.cell.layout = layout
 
 
 def out_arrays(out: Any, count: int) -> tuple[TracerArray | None, ...]:

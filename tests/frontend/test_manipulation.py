@@ -155,6 +155,8 @@ CALLS: dict[str, Any] = {
     ),
     "unpacking": lambda x, m, v: [row.sum() for row in m] + [*v],
     "enumerate zip": lambda x, m, v: [a * i + b for i, (a, b) in enumerate(zip(v, v[::-1], strict=True))],
+    "r_ c_": lambda x, m, v: (np.r_[v, 1.0, v[:2]], np.r_[0:3, v], np.c_[v, v * 2], np.c_[m, m[:, 0]], np.r_[1, 2]),
+    "choose": lambda x, m, v: (np.choose((v % 2).astype(int), [v, -v]), (v > 2).astype(int).choose([v, v * 2])),
     "real imag": lambda x, m, v: (m.real, v.imag, np.real(v), np.conj(v), v.conjugate()),
 }
 
@@ -216,6 +218,9 @@ ALIASES: dict[str, Any] = {
     "iteration": lambda x: next(iter(x)),
     "ellipsis": lambda x: x[...],
     "real": lambda x: x.real,
+    "sum of transposes keeps its order": lambda x: (x.T + 1).reshape(-1),
+    "copy of a transpose keeps its order": lambda x: np.copy(x.T).ravel(),
+    "method copy is in C order": lambda x: x.T.copy().ravel(),
     "two levels": lambda x: x[:, 1:][1:, ::-1][0],
 }
 

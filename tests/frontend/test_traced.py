@@ -80,6 +80,17 @@ def test_dead_work_is_not_in_the_graph() -> None:
     assert [node.op for node in trace(f, X).graph.nodes] == ["constant", "broadcast_in_dim", "add"]
 
 
+def test_written_arrays_keep_their_name() -> None:
+    def f(x: Any) -> Any:
+        buffer = np.zeros(4)
+        buffer[1:] = x[1:]
+        x[0] = 1.0
+        return buffer
+
+    graph = trace(f, X).graph
+    assert [value.name for value in graph.outputs] == ["buffer_1", "x_1"]
+
+
 def test_variadic_functions_and_names() -> None:
     def f(x: Any, *rest: Any) -> Any:
         return x + sum(rest)
