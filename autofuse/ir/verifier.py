@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NoReturn
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import numpy as np
 
 from autofuse.errors import GraphError
 from autofuse.ir import attributes
 from autofuse.ir.graph import Graph, Node, Value
-from autofuse.ir.literals import value_name
+from autofuse.ir.literals import attribute_text, value_name
 from autofuse.ir.optable import Family, lookup
 from autofuse.ir.text import node_line
 
@@ -52,7 +55,7 @@ def _verify(graph: Graph, outer: Mapping[Value, str]) -> None:
 
 
 def _fail(where: str, node: Node, place: _Place, message: str) -> NoReturn:
-    line = node_line(node)
+    line = node_line(replace(node, attrs={key: _printable(value) for key, value in node.attrs.items()}))
     raise GraphError(f"{where}: {message}\n  {line.text}\n  {' ' * line.columns.get(place, 0)}^")
 
 
@@ -89,7 +92,7 @@ def _verify_types(where: str, node: Node) -> None:
         _fail(where, node, _place_of(str(bad), node), str(bad))
     for key, value in held.items():
         given = node.attrs[key]
-        if value is not given and (type(value) is not type(given) or value != given):
+        if not _same(value, given):
             _fail(where, node, ("attribute", key), f"attribute {key} must be held as {value!r}, got {given!r}")
     if len(found) != len(node.outputs):
         _fail(where, node, ("output", 0), f"{node.op} has {len(found)} results, the node {len(node.outputs)}")
@@ -97,6 +100,19 @@ def _verify_types(where: str, node: Node) -> None:
         if value.type != required:
             name = value_name(value.name)
             _fail(where, node, ("type", number), f"{name} must have type {required}, as inferred; got {value.type}")
+
+
+def _same(held: Any, given: Any) -> bool:
+    """Whether an attribute already is in normal form. An array is, if it was not copied."""
+    return held is given or (type(held) is type(given) and not isinstance(held, np.ndarray) and held == given)
+
+
+def _printable(value: Any) -> Any:
+    try:
+        attribute_text(value)
+    except TypeError:
+        return repr(value)
+    return value
 
 
 def _place_of(message: str, node: Node) -> _Place:

@@ -1,0 +1,131 @@
+"""custom_call, while and if: registered functions, regions, captures."""
+
+import numpy as np
+import pytest
+
+from autofuse.errors import GraphError
+from autofuse.ir.builder import GraphBuilder
+from autofuse.ir.interpreter import interpret
+from autofuse.ir.ops.calls import call_target, register_call
+from autofuse.ir.ops.control import region_flops
+from autofuse.ir.types import parse_type
+
+FLOAT, INT, BOOL = (parse_type(t) for t in ("f32[]", "i32[]", "bool[]"))
+VEC = parse_type("f32[3]")
+
+
+def call_graph(target, *results):
+    builder = GraphBuilder("g")
+    x = builder.input(VEC, "x")
+    types = tuple(map(parse_type, results))
+    return builder.finish(builder.emit_many("custom_call", [x], call_target_name=target, results=types))
+
+
+def test_a_custom_call_runs_the_registered_function():
+    register_call("test.min_max", lambda x: (x.min(), x.max()), replace=True)
+    low, high = interpret(call_graph("test.min_max", "f32[]", "f32[]"), np.array([3, 1, 2], np.float32))
+    assert (low, high) == (1, 3)
+
+
+def test_an_unknown_target_is_an_error_when_evaluated():
+    graph = call_graph("test.nobody", "f32[]")
+    with pytest.raises(GraphError, match=r"'test.nobody' is not registered; call register_call"):
+        interpret(graph, np.zeros(3, np.float32))
+
+
+def test_results_of_other_types_are_refused():
+    register_call("test.doubles", lambda x: x.astype(np.float64), replace=True)
+    with pytest.raises(GraphError, match=r"must return f32\[3\], got f64\[3\]"):
+        interpret(call_graph("test.doubles", "f32[3]"), np.zeros(3, np.float32))
+
+
+def test_a_name_is_not_taken_twice_by_accident():
+    register_call("test.taken", np.sin, replace=True)
+    register_call("test.taken", np.sin)
+    with pytest.raises(GraphError, match="already registered"):
+        register_call("test.taken", np.cos)
+    assert call_target("test.taken") is np.sin
+
+
+def test_a_call_without_results_is_refused():
+    with pytest.raises(GraphError, match="at least one type"):
+        call_graph("test.nothing")
+
+
+def power_loop():
+    """y = x ** n by a while loop; the body captures x, the condition captures n."""
+    outer = GraphBuilder("power")
+    n, x = outer.input(INT, "n"), outer.input(VEC, "x")
+    zero = outer.constant(np.array(0, np.int32), "zero")
+    one = outer.constant(np.array(1, np.int32), "one")
+    ones = outer.constant(np.ones(3, np.float32), "ones")
+    condition = GraphBuilder("condition", outer)
+    i, _ = condition.input(INT, "i"), condition.input(VEC, "y")
+    test = condition.finish([condition.emit("compare", [i, n], direction="LT")])
+    body = GraphBuilder("body", outer)
+    i, y = body.input(INT, "i"), body.input(VEC, "y")
+    step = body.finish([body.emit("add", [i, one]), body.emit("multiply", [y, x])])
+    results = outer.emit_many("while", [zero, ones], regions=[test, step])
+    return outer.finish(results)
+
+
+def test_while_runs_until_the_condition_fails():
+    graph = power_loop()
+    x = np.array([1, 2, 3], np.float32)
+    for n in (0, 1, 5):
+        count, y = interpret(graph, np.array(n, np.int32), x)
+        assert count == n
+        np.testing.assert_array_equal(y, x**n)
+
+
+def test_the_builder_finds_captures():
+    node = power_loop().nodes[-1]
+    assert [[v.name for v in region.captures] for region in node.regions] == [["n"], ["one", "x"]]
+
+
+def test_a_loop_counts_as_one_trip():
+    assert region_flops(power_loop()) == 1 + 1 + 3
+
+
+def test_if_chooses_and_nested_regions_capture_from_afar():
+    outer = GraphBuilder("choose")
+    p, q, x = outer.input(BOOL, "p"), outer.input(BOOL, "q"), outer.input(FLOAT, "x")
+    yes = GraphBuilder("yes", outer)
+    inner_yes, inner_no = GraphBuilder("inner_yes", yes), GraphBuilder("inner_no", yes)
+    inner = [
+        inner_yes.finish([inner_yes.emit("negate", [x])]),
+        inner_no.finish([inner_no.emit("add", [x, x])]),
+    ]
+    on_true = yes.finish([yes.emit("if", [q], regions=inner)])
+    no = GraphBuilder("no", outer)
+    on_false = no.finish([x])
+    graph = outer.finish([outer.emit("if", [p], regions=[on_true, on_false])])
+    assert set(on_true.captures) == {q, x}
+    for given, expected in (((True, True), -3), ((True, False), 6), ((False, True), 3)):
+        flags = [np.array(flag) for flag in given]
+        assert interpret(graph, *flags, np.array(3, np.float32))[0] == expected
+
+
+def region(inputs, make):
+    builder = GraphBuilder("r")
+    values = [builder.input(t, "a") for t in inputs]
+    return builder.finish(make(builder, values))
+
+
+def test_region_errors():
+    builder = GraphBuilder("g")
+    i, p = builder.input(INT), builder.input(BOOL)
+    holds = region([INT], lambda b, v: [b.emit("compare", [v[0], v[0]], direction="LT")])
+    same = region([INT], lambda b, v: v)
+    with pytest.raises(GraphError, match=r"condition region must return \(bool\[\]\), got \(i32\[\]\)"):
+        builder.emit_many("while", [i], regions=[same, same])
+    with pytest.raises(GraphError, match=r"body region must take \(bool\[\]\)"):
+        builder.emit_many("while", [p], regions=[region([BOOL], lambda b, v: v), same])
+    with pytest.raises(GraphError, match="needs at least one state operand and two regions"):
+        builder.emit_many("while", [i], regions=[holds])
+    with pytest.raises(GraphError, match=r"if: operand pred must be bool\[\]"):
+        builder.emit("if", [i], regions=[same, same])
+    with pytest.raises(GraphError, match=r"true region must take \(\)"):
+        builder.emit("if", [p], regions=[same, same])
+    with pytest.raises(GraphError, match="add owns no regions"):
+        builder.emit("add", [i, i], regions=[same])
