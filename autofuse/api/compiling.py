@@ -24,6 +24,7 @@ from autofuse.measure.database import Database
 from autofuse.passes.pipeline import clean
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import host_cpu_identity
+from autofuse.report.dump import dump_candidates, dump_graphs
 from autofuse.report.progress import progress_report
 from autofuse.runtime.cpu import cpu_limits
 from autofuse.search.planning import Program
@@ -101,9 +102,11 @@ def recompile(document: PlanDocument) -> Plan:
 
 def traced_program(traced: Traced) -> Program:
     """Clean up a traced function's graph."""
+    graph = clean(traced.graph)
+    dump_graphs(traced.graph, graph)
     return Program(
         name=traced.graph.name,
-        graph=clean(traced.graph),
+        graph=graph,
         in_tree=traced.in_tree,
         out_tree=traced.out_tree,
         parameters=traced.parameters,
@@ -120,7 +123,9 @@ def make_context(program: Program, threads: int | None) -> Context:
 def _compiled(program: Program, policy: SearchPolicy, threads: int | None) -> PlanDocument:
     context = make_context(program, threads)
     partition = policy.partition(context)
-    return document_of(context, partition, host_cpu_identity(described_cpu(threads)))
+    document = document_of(context, partition, host_cpu_identity(described_cpu(threads)))
+    dump_candidates(context, document)
+    return document
 
 
 def _tuned(
@@ -145,7 +150,9 @@ def _tuned(
     ):
         tuner = Tuner(context, bench, identity, budget, seed, report)
         try:
-            return tuner.measured_plan() if policy == "measured" else tuner.fixed_plan(_resolve(policy))
+            document = tuner.measured_plan() if policy == "measured" else tuner.fixed_plan(_resolve(policy))
+            dump_candidates(context, document, bench)
+            return document
         except KeyboardInterrupt:
             if tuner.best is None:
                 raise

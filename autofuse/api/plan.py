@@ -21,6 +21,7 @@ from autofuse.ir.graph import Graph
 from autofuse.plan import file
 from autofuse.plan.document import Certificate, PlanDocument, PlannedKernel
 from autofuse.plan.identity import CpuIdentity, host_cpu_identity, require_same
+from autofuse.report.dump import dump_code
 from autofuse.runtime.cpu import CpuExecutable, build_executable, cpu_limits
 from autofuse.runtime.kernels import LoweredKernel, lower_plan
 
@@ -113,7 +114,9 @@ class Plan:
         """The plan compiled for this process."""
         if self.document.backend != "cpu":
             raise BackendError(f"this plan is for {self.document.backend}; this build runs plans for cpu")
-        return build_executable(self.document, cpu_limits(described_cpu(self.threads)))
+        built = build_executable(self.document, cpu_limits(described_cpu(self.threads)))
+        dump_code(built)
+        return built
 
     def __repr__(self) -> str:
         kernels = len(self.document.kernels)

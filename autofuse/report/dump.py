@@ -13,7 +13,7 @@ import csv
 import hashlib
 import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,12 +22,14 @@ from autofuse.fusion.kind import kind_of
 from autofuse.ir.digest import digest
 from autofuse.ir.graph import Graph
 from autofuse.ir.text import to_text
+from autofuse.lower.schedule import Schedule
 from autofuse.plan import codec
 from autofuse.plan.document import PlanDocument
 from autofuse.report.tileprint import print_program
 from autofuse.runtime.cpu import CpuExecutable
 
 if TYPE_CHECKING:  # loading and calling a plan imports no search
+    from autofuse.measure.client import Bench
     from autofuse.search.policy import Context
 
 VARIABLE = "AUTOFUSE_DUMP"
@@ -48,10 +50,8 @@ def dump_graphs(traced: Graph, clean: Graph) -> None:
         _write(place / "graph.txt", to_text(clean, {}))
 
 
-def dump_candidates(
-    context: Context, document: PlanDocument, measured_us: Callable[[str], float | None] = lambda _: None
-) -> None:
-    """Write the candidate space a plan was chosen from. `measured_us` gives a digest class's time, if it is known."""
+def dump_candidates(context: Context, document: PlanDocument, bench: Bench | None = None) -> None:
+    """Write the candidate space a plan was chosen from, with the times that the bench, if any, has recorded."""
     folder = dump_folder()
     if folder is None:
         return
@@ -62,11 +62,12 @@ def dump_candidates(
     writer = csv.writer(table)
     writer.writerow(("digest", "atoms", "kind", "outputs", "predicted_us", "bound", "measured_us", "chosen"))
     for candidate in space.candidates:
-        price, measured = prices[candidate.digest], measured_us(candidate.digest)
+        price = prices[candidate.digest]
+        known = None if bench is None else bench.recorded(candidate.digest, Schedule())
         nodes = " ".join(node.name for atom in sorted(candidate.atoms, key=lambda a: a.number) for node in atom.nodes)
         outputs = " ".join(value.name for value in candidate.outputs)
         row = (candidate.digest, nodes, kind_of(candidate.kernel), outputs, price.predicted_us, price.bound)
-        writer.writerow((*row, "" if measured is None else measured, int(candidate.digest in chosen)))
+        writer.writerow((*row, "" if known is None else known.median_us, int(candidate.digest in chosen)))
     _write(_plan_folder(folder, document) / "candidates.csv", table.getvalue())
 
 

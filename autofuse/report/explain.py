@@ -212,9 +212,7 @@ def _head_lines(report: PlanReport) -> Iterator[str]:
     yield f"  results    {_operand_list(report.results)}"
     if report.written_arguments:
         yield f"  written in place: {', '.join(report.written_arguments)}"
-    saved = (
-        "no temporaries" if report.arena_bytes == 0 else f"{bytes_text(report.arena_bytes)} of temporaries"
-    )
+    saved = "no temporaries" if report.arena_bytes == 0 else f"{bytes_text(report.arena_bytes)} of temporaries"
     yield f"  memory     {saved}; numerics {report.numerics}; graph {report.graph_digest[:16]}"
 
 
