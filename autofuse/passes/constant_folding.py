@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.interpreter import evaluate_node
 from autofuse.ir.optable import Family, lookup
-from autofuse.ir.types import TensorType
 from autofuse.passes.facts import SMALL_BYTES, Facts, repeated
 from autofuse.passes.rewriting import Call, Rules, call, rewrite, splat_call
 
@@ -84,7 +83,7 @@ def _fold_splats(node: Node, facts: Facts) -> Call | None:
     match lookup(node.op).family:
         case Family.ELEMENTWISE:
             splats = _splats(node.inputs, facts)
-            return None if splats is None else splat_call(_scalar_result(node, splats), node.output.type)
+            return None if splats is None else _repeated_result(node, splats)
         case Family.INDEX:
             return _moved_splat(node, facts)
         case Family.REDUCE if node.op == "reduce" and node.attrs["combiner"] in ("minimum", "maximum", "and", "or"):
@@ -114,11 +113,9 @@ def _splats(values: Sequence[Value], facts: Facts) -> list[Array] | None:
     return held if len(held) == len(found) else None
 
 
-def _scalar_result(node: Node, splats: Sequence[Array]) -> Array:
-    """The op on scalars; elementwise rules depend on no shape."""
-    inputs = tuple(Value(f"operand{i}", TensorType((), v.type.dtype)) for i, v in enumerate(node.inputs))
-    scalar = Node(node.op, inputs, node.outputs, node.attrs)
-    return evaluate_node(scalar, dict(zip(inputs, splats, strict=True)))[0]
+def _repeated_result(node: Node, splats: Sequence[Array]) -> Call:
+    """The op on scalars: elementwise rules depend on no shape."""
+    return splat_call(lookup(node.op).evaluate(splats, node.attrs, ())[0], node.output.type)
 
 
 def _owned(array: Array) -> Array:

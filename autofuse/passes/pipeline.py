@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, Protocol
 from autofuse.errors import ArgumentError
 from autofuse.ir.graph import Graph
 from autofuse.ir.verifier import verify
+from autofuse.passes.arithmetic import SimplifyArithmetic
 from autofuse.passes.common_subexpressions import MergeCommon
 from autofuse.passes.constant_folding import FoldConstants
 from autofuse.passes.dead_code import DropDead
@@ -37,7 +38,7 @@ def passes_for(numerics: Numerics) -> Sequence[Pass]:
     """The passes of one round, in order."""
     if numerics not in ("strict", "fast"):
         raise ArgumentError(f"numerics must be 'strict' or 'fast', got {numerics!r}")
-    return (DropDead(), FoldConstants(), MergeCommon())
+    return (DropDead(), SimplifyArithmetic(numerics), FoldConstants(), MergeCommon())
 
 
 def clean(graph: Graph, numerics: Numerics = "strict") -> Graph:

@@ -25,7 +25,7 @@ from autofuse.passes.facts import Facts
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """An operation to add: operands are values or further calls."""
+    """An operation to add: operands are values or further calls. A call that stands twice is added once."""
 
     op: str
     inputs: tuple[Expression, ...]
@@ -91,6 +91,7 @@ class _Walk:
         self._rules = make_rules()
         self._names = names
         self._replaced: dict[Value, Value] = {}
+        self._emitted: dict[Call, Value] = {}
         self._nodes: list[Node] = []
         self._facts = Facts(_reads(graph))
         self._location: Location | None = None
@@ -163,8 +164,9 @@ class _Walk:
     def _value(self, expression: Expression) -> Value:
         if isinstance(expression, Value):
             return expression
-        (value,) = self._settle(self._node(expression, None))
-        return value
+        if expression not in self._emitted:
+            (self._emitted[expression],) = self._settle(self._node(expression, None))
+        return self._emitted[expression]
 
     def _current(self, values: tuple[Value, ...]) -> tuple[Value, ...]:
         return tuple(self._replaced.get(value, value) for value in values)
