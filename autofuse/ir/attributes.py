@@ -1,4 +1,7 @@
-"""Attributes of nodes: checked against the op table and brought into one form (tuples, plain Python numbers)."""
+"""Attributes of nodes: checked against the op table and brought into one form.
+
+Lists become tuples, NumPy integers become int, arrays are C-contiguous and cannot be written to.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from autofuse.ir.types import TensorType, of_array
 
 
 def normalized(op: OpDef, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """`attrs` in the op table's order, lists made tuples and NumPy integers made int.
+    """`attrs` in the op table's order and in normal form.
 
     Raises GraphError for an unknown or missing attribute and for a value of another kind.
     """
@@ -87,10 +90,20 @@ def _number(value: Any) -> float:
 def _array(value: Any) -> Any:
     array = _instance(np.ndarray)(value)
     of_array(array)
-    if array.flags.writeable:
-        array = array.copy(order="C")
-        array.setflags(write=False)
+    if array.flags.c_contiguous and not _can_change(array):
+        return array
+    array = array.copy(order="C")
+    array.setflags(write=False)
     return array
+
+
+def _can_change(array: Any) -> bool:
+    """Whether the elements can be written to, through the array or what it is a view of."""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return True
+        array = array.base
+    return False
 
 
 def _types(value: Any) -> tuple[TensorType, ...]:

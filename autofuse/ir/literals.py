@@ -113,9 +113,8 @@ def array_from(type_: TensorType, elements: list[str]) -> Array:
     array = np.empty(type_.size, type_.dtype.numpy)
     for position, text in enumerate(elements):
         array[position] = element_from(text, type_.dtype)
-    array = array.reshape(type_.shape)
     array.setflags(write=False)
-    return array
+    return array.reshape(type_.shape)
 
 
 def referred(type_: TensorType, key: str, constants: Mapping[str, Array]) -> Array:

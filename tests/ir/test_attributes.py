@@ -37,6 +37,22 @@ def test_a_writeable_array_is_copied():
     assert not held.flags.writeable
 
 
+def test_a_read_only_view_of_a_writeable_array_is_copied():
+    array = np.zeros((), np.float32)
+    held = normalized(lookup("constant"), {"value": np.broadcast_to(array, (3,))})["value"]
+    array[...] = 2
+    assert held.tolist() == [0, 0, 0]
+    assert held.flags.c_contiguous
+
+
+def test_a_constant_that_nobody_can_change_is_not_copied():
+    array = np.zeros(6, np.float32)
+    array.setflags(write=False)
+    view = array.reshape(2, 3)
+    assert normalized(lookup("constant"), {"value": view})["value"] is view
+    assert normalized(lookup("constant"), {"value": view.T})["value"].flags.c_contiguous
+
+
 @pytest.mark.parametrize(
     ("op", "attrs", "message"),
     [
