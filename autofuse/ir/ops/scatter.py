@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import GraphError
+from autofuse.ir.combiners import COMBINERS
 from autofuse.ir.graph import Attrs, Graph
 from autofuse.ir.ops import require
 from autofuse.ir.ops.indexing import Roles
-from autofuse.ir.ops.reductions import COMBINERS
 from autofuse.ir.optable import AttrSpec, Family, OpDef, register
 from autofuse.ir.types import TensorType
 

@@ -4,42 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import GraphError
 from autofuse.ir import dtypes
-from autofuse.ir.dtypes import DType
+from autofuse.ir.combiners import COMBINERS, combiner_identity
 from autofuse.ir.graph import Attrs, Graph
 from autofuse.ir.ops import numerics, require
 from autofuse.ir.ops.joins import padded
-from autofuse.ir.ops.reductions import COMBINERS
 from autofuse.ir.optable import AttrSpec, Family, OpDef, register
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
 _PER_DIMENSION = ("window_dimensions", "window_strides", "base_dilations", "window_dilations", "padding")
-
-
-def combiner_identity(combiner: str, dtype: DType) -> bool | int | float:
-    """The number that changes nothing when folded in: 0, 1, the greatest, the least, all ones."""
-    is_bool = dtype.kind == "bool"
-    match combiner:
-        case "add" | "or":
-            return False if is_bool else 0
-        case "multiply":
-            return 1
-        case "and":
-            return True if is_bool else int(~dtype.numpy.type(0))
-        case _ if dtype.is_float:
-            return math.inf if combiner == "minimum" else -math.inf
-        case _ if is_bool:
-            return combiner == "minimum"
-        case _:
-            limits = np.iinfo(cast("Any", dtype.numpy))
-            return int(limits.max if combiner == "minimum" else limits.min)
 
 
 def window_extent(
