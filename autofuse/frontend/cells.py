@@ -117,6 +117,11 @@ class Storage(Cell):
         self.version = 0
         """Counts writes."""
         self.layout = without_data(type_)
+        self.order_is_guess = False
+        """Whether NumPy's memory order of this array is not known: then neither is what its reshapes alias."""
+        self.twins: list[Storage] = []
+        """Copies that NumPy may hold as views of this array, or the other way round."""
+        self._doubtful = False
 
     @property
     def type(self) -> TensorType:
@@ -149,6 +154,12 @@ class Storage(Cell):
                 "a traced array was used outside the function body that made it",
                 "return it from that function instead of keeping it in a global, an attribute or a closure",
             )
+        if self._doubtful:
+            raise trace_error(
+                "an array was reshaped and one of the two then written into; whether NumPy shares their memory depends"
+                " on the memory order of a temporary",
+                "x = x.copy() before the reshape",
+            )
         if self._value is None:
             assert self._known is not None
             self._value = self.owner.builder.constant(self._known().copy(), self._name)
@@ -160,6 +171,8 @@ class Storage(Cell):
                 "a loop or branch body writes into an array of the enclosing function",
                 "pass the array through the loop's state and return the changed one",
             )
+        for twin in self.twins:
+            twin._doubtful = True
         if self._value is not None:
             self.owner.rename(self._value, new)
         self._value = new

@@ -10,7 +10,7 @@ import numpy as np
 
 from autofuse.frontend.axes import UNSET
 from autofuse.frontend.context import current
-from autofuse.frontend.dispatch import call, implements
+from autofuse.frontend.dispatch import ORDERED, call, implements
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import (
     as_tracer,
@@ -24,7 +24,7 @@ from autofuse.frontend.promotion import (
 )
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import TracerArray, fresh, write
-from autofuse.frontend.ufuncs import elementwise
+from autofuse.frontend.ufuncs import elementwise, keep_order
 
 _BOOL = np.dtype(np.bool_)
 
@@ -38,7 +38,12 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     shape = np.broadcast_shapes(shape_of(condition), shape_of(x), shape_of(y))
     predicate = Term(broadcast(convert(as_tracer(condition).value, _BOOL), shape))
     on_true, on_false = (Term(spread(side, dtype, shape)) for side in (x, y))
-    return fresh(predicate.select(on_true, on_false).value, is_scalar=False)
+    result = fresh(predicate.select(on_true, on_false).value, is_scalar=False)
+    keep_order([result], [None], [side for side in (condition, x, y) if isinstance(side, TracerArray)])
+    return result
+
+
+ORDERED.add(where)
 
 
 @implements(np.clip)
@@ -64,6 +69,9 @@ def clip(
     if low is None:
         return np.minimum(as_tracer(a), high, **options)
     return elementwise(np._core.umath.clip, a, low, high, **options)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+ORDERED.add(clip)
 
 
 def _bound(a: Any, bound: Any, *, least: bool) -> Any:

@@ -15,10 +15,11 @@ import numpy as np
 from autofuse.frontend.axes import static_shape
 from autofuse.frontend.cells import Known, Storage
 from autofuse.frontend.context import current, supported
-from autofuse.frontend.dispatch import call, implements, tracers_in
+from autofuse.frontend.dispatch import ORDERED, call, implements, tracers_in
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, value_of
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.frontend.ufuncs import keep_order
 from autofuse.ir import dtypes, types
 from autofuse.ir.graph import Value
 
@@ -59,11 +60,19 @@ def _like(fill: int) -> Any:
     def create(
         a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
     ) -> Any:
-        del order, subok, device
-        array = as_tracer(a)
-        return filled(array.shape if shape is None else shape, fill, array.dtype if dtype is None else dtype)
+        del subok, device
+        return _filled_like(a, fill, dtype, order, shape)
 
+    ORDERED.add(create)
     return create
+
+
+def _filled_like(a: Any, fill: Any, dtype: Any, order: str, shape: Any) -> TracerArray:
+    array = as_tracer(a)
+    result = filled(array.shape if shape is None else shape, fill, array.dtype if dtype is None else dtype)
+    if order == "K" and result.shape == array.shape:
+        keep_order([result], [None], [array])
+    return result
 
 
 implements(np.zeros_like, np.empty_like, creates=True)(_like(0))
@@ -82,9 +91,11 @@ def full_like(
     device: Any = None,
 ) -> Any:
     """As `np.full_like`."""
-    del order, subok, device
-    array = as_tracer(a)
-    return filled(array.shape if shape is None else shape, fill_value, array.dtype if dtype is None else dtype)
+    del subok, device
+    return _filled_like(a, fill_value, dtype, order, shape)
+
+
+ORDERED.add(full_like)
 
 
 # from data
@@ -103,13 +114,16 @@ def array(
     like: Any = None,
 ) -> Any:
     """As `np.array`."""
-    del order, subok, ndmax, like
+    del subok, ndmax, like
     result = _from_data(object, dtype)
     if copy and (result is object or isinstance(object, np.ndarray)):
-        result = fresh(result.value, is_scalar=False)
+        result = call(np.copy, result, order)
     if result.is_scalar:
         result = TracerArray(result.cell)
     return result.reshape((1,) * (ndmin - result.ndim) + result.shape) if result.ndim < ndmin else result
+
+
+ORDERED.add(array)
 
 
 @implements(np.asarray, np.asanyarray, creates=True)

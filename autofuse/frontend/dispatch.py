@@ -22,6 +22,8 @@ from autofuse.frontend.location import trace_error
 Handler = Callable[..., Any]
 _H = TypeVar("_H", bound=Handler)
 
+ORDERED: set[Handler] = set()
+"""Implementations whose results have NumPy's memory order; other results are in C order if all operands are."""
 FUNCTIONS: dict[Any, Handler] = {}
 """NumPy function -> implementation."""
 CREATORS: set[Any] = set()
@@ -95,12 +97,26 @@ def run(handler: Handler, reference: Any, args: Sequence[Any], kwargs: Mapping[s
         raise trace_error(f"{label or describe(reference)}: {error}") from error
     finally:
         tracing.leave_call()
+    if handler not in ORDERED:
+        guess_order(result, args, kwargs)
     if knowns is not None and reference is not None:
         _attach(result, reference, args, kwargs, knowns)
     cell = getattr(result, "cell", None)
     if isinstance(cell, Storage) and cell.has_value:
         tracing.name_result(cell.read())
     return result
+
+
+def guess_order(result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Note on new arrays that NumPy may have put their elements in another order than C."""
+    operands = [tracer.cell for tracer in tracers_in((*args, *kwargs.values()))]
+    if all(cell.layout.flags.c_contiguous and not cell.storage.order_is_guess for cell in operands):
+        return
+    given = {id(cell.storage) for cell in operands}
+    for tracer in tracers_in(result):
+        storage = tracer.cell.storage
+        if id(storage) not in given and storage.type.rank > 1:
+            storage.order_is_guess = True
 
 
 def describe(function: Any) -> str:

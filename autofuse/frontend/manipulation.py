@@ -13,7 +13,7 @@ import numpy as np
 from autofuse.frontend.axes import many_axes, one_axis, static_shape
 from autofuse.frontend.cells import BroadcastStep, ReadOnlyStep, ReshapeStep, ReverseStep, SliceStep, TransposeStep
 from autofuse.frontend.context import current
-from autofuse.frontend.dispatch import FUNCTIONS, call, implements
+from autofuse.frontend.dispatch import FUNCTIONS, ORDERED, call, implements
 from autofuse.frontend.promotion import as_tracer, convert, reshape
 from autofuse.frontend.tracer import TracerArray, fresh, view
 from autofuse.frontend.ufuncs import keep_order
@@ -29,6 +29,8 @@ def reshape_(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | Non
     wanted = _complete(array, static_shape(shape))
     if order == "F":
         return transpose(reshape_(transpose(array), wanted[::-1], copy=copy))
+    if array.cell.storage.order_is_guess and not _same_but_ones(array.shape, wanted) and copy is None:
+        return _twin(array, wanted)
     try:
         result = view(array, ReshapeStep(wanted)) if wanted != array.shape else TracerArray(array.cell)
     except ValueError:
@@ -36,6 +38,20 @@ def reshape_(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | Non
             raise
         return fresh(reshape(array.value, wanted), is_scalar=False)
     return result.copy() if copy else result
+
+
+def _same_but_ones(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether two shapes differ by extents of 1 only: such a reshape is always a view."""
+    return [extent for extent in a if extent != 1] == [extent for extent in b if extent != 1]
+
+
+def _twin(array: TracerArray, shape: tuple[int, ...]) -> TracerArray:
+    """A reshape that may be a view or a copy: a copy, as long as nobody could see the difference."""
+    result = fresh(reshape(array.value, shape), is_scalar=False)
+    own, other = array.cell.storage, result.cell.storage
+    own.twins.append(other)
+    other.twins.append(own)
+    return result
 
 
 def _complete(array: TracerArray, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -318,12 +334,13 @@ def _ordered(result: TracerArray, source: TracerArray, order: str) -> TracerArra
     """A copy of `source` in the memory order asked for: it decides what a reshape of the copy aliases."""
     if order == "K":
         keep_order([result], [None], [source])
-    elif order == "F" and result.ndim > 1:
+    elif order in ("F", "A") and result.ndim > 1:
         keep_order([result], [None], [transpose(fresh(transpose(result).value))])
     return result
 
 
 FUNCTIONS["astype"] = astype
+ORDERED.add(astype)
 
 
 @implements(np.astype)
@@ -350,6 +367,9 @@ def copy_(a: Any, order: str = "K", subok: bool = False) -> Any:
     """As `np.copy`."""
     del subok
     return _ordered(fresh(as_tracer(a).value, is_scalar=False), as_tracer(a), order)
+
+
+ORDERED.add(copy_)
 
 
 @implements(np.shape)

@@ -11,7 +11,7 @@ import numpy as np
 from autofuse.frontend import promotion
 from autofuse.frontend.cells import layout_like
 from autofuse.frontend.context import current
-from autofuse.frontend.dispatch import FUNCTIONS, UNSUPPORTED, call
+from autofuse.frontend.dispatch import FUNCTIONS, ORDERED, UNSUPPORTED, call, guess_order
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, dtype_of, shape_of, spread, static_number
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import TracerArray, fresh, write
@@ -41,12 +41,15 @@ def dispatch_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) ->
         if ufunc.__name__ in RULES:
             return elementwise(ufunc, *inputs, **kwargs)
     elif method in METHODS and ufunc.__name__ in RULES:
-        return METHODS[method](ufunc, *inputs, **kwargs)
+        result = METHODS[method](ufunc, *inputs, **kwargs)
+        guess_order(result, inputs, kwargs)
+        return result
     target = ufunc if method == "__call__" else getattr(ufunc, method)
     return UNSUPPORTED[0](target, inputs, kwargs)
 
 
 FUNCTIONS["ufunc"] = dispatch_ufunc
+ORDERED.add(dispatch_ufunc)
 
 
 def elementwise(
@@ -87,8 +90,10 @@ def elementwise(
 
 def keep_order(results: Sequence[TracerArray], outs: Sequence[Any], operands: Sequence[TracerArray]) -> None:
     """Note the memory order NumPy gives to new results, that of the operands: it decides what a reshape aliases."""
+    guessed = any(operand.cell.storage.order_is_guess for operand in operands)
     for result, out in zip(results, outs, strict=True):
         if out is None:
+            result.cell.storage.order_is_guess = guessed
             layout = layout_like([operand.cell.layout for operand in operands], result.shape)
             if layout is not None:
                 result.cell.layout = layout

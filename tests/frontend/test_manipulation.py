@@ -239,6 +239,76 @@ def test_writing_into_what_a_function_returns_aliases_as_in_numpy(form: str, agr
     agrees(f, M)
 
 
+def test_assignment_to_flat(agrees: Any) -> None:
+    def f(x: Any) -> None:
+        x.flat[::5] = 1.0
+        x.flat[3] = x.sum()
+
+    agrees(f, M)
+
+
+ORDERS: dict[str, Any] = {
+    "sum of transposes": lambda x: x.T + 1,
+    "two orders": lambda x: x + x.T,
+    "with a row": lambda x: x.T * x[0],
+    "with a broadcast column": lambda x: x.T[:, :1] + x.T,
+    "reversed": lambda x: -x[::-1],
+    "columns": lambda x: x[:, ::2] * 2,
+    "astype": lambda x: x.T.astype(np.float32),
+    "astype C": lambda x: x.T.astype(np.float32, order="C"),
+    "copy": lambda x: x.T.copy(),
+    "np.copy": lambda x: np.copy(x.T),
+    "copy F": lambda x: x.copy("F"),
+    "matmul": lambda x: x.T @ x,
+    "where": lambda x: np.where(x.T > 2, x.T, 0.0),
+    "like": lambda x: np.zeros_like(x.T) + x,
+    "zeros_like": lambda x: np.zeros_like(x.T),
+    "array": lambda x: np.array(x.T),
+    "clip": lambda x: np.clip(x.T, 1, 5),
+    "slice of a sum of transposes": lambda x: (x.T + 1)[1:],
+}
+
+
+@pytest.mark.parametrize("form", ORDERS)
+def test_whether_a_reshape_of_a_temporary_aliases_follows_numpys_memory_order(form: str, agrees: Any) -> None:
+    def f(x: Any) -> Any:
+        temporary = ORDERS[form](x)
+        for flat in (temporary.reshape(-1), temporary.T.reshape(-1)):
+            flat[1] = 100
+        return temporary
+
+    agrees(f, np.arange(9.0).reshape(3, 3))
+
+
+GUESSED: dict[str, Any] = {
+    "concatenate": lambda x: np.concatenate([x.T, x.T]),
+    "sum": lambda x: np.stack([x, x]).T.sum(0),
+    "take": lambda x: np.take(x.T, [2, 1, 0], axis=0),
+    "fancy": lambda x: x.T[[2, 1, 0]],
+    "sort": lambda x: np.sort(x.T),
+    "cumsum": lambda x: np.cumsum(x.T, axis=0),
+    "roll": lambda x: np.roll(x.T, 1, axis=0),
+    "sum of a guess": lambda x: np.sort(x.T) + 1,
+}
+
+
+@pytest.mark.parametrize("form", GUESSED)
+def test_where_the_memory_order_is_not_known_only_a_visible_difference_is_an_error(form: str, agrees: Any) -> None:
+    def harmless(x: Any) -> Any:
+        flat = GUESSED[form](x).reshape(-1)
+        flat += 1
+        return flat, GUESSED[form](x).reshape(-1)[None].squeeze()
+
+    def visible(x: Any) -> Any:
+        temporary = GUESSED[form](x)
+        temporary.reshape(-1)[0] = 7
+        return temporary
+
+    agrees(harmless, np.arange(9.0).reshape(3, 3))
+    with pytest.raises(TraceError, match="memory order"):
+        trace(visible, np.arange(9.0).reshape(3, 3))
+
+
 @pytest.mark.parametrize("form", [lambda x: np.broadcast_to(x, (2, 3, 4)), np.diagonal, np.diag])
 def test_read_only_views(form: Any, agrees: Any) -> None:
     def f(x: Any) -> Any:
