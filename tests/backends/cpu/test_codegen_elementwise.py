@@ -183,3 +183,32 @@ def test_integer_division_by_zero_in_the_tail_does_not_trap():
     y = np.arange(21, dtype=np.int32) - 3
     listed = buffers("x=i32[21] y=i32[21]", "z=i32[21]")
     check(program("div", listed, phase([i], body, lane=i)), {"x": np.full(21, 100, np.int32), "y": y}, exact=True)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, BF16, BOOL, I8], ids=str)
+@pytest.mark.parametrize(("rows", "columns"), [(16, 16), (64, 128), (37, 150), (100, 33)])
+def test_transposes_by_squares(rows, columns, dtype):
+    """One operand is read along columns, one along rows: squares are turned in registers, edges are gathered."""
+    a, i = Symbol("a", rows), Symbol("i0", columns)
+    at = of(a) * columns + of(i)
+    body = stage(
+        Load(0, dtype, "x", of(i) * rows + of(a)),
+        Load(1, dtype, "y", at),
+        Map(2, dtype, "maximum", (0, 1)),
+        Store("z", at, 2),
+    )
+    listed = buffers(f"x={dtype}[{columns},{rows}] y={dtype}[{rows},{columns}]", f"z={dtype}[{rows},{columns}]")
+    check(program("turn", listed, phase([a, i], body, lane=i)), exact=True)
+
+
+def test_squares_inside_a_batch_store_turned_too():
+    b, a, i = Symbol("b", 3), Symbol("a", 40), Symbol("i0", 70)
+    turned = of(b) * 2800 + of(i) * 40 + of(a)
+    body = stage(
+        Load(0, F32, "x", turned),
+        Map(1, F32, "negate", (0,)),
+        Store("y", turned, 1),
+        Store("z", of(b) * 2800 + of(a) * 70 + of(i), 0),
+    )
+    listed = buffers("x=f32[3,70,40]", "y=f32[3,70,40] z=f32[3,40,70]")
+    check(program("turn3", listed, phase([b, a, i], body, lane=i)), exact=True)

@@ -28,10 +28,19 @@ class Body:
     fn: FunctionText
     places: Places
 
-    def write(self, statements: Sequence[Statement], group: Group, accumulators: Accumulators) -> None:
-        """Append the code of one iteration of `group`; results land in `group.values`."""
+    def write(
+        self,
+        statements: Sequence[Statement],
+        group: Group,
+        accumulators: Accumulators,
+        wanted: frozenset[int] = frozenset(),
+    ) -> None:
+        """Append the code of one iteration of `group`; results land in `group.values`.
+
+        `wanted`: scalars that the caller reads there.
+        """
         known = known_truths(statements, group.ranges)
-        live = live_scalars(statements, known)
+        live = live_scalars(statements, known, wanted) - group.fetched
         for number, truth in known.items():
             group.values[number] = Value("true" if truth else "false", BOOL, varying=False)
         for statement in statements:

@@ -74,9 +74,9 @@ def _folded(statement: Map, known: dict[int, bool]) -> bool | None:
             return None
 
 
-def live_scalars(body: Sequence[Statement], known: dict[int, bool]) -> frozenset[int]:
-    """The scalars of a stage that its stores and reductions need, given what is known."""
-    live: set[int] = set()
+def live_scalars(body: Sequence[Statement], known: dict[int, bool], wanted: Iterable[int] = ()) -> frozenset[int]:
+    """The scalars of a stage that its stores and reductions, or `wanted`, need, given what is known."""
+    live = set(wanted)
     for statement in reversed(body):
         match statement:
             case Store():

@@ -69,6 +69,8 @@ class Group:
     """Lanes that exist, a `<n x i1>` operand; None when all do."""
     masked: bool = False
     """Loops are not cut here: this code runs for the few positions where many conditions fail."""
+    fetched: frozenset[int] = frozenset()
+    """Values that need no code: loaded before, with those of other groups."""
     scalars: dict[object, str] = field(default_factory=dict[object, str])
     """Index expressions already computed in this block."""
 
