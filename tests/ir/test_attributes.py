@@ -1,5 +1,7 @@
 """Attributes are brought into one form, or refused by name."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -90,8 +92,7 @@ def test_every_op_documents_itself_and_its_attributes():
 
 
 def test_the_catalogue_in_the_docs_names_every_op_and_attribute():
-    with open("docs/ops.md", encoding="utf-8") as file:
-        text = file.read()
+    text = (Path(__file__).parents[2] / "docs" / "ops.md").read_text(encoding="utf-8")
     for op in all_ops():
         assert op.name in text, op.name
         assert all(key in text for key in op.attrs), op.name
