@@ -61,7 +61,7 @@ def _dispatch(arguments: list[str]) -> int:
         given = f"{first!r} is no subcommand{nearest(first, [*COMMANDS, '--help', '--version'])}" if first else ""
         raise ArgumentError(f"{given or 'give a subcommand: ' + ', '.join(COMMANDS)} (see `autofuse --help`)")
     command = import_module(f"autofuse.cli.{first}")
-    parser = CommandParser(first, COMMANDS[first])
+    parser = CommandParser(prog=f"autofuse {first}", description=COMMANDS[first])
     command.configure(parser)
     code: int = command.run(parser.parse_args(arguments[1:]))
     return code

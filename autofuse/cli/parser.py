@@ -16,8 +16,8 @@ _BAD_OPTION = re.compile(r"unrecognized arguments: (--?[^\s=]+)")
 class CommandParser(argparse.ArgumentParser):
     """An argparse parser whose errors are ArgumentErrors and whose options cannot be abbreviated."""
 
-    def __init__(self, command: str, summary: str) -> None:
-        super().__init__(prog=f"autofuse {command}", description=summary, allow_abbrev=False)
+    def __init__(self, *, prog: str, description: str | None = None) -> None:
+        super().__init__(prog=prog, description=description, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         """Raise ArgumentError with the message, and what may have been meant."""

@@ -50,6 +50,8 @@ def run(options: argparse.Namespace) -> int:
         policy = TimingPolicy(0.0, options.repeat, options.repeat, 0.0, 1e9, 0.0)
     timing = measure(lambda: plan(*arguments), policy)
     if options.output is not None:
+        from autofuse.report.repro import save_arrays
+
         save_arrays(options.output, {f"out{number}": array for number, array in enumerate(outputs)})
     report = {
         "plan": options.plan,
@@ -139,15 +141,6 @@ def leaves_of(value: Any) -> list[Array]:
     """The arrays of arguments or results, in order."""
     leaves, _ = tree.flatten(value, lambda leaf: isinstance(leaf, np.ndarray | np.generic))
     return [np.asarray(leaf) for leaf in leaves]
-
-
-def save_arrays(path: Path, arrays: dict[str, Array]) -> None:
-    """Write an .npz; bfloat16, which the format lacks, is kept as the u16 of its bits."""
-    plain = {name: array.view(np.uint16) if array.dtype.name == "bfloat16" else array for name, array in arrays.items()}
-    try:
-        np.savez(path, **plain)  # pyright: ignore[reportArgumentType]  # the names are ours, none is allow_pickle
-    except OSError as failure:
-        raise ArgumentError(f"cannot write {path}: {failure.strerror or failure}") from failure
 
 
 def _copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,0 +1,109 @@
+"""`autofuse compare`: the same function under several policies, timed side by side with NumPy."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autofuse.api.compiling import compile as compile_plan
+from autofuse.api.compiling import random_array, tune
+from autofuse.api.plan import Plan
+from autofuse.cli.arguments import Target, add_target_options, target_of
+from autofuse.cli.output import WRONG_ANSWER, print_json
+from autofuse.cli.parser import count, positive
+from autofuse.cli.run import check, leaves_of
+from autofuse.errors import ArgumentError
+from autofuse.frontend.spec import Spec
+from autofuse.ir import tree
+from autofuse.report.comparison import Contender, compare, render
+from autofuse.report.quantities import nearest
+from autofuse.search.policy import policy_names
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    add_target_options(parser)
+    parser.add_argument(
+        "--policies", default="unfused,analytical,measured", help="separated by commas (default %(default)s)"
+    )
+    parser.add_argument("--budget", type=positive, default=20.0, help="seconds of tuning for each policy (default 20)")
+    parser.add_argument("--untuned", default="", help="policies to compile without tuning, separated by commas")
+    parser.add_argument("--blocks", type=count, default=15, help="timed blocks (default 15)")
+    parser.add_argument("--threads", type=count, help="threads the plans use (default one per core)")
+    parser.add_argument("--save", type=Path, metavar="FOLDER", help="save the plans as FOLDER/FUNC-POLICY.json")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare. A plan whose answers are wrong is reported and not timed; the exit code is then 1."""
+    policies = _names(options.policies, policy_names())
+    untuned = _names(options.untuned, policies)
+    target = target_of(options)
+    arguments = concrete(target.arguments, options.seed)
+    contenders = [Contender("numpy", _bound(target.function, arguments))]
+    faults: dict[str, list[str]] = {}
+    for policy in policies:
+        plan = _plan(target, arguments, policy, policy in untuned, options)
+        wrong = check(plan, arguments)
+        if wrong:
+            faults[policy] = wrong
+            continue
+        if options.save is not None:
+            options.save.mkdir(parents=True, exist_ok=True)
+            plan.save(options.save / f"{target.name}-{policy.replace(':', '-')}.json")
+        predicted = [kernel.predicted_us for kernel in plan.kernels if kernel.predicted_us is not None]
+        total = sum(predicted) if len(predicted) == len(plan.kernels) else None
+        contenders.append(Contender(policy, _bound(plan, arguments), len(plan.kernels), total))
+    found = compare(contenders, options.blocks, seed=options.seed)
+    if options.json:
+        print_json({"name": target.name, **found.to_json(), "faults": faults})
+    else:
+        print(f"{target.name}, {'tuned' if not untuned else 'partly tuned'} with {options.budget:g} s each")
+        print(render(found), end="")
+        for policy, wrong in faults.items():
+            print(f"{policy}: WRONG: {'; '.join(wrong)}")
+    return WRONG_ANSWER if faults else 0
+
+
+def concrete(arguments: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
+    """The arguments with seeded random arrays for specs."""
+    rng = np.random.default_rng(seed)
+    leaves, structure = tree.flatten(arguments, lambda leaf: isinstance(leaf, np.ndarray | np.generic | Spec))
+    arrays = [random_array(leaf.type, rng) if isinstance(leaf, Spec) else leaf for leaf in leaves]
+    return tuple(tree.unflatten(structure, arrays))
+
+
+def _plan(target: Target, arguments: tuple[Any, ...], policy: str, untuned: bool, options: argparse.Namespace) -> Plan:
+    if sys.stderr.isatty() and not options.json:
+        print(f"{policy} ...", file=sys.stderr)
+    if untuned:
+        return compile_plan(target.function, *arguments, policy=policy, threads=options.threads)
+    return tune(
+        target.function,
+        *arguments,
+        policy=policy,
+        budget=options.budget,
+        seed=options.seed,
+        threads=options.threads,
+        progress=not options.json,
+    )
+
+
+def _bound(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[[], Any]:
+    """A call with its own copies of the arrays: functions that write into them do not meet each other."""
+    _, structure = tree.flatten(arguments, lambda leaf: isinstance(leaf, np.ndarray | np.generic))
+    own = tuple(tree.unflatten(structure, [array.copy() for array in leaves_of(arguments)]))
+    return lambda: call(*own)
+
+
+def _names(text: str, known: Any) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in known and not name.startswith("rule:") and ":" not in name:
+            raise ArgumentError(f"{name!r} is no policy here{nearest(name, known)}")
+    return names

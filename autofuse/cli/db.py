@@ -1,0 +1,107 @@
+"""`autofuse db`: look into files of measurements, export them as JSON lines, and merge them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from autofuse.cli.output import print_json
+from autofuse.errors import ArgumentError, MeasureError
+from autofuse.measure.database import Database
+from autofuse.plan.identity import identity_to_json
+
+_SQLITE_MAGIC = b"SQLite format 3\x00"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the actions."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="info|export|merge")
+    info = actions.add_parser("info", help="what a file holds")
+    info.add_argument("file", type=Path)
+    info.add_argument("--json", action="store_true", help="print JSON")
+    export = actions.add_parser("export", help="print every raw record as a JSON line")
+    export.add_argument("file", type=Path)
+    export.add_argument("-o", "--output", type=Path, help="write here instead of to standard output")
+    merge = actions.add_parser("merge", help="add the records of other files; those already there are skipped")
+    merge.add_argument("file", type=Path, help="the file to add to; made if it does not exist")
+    merge.add_argument("sources", nargs="+", type=Path, help="record files, or their exports; - is standard input")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do the action."""
+    {"info": _info, "export": _export, "merge": _merge}[options.action](options)
+    return 0
+
+
+def _info(options: argparse.Namespace) -> None:
+    with Database(_existing(options.file)) as base:
+        report = _facts(base)
+    if options.json:
+        print_json(report)
+        return
+    counts = ", ".join(f"{count} {status}" for status, count in report["statuses"].items()) or "none"
+    print(f"{options.file}: {report['records']} records ({counts}) of {report['kernels']} kernels")
+    for name, device in report["devices"].items():
+        print(f"  {name[:12]}  {device['records']} records  {device['identity']['product']}")
+
+
+def _facts(base: Database) -> dict[str, Any]:
+    records = base.records(all_devices=True)
+    per_device = Counter(record.device for record in records)
+    return {
+        "records": len(records),
+        "kernels": len({record.measurement.kernel for record in records}),
+        "statuses": dict(Counter(record.measurement.status for record in records)),
+        "devices": {
+            name: {"records": per_device[name], "identity": identity_to_json(identity)}
+            for name, identity in base.devices().items()
+        },
+    }
+
+
+def _export(options: argparse.Namespace) -> None:
+    with Database(_existing(options.file)) as base:
+        if options.output is None:
+            for line in base.export():
+                print(line)
+            return
+        try:
+            with options.output.open("w", encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in base.export())
+        except OSError as failure:
+            raise ArgumentError(f"cannot write {options.output}: {failure.strerror or failure}") from failure
+
+
+def _merge(options: argparse.Namespace) -> None:
+    sources = [source if str(source) == "-" else _existing(source) for source in options.sources]
+    with Database(options.file) as base:
+        for source in sources:
+            added = base.merge(_lines(source), str(source))
+            print(f"{source}: {added} new records")
+
+
+def _lines(source: Path) -> Iterator[str]:
+    if str(source) == "-":
+        yield from sys.stdin
+        return
+    try:
+        with source.open("rb") as file:
+            is_database = file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
+        if is_database:
+            with Database(source) as other:
+                yield from other.export()
+            return
+        with source.open(encoding="utf-8") as file:
+            yield from file
+    except (OSError, UnicodeDecodeError) as failure:
+        raise MeasureError(f"cannot read {source}: {failure}") from failure
+
+
+def _existing(file: Path) -> Path:
+    if not file.is_file():
+        raise ArgumentError(f"{file}: there is no such file; `autofuse tune --db {file}` makes one")
+    return file

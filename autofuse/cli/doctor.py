@@ -1,0 +1,24 @@
+"""`autofuse doctor`: toolchain, machine, caches and noise."""
+
+from __future__ import annotations
+
+import argparse
+
+from autofuse.cli.output import print_json
+from autofuse.report.doctor import diagnose, render
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--cuda", action="store_true", help="import CuPy and ask the driver for its devices")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Diagnose."""
+    found = diagnose(cuda=options.cuda)
+    if options.json:
+        print_json(found.to_json())
+    else:
+        print(render(found), end="")
+    return 0

@@ -1,0 +1,34 @@
+"""`autofuse repro`: a self-contained bundle that rebuilds, checks and times one kernel of a plan."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from autofuse.api.plan import described_cpu, load
+from autofuse.cli.run import arguments_of, leaves_of
+from autofuse.report.repro import write_bundle
+from autofuse.runtime.cpu import cpu_limits
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("plan", metavar="PLAN", help="a plan file")
+    parser.add_argument("kernel", metavar="KERNEL", help="name of one of its kernels (see `autofuse explain`)")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
+    parser.add_argument("--arg", action="append", default=[], metavar="VALUE", help="next argument, as for tune")
+    parser.add_argument("--inputs", type=Path, help=".npz with the arguments' values; what it lacks is random")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random arguments (default 0)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the bundle."""
+    plan = load(options.plan, on_mismatch="run")
+    arguments = leaves_of(arguments_of(plan, options))
+    files = write_bundle(
+        plan.document, options.kernel, arguments, options.output, cpu_limits(described_cpu(plan.threads))
+    )
+    for file in files:
+        print(file)
+    print(f"run it: python {options.output / 'repro.py'}")
+    return 0

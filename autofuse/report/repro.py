@@ -1,0 +1,156 @@
+"""One kernel of a plan as a folder that rebuilds, checks and times it: what to attach to a bug report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.errors import ArgumentError
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.ir.digest import digest
+from autofuse.ir.graph import Graph, Value
+from autofuse.ir.interpreter import interpret, interpret_values
+from autofuse.ir.tree import Branch, Leaf
+from autofuse.lower.lowering import Limits
+from autofuse.measure.bench import kernel_tolerance
+from autofuse.plan import file
+from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
+from autofuse.report.quantities import nearest
+from autofuse.report.tileprint import print_program
+from autofuse.runtime.cpu import build_executable
+from autofuse.runtime.kernels import candidate_of
+
+Array = NDArray[Any]
+
+_SCRIPT = '''"""Rebuild, check and time the kernel {name}: python repro.py (needs autofuse {version})."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import autofuse
+from autofuse.errors import MeasureError
+from autofuse.measure.checks import Tolerance, check
+from autofuse.measure.timer import measure
+
+HERE = Path(__file__).resolve().parent
+ALLOWED = {allowed}  # relative to the values' own scale, per output
+
+
+def arrays(file, values):
+    with np.load(HERE / file, allow_pickle=False) as archive:
+        return [archive[f"a{{n}}"].view(value.type.dtype.numpy) for n, value in enumerate(values)]
+
+
+plan = autofuse.load(HERE / "kernel.json", on_mismatch="run")
+inputs = arrays("inputs.npz", plan.graph.inputs)
+expected = arrays("expected.npz", plan.graph.outputs)
+outputs = plan(*inputs)
+wrong = 0
+for value, found, right, allowed in zip(plan.graph.outputs, outputs, expected, ALLOWED, strict=True):
+    try:
+        check(f"%{{value.name}}", np.asarray(found), right, Tolerance(allowed))
+        print(f"%{{value.name}}: {{value.type}} agrees with the interpreter")
+    except MeasureError as error:
+        wrong += 1
+        print(f"WRONG {{error}}")
+timing = measure(lambda: plan(*inputs))
+print(f"{{timing.median_us:.3f}} us per call ({{timing.low_us:.3f}} to {{timing.high_us:.3f}})")
+sys.exit(wrong > 0)
+'''
+
+
+def write_bundle(
+    document: PlanDocument, name: str, arguments: Sequence[Array], folder: Path, limits: Limits
+) -> list[Path]:
+    """Write the bundle of kernel `name` into `folder` and return its files.
+
+    `arguments`: the program's arguments; the kernel's own inputs are the interpreter's intermediates for them. Raises
+    ArgumentError for an unknown kernel or a folder that cannot be written.
+    """
+    planned = _planned(document, name)
+    kernel = candidate_of(document.graph, planned.nodes, planned.outputs)
+    single = _single(document, planned, kernel)
+    inputs = _values(document.graph, kernel.inputs, arguments)
+    expected = interpret(single.graph, *inputs)
+    executable = build_executable(single, limits)
+    allowed = kernel_tolerance(kernel)
+    texts = {
+        "kernel.tile": print_program(executable.kernels[0].program),
+        "kernel.ll": "\n".join(executable.native.source().values()),
+        "kernel.s": "\n".join(executable.native.assembly().values()),
+        "repro.py": _SCRIPT.format(
+            name=name, version=_version(), allowed=[allowed[value].relative for value in kernel.outputs]
+        ),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        written = [file.save(single, folder / "kernel.json")]
+        for arrays, target in ((inputs, "inputs.npz"), (expected, "expected.npz")):
+            save_arrays(folder / target, {f"a{number}": array for number, array in enumerate(arrays)})
+            written.append(folder / target)
+        for target, text in texts.items():
+            (folder / target).write_text(text, encoding="utf-8")
+            written.append(folder / target)
+    except OSError as failure:
+        raise ArgumentError(f"cannot write the bundle to {folder}: {failure.strerror or failure}") from failure
+    return written
+
+
+def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write an .npz; bfloat16, which the format lacks, is kept as the u16 of its bits."""
+    plain: dict[str, Any] = {
+        name: array.view(np.uint16) if array.dtype.name == "bfloat16" else array for name, array in arrays.items()
+    }
+    try:
+        np.savez(path, **plain)
+    except OSError as failure:
+        raise ArgumentError(f"cannot write {path}: {failure.strerror or failure}") from failure
+
+
+def _planned(document: PlanDocument, name: str) -> PlannedKernel:
+    for kernel in document.kernels:
+        if kernel.name == name:
+            return kernel
+    raise ArgumentError(f"the plan has no kernel {name!r}{nearest(name, [k.name for k in document.kernels])}")
+
+
+def _single(document: PlanDocument, planned: PlannedKernel, kernel: KernelCandidate) -> PlanDocument:
+    """A plan of this kernel alone, with what it reads as arguments."""
+    graph = Graph(planned.name, kernel.inputs, kernel.nodes, kernel.outputs)
+    return replace(
+        document,
+        name=planned.name,
+        graph=graph,
+        graph_digest=digest(graph),
+        in_tree=_flat(len(graph.inputs)),
+        out_tree=_flat(len(graph.outputs)),
+        parameters=tuple(value.name for value in graph.inputs),
+        writebacks=(),
+        kernels=(planned,),
+        order=(Launch(0),),
+        certificate=None,
+        notes=(f"kernel {planned.name} of the plan {document.name}",),
+    )
+
+
+def _flat(count: int) -> Branch:
+    return Branch("tuple", tuple(range(count)), tuple(Leaf() for _ in range(count)))
+
+
+def _values(graph: Graph, wanted: Sequence[Value], arguments: Sequence[Array]) -> list[Array]:
+    names = [value.name for value in wanted]
+    found = interpret_values(graph, arguments, list(dict.fromkeys(names)))
+    return [np.ascontiguousarray(found[value.name]).reshape(value.type.shape) for value in wanted]
+
+
+def _version() -> str:
+    from autofuse import __version__
+
+    return __version__
