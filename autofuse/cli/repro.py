@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from autofuse import __version__
 from autofuse.api.plan import described_cpu, load
 from autofuse.cli.run import arguments_of, leaves_of
 from autofuse.report.repro import write_bundle
@@ -26,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     plan = load(options.plan, on_mismatch="run")
     arguments = leaves_of(arguments_of(plan, options))
     files = write_bundle(
-        plan.document, options.kernel, arguments, options.output, cpu_limits(described_cpu(plan.threads))
+        plan.document, options.kernel, arguments, options.output, cpu_limits(described_cpu(plan.threads)), __version__
     )
     for file in files:
         print(file)

@@ -67,12 +67,12 @@ sys.exit(wrong > 0)
 
 
 def write_bundle(
-    document: PlanDocument, name: str, arguments: Sequence[Array], folder: Path, limits: Limits
+    document: PlanDocument, name: str, arguments: Sequence[Array], folder: Path, limits: Limits, version: str
 ) -> list[Path]:
     """Write the bundle of kernel `name` into `folder` and return its files.
 
-    `arguments`: the program's arguments; the kernel's own inputs are the interpreter's intermediates for them. Raises
-    ArgumentError for an unknown kernel or a folder that cannot be written.
+    `arguments`: the program's arguments; the kernel's own inputs are the interpreter's intermediates for them.
+    `version`: of autofuse, for the reader. Raises ArgumentError for an unknown kernel or a folder that cannot be written.
     """
     planned = _planned(document, name)
     kernel = candidate_of(document.graph, planned.nodes, planned.outputs)
@@ -86,7 +86,7 @@ def write_bundle(
         "kernel.ll": "\n".join(executable.native.source().values()),
         "kernel.s": "\n".join(executable.native.assembly().values()),
         "repro.py": _SCRIPT.format(
-            name=name, version=_version(), allowed=[allowed[value].relative for value in kernel.outputs]
+            name=name, version=version, allowed=[allowed[value].relative for value in kernel.outputs]
         ),
     }
     try:
@@ -148,9 +148,3 @@ def _values(graph: Graph, wanted: Sequence[Value], arguments: Sequence[Array]) -
     names = [value.name for value in wanted]
     found = interpret_values(graph, arguments, list(dict.fromkeys(names)))
     return [np.ascontiguousarray(found[value.name]).reshape(value.type.shape) for value in wanted]
-
-
-def _version() -> str:
-    from autofuse import __version__
-
-    return __version__

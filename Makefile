@@ -1,0 +1,68 @@
+# `make help` lists what there is. Nothing is needed but python3 (3.11 or later, with venv), make and git.
+
+PYTHON  ?= python3
+VENV    ?= .venv
+PROGRAM ?= layer_norm_residual
+BUDGET  ?= 20
+
+BIN     := $(VENV)/bin
+CHECKED := autofuse cost_models search datasets experiments tests
+# an editable install with extras is done once per state of pyproject.toml
+TEST    := $(VENV)/.installed-test
+TUNE    := $(VENV)/.installed-tune
+CUDA    := $(VENV)/.installed-cuda
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup tune test test-all lint types layers format bench gpu clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) PROGRAM=$(PROGRAM) BUDGET=$(BUDGET) (seconds per policy, make tune)"
+
+setup: $(TEST) ## make .venv with everything that development needs
+
+tune: $(TUNE) ## tune a program, print the policies side by side, reload the plan in a new process and check it
+	@mkdir -p plans
+	$(BIN)/autofuse compare datasets/workloads/$(PROGRAM).py --size full --budget $(BUDGET) --save plans
+	$(BIN)/autofuse run plans/$(PROGRAM)-measured.json --check
+
+test: lint types layers $(TEST) ## all checks and the quick tests: what must pass before a change is proposed
+	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+test-all: lint types layers $(TEST) ## all checks and all tests, the exhaustive ones too
+	$(BIN)/python -m pytest
+
+lint: $(TEST) ## ruff: errors, style, formatting
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check $(CHECKED)
+
+types: $(TEST) ## basedpyright, strict
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+layers: $(TEST) ## imports run downward only
+	$(BIN)/lint-imports
+
+format: $(TEST) ## rewrite the code as ruff formats it
+	$(BIN)/ruff check --fix $(CHECKED)
+	$(BIN)/ruff format $(CHECKED)
+
+bench: $(TUNE) ## the CPU study: every program under every policy against NumPy (about an hour)
+	$(BIN)/python experiments/cpu_first/run.py
+
+gpu: $(TUNE) $(CUDA) ## the GPU study; needs a CUDA device
+	$(BIN)/python experiments/gpu_first/run.py
+
+clean: ## remove .venv, caches and build results; plans/ stays
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "autofuse needs Python 3.11 or later; say make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.installed-%: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	@touch $@
