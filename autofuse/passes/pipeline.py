@@ -11,7 +11,7 @@ from autofuse.ir.verifier import verify
 from autofuse.passes.arithmetic import SimplifyArithmetic
 from autofuse.passes.common_subexpressions import MergeCommon
 from autofuse.passes.constant_folding import FoldConstants
-from autofuse.passes.dead_code import DropDead
+from autofuse.passes.movement import SimplifyMovement
 from autofuse.passes.outputs import MaterialiseOutputs
 
 Numerics = Literal["strict", "fast"]
@@ -38,7 +38,7 @@ def passes_for(numerics: Numerics) -> Sequence[Pass]:
     """The passes of one round, in order."""
     if numerics not in ("strict", "fast"):
         raise ArgumentError(f"numerics must be 'strict' or 'fast', got {numerics!r}")
-    return (DropDead(), SimplifyArithmetic(numerics), FoldConstants(), MergeCommon())
+    return (SimplifyMovement(), SimplifyArithmetic(numerics), FoldConstants(), MergeCommon())
 
 
 def clean(graph: Graph, numerics: Numerics = "strict") -> Graph:

@@ -1,0 +1,325 @@
+"""Rules for slice, reverse, pad and concatenate. Cuts move towards the inputs, so that less is computed and moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from autofuse.ir.graph import Node, Value
+from autofuse.passes.axes import inverse, unit_moves
+from autofuse.passes.facts import Facts
+from autofuse.passes.rewriting import Call, Expression, Rules, call
+from autofuse.passes.views import broadcast
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a slice takes of one axis."""
+
+    start: int
+    count: int
+    stride: int = 1
+
+    @property
+    def last(self) -> int:
+        """The greatest index taken; `count` must not be 0."""
+        return self.start + (self.count - 1) * self.stride
+
+    def canonical(self) -> Cut:
+        """The cut with stride 1 where the stride does not matter, from 0 if it takes nothing."""
+        if self.count == 0:
+            return Cut(0, 0)
+        return Cut(self.start, 1) if self.count == 1 else self
+
+    def moved(self, offset: int) -> Cut:
+        """The cut of an array that begins `offset` elements later."""
+        return Cut(self.start - offset, self.count, self.stride)
+
+
+def cuts_of(node: Node) -> tuple[Cut, ...]:
+    """What a slice takes, axis by axis."""
+    counts = node.output.type.shape
+    return tuple(map(Cut, node.attrs["start_indices"], counts, node.attrs["strides"]))
+
+
+def sliced(x: Expression, cuts: Sequence[Cut]) -> Call:
+    """The slice of `x` with these cuts, in its one canonical form."""
+    held = [cut.canonical() for cut in cuts]
+    return call(
+        "slice",
+        x,
+        start_indices=tuple(cut.start for cut in held),
+        limit_indices=tuple(cut.last + 1 if cut.count else 0 for cut in held),
+        strides=tuple(cut.stride for cut in held),
+    )
+
+
+def whole(shape: Sequence[int]) -> list[Cut]:
+    """The cuts that take everything."""
+    return [Cut(0, extent) for extent in shape]
+
+
+def same_type(node: Node, facts: Facts) -> Value | None:
+    """A slice that takes everything."""
+    return node.inputs[0] if node.inputs[0].type == node.output.type else None
+
+
+def slice_canonical(node: Node, facts: Facts) -> Call | None:
+    """Limits directly behind the last element, strides of 1 where one element is taken."""
+    form = sliced(node.inputs[0], cuts_of(node))
+    return form if dict(form.attrs) != dict(node.attrs) else None
+
+
+def slice_sliced(node: Node, facts: Facts) -> Call | None:
+    """Two slices are one."""
+    inner = facts.producer(node.inputs[0], "slice")
+    if inner is None:
+        return None
+    pairs = zip(cuts_of(node), cuts_of(inner), strict=True)
+    return sliced(
+        inner.inputs[0],
+        [Cut(b.start + a.start * b.stride, a.count, a.stride * b.stride) for a, b in pairs],
+    )
+
+
+def slice_broadcast(node: Node, facts: Facts) -> Call | None:
+    """A slice of a broadcast is a broadcast of a slice."""
+    inner = facts.producer(node.inputs[0], "broadcast_in_dim")
+    if inner is None or node.output.type.size == 0:
+        return None
+    (x,), dims, cuts = inner.inputs, inner.attrs["broadcast_dimensions"], cuts_of(node)
+    held = [Cut(0, 1) if extent == 1 else cuts[dim] for extent, dim in zip(x.type.shape, dims, strict=True)]
+    return broadcast(sliced(x, held), node.output.type.shape, dims)
+
+
+def slice_transposed(node: Node, facts: Facts) -> Call | None:
+    """A slice of a transpose is a transpose of a slice."""
+    inner = facts.producer(node.inputs[0], "transpose")
+    if inner is None:
+        return None
+    permutation, cuts = inner.attrs["permutation"], cuts_of(node)
+    held = [cuts[place] for place in inverse(permutation)]
+    return call("transpose", sliced(inner.inputs[0], held), permutation=permutation)
+
+
+def slice_reshaped(node: Node, facts: Facts) -> Call | None:
+    """A slice goes before a reshape that only adds or drops unit axes."""
+    inner = facts.producer(node.inputs[0], "reshape")
+    if inner is None or node.output.type.size == 0:
+        return None
+    (x,), cuts = inner.inputs, cuts_of(node)
+    moves = unit_moves(x.type.shape, inner.output.type.shape)
+    if moves is None:
+        return None
+    held = [cuts[moves[axis]] if axis in moves else Cut(0, 1) for axis in range(x.type.rank)]
+    return call("reshape", sliced(x, held), shape=node.output.type.shape)
+
+
+def slice_reversed(node: Node, facts: Facts) -> Call | None:
+    """A slice of a reversed array is the reversed slice from the other end."""
+    inner = facts.producer(node.inputs[0], "reverse")
+    if inner is None or node.output.type.size == 0:
+        return None
+    (x,), gone = inner.inputs, inner.attrs["dimensions"]
+    held = [
+        Cut(x.type.shape[axis] - 1 - cut.last, cut.count, cut.stride) if axis in gone else cut
+        for axis, cut in enumerate(cuts_of(node))
+    ]
+    return call("reverse", sliced(x, held), dimensions=gone)
+
+
+def slice_concatenated(node: Node, facts: Facts) -> Expression | None:
+    """A slice of a concatenation takes slices of the operands it meets, if these are fewer."""
+    inner = facts.producer(node.inputs[0], "concatenate")
+    if inner is None or node.output.type.size == 0:
+        return None
+    axis, cuts = inner.attrs["dimension"], cuts_of(node)
+    cut = cuts[axis]
+    met = [(x, begin, end) for x, begin, end in _pieces(inner) if begin <= cut.last and cut.start < end]
+    if len(met) > 1 and (cut.stride > 1 or len(met) == len(inner.inputs)):
+        return None
+    parts: list[Call] = []
+    for x, begin, end in met:
+        start, last = max(cut.start, begin), min(cut.last, end - 1)
+        part = cut.moved(begin) if len(met) == 1 else Cut(start - begin, last - start + 1)
+        parts.append(sliced(x, [*cuts[:axis], part, *cuts[axis + 1 :]]))
+    return parts[0] if len(parts) == 1 else call("concatenate", *parts, dimension=axis)
+
+
+def _pieces(concatenation: Node) -> Iterator[tuple[Value, int, int]]:
+    """The operands that hold something, with the first position and the one behind the last."""
+    begin = 0
+    for x in concatenation.inputs:
+        extent = x.type.shape[concatenation.attrs["dimension"]]
+        if extent:
+            yield x, begin, begin + extent
+        begin += extent
+
+
+def slice_padded(node: Node, facts: Facts) -> Expression | None:
+    """A slice of a padded array: of the array alone, of the padding alone, or an array sliced and padded less."""
+    inner = facts.producer(node.inputs[0], "pad")
+    if inner is None or any(inner.attrs["interior_padding"]) or node.output.type.size == 0:
+        return None
+    x, value = inner.inputs
+    lows, cuts = inner.attrs["edge_padding_low"], cuts_of(node)
+    axes = list(zip(x.type.shape, lows, cuts, strict=True))
+    if any(cut.last < low or cut.start >= low + extent for extent, low, cut in axes):
+        return broadcast(value, node.output.type.shape, ())
+    if all(low <= cut.start and cut.last < low + extent for extent, low, cut in axes):
+        return sliced(x, [cut.moved(low) for _, low, cut in axes])
+    if any(cut.stride > 1 for cut in cuts):
+        return None
+    begins = [max(0, cut.start - low) for _, low, cut in axes]
+    ends = [min(extent, cut.last + 1 - low) for extent, low, cut in axes]
+    return call(
+        "pad",
+        sliced(x, [Cut(begin, end - begin) for begin, end in zip(begins, ends, strict=True)]),
+        value,
+        edge_padding_low=tuple(max(0, low - cut.start) for _, low, cut in axes),
+        edge_padding_high=tuple(max(0, cut.last + 1 - low - extent) for extent, low, cut in axes),
+        interior_padding=(0,) * len(axes),
+    )
+
+
+def slice_iota(node: Node, facts: Facts) -> Call | None:
+    """A slice of an iota that starts at 0, or cuts other axes alone, is a smaller iota."""
+    inner = facts.producer(node.inputs[0], "iota")
+    if inner is None:
+        return None
+    axis, cuts = inner.attrs["iota_dimension"], cuts_of(node)
+    cut = cuts[axis].canonical()
+    if (cut.start, cut.stride) != (0, 1):
+        return None
+    return call("iota", shape=node.output.type.shape, dtype=inner.attrs["dtype"], iota_dimension=axis)
+
+
+def reverse_canonical(node: Node, facts: Facts) -> Expression | None:
+    """Only axes that have an order are reversed, named in ascending order."""
+    (x,), gone = node.inputs, node.attrs["dimensions"]
+    kept = tuple(sorted(axis for axis in gone if x.type.shape[axis] > 1))
+    if not kept:
+        return x
+    return call("reverse", x, dimensions=kept) if kept != gone else None
+
+
+def reverse_reversed(node: Node, facts: Facts) -> Call | None:
+    """Two reversals are one, of the axes that only one of them reverses."""
+    inner = facts.producer(node.inputs[0], "reverse")
+    if inner is None:
+        return None
+    gone = set(node.attrs["dimensions"]) ^ set(inner.attrs["dimensions"])
+    return call("reverse", *inner.inputs, dimensions=tuple(sorted(gone)))
+
+
+def reverse_broadcast(node: Node, facts: Facts) -> Call | None:
+    """A reversed broadcast is a broadcast of the reversed operand."""
+    inner = facts.producer(node.inputs[0], "broadcast_in_dim")
+    if inner is None:
+        return None
+    dims = inner.attrs["broadcast_dimensions"]
+    gone = tuple(axis for axis, dim in enumerate(dims) if dim in node.attrs["dimensions"])
+    return broadcast(call("reverse", *inner.inputs, dimensions=gone), node.output.type.shape, dims)
+
+
+def reverse_transposed(node: Node, facts: Facts) -> Call | None:
+    """A reversed transpose is a transpose of the reversed operand."""
+    inner = facts.producer(node.inputs[0], "transpose")
+    if inner is None:
+        return None
+    permutation = inner.attrs["permutation"]
+    gone = tuple(sorted(permutation[axis] for axis in node.attrs["dimensions"]))
+    return call("transpose", call("reverse", *inner.inputs, dimensions=gone), permutation=permutation)
+
+
+def concatenate_simplified(node: Node, facts: Facts) -> Expression | None:
+    """Empty operands go, nested concatenations along the axis are laid open, neighbouring slices are joined."""
+    axis = node.attrs["dimension"]
+    parts: list[Expression] = []
+    for x in node.inputs:
+        inner = facts.producer(x, "concatenate")
+        if inner is not None and inner.attrs["dimension"] == axis:
+            parts += inner.inputs
+        elif x.type.shape[axis]:
+            parts.append(x)
+    parts = _joined_slices(parts or [node.inputs[0]], axis, facts)
+    if len(parts) == 1:
+        return parts[0]
+    changed = len(parts) != len(node.inputs) or any(a is not b for a, b in zip(parts, node.inputs, strict=True))
+    return call("concatenate", *parts, dimension=axis) if changed else None
+
+
+def _joined_slices(parts: Sequence[Expression], axis: int, facts: Facts) -> list[Expression]:
+    done: list[Expression] = []
+    for part in parts:
+        both = _joined(done[-1], part, axis, facts) if done else None
+        if both is None:
+            done.append(part)
+        else:
+            done[-1] = both
+    return done
+
+
+def _joined(left: Expression, right: Expression, axis: int, facts: Facts) -> Call | None:
+    """One slice for two that meet: the second goes on where the first ends, with the same stride."""
+    first, second = _as_slice(left, facts), _as_slice(right, facts)
+    if first is None or second is None or first[0] is not second[0]:
+        return None
+    (x, before), (_, after) = first, second
+    a, b = before[axis], after[axis]
+    stride = b.start - a.last
+    if any(c != d for d_, (c, d) in enumerate(zip(before, after, strict=True)) if d_ != axis):
+        return None
+    if stride < 1 or (a.count > 1 and a.stride != stride) or (b.count > 1 and b.stride != stride):
+        return None
+    return sliced(x, [*before[:axis], Cut(a.start, a.count + b.count, stride), *before[axis + 1 :]])
+
+
+def _as_slice(part: Expression, facts: Facts) -> tuple[Value, list[Cut]] | None:
+    """The array and the cuts of a slice in the graph, or of one just made by joining."""
+    if isinstance(part, Value):
+        node = facts.producer(part, "slice")
+        return None if node is None else (node.inputs[0], [cut.canonical() for cut in cuts_of(node)])
+    (x,) = part.inputs
+    starts, limits, strides = (part.attrs[key] for key in ("start_indices", "limit_indices", "strides"))
+    counts = [-(-(limit - start) // stride) for start, limit, stride in zip(starts, limits, strides, strict=True)]
+    return (x, list(map(Cut, starts, counts, strides))) if isinstance(x, Value) else None
+
+
+def pad_nothing(node: Node, facts: Facts) -> Value | None:
+    """Padding by nothing."""
+    return node.inputs[0] if all(not any(amounts) for amounts in node.attrs.values()) else None
+
+
+def pad_less(node: Node, facts: Facts) -> Call | None:
+    """Padding that only removes elements is a slice."""
+    lows, highs = node.attrs["edge_padding_low"], node.attrs["edge_padding_high"]
+    if any(amount > 0 for amount in (*lows, *highs)) or any(node.attrs["interior_padding"]):
+        return None
+    return sliced(node.inputs[0], [Cut(-low, count) for low, count in zip(lows, node.output.type.shape, strict=True)])
+
+
+def pad_padded(node: Node, facts: Facts) -> Call | None:
+    """Two paddings at the edges with one value are one."""
+    inner = facts.producer(node.inputs[0], "pad")
+    if inner is None or node.inputs[1] is not inner.inputs[1]:
+        return None
+    edges = ("edge_padding_low", "edge_padding_high")
+    amounts = [amount for pad in (node, inner) for key in edges for amount in pad.attrs[key]]
+    if any(amount < 0 for amount in amounts) or any(
+        (*node.attrs["interior_padding"], *inner.attrs["interior_padding"])
+    ):
+        return None
+    sums = {key: tuple(map(int.__add__, node.attrs[key], inner.attrs[key])) for key in edges}
+    return call("pad", *inner.inputs, **sums, interior_padding=node.attrs["interior_padding"])
+
+
+RULES: Rules = {
+    "slice": (
+        *(same_type, slice_canonical, slice_sliced, slice_broadcast, slice_transposed, slice_reshaped),
+        *(slice_reversed, slice_concatenated, slice_padded, slice_iota),
+    ),
+    "reverse": (reverse_canonical, reverse_reversed, reverse_broadcast, reverse_transposed),
+    "concatenate": (concatenate_simplified,),
+    "pad": (pad_nothing, pad_less, pad_padded),
+}
