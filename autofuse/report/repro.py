@@ -72,7 +72,7 @@ def write_bundle(
     """Write the bundle of kernel `name` into `folder` and return its files.
 
     `arguments`: the program's arguments; the kernel's own inputs are the interpreter's intermediates for them.
-    `version`: of autofuse, for the reader. Raises ArgumentError for an unknown kernel or a folder that cannot be written.
+    `version`: of autofuse, for the reader. Raises ArgumentError for an unknown kernel or an unwritable folder.
     """
     planned = _planned(document, name)
     kernel = candidate_of(document.graph, planned.nodes, planned.outputs)
