@@ -92,7 +92,12 @@ class Tracing:
 
     def finish(self, outputs: Sequence[Value]) -> Graph:
         """The recorded graph without dead nodes, values named after the user's variables."""
-        return finishing.finish(self.builder.finish(outputs), self._names)
+        graph = self.builder.finish(outputs)
+        if self.parent is None:
+            return finishing.finish(graph, self._names)
+        for value, name in self._names.items():  # names are given once, over the whole graph
+            self.parent.suggest(value, name)
+        return finishing.pruned(graph)
 
     def enter_call(self) -> None:
         """A call of the user's begins: until `leave_call` its location is given to the nodes emitted."""
@@ -110,6 +115,21 @@ class Tracing:
             name = assigned_name(user_frame())
             if name is not None:
                 self.suggest(value, name)
+
+
+class CallScope:
+    """While open, nodes emitted have the location of the user's call that opened it."""
+
+    def __enter__(self) -> None:
+        current().enter_call()
+
+    def __exit__(self, *exception: object) -> None:
+        current().leave_call()
+
+
+def is_active() -> bool:
+    """Whether a function is being traced in this thread."""
+    return bool(_stack())
 
 
 def current() -> Tracing:

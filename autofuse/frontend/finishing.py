@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from autofuse.ir.builder import free_values
 from autofuse.ir.graph import Graph, Node, Value
@@ -12,23 +12,32 @@ _WORD = re.compile(r"[^A-Za-z0-9_]")
 
 
 def finish(graph: Graph, names: Mapping[Value, str]) -> Graph:
-    """`graph` without dead nodes; values are renamed by `names`, or numbered after their op."""
-    nodes = _live(graph)
-    captures = free_values(graph.inputs, nodes, graph.outputs)
-    taken: dict[str, int] = {}
+    """`graph` without dead nodes; values, of regions too, are renamed by `names`, or numbered after their op."""
+    live = pruned(graph)
     renamed: dict[Value, Value] = {}
+    _rename(live, names, {}, renamed)
+    return _substituted(live, renamed)
+
+
+def pruned(graph: Graph) -> Graph:
+    """`graph` without the nodes that no output needs; its captures are found again."""
+    nodes = _live(graph)
+    return Graph(graph.name, graph.inputs, tuple(nodes), graph.outputs, free_values(graph.inputs, nodes, graph.outputs))
+
+
+def _rename(graph: Graph, names: Mapping[Value, str], taken: dict[str, int], renamed: dict[Value, Value]) -> None:
+    """Give every value defined in `graph` and its regions a name of its own."""
     for value in graph.inputs:
         renamed[value] = Value(_unique(names.get(value, value.name), taken), value.type)
-    for value in captures:
-        taken.setdefault(value.name, 1)
-    for node in nodes:
+    for node in graph.nodes:
+        for region in node.regions:
+            _rename(region, names, taken, renamed)
         for value in node.outputs:
             renamed[value] = Value(_unique(names.get(value, node.op), taken), value.type)
-    return _substituted(graph, nodes, captures, renamed)
 
 
-def _substituted(graph: Graph, nodes: Sequence[Node], captures: Sequence[Value], to: Mapping[Value, Value]) -> Graph:
-    """The graph over `nodes` with values replaced by `to`, in regions too."""
+def _substituted(graph: Graph, to: Mapping[Value, Value]) -> Graph:
+    """The graph with values replaced by `to`, in regions too."""
     return Graph(
         graph.name,
         _replace(graph.inputs, to),
@@ -38,13 +47,13 @@ def _substituted(graph: Graph, nodes: Sequence[Node], captures: Sequence[Value],
                 _replace(node.inputs, to),
                 _replace(node.outputs, to),
                 node.attrs,
-                tuple(_substituted(region, region.nodes, region.captures, to) for region in node.regions),
+                tuple(_substituted(region, to) for region in node.regions),
                 node.location,
             )
-            for node in nodes
+            for node in graph.nodes
         ),
         _replace(graph.outputs, to),
-        _replace(captures, to),
+        _replace(graph.captures, to),
     )
 
 

@@ -116,7 +116,8 @@ class TracerArray:
         return bool(
             self._concrete(
                 "Python's truth test (if, while, and, or, not, min, max, in)",
-                "np.where(condition, a, b), np.minimum/np.maximum, & | ~ on masks, or a comparison of shapes",
+                "np.where(condition, a, b), np.minimum/np.maximum, & | ~ on masks, a comparison of shapes,"
+                " or autofuse.cond and autofuse.while_loop for whole arrays of work",
             )
         )
 
