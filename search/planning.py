@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.kind import kind_of, title_of
@@ -28,6 +28,17 @@ class Program:
     parameters: tuple[str, ...]
     writebacks: tuple[int, ...]
     notes: tuple[str, ...] = ()
+
+    def renamed(self, document: PlanDocument) -> PlanDocument:
+        """A plan of an equal graph, found by its digest, with this function's name and argument structure."""
+        return replace(
+            document,
+            name=self.name,
+            in_tree=self.in_tree,
+            out_tree=self.out_tree,
+            parameters=self.parameters,
+            writebacks=self.writebacks,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ def _priced(context: Context, atoms: AtomGraph, candidate: Candidate, us: float)
     if not optional:
         return Priced(candidate, us, {})
     share = min(0.8, 0.9 * len(optional) / max(len(candidate.outputs), 1))
-    costs = context.model.write_us([value.type for value in optional])
+    costs = [context.model.write_us(value.type) for value in optional]
     writes = {v: min(float(c), us * share / len(optional)) for v, c in zip(optional, costs, strict=True)}
     return Priced(candidate, us - sum(writes.values()), writes)
 

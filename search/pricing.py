@@ -12,7 +12,7 @@ from autofuse.search.space import Candidate
 def class_prices(model: CostModel, candidates: Sequence[Candidate]) -> dict[str, ClassPrice]:
     """Price the digest classes of `candidates`.
 
-    Outputs are taken to be reused memory: fresh pages cost every partition the same, because all write the same outputs.
+    Outputs are taken to be reused memory: fresh pages cost every partition the same, as all write the same outputs.
     """
     members = {candidate.digest: candidate for candidate in candidates}
     digests = list(members)

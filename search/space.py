@@ -9,19 +9,24 @@ are always present.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.fusion.domain import choose_domain
 from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Value
 from autofuse.lower.lowering import Limits, lower
+from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 
 AtomSet = frozenset[FusionAtom]
+
+_RECOMPUTE = 3
+_LEAST_SCALARS = 64
+_TINY_BYTES = 4096
+"""Sharing the loads of a value smaller than this is worth nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +51,7 @@ class Bounds:
 
     atoms: int = 12
     """Most atoms in an enumerated set; greedy growth is not bound by it."""
-    sets_per_atom: int = 160
+    sets_per_atom: int = 64
     """Most sets enumerated from one atom."""
 
 
@@ -81,6 +86,9 @@ class SpaceBuilder:
         self._by_set: dict[AtomSet, Candidate | None] = {}
         self._programs: dict[str, TileProgram | OpaqueProgram | str] = {}
         self._siblings = _siblings(atom_graph)
+        self._following = atom_graph.successors
+        self._tiny = {a for a in atom_graph.atoms if all(v.type.nbytes < _TINY_BYTES for v in atom_graph.writes[a])}
+        """Atoms whose results tie nothing together: a scalar that a hundred kernels read joins one of them at most."""
 
     def build(self, extra: Iterable[AtomSet] = ()) -> Space:
         """Enumerate. `extra` sets (those of rule policies) are added if they are legal."""
@@ -120,18 +128,24 @@ class SpaceBuilder:
         kernel = self._graph.candidate(atoms, self._graph.required_outputs(atoms))
         digest = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
         if digest not in self._programs:
-            self._programs[digest] = self._lower(kernel, digest)
+            self._programs[digest] = self._lower(kernel, digest, self._most_scalars(atoms))
         program = self._programs[digest]
         if isinstance(program, str):
             raise LegalityError(program)
         return Candidate(atoms, kernel, digest, program)
 
-    def _lower(self, kernel: KernelCandidate, digest: str) -> TileProgram | OpaqueProgram | str:
+    def _lower(self, kernel: KernelCandidate, digest: str, scalars: int) -> TileProgram | OpaqueProgram | str:
         try:
-            choose_domain(kernel)
-            return lower(kernel, Schedule(), f"k_{digest[:12]}", self._limits)
+            return lower(kernel, Schedule(), f"k_{digest[:12]}", replace(self._limits, scalars=scalars))
         except LegalityError as error:
             return str(error)
+
+    def _most_scalars(self, atoms: AtomSet) -> int:
+        """How large a kernel may become: a few times its parts; more is recomputation that cannot pay."""
+        if len(atoms) == 1:
+            return self._limits.scalars
+        parts = sum(_count_scalars(self.require(frozenset((atom,))).program) for atom in atoms)
+        return min(self._limits.scalars, max(_LEAST_SCALARS, _RECOMPUTE * parts))
 
     # ---- growth --------------------------------------------------------------------------------------------------
 
@@ -181,12 +195,20 @@ class SpaceBuilder:
     def _neighbours(self, atoms: AtomSet) -> list[FusionAtom]:
         ordered = sorted(atoms, key=lambda a: a.number)
         found: dict[FusionAtom, None] = {}
-        for relation in (self._graph.predecessors, self._graph.successors, self._siblings):
+        for relation in (self._graph.predecessors, self._following, self._siblings):
             for atom in ordered:
+                if relation is self._following and len(atoms) > 1 and atom in self._tiny:
+                    continue
                 for other in relation[atom]:
                     if other not in atoms:
                         found[other] = None
         return list(found)
+
+
+def _count_scalars(program: TileProgram | OpaqueProgram) -> int:
+    if isinstance(program, OpaqueProgram):
+        return 0
+    return sum(1 for phase in program.phases() for _ in statements(phase.steps))
 
 
 def _reach(
@@ -206,7 +228,7 @@ def _siblings(graph: AtomGraph) -> Mapping[FusionAtom, tuple[FusionAtom, ...]]:
     """Atoms that read a value in common which is large enough for sharing its loads to matter."""
     found: dict[FusionAtom, dict[FusionAtom, None]] = {atom: {} for atom in graph.atoms}
     for value, readers in graph.readers.items():
-        if value.type.nbytes < 4096:
+        if value.type.nbytes < _TINY_BYTES:
             continue
         for first, second in _pairs(readers):
             found[first][second] = None

@@ -34,6 +34,10 @@ class Jitted:
 
     def __call__(self, *args: Any) -> Any:
         """Run the plan for these arguments, made at the first such call."""
+        return self.plan(*args)(*args)
+
+    def plan(self, *args: Any) -> Plan:
+        """The plan that a call with these arguments runs."""
         leaves, structure = tree.flatten(args, lambda leaf: isinstance(leaf, np.ndarray | np.generic))
         key = (structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
         plan = self._plans.get(key)
@@ -42,17 +46,7 @@ class Jitted:
                 plan = self._plans.get(key)
                 if plan is None:
                     plan = self._plans[key] = self._make(args)
-        return plan(*args)
-
-    def plan(self, *args: Any) -> Plan:
-        """The plan that a call with these arguments runs."""
-        self.__call__  # noqa: B018 - documented by its contract
-        leaves, structure = tree.flatten(args, lambda leaf: isinstance(leaf, np.ndarray | np.generic))
-        key = (structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
-        with self._lock:
-            if key not in self._plans:
-                self._plans[key] = self._make(args)
-            return self._plans[key]
+        return plan
 
     def _make(self, args: tuple[Any, ...]) -> Plan:
         from autofuse.api import compiling
@@ -66,7 +60,7 @@ class Jitted:
         identity = host_cpu_identity(described_cpu())
         found = self.store.get(digest(program.graph), identity)
         if found is not None:
-            return Plan(found)
+            return Plan(program.renamed(found))
         name = getattr(self.function, "__name__", "function")
         if self._on_miss == "error":
             raise PlanError(

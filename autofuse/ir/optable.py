@@ -131,11 +131,14 @@ def register(op: OpDef) -> OpDef:
 
 def lookup(name: str) -> OpDef:
     """The entry called `name`. Raises GraphError listing near names."""
+    known = _TABLE.get(name)
+    if known is not None:
+        return known
     _load()
     try:
         return _TABLE[name]
     except KeyError:
-        near = [known for known in _TABLE if known[:3] == name[:3]]
+        near = [other for other in _TABLE if other[:3] == name[:3]]
         hint = f"; did you mean {', '.join(near)}?" if near else ""
         raise GraphError(f"unknown op {name!r}{hint}") from None
 

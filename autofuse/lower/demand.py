@@ -16,7 +16,7 @@ from autofuse.fusion.domain import is_contraction
 from autofuse.ir import dtypes, index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Node, Value
-from autofuse.ir.index import Affine, Element, Symbol
+from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
 from autofuse.ir.optable import Condition, Family, Piece, lookup
 from autofuse.ir.types import TensorType
 from autofuse.lower.drafts import BufferTable, Instance, PhaseDraft, StageDraft
@@ -256,6 +256,8 @@ class PhaseBuilder:
 
     def _resolve(self, stage: StageDraft, node: Node, position: Affine, guard: Scalar | None) -> Affine:
         """Replace reads of operands inside an index by the scalars that hold them."""
+        if not _has_element(position):
+            return position
 
         def replace(atom: index.Atom) -> Affine | None:
             if not isinstance(atom, Element) or isinstance(atom.source, str) or not _is_operand_read(atom, node):
@@ -466,15 +468,16 @@ def _inside(at: Sequence[Affine], shape: Sequence[int]) -> bool:
 
 
 def _has_element(position: Affine) -> bool:
-    found = False
-
-    def note(atom: index.Atom) -> Affine | None:
-        nonlocal found
-        found = found or isinstance(atom, Element)
-        return None
-
-    index.substitute(position, note)
-    return found
+    for atom, _ in position.terms:
+        match atom:
+            case Element():
+                return True
+            case Quotient(inner, _) | Remainder(inner, _):
+                if _has_element(inner):
+                    return True
+            case Symbol():
+                pass
+    return False
 
 
 def _is_operand_read(atom: Element, node: Node) -> bool:

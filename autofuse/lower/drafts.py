@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from autofuse.errors import LegalityError
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Value
 from autofuse.ir.index import Affine, Symbol
@@ -45,6 +46,8 @@ class PhaseDraft:
     """Dots with the level at whose end they run."""
     dtypes: list[DType] = field(default_factory=list[DType])
     """dtype of each scalar, by number."""
+    limit: int = 1 << 20
+    """Most scalars."""
 
     def stage(self, level: int, symbols: tuple[Symbol, ...], late: bool = False) -> StageDraft:
         """The stage at this place, made if missing."""
@@ -54,7 +57,9 @@ class PhaseDraft:
         return self.stages[key]
 
     def scalar(self, dtype: DType) -> Scalar:
-        """A new scalar number."""
+        """A new scalar number. Raises LegalityError when there are too many."""
+        if len(self.dtypes) >= self.limit:
+            raise LegalityError(f"more than {self.limit} scalar values in one kernel: too much is recomputed")
         self.dtypes.append(dtype)
         return len(self.dtypes) - 1
 

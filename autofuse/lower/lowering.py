@@ -32,6 +32,8 @@ class Limits:
     """On-chip memory one worker may use for values kept between stages."""
     workers: int = 2
     """Workers that a kernel's panels should keep busy."""
+    scalars: int = 1200
+    """Most scalar values in one phase: recomputation (a stencil of a stencil of ...) can multiply them without end."""
 
 
 def lower(
@@ -60,11 +62,11 @@ class _Lowering:
             phases = tuple(self._loop_phase(group, buffers) for group in self.domain.groups)
             return TileProgram(self.name, tuple(buffers.all), (phases,), self.schedule)
         rows = self.schedule.panel_rows if self.domain.rows else 0
-        buffers, phase, packs, _ = self._build({}, rows)
-        if phase.panel is not None:
+        buffers, phase, packs, draft = self._build({}, rows)
+        if phase.panel is not None and self._balanced(phase) != rows:
             rows = self._balanced(phase)
-            buffers, phase, packs, _ = self._build({}, rows)
-        keep = self._shared_instances(rows)
+            buffers, phase, packs, draft = self._build({}, rows)
+        keep = self._shared_instances(phase, draft)
         if keep:
             kept = self._build(keep, rows)
             if _scratch_bytes(kept[0]) <= self.limits.scratch_bytes:
@@ -92,6 +94,7 @@ class _Lowering:
         buffers = self._buffers()
         local = Symbol("row", rows) if rows else None
         phase = PhaseBuilder(self.candidate, self.domain.dimensions, self.domain.grid, buffers, keep, local)
+        phase.draft.limit = self.limits.scalars
         contraction = ContractionBuilder(phase, self.candidate, self.domain.rows, rows)
         for node in self.candidate.nodes:
             if is_contraction(node):
@@ -113,12 +116,9 @@ class _Lowering:
         panels = max(-(-extent // self.schedule.panel_rows), -(-self.limits.workers // max(outer, 1)))
         return -(-extent // min(panels, extent))
 
-    def _shared_instances(self, rows: int) -> dict[Instance, tuple[int, tuple[Symbol, ...]]]:
+    def _shared_instances(self, phase: Phase, draft: PhaseDraft) -> dict[Instance, tuple[int, tuple[Symbol, ...]]]:
         """Expensive values that several stages need, and the level that computes them."""
-        if self.schedule.placement == "recompute":
-            return {}
-        _, phase, _, draft = self._build({}, rows)
-        if phase.lane is not None:
+        if self.schedule.placement == "recompute" or phase.lane is not None:
             return {}
         first: dict[Instance, StageDraft] = {}
         keep: dict[Instance, tuple[int, tuple[Symbol, ...]]] = {}
@@ -156,9 +156,10 @@ class _Lowering:
         part = _cone(self.candidate, group)
         dims = self.domain.dimensions
         if dims.has_conflict() or len(group) == 1:
-            return _single_loop(part, group[0], buffers, self.schedule)
+            return _single_loop(part, group[0], buffers, self.schedule, self.limits)
         order = [atom for axis in dims.axes(group[0]) for atom in axis]
         phase = PhaseBuilder(part, dims, order, buffers, {}, None)
+        phase.draft.limit = self.limits.scalars
         for value in group:
             phase.store_output(value)
         return finish_phase(phase.draft, list(phase.grid_symbols.values()), (), None, self.schedule, ())
@@ -177,10 +178,13 @@ class _Lowering:
         return finish_phase(phase.draft, pack.symbols, (), None, self.schedule, ())
 
 
-def _single_loop(part: KernelCandidate, value: Value, buffers: BufferTable, schedule: Schedule) -> Phase:
+def _single_loop(
+    part: KernelCandidate, value: Value, buffers: BufferTable, schedule: Schedule, limits: Limits
+) -> Phase:
     """A loop over one output whose axes are loops of their own, whatever they are tied to."""
     dims = Dimensions((), False)
     phase = PhaseBuilder(part, dims, (), buffers, {}, None)
+    phase.draft.limit = limits.scalars
     symbols = [Symbol(f"i{axis}", extent) for axis, extent in enumerate(value.type.shape)]
     at = tuple(index.of(symbol) for symbol in symbols)
     stage = phase.draft.stage(0, ())

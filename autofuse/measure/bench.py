@@ -21,6 +21,7 @@ from autofuse.device.store import CalibrationStore
 from autofuse.errors import MeasureError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.digest import digest
+from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.interpreter import interpret_values
 from autofuse.ir.optable import Family, lookup
@@ -38,6 +39,8 @@ from autofuse.runtime.kernels import candidate_of
 
 Array = NDArray[Any]
 Built = Callable[[], None]
+
+NO_SESSION = "no such session: the worker was started anew"
 
 
 @dataclass(slots=True)
@@ -147,21 +150,28 @@ def kernel_document(kernel: KernelCandidate, schedule: Schedule, description: Cp
 
 
 def kernel_tolerance(kernel: KernelCandidate) -> dict[Value, Tolerance]:
-    """What each output may be off by: grows with the terms folded and with the operations on the way to it."""
+    """What each output may be off by: grows with the terms folded and with the operations on the way to it.
+
+    The coarsest float dtype on the way decides: a sum in f32 is no better for being converted to f64.
+    """
     terms: dict[Value, int] = {}
+    coarsest: dict[Value, DType] = {}
     for node in kernel.nodes:
         folded = max((terms.get(value, 1) for value in node.inputs), default=1)
         family = lookup(node.op).family
         if family in (Family.REDUCE, Family.CONTRACTION, Family.WINDOW) and node.inputs:
             folded += max(1, _folded_terms(node.inputs, node.outputs))
+        passed = [coarsest[value] for value in node.inputs if value in coarsest]
         for value in node.outputs:
             terms[value] = folded
-    return {value: tolerance(value.type.dtype, terms.get(value, 1)) for value in kernel.outputs}
+            if value.type.dtype.is_float:
+                coarsest[value] = max((*passed, value.type.dtype), key=lambda dtype: tolerance(dtype).relative)
+    return {value: tolerance(coarsest.get(value, value.type.dtype), terms.get(value, 1)) for value in kernel.outputs}
 
 
 def _folded_terms(inputs: Sequence[Value], outputs: Sequence[Value]) -> int:
     largest = max(value.type.size for value in inputs)
-    return largest // max(1, outputs[0].type.size) if outputs[0].type.size < largest else inputs[0].type.shape[-1]
+    return largest // max(1, outputs[0].type.size) if outputs[0].type.size < largest else max(inputs[0].type.shape[-1:], default=1)
 
 
 def _plan_call(document: PlanDocument, session: _Session) -> Callable[[], None]:
@@ -188,7 +198,7 @@ def _session(payload: Mapping[str, Any]) -> _Session:
     try:
         return _sessions[payload["session"]]
     except KeyError:
-        raise MeasureError("no such session: the worker was restarted; open it again") from None
+        raise MeasureError(NO_SESSION) from None
 
 
 def _value_array(session: _Session, value: Value) -> Array:

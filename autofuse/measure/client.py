@@ -15,6 +15,7 @@ from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Graph
 from autofuse.ir.text import to_text
 from autofuse.lower.schedule import Schedule
+from autofuse.measure.bench import NO_SESSION
 from autofuse.measure.database import Database, Measurement, Status
 from autofuse.measure.pool import Job, Outcome, Worker
 from autofuse.measure.timer import median
@@ -139,10 +140,16 @@ class Bench:
         return [[float(s) for s in samples] for samples in outcome.data["samples_us"]]
 
     def _run(self, runner: str, payload: Mapping[str, Any], run_s: float = 60.0) -> Outcome:
-        if self._session_worker != self._worker.restarts or not self._session:
-            self._open()
-        job = Job(f"{_RUNNERS}:{runner}", {**payload, "session": self._session}, build_s=120.0, run_s=run_s)
-        return self._worker.run(job)
+        """Run a job in the session; a worker that was lost since the last job gets the session anew."""
+        for _ in range(2):
+            if self._session_worker != self._worker.restarts or not self._session:
+                self._open()
+            data = {**payload, "session": self._session}
+            outcome = self._worker.run(Job(f"{_RUNNERS}:{runner}", data, build_s=120.0, run_s=run_s))
+            if outcome.status != "error" or NO_SESSION not in outcome.message:
+                return outcome
+            self._session = ""
+        raise MeasureError("the worker keeps losing its session; is memory short?")
 
     def _open(self) -> None:
         constants: dict[str, NDArray[Any]] = {}
