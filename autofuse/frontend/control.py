@@ -51,8 +51,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
     """`val = init_val; while cond_fun(val): val = body_fun(val)`; returns `val`.
 
-    The body must return the structure, shapes and dtypes it is given; a Python number in `init_val` takes the dtype that
-    the body returns for it. Raises TraceError that names the part of the state that differs.
+    The body must return the structure, shapes and dtypes it is given; a Python number in `init_val` takes the dtype
+    that the body returns for it. Raises TraceError that names the part of the state that differs.
     """
     if not is_active():
         state = _copied(init_val)
