@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autofuse.backends.cpu.codegen import memory
 from autofuse.backends.cpu.codegen.argreduce import Best
-from autofuse.backends.cpu.codegen.conditions import known_truths, live_scalars, test
+from autofuse.backends.cpu.codegen.conditions import known_truths, live_scalars, most_alive, test
 from autofuse.backends.cpu.codegen.indexing import index_bits, scalar_index, split_lanes, vector_index
 from autofuse.backends.cpu.codegen.memory import Places
 from autofuse.backends.cpu.codegen.reductions import Fold
@@ -20,6 +20,10 @@ from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Position, Reduce
 Accumulators = Mapping[int, Fold | Best]
 """Of one vector in flight, by the number of the result."""
 
+_REGISTERS = 20
+"""Values of several vectors that may be alive at once for their statements to be interleaved: the rest of the registers
+holds constants and what is inside a mathematical function."""
+
 
 @dataclass(frozen=True, slots=True)
 class Body:
@@ -31,27 +35,34 @@ class Body:
     def write(
         self,
         statements: Sequence[Statement],
-        group: Group,
-        accumulators: Accumulators,
+        groups: Sequence[Group],
+        flights: Sequence[Accumulators],
         wanted: frozenset[int] = frozenset(),
     ) -> None:
-        """Append the code of one iteration of `group`; results land in `group.values`.
+        """Append the code of one iteration of each group; results land in its `values`.
 
-        `wanted`: scalars that the caller reads there.
+        `groups` differ only in where they are. `wanted`: scalars that the caller reads afterwards.
         """
-        known = known_truths(statements, group.ranges)
-        live = live_scalars(statements, known, wanted) - group.fetched
-        for number, truth in known.items():
-            group.values[number] = Value("true" if truth else "false", BOOL, varying=False)
-        for statement in statements:
-            match statement:
-                case Store():
-                    memory.store(self.fn, self.places[statement.buffer], statement, group)
-                case Reduce() | Scan() | ArgReduce():
-                    accumulators[statement.result].step(self.fn, group)
-                case _:
-                    if statement.result in live and statement.result not in known:
-                        group.values[statement.result] = self._scalar(statement, group)
+        known = known_truths(statements, groups[0].ranges)
+        live = live_scalars(statements, known, wanted) - groups[0].fetched
+        for group in groups:
+            group.values.update({n: Value("true" if truth else "false", BOOL, False) for n, truth in known.items()})
+        needed = [s for s in statements if _is_effect(s) or _number(s) in live - known.keys()]
+        together = max(1, _REGISTERS // max(most_alive(needed), 1))
+        pairs = list(zip(groups, flights, strict=True))
+        for first in range(0, len(pairs), together):
+            for statement in needed:
+                for group, flight in pairs[first : first + together]:
+                    self._statement(statement, group, flight)
+
+    def _statement(self, statement: Statement, group: Group, accumulators: Accumulators) -> None:
+        match statement:
+            case Store():
+                memory.store(self.fn, self.places[statement.buffer], statement, group)
+            case Reduce() | Scan() | ArgReduce():
+                accumulators[statement.result].step(self.fn, group)
+            case _:
+                group.values[statement.result] = self._scalar(statement, group)
 
     def _scalar(self, statement: Constant | Position | Test | Load | Map, group: Group) -> Value:
         match statement:
@@ -90,3 +101,11 @@ class Body:
         dtypes = [operand.dtype for operand in operands]
         name = emit_map(self.fn, statement.opcode, names, dtypes, statement.dtype, lanes)
         return Value(name, statement.dtype, varying)
+
+
+def _is_effect(statement: Statement) -> bool:
+    return isinstance(statement, Store | Reduce | Scan | ArgReduce)
+
+
+def _number(statement: Statement) -> int | None:
+    return None if isinstance(statement, Store) else statement.result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from autofuse.backends.cpu.codegen.indexing import (
@@ -93,6 +94,20 @@ def live_scalars(body: Sequence[Statement], known: dict[int, bool], wanted: Iter
 def used_scalars(body: Sequence[Statement]) -> frozenset[int]:
     """All scalars that the statements read."""
     return frozenset(number for statement in body for number in _used(statement, {}))
+
+
+def most_alive(body: Sequence[Statement]) -> int:
+    """The most scalars, constants aside, that are needed at once when the statements run in order."""
+    last = {number: place for place, statement in enumerate(body) for number in _used(statement, {})}
+    made = {s.result for s in body if not isinstance(s, Store | Constant)}
+    ends = Counter(place for number, place in last.items() if number in made)
+    alive = most = 0
+    for place, statement in enumerate(body):
+        if not isinstance(statement, Store | Constant):
+            alive += 1
+        most = max(most, alive)
+        alive -= ends[place]
+    return most
 
 
 def _used(statement: Statement, known: dict[int, bool]) -> list[int]:

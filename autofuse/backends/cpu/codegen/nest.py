@@ -139,8 +139,7 @@ class _StageLoop:
 
     def _innermost(self, groups: Sequence[Group], flights: Sequence[Flight]) -> None:
         if self.lane is None:
-            for group, flight in zip(groups, flights, strict=True):
-                self.body.write(self.stage.body, group, flight)
+            self.body.write(self.stage.body, groups, flights)
             return
         for lo, hi in self.segments.get(self.lane, whole(self.lane)):
             self._vectors(groups[0], lo, hi, flights)
@@ -163,11 +162,13 @@ class _StageLoop:
     ) -> None:
         assert self.lane is not None
         shared: dict[object, str] = {}
+        groups: list[Group] = []
         for number in range(unroll):
             at = {self.lane: Index(position.base, position.addend + number * self.count)}
             inner = group.nested(at, lanes=Lanes(self.count, self.lane), ranges={self.lane: within})
             inner.scalars = shared
-            self.body.write(self.stage.body, inner, flights[number])
+            groups.append(inner)
+        self.body.write(self.stage.body, groups, flights[:unroll])
 
     def _tail(self, group: Group, position: Index, within: tuple[int, int], flights: Sequence[Flight]) -> None:
         assert self.lane is not None
@@ -178,7 +179,7 @@ class _StageLoop:
             active = emit_tail_mask(self.fn, left, self.count)
         lanes = Lanes(self.count, self.lane)
         inner = group.nested({self.lane: position}, lanes=lanes, ranges={self.lane: (lo, hi - 1)}, active=active)
-        self.body.write(self.stage.body, inner, flights[0])
+        self.body.write(self.stage.body, [inner], flights[:1])
 
 
 def _inside(groups: Sequence[Group], at: Mapping[Symbol, Index], ranges: Ranges) -> list[Group]:

@@ -162,6 +162,6 @@ class _StripStage:
                     group.values[scalar] = accumulator.element(self._fn, number).lane_values(self._fn)
             flight = {scalar: accumulator.element(self._fn, number) for scalar, accumulator in own.items()}
             for at in iterations:
-                self.writer.body.write(self.stage.body, group.nested(at), flight)
+                self.writer.body.write(self.stage.body, [group.nested(at)], [flight])
 
         self.writer.vectors(self.first, self.last, point, inside)

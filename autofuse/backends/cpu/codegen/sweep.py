@@ -159,6 +159,6 @@ class Sweep:
         stores = [s for s in stage.body if isinstance(s, Store) and s in turn.statements]
         plain = [s for s in stage.body if s not in stores]
         for row in rows:
-            body.write(plain, row, {}, frozenset(s.value for s in stores))
+            body.write(plain, [row], [{}], frozenset(s.value for s in stores))
         for s in stores:
             store_square(fn, body.places[s.buffer], s, [row.vector(fn, s.value) for row in rows], square, turn)
