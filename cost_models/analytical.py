@@ -35,23 +35,25 @@ from autofuse.ir.types import TensorType
 
 ANALYTICAL_VERSION = 1
 """Raised when prices change: learned corrections of another version do not apply."""
-SIGMA = 0.35
+SIGMA = 0.3
 """Deviation of log(measured / predicted): what validation on this package's kernels showed, outliers included."""
 OPAQUE_SIGMA = 0.8
 """The same for calls of the interpreter, which are only guessed at."""
 
-_LATENCY_CYCLES = 4.0
+_LATENCY_CYCLES = 2.5
 """Of a vector addition or comparison, the links of most chains."""
 _OVERLAP = 0.2
 """Share of the shorter terms that is not hidden behind the longest one."""
-_ENTRY_CYCLES = 8.0
-"""Entering a stage's loops: bounds, addresses, first fill of the pipeline."""
-_LEVEL_CYCLES = 5.0
-"""One level of the tree that folds the lanes of a vector: a shuffle and an operation, dependent."""
-_FAR_CYCLES = 6.0
+_ENTRY_CYCLES = 4.0
+"""Entering and leaving a stage's loop: bounds, addresses, a branch that goes the other way once."""
+_LEVEL_CYCLES = 1.0
+"""One level of the tree that folds the lanes of a vector: a shuffle and an operation, overlapped with other rows."""
+_PORTS = 0.4
+"""Share of the work of the less busy execution ports that the busiest one does not hide."""
+_FAR_CYCLES = 20.0
 """A step to another page: address translation that misses its first level, a prefetcher that starts anew."""
 _REGISTERS = {128: 16, 256: 16, 512: 32}
-_MASKED = 1.0
+_MASKED = 0.25
 """Extra accesses that a masked one counts as."""
 _CALL_US = 0.02
 """A phase function by itself."""
@@ -174,22 +176,30 @@ class AnalyticalCpuModel:
         return Breakdown(us, memory, compute, serial, library, overhead)
 
     def _instructions_us(self, stage: StageFeatures) -> float:
-        """Vector operations, loads, stores and spills of a stage, on one core."""
-        us = 0.0
+        """Vector operations, loads, stores, spills and the folding of lanes, on one core.
+
+        The divider, the load and store ports and the others work side by side.
+        """
+        arithmetic = divider = 0.0
         for (op_class, dtype), count in stage.operations.items():
-            us += count * self._lanes[dtype] / self._calibration.throughput(op_class, dtype)
+            us = count * self._lanes[dtype] / self._calibration.throughput(op_class, dtype)
+            if op_class in ("divide", "sqrt"):
+                divider += us
+            else:
+                arithmetic += us
+        levels = stage.horizontal * math.log2(max(stage.lanes, 2))
+        arithmetic += levels * _LEVEL_CYCLES * self._cycle_us
         counts = stage.accesses
         accesses = counts.contiguous + counts.uniform + _MASKED * counts.masked
-        registers = _REGISTERS[self.description.vector_bits]
-        spilled = max(0, stage.live - (registers - 4))
-        accesses += 2 * spilled * stage.vectors
-        return us + accesses * self._access_us + counts.far_steps * _FAR_CYCLES * self._cycle_us
+        spilled = max(0, stage.live - (_REGISTERS[self.description.vector_bits] - 4))
+        moving = (accesses + 2 * spilled * stage.vectors) * self._access_us
+        moving += counts.far_steps * _FAR_CYCLES * self._cycle_us
+        longest = max(arithmetic, divider, moving)
+        return longest + _PORTS * (arithmetic + divider + moving - longest)
 
     def _entries_us(self, stage: StageFeatures) -> float:
-        """Entering the loops of a stage, and folding the lanes of its reductions, on one core."""
-        cycles = stage.entries * _ENTRY_CYCLES
-        cycles += stage.horizontal * _LEVEL_CYCLES * math.log2(max(stage.lanes * stage.unroll, 2))
-        return cycles * self._cycle_us
+        """Entering the loops of a stage on one core."""
+        return stage.entries * _ENTRY_CYCLES * self._cycle_us if stage.loops else 0.0
 
     def _loops_us(self, dots: Sequence[DotFeatures]) -> float:
         """Products that the code generator writes out: one chain of multiplications and additions per vector."""
@@ -205,10 +215,11 @@ class AnalyticalCpuModel:
         """Calls of BLAS on one core: flops at the peak for the shape, and the right factor packed once per call."""
         peak = self._calibration.blas_gflops[dot.dtype].one * 1e3
         itemsize = 8 if dot.dtype == "f64" else 4
-        packed = dot.calls * (dot.rows * dot.depth + dot.depth * dot.columns) * itemsize
-        edges = _edge(dot.rows, 4) * _edge(dot.columns, 8) * _edge(dot.depth, 16)
-        flops = 2.0 * dot.rows * dot.calls * dot.columns * dot.depth
-        return flops / (peak * edges) + packed / self._memory.packing_bytes_per_us + dot.calls * _BLAS_CALL_US
+        us = dot.flops / (peak * _edge(dot.rows, 1) * _edge(dot.columns, 1) * _edge(dot.depth, 2))
+        if min(dot.rows, dot.columns) >= _PACKS_FROM:
+            moved = 3 * dot.depth * dot.columns * itemsize  # read, written, and read again by the product
+            us += dot.calls * moved / self._memory.copy_bytes_per_us(moved)
+        return us + dot.calls * _BLAS_CALL_US
 
     def _opaque_us(self, opaque: OpaqueFeatures) -> float:
         """A call back into Python, NumPy's own overhead per operation, copies at one core's bandwidth."""
@@ -218,7 +229,9 @@ class AnalyticalCpuModel:
         return us + ns / 1e3
 
 
-_BLAS_CALL_US = 0.3
+_BLAS_CALL_US = 0.2
+_PACKS_FROM = 4
+"""Products with a side shorter than this run as matrix times vector, on the factors as they lie."""
 _CALLBACK_US = 6.0
 _NODE_US = 3.0
 _SORT_NS = 2.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from autofuse.backends.cpu.codegen.layout import Layout, plan_layout
 from autofuse.backends.cpu.codegen.widths import Widths
-from autofuse.backends.cpu.codegen.work import point_ns
 from autofuse.cost_models.base import Level
 from autofuse.cost_models.features import (
     FEATURES_VERSION,
@@ -98,7 +98,8 @@ class _Reader:
 
     def phase(self, phase: Phase, launch: int) -> PhaseFeatures:
         """Read one phase."""
-        grid = grid_nest(phase, self.widths)
+        layout = plan_layout(self.program, phase, self.widths)
+        grid = grid_nest(phase, layout)
         rows = row_nest(grid, phase)
         scalars: dict[int, Scalar] = {}
         accesses: list[Access] = []
@@ -111,7 +112,7 @@ class _Reader:
                 dots.append(_dot(step, phase, grid))
                 inner = [levels_between(own, grid, grid.depth, grid.depth, scratch_stays=False)]
             else:
-                own, walked, inner = self._group(step, rows, scalars)
+                own, walked, inner = self._group(step, rows, scalars, layout)
                 stages += walked
             if phase.panel is not None and isinstance(step, RowGroup):
                 levels = levels_between(own, rows, grid.depth, rows.depth, scratch_stays=False)
@@ -122,12 +123,11 @@ class _Reader:
         self.touched = touched_by(accesses, grid)
         scratch = {a.buffer.name: a.buffer.type.nbytes * a.copies for a in accesses if a.buffer.space is Space.SCRATCH}
         points = math.prod(symbol.extent for symbol in phase.grid)
-        blocks = max(1, grid.rounds_to[-1])
         return PhaseFeatures(
             launch=launch,
             points=points,
-            blocks=blocks,
-            shares=self._shares(phase, grid, points, blocks),
+            blocks=max(layout.blocks, 1),
+            shares=max(layout.blocks / layout.grain, 1.0),
             stages=tuple(stages),
             dots=tuple(dots),
             reuse=Reuse(around.levels, tuple(parts)),
@@ -135,7 +135,7 @@ class _Reader:
         )
 
     def _group(
-        self, group: RowGroup, rows: LoopNest, scalars: dict[int, Scalar]
+        self, group: RowGroup, rows: LoopNest, scalars: dict[int, Scalar], layout: Layout
     ) -> tuple[list[Access], list[StageFeatures], list[Reuse]]:
         accesses: list[Access] = []
         stages: list[StageFeatures] = []
@@ -145,18 +145,11 @@ class _Reader:
             if stage.lane is not None and rows.lane is None:
                 lanes, unroll = self.widths.of_stage(stage)
             nest = rows.inner(stage, lanes, unroll)
-            walk = StageWalk(stage, nest, rows, self.buffers, scalars)
+            walk = StageWalk(stage, (nest, rows), self.buffers, scalars, layout)
             stages.append(walk.features())
             accesses += walk.accesses
             parts.append(levels_between(walk.accesses, nest, rows.depth, nest.depth, scratch_stays=False))
         return accesses, stages, parts
-
-    def _shares(self, phase: Phase, grid: LoopNest, points: int, blocks: int) -> float:
-        """How many workers' worth of work the code generator sees."""
-        lanes = grid.lanes if phase.lane is not None else self.widths.vector_bits // 32
-        total_ns = points * point_ns(phase, lanes)
-        grain_ns = max(self.program.schedule.grain_us * 1000, 1e-3)
-        return min(max(total_ns / grain_ns, 1.0), float(blocks))
 
 
 def _dot(dot: Dot, phase: Phase, grid: LoopNest) -> DotFeatures:

@@ -113,10 +113,13 @@ class StageFeatures:
     horizontal: float
     """Of these, those that fold the lanes of a vector: a row sum of 100 rows: 100; a column sum: 0."""
     chain: float
-    """Dependent operations one after the other, over all entries: iterations of scans, vectors in flight of reductions.
-    A cumulative sum of 1000: 1000. A row sum of `f32[100, 1024]`: 100 * 1024 / 64 = 1600."""
+    """Dependent operations one after the other, over all entries: iterations of scans, rounds of reductions after the
+    first. A cumulative sum of 1000: 1000. A row sum of `f32[100, 1024]`: 100 * (1024 / 64 - 1) = 1500."""
     scan_iterations: float
     """Of these, the iterations of scans."""
+    loops: bool
+    """Whether the stage goes round at all: `exp`, whose grid is the loop: no. A row sum of 64: no, one round of four
+    vectors; of 1024: yes."""
     live: int
     """Most values of one iteration that are alive at a time, over its straight line. `exp`: 1."""
 

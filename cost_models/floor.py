@@ -7,9 +7,9 @@ from autofuse.device.describe import CpuDescription
 
 LAUNCH_FLOOR_US = 0.01
 """A call of a compiled function."""
-_HEADROOM = 2.0
-"""How far the true peak may lie above a calibrated one: calibrations are medians on a machine that does other work,
-and copies are slower than reads."""
+_HEADROOM = {"measured": 2.0, "defaults": 5.0}
+"""How far the true peak may lie above the number in the calibration: measured on a machine that does other work, by
+copies, which are slower than reads; or never measured at all."""
 
 
 def floor_us(kernel: KernelFeatures, description: CpuDescription) -> float:
@@ -17,8 +17,9 @@ def floor_us(kernel: KernelFeatures, description: CpuDescription) -> float:
 
     Accesses under masks and at run-time positions, and arithmetic beside them, count as (almost) nothing.
     """
+    headroom = _HEADROOM[description.calibration.source]
     nbytes = sum(b.floor_read_bytes + b.floor_written_bytes for b in kernel.buffers)
-    moving = nbytes / (_HEADROOM * _best_bytes_per_us(nbytes, description))
+    moving = nbytes / (headroom * _best_bytes_per_us(nbytes, description))
     flops: dict[str, float] = {}
     for phase in kernel.phases:
         for stage in phase.stages:
@@ -27,7 +28,7 @@ def floor_us(kernel: KernelFeatures, description: CpuDescription) -> float:
             if dot.dtype in description.calibration.fma_flops_per_us:
                 flops[dot.dtype] = flops.get(dot.dtype, 0.0) + dot.flops
     peak = description.calibration.fma_flops_per_us
-    computing = sum(count / (_HEADROOM * description.threads * peak[dtype]) for dtype, count in flops.items())
+    computing = sum(count / (headroom * description.threads * peak[dtype]) for dtype, count in flops.items())
     return max(LAUNCH_FLOOR_US * max(kernel.launches, 1), moving, computing)
 
 

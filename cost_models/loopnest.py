@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from autofuse.backends.cpu.codegen.widths import Widths
+from autofuse.backends.cpu.codegen.layout import Layout
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
-from autofuse.lower.tile import Phase, RowGroup, Stage
+from autofuse.lower.tile import Phase, Stage
 
 Number = TypeVar("Number", int, float)
 
@@ -91,12 +91,14 @@ def _products(factors: Sequence[Number]) -> tuple[Number, ...]:
     return tuple(done)
 
 
-def grid_nest(phase: Phase, widths: Widths) -> LoopNest:
-    """The loops over the grid points of a phase, or over its panels."""
-    lanes, unroll = 1, 1
-    if phase.lane is not None:
-        stages = [stage for step in phase.steps if isinstance(step, RowGroup) for stage in step.stages]
-        lanes, unroll = widths.of(stages, phase.lane.extent)
+def grid_nest(phase: Phase, layout: Layout) -> LoopNest:
+    """The loops over the grid points of a phase, or over its panels.
+
+    A strip counts as so many vectors in flight; a square is one vector wide and as many rows high.
+    """
+    lanes, turn = layout.lanes, layout.turn
+    flight = layout.unroll if layout.strip is None else layout.strip.vectors
+    flight = 1 if turn is not None else flight
     symbols = [s for s in phase.grid if phase.panel is None or s != phase.panel.symbol]
     rounds: list[int] = []
     vectors: list[int] = []
@@ -105,9 +107,10 @@ def grid_nest(phase: Phase, widths: Widths) -> LoopNest:
     positions: dict[Symbol, int] = {}
     count = len(symbols) + (phase.panel is not None)
     for at, symbol in enumerate(symbols):
-        step = lanes * unroll if symbol == phase.lane else 1
+        is_lane = symbol == phase.lane
+        step = lanes * flight if is_lane else (turn.rows if turn is not None and symbol == turn.symbol else 1)
         rounds.append(-(-symbol.extent // step))
-        vectors.append(-(-symbol.extent // lanes) if symbol == phase.lane else symbol.extent)
+        vectors.append(-(-symbol.extent // lanes) if is_lane else symbol.extent)
         extents.append(symbol.extent)
         spans[symbol] = (symbol.extent,) * (at + 1) + (min(step, symbol.extent),) * (count - at)
         positions[symbol] = at
@@ -120,8 +123,8 @@ def grid_nest(phase: Phase, widths: Widths) -> LoopNest:
         spans[panel.symbol] = (panel.symbol.extent,) * (at + 1) + (size,)
         spans[panel.local] = (size,) * (at + 2)
         positions[panel.symbol] = positions[panel.local] = at
-    copies = lanes * unroll
-    return LoopNest(tuple(rounds), tuple(vectors), tuple(extents), spans, positions, phase.lane, lanes, unroll, copies)
+    lane = phase.lane
+    return LoopNest(tuple(rounds), tuple(vectors), tuple(extents), spans, positions, lane, lanes, flight, layout.copies)
 
 
 def row_nest(grid: LoopNest, phase: Phase) -> LoopNest:

@@ -39,14 +39,13 @@ class MemoryModel:
     def __init__(self, description: CpuDescription) -> None:
         numbers = description.calibration
         self._threads = description.threads
+        self._first = numbers.l1_bytes_per_us
         last = max(numbers.effective_l3_bytes, description.l2_bytes)
         self._boundaries = (
             _Boundary(description.l1d_bytes, True, numbers.l2_bytes_per_us, 0),
             _Boundary(description.l2_bytes, True, numbers.l3_bytes_per_us, 1),
             _Boundary(last, False, numbers.dram_bytes_per_us, 2),
         )
-        self.packing_bytes_per_us = numbers.l2_bytes_per_us.one / 2
-        """Laying out a factor of a product anew."""
 
     def phase_us(self, phase: PhaseFeatures, kernel: KernelFeatures, workers: float) -> float:
         """All bytes of a phase, moved by `workers` cores at once."""
@@ -62,17 +61,24 @@ class MemoryModel:
         return slowest + _REST * (sum(times) - slowest)
 
     def write_us(self, nbytes: int) -> float:
-        """Writing one value, by all threads."""
-        for boundary in self._boundaries:
-            count = self._threads if boundary.private else 1
-            if 2 * nbytes <= boundary.capacity * count or boundary is self._boundaries[-1]:
-                return _WRITE * nbytes / boundary.rate.all
-        return 0.0
+        """Writing one value, by all threads, to the nearest level that holds it and as much again."""
+        for boundary in self._boundaries[1:]:
+            if 2 * nbytes <= boundary.capacity * (self._threads if boundary.private else 1):
+                return _WRITE * nbytes / self._level_before(boundary).all
+        return _WRITE * nbytes / self._boundaries[-1].rate.all
 
     def copy_bytes_per_us(self, footprint: int) -> float:
-        """What one thread copies when all of `footprint` bytes are in use."""
-        inside = [b for b in self._boundaries if footprint <= b.capacity]
-        return inside[0].rate.one if inside else self._boundaries[-1].rate.one
+        """What one thread copies when `footprint` bytes are in use."""
+        if footprint <= self._boundaries[0].capacity:
+            return self._first.one
+        for boundary in self._boundaries[1:]:
+            if footprint <= boundary.capacity:
+                return self._level_before(boundary).one
+        return self._boundaries[-1].rate.one
+
+    def _level_before(self, boundary: _Boundary) -> Rate:
+        """The rate out of the cache itself."""
+        return self._boundaries[boundary.inner - 1].rate
 
     def _rate(self, rate: Rate, workers: float) -> float:
         if self._threads == 1:

@@ -80,6 +80,10 @@ def mix_of(opcode: str, dtype: DType) -> Mix:
     return (*found, *_NARROW) if dtype.is_float and dtype.bits == 16 and opcode not in _ANY else found
 
 
+FLOAT_TO_INTEGER: Mix = (("convert", 6),)
+"""A conversion that truncates, saturates and maps NaN to 0."""
+
+
 def price_class(dtype: DType) -> str:
     """The dtype of the calibration's tables under which operations on `dtype` are priced."""
     return "f64" if dtype.bits > 32 else "f32"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 LINE_BYTES = 64
+_SETS, _WAYS = 2048, 12
+"""Of a common second-level cache."""
 
 Steps = tuple[tuple[int, int], ...]
 """A region as (step in elements, number of positions) pairs: the sums of one position from each. Steps ascend, are
@@ -22,6 +25,8 @@ class Extent:
     """Elements in one contiguous run."""
     line_bytes: int
     """Bytes of the cache lines that hold the elements."""
+    crowding: float = 1.0
+    """How many times its size a cache must have to hold the lines: steps by powers of two use few of its sets."""
 
 
 def steps_of(pairs: Iterable[tuple[int, int]]) -> Steps:
@@ -43,6 +48,7 @@ def extent_of(steps: Steps, itemsize: int) -> Extent:
     touch every line on the way.
     """
     run = elements = reach = repeats = 1
+    crowding = 1.0
     for step, count in steps:
         if repeats == 1 and step <= run:
             run = elements = reach = (count - 1) * step + run
@@ -50,10 +56,22 @@ def extent_of(steps: Steps, itemsize: int) -> Extent:
             reach += (count - 1) * step
             elements *= count
         else:
+            crowding = max(crowding, _crowding(step * itemsize, count, reach * itemsize))
             repeats *= count
             elements *= count
     lines = repeats * (-(-reach * itemsize // LINE_BYTES) * LINE_BYTES)
-    return Extent(elements, run, lines)
+    return Extent(elements, run, lines, crowding)
+
+
+def _crowding(step_bytes: int, count: int, run_bytes: int) -> float:
+    """How much fuller the sets are that runs `step_bytes` apart meet than they would be with runs anywhere.
+
+    A set takes the lines whose numbers agree modulo the number of sets, and has room for some (ways) of them.
+    """
+    if step_bytes % LINE_BYTES or count <= _WAYS:
+        return 1.0
+    shared = math.gcd(step_bytes // LINE_BYTES, _SETS)
+    return max(1.0, min(shared / -(-run_bytes // LINE_BYTES), count / _WAYS))
 
 
 def union_of(steps: Steps, offsets: Sequence[int], itemsize: int) -> Extent:
@@ -75,7 +93,7 @@ def union_of(steps: Steps, offsets: Sequence[int], itemsize: int) -> Extent:
             wider = max(wider, rest - last)
     runs = max(base.elements // base.run_elements, 1)
     elements = min(base.elements * len(offsets), base.elements * parts + wider * runs)
-    return Extent(elements, base.run_elements + wider, base.line_bytes * parts)
+    return Extent(elements, base.run_elements + wider, base.line_bytes * parts, base.crowding)
 
 
 def _beyond(offset: int, steps: Steps, run: int) -> int:

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from autofuse.backends.cpu.codegen.layout import Layout
 from autofuse.cost_models.features import AccessCounts, StageFeatures
 from autofuse.cost_models.loopnest import LoopNest, sources_of
-from autofuse.cost_models.operations import mix_of, price_class
+from autofuse.cost_models.operations import FLOAT_TO_INTEGER, mix_of, price_class
 from autofuse.cost_models.traffic import Access, access_of
 from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
@@ -23,6 +24,7 @@ from autofuse.lower.tile import (
     Position,
     Reduce,
     Scan,
+    Space,
     Stage,
     Statement,
     Store,
@@ -30,6 +32,12 @@ from autofuse.lower.tile import (
 )
 
 PAGE_BYTES = 4096
+_ADDRESSED_BYTES = 8 << 20
+"""Memory whose pages the processor remembers: random positions in more than this are far from one another."""
+_FEW_STATEMENTS = 24
+"""Statements that the code generator writes for several iterations of a strip together."""
+_TURN = 2.0
+"""Shuffles cost this many ordinary operations: one port has them all."""
 _QUOTIENT = 5.0
 """Integer operations of a division by a constant."""
 _NO_FLOPS = frozenset(
@@ -73,18 +81,26 @@ class StageWalk:
     """Goes once over a stage's statements. `scalars` are those of earlier stages; the reduced ones are added."""
 
     def __init__(
-        self, stage: Stage, nest: LoopNest, entry: LoopNest, buffers: Mapping[str, Buffer], scalars: dict[int, Scalar]
+        self,
+        stage: Stage,
+        nests: tuple[LoopNest, LoopNest],
+        buffers: Mapping[str, Buffer],
+        scalars: dict[int, Scalar],
+        layout: Layout,
     ) -> None:
-        """`nest` are all loops around the body, `entry` those around the stage."""
-        self.stage, self.nest, self.entry, self.buffers = stage, nest, entry, buffers
-        self.scalars = scalars
+        """`nests`: all loops around the body, and those around the stage."""
+        self.stage, self.buffers, self.scalars, self.layout = stage, buffers, scalars, layout
+        self.nest, self.entry = nests
+        self._turned = layout.turn.statements if layout.turn is not None else frozenset[Load | Store]()
         self.accesses: list[Access] = []
         self._counts = _Counts()
         self._depths: dict[int, int] = {number: s.depth for number, s in scalars.items()}
+        nest = self.nest
         self._lane_at = nest.positions[nest.lane] if nest.lane is not None else nest.depth
         self._static = all(not isinstance(s, Test) for s in stage.body)
         for statement in stage.body:
             self._visit(statement)
+        self._keep_accumulators()
 
     def features(self) -> StageFeatures:
         """The counts."""
@@ -106,8 +122,18 @@ class StageWalk:
             horizontal=reduces * entries if own else 0.0,
             chain=chain,
             scan_iterations=scans,
+            loops=max(nest.rounds[entry.depth :], default=1) > 1,
             live=_most_live(stage.body),
         )
+
+    def _keep_accumulators(self) -> None:
+        """In a strip, what is reduced lives in memory: fetched and stored once per few iterations."""
+        folds = [s for s in self.stage.body if isinstance(s, Reduce | ArgReduce | Scan)]
+        if self.layout.strip is not None and folds:
+            together = max(1, min(8, _FEW_STATEMENTS // len(self.stage.body)))
+            times = 2 * len(folds) * self._every() / together
+            self._counts.count("contiguous", times)
+            self._counts.count("vector_bytes", times * self.nest.lanes * folds[0].dtype.itemsize)
 
     # ---- statements ----------------------------------------------------------------------------------------------
 
@@ -183,7 +209,6 @@ class StageWalk:
         self._define(result, Scalar(depth, varying, dtypes.BOOL, share, cut))
 
     def _load(self, load: Load) -> None:
-        buffer = self.buffers[load.buffer]
         offset_depth, offset_varies = self._dependence(load.offset)
         depth, varying, share = offset_depth, offset_varies, 1.0
         masked = False
@@ -195,7 +220,8 @@ class StageWalk:
             fill = self.scalars[load.fill]
             depth, varying = max(depth, fill.depth), varying or fill.varying
         times = self._times(offset_depth, offset_varies) * share
-        self._walked(buffer, load.offset, times, offset_varies, write=False, masked=load.mask is not None)
+        kind = self._kind(load) if offset_varies else "uniform"
+        self._walked(load, times, kind, masked=load.mask is not None)
         if masked:
             self._counts.count("masked", times)
             self._counts.operate("compare", load.dtype, self._times(depth, varying))
@@ -212,58 +238,72 @@ class StageWalk:
             share, masked = mask.share, not mask.cut
         varying = self.nest.lane is not None
         times = self._times(self.nest.depth, varying) * share
-        self._walked(buffer, store.offset, times, varying, write=True, masked=store.mask is not None)
+        kind = self._kind(store) if varying else "uniform"
+        self._walked(store, times, kind, masked=store.mask is not None)
         if masked:
             self._counts.count("masked", times)
         if value.dtype.is_float and buffer.type.dtype.bits == 16:
             self._counts.operate("convert", value.dtype, times)
 
-    def _walked(
-        self, buffer: Buffer, offset: Affine, times: float, varying: bool, *, write: bool, masked: bool
-    ) -> None:
-        access = access_of(buffer, offset, self.nest, self._depths, write, masked)
+    def _walked(self, statement: Load | Store, times: float, kind: str, *, masked: bool) -> None:
+        buffer = self.buffers[statement.buffer]
+        varying = kind != "uniform"
+        access = access_of(buffer, statement.offset, self.nest, self._depths, isinstance(statement, Store), masked)
         self.accesses.append(access)
-        depth, _ = self._dependence(offset)
-        self._index_work(offset, depth, varying)
-        kind = self._kind(offset) if varying else "uniform"
-        size = buffer.type.dtype.itemsize
-        private = access.copies > 1
-        if private and varying:
-            kind = "contiguous"
-        self._counts.count(kind, times)
+        self._index_work(statement.offset, access.depth, varying)
         lanes = self.nest.lanes if varying else 1
+        self._counts.count(kind, times)
         if kind in ("strided", "gather"):
             self._counts.count("gathered_elements", times * lanes)
             self._counts.operate("gather", buffer.type.dtype, times)
-        self._counts.count("vector_bytes", times * lanes * size)
-        if not private and self._is_far(access, size):
-            self._counts.count("far_steps", float(self.nest.rounds_to[access.depth]))
+        if self._turned and statement in self._turned:
+            self._counts.operate("integer", buffer.type.dtype, _TURN * math.log2(lanes) * times)
+        self._counts.count("vector_bytes", times * lanes * buffer.type.dtype.itemsize)
+        if access.copies == 1:
+            self._counts.count("far_steps", self._far_steps(statement, access, kind, times))
 
-    def _kind(self, offset: Affine) -> str:
-        lane = self.nest.lane
+    def _far_steps(self, statement: Load | Store, access: Access, kind: str, times: float) -> float:
+        """Jumps by a page or more: between rounds, between the lanes of one access, between the rows of a square."""
+        size = access.buffer.type.dtype.itemsize
+        stride = 0 if self.nest.lane is None else abs(statement.offset.coefficient(self.nest.lane)) * size
+        if kind == "strided" and stride >= PAGE_BYTES:
+            return times * self.nest.lanes
+        if kind == "contiguous" and stride >= PAGE_BYTES:
+            return times
+        if kind == "gather" and access.buffer.type.nbytes > _ADDRESSED_BYTES:
+            return times * self.nest.lanes
+        return float(self.nest.rounds_to[access.depth]) if self._is_far(access, size) else 0.0
+
+    def _kind(self, statement: Load | Store) -> str:
+        """How lanes walk, of a position in which they differ."""
+        offset, lane = statement.offset, self.nest.lane
         if lane is None:
             return "uniform"
-        stride = offset.coefficient(lane)
+        private = self.nest.copies > 1 and self.buffers[statement.buffer].space is Space.SCRATCH
+        if private or (self._turned and statement in self._turned):
+            return "contiguous"
         for atom, _ in offset.terms:
             if isinstance(atom, Element):
                 if self.scalars[int(atom.source)].varying:
                     return "gather"
             elif not isinstance(atom, Symbol) and lane in list(sources_of(_inside(atom))):
                 return "gather"
+        stride = offset.coefficient(lane)
         if stride == 0:
             return "uniform"
         return "contiguous" if stride in (1, -1) else "strided"
 
     def _is_far(self, access: Access, size: int) -> bool:
-        """Whether the innermost loop outside the lane's moves the access by a page or more."""
+        """Whether the access jumps by a page or more from one round of the innermost loop that moves it to the next."""
         at = access.depth - 1
-        if at == self._lane_at:
+        while at >= 0 and self.nest.rounds[at] < 2:
             at -= 1
-        if at < 0 or self.nest.rounds[at] < 2:
+        if at < 0:
             return False
-        if at < self.entry.depth and self.nest.depth > self.entry.depth:
-            return False
-        return any(abs(step) * size >= PAGE_BYTES and counts[at] > counts[at + 1] for step, counts in access.terms)
+        ahead = (self.nest.lanes * self.nest.unroll) if at == self._lane_at else 1
+        return any(
+            abs(step) * ahead * size >= PAGE_BYTES and counts[at] > counts[at + 1] for step, counts in access.terms
+        )
 
     def _map(self, statement: Map) -> None:
         operands = [self.scalars[number] for number in statement.operands]
@@ -276,7 +316,10 @@ class StageWalk:
         chosen = statement.opcode == "select" and operands[0].cut
         if not chosen:
             wide = max((judged, *(o.dtype for o in operands)), key=lambda dtype: dtype.bits)
-            for op_class, weight in mix_of(statement.opcode, judged):
+            mix = mix_of(statement.opcode, judged)
+            if statement.opcode == "convert" and operands[0].dtype.is_float and statement.dtype.is_integer:
+                mix = FLOAT_TO_INTEGER
+            for op_class, weight in mix:
                 self._counts.operate(op_class, wide, weight * times)
         if statement.dtype.is_float and statement.opcode not in _NO_FLOPS:
             self._counts.flops += self.nest.elements_to[depth]
@@ -305,7 +348,7 @@ class StageWalk:
             serial = float(self.nest.rounds_to[-1])
             return serial, serial
         if folds and (own or self.stage.symbols):
-            return float(self.nest.rounds_to[-1]), 0.0
+            return float(self.nest.rounds_to[-1] - self.entry.rounds_to[-1]), 0.0
         return 0.0, 0.0
 
 

@@ -168,7 +168,7 @@ class Moved:
     """What one loop level moves: bytes of cache lines."""
 
     footprint: int
-    """Touched per entry of the loops, scratch included."""
+    """Cache that holds what is touched per entry of the loops, scratch included."""
     read: int
     """Over all entries."""
     written: int
@@ -181,17 +181,20 @@ def moved_at(accesses: Sequence[Access], nest: LoopNest, depth: int, scratch_sta
     """
     per_buffer: dict[str, list[float]] = {}
     for group in _grouped(accesses, nest, depth):
-        size = group.extent().line_bytes * group.copies
-        total = per_buffer.setdefault(group.buffer.name, [0.0, 0.0, 0.0, 0.0])
+        extent = group.extent()
+        size = extent.line_bytes * group.copies
+        total = per_buffer.setdefault(group.buffer.name, [0.0, 0.0, 0.0, 0.0, 1.0])
         total[0] += size
+        total[4] = max(total[4], extent.crowding)
         if not scratch_stays or group.buffer.space is not Space.SCRATCH:
             total[1] += size * group.reads
             total[2] += size * group.writes
         total[3] = (group.buffer.type.nbytes + LINE_BYTES) * group.copies
     footprint = read = written = 0.0
-    for touched, reads, writes, most in per_buffer.values():
+    for touched, reads, writes, most, crowding in per_buffer.values():
         scale = min(1.0, most / touched) if touched else 0.0
-        footprint, read, written = footprint + touched * scale, read + reads * scale, written + writes * scale
+        footprint += touched * scale * crowding
+        read, written = read + reads * scale, written + writes * scale
     return Moved(int(footprint), int(read), int(written))
 
 
