@@ -136,6 +136,12 @@ def test_pad_of_an_empty_operand_reads_the_scalar_alone():
     assert (piece.operand, piece.conditions) == (1, ())
 
 
+def test_a_position_that_is_always_a_hole_reads_the_scalar_alone():
+    x, value = np.ones((2,), np.float32), np.array(7, np.float32)
+    (piece,) = check("pad", [x, value], edge_padding_low=[-1], edge_padding_high=[-1], interior_padding=[1])
+    assert (piece.operand, piece.conditions) == (1, ())
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_concatenate(seed):
     rng = np.random.default_rng(seed)
@@ -163,6 +169,13 @@ def test_an_update_of_everything_reads_the_update_alone():
     x, update, start = np.ones(3, np.float32), np.zeros(3, np.float32), np.array(2, np.int32)
     (piece,) = check("dynamic_update_slice", [x, update, start])
     assert (piece.operand, piece.conditions, piece.index) == (1, (), (of(Symbol("0", 3)),))
+
+
+def test_an_update_of_everything_is_unconditional_whatever_the_index_looks_like():
+    types = [TensorType((3,), dtypes.F32), TensorType((3,), dtypes.F32), TensorType((), dtypes.I32)]
+    shifted = of(Symbol("i", 5)) - 1
+    (piece,) = lookup("dynamic_update_slice").access(types, types[0], {}, (shifted,))
+    assert (piece.operand, piece.conditions) == (1, ())
 
 
 def gather_reference(x, indices, attrs):

@@ -24,7 +24,7 @@ def small():
     return builder.finish([total, turned, x, x])
 
 
-A = np.arange(6, dtype=np.float32).reshape(2, 3)
+A = np.arange(6, dtype=np.float32).reshape(2, 3).copy()
 
 
 def test_results_in_order():
