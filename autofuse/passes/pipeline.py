@@ -11,8 +11,11 @@ from autofuse.ir.verifier import verify
 from autofuse.passes.arithmetic import SimplifyArithmetic
 from autofuse.passes.common_subexpressions import MergeCommon
 from autofuse.passes.constant_folding import FoldConstants
+from autofuse.passes.dots import FoldDots
+from autofuse.passes.folds import SimplifyFolds
 from autofuse.passes.movement import SimplifyMovement
 from autofuse.passes.outputs import MaterialiseOutputs
+from autofuse.passes.sinking import SinkViews
 
 Numerics = Literal["strict", "fast"]
 
@@ -38,7 +41,15 @@ def passes_for(numerics: Numerics) -> Sequence[Pass]:
     """The passes of one round, in order."""
     if numerics not in ("strict", "fast"):
         raise ArgumentError(f"numerics must be 'strict' or 'fast', got {numerics!r}")
-    return (SimplifyMovement(), SimplifyArithmetic(numerics), FoldConstants(), MergeCommon())
+    return (
+        SimplifyMovement(),
+        SinkViews(),
+        SimplifyArithmetic(numerics),
+        SimplifyFolds(numerics),
+        FoldDots(),
+        FoldConstants(),
+        MergeCommon(),
+    )
 
 
 def clean(graph: Graph, numerics: Numerics = "strict") -> Graph:

@@ -39,19 +39,27 @@ def reshape_broadcast(node: Node, facts: Facts) -> Call | None:
     if inner is None or node.output.type.size == 0:
         return None
     (x,), dims = inner.inputs, inner.attrs["broadcast_dimensions"]
-    axis_at = {dim: axis for axis, dim in enumerate(dims) if x.type.shape[axis] != 1}
-    if not ascending(list(axis_at)):
+    return broadcast_in_shape(x, node.inputs[0].type.shape, dims, node.output.type.shape)
+
+
+def broadcast_in_shape(x: Value, shape: Sequence[int], dims: Sequence[int], new_shape: Sequence[int]) -> Call | None:
+    """`x`, broadcast to `shape` along `dims`, then reshaped to `new_shape`: written as a broadcast of a reshape.
+
+    None if there is no such broadcast. Sizes must not be 0.
+    """
+    held_at = [dim for axis, dim in enumerate(dims) if x.type.shape[axis] != 1]
+    if not ascending(held_at):
         return None
-    shape: list[int] = []
+    own_shape: list[int] = []
     new_dims: list[int] = []
-    for old, new in runs(node.inputs[0].type.shape, node.output.type.shape):
-        held = [axis for axis in old if axis in axis_at]
+    for old, new in runs(shape, new_shape):
+        held = [dim for dim in old if dim in held_at]
         if held and len(held) < len(old):
             return None
         if held:
-            shape += [node.output.type.shape[axis] for axis in new]
+            own_shape += [new_shape[dim] for dim in new]
             new_dims += new
-    return broadcast(call("reshape", x, shape=tuple(shape)), node.output.type.shape, new_dims)
+    return broadcast(call("reshape", x, shape=tuple(own_shape)), new_shape, new_dims)
 
 
 def reshape_iota(node: Node, facts: Facts) -> Call | None:

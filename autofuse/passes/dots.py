@@ -1,0 +1,119 @@
+"""Dot clean-up: transposes and repeated batches go into the dimension numbers of `dot_general`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from autofuse.ir.graph import Attrs, Graph, Node
+from autofuse.passes.axes import ascending
+from autofuse.passes.facts import Facts
+from autofuse.passes.rewriting import Call, Rules, call, rewrite
+
+_SIDES = ("lhs", "rhs")
+_ROLES = ("batching", "contracting")
+
+
+@dataclass(frozen=True, slots=True)
+class FoldDots:
+    """Makes `dot_general` read its operands where they lie.
+
+    A transposed operand is read untransposed if its free dimensions keep their order, so that the result keeps its
+    own. A dot that nobody else reads and whose result is transposed into (rhs free, lhs free) swaps its operands. An
+    rhs repeated along batching dimensions is read once, if the result's order allows these to be free dimensions of
+    lhs: a batch of products becomes one. Every product and every sum stays; a library may add in another order.
+    """
+
+    name: ClassVar[str] = "dot-folding"
+
+    def apply(self, graph: Graph) -> Graph:
+        """The graph with folded dots; the same object if nothing applied."""
+        return rewrite(graph, lambda: RULES)
+
+
+def _key(side: str, role: str) -> str:
+    return f"{side}_{role}_dimensions"
+
+
+def _free(attrs: Attrs, side: str, rank: int) -> list[int]:
+    used = {d for role in _ROLES for d in attrs[_key(side, role)]}
+    return [d for d in range(rank) if d not in used]
+
+
+def read_untransposed(node: Node, facts: Facts) -> Call | None:
+    """dot(transpose(x), y) = dot(x, y) with other dimension numbers."""
+    for number, side in enumerate(_SIDES):
+        inner = facts.producer(node.inputs[number], "transpose")
+        if inner is None:
+            continue
+        permutation: Sequence[int] = inner.attrs["permutation"]
+        if not ascending([permutation[d] for d in _free(node.attrs, side, len(permutation))]):
+            continue
+        operands = [inner.inputs[0] if n == number else value for n, value in enumerate(node.inputs)]
+        renamed = {_key(side, role): tuple(permutation[d] for d in node.attrs[_key(side, role)]) for role in _ROLES}
+        return call("dot_general", *operands, **{**node.attrs, **renamed})
+    return None
+
+
+def canonical_order(node: Node, facts: Facts) -> Call | None:
+    """Pairs of contracting dimensions in the order of lhs, so that equal dots look alike."""
+    left, right = node.attrs["lhs_contracting_dimensions"], node.attrs["rhs_contracting_dimensions"]
+    pairs = sorted(zip(left, right, strict=True))
+    if [a for a, _ in pairs] == list(left):
+        return None
+    sorted_dims = {
+        "lhs_contracting_dimensions": tuple(a for a, _ in pairs),
+        "rhs_contracting_dimensions": tuple(b for _, b in pairs),
+    }
+    return call("dot_general", *node.inputs, **{**node.attrs, **sorted_dims})
+
+
+def read_repeated_once(node: Node, facts: Facts) -> Call | None:
+    """dot(x, broadcast(y)) with y repeated along batching dimensions: these become free dimensions of x."""
+    inner = facts.producer(node.inputs[1], "broadcast_in_dim")
+    if inner is None:
+        return None
+    (y,), dims = inner.inputs, inner.attrs["broadcast_dimensions"]
+    axis_of = {dim: axis for axis, dim in enumerate(dims)}
+    given = {role: node.attrs[_key("rhs", role)] for role in _ROLES}
+    full = [d for d in range(node.inputs[1].type.rank) if d not in given["batching"]]
+    if any(d not in axis_of or y.type.shape[axis_of[d]] != node.inputs[1].type.shape[d] for d in full):
+        return None
+    pairs = list(zip(node.attrs["lhs_batching_dimensions"], given["batching"], strict=True))
+    kept = [(a, b) for a, b in pairs if b in axis_of and y.type.shape[axis_of[b]] == node.inputs[1].type.shape[b]]
+    if len(kept) == len(pairs) or any(b in axis_of for a, b in pairs if (a, b) not in kept):
+        return None
+    attrs: Mapping[str, Any] = {
+        **node.attrs,
+        "lhs_batching_dimensions": tuple(a for a, _ in kept),
+        "rhs_batching_dimensions": tuple(axis_of[b] for _, b in kept),
+        "rhs_contracting_dimensions": tuple(axis_of[d] for d in given["contracting"]),
+    }
+    if not ascending([axis_of[d] for d in _free(node.attrs, "rhs", node.inputs[1].type.rank)]):
+        return None
+    before = [a for a, _ in pairs] + _free(node.attrs, "lhs", node.inputs[0].type.rank)
+    after = [a for a, _ in kept] + _free(attrs, "lhs", node.inputs[0].type.rank)
+    return call("dot_general", node.inputs[0], y, **attrs) if before == after else None
+
+
+def transpose_dot(node: Node, facts: Facts) -> Call | None:
+    """transpose(dot(x, y)) = dot(y, x) where the free dimensions change places and nobody else reads the dot."""
+    dot = facts.producer(node.inputs[0], "dot_general")
+    if dot is None or not facts.read_once(dot.output):
+        return None
+    batch = len(dot.attrs["lhs_batching_dimensions"])
+    rows = len(_free(dot.attrs, "lhs", dot.inputs[0].type.rank))
+    rank = node.output.type.rank
+    swapped = (*range(batch), *range(batch + rows, rank), *range(batch, batch + rows))
+    if node.attrs["permutation"] != swapped:
+        return None
+    attrs = {_key(side, role): dot.attrs[_key(other, role)] for side, other in zip(_SIDES, _SIDES[::-1], strict=True)
+             for role in _ROLES}  # fmt: skip
+    return call("dot_general", *reversed(dot.inputs), **attrs)
+
+
+RULES: Rules = {
+    "dot_general": (read_untransposed, canonical_order, read_repeated_once),
+    "transpose": (transpose_dot,),
+}
