@@ -65,9 +65,9 @@ def _search(
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    sampler = optuna.samplers.TPESampler(
-        seed=seed, n_startup_trials=6, multivariate=True, warn_independent_sampling=False
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # Optuna warns about a default of its own
+        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=6)
     study = optuna.create_study(sampler=sampler)
     repeats = 0
     while len(known) < trials and repeats < 4 * trials:
