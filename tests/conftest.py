@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
+
+_CACHE = tempfile.TemporaryDirectory(prefix="autofuse-tests-")
+# before any test module is imported: compiled objects and calibrations of the user neither help nor suffer
+os.environ["AUTOFUSE_CACHE"] = os.path.join(_CACHE.name, "objects")
+os.environ["XDG_CACHE_HOME"] = os.path.join(_CACHE.name, "cache")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
