@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from autofuse.frontend.axes import UNSET
-from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import ORDERED, call, implements
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import (
@@ -327,84 +326,3 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     if as_tracer(v).size > as_tracer(a).size:
         return call(np.flip, convolve(as_tracer(v), call(np.flip, as_tracer(a)), mode))
     return convolve(a, call(np.flip, as_tracer(v)), mode)
-
-
-# sorting
-
-
-@implements(np.sort)
-def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
-    """As `np.sort`."""
-    del kind, order, stable
-    array = as_tracer(a)
-    if axis is None:
-        array, axis = call(np.ravel, array), 0
-    return fresh(_sort([array], axis)[0], is_scalar=False)
-
-
-@implements(np.argsort)
-def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
-    """As `np.argsort`."""
-    del kind, order, stable
-    array = as_tracer(a)
-    if axis is None:
-        array, axis = call(np.ravel, array), 0
-    positions = np.arange(array.shape[axis]).reshape([-1 if d == axis % array.ndim else 1 for d in range(array.ndim)])
-    return fresh(_sort([array, call(np.broadcast_to, as_tracer(positions), array.shape)], axis)[1])
-
-
-def _sort(arrays: Sequence[TracerArray], axis: Any) -> tuple[Any, ...]:
-    """Sorted along `axis` by the first array; equal elements keep their order."""
-    dimension = cast("int", axis) % max(arrays[0].ndim, 1)
-    return current().builder.emit_many(
-        "sort", [array.value for array in arrays], dimension=dimension, descending=False, stable=True
-    )
-
-
-@implements(np.searchsorted)
-def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
-    """As `np.searchsorted`."""
-    knots, queries = as_tracer(a), as_tracer(v)
-    if sorter is not None:
-        knots = call(np.take, knots, sorter)
-    compare = np.less if side == "left" else np.less_equal
-    return call(np.sum, compare(knots, queries[..., None]), -1, np.int64)
-
-
-@implements(np.digitize)
-def digitize(x: Any, bins: Any, right: bool = False) -> Any:
-    """As `np.digitize`."""
-    edges, values = as_tracer(bins), as_tracer(x)
-    compare = np.greater if right else np.greater_equal
-    return call(np.sum, compare(values[..., None], edges), -1, np.int64)
-
-
-@implements(np.bincount)
-def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
-    """As `np.bincount`."""
-    index = as_tracer(x)
-    if not minlength:
-        raise trace_error("np.bincount has a data-dependent length", "np.bincount(x, minlength=n), with every x < n")
-    counts = np.zeros(minlength, np.int64 if weights is None else np.float64)
-    target = as_tracer(counts).copy()
-    np.add.at(target, index, 1 if weights is None else as_tracer(weights).astype(np.float64))
-    return target
-
-
-@implements(np.median)
-def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
-    """As `np.median`."""
-    del overwrite_input
-    array = as_tracer(a)
-    if isinstance(axis, tuple) or out is not None or array.dtype.itemsize == 2:
-        raise ValueError("np.median is traced for one axis or None, without out, not for 16-bit floats")
-    flat, dimension = (call(np.ravel, array), 0) if axis is None else (array, axis % array.ndim)
-    ordered = call(np.moveaxis, sort(flat, dimension), dimension, -1)
-    size = ordered.shape[-1]
-    middle = ordered[..., (size - 1) // 2 : size // 2 + 1].mean(-1)
-    if array.dtype.kind == "f":
-        middle = where(np.isnan(ordered[..., -1]), ordered[..., -1], middle)
-    if not keepdims:
-        return fresh(middle.value)
-    shape = tuple(1 if axis is None or d == dimension else extent for d, extent in enumerate(array.shape))
-    return middle.reshape(shape)

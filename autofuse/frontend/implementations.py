@@ -16,6 +16,8 @@ _MODULES = (
     "padding",
     "creation",
     "choosing",
+    "sorting",
+    "statistics",
     "linalg",
     "einsum",
     "special",

@@ -144,7 +144,7 @@ def vdot(a: Any, b: Any) -> Any:
     return dot(call(np.ravel, as_tracer(a)), call(np.ravel, as_tracer(b)))
 
 
-@implements(np.outer)
+@implements(np.outer, np.linalg.outer)
 def outer(a: Any, b: Any, out: Any = None) -> Any:
     """As `np.outer`."""
     return np.multiply(call(np.ravel, as_tracer(a))[:, None], call(np.ravel, as_tracer(b))[None, :], out=out)
@@ -162,7 +162,7 @@ def kron(a: Any, b: Any) -> Any:
     return (spread * other).reshape(tuple(map(operator.mul, first, second)))
 
 
-@implements(np.cross)
+@implements(np.cross, np.linalg.cross)
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
     """As `np.cross`."""
     if axis is not None:
@@ -175,7 +175,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     return call(np.moveaxis, product, -1, axisc)
 
 
-@implements(np.tensordot)
+@implements(np.tensordot, np.linalg.tensordot)
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     """As `np.tensordot`."""
     first, second = _converted(a, b)
@@ -194,6 +194,12 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 def _axis_list(axes: Any, rank: int) -> tuple[int, ...]:
     given: Sequence[Any] = cast("Sequence[Any]", axes) if isinstance(axes, tuple | list) else (axes,)
     return tuple(one_axis(axis, rank) for axis in given)
+
+
+@implements(np.linalg.vecdot)
+def linalg_vecdot(x1: Any, x2: Any, /, *, axis: Any = -1) -> Any:
+    """As `np.linalg.vecdot`."""
+    return _vecdot(np.vecdot, x1, x2, axis=axis)
 
 
 @implements(np.linalg.matmul)

@@ -434,3 +434,59 @@ def shares_memory(a: Any, b: Any, max_work: Any = None) -> Any:
     """As `np.may_share_memory`."""
     del max_work
     return as_tracer(a).cell.storage is as_tracer(b).cell.storage
+
+
+@implements(np.isscalar)
+def isscalar(element: Any) -> Any:
+    """As `np.isscalar`."""
+    return as_tracer(element).is_scalar
+
+
+@implements(np.iterable)
+def iterable(y: Any) -> Any:
+    """As `np.iterable`."""
+    return as_tracer(y).ndim > 0
+
+
+@implements(np.isreal)
+def isreal(x: Any) -> Any:
+    """As `np.isreal`."""
+    return call(np.ones_like, as_tracer(x), bool)
+
+
+@implements(np.tril_indices_from)
+def tril_indices_from(arr: Any, k: int = 0) -> Any:
+    """As `np.tril_indices_from`."""
+    rows, columns = as_tracer(arr).shape
+    return call(np.tril_indices, rows, k, columns)
+
+
+@implements(np.triu_indices_from)
+def triu_indices_from(arr: Any, k: int = 0) -> Any:
+    """As `np.triu_indices_from`."""
+    rows, columns = as_tracer(arr).shape
+    return call(np.triu_indices, rows, k, columns)
+
+
+@implements(np.unravel_index)
+def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
+    """As `np.unravel_index`, C order; indices are not checked."""
+    if order != "C":
+        raise ValueError("np.unravel_index is traced for order 'C'")
+    rest: Any = as_tracer(indices)
+    found: list[Any] = []
+    for extent in reversed(static_shape(shape)):
+        rest, position = np.divmod(rest, extent)
+        found.append(position)
+    return tuple(reversed(found))
+
+
+@implements(np.ravel_multi_index)
+def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Any:
+    """As `np.ravel_multi_index`, C order; indices are not checked."""
+    if order != "C" or mode != "raise":
+        raise ValueError("np.ravel_multi_index is traced for order 'C' and mode 'raise'")
+    result: Any = 0
+    for position, extent in zip(multi_index, static_shape(dims), strict=True):
+        result = np.add(np.multiply(result, extent), position)
+    return result

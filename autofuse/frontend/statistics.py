@@ -1,0 +1,173 @@
+"""Statistics of samples: counts, quantiles, covariances."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from autofuse.frontend.axes import UNSET, many_axes
+from autofuse.frontend.choosing import where
+from autofuse.frontend.dispatch import call, implements
+from autofuse.frontend.location import trace_error
+from autofuse.frontend.promotion import as_tracer, is_weak
+from autofuse.frontend.sorting import sort
+from autofuse.frontend.tracer import TracerArray, fresh
+
+
+@implements(np.bincount)
+def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
+    """As `np.bincount`."""
+    index = as_tracer(x)
+    if not minlength:
+        raise trace_error("np.bincount has a data-dependent length", "np.bincount(x, minlength=n), with every x < n")
+    counts = np.zeros(minlength, np.int64 if weights is None else np.float64)
+    target = as_tracer(counts).copy()
+    np.add.at(target, index, 1 if weights is None else as_tracer(weights).astype(np.float64))
+    return target
+
+
+@implements(np.median)
+def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
+    """As `np.median`."""
+    del overwrite_input
+    array = as_tracer(a)
+    if isinstance(axis, tuple) or out is not None or array.dtype.itemsize == 2:
+        raise ValueError("np.median is traced for one axis or None, without out, not for 16-bit floats")
+    flat, dimension = (call(np.ravel, array), 0) if axis is None else (array, axis % array.ndim)
+    ordered = call(np.moveaxis, sort(flat, dimension), dimension, -1)
+    size = ordered.shape[-1]
+    middle = ordered[..., (size - 1) // 2 : size // 2 + 1].mean(-1)
+    if array.dtype.kind == "f":
+        middle = where(np.isnan(ordered[..., -1]), ordered[..., -1], middle)
+    if not keepdims:
+        return fresh(middle.value)
+    shape = tuple(1 if axis is None or d == dimension else extent for d, extent in enumerate(array.shape))
+    return middle.reshape(shape)
+
+
+@implements(np.quantile)
+def quantile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Any:
+    """As `np.quantile`, linear method, for a `q` that is known while tracing."""
+    del overwrite_input
+    array = as_tracer(a)
+    if method != "linear" or weights is not None or out is not None:
+        raise ValueError("np.quantile and np.percentile are traced for method='linear', without weights and out")
+    fractions = np.asarray(q, np.float64)
+    if ((fractions < 0) | (fractions > 1)).any():
+        raise ValueError("Quantiles must be in the range [0, 1]")
+    axes = many_axes(axis, array.ndim)
+    rest = [d for d in range(array.ndim) if d not in axes]
+    ordered = sort(array.transpose((*rest, *axes)).reshape((*(array.shape[d] for d in rest), -1)), -1)
+    results = [_quantile(ordered, float(f), weak=is_weak(q)) for f in fractions.flat]
+    shape = tuple(1 if d in axes else e for d, e in enumerate(array.shape)) if keepdims else results[0].shape
+    stacked = call(np.stack, results).reshape(fractions.shape + shape)
+    return stacked if stacked.ndim else fresh(stacked.value)
+
+
+@implements(np.percentile)
+def percentile(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
+    """As `np.percentile`, linear method, for a `q` that is known while tracing."""
+    fractions = q / 100 if is_weak(q) else np.true_divide(np.asarray(q), 100)
+    return quantile(a, fractions, *args, **kwargs)
+
+
+def _quantile(ordered: TracerArray, fraction: float, *, weak: bool) -> TracerArray:
+    """One quantile along the last axis, interpolated as NumPy's `_lerp`."""
+    size = ordered.shape[-1]
+    position = fraction * (size - 1)
+    low = min(math.floor(position), size - 1)
+    gamma = position - low
+    below, above = ordered[..., low], ordered[..., min(low + 1, size - 1)]
+    step = np.subtract(above, below)
+    weight = (lambda value: value) if weak else np.float64
+    if gamma >= 0.5:
+        result = np.subtract(above, np.multiply(step, weight(1 - gamma)))
+    else:
+        result = np.add(below, np.multiply(step, weight(gamma)))
+    if ordered.dtype.kind != "f":
+        return as_tracer(result)
+    return where(np.isnan(ordered[..., -1]), ordered[..., -1], result)
+
+
+@implements(np.cov)
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: Any = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    dtype: Any = None,
+) -> Any:
+    """As `np.cov`, without weights."""
+    if fweights is not None or aweights is not None:
+        raise ValueError("np.cov is traced without weights")
+    rows = _observations(m, rowvar)
+    if y is not None:
+        rows = call(np.concatenate, (rows, _observations(y, rowvar)), axis=0)
+    rows = rows.astype(np.result_type(rows.dtype, np.float64) if dtype is None else dtype)
+    freedom = rows.shape[1] - ((0 if bias else 1) if ddof is None else ddof)
+    centered = np.subtract(rows, call(np.mean, rows, axis=1, keepdims=True))
+    product = np.multiply(np.matmul(centered, call(np.transpose, centered)), np.true_divide(1, freedom))
+    return call(np.squeeze, product)
+
+
+def _observations(m: Any, rowvar: bool) -> TracerArray:
+    """Variables in rows, observations in columns."""
+    array = as_tracer(m)
+    wide = call(np.atleast_2d, array)
+    return call(np.transpose, wide) if not rowvar and array.ndim > 1 else wide
+
+
+@implements(np.corrcoef)
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
+    """As `np.corrcoef`."""
+    covariance = cov(x, y, rowvar, dtype=dtype)
+    if not covariance.ndim:
+        return covariance / covariance
+    deviation = np.sqrt(call(np.diagonal, covariance))
+    return call(np.clip, covariance / deviation[:, None] / deviation[None, :], -1, 1)
+
+
+@implements(np.cumulative_sum)
+def cumulative_sum(
+    x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
+) -> Any:
+    """As `np.cumulative_sum`."""
+    return _cumulative(np.cumsum, x, axis, dtype, out, 0 if include_initial else UNSET)
+
+
+@implements(np.cumulative_prod)
+def cumulative_prod(
+    x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
+) -> Any:
+    """As `np.cumulative_prod`."""
+    return _cumulative(np.cumprod, x, axis, dtype, out, 1 if include_initial else UNSET)
+
+
+def _cumulative(function: Any, x: Any, axis: Any, dtype: Any, out: Any, initial: Any) -> Any:
+    array = as_tracer(x)
+    if axis is None:
+        if array.ndim > 1:
+            raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
+        axis = 0
+    result = call(function, array, axis, dtype, out)
+    if initial is UNSET:
+        return result
+    shape = list(result.shape)
+    shape[axis] = 1
+    return call(np.concatenate, [np.full(shape, initial, result.dtype), result], axis)
