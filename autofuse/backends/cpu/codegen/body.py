@@ -20,10 +20,6 @@ from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Position, Reduce
 Accumulators = Mapping[int, Fold | Best]
 """Of one vector in flight, by the number of the result."""
 
-_REGISTERS = 20
-"""Values of several vectors that may be alive at once for their statements to be interleaved: the rest of the registers
-holds constants and what is inside a mathematical function."""
-
 
 @dataclass(frozen=True, slots=True)
 class Body:
@@ -31,6 +27,8 @@ class Body:
 
     fn: FunctionText
     places: Places
+    registers: int
+    """Vector registers of the target."""
 
     def write(
         self,
@@ -43,12 +41,13 @@ class Body:
 
         `groups` differ only in where they are. `wanted`: scalars that the caller reads afterwards.
         """
+        # interleaving hides latency; beyond about 5/4 of the registers alive (measured), spilling costs more than it hides
         known = known_truths(statements, groups[0].ranges)
         live = live_scalars(statements, known, wanted) - groups[0].fetched
         for group in groups:
             group.values.update({n: Value("true" if truth else "false", BOOL, False) for n, truth in known.items()})
         needed = [s for s in statements if _is_effect(s) or _number(s) in live - known.keys()]
-        together = max(1, _REGISTERS // max(most_alive(needed), 1))
+        together = max(1, self.registers * 5 // 4 // max(most_alive(needed), 1))
         pairs = list(zip(groups, flights, strict=True))
         for first in range(0, len(pairs), together):
             for statement in needed:

@@ -21,7 +21,7 @@ def generate(program: TileProgram, target: Target) -> KernelCode:
     """
     program = fold_indices(program)
     vector_bits = min(program.schedule.vector_bits, target.vector_bits)
-    widths = Widths(vector_bits, program.schedule.unroll)
+    widths = Widths(vector_bits, program.schedule.unroll, 32 if target.has("avx512vl") else 16)
     legal = f'"prefer-vector-width"="{vector_bits}" "min-legal-vector-width"="{vector_bits}"'
     module, metadata = ModuleText(f"nounwind {legal}"), Metadata()
     scopes = alias_scopes(metadata, [buffer.space is not Space.INPUT for buffer in program.buffers])

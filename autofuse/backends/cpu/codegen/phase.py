@@ -32,7 +32,7 @@ def write_phase(
     )
     layout = plan_layout(program, phase, widths)
     places, scratch_bytes = _places(fn, program, phase, tags, layout.copies)
-    nest = Nest(Body(fn, places), widths)
+    nest = Nest(Body(fn, places, widths.registers), widths)
     if layout.blocks and phase.lane is not None:
         Sweep.of(phase.grid, phase.steps, nest, layout).write()
     elif layout.blocks:

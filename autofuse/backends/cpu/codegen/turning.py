@@ -15,7 +15,7 @@ from autofuse.backends.cpu.codegen.memory import Place, Places
 from autofuse.backends.cpu.codegen.values import Group, Index, Value
 from autofuse.backends.cpu.scalars import emit_load_conversion, emit_store_conversion
 from autofuse.backends.cpu.text import FunctionText, Vec
-from autofuse.ir.index import Affine, Symbol, symbols_of
+from autofuse.ir.index import Affine, Symbol
 from autofuse.lower.tile import Load, Phase, Stage, Store
 
 _MOST_STATEMENTS = 24
@@ -54,7 +54,7 @@ def find_turn(phase: Phase, stages: Sequence[Stage], lanes: int) -> Turn | None:
 
 def _is_turned(offset: Affine, lane: Symbol, symbol: Symbol) -> bool:
     """Contiguous along `symbol`, far apart along the lane, and otherwise plain."""
-    simple = all(isinstance(atom, Symbol) or not symbols_of(Affine(0, ((atom, 1),))) for atom, _ in offset.terms)
+    simple = all(isinstance(atom, Symbol) for atom, _ in offset.terms)
     return simple and offset.coefficient(symbol) == 1 and abs(offset.coefficient(lane)) > 1
 
 

@@ -38,6 +38,8 @@ class Widths:
 
     vector_bits: int
     unroll: int
+    registers: int
+    """Vector registers of the target."""
 
     def of_stage(self, stage: Stage) -> tuple[int, int]:
         """(lanes, vectors in flight) of a stage that has a lane."""
