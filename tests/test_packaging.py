@@ -40,7 +40,6 @@ def imported_by(code: str) -> set[str]:
     return set(json.loads(python(f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))").splitlines()[-1]))
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(
     not NEW_ENOUGH, reason="the wheel is built with setuptools >= 77, which pip install -e '.[test]' has"
 )

@@ -1,0 +1,100 @@
+"""`--arg` and FILE.py:FUNC: what they mean, and what is said of those that mean nothing."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autofuse.cli.arguments import add_target_options, parse_argument, target_of
+from autofuse.errors import ArgumentError
+from autofuse.frontend.spec import Spec
+
+
+def target(*texts: str) -> Any:
+    parser = argparse.ArgumentParser()
+    add_target_options(parser)
+    return target_of(parser.parse_args(list(texts)))
+
+
+def test_specs_numbers_and_containers() -> None:
+    assert str(parse_argument("f32[2, 3]")) == "f32[2,3]"
+    assert parse_argument("3") == 3
+    assert parse_argument("1e-5") == 1e-5
+    assert parse_argument("None") is None
+    assert parse_argument("'hello'") == "hello"
+    found = parse_argument("{'w': 'f32[4]', 'layers': ['bf16[2]', 3]}")
+    assert isinstance(found["w"], Spec)
+    assert str(found["layers"][0]) == "bf16[2]"
+    assert found["layers"][1] == 3
+
+
+def test_arrays_of_files(tmp_path: Path) -> None:
+    one = np.arange(3.0)
+    np.save(tmp_path / "x.npy", one)
+    np.savez(tmp_path / "both.npz", a=one, b=one + 1)
+    np.testing.assert_array_equal(parse_argument(f"@{tmp_path}/x.npy"), one)
+    np.testing.assert_array_equal(parse_argument(f"@{tmp_path}/both.npz:b"), one + 1)
+    with pytest.raises(ArgumentError, match="NAME being one of a, b"):
+        parse_argument(f"@{tmp_path}/both.npz")
+    with pytest.raises(ArgumentError, match="cannot read an array"):
+        parse_argument(f"@{tmp_path}/none.npy")
+
+
+def test_pickles_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(ArgumentError, match="cannot read an array"):
+        parse_argument(f"@{tmp_path}/objects.npy")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("float32[2,3]", r"did you mean f32\[2,3\]"),
+        ("bfloat16[2]", r"did you mean bf16\[2\]"),
+        ("q7[2]", "is not a tensor type"),
+        ("__import__('os')", "no Python value"),
+        ("x", "no Python value"),
+    ],
+)
+def test_what_is_not_understood(text: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        parse_argument(text)
+
+
+def test_a_function_of_a_file(model: Path) -> None:
+    found = target(f"{model}:scaled", "--arg", "f32[3]", "--arg", "2.5")
+    assert found.name == "scaled"
+    assert found.function(np.ones(3), 2.0).sum() == 6.0
+    assert str(found.arguments[0]) == "f32[3]"
+    assert found.arguments[1] == 2.5
+
+
+def test_a_function_without_arguments_needs_no_arg(model: Path) -> None:
+    assert target(f"{model}:constant").arguments == ()
+
+
+def test_a_workload_brings_its_inputs() -> None:
+    found = target("datasets/workloads/softmax.py" if Path("datasets").is_dir() else "softmax", "--size", "small")
+    assert found.name == "softmax"
+    assert found.arguments[0].shape == (29, 77)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("scald", "did you mean scaled"), ("weird", "has no function 'weird'"), ("dense", "no --arg given")],
+)
+def test_functions_that_are_not_there(model: Path, name: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        target(f"{model}:{name}")
+
+
+def test_files_that_are_no_programs(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="no such file"):
+        target(f"{tmp_path}/none.py:f")
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    with pytest.raises(ArgumentError, match="SyntaxError"):
+        target(f"{tmp_path}/broken.py:f", "--arg", "3")

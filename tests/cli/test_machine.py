@@ -1,0 +1,90 @@
+"""doctor, calibrate and db."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autofuse.cli import calibrate as calibrate_command
+from autofuse.device.cpu import detect
+from autofuse.lower.schedule import Schedule
+from autofuse.measure.database import Database, Measurement
+from autofuse.plan.identity import host_cpu_identity
+from autofuse.report import doctor
+
+
+def measurement(us: float) -> Measurement:
+    return Measurement(
+        kernel="a" * 64,
+        schedule=Schedule(),
+        signature="(f32[4]) -> f32[4]",
+        policy="warm-median/1",
+        cache_state="warm",
+        code_version="cpu/1",
+        status="ok",
+        samples_us=(us,),
+    )
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    path = tmp_path / "one.db"
+    with Database(path, host_cpu_identity(detect())) as base:
+        base.add(measurement(1.0))
+        base.add(measurement(2.0))
+    return path
+
+
+def test_doctor_reports_versions_machine_and_warnings(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_noise", lambda: {"call_us": 100.0, "floor_us": 30.0, "share": 0.3})
+    report = json.loads(cli("doctor", "--json").out)
+    assert report["versions"]["numpy"]
+    assert report["cpu"]["threads"] == detect().threads
+    assert any("noisy" in warning for warning in report["warnings"])
+    text = cli("doctor").out
+    assert "30.0 us on a call of 100 us (30.0%)" in text
+    assert "warning: noisy" in text
+
+
+def test_doctor_measures_the_noise_against_itself() -> None:
+    noise = doctor._noise()
+    assert noise["call_us"] > 0
+    assert noise["share"] == noise["floor_us"] / noise["call_us"]
+
+
+def test_calibrate_prints_and_says_where_the_numbers_are(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fake(seconds: float, progress: Any, threads: int | None) -> Any:
+        progress(1.0, "done; other work kept the cores busy")
+        return detect(threads)
+
+    monkeypatch.setattr(calibrate_command, "calibrate", fake)
+    done = cli("calibrate", "--seconds", "0.1")
+    assert done.code == 0
+    assert "kept in" in done.out
+    assert "other work kept the cores busy" in done.err
+    assert json.loads(cli("calibrate", "--json").out)["calibration"]["source"] == "defaults"
+
+
+def test_db_info_export_and_merge(cli: Any, records: Path, tmp_path: Path) -> None:
+    info = json.loads(cli("db", "info", records, "--json").out)
+    assert (info["records"], info["kernels"], info["statuses"]) == (2, 1, {"ok": 2})
+    assert "2 records (2 ok) of 1 kernels" in cli("db", "info", records).out
+
+    lines = cli("db", "export", records).out.splitlines()
+    assert [json.loads(line)["samples_us"] for line in lines] == [[1.0], [2.0]]
+    assert cli("db", "export", records, "-o", tmp_path / "lines.jsonl").code == 0
+
+    merged = tmp_path / "all.db"
+    assert "2 new records" in cli("db", "merge", merged, tmp_path / "lines.jsonl").out
+    assert "0 new records" in cli("db", "merge", merged, records).out
+    with Database(merged) as base:
+        assert len(base.records(all_devices=True)) == 2
+
+
+def test_db_refuses_other_files(cli: Any, tmp_path: Path, records: Path) -> None:
+    (tmp_path / "text.txt").write_text("no record\n")
+    assert cli("db", "info", tmp_path / "text.txt").code == 2
+    assert "line 1" in cli("db", "merge", records, tmp_path / "text.txt").err

@@ -1,0 +1,152 @@
+"""tune, run, explain, repro and compare on a small program."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autofuse as af
+from autofuse.api.plan import Plan
+from autofuse.cli import run as run_command
+from autofuse.cli import tune as tune_command
+from autofuse.measure.database import Database
+
+ROOT = Path(__file__).resolve().parents[2]
+DENSE = ("--arg", "f32[16,8]", "--arg", "f32[8,24]", "--arg", "f32[24]")
+
+
+def test_tune_saves_a_plan_that_runs(cli: Any, model: Path, tmp_path: Path, arrays: tuple[Any, ...]) -> None:
+    saved, records = tmp_path / "p.json", tmp_path / "tune.db"
+    done = cli("tune", f"{model}:dense", *DENSE, "--budget", "2", "--max-trials", "12", "-o", saved, "--db", records)
+    assert done.code == 0, done.err
+    assert "certificate: optimal under these costs" in done.out
+    assert f"saved {saved}" in done.out
+    x, w, b = arrays
+    h = np.tanh(x @ w + b)
+    np.testing.assert_allclose(af.load(saved)(*arrays), h - h.mean(-1, keepdims=True), rtol=1e-4, atol=1e-5)
+    with Database(records) as base:
+        assert len(base.records(all_devices=True)) > 0
+
+    again = cli(
+        "tune", f"{model}:dense", *DENSE, "--budget", "2", "--max-trials", "12", "--db", records, "--json", "-o", saved
+    )
+    assert again.code == 0
+    report = json.loads(again.out)
+    assert report["plan"] == str(saved)
+    assert report["certificate"]["policy"] == "measured"
+
+
+def test_an_interrupted_tune_saves_and_says_how_to_resume(
+    cli: Any, model: Path, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    best = af.load(plan).document
+    noted = Plan(replace(best, notes=("tuning was interrupted; give db= to be able to resume",)))
+    monkeypatch.setattr(tune_command, "tune", lambda *_, **__: noted)
+    done = cli("tune", f"{model}:dense", *DENSE, "-o", tmp_path / "p.json", "--db", tmp_path / "t.db")
+    assert done.code == 130
+    assert "the same command resumes" in done.err
+    assert af.load(tmp_path / "p.json").document.graph_digest == best.graph_digest
+
+
+def test_run_checks_and_times(cli: Any, plan: Path, tmp_path: Path) -> None:
+    done = cli("run", plan, "--check", "--repeat", "3", "-o", tmp_path / "out.npz")
+    assert done.code == 0, done.err
+    assert "checked: agrees with the interpreter" in done.out
+    assert "per call" in done.out
+    with np.load(tmp_path / "out.npz") as archive:
+        assert archive["out0"].shape == (16, 24)
+
+
+def test_run_takes_arguments_of_files(cli: Any, plan: Path, tmp_path: Path, arrays: tuple[Any, ...]) -> None:
+    x, w, b = arrays
+    np.savez(tmp_path / "in.npz", x=x, arg1=w)
+    np.save(tmp_path / "b.npy", b)
+    one = cli("run", plan, "--inputs", tmp_path / "in.npz", "--repeat", "1", "--json")
+    assert json.loads(one.out)["outputs"][0]["type"] == "f32[16,24]"
+    texts = ("--arg", f"@{tmp_path}/in.npz:x", "--arg", f"@{tmp_path}/in.npz:arg1", "--arg", f"@{tmp_path}/b.npy")
+    two = cli("run", plan, *texts, "--repeat", "1", "-o", tmp_path / "out.npz")
+    assert two.code == 0
+    with np.load(tmp_path / "out.npz") as archive:
+        np.testing.assert_array_equal(archive["out0"], af.load(plan)(x, w, b))
+
+
+def test_run_refuses_what_does_not_fit(cli: Any, plan: Path, tmp_path: Path) -> None:
+    assert "takes 3 arrays, got 1" in cli("run", plan, "--arg", "f32[16,8]").err
+    wrong = cli("run", plan, "--arg", "f32[16,9]", "--arg", "f32[8,24]", "--arg", "f32[24]")
+    assert wrong.code == 2
+    assert "x: needs shape (16, 8), got (16, 9)" in wrong.err
+    np.savez(tmp_path / "in.npz", z=np.zeros(3))
+    assert "'z' is no argument" in cli("run", plan, "--inputs", tmp_path / "in.npz").err
+
+
+def test_a_wrong_answer_exits_with_1(cli: Any, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_command, "check", lambda *_: ["output 0 (%y): is off"])
+    done = cli("run", plan, "--check", "--repeat", "1")
+    assert done.code == 1
+    assert "WRONG: output 0 (%y): is off" in done.out
+
+
+def test_functions_that_write_into_their_arguments(cli: Any, model: Path, tmp_path: Path) -> None:
+    namespace: dict[str, Any] = {}
+    exec(model.read_text(), namespace)
+    af.compile(namespace["shift"], af.spec("f32[40]")).save(tmp_path / "shift.json")
+    assert cli("run", tmp_path / "shift.json", "--check", "--repeat", "2").code == 0
+
+
+def test_explain_gives_kernels_sources_and_bytes(cli: Any, plan: Path, model: Path) -> None:
+    done = cli("explain", plan)
+    assert done.code == 0
+    assert "no certificate: nothing was measured" in done.out
+    assert f"{model.name}:5 in dense" in done.out
+    assert "x: f32[16,8] (512 B)" in done.out
+    report = json.loads(cli("explain", plan, "--json").out)
+    assert len(report["kernels"]) > 1
+    name = report["kernels"][0]["name"]
+    only = cli("explain", plan, "--kernel", name)
+    assert only.out.startswith(f"[0] {name}")
+    assert "did you mean" in cli("explain", plan, "--kernel", name[:-1]).err
+
+
+def test_why_not_prices_a_legal_fusion(cli: Any, plan: Path) -> None:
+    done = cli("explain", plan, "--why-not", "h", "reduce")
+    assert done.code == 0, done.err
+    assert "h and reduce are in different kernels" in done.out
+    assert "the model prices it at" in done.out
+    assert "is an argument of the program" in cli("explain", plan, "--why-not", "x", "h").err
+    assert "is no node, value or kernel" in cli("explain", plan, "--why-not", "nothing_like_it", "h").err
+
+
+def test_repro_makes_a_bundle_that_checks_itself(cli: Any, plan: Path, tmp_path: Path) -> None:
+    name = af.load(plan).kernels[-1].name
+    done = cli("repro", plan, name, "-o", tmp_path / "bundle")
+    assert done.code == 0, done.err
+    files = {path.name for path in (tmp_path / "bundle").iterdir()}
+    assert files == {"kernel.json", "inputs.npz", "expected.npz", "kernel.tile", "kernel.ll", "kernel.s", "repro.py"}
+    script = [sys.executable, str(tmp_path / "bundle" / "repro.py")]
+    ran = subprocess.run(script, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)}, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "agrees with the interpreter" in ran.stdout
+    with np.load(tmp_path / "bundle" / "expected.npz") as archive:
+        wrong = archive["a0"] + 1
+    np.savez(tmp_path / "bundle" / "expected.npz", a0=wrong)
+    assert subprocess.run(script, capture_output=True, env={"PYTHONPATH": str(ROOT)}, check=False).returncode == 1
+
+
+def test_compare_prints_policies_side_by_side(cli: Any, model: Path, tmp_path: Path) -> None:
+    policies = ("--policies", "unfused,analytical", "--untuned", "unfused,analytical", "--blocks", "6")
+    done = cli("compare", f"{model}:dense", *DENSE, *policies, "--save", tmp_path / "plans", "--json")
+    assert done.code == 0, done.err
+    report = json.loads(done.out)
+    assert [row["name"] for row in report["rows"]] == ["numpy", "unfused", "analytical"]
+    assert report["faults"] == {}
+    assert report["rows"][1]["kernels"] > report["rows"][2]["kernels"]
+    assert {path.name for path in (tmp_path / "plans").iterdir()} == {"dense-unfused.json", "dense-analytical.json"}
+    assert "is no policy here; did you mean unfused?" in cli("compare", f"{model}:dense", "--policies", "unfusd").err
