@@ -193,20 +193,25 @@ def softmax(name: str, rows: int, columns: int, dtype: DType = dtypes.F32, sched
     return one_phase(name, (x, y, s), (i,), stages, schedule=schedule)
 
 
-def mirrored(name: str, rows: int, columns: int) -> TileProgram:
-    """`y[i, k] = 2 x[i, -k]`, `z[i, k] = x[i, -k] + 1`: a scratch row is written, read mirrored, and used again."""
+def mirrored(name: str, rows: int, columns: int, *, down: bool = False) -> TileProgram:
+    """`y[i, k] = 2 x[i, -k]`, `z[i, k] = x[i, -k] + 1`: a scratch row is written, read mirrored, and used again.
+
+    `down` mirrors columns instead, with columns side by side.
+    """
     dtype = dtypes.F32
     x, y, z = (buffer(n, Space.INPUT if n == "x" else Space.OUTPUT, dtype, rows, columns) for n in "xyz")
-    s = buffer("s", Space.SCRATCH, dtype, columns)
-    i, k, body = Symbol("i0", rows), Symbol("k0", columns), Body()
-    at, mirror = index.of(i) * columns + index.of(k), index.of(k) * -1 + (columns - 1)
+    length = rows if down else columns
+    s = buffer("s", Space.SCRATCH, dtype, length)
+    i, k, body = Symbol("i0", columns if down else rows), Symbol("k0", length), Body()
+    at = index.of(k) * columns + index.of(i) if down else index.of(i) * columns + index.of(k)
+    lane, mirror = None if down else k, index.of(k) * -1 + (length - 1)
     stages: list[Stage] = []
     for opcode, factor, out in (("multiply", 2.0, y), ("add", 1.0, z)):
         body.store(s, index.of(k), body.map(opcode, body.load(x, at), body.constant(dtype, factor)))
-        stages.append(body.stage(k, lane=k))
+        stages.append(body.stage(k, lane=lane))
         body.store(out, at, body.load(s, mirror))
-        stages.append(body.stage(k, lane=k))
-    return one_phase(name, (x, y, z, s), (i,), stages)
+        stages.append(body.stage(k, lane=lane))
+    return one_phase(name, (x, y, z, s), (i,), stages, lane=i if down else None)
 
 
 def layer_norm(name: str, rows: int, columns: int) -> TileProgram:
@@ -263,6 +268,17 @@ def row_arg(name: str, direction: str, rows: int, columns: int, dtype: DType = d
     stages = [body.stage(k, lane=k)]
     body.store(y, index.of(i), place)
     return one_phase(name, (x, y), (i,), (*stages, body.stage()))
+
+
+def column_arg(name: str, direction: str, rows: int, columns: int) -> TileProgram:
+    """`y[j]` = the place of the greatest or least of `x[:, j]`; columns are side by side."""
+    x, y = buffer("x", Space.INPUT, dtypes.F32, rows, columns), buffer("y", Space.OUTPUT, dtypes.I32, columns)
+    j, k, body = Symbol("i0", columns), Symbol("k0", rows), Body()
+    value = body.load(x, index.of(k) * columns + index.of(j))
+    place = body.arg_reduce(direction, value, index.of(k), dtypes.I32)
+    stages = [body.stage(k)]
+    body.store(y, index.of(j), place)
+    return one_phase(name, (x, y), (j,), (*stages, body.stage()), lane=j)
 
 
 def running(

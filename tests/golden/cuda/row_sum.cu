@@ -30,15 +30,13 @@ row_sum(const float* __restrict__ x, float* __restrict__ y) {
         const float other = __shfl_xor_sync(0xffffffffu, r1, apart);
         r1 = r1 + other;
     }
-    float* const warp_r1 = reinterpret_cast<float*>(shared_memory + 0);
-    if (rank % 32 == 0) {
-        warp_r1[rank / 32] = r1;
-    }
+    float* const partial_r1 = reinterpret_cast<float*>(shared_memory + 0);
+    if (rank % 32 == 0) partial_r1[rank / 32] = r1;
     __syncthreads();
-    r1 = warp_r1[0];
+    r1 = partial_r1[0];
     #pragma unroll
-    for (int warp = 1; warp < 8; ++warp) {
-        r1 = r1 + warp_r1[warp];
+    for (int part = 1; part < 8; ++part) {
+        r1 = r1 + partial_r1[part];
     }
     if (rank == 0) y[i0] = r1;
 }

@@ -39,15 +39,13 @@ softmax(const float* __restrict__ x, float* __restrict__ y) {
         const float other = __shfl_xor_sync(0xffffffffu, r1, apart);
         r1 = (rank & apart) ? maximum(other, r1) : maximum(r1, other);
     }
-    float* const warp_r1 = reinterpret_cast<float*>(shared_memory + 0);
-    if (rank % 32 == 0) {
-        warp_r1[rank / 32] = r1;
-    }
+    float* const partial_r1 = reinterpret_cast<float*>(shared_memory + 0);
+    if (rank % 32 == 0) partial_r1[rank / 32] = r1;
     __syncthreads();
-    r1 = warp_r1[0];
+    r1 = partial_r1[0];
     #pragma unroll
-    for (int warp = 1; warp < 8; ++warp) {
-        r1 = maximum(r1, warp_r1[warp]);
+    for (int part = 1; part < 8; ++part) {
+        r1 = maximum(r1, partial_r1[part]);
     }
     float r5 = -0.0f;
     #pragma unroll
@@ -77,15 +75,13 @@ softmax(const float* __restrict__ x, float* __restrict__ y) {
         const float other = __shfl_xor_sync(0xffffffffu, r5, apart);
         r5 = r5 + other;
     }
-    float* const warp_r5 = reinterpret_cast<float*>(shared_memory + 64);
-    if (rank % 32 == 0) {
-        warp_r5[rank / 32] = r5;
-    }
+    float* const partial_r5 = reinterpret_cast<float*>(shared_memory + 64);
+    if (rank % 32 == 0) partial_r5[rank / 32] = r5;
     __syncthreads();
-    r5 = warp_r5[0];
+    r5 = partial_r5[0];
     #pragma unroll
-    for (int warp = 1; warp < 8; ++warp) {
-        r5 = r5 + warp_r5[warp];
+    for (int part = 1; part < 8; ++part) {
+        r5 = r5 + partial_r5[part];
     }
     #pragma unroll
     for (int chunk = 0; chunk < 4; ++chunk) {

@@ -24,11 +24,13 @@ class Place:
     kind: PlaceKind
     """`memory`: a pointer to global or shared memory. `private`: an array of the thread, by offset. `owned`: an array
     of the thread that holds the elements whose lanes it walks, by chunk. `striped`: shared memory with one column per
-    thread."""
+    thread, or per slice of threads."""
     shared: bool = False
     """Several threads see it and it is written: accesses need barriers between them."""
     stride: int = 1
-    """`striped`: threads per block."""
+    """`striped`: columns."""
+    column: str = "threadIdx.x"
+    """`striped`: the C expression of the thread's column."""
 
     @property
     def in_registers(self) -> bool:
@@ -45,7 +47,7 @@ class Place:
             case "owned":
                 return f"{self.name}[{chunk}]"
             case "striped":
-                return f"{self.name}[{offset} * {self.stride} + threadIdx.x]"
+                return f"{self.name}[{offset} * {self.stride} + {self.column}]"
             case _:
                 return f"{self.name}[{unwrapped(offset)}]"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from autofuse.backends.cuda.codegen.access import is_threaded, stages_of
 from autofuse.backends.cuda.codegen.body import PhaseCode
+from autofuse.backends.cuda.codegen.columns import ColumnPlan, plan_columns, write_columns
 from autofuse.backends.cuda.codegen.kernel import CudaKernel, CudaLaunch
 from autofuse.backends.cuda.codegen.panels import PanelPlan, plan_panel, write_panel
 from autofuse.backends.cuda.codegen.places import Place, SharedArena
@@ -25,7 +26,7 @@ from autofuse.lower.tile import Buffer, Dot, Phase, Space, TileProgram
 MOST_BLOCKS = (1 << 31) - 1
 """Blocks of one launch along x."""
 
-_Plan = ThreadPlan | Group | PanelPlan
+_Plan = ThreadPlan | ColumnPlan | Group | PanelPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class _Planned:
         match self.plan:
             case ThreadPlan(blocks=blocks):
                 return blocks
-            case PanelPlan():
+            case PanelPlan() | ColumnPlan():
                 return self.plan.blocks
             case Group():
                 points = math.prod(symbol.extent for symbol in self.phase.grid)
@@ -88,6 +89,9 @@ class _Generator:
     def _plan(self, phase: Phase, threads: int | None) -> _Planned:
         schedule = self.program.schedule
         if is_threaded(phase):
+            columns = plan_columns(phase, self.buffers, schedule, threads, self._arena())
+            if columns is not None:
+                return _Planned(phase, columns)
             return _Planned(phase, plan_threads(phase, self.buffers, schedule, threads))
         if phase.panel is not None or any(isinstance(step, Dot) for step in phase.steps):
             return _Planned(phase, plan_panel(phase, self.buffers, schedule, threads, self._arena()))
@@ -144,6 +148,8 @@ class _Generator:
             case ThreadPlan() as plan:
                 code.places.update(thread_places(phase, self.buffers, plan, arena, code))
                 write_threads(code, phase, plan, "block")
+            case ColumnPlan() as plan:
+                write_columns(code, phase, plan, self.buffers, "block", arena)
             case Group() as group:
                 write_rows(code, phase, group, self.buffers, "block", arena)
             case PanelPlan() as plan:

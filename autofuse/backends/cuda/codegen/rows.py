@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal
 
-from autofuse.backends.cuda import scalars
 from autofuse.backends.cuda.codegen.access import Access, accesses_of, has_scan, stages_of, vector_width, words
-from autofuse.backends.cuda.codegen.body import Accumulator, Copies, PhaseCode, StageBody
-from autofuse.backends.cuda.codegen.places import Place, SharedArena, unwrapped
+from autofuse.backends.cuda.codegen.body import Copies, PhaseCode, StageBody
+from autofuse.backends.cuda.codegen.folds import Folder
+from autofuse.backends.cuda.codegen.places import Place, SharedArena
 from autofuse.backends.cuda.codegen.threads import define_symbols, write_serial_stage
 from autofuse.backends.cuda.ctypes_text import memory_type, register_type
 from autofuse.ir import index
-from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Symbol
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import ArgReduce, Buffer, Load, Phase, Reduce, Space, Stage, Store
@@ -174,13 +174,12 @@ def write_rows(
         RowWriter(code, group, arena).write(tuple(stages_of(phase)))
 
 
-class RowWriter:
+class StageWriter(ABC):
     """Writes the stages of one grid point in order, with the barriers that shared scratch needs."""
 
-    def __init__(self, code: PhaseCode, group: Group, arena: SharedArena) -> None:
+    def __init__(self, code: PhaseCode, barrier: str) -> None:
         self.code = code
-        self.group = group
-        self.arena = arena
+        self._barrier = barrier
         self._read: set[str] = set()
         self._written: set[str] = set()
 
@@ -188,16 +187,28 @@ class RowWriter:
         for stage in stages:
             self._order(stage)
             if lane_of(stage) is None:
-                self._single(stage)
+                self.single(stage)
             else:
-                self._spread(stage)
+                self.spread(stage)
+
+    @abstractmethod
+    def single(self, stage: Stage) -> None:
+        """A stage that every thread walks alike."""
+
+    @abstractmethod
+    def spread(self, stage: Stage) -> None:
+        """A stage whose iterations the threads share."""
+
+    def barrier(self) -> None:
+        """All threads of the group meet; what they stored before is visible behind."""
+        self.code.out.line(self._barrier)
+        self._read, self._written = set(), set()
 
     def _order(self, stage: Stage) -> None:
         """A barrier, if this stage touches shared scratch that other threads wrote or still read."""
         reads, writes = self._touched(stage)
         if reads & self._written or writes & (self._written | self._read):
-            self.code.out.line(self.group.barrier())
-            self._read, self._written = set(), set()
+            self.barrier()
         self._read |= reads
         self._written |= writes
 
@@ -207,11 +218,21 @@ class RowWriter:
         writes = {s.buffer for s in stage.body if isinstance(s, Store) and places[s.buffer].shared}
         return reads, writes
 
-    def _single(self, stage: Stage) -> None:
+
+class RowWriter(StageWriter):
+    """The stages of a group's grid point."""
+
+    def __init__(self, code: PhaseCode, group: Group, arena: SharedArena) -> None:
+        super().__init__(code, group.barrier())
+        self.group = group
+        self.folder = Folder(code, arena)
+
+    def single(self, stage: Stage) -> None:
         """All threads walk the same iterations; one of them stores."""
         write_serial_stage(self.code, stage, Copies(None, 1, leader="rank == 0"))
 
-    def _spread(self, stage: Stage) -> None:
+    def spread(self, stage: Stage) -> None:
+        """Lanes are spread over the group's threads, and what they reduced is folded."""
         body = StageBody(self.code, stage, 1)
         body.declare()
         if is_flattened(stage, self.group.width):
@@ -271,87 +292,15 @@ class RowWriter:
             body.body(Copies(lane, self.group.vector, str(full), folded=True))
 
     def _fold(self, stage: Stage, body: StageBody) -> None:
-        """Fold each thread's partial results over the group, in a fixed order; every thread gets the result."""
-        reductions = [s for s in stage.body if isinstance(s, Reduce | ArgReduce)]
-        for reduction in reductions:
-            self._fold_warp(reduction, body.accumulators[reduction.result])
-        if self.group.kind == "warp" or not reductions:
+        """Fold each thread's partial results over the group; every thread gets the result."""
+        group = self.group
+        pairs = [(s, body.accumulators[s.result]) for s in stage.body if isinstance(s, Reduce | ArgReduce)]
+        for reduction, total in pairs:
+            self.folder.across_lanes(reduction, total, min(32, group.width), group.mask)
+        if group.kind == "warp" or not pairs:
             return
-        warps = self.group.width // 32
-        slots = [self._publish(reduction, body.accumulators[reduction.result], warps) for reduction in reductions]
-        self.code.out.line("__syncthreads();")
-        self._read, self._written = set(), set()
-        for reduction, slot in zip(reductions, slots, strict=True):
-            self._fold_block(reduction, body.accumulators[reduction.result], slot, warps)
-
-    def _fold_warp(self, reduction: Reduce | ArgReduce, total: Accumulator) -> None:
-        code, width = self.code, min(32, self.group.width)
-        if width == 1:
-            return
-        dtype = self._dtype(reduction)
-        code.out.line("#pragma unroll")
-        with code.out.braces(f"for (int apart = {width // 2}; apart > 0; apart /= 2)"):
-            code.out.line(f"const {register_type(dtype)} other = {self._shuffled(total.values[0], dtype)};")
-            if isinstance(reduction, ArgReduce):
-                at = f"__shfl_xor_sync({self.group.mask}, {total.positions[0]}, apart)"
-                code.out.line(f"const {code.index.type} other_at = {at};")
-            self._merge(reduction, total, "other", "other_at", "(rank & apart)")
-
-    def _shuffled(self, value: str, dtype: DType) -> str:
-        if dtype.is_float or dtype.bits >= 32:
-            return f"__shfl_xor_sync({self.group.mask}, {value}, apart)"
-        type_ = register_type(dtype)
-        return f"({type_})__shfl_xor_sync({self.group.mask}, (int){value}, apart)"
-
-    def _merge(
-        self, reduction: Reduce | ArgReduce, total: Accumulator, other: str, other_at: str, swapped: str | None = None
-    ) -> None:
-        """Fold `other` into `total`; where `swapped` holds, `other` is the earlier operand."""
-        code, value = self.code, total.values[0]
-        dtype = self._dtype(reduction)
-        if isinstance(reduction, ArgReduce):
-            first = code.prelude.use("greater_first" if reduction.direction == "argmax" else "less_first")
-            at = total.positions[0]
-            call = f"{first}<{register_type(dtype)}, {code.index.type}>"
-            with code.out.braces(f"if ({call}({other}, {other_at}, {value}, {at}))"):
-                code.out.line(f"{value} = {other};")
-                code.out.line(f"{at} = {other_at};")
-            return
-        text = scalars.combine(code.prelude, reduction.combiner, value, other, dtype)
-        if swapped is not None and scalars.order_matters(reduction.combiner, dtype):
-            text = f"{swapped} ? {scalars.combine(code.prelude, reduction.combiner, other, value, dtype)} : {text}"
-        code.out.line(f"{value} = {unwrapped(text)};")
-
-    def _dtype(self, reduction: Reduce | ArgReduce) -> DType:
-        return self.code.types[reduction.operand] if isinstance(reduction, ArgReduce) else reduction.dtype
-
-    def _publish(self, reduction: Reduce | ArgReduce, total: Accumulator, warps: int) -> tuple[str, str]:
-        """Write each warp's value to shared memory; returns the names of the arrays (value, position)."""
-        code = self.code
-        type_ = register_type(self._dtype(reduction))
-        purpose = "a reduction across warps"
-        values = code.names.fresh(f"warp_{total.values[0]}")
-        size = 8 * warps
-        code.out.line(f"{type_}* const {values} = {self.arena.pointer(type_, self.arena.take(size, purpose))};")
-        texts = [f"{values}[rank / 32] = {total.values[0]};"]
-        positions = ""
-        if isinstance(reduction, ArgReduce):
-            positions = code.names.fresh(f"warp_{total.positions[0]}")
-            pointer = self.arena.pointer(code.index.type, self.arena.take(size, purpose))
-            code.out.line(f"{code.index.type}* const {positions} = {pointer};")
-            texts.append(f"{positions}[rank / 32] = {total.positions[0]};")
-        with code.out.braces("if (rank % 32 == 0)"):
-            for text in texts:
-                code.out.line(text)
-        return values, positions
-
-    def _fold_block(self, reduction: Reduce | ArgReduce, total: Accumulator, slot: tuple[str, str], warps: int) -> None:
-        code, (values, positions) = self.code, slot
-        code.out.line(f"{total.values[0]} = {values}[0];")
-        if positions:
-            code.out.line(f"{total.positions[0]} = {positions}[0];")
-        if warps == 1:
-            return
-        code.out.line("#pragma unroll")
-        with code.out.braces(f"for (int warp = 1; warp < {warps}; ++warp)"):
-            self._merge(reduction, total, f"{values}[warp]", f"{positions}[warp]")
+        warps = group.width // 32
+        parts = [self.folder.publish(s, total, warps, "rank / 32", "rank % 32 == 0") for s, total in pairs]
+        self.barrier()
+        for (reduction, total), part in zip(pairs, parts, strict=True):
+            self.folder.collect(reduction, total, part, warps, "{}")

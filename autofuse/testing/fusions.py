@@ -1,0 +1,175 @@
+"""Any set of nodes as a kernel: run by the reference executor and natively, and compared with the interpreter.
+
+For tests of lowering and code generation: `check_kernel` for one kernel, `random_plan` and `check_plan` for a whole
+graph cut into random kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.device.cpu import detect
+from autofuse.errors import LegalityError
+from autofuse.fusion.atoms import AtomGraph, FusionAtom
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.ir.graph import Graph, Value
+from autofuse.ir.interpreter import interpret
+from autofuse.ir.tree import Branch, Leaf
+from autofuse.lower.evaluate import evaluate_program
+from autofuse.lower.lowering import Limits, lower
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
+from autofuse.measure.bench import kernel_document, kernel_tolerance
+from autofuse.measure.checks import Tolerance, check, poisoned
+from autofuse.plan.document import PlanDocument
+from autofuse.plan.identity import host_cpu_identity
+from autofuse.runtime.cpu import CpuExecutable, build_executable
+from autofuse.search.planning import Program, Tuned, plan_document
+from autofuse.search.solver import Chosen
+from autofuse.search.space import Candidate, SpaceBuilder
+
+Array = NDArray[Any]
+LIMITS = Limits(scratch_bytes=256 << 10, workers=2)
+"""Of no machine in particular, so that tests lower the same everywhere."""
+DEFAULT = Schedule()
+
+
+def whole_kernel(graph: Graph, contract: bool = True) -> KernelCandidate:
+    """The graph as one kernel."""
+    atoms = AtomGraph(graph, contract)
+    return atoms.candidate(frozenset(atoms.atoms), graph.outputs)
+
+
+def lowered(graph: Graph, schedule: Schedule = DEFAULT, limits: Limits = LIMITS) -> TileProgram | OpaqueProgram:
+    """The whole graph lowered as one kernel. Raises LegalityError."""
+    return lower(whole_kernel(graph), schedule, "kernel", limits)
+
+
+def run_reference(kernel: KernelCandidate, inputs: Sequence[Array], schedule: Schedule = DEFAULT) -> tuple[Array, ...]:
+    """A kernel's outputs by the reference executor, which checks every access."""
+    program = lower(kernel, schedule, "kernel", LIMITS)
+    if isinstance(program, OpaqueProgram):
+        return interpret(program.graph, *inputs)
+    names = [buffer.name for buffer in program.buffers if buffer.space is Space.INPUT]
+    found = evaluate_program(program, dict(zip(names, inputs, strict=True)))
+    return tuple(found.values())
+
+
+def run_native(kernel: KernelCandidate, inputs: Sequence[Array], schedule: Schedule = DEFAULT) -> tuple[Array, ...]:
+    """A kernel's outputs by generated code that finds poison in their memory."""
+    document = kernel_document(kernel, schedule, detect(LIMITS.workers))
+    return run_executable(build_executable(document, LIMITS), inputs)
+
+
+def run_executable(executable: CpuExecutable, inputs: Sequence[Array]) -> tuple[Array, ...]:
+    """The outputs of a plan, written into poisoned arrays."""
+    outs = tuple(poisoned(value.type.shape, value.type.dtype) for value in executable.document.graph.outputs)
+    exact = [np.require(array, requirements=["C", "A"]) for array in inputs]
+    assert executable.native.call_into(*exact, *outs) is not NotImplemented, "the program refuses its own arguments"
+    for call in executable.opaque:
+        call.raise_pending()
+    return outs
+
+
+def check_kernel(
+    kernel: KernelCandidate | Graph, inputs: Sequence[Array], schedule: Schedule = DEFAULT, *, native: bool = True
+) -> None:
+    """Raise WrongAnswerError unless reference executor and generated code agree with the interpreter."""
+    if isinstance(kernel, Graph):
+        kernel = whole_kernel(kernel)
+    expected = interpret(Graph("kernel", kernel.inputs, kernel.nodes, kernel.outputs), *inputs)
+    allowed = kernel_tolerance(kernel)
+    runs = {"reference": run_reference(kernel, inputs, schedule)}
+    if native:
+        runs["native"] = run_native(kernel, inputs, schedule)
+    for way, results in runs.items():
+        for value, result, right in zip(kernel.outputs, results, expected, strict=True):
+            check(f"{way} %{value.name}", result, right, allowed[value])
+
+
+def random_schedule(rng: np.random.Generator) -> Schedule:
+    """Decisions that small kernels can tell apart: narrow panels, odd splits, either lane."""
+    return Schedule(
+        lane=("auto", "auto", "grid", "stream")[int(rng.integers(4))],
+        vector_bits=(128, 256, 512)[int(rng.integers(3))],
+        unroll=int(rng.integers(1, 5)),
+        panel_rows=(1, 2, 3, 5, 256)[int(rng.integers(5))],
+        placement=("scratch", "recompute")[int(rng.integers(2))],
+        split=int(rng.integers(0, 5)),
+        grain_us=(0.0, 5.0)[int(rng.integers(2))],
+    )
+
+
+def random_plan(graph: Graph, rng: np.random.Generator, limits: Limits = LIMITS) -> PlanDocument:
+    """The graph cut into random legal kernels with random schedules."""
+    atoms = AtomGraph(graph, contract=bool(rng.integers(2)))
+    builder = SpaceBuilder(atoms, limits)
+    groups = _random_groups(atoms, builder, rng)
+    kernels = _in_order(atoms, [Chosen(candidate, candidate.outputs) for candidate in groups])
+    known = {chosen.candidate.digest: Tuned(random_schedule(rng)) for chosen in kernels}
+    inputs, outputs = (tuple(Leaf() for _ in values) for values in (graph.inputs, graph.outputs))
+    program = Program(
+        "random",
+        graph,
+        Branch("tuple", tuple(range(len(inputs))), inputs),
+        Branch("tuple", tuple(range(len(outputs))), outputs),
+        tuple(value.name for value in graph.inputs),
+        (),
+    )
+    return plan_document(program, atoms, kernels, known, host_cpu_identity(detect(limits.workers)))
+
+
+def _random_groups(atoms: AtomGraph, builder: SpaceBuilder, rng: np.random.Generator) -> list[Candidate]:
+    """Start with singletons; merge neighbours at random as long as the result is legal and can be ordered."""
+    home = {atom: builder.require(frozenset((atom,))) for atom in atoms.atoms}
+    edges = [(a, b) for a in atoms.atoms for b in atoms.successors[a]]
+    edges += [(a, b) for readers in atoms.readers.values() for a, b in zip(readers, readers[1:], strict=False)]
+    share = rng.random()
+    for number in rng.permutation(len(edges)):
+        a, b = (home[atom] for atom in edges[number])
+        if a is b or rng.random() > 2 * share:
+            continue
+        merged = builder.try_add(a.atoms | b.atoms)
+        if merged is None:
+            continue
+        trial = {atom: merged if atom in merged.atoms else candidate for atom, candidate in home.items()}
+        if _can_be_ordered(atoms, trial):
+            home = trial
+    return list(dict.fromkeys(home.values()))
+
+
+def _can_be_ordered(atoms: AtomGraph, home: dict[FusionAtom, Candidate]) -> bool:
+    try:
+        _in_order(atoms, [Chosen(c, c.outputs) for c in dict.fromkeys(home.values())])
+    except LegalityError:
+        return False
+    return True
+
+
+def _in_order(atoms: AtomGraph, kernels: Sequence[Chosen]) -> tuple[Chosen, ...]:
+    waiting, ready, ordered = list(kernels), set[Value](), list[Chosen]()
+    while waiting:
+        runnable = [k for k in waiting if all(v in ready or atoms.maker(v) is None for v in k.candidate.kernel.inputs)]
+        if not runnable:
+            raise LegalityError("the kernels wait for one another")
+        for kernel in runnable:
+            waiting.remove(kernel)
+            ready.update(kernel.outputs)
+            ordered.append(kernel)
+    return tuple(ordered)
+
+
+def check_plan(
+    document: PlanDocument, inputs: Sequence[Array], allowed: Tolerance | None = None, limits: Limits = LIMITS
+) -> tuple[Array, ...]:
+    """Run a plan natively, raise WrongAnswerError unless it agrees with the interpreter, return its outputs."""
+    graph = document.graph
+    results = run_executable(build_executable(document, limits), inputs)
+    tolerances = kernel_tolerance(whole_kernel(graph))
+    for value, result, right in zip(graph.outputs, results, interpret(graph, *inputs), strict=True):
+        check(f"%{value.name}", result, right, allowed or tolerances[value])
+    return results
