@@ -42,7 +42,6 @@ _INSTEAD = {
     "compress": "np.where(condition, a, 0)",
     "extract": "np.where(condition, a, 0)",
     "vectorize": "call the function on the whole arrays, with np.where for branches",
-    "apply_along_axis": "call the function on the whole array with axis=",
 }
 
 

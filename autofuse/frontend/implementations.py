@@ -12,6 +12,7 @@ _MODULES = (
     "indexing",
     "gather",
     "manipulation",
+    "conversion",
     "joining",
     "padding",
     "creation",

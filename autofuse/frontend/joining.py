@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autofuse.frontend.axes import UNSET, many_axes, one_axis, static_shape
+from autofuse.frontend.cells import Step
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements, tracers_in
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, result_dtype, value_of
-from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.frontend.tracer import TracerArray, fresh, view
 from autofuse.frontend.ufuncs import finish, out_arrays
 from autofuse.ir.graph import Value
+
+_MOST_CALLS = 1024
+"""`apply_along_axis` unrolls no more than this many calls."""
 
 
 def _arrays(arrays: Any) -> list[TracerArray]:
@@ -253,6 +260,64 @@ def ix_(*args: Any) -> Any:
     arrays = [as_tracer(item) for item in args]
     return tuple(
         array.reshape((1,) * i + (array.size,) + (1,) * (len(arrays) - i - 1)) for i, array in enumerate(arrays)
+    )
+
+
+@dataclass(frozen=True)
+class _WindowStep(Step):
+    """`sliding_window_view`: read-only, as in NumPy."""
+
+    extents: tuple[tuple[int, int], ...]
+    """(dimension, window size), one new dimension each."""
+    writeable = False
+
+    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
+        dimensions, sizes = zip(*self.extents, strict=True)
+        return np.lib.stride_tricks.sliding_window_view(array, sizes, dimensions)
+
+    def read(self, parent: Value) -> Value:
+        for dimension, size in self.extents:
+            count = parent.type.shape[dimension] - size + 1
+            parts = [sliced(parent, dimension, k, k + count) for k in range(size)]
+            parent = joined([reshape(part, (*part.type.shape, 1)) for part in parts], parent.type.rank)
+        return parent
+
+    def write(self, parent: Value, new: Value) -> Value:
+        raise AssertionError(f"a window view is read-only ({parent}, {new})")
+
+
+@implements(np.lib.stride_tricks.sliding_window_view)
+def sliding_window_view(
+    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> Any:
+    """As `np.lib.stride_tricks.sliding_window_view`."""
+    del subok
+    array, sizes = as_tracer(x), static_shape(window_shape)
+    if writeable:
+        raise ValueError("sliding_window_view is traced as a read-only view")
+    given: Any = range(array.ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+    axes = [one_axis(item, array.ndim) for item in given]
+    if len(axes) != len(sizes):
+        raise ValueError(f"Must provide matching length window_shape and axis; got {len(sizes)} and {len(axes)}")
+    return view(array, _WindowStep(tuple(zip(axes, sizes, strict=True))))
+
+
+@implements(np.apply_along_axis)
+def apply_along_axis(func1d: Any, axis: Any, arr: Any, *args: Any, **kwargs: Any) -> Any:
+    """As `np.apply_along_axis`, the calls unrolled."""
+    moved = call(np.moveaxis, as_tracer(arr), axis, -1)
+    lead = moved.shape[:-1]
+    if math.prod(lead) > _MOST_CALLS:
+        raise ValueError(f"np.apply_along_axis would unroll {math.prod(lead)} calls; call the function with axis=")
+    rows = moved.reshape(-1, moved.shape[-1])
+    results = [as_tracer(func1d(row, *args, **kwargs)) for row in rows]
+    stacked = call(np.stack, results).reshape(lead + results[0].shape)
+    inner = tuple(range(len(lead), stacked.ndim))
+    return call(
+        np.moveaxis,
+        stacked,
+        inner,
+        tuple(range(one_axis(axis, len(lead) + 1), one_axis(axis, len(lead) + 1) + len(inner))),
     )
 
 

@@ -26,6 +26,7 @@ from autofuse.frontend.cells import of_array
 from autofuse.frontend.dispatch import CREATORS, call, tracers_in
 from autofuse.frontend.joining import Concatenator
 from autofuse.frontend.location import OWN_FOLDER, trace_error
+from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.tracer import TracerArray
 
@@ -59,8 +60,10 @@ class Rewriter:
 
     def _wrap(self, value: Any) -> Any:
         match value:
-            case None | bool() | int() | float() | str() | bytes() | complex() | np.generic() | np.dtype() | np.ufunc():
+            case None | bool() | int() | float() | str() | bytes() | complex() | np.generic() | np.dtype():
                 return value
+            case np.ufunc():
+                return UfuncProxy(value)
             case ModuleType():
                 return self._module(value)
             case np.ndarray():
@@ -217,6 +220,43 @@ class ModuleProxy(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         return self._autofuse_rewriter.wrap(getattr(self._autofuse_module, name))
+
+
+class UfuncProxy:
+    """A ufunc that also takes lists of traced arrays: `np.maximum.reduce([a, b, c])`."""
+
+    def __init__(self, ufunc: np.ufunc) -> None:
+        self._autofuse_ufunc = ufunc
+
+    @property
+    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]  # nobody assigns it
+        """`np.ufunc`, so that isinstance says what the user expects."""
+        return np.ufunc
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._autofuse_ufunc(*map(_stacked, args), **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._autofuse_ufunc, name)
+        if name not in ("reduce", "accumulate", "outer", "at", "reduceat"):
+            return value
+        return lambda *args, **kwargs: value(*map(_stacked, args), **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return self._autofuse_ufunc == getattr(other, "_autofuse_ufunc", other)
+
+    def __hash__(self) -> int:
+        return hash(self._autofuse_ufunc)
+
+    def __repr__(self) -> str:
+        return repr(self._autofuse_ufunc)
+
+
+def _stacked(value: Any) -> Any:
+    """A list with traced arrays in it as one traced array; anything else as it is."""
+    if isinstance(value, list | tuple) and any(True for _ in tracers_in(value)):
+        return as_tracer(value)
+    return value
 
 
 class RandomProxy(ModuleType):

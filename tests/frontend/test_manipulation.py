@@ -157,6 +157,22 @@ CALLS: dict[str, Any] = {
     "enumerate zip": lambda x, m, v: [a * i + b for i, (a, b) in enumerate(zip(v, v[::-1], strict=True))],
     "r_ c_": lambda x, m, v: (np.r_[v, 1.0, v[:2]], np.r_[0:3, v], np.c_[v, v * 2], np.c_[m, m[:, 0]], np.r_[1, 2]),
     "choose": lambda x, m, v: (np.choose((v % 2).astype(int), [v, -v]), (v > 2).astype(int).choose([v, v * 2])),
+    "sliding windows": lambda x, m, v: (
+        np.lib.stride_tricks.sliding_window_view(v, 3).mean(-1),
+        np.lib.stride_tricks.sliding_window_view(m, (2, 3)),
+        np.lib.stride_tricks.sliding_window_view(x, 2, axis=1),
+    ),
+    "apply_along_axis": lambda x, m, v: (
+        np.apply_along_axis(np.cumsum, 0, m),
+        np.apply_along_axis(lambda r: r.sum(), 1, x),
+        np.apply_along_axis(lambda r: np.outer(r, r), -1, m),
+    ),
+    "lists of arrays": lambda x, m, v: (
+        np.maximum.reduce([v, v[::-1], v * 0.5]),
+        np.add.reduce((m, m)),
+        np.add([v[0], v[1]], 1.0),
+        np.multiply(m, [1, 2, 3, 4]),
+    ),
     "real imag": lambda x, m, v: (m.real, v.imag, np.real(v), np.conj(v), v.conjugate()),
 }
 

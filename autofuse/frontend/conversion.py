@@ -1,0 +1,190 @@
+"""Copies, conversions of dtype, and questions that shape and dtype answer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from autofuse.frontend.axes import many_axes, static_shape
+from autofuse.frontend.cells import ReadOnlyStep
+from autofuse.frontend.context import current
+from autofuse.frontend.dispatch import FUNCTIONS, ORDERED, call, implements
+from autofuse.frontend.manipulation import transpose
+from autofuse.frontend.promotion import as_tracer, convert
+from autofuse.frontend.tracer import TracerArray, fresh, view
+from autofuse.frontend.ufuncs import keep_order
+from autofuse.ir import dtypes
+
+
+def astype(array: TracerArray, dtype: Any, casting: Any = "unsafe", copy: bool = True, order: str = "K") -> Any:
+    """`x.astype(dtype)`."""
+    wanted = dtypes.from_numpy(np.dtype(dtype)).numpy
+    if not np.can_cast(array.dtype, wanted, casting):
+        raise TypeError(f"Cannot cast array data from {array.dtype!r} to {wanted!r} according to the rule {casting!r}")
+    if not copy and wanted == array.dtype:
+        return array
+    return _ordered(fresh(convert(array.value, wanted), is_scalar=array.is_scalar), array, order)
+
+
+def _ordered(result: TracerArray, source: TracerArray, order: str) -> TracerArray:
+    """A copy of `source` in the memory order asked for: it decides what a reshape of the copy aliases."""
+    if order == "K":
+        keep_order([result], [None], [source])
+    elif order in ("F", "A") and result.ndim > 1:
+        keep_order([result], [None], [transpose(fresh(transpose(result).value))])
+    return result
+
+
+FUNCTIONS["astype"] = astype
+ORDERED.add(astype)
+
+
+@implements(np.astype)
+def astype_function(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+    """As `np.astype`."""
+    del device
+    return astype(as_tracer(x), dtype, copy=copy)
+
+
+def bitcast(array: TracerArray, dtype: Any) -> Any:
+    """`x.view(dtype)` of an equally wide dtype: a copy, so it is read-only."""
+    wanted = dtypes.from_numpy(np.dtype(dtype))
+    if wanted.itemsize != array.dtype.itemsize or "bool" in (wanted.kind, array.cell.type.dtype.kind):
+        raise TypeError(f"view as {wanted} of {array.dtype} cannot be traced; the widths must be equal")
+    value = current().emit("bitcast_convert", (array.value,), dtype=wanted)
+    return view(fresh(value), ReadOnlyStep())
+
+
+FUNCTIONS["bitcast"] = bitcast
+
+
+@implements(np.copy)
+def copy_(a: Any, order: str = "K", subok: bool = False) -> Any:
+    """As `np.copy`."""
+    del subok
+    return _ordered(fresh(as_tracer(a).value, is_scalar=False), as_tracer(a), order)
+
+
+ORDERED.add(copy_)
+
+
+@implements(np.shape)
+def shape_(a: Any) -> Any:
+    """As `np.shape`."""
+    return as_tracer(a).shape
+
+
+@implements(np.ndim)
+def ndim_(a: Any) -> Any:
+    """As `np.ndim`."""
+    return as_tracer(a).ndim
+
+
+@implements(np.size)
+def size_(a: Any, axis: Any = None) -> Any:
+    """As `np.size`."""
+    array = as_tracer(a)
+    return math.prod(array.shape[d] for d in many_axes(axis, array.ndim))
+
+
+@implements(np.iscomplexobj)
+def iscomplexobj(x: Any) -> Any:
+    """As `np.iscomplexobj`."""
+    del x
+    return False
+
+
+@implements(np.isrealobj)
+def isrealobj(x: Any) -> Any:
+    """As `np.isrealobj`."""
+    del x
+    return True
+
+
+@implements(np.real)
+def real(val: Any) -> Any:
+    """As `np.real`."""
+    return as_tracer(val)
+
+
+@implements(np.imag)
+def imag(val: Any) -> Any:
+    """As `np.imag`."""
+    return call(np.zeros_like, as_tracer(val))
+
+
+@implements(np.result_type)
+def result_type(*arrays_and_dtypes: Any) -> Any:
+    """As `np.result_type`."""
+    return np.result_type(*(item.dtype if isinstance(item, TracerArray) else item for item in arrays_and_dtypes))
+
+
+@implements(np.can_cast)
+def can_cast(from_: Any, to: Any, casting: Any = "safe") -> Any:
+    """As `np.can_cast`."""
+    return np.can_cast(from_.dtype if isinstance(from_, TracerArray) else from_, to, casting)
+
+
+@implements(np.may_share_memory, np.shares_memory)
+def shares_memory(a: Any, b: Any, max_work: Any = None) -> Any:
+    """As `np.may_share_memory`."""
+    del max_work
+    return as_tracer(a).cell.storage is as_tracer(b).cell.storage
+
+
+@implements(np.isscalar)
+def isscalar(element: Any) -> Any:
+    """As `np.isscalar`."""
+    return as_tracer(element).is_scalar
+
+
+@implements(np.iterable)
+def iterable(y: Any) -> Any:
+    """As `np.iterable`."""
+    return as_tracer(y).ndim > 0
+
+
+@implements(np.isreal)
+def isreal(x: Any) -> Any:
+    """As `np.isreal`."""
+    return call(np.ones_like, as_tracer(x), bool)
+
+
+@implements(np.tril_indices_from)
+def tril_indices_from(arr: Any, k: int = 0) -> Any:
+    """As `np.tril_indices_from`."""
+    rows, columns = as_tracer(arr).shape
+    return call(np.tril_indices, rows, k, columns)
+
+
+@implements(np.triu_indices_from)
+def triu_indices_from(arr: Any, k: int = 0) -> Any:
+    """As `np.triu_indices_from`."""
+    rows, columns = as_tracer(arr).shape
+    return call(np.triu_indices, rows, k, columns)
+
+
+@implements(np.unravel_index)
+def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
+    """As `np.unravel_index`, C order; indices are not checked."""
+    if order != "C":
+        raise ValueError("np.unravel_index is traced for order 'C'")
+    rest: Any = as_tracer(indices)
+    found: list[Any] = []
+    for extent in reversed(static_shape(shape)):
+        rest, position = np.divmod(rest, extent)
+        found.append(position)
+    return tuple(reversed(found))
+
+
+@implements(np.ravel_multi_index)
+def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Any:
+    """As `np.ravel_multi_index`, C order; indices are not checked."""
+    if order != "C" or mode != "raise":
+        raise ValueError("np.ravel_multi_index is traced for order 'C' and mode 'raise'")
+    result: Any = 0
+    for position, extent in zip(multi_index, static_shape(dims), strict=True):
+        result = np.add(np.multiply(result, extent), position)
+    return result
