@@ -27,6 +27,9 @@ class Schedule:
     """Parts into which a reduction with too few grid points is split; 0 = decided by its size, 1 = never."""
     grain_us: float = 5.0
     """CPU: least work worth handing to another worker, in estimated microseconds."""
+    stream_stores: bool = False
+    """CPU: element-wise stages write outputs past the caches. Pays where outputs are larger than the last cache that
+    their reader would find them in; costs dearly where they are not."""
     threads: int = 256
     """CUDA: threads per block."""
     items: int = 4
@@ -65,6 +68,8 @@ def _check(key: str, value: object) -> None:
         good = value in ("auto", "grid", "stream")
     elif key == "placement":
         good = value in ("scratch", "recompute")
+    elif key == "stream_stores":
+        good = isinstance(value, bool)
     elif key == "grain_us":
         good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
     else:

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from autofuse.backends.cpu.codegen import generate
 from autofuse.ir.dtypes import ALL, BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, U64
 from autofuse.ir.index import Element, Quotient, Remainder, Symbol, of
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Constant, Load, Map, Position, Store
-from autofuse.testing.tileprograms import buffers, check, phase, program, stage
+from autofuse.testing.tileprograms import buffers, check, engine, phase, program, stage
 
 
 def added(extent, dtype=F32, lane=True, schedule=None):
@@ -212,3 +213,28 @@ def test_squares_inside_a_batch_store_turned_too():
     )
     listed = buffers("x=f32[3,70,40]", "y=f32[3,70,40] z=f32[3,40,70]")
     check(program("turn3", listed, phase([b, a, i], body, lane=i)), exact=True)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, BF16, I8, BOOL], ids=str)
+@pytest.mark.parametrize("lane_is_stage", [False, True])
+@pytest.mark.parametrize(("rows", "columns"), [(3, 999), (7, 1024), (1, 5), (40, 321)])
+def test_streamed_stores_start_at_any_address(dtype, lane_is_stage, rows, columns):
+    """Rows of odd length begin at every residue of a vector."""
+    a, i = Symbol("a", rows), Symbol("i0", columns)
+    at = of(a) * columns + of(i)
+    body = (
+        Load(0, dtype, "x", at),
+        Load(1, dtype, "y", of(i)),
+        Map(2, dtype, "maximum", (0, 1)),
+        Store("z", at, 2),
+        Store("w", at, 0),
+    )
+    shape = f"{dtype}[{rows},{columns}]"
+    listed = buffers(f"x={shape} y={dtype}[{columns}]", f"z={shape} w={shape}")
+    if lane_is_stage:
+        built = phase([a], stage(*body, over=[i], lane=i))
+    else:
+        built = phase([a, i], stage(*body), lane=i)
+    tested = program("stream", listed, built, schedule=Schedule(stream_stores=True, unroll=2))
+    check(tested, exact=True)
+    assert "nontemporal" in generate(tested, engine().target).ir or columns < 900

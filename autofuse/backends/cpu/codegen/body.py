@@ -41,7 +41,7 @@ class Body:
 
         `groups` differ only in where they are. `wanted`: scalars that the caller reads afterwards.
         """
-        # interleaving hides latency; beyond about 5/4 of the registers alive (measured), spilling costs more than it hides
+        # interleaving hides latency; with more than 5/4 of the registers alive (measured) spills cost more than that
         known = known_truths(statements, groups[0].ranges)
         live = live_scalars(statements, known, wanted) - groups[0].fetched
         for group in groups:

@@ -21,7 +21,9 @@ def generate(program: TileProgram, target: Target) -> KernelCode:
     """
     program = fold_indices(program)
     vector_bits = min(program.schedule.vector_bits, target.vector_bits)
-    widths = Widths(vector_bits, program.schedule.unroll, 32 if target.has("avx512vl") else 16)
+    schedule = program.schedule
+    registers = 32 if target.has("avx512vl") else 16
+    widths = Widths(vector_bits, schedule.unroll, registers, schedule.stream_stores)
     legal = f'"prefer-vector-width"="{vector_bits}" "min-legal-vector-width"="{vector_bits}"'
     module, metadata = ModuleText(f"nounwind {legal}"), Metadata()
     scopes = alias_scopes(metadata, [buffer.space is not Space.INPUT for buffer in program.buffers])

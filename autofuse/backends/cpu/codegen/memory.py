@@ -13,6 +13,7 @@ from autofuse.backends.cpu.codegen.indexing import (
     pointer,
     split_lanes,
 )
+from autofuse.backends.cpu.codegen.metadata import NON_TEMPORAL
 from autofuse.backends.cpu.codegen.values import Group, Value, iota
 from autofuse.backends.cpu.scalars import emit_constant, emit_load_conversion, emit_splat, emit_store_conversion
 from autofuse.backends.cpu.text import FunctionText, Vec, mangled
@@ -257,7 +258,8 @@ def _store_vector(
         test = test if test is None else _reversed(fn, test, "i1", count)
     address = pointer(fn, place.base, place.element, start, group, inside=mask is None and parts.stride == 1)
     if test is None:
-        fn.line(f"store {memory} {value}, ptr {address}, align {size}{place.tags}")
+        aligned = f"{count * size}, !nontemporal {NON_TEMPORAL}" if statement is group.streamed else str(size)
+        fn.line(f"store {memory} {value}, ptr {address}, align {aligned}{place.tags}")
         return
     if place.element[0] == "i" and size < 8:
         test = _unfoldable(fn, test, count)

@@ -8,6 +8,8 @@ _FIRST = 1000
 """Nodes below belong to `ModuleText`."""
 AS_WRITTEN = f"!{_FIRST}"
 """`!llvm.loop` of loops that LLVM shall not unroll: the schedule says how many vectors are in flight."""
+NON_TEMPORAL = f"!{_FIRST + 2}"
+"""`!nontemporal` of stores that bypass the caches."""
 
 
 class Metadata:
@@ -17,6 +19,7 @@ class Metadata:
         self._lines: list[str] = []
         self.node(f"{{self}}, !{_FIRST + 1}", distinct=True)
         self.node('!"llvm.loop.unroll.disable"')
+        self.node("i32 1")
 
     def node(self, body: str, *, distinct: bool = False) -> str:
         """Add a node; `body` may hold `{self}`. Returns its name, such as `!1003`."""

@@ -10,12 +10,13 @@ from autofuse.backends.cpu.codegen.argreduce import Best, make_best
 from autofuse.backends.cpu.codegen.body import Body
 from autofuse.backends.cpu.codegen.reductions import Fold, make_fold
 from autofuse.backends.cpu.codegen.segments import Segments, plan_segments, whole
+from autofuse.backends.cpu.codegen.streaming import head_length, streamed_store, write_streamed
 from autofuse.backends.cpu.codegen.values import Group, Index, Lanes, Ranges, Value, counted_loop
 from autofuse.backends.cpu.codegen.widths import Widths, scalar_dtypes
 from autofuse.backends.cpu.scalars import emit_tail_mask
 from autofuse.backends.cpu.text import FunctionText
 from autofuse.ir.index import Symbol
-from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage
+from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage, Store
 
 Flight = dict[int, Fold | Best]
 """The accumulators of one vector in flight, by the number of the result."""
@@ -50,7 +51,13 @@ class Nest:
         if count == 1:
             lane = None
         loop = _StageLoop(
-            self.body, stage, lane, count, unroll, {} if groups[0].masked else self._split(stage, lane, count)
+            body=self.body,
+            widths=self.widths,
+            stage=stage,
+            lane=lane,
+            count=count,
+            unroll=unroll,
+            segments={} if groups[0].masked else self._split(stage, lane, count),
         )
         flights = loop.start(groups)
         if all(symbol.extent for symbol in stage.symbols):
@@ -67,6 +74,7 @@ class Nest:
 @dataclass(frozen=True, slots=True)
 class _StageLoop:
     body: Body
+    widths: Widths
     stage: Stage
     lane: Symbol | None
     """The stage's own lane; None when its iterations are scalar or the groups are vectors of grid points."""
@@ -146,40 +154,74 @@ class _StageLoop:
 
     def _vectors(self, group: Group, lo: int, hi: int, flights: Sequence[Flight]) -> None:
         """The lane loop over one segment: full vectors `unroll` at a time, then single ones, the last one masked."""
-        assert self.lane is not None
         unroll = max(1, min(self.unroll, (hi - lo) // self.count))
         step = unroll * self.count
+        within = lo, hi - 1
+        if self.widths.stream_stores and hi - lo > 4 * step and self._streamed(group, within, unroll, flights):
+            return
         middle = lo + (hi - lo) // step * step
         if middle > lo:
             with self._counted(lo, middle, step) as position:
-                self._vectors_at(group, position, unroll, (lo, hi - 1), flights)
+                self._full(group, position, unroll, within, flights)
         if middle < hi:
             with self._counted(middle, hi, self.count) as position:
-                self._tail(group, position, (lo, hi), flights)
+                active: str | None = None
+                if (hi - lo) % self.count:
+                    active = self._active(position, str(hi))
+                self.body.write(self.stage.body, [self._spread(group, position, within, active)], flights[:1])
 
-    def _vectors_at(
-        self, group: Group, position: Index, unroll: int, within: tuple[int, int], flights: Sequence[Flight]
+    def _streamed(self, group: Group, within: tuple[int, int], unroll: int, flights: Sequence[Flight]) -> bool:
+        """The same with stores that bypass the caches, where the stage has one that can."""
+        lo, hi = within[0], within[1] + 1
+        first = self._spread(group, Index("", lo), within, None)
+        store = streamed_store(self.stage, self.body.places, first)
+        if store is None:
+            return False
+        head = head_length(self.fn, self.body.places[store.buffer], store, first)
+
+        def part(position: str, limit: str) -> None:
+            active = self._active(Index(position), limit)
+            self.body.write(self.stage.body, [self._spread(group, Index(position), within, active)], flights[:1])
+
+        write_streamed(
+            self.fn,
+            (str(lo), str(hi)),
+            (self.count, self.count * unroll),
+            head,
+            lambda position: self._full(group, Index(position), unroll, within, flights, store),
+            part,
+        )
+        return True
+
+    def _active(self, position: Index, limit: str) -> str:
+        if position.base or limit.startswith("%"):
+            left = self.fn.emit(f"sub nsw i64 {limit}, {position.base or position.addend}")
+        else:
+            left = str(int(limit) - position.addend)
+        return emit_tail_mask(self.fn, left, self.count)
+
+    def _full(
+        self,
+        group: Group,
+        position: Index,
+        unroll: int,
+        within: tuple[int, int],
+        flights: Sequence[Flight],
+        streamed: Store | None = None,
     ) -> None:
-        assert self.lane is not None
-        shared: dict[object, str] = {}
-        groups: list[Group] = []
-        for number in range(unroll):
-            at = {self.lane: Index(position.base, position.addend + number * self.count)}
-            inner = group.nested(at, lanes=Lanes(self.count, self.lane), ranges={self.lane: within})
-            inner.scalars = shared
-            groups.append(inner)
+        groups = [
+            self._spread(group, Index(position.base, position.addend + number * self.count), within, None)
+            for number in range(unroll)
+        ]
+        for inner in groups:
+            inner.scalars, inner.streamed = groups[0].scalars, streamed
         self.body.write(self.stage.body, groups, flights[:unroll])
 
-    def _tail(self, group: Group, position: Index, within: tuple[int, int], flights: Sequence[Flight]) -> None:
+    def _spread(self, group: Group, position: Index, within: tuple[int, int], active: str | None) -> Group:
+        """The group with the stage's lane spread out from `position`."""
         assert self.lane is not None
-        lo, hi = within
-        active: str | None = None
-        if (hi - lo) % self.count:
-            left = self.fn.emit(f"sub nsw i64 {hi}, {position.base}") if position.base else str(hi - position.addend)
-            active = emit_tail_mask(self.fn, left, self.count)
         lanes = Lanes(self.count, self.lane)
-        inner = group.nested({self.lane: position}, lanes=lanes, ranges={self.lane: (lo, hi - 1)}, active=active)
-        self.body.write(self.stage.body, [inner], flights[:1])
+        return group.nested({self.lane: position}, lanes=lanes, ranges={self.lane: within}, active=active)
 
 
 def _inside(groups: Sequence[Group], at: Mapping[Symbol, Index], ranges: Ranges) -> list[Group]:

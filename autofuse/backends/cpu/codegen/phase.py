@@ -37,6 +37,8 @@ def write_phase(
         Sweep.of(phase.grid, phase.steps, nest, layout).write()
     elif layout.blocks:
         _Points(fn, phase, nest).write()
+    if widths.stream_stores:
+        fn.line("fence seq_cst")
     fn.ret()
     return PhaseCode(symbol, layout.blocks, layout.grain, scratch_bytes)
 

@@ -9,6 +9,7 @@ from autofuse.backends.cpu.codegen.grid import At, write_runs
 from autofuse.backends.cpu.codegen.layout import Layout
 from autofuse.backends.cpu.codegen.nest import Nest
 from autofuse.backends.cpu.codegen.segments import Segments, plan_segments, whole
+from autofuse.backends.cpu.codegen.streaming import head_length, streamed_store, write_streamed
 from autofuse.backends.cpu.codegen.strips import StripWriter
 from autofuse.backends.cpu.codegen.turning import Turn, store_square, write_square
 from autofuse.backends.cpu.codegen.values import Group, Index, Lanes, counted_loop
@@ -92,6 +93,8 @@ class Sweep:
     def _vectors(self, point: Group, start: str, stop: str, within: tuple[int, int], unroll: int) -> None:
         """`unroll` vectors at a time, then single ones, the last one masked."""
         fn, lanes = self._fn, self.layout.lanes
+        if self.nest.widths.stream_stores and self._streamed(point, start, stop, within, unroll):
+            return
         middle = self._last_multiple(start, stop, within, lanes * unroll)
         with counted_loop(fn, start, middle, lanes * unroll, nonempty=False, as_written=True) as position:
             self._vectors_at(point, position, within, unroll, None)
@@ -99,6 +102,31 @@ class Sweep:
             return
         with counted_loop(fn, middle, stop, lanes, nonempty=False, as_written=True) as position:
             self._vectors_at(point, position, within, 1, self._active(position, stop, within))
+
+    def _streamed(self, point: Group, start: str, stop: str, within: tuple[int, int], unroll: int) -> bool:
+        """The same with stores that bypass the caches, where there is one that can."""
+        fn, lanes = self._fn, self.layout.lanes
+        if len(self.stages) != 1 or self.stages[0].symbols or lanes == 1:
+            return False
+        position = Index(start) if start.startswith("%") else Index("", int(start))
+        first = self._group(point, position, within, None)
+        store = streamed_store(self.stages[0], self.nest.body.places, first)
+        if store is None:
+            return False
+
+        def part(position: str, limit: str) -> None:
+            active = emit_tail_mask(fn, fn.emit(f"sub nsw i64 {limit}, {position}"), lanes)
+            self._vectors_at(point, position, within, 1, active)
+
+        write_streamed(
+            fn,
+            (start, stop),
+            (lanes, lanes * unroll),
+            head_length(fn, self.nest.body.places[store.buffer], store, first),
+            lambda position: self._vectors_at(point, position, within, unroll, None, store),
+            part,
+        )
+        return True
 
     def _last_multiple(self, start: str, stop: str, within: tuple[int, int], step: int) -> str:
         """Where whole steps from `start` end."""
@@ -117,12 +145,18 @@ class Sweep:
         return emit_tail_mask(self._fn, self._fn.emit(f"sub nsw i64 {stop}, {position}"), lanes)
 
     def _vectors_at(
-        self, point: Group, position: str, within: tuple[int, int], unroll: int, active: str | None
+        self,
+        point: Group,
+        position: str,
+        within: tuple[int, int],
+        unroll: int,
+        active: str | None,
+        streamed: Store | None = None,
     ) -> None:
         groups: list[Group] = []
         for number in range(unroll):
             group = self._group(point, Index(position, number * self.layout.lanes), within, active)
-            group.slot = number * self.layout.lanes
+            group.slot, group.streamed = number * self.layout.lanes, streamed
             group.scalars = groups[0].scalars if groups else {}
             groups.append(group)
         for stage in self.stages:

@@ -11,6 +11,7 @@ from autofuse.backends.cpu.scalars import emit_splat
 from autofuse.backends.cpu.text import FunctionText
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Symbol
+from autofuse.lower.tile import Store
 
 Ranges = Mapping[Symbol, tuple[int, int]]
 """Symbols whose loop was split: their least and greatest value here. Absent: the whole extent."""
@@ -69,6 +70,8 @@ class Group:
     """Lanes that exist, a `<n x i1>` operand; None when all do."""
     masked: bool = False
     """Loops are not cut here: this code runs for the few positions where many conditions fail."""
+    streamed: Store | None = None
+    """A store whose address is a multiple of the vector here, and which bypasses the caches."""
     fetched: frozenset[int] = frozenset()
     """Values that need no code: loaded before, with those of other groups."""
     scalars: dict[object, str] = field(default_factory=dict[object, str])

@@ -40,6 +40,8 @@ class Widths:
     unroll: int
     registers: int
     """Vector registers of the target."""
+    stream_stores: bool = False
+    """Whether element-wise stages write outputs past the caches."""
 
     def of_stage(self, stage: Stage) -> tuple[int, int]:
         """(lanes, vectors in flight) of a stage that has a lane."""
