@@ -99,6 +99,7 @@ def trace(
         returned = _run(proxy.Rewriter().wrap_function(fn), arguments)
         outputs, out_tree = _outputs(returned)
         writebacks = [(i, storage.read()) for i, storage in enumerate(inputs) if storage.version]
+        _check_overlap(leaves, [i for i, _ in writebacks])
         pairs = tuple((i, len(outputs) + k) for k, (i, _) in enumerate(writebacks))
         graph = tracing.finish([*outputs, *(value for _, value in writebacks)])
     return Traced(graph, in_tree, out_tree, pairs, parameters)
@@ -135,6 +136,18 @@ def _input_tracers(
         storage.is_input = True
         found.append(TracerArray(storage, is_scalar=isinstance(leaf, np.generic)))
     return found
+
+
+def _check_overlap(leaves: list[Any], written: list[int]) -> None:
+    """Raises TraceError if an argument that is written into shares memory with another one."""
+    for i in written:
+        for j, other in enumerate(leaves):
+            pair = (leaves[i], other)
+            if i != j and all(isinstance(leaf, np.ndarray) for leaf in pair) and np.may_share_memory(*pair):
+                raise TraceError(
+                    f"arguments number {i} and {j} (counting arrays) share memory and the function writes into one of"
+                    " them; pass a copy of the other"
+                )
 
 
 def _type_of(leaf: Any, path: str) -> TensorType:

@@ -133,6 +133,17 @@ def test_bad_arguments_of_trace(call: Any, message: str) -> None:
         call()
 
 
+def test_overlapping_arguments_must_not_be_written() -> None:
+    def f(x: Any, y: Any) -> Any:
+        x[0] = 1.0
+        return x + y
+
+    with pytest.raises(TraceError, match="share memory"):
+        trace(f, X, X)
+    trace(lambda x, y: x + y, X, X)
+    trace(f, X, X.copy())
+
+
 def test_calls_are_checked_against_the_trace() -> None:
     traced = trace(lambda x, n: x * n, X, 2)
     assert traced.flatten((X, 2))[0] is X
