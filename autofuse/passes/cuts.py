@@ -129,14 +129,17 @@ def slice_reversed(node: Node, facts: Facts) -> Call | None:
 
 
 def slice_concatenated(node: Node, facts: Facts) -> Expression | None:
-    """A slice of a concatenation takes slices of the operands it meets, if these are fewer."""
+    """A slice of a concatenation is a slice of the one operand it meets.
+
+    If it meets several, but not all, and nobody else reads the concatenation, fewer are joined.
+    """
     inner = facts.producer(node.inputs[0], "concatenate")
     if inner is None or node.output.type.size == 0:
         return None
     axis, cuts = inner.attrs["dimension"], cuts_of(node)
     cut = cuts[axis]
     met = [(x, begin, end) for x, begin, end in _pieces(inner) if begin <= cut.last and cut.start < end]
-    if len(met) > 1 and (cut.stride > 1 or len(met) == len(inner.inputs)):
+    if len(met) > 1 and (cut.stride > 1 or len(met) == len(inner.inputs) or not facts.read_once(inner.output)):
         return None
     parts: list[Call] = []
     for x, begin, end in met:
@@ -157,7 +160,10 @@ def _pieces(concatenation: Node) -> Iterator[tuple[Value, int, int]]:
 
 
 def slice_padded(node: Node, facts: Facts) -> Expression | None:
-    """A slice of a padded array: of the array alone, of the padding alone, or an array sliced and padded less."""
+    """A slice of a padded array takes the array alone or the padding alone.
+
+    If it takes both and nobody else reads the padded array, less is padded.
+    """
     inner = facts.producer(node.inputs[0], "pad")
     if inner is None or any(inner.attrs["interior_padding"]) or node.output.type.size == 0:
         return None
@@ -168,7 +174,7 @@ def slice_padded(node: Node, facts: Facts) -> Expression | None:
         return broadcast(value, node.output.type.shape, ())
     if all(low <= cut.start and cut.last < low + extent for extent, low, cut in axes):
         return sliced(x, [cut.moved(low) for _, low, cut in axes])
-    if any(cut.stride > 1 for cut in cuts):
+    if any(cut.stride > 1 for cut in cuts) or not facts.read_once(inner.output):
         return None
     begins = [max(0, cut.start - low) for _, low, cut in axes]
     ends = [min(extent, cut.last + 1 - low) for extent, low, cut in axes]

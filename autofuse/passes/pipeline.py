@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle, islice
 from typing import ClassVar, Literal, Protocol
 
 from autofuse.errors import ArgumentError
@@ -59,11 +60,11 @@ def clean(graph: Graph, numerics: Numerics = "strict") -> Graph:
     and ignores NaN, infinities and the sign of zero where a simpler form is won. Cleaning twice changes no more.
     """
     passes = passes_for(numerics)
-    for _ in range(_MOST_ROUNDS):
-        before = graph
-        for step in passes:
-            graph = _checked(step, graph)
-        if graph is before:
+    idle = 0
+    for step in islice(cycle(passes), _MOST_ROUNDS * len(passes)):
+        before, graph = graph, _checked(step, graph)
+        idle = idle + 1 if graph is before else 0
+        if idle == len(passes):
             break
     return _checked(MaterialiseOutputs(), graph)
 

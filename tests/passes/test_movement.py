@@ -201,6 +201,15 @@ def test_a_padding_of_a_padding_is_one(sketch, ops, assert_same):
     assert_same(graph, after)
 
 
+def test_what_several_slices_read_is_padded_and_joined_once(sketch):
+    x = Chain(sketch, sketch.arg("f32[4,6,5]"))
+    padded, joined = x.pad((1, 1), (0, 0), (0, 0)), x.joined(x.reverse(0), x)
+    shifted = [padded.cut((i, i + 4), (0, 6), (0, 5)) for i in (0, 2)]
+    across = [joined.cut((i, i + 6), (0, 6), (0, 5)) for i in (0, 1)]
+    graph = sketch.finish([chain.value for chain in (*shifted, *across)])
+    assert SimplifyMovement().apply(graph) is graph
+
+
 def test_keepdims_and_broadcast_leave_one_op(sketch, ops):
     x = sketch.arg("f32[4,6]")
     total = sketch.emit("reduce", [x], dimensions=(1,), combiner="add")
