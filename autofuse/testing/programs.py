@@ -337,6 +337,31 @@ def matmul(
     return TileProgram(name, (a, b, y), ((phase,),), DEFAULT)
 
 
+def dense(name: str, rows: int, depth: int, columns: int) -> TileProgram:
+    """`y = maximum(a @ b + c, 0)`: a dot into panel scratch and an elementwise epilogue."""
+    dtype = dtypes.F32
+    a, b = buffer("a", Space.INPUT, dtype, rows, depth), buffer("b", Space.INPUT, dtype, depth, columns)
+    c, y = buffer("c", Space.INPUT, dtype, columns), buffer("y", Space.OUTPUT, dtype, rows, columns)
+    size = min(256, rows)
+    t = buffer("t", Space.SCRATCH, dtype, size, columns)
+    i, local, k = Symbol("i0", rows), Symbol("r0", size), Symbol("k0", columns)
+    dot = Dot(
+        Matrix("t", Affine(), columns, 1),
+        Matrix("a", index.of(i) * depth, depth, 1),
+        Matrix("b", Affine(), columns, 1),
+        size,
+        columns,
+        depth,
+        dtype,
+    )
+    body = Body()
+    value = body.map("add", body.load(t, index.of(local) * columns + index.of(k)), body.load(c, index.of(k)))
+    positive = body.map("maximum", value, body.constant(dtype, 0.0))
+    body.store(y, index.of(i) * columns + index.of(k), positive)
+    phase = Phase((i,), (dot, RowGroup((body.stage(k, lane=k),))), None, Panel(i, local, size))
+    return TileProgram(name, (a, b, c, y, t), ((phase,),), DEFAULT)
+
+
 def mlp_softmax(name: str, rows: int, depth: int, columns: int, dtype: DType = dtypes.F32) -> TileProgram:
     """`softmax(a @ b) @ c`: two dots with a row-wise step between them, all in panel scratch (attention's shape)."""
     a, b = buffer("a", Space.INPUT, dtype, rows, depth), buffer("b", Space.INPUT, dtype, depth, columns)
@@ -346,7 +371,7 @@ def mlp_softmax(name: str, rows: int, depth: int, columns: int, dtype: DType = d
     i, local, k = Symbol("i0", rows), Symbol("r0", size), Symbol("k0", columns)
     here = index.of(local) * columns
     first = Dot(
-        Matrix("t", here, columns, 1),
+        Matrix("t", Affine(), columns, 1),
         Matrix("a", index.of(i) * depth, depth, 1),
         Matrix("b", Affine(), columns, 1),
         size,
@@ -365,7 +390,7 @@ def mlp_softmax(name: str, rows: int, depth: int, columns: int, dtype: DType = d
     stages.append(body.stage(k, lane=k))
     second = Dot(
         Matrix("y", index.of(i) * depth, depth, 1),
-        Matrix("s", here, columns, 1),
+        Matrix("s", Affine(), columns, 1),
         Matrix("c", Affine(), depth, 1),
         size,
         depth,

@@ -87,7 +87,11 @@ CASES = [
     Case(programs.matmul("matmul_transposed", 130, 40, 10, transposed=True), SUM),
     Case(programs.matmul("matmul_f16", 65, 64, 64, F16), HALF),
     Case(programs.matmul("matmul_i32", 20, 30, 40, I32)),
+    Case(programs.dense("dense", 150, 24, 192), SUM),
+    Case(programs.dense("dense_uneven", 70, 20, 100), SUM),
+    Case(programs.dense("dense_sixty", 10, 20, 120), SUM),
     Case(programs.mlp_softmax("mlp_softmax", 150, 24, 200), SUM),
+    Case(programs.mlp_softmax("mlp_softmax_wide", 40, 24, 2000), SUM),
 ]
 
 
@@ -175,6 +179,14 @@ def test_what_fits_one_architecture_need_not_fit_the_other() -> None:
     assert generate(program, "sm_90").launches[0].shared_bytes > 200_000
     with pytest.raises(LegalityError, match="sm_80"):
         generate(program, "sm_80")
+
+
+def test_an_elementwise_epilogue_is_cut_into_columns() -> None:
+    cut = generate(programs.dense("dense", 4096, 512, 4096), "sm_90").launches[0]
+    assert cut.grid == (64 * 64, 1, 1)
+    assert cut.shared_bytes < 32 * 1024
+    whole = generate(programs.dense("dense", 4096, 512, 1002), "sm_90").launches[0]  # no divisor suits vectors
+    assert whole.shared_bytes > 100 * 1024
 
 
 def test_wide_loads_where_rows_are_aligned() -> None:

@@ -47,31 +47,34 @@ class DotWriter:
         self.code = code
         self.threads = threads
         size = max((tile_bytes(dot) for dot in dots), default=0) // 2
+        self._high = TILE
+        """Rows of a tile: fewer for short panels."""
         self._offsets = tuple(arena.take(size, "a dot's operand tile") for _ in range(2)) if dots else ()
 
-    def write(self, dot: Dot, rows: str, *, row_tile: str | None, column_tile: str | None) -> None:
-        """One dot over `rows` rows; the tile numbers are given when each block computes one tile of it."""
+    def write(self, dot: Dot, rows: str, most: int, *, row_tile: str | None, column_tile: str | None) -> None:
+        """One dot over `rows` rows, `most` at most; the tile numbers are given when a block computes one tile of it."""
         out, type_ = self.code.out, register_type(compute_dtype(dot))
+        self._high = min(TILE, -(-most // SIDE) * SIDE)
         for name, offset in zip(("left", "right"), self._offsets, strict=True):
             out.line(f"{type_}* const {name} = {SharedArena.pointer(type_, offset)};")
         out.line(f"const int across = threadIdx.x % {SIDE}, down = threadIdx.x / {SIDE};")
         with ExitStack() as stack:
-            self._tile_loop(stack, "top", row_tile, rows)
-            self._tile_loop(stack, "edge", column_tile, str(dot.columns))
+            self._tile_loop(stack, "top", row_tile, rows, self._high)
+            self._tile_loop(stack, "edge", column_tile, str(dot.columns), TILE)
             self._tile(dot, rows, type_)
 
-    def _tile_loop(self, stack: ExitStack, name: str, tile: str | None, extent: str) -> None:
+    def _tile_loop(self, stack: ExitStack, name: str, tile: str | None, extent: str, size: int) -> None:
         out = self.code.out
         if tile is not None:
-            out.line(f"const int {name} = {tile} * {TILE};")
-        elif extent.isdigit() and int(extent) <= TILE:
+            out.line(f"const int {name} = {tile} * {size};")
+        elif extent.isdigit() and int(extent) <= size:
             out.line(f"const int {name} = 0;")
         else:
-            stack.enter_context(out.braces(f"for (int {name} = 0; {name} < {extent}; {name} += {TILE})"))
+            stack.enter_context(out.braces(f"for (int {name} = 0; {name} < {extent}; {name} += {size})"))
 
     def _tile(self, dot: Dot, rows: str, type_: str) -> None:
         out, zero = self.code.out, literal(0, compute_dtype(dot))
-        out.line(f"{type_} sum[{_EACH}][{_EACH}];")
+        out.line(f"{type_} sum[{self._high // SIDE}][{_EACH}];")
         with self._each_sum():
             out.line(f"sum[m][n] = {zero};")
         with out.braces(f"for (int step = 0; step < {dot.depth}; step += {DEPTH})"):
@@ -84,9 +87,9 @@ class DotWriter:
 
     def _each_sum(self) -> ExitStack:
         stack, out = ExitStack(), self.code.out
-        for name in "mn":
+        for name, count in (("m", self._high // SIDE), ("n", _EACH)):
             out.line("#pragma unroll")
-            stack.enter_context(out.braces(f"for (int {name} = 0; {name} < {_EACH}; ++{name})"))
+            stack.enter_context(out.braces(f"for (int {name} = 0; {name} < {count}; ++{name})"))
         return stack
 
     def _fill(self, tile: str, dot: Dot, matrix: Matrix, rows: str, *, by_row: bool) -> None:
@@ -94,9 +97,9 @@ class DotWriter:
 
         `by_row`: along the tile's long side, else along the depth.
         """
-        out = self.code.out
-        long_, deep = (f"each % {TILE}", f"each / {TILE}") if by_row else (f"each / {DEPTH}", f"each % {DEPTH}")
-        with out.braces(f"for (int each = threadIdx.x; each < {TILE * DEPTH}; each += {self.threads})"):
+        out, size = self.code.out, self._high if tile == "left" else TILE
+        long_, deep = (f"each % {size}", f"each / {size}") if by_row else (f"each / {DEPTH}", f"each % {DEPTH}")
+        with out.braces(f"for (int each = threadIdx.x; each < {size * DEPTH}; each += {self.threads})"):
             if tile == "left":
                 out.line(f"const int i = top + {long_}, j = step + {deep};")
                 bound = f"i < {rows} && j < {dot.depth}"
@@ -123,11 +126,11 @@ class DotWriter:
         out, dtype = self.code.out, compute_dtype(dot)
         out.line("#pragma unroll")
         with out.braces(f"for (int k = 0; k < {DEPTH}; ++k)"):
-            out.line(f"{type_} from_left[{_EACH}], from_right[{_EACH}];")
-            out.line("#pragma unroll")
-            with out.braces(f"for (int m = 0; m < {_EACH}; ++m)"):
-                out.line(f"from_left[m] = left[k * {_PITCH} + down % {SIDE} + {SIDE} * m];")
-                out.line(f"from_right[m] = right[k * {_PITCH} + across + {SIDE} * m];")
+            for side, count, row in (("left", self._high // SIDE, f"down % {SIDE}"), ("right", _EACH, "across")):
+                out.line(f"{type_} from_{side}[{count}];")
+                out.line("#pragma unroll")
+                with out.braces(f"for (int m = 0; m < {count}; ++m)"):
+                    out.line(f"from_{side}[m] = {side}[k * {_PITCH} + {row} + {SIDE} * m];")
             with self._each_sum():
                 out.line(f"sum[m][n] = {self._fused(dtype)};")
 

@@ -119,8 +119,12 @@ def write_panel(
         if isinstance(step, Dot):
             if phase.panel is not None:
                 code.symbols[phase.panel.symbol], code.symbols[phase.panel.local] = "first", "0"
+            tiles = {"row_tile": _row_tile(code, phase, plan), "column_tile": _name(code, plan.columns)}
             with code.out.braces(""):
-                writer.write(step, rows, row_tile=_row_tile(code, phase, plan), column_tile=_name(code, plan.columns))
+                if phase.panel is None:
+                    writer.write(step, str(step.rows), step.rows, **tiles)
+                else:
+                    writer.write(step, rows, plan.rows, **tiles)
             continue
         group = _group(phase, step, buffers, schedule, plan)
         with code.out.braces(""):

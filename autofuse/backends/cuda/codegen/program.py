@@ -15,6 +15,7 @@ from autofuse.backends.cuda.codegen.places import Place, SharedArena
 from autofuse.backends.cuda.codegen.rows import Group, plan_group, write_rows
 from autofuse.backends.cuda.codegen.text import IndexText, Names, Writer, needs_wide, symbol
 from autofuse.backends.cuda.codegen.threads import ThreadPlan, plan_threads, thread_places, write_threads
+from autofuse.backends.cuda.codegen.tiles import with_column_tiles
 from autofuse.backends.cuda.ctypes_text import memory_type
 from autofuse.backends.cuda.prelude import Prelude
 from autofuse.device.gpus import shared_bytes_per_block
@@ -32,6 +33,7 @@ _Plan = ThreadPlan | ColumnPlan | Group | PanelPlan
 @dataclass(frozen=True, slots=True)
 class _Planned:
     phase: Phase
+    buffers: Mapping[str, Buffer]
     plan: _Plan
 
     @property
@@ -88,15 +90,14 @@ class _Generator:
 
     def _plan(self, phase: Phase, threads: int | None) -> _Planned:
         schedule = self.program.schedule
+        phase, buffers = with_column_tiles(phase, self.buffers)
         if is_threaded(phase):
-            columns = plan_columns(phase, self.buffers, schedule, threads, self._arena())
-            if columns is not None:
-                return _Planned(phase, columns)
-            return _Planned(phase, plan_threads(phase, self.buffers, schedule, threads))
+            columns = plan_columns(phase, buffers, schedule, threads, self._arena())
+            return _Planned(phase, buffers, columns or plan_threads(phase, buffers, schedule, threads))
         if phase.panel is not None or any(isinstance(step, Dot) for step in phase.steps):
-            return _Planned(phase, plan_panel(phase, self.buffers, schedule, threads, self._arena()))
+            return _Planned(phase, buffers, plan_panel(phase, buffers, schedule, threads, self._arena()))
         points = math.prod(symbol.extent for symbol in phase.grid)
-        return _Planned(phase, plan_group(tuple(stages_of(phase)), points, self.buffers, schedule, threads))
+        return _Planned(phase, buffers, plan_group(tuple(stages_of(phase)), points, buffers, schedule, threads))
 
     def _launch(self, function: str, phases: tuple[Phase, ...]) -> tuple[str, CudaLaunch]:
         planned = [self._plan(phase, None) for phase in phases]
@@ -143,17 +144,18 @@ class _Generator:
     def _phase(self, planned: _Planned, out: Writer) -> int:
         """Write one phase; returns the shared memory it needs."""
         arena, phase = self._arena(), planned.phase
+        buffers = planned.buffers
         code = PhaseCode(out, self.prelude, self.index, Names(self.names), dict(self.places))
         match planned.plan:
             case ThreadPlan() as plan:
-                code.places.update(thread_places(phase, self.buffers, plan, arena, code))
+                code.places.update(thread_places(phase, buffers, plan, arena, code))
                 write_threads(code, phase, plan, "block")
             case ColumnPlan() as plan:
-                write_columns(code, phase, plan, self.buffers, "block", arena)
+                write_columns(code, phase, plan, buffers, "block", arena)
             case Group() as group:
-                write_rows(code, phase, group, self.buffers, "block", arena)
+                write_rows(code, phase, group, buffers, "block", arena)
             case PanelPlan() as plan:
-                write_panel(code, phase, plan, self.buffers, self.program.schedule, "block", arena)
+                write_panel(code, phase, plan, buffers, self.program.schedule, "block", arena)
         return arena.used
 
 
