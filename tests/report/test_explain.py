@@ -1,0 +1,174 @@
+"""What explain says of plans: facts as data, then as text; why things are not fused; what dumps hold."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autofuse as af
+from autofuse.api.plan import Plan, described_cpu
+from autofuse.cost_models.analytical import AnalyticalCpuModel
+from autofuse.errors import ArgumentError
+from autofuse.plan.document import Certificate
+from autofuse.report.explain import build_report, kernel_named, render
+from autofuse.report.summary import render as render_summary
+from autofuse.report.summary import summarise
+from autofuse.report.whynot import WhyNot, why_not
+from autofuse.report.whynot import render as render_answer
+from autofuse.runtime.cpu import cpu_limits
+
+CERTIFICATE = Certificate(
+    policy="measured",
+    seed=3,
+    budget="20 s",
+    candidates=40,
+    classes=20,
+    measured=10,
+    schedules_tried=32,
+    rounds=4,
+    space_digest="ab" * 8,
+    k=1.0,
+    epsilon=0.05,
+    physical_bound_us=1.0,
+    statistical_bound_us=8.0,
+    sum_us=10.0,
+    e2e_us=9.0,
+    holdout_us=9.1,
+    unfused_us=27.0,
+    noise_floor_us=0.2,
+)
+
+
+def twice(x: Any, y: Any) -> Any:
+    """The same chain on two arrays: two kernels that can share their code."""
+    a = np.exp(x) * 2
+    b = np.exp(y) * 2
+    return a, b
+
+
+def chain(x: Any, w: Any) -> Any:
+    h = np.tanh(x @ w)
+    total = h.sum()
+    return h / total
+
+
+def report_of(plan: Plan) -> Any:
+    return build_report(plan.document, plan.lowered, plan.executable.arena_bytes)
+
+
+def ask(plan: Plan, first: str, second: str) -> WhyNot:
+    description = described_cpu()
+    return why_not(plan.document, first, second, cpu_limits(description), AnalyticalCpuModel(description))
+
+
+def test_equal_kernels_are_said_to_share_code() -> None:
+    plan = af.compile(twice, af.spec("f32[64]"), af.spec("f32[64]"), policy="unfused")
+    report = report_of(plan)
+    shared = [kernel.shares_code_with for kernel in report.kernels if kernel.shares_code_with]
+    assert shared
+    assert f"shared with {shared[0]}" in render(report)
+    assert len(plan.source()) == len(report.kernels) - len(shared)
+
+
+def test_roles_bytes_and_source_lines() -> None:
+    plan = af.compile(chain, af.spec("f32[32,16]"), af.spec("f32[16,8]"), policy="unfused")
+    report = report_of(plan)
+    roles = {operand.name: operand.role for kernel in report.kernels for operand in (*kernel.reads, *kernel.writes)}
+    assert roles["x"] == "argument"
+    assert "temporary" in roles.values()
+    assert "result" in roles.values()
+    assert report.arguments[0].bytes == 32 * 16 * 4
+    assert report.arena_bytes > 0
+    sources = [operation.source for kernel in report.kernels for operation in kernel.operations]
+    assert all(f"{Path(__file__).name}:" in source and source.endswith(" in chain") for source in sources)
+    assert json.loads(json.dumps(report.to_json()))["kernels"][0]["name"] == report.kernels[0].name
+
+
+def test_certificates_are_put_in_words() -> None:
+    plan = af.compile(chain, af.spec("f32[8,4]"), af.spec("f32[4,4]"))
+    text = render(build_report(replace(plan.document, certificate=CERTIFICATE), plan.lowered, 0))
+    assert "optimal under these costs (policy measured, seed 3, budget 20 s)" in text
+    assert "whole call 9.00 us, measured again 9.10 us (noise floor 0.200 us)" in text
+    assert "unfused    27.0 us, 3.00 times as long" in text
+    assert "the whole call takes 0.90 of that" in text
+    assert "statistical 8.00 us (k = 1, search stops within 5%)" in text
+
+
+def test_fixed_partitions_do_not_claim_to_be_optimal() -> None:
+    plan = af.compile(chain, af.spec("f32[8,4]"), af.spec("f32[4,4]"))
+    document = replace(plan.document, certificate=replace(CERTIFICATE, policy="unfused", unfused_us=None))
+    assert "optimal" not in render_summary(document)
+    assert summarise(document)["certificate"]["additivity"] == pytest.approx(0.9)
+
+
+def test_unknown_kernels_get_a_suggestion() -> None:
+    report = report_of(af.compile(chain, af.spec("f32[8,4]"), af.spec("f32[4,4]")))
+    with pytest.raises(ArgumentError, match="did you mean"):
+        kernel_named(report, report.kernels[0].name[:-1])
+
+
+def test_why_not_gives_the_price_of_a_legal_fusion() -> None:
+    plan = af.compile(twice, af.spec("f32[64]"), af.spec("f32[64]"), policy="unfused")
+    first, second = plan.document.graph.outputs
+    answer = ask(plan, first.name, second.name)
+    assert answer.together_in == ()
+    (attempt, *_) = [attempt for attempt in answer.attempts if attempt.apart_us is not None]
+    assert attempt.together_us is not None
+    assert "joining would" in render_answer(answer)
+
+
+def test_why_not_names_the_rule_and_what_lies_between() -> None:
+    def detour(x: Any) -> Any:
+        a = np.exp(x)
+        s = np.sort(a)
+        return a + s
+
+    plan = af.compile(detour, af.spec("f32[64]"), policy="unfused")
+    answer = ask(plan, "a", plan.document.graph.outputs[0].name)
+    assert not answer.attempts[0].legal
+    assert "a path leaves them and comes back through s" in answer.attempts[0].reason
+    assert "not legal either" in answer.attempts[0].reason
+
+
+def test_why_not_of_things_that_are_together() -> None:
+    def pair(x: Any) -> Any:
+        a = np.exp(x)
+        return a * a + 1
+
+    plan = af.compile(pair, af.spec("f32[4096]"))
+    answer = ask(plan, "a", plan.document.graph.outputs[0].name)
+    assert answer.together_in == (plan.kernels[0].name,)
+    assert "are in one kernel" in render_answer(answer)
+
+
+def test_dumps_hold_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOFUSE_DUMP", str(tmp_path))
+    plan = af.compile(chain, af.spec("f32[32,16]"), af.spec("f32[16,8]"))
+    plan(np.ones((32, 16), np.float32), np.ones((16, 8), np.float32))
+    (program,) = tmp_path.iterdir()
+    assert program.name == f"chain-{plan.document.graph_digest[:12]}"
+    assert (program / "traced.txt").read_text().startswith('graph "chain"')
+    assert (program / "graph.txt").is_file()
+    (decisions,) = (path for path in program.iterdir() if path.is_dir())
+    name = plan.kernels[0].name
+    assert (decisions / f"{name}.tile").read_text().startswith(f"kernel {name}\n")
+    assert "define" in (decisions / f"{name}.ll").read_text()
+    assert (decisions / f"{name}.s").stat().st_size > 0
+    assert af.load(decisions / "plan.json").document.kernels == plan.document.kernels
+    with (decisions / "candidates.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["digest"] for row in rows if row["chosen"] == "1"} == {kernel.digest for kernel in plan.kernels}
+    assert all(float(row["predicted_us"]) > 0 for row in rows)
+
+
+def test_without_the_variable_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AUTOFUSE_DUMP", raising=False)
+    monkeypatch.chdir(tmp_path)
+    af.compile(chain, af.spec("f32[8,4]"), af.spec("f32[4,4]")).executable  # noqa: B018 - builds the plan
+    assert list(tmp_path.iterdir()) == []
