@@ -8,8 +8,9 @@ division and remainder appear only where two reshapes do not divide one another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from autofuse.errors import LegalityError
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Symbol, of
 from autofuse.ir.optable import Family, lookup
@@ -18,6 +19,7 @@ Atom = int
 """A dimension atom: the root of a class in the forest."""
 Use = Value | tuple[Node, int]
 """What owns axes: a value made in the kernel, or one operand of one node where the value comes from outside."""
+_MOST_COPIED_AXES = 20_000
 
 
 class Dimensions:
@@ -34,7 +36,47 @@ class Dimensions:
         for node in nodes:
             for value in node.outputs:
                 self._axes[value] = self._forest.fresh(value.type.shape)
-            self._relate(node)
+            if _keeps_axes(node):
+                operands = [self._operand(node, number) for number in range(len(node.inputs))]
+                self._relate(node, operands, self._axes[node.outputs[0]])
+
+    @classmethod
+    def apart(cls, nodes: Sequence[Node], outputs: Sequence[Value]) -> Dimensions:
+        """Axes tied only through what folds: every reader of any other value walks a copy with axes of its own.
+
+        For kernels that read one value in two ways, as `x + x.T` does. Raises LegalityError for too many copies.
+        """
+        self = cls((), False)
+        producers = {value: node for node in nodes for value in node.outputs}
+        for node in nodes:
+            if carries(node):
+                self._made.add(node.output)
+                self._axes[node.output] = self._forest.fresh(node.output.type.shape)
+        roots: list[tuple[Use, Value]] = [(v, v) for v in outputs if v not in self._made]
+        for node in nodes:
+            if carries(node):
+                operands = [self._operand(node, number) for number in range(len(node.inputs))]
+                self._relate(node, operands, self._axes[node.output])
+                roots += [(use, v) for n, v in enumerate(node.inputs) if (use := self.use(node, n)) != v]
+        for use, value in roots:
+            self._copy_tree(use, value, producers)
+        return self
+
+    def _copy_tree(self, root: Use, value: Value, producers: Mapping[Value, Node]) -> None:
+        """Tie the axes of a root to the carriers below it, through copies of all that lies between."""
+        if root not in self._axes:
+            self._axes[root] = self._forest.fresh(value.type.shape)
+        todo = [(value, self._axes[root])]
+        while todo:
+            current, axes = todo.pop()
+            node = producers.get(current)
+            if node is None or not _keeps_axes(node):
+                continue
+            operands = [self._axes[v] if v in self._made else self._forest.fresh(v.type.shape) for v in node.inputs]
+            self._relate(node, operands, axes)
+            todo += [(v, copy) for v, copy in zip(node.inputs, operands, strict=True) if v not in self._made]
+            if len(self._forest.extent) > _MOST_COPIED_AXES:
+                raise LegalityError("one value is read in too many ways: each needs loops of its own")
 
     def axes(self, use: Use) -> tuple[tuple[Atom, ...], ...]:
         """Per axis, its atoms from the slowest to the fastest; atoms of extent 1 are left out."""
@@ -74,35 +116,35 @@ class Dimensions:
         for a, b in zip(left, right, strict=True):
             self._forest.unify([a], [b])
 
-    def _relate(self, node: Node) -> None:
+    def _relate(self, node: Node, operands: Sequence[tuple[Atom, ...]], result: tuple[Atom, ...]) -> None:
+        """Tie the axes of a node's operands to those of its result."""
         match lookup(node.op).family:
             case Family.ELEMENTWISE:
-                for number in range(len(node.inputs)):
-                    self._tie(self._operand(node, number), self._axes[node.output])
+                for operand in operands:
+                    self._tie(operand, result)
             case Family.INDEX if node.op == "reshape":
-                self._relate_reshape(node)
+                self._relate_reshape(node, operands[0], result)
             case Family.INDEX:
-                self._relate_index(node)
+                self._relate_index(node, operands, result)
             case Family.REDUCE:
-                self._relate_reduce(node)
+                self._relate_reduce(node, operands[0], result)
             case Family.WINDOW:
-                self._relate_window(node)
+                self._relate_window(node, operands[0], result)
             case Family.CONTRACTION if node.op == "dot_general":
-                self._relate_dot(node)
+                self._relate_dot(node, operands, result)
             case Family.CONTRACTION:
-                self._relate_convolution(node)
+                self._relate_convolution(node, operands, result)
             case Family.LEAF | Family.OPAQUE | Family.CONTROL:
                 pass
 
-    def _relate_reshape(self, node: Node) -> None:
-        operand, result = self._operand(node, 0), self._axes[node.output]
+    def _relate_reshape(self, node: Node, operand: tuple[Atom, ...], result: tuple[Atom, ...]) -> None:
         shapes = node.inputs[0].type.shape, node.output.type.shape
         if 0 in shapes[0]:
             return
         for left, right in _equal_products(*shapes):
             self._forest.unify(operand[left], result[right])
 
-    def _relate_index(self, node: Node) -> None:
+    def _relate_index(self, node: Node, operands: Sequence[tuple[Atom, ...]], result: tuple[Atom, ...]) -> None:
         """Tie each operand axis that is walked whole, in order, by one result axis."""
         out = node.output
         symbols = [Symbol(str(axis), extent) for axis, extent in enumerate(out.type.shape)]
@@ -112,45 +154,42 @@ class Dimensions:
         pieces = rule([v.type for v in node.inputs], out.type, node.attrs, tuple(of(s) for s in symbols))
         for piece in pieces:
             shape = node.inputs[piece.operand].type.shape
-            axes = self._operand(node, piece.operand)
             for position, index in enumerate(piece.index):
                 axis = where.get(index)
                 if axis is not None and shape[position] == out.type.shape[axis]:
-                    self._forest.unify([axes[position]], [self._axes[out][axis]])
+                    self._forest.unify([operands[piece.operand][position]], [result[axis]])
 
-    def _relate_reduce(self, node: Node) -> None:
+    def _relate_reduce(self, node: Node, operand: tuple[Atom, ...], result: tuple[Atom, ...]) -> None:
         gone = node.attrs["dimensions"] if node.op == "reduce" else (node.attrs["dimension"],)
-        kept = [a for axis, a in enumerate(self._operand(node, 0)) if axis not in gone]
-        self._tie(kept, self._axes[node.output])
+        self._tie([a for axis, a in enumerate(operand) if axis not in gone], result)
 
-    def _relate_window(self, node: Node) -> None:
-        operand, result = self._operand(node, 0), self._axes[node.output]
+    def _relate_window(self, node: Node, operand: tuple[Atom, ...], result: tuple[Atom, ...]) -> None:
         for axis, (a, b) in enumerate(zip(operand, result, strict=True)):
             if node.op == "cumulative" or _window_is_identity(node, axis):
                 self._forest.unify([a], [b])
 
-    def _relate_dot(self, node: Node) -> None:
-        lhs, rhs = self._operand(node, 0), self._operand(node, 1)
+    def _relate_dot(self, node: Node, operands: Sequence[tuple[Atom, ...]], result: tuple[Atom, ...]) -> None:
+        lhs, rhs = operands
         parts = dot_axes(node)
-        result = iter(self._axes[node.output])
+        axes = iter(result)
         for a, b in zip(parts.lhs_batch, parts.rhs_batch, strict=True):
-            out = next(result)
+            out = next(axes)
             self._forest.unify([lhs[a]], [out])
             self._forest.unify([rhs[b]], [out])
         for a in parts.lhs_free:
-            self._forest.unify([lhs[a]], [next(result)])
+            self._forest.unify([lhs[a]], [next(axes)])
         for b in parts.rhs_free:
-            self._forest.unify([rhs[b]], [next(result)])
+            self._forest.unify([rhs[b]], [next(axes)])
         for a, b in zip(parts.lhs_contracting, parts.rhs_contracting, strict=True):
             self._forest.unify([lhs[a]], [rhs[b]])
 
-    def _relate_convolution(self, node: Node) -> None:
+    def _relate_convolution(self, node: Node, operands: Sequence[tuple[Atom, ...]], result: tuple[Atom, ...]) -> None:
         attrs = node.attrs
-        lhs, rhs, out = self._operand(node, 0), self._operand(node, 1), self._axes[node.output]
+        lhs, rhs = operands
         if attrs["batch_group_count"] == 1:
-            self._forest.unify([lhs[attrs["input_batch_dimension"]]], [out[attrs["output_batch_dimension"]]])
+            self._forest.unify([lhs[attrs["input_batch_dimension"]]], [result[attrs["output_batch_dimension"]]])
         feature = attrs["output_feature_dimension"]
-        self._forest.unify([rhs[attrs["kernel_output_feature_dimension"]]], [out[feature]])
+        self._forest.unify([rhs[attrs["kernel_output_feature_dimension"]]], [result[feature]])
 
 
 class DotAxes:
@@ -171,6 +210,11 @@ class DotAxes:
 def dot_axes(node: Node) -> DotAxes:
     """The axes of a `dot_general` node, by role."""
     return DotAxes(node)
+
+
+def carries(node: Node) -> bool:
+    """Whether the node carries values across iterations: it bounds the grid."""
+    return lookup(node.op).family in (Family.REDUCE, Family.CONTRACTION) or node.op == "cumulative"
 
 
 def _keeps_axes(node: Node) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate, is_view
-from autofuse.fusion.dimensions import Atom, Dimensions, dot_axes
+from autofuse.fusion.dimensions import Atom, Dimensions, carries, dot_axes
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.optable import Family, lookup
 
@@ -39,12 +39,14 @@ def choose_domain(candidate: KernelCandidate) -> Domain | None:
     if any(is_opaque(node) for node in candidate.nodes):
         _check_opaque_alone(candidate)
         return None
-    carriers = [node for node in candidate.nodes if _carries(node)]
+    carriers = [node for node in candidate.nodes if carries(node)]
     dims = Dimensions(candidate.nodes)
     if dims.has_conflict():
         dims = Dimensions(candidate.nodes, tie_inputs=False)
     if not carriers:
         return _loop_domain(candidate, dims)
+    if dims.has_conflict():
+        dims = Dimensions.apart(candidate.nodes, candidate.outputs)
     if dims.has_conflict():
         raise LegalityError("two axes of one value would be the same loop, as in x + x.T")
     grid, limiting = _common_grid(candidate, carriers, dims)
@@ -69,14 +71,9 @@ def is_opaque(node: Node) -> bool:
         for extent in node.attrs["window_dimensions"]:
             size *= extent
         return size > MAX_WINDOW
-    if node.op == "convolution" and node.attrs["batch_group_count"] != 1:
+    if node.op == "convolution" and (node.attrs["batch_group_count"], node.attrs["feature_group_count"]) != (1, 1):
         return True
     return family in (Family.OPAQUE, Family.CONTROL)
-
-
-def _carries(node: Node) -> bool:
-    """Whether the node carries values across iterations: it bounds the grid."""
-    return lookup(node.op).family in (Family.REDUCE, Family.CONTRACTION) or node.op == "cumulative"
 
 
 def _check_opaque_alone(candidate: KernelCandidate) -> None:

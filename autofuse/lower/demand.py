@@ -14,6 +14,7 @@ from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.dimensions import Atom, Dimensions
 from autofuse.fusion.domain import is_contraction
 from autofuse.ir import dtypes, index
+from autofuse.ir.combiners import combiner_identity
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
@@ -409,22 +410,6 @@ class PhaseBuilder:
         if instance not in self._kept:
             self.value(self.draft.stage(level, symbols), value, at, None)
         return self.load_at(stage, self._kept[instance], dtype, offset, None)
-
-
-def combiner_identity(combiner: str, dtype: DType) -> bool | int | float:
-    """The value that leaves the other operand unchanged."""
-    if combiner in ("add", "or"):
-        return False if dtype.kind == "bool" else 0
-    if combiner in ("multiply", "and"):
-        return True if dtype.kind == "bool" else (1 if combiner == "multiply" else -1)
-    lowest = combiner == "maximum"
-    if dtype.is_float:
-        return float("-inf") if lowest else float("inf")
-    if dtype.kind == "bool":
-        return not lowest
-    if dtype.kind == "uint":
-        return 0 if lowest else 2**dtype.bits - 1
-    return -(2 ** (dtype.bits - 1)) if lowest else 2 ** (dtype.bits - 1) - 1
 
 
 def _levels(candidate: KernelCandidate) -> dict[Value, int]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autofuse.ir import dtypes, index
+from autofuse.ir.combiners import combiner_identity
 from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.optable import Condition
 from autofuse.ir.types import TensorType
-from autofuse.lower.demand import combiner_identity
 from autofuse.lower.rewrite import rewritten
 from autofuse.lower.tile import (
     Buffer,

@@ -6,6 +6,7 @@ graph cut into random kernels.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -127,7 +128,7 @@ def _random_groups(atoms: AtomGraph, builder: SpaceBuilder, rng: np.random.Gener
     """Start with singletons; merge neighbours at random as long as the result is legal and can be ordered."""
     home = {atom: builder.require(frozenset((atom,))) for atom in atoms.atoms}
     edges = [(a, b) for a in atoms.atoms for b in atoms.successors[a]]
-    edges += [(a, b) for readers in atoms.readers.values() for a, b in zip(readers, readers[1:], strict=False)]
+    edges += [(a, b) for readers in atoms.readers.values() for a, b in itertools.pairwise(readers)]
     share = rng.random()
     for number in rng.permutation(len(edges)):
         a, b = (home[atom] for atom in edges[number])
