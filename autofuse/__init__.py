@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from autofuse.api.plan import Plan, load
     from autofuse.api.tracing import trace
     from autofuse.errors import AutofuseError
+    from autofuse.frontend.control import cond, fori_loop, scan, while_loop
     from autofuse.frontend.spec import Spec, spec
     from autofuse.ir.interpreter import interpret
 
@@ -25,12 +26,16 @@ _WHERE = {
     "Plan": "autofuse.api.plan",
     "Spec": "autofuse.frontend.spec",
     "compile": "autofuse.api.compiling",
+    "cond": "autofuse.frontend.control",
+    "fori_loop": "autofuse.frontend.control",
     "interpret": "autofuse.ir.interpreter",
     "jit": "autofuse.api.jit",
     "load": "autofuse.api.plan",
+    "scan": "autofuse.frontend.control",
     "spec": "autofuse.frontend.spec",
     "trace": "autofuse.api.tracing",
     "tune": "autofuse.api.compiling",
+    "while_loop": "autofuse.frontend.control",
 }
 
 __all__ = [
@@ -39,12 +44,16 @@ __all__ = [
     "Spec",
     "__version__",
     "compile",
+    "cond",
+    "fori_loop",
     "interpret",
     "jit",
     "load",
+    "scan",
     "spec",
     "trace",
     "tune",
+    "while_loop",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from autofuse.ir.tree import Tree
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import Certificate, Launch, PlanDocument, PlannedKernel
 from autofuse.plan.identity import Identity
+from autofuse.search.lanes import Work, list_schedule
 from autofuse.search.solver import Chosen
 
 
@@ -62,10 +64,13 @@ def plan_document(
     """Write down a partition. `kernels` in running order; `known` by the digest of the chosen kernel."""
     names: dict[str, int] = {}
     planned: list[PlannedKernel] = []
+    works: list[Work] = []
     for chosen in kernels:
         kernel = atoms.candidate(chosen.candidate.atoms, chosen.outputs)
         mark = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
         tuned = known.get(mark, Tuned())
+        us = tuned.measured_us or tuned.predicted_us or math.inf
+        works.append(Work(kernel.inputs, kernel.outputs, us))
         kind = kind_of(kernel)
         planned.append(
             PlannedKernel(
@@ -91,7 +96,7 @@ def plan_document(
         parameters=program.parameters,
         writebacks=program.writebacks,
         kernels=tuple(planned),
-        order=tuple(Launch(number) for number in range(len(planned))),
+        order=tuple(Launch(number, lane) for number, lane in list_schedule(works)),
         identity=identity,
         certificate=certificate,
         notes=program.notes,

@@ -17,7 +17,7 @@ from autofuse.ir.graph import Value
 from autofuse.lower.lowering import Limits
 from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
 from autofuse.plan.document import PlanDocument
-from autofuse.runtime.kernels import LoweredKernel, canonical, lower_plan, may_write_in_place
+from autofuse.runtime.kernels import LoweredKernel, canonical, groups_of, lower_plan, may_write_in_place
 from autofuse.runtime.memory import Lifetime, plan_arena
 from autofuse.runtime.opaque import OpaqueCall, opaque_code
 
@@ -57,6 +57,7 @@ def build_executable(document: PlanDocument, limits: Limits, target: Target | No
 class _Builder:
     def __init__(self, document: PlanDocument, kernels: tuple[LoweredKernel, ...], target: Target) -> None:
         self.document, self.kernels, self.target = document, kernels, target
+        self.groups = groups_of(kernels)
         graph = document.graph
         self.inputs = {value: number for number, value in enumerate(graph.inputs)}
         self.outputs = {value: number for number, value in enumerate(graph.outputs)}
@@ -87,20 +88,20 @@ class _Builder:
     def _plan_memory(self) -> tuple[Mapping[Value, int], Mapping[tuple[int, str], int], int]:
         first: dict[Value, int] = {}
         last: dict[Value, int] = {}
-        for step, kernel in enumerate(self.kernels):
+        for step, kernel in zip(self.groups, self.kernels, strict=True):
             for value in kernel.writes:
                 if value not in self.outputs:
                     first.setdefault(value, step)
                     last[value] = max(last.get(value, step), step)
             for value in kernel.reads:
                 if value in first:
-                    last[value] = step
+                    last[value] = max(last[value], step)
         keys: list[Value | tuple[int, str]] = list(first)
         lifetimes = [Lifetime(value.type.nbytes, first[value], last[value]) for value in first]
-        for step, kernel in enumerate(self.kernels):
+        for number, kernel in enumerate(self.kernels):
             for buffer in kernel.workspaces:
-                keys.append((step, buffer.name))
-                lifetimes.append(Lifetime(buffer.type.nbytes, step, step))
+                keys.append((number, buffer.name))
+                lifetimes.append(Lifetime(buffer.type.nbytes, self.groups[number], self.groups[number]))
         offsets, total = plan_arena(lifetimes)
         where = dict(zip(keys, offsets, strict=True))
         arena = {key: offset for key, offset in where.items() if isinstance(key, Value)}
@@ -171,7 +172,9 @@ class _Builder:
         if len(writers) != 1 or source.type != target.type:
             return False
         (writer,) = writers
-        if any(source in kernel.reads for kernel in self.kernels[writer + 1 :]):
+        at = self.groups[writer]
+        others = [n for n, kernel in enumerate(self.kernels) if n != writer and source in kernel.reads]
+        if any(self.groups[number] >= at for number in others):
             return False
         kernel = self.kernels[writer]
         if source not in kernel.reads:

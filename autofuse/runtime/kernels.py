@@ -54,6 +54,15 @@ def lower_plan(document: PlanDocument, limits: Limits) -> tuple[LoweredKernel, .
     )
 
 
+def groups_of(kernels: Sequence[LoweredKernel]) -> list[int]:
+    """The number of the group each kernel runs in: those of one group run at the same time, groups one by one."""
+    groups: list[int] = []
+    for number, kernel in enumerate(kernels):
+        begins = number == 0 or kernel.lane <= kernels[number - 1].lane
+        groups.append((groups[-1] if groups else -1) + begins)
+    return groups
+
+
 def candidate_of(graph: Graph, nodes: Sequence[str], outputs: Sequence[str]) -> KernelCandidate:
     """The candidate that computes the named nodes and writes the named values; inlined leaves are added."""
     chosen = {graph.node_by_name[name] for name in nodes}

@@ -1,0 +1,52 @@
+"""Running order and lanes: small kernels that do not depend on one another share a launch.
+
+A kernel of a few microseconds cannot keep all workers busy, and each launch costs a fork-join. So the plan is
+list-scheduled: whenever several small kernels are ready they form a group, whose members run at the same time on lanes
+0, 1, 2, ...; a large kernel fills the machine and runs alone. (Horizontal fusion in XLA's words, without new code: the
+launches of a group are joined when the plan is linked.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
+
+SMALL_US = 40.0
+"""A kernel at least this long is worth all workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One kernel to be placed."""
+
+    reads: Collection[Hashable]
+    writes: Collection[Hashable]
+    us: float
+    """Expected time; infinite if unknown, so that it runs alone."""
+
+
+def list_schedule(kernels: Sequence[Work], small_us: float = SMALL_US) -> list[tuple[int, int]]:
+    """(kernel, lane) in running order. A lane above 0 runs beside the entry before it.
+
+    `kernels` must be in an order in which each can run; it is kept as far as grouping allows, for the sake of caches.
+    """
+    maker = {value: number for number, kernel in enumerate(kernels) for value in kernel.writes}
+    waits = [{maker[v] for v in kernel.reads if v in maker and maker[v] != n} for n, kernel in enumerate(kernels)]
+    followers: list[list[int]] = [[] for _ in kernels]
+    for number, before in enumerate(waits):
+        for other in before:
+            followers[other].append(number)
+    ready = sorted(number for number, before in enumerate(waits) if not before)
+    order: list[tuple[int, int]] = []
+    while ready:
+        small = [number for number in ready if kernels[number].us < small_us]
+        group = small if len(small) > 1 else ready[:1]
+        order += [(number, lane) for lane, number in enumerate(group)]
+        ready = [number for number in ready if number not in group]
+        for number in group:
+            for follower in followers[number]:
+                waits[follower].discard(number)
+                if not waits[follower]:
+                    ready.append(follower)
+        ready.sort()
+    return order
