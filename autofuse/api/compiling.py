@@ -24,6 +24,7 @@ from autofuse.measure.database import Database
 from autofuse.passes.pipeline import clean
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import host_cpu_identity
+from autofuse.plan.verify import safe_name
 from autofuse.report.dump import dump_candidates, dump_graphs
 from autofuse.report.progress import progress_report
 from autofuse.runtime.cpu import cpu_limits
@@ -105,7 +106,7 @@ def traced_program(traced: Traced) -> Program:
     graph = clean(traced.graph)
     dump_graphs(traced.graph, graph)
     return Program(
-        name=traced.graph.name,
+        name=safe_name(traced.graph.name),
         graph=graph,
         in_tree=traced.in_tree,
         out_tree=traced.out_tree,
