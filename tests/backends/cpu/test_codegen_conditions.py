@@ -196,3 +196,26 @@ def test_too_many_parts_fall_back_to_masks():
         total = added
     body.append(Store("y", of(i), total))
     check(program("many", buffers("x=f32[90]", "y=f32[400]"), phase([i], stage(*body), lane=i)), exact=True)
+
+
+@pytest.mark.parametrize("rows", [64, 1000, 4133])
+def test_a_stack_of_few_results_is_spread_over_rows(rows):
+    """z = stack([sin(x), cos(x), x * y], axis=-1): three lanes would be mostly idle."""
+    a, i = Symbol("a", rows), Symbol("i0", 3)
+    body = [
+        Load(0, F32, "x", of(a)),
+        Load(1, F32, "y", of(a)),
+        Map(2, F32, "sin", (0,)),
+        Map(3, F32, "cos", (0,)),
+        Map(4, F32, "multiply", (0, 1)),
+        When(5, (Condition(of(i), 0, 1),)),
+        When(6, (Condition(of(i), 1, 2),)),
+        Map(7, F32, "select", (6, 3, 4)),
+        Map(8, F32, "select", (5, 2, 7)),
+        Store("z", of(a) * 3 + of(i), 8),
+    ]
+    listed = buffers(f"x=f32[{rows}] y=f32[{rows}]", f"z=f32[{rows},3]")
+    built = program("stack", listed, phase([a, i], stage(*body), lane=i))
+    check(built)
+    lanes = engine().target.vector_bits // 32
+    assert f"<{lanes} x float>" in generate(built, engine().target).ir

@@ -5,6 +5,7 @@ from __future__ import annotations
 from autofuse.backends.cpu.codegen.folding import fold_indices
 from autofuse.backends.cpu.codegen.metadata import Metadata, alias_scopes
 from autofuse.backends.cpu.codegen.phase import write_phase
+from autofuse.backends.cpu.codegen.relaning import relane
 from autofuse.backends.cpu.codegen.widths import Widths
 from autofuse.backends.cpu.program import KernelCode, PhaseCode
 from autofuse.backends.cpu.target import Target
@@ -19,12 +20,12 @@ def generate(program: TileProgram, target: Target) -> KernelCode:
     blocks are split; reductions have the same bits from run to run, in an order fixed by the schedule and the target.
     Raises BackendError for what the scalar emitters do not know.
     """
-    program = fold_indices(program)
     vector_bits = min(program.schedule.vector_bits, target.vector_bits)
     schedule = program.schedule
     registers = 32 if target.has("avx512vl") else 16
     widths = Widths(vector_bits, schedule.unroll, registers, schedule.stream_stores)
     legal = f'"prefer-vector-width"="{vector_bits}" "min-legal-vector-width"="{vector_bits}"'
+    program = relane(fold_indices(program), widths)
     module, metadata = ModuleText(f"nounwind {legal}"), Metadata()
     scopes = alias_scopes(metadata, [buffer.space is not Space.INPUT for buffer in program.buffers])
     tags = {buffer.name: scope for buffer, scope in zip(program.buffers, scopes, strict=True)}

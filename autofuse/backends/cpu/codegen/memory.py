@@ -22,6 +22,8 @@ from autofuse.ir.index import Affine
 from autofuse.lower.tile import Buffer, Load, Space, Store
 
 _NOWHERE = "af_nowhere"
+_SHORT_STRIDE = 4
+"""Strides up to which whole vectors are loaded and shuffled; a gather takes an instruction's time for each element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,9 @@ def _load_vector(
     count = group.lanes.count
     vec = Vec(place.dtype, count)
     test = lane_mask(fn, mask, group)
-    if parts.varying or parts.stride not in (1, -1) or _private(place, group):
+    if test is None and not parts.varying and 2 <= parts.stride <= _SHORT_STRIDE and not _private(place, group):
+        name = _strided(fn, place, parts, group)
+    elif parts.varying or parts.stride not in (1, -1) or _private(place, group):
         name = _gather(fn, place, offset, parts, test, group)
     elif parts.stride == 1:
         name = _contiguous(fn, place, parts.uniform, test, group, inside=mask is None)
@@ -159,6 +163,33 @@ def _contiguous(fn: FunctionText, place: Place, start: Affine, mask: str | None,
     return fn.emit(
         f"call {vec.memory} @{name}(ptr align {size} {address}, <{count} x i1> {mask}, {vec.memory} {zero}){place.tags}"
     )
+
+
+def _strided(fn: FunctionText, place: Place, parts: Split, group: Group) -> str:
+    """Every element of a short stride: contiguous vectors and shuffles. Nothing behind the last element is touched."""
+    count, stride, size = group.lanes.count, parts.stride, place.dtype.itemsize
+    memory = Vec(place.dtype, count).memory
+    vectors = [_contiguous(fn, place, parts.uniform + count * n, None, group, inside=True) for n in range(stride - 1)]
+    last = pointer(fn, place.base, place.element, parts.uniform + count * (stride - 1), group)
+    mask = ", ".join(f"i1 {'true' if lane <= count - stride else 'false'}" for lane in range(count))
+    name = f"llvm.masked.load.{mangled(place.element, count)}.p0"
+    fn.module.declare(name, memory, ["ptr", f"<{count} x i1>", memory])
+    vectors.append(
+        fn.emit(
+            f"call {memory} @{name}(ptr align {size} {last}, <{count} x i1> <{mask}>, "
+            f"{memory} zeroinitializer){place.tags}"
+        )
+    )
+    total = vectors[0]
+    for number, vector in enumerate(vectors):
+        picks: list[int] = []
+        for lane in range(count):
+            source, element = divmod(lane * stride, count)
+            here = element + count if number else element
+            picks.append(here if source == number else lane)
+        order = ", ".join(f"i32 {pick}" for pick in picks)
+        total = fn.emit(f"shufflevector {memory} {total}, {memory} {vector}, <{count} x i32> <{order}>")
+    return total
 
 
 def _gather(fn: FunctionText, place: Place, offset: Affine, parts: Split, mask: str | None, group: Group) -> str:

@@ -18,6 +18,11 @@ _COSTLY: dict[str, float] = {
 }  # fmt: skip
 
 
+def map_weight(statement: Map) -> float:
+    """Vector instructions of a Map, roughly."""
+    return _COSTLY.get(statement.opcode, 1.0)
+
+
 def stage_ns(stage: Stage, lanes: int) -> float:
     """Nanoseconds of one stage at one grid point, its iterations or the points spread over `lanes`."""
     per_iteration = 0.0
@@ -27,7 +32,7 @@ def stage_ns(stage: Stage, lanes: int) -> float:
                 size = statement.dtype.itemsize if isinstance(statement, Load) else 4
                 per_iteration += size * _NS_PER_BYTE + _NS_PER_VECTOR / lanes
             case Map():
-                weight = _COSTLY.get(statement.opcode, 1.0) * register_bits(statement.dtype) / 32
+                weight = map_weight(statement) * register_bits(statement.dtype) / 32
                 per_iteration += weight * _NS_PER_VECTOR / lanes
             case Reduce() | ArgReduce() | Scan() | Position():
                 per_iteration += 2 * _NS_PER_VECTOR / lanes
