@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
@@ -147,13 +147,13 @@ def _cuda(ask_driver: bool) -> dict[str, Any]:
 
 def _devices() -> dict[str, Any]:
     try:
-        import cupy
+        cupy: Any = import_module("cupy")
     except ImportError as failure:
         return {"devices": [], "problem": f"CuPy cannot be imported: {failure}"}
+    runtime = cupy.cuda.runtime
     try:
-        runtime: Any = cupy.cuda.runtime
         names = [runtime.getDeviceProperties(n)["name"].decode() for n in range(runtime.getDeviceCount())]
-    except cupy.cuda.runtime.CUDARuntimeError as failure:
+    except runtime.CUDARuntimeError as failure:
         return {"devices": [], "problem": str(failure)}
     return {"devices": names}
 
