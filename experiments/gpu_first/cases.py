@@ -63,6 +63,10 @@ def _cupy_layer_norm(cupy: Any, x: Any, scale: Any, shift: Any) -> Any:
     return centred / cupy.sqrt((centred * centred).mean(axis=1, keepdims=True) + 1e-5) * scale + shift
 
 
+def _dense(a: Array, b: Array, c: Array) -> Array:
+    return np.maximum(a @ b + c, 0)
+
+
 def _add(n: int, name: str = "add", dtype: Any = F32, **schedule: int) -> Case:
     program = programs.binary(name, "add", n, dtype, Schedule(**schedule))
     return Case(program, np.add, lambda cupy, x, y: cupy.add(x, y), 0.0)
@@ -87,6 +91,7 @@ def cases(scale: int) -> list[Case]:
     norm = programs.layer_norm("layer_norm", rows, 4096)
     arg = programs.row_arg("argmax", "argmax", rows, 4096)
     dot = programs.matmul("matmul", side, side, side)
+    epilogue = programs.dense("dense", side, side, side)
     return [
         _add(n),
         _add(n + 3, "add_odd"),
@@ -101,6 +106,7 @@ def cases(scale: int) -> list[Case]:
         Case(norm, _layer_norm, _cupy_layer_norm, SUM),
         Case(arg, lambda x: x.argmax(axis=1), lambda _, x: x.argmax(axis=1), 0.0),
         Case(dot, np.matmul, lambda cupy, a, b: cupy.matmul(a, b), SUM, 2.0 * side**3),
+        Case(epilogue, _dense, lambda cupy, a, b, c: cupy.maximum(cupy.matmul(a, b) + c, 0), SUM, 2.0 * side**3),
     ]
 
 

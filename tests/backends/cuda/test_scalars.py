@@ -133,7 +133,7 @@ def assert_same(what: str, actual: NDArray[Any], expected: NDArray[Any], ulps: i
 
 @pytest.mark.skipif(not nvrtc.is_available(), reason="NVRTC is not installed (pip install 'autofuse[cuda]')")
 def test_nvrtc_takes_every_opcode(kernels: dict[DType, CudaKernel]) -> None:
-    for kernel in kernels.values():
+    for kernel in (kernels[dtype] for dtype in (BOOL, BF16, F32, I8, U64)):
         resources = nvrtc.compile_source(kernel.source, "sm_90", f"{kernel.name}.cu").resources[kernel.name]
         assert resources.spill_bytes == 0, kernel.name
 

@@ -78,9 +78,6 @@ class Copies:
     """Copies are iterations (a reduction folds them), not grid points (a reduction keeps one result for each)."""
 
 
-ONE = Copies(None, 1)
-
-
 @dataclass(slots=True)
 class Accumulator:
     """The running value of a Reduce, ArgReduce or Scan, one per grid point."""
