@@ -44,6 +44,8 @@ def run(options: argparse.Namespace) -> int:
     policies = _names(options.policies, policy_names())
     untuned = _names(options.untuned, policies)
     target = target_of(options)
+    if options.save is not None:
+        _make_folder(options.save)
     arguments = concrete(target.arguments, options.seed)
     contenders = [Contender("numpy", _bound(target.function, arguments))]
     faults: dict[str, list[str]] = {}
@@ -54,7 +56,6 @@ def run(options: argparse.Namespace) -> int:
             faults[policy] = wrong
             continue
         if options.save is not None:
-            options.save.mkdir(parents=True, exist_ok=True)
             plan.save(options.save / f"{target.name}-{policy.replace(':', '-')}.json")
         predicted = [kernel.predicted_us for kernel in plan.kernels if kernel.predicted_us is not None]
         total = sum(predicted) if len(predicted) == len(plan.kernels) else None
@@ -92,6 +93,13 @@ def _plan(target: Target, arguments: tuple[Any, ...], policy: str, untuned: bool
         threads=options.threads,
         progress=not options.json,
     )
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise ArgumentError(f"--save {folder}: {failure.strerror or failure}") from failure
 
 
 def _bound(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[[], Any]:

@@ -187,7 +187,7 @@ def _statistics(array: Array) -> dict[str, Any]:
 
 
 def _lines(report: dict[str, Any]) -> Sequence[str]:
-    lines = [f"{report['name']}: {report['kernels']} kernels"]
+    lines = [f"{report['name']}: {report['kernels']} kernel{'s' * (report['kernels'] != 1)}"]
     for number, output in enumerate(report["outputs"]):
         values = [f"{key} {output[key]:.6g}" for key in ("least", "greatest", "mean") if key in output]
         if output.get("not_finite"):
