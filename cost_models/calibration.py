@@ -119,7 +119,7 @@ def measured_calibration(
     call = call_overhead_us(0.03 * seconds)
     faults = page_fault_us_per_mb(0.03 * seconds)
     tell(1.0, "done; other work kept the cores busy: calibrate again on an idle machine" if contended else "done")
-    numbers = _assembled(description, estimates, streams)
+    numbers = assembled(description, estimates, streams)
     numbers = replace(numbers, call_overhead_us=call, page_fault_us_per_mb=faults)
     return CalibrationReport(description.with_calibration(numbers), estimates, contended)
 
@@ -154,7 +154,7 @@ def _stream_sizes(description: CpuDescription) -> list[int]:
     return sizes
 
 
-def _assembled(description: CpuDescription, found: Mapping[str, Estimate], streams: list[int]) -> Calibration:
+def assembled(description: CpuDescription, found: Mapping[str, Estimate], streams: list[int]) -> Calibration:
     """The numbers of a calibration from what was measured, defaults elsewhere."""
     usual, threads = description.calibration, description.threads
     stream = {size: found[f"stream_{size}"].value for size in streams if f"stream_{size}" in found}
@@ -164,7 +164,7 @@ def _assembled(description: CpuDescription, found: Mapping[str, Estimate], strea
         l2_bytes_per_us=_private(found, "l2", usual.l2_bytes_per_us, threads),
         l3_bytes_per_us=_shared(found, f"stream_{streams[0]}", usual.l3_bytes_per_us),
         dram_bytes_per_us=_shared(found, f"stream_{streams[-1]}", usual.dram_bytes_per_us),
-        effective_l3_bytes=_knee(stream) or usual.effective_l3_bytes,
+        effective_l3_bytes=last_cache_bytes(stream) or usual.effective_l3_bytes,
         fork_join_us=_fork_join_us(found, usual.fork_join_us),
         call_overhead_us=usual.call_overhead_us,
         page_fault_us_per_mb=usual.page_fault_us_per_mb,
@@ -200,8 +200,8 @@ def _shared(found: Mapping[str, Estimate], name: str, default: Rate) -> Rate:
     return Rate(one, max(one, _value(found, f"{name}@all", usual)))
 
 
-def _knee(stream: Mapping[int, float]) -> int | None:
-    """The largest working set that is served nearer to the speed of the smallest than to that of the largest."""
+def last_cache_bytes(stream: Mapping[int, float]) -> int | None:
+    """Of working sets and their bandwidths, the largest set served nearer to the smallest's speed than the largest's."""
     if not stream:
         return None
     sizes = sorted(stream)

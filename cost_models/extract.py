@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from autofuse.backends.cpu.codegen.folding import fold_indices
 from autofuse.backends.cpu.codegen.layout import Layout, plan_layout
 from autofuse.backends.cpu.codegen.widths import Widths
 from autofuse.cost_models.base import Level
@@ -41,7 +42,9 @@ def features(
     warm = warm or {}
     if isinstance(program, OpaqueProgram):
         return _opaque_features(program, warm, fresh_outputs)
-    widths = Widths(min(program.schedule.vector_bits, vector_bits), program.schedule.unroll)
+    program = fold_indices(program)
+    registers = 32 if vector_bits > 256 else 16
+    widths = Widths(min(program.schedule.vector_bits, vector_bits), program.schedule.unroll, registers)
     reader = _Reader(program, widths)
     phases: list[PhaseFeatures] = []
     touched: dict[str, Touched] = {}
@@ -140,13 +143,14 @@ class _Reader:
         accesses: list[Access] = []
         stages: list[StageFeatures] = []
         parts: list[Reuse] = []
+        seen: set[str] = set()
         for stage in group.stages:
             lanes, unroll = 1, 1
             if stage.lane is not None and rows.lane is None:
                 lanes, unroll = self.widths.of_stage(stage)
             nest = rows.inner(stage, lanes, unroll)
             walk = StageWalk(stage, (nest, rows), self.buffers, scalars, layout)
-            stages.append(walk.features())
+            stages.append(walk.features(seen))
             accesses += walk.accesses
             parts.append(levels_between(walk.accesses, nest, rows.depth, nest.depth, scratch_stays=False))
         return accesses, stages, parts

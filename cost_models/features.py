@@ -94,7 +94,8 @@ class StageFeatures:
     """One stage, over the whole kernel."""
 
     entries: float
-    """Times the stage's loops are entered: once per grid point, or per vector of grid points. `exp`: 16."""
+    """Times the stage's loops are entered: once per grid point, or per group of vectors of grid points in flight.
+    `exp`: 16."""
     iterations: float
     """Scalar iterations over all entries: `exp`: 1000."""
     vectors: float
@@ -109,7 +110,7 @@ class StageFeatures:
     """Arithmetic on floats, per element, each opcode counted once; a lower bound of the real work. `exp`: 1000."""
     accesses: AccessCounts
     reduces: int
-    """Reductions completed: per entry and Reduce or ArgReduce one. A row sum of 100 rows: 100."""
+    """Reductions completed, each for one grid point or vector of grid points. A row sum of 100 rows: 100."""
     horizontal: float
     """Of these, those that fold the lanes of a vector: a row sum of 100 rows: 100; a column sum: 0."""
     chain: float
@@ -117,6 +118,9 @@ class StageFeatures:
     first. A cumulative sum of 1000: 1000. A row sum of `f32[100, 1024]`: 100 * (1024 / 64 - 1) = 1500."""
     scan_iterations: float
     """Of these, the iterations of scans."""
+    first_touch_bytes: int
+    """Bytes of lines, per entry, of global buffers that no stage before touched. Softmax of rows of 4096 `f32`: 16384
+    in the first stage (x), 0 in the second, 16384 in the third (y)."""
     loops: bool
     """Whether the stage goes round at all: `exp`, whose grid is the loop: no. A row sum of 64: no, one round of four
     vectors; of 1024: yes."""
@@ -168,9 +172,10 @@ class PhaseFeatures:
     points: int
     """Grid points: `exp`: 1000; softmax over rows of `f32[64, 256]`: 64."""
     blocks: int
-    """Most pieces that workers could share: panels, grid points, or vectors in flight of grid points. `exp`: 16."""
+    """Most pieces that workers could share: panels, grid points, or runs of grid points. `exp`: 2."""
     shares: float
-    """Pieces worth handing out, at the schedule's grain and the code generator's own estimate of the work. `exp`: 1."""
+    """Pieces worth handing out, at the schedule's grain and by the code generator's own estimate of the work. `exp`: 1,
+    the calling thread's."""
     stages: tuple[StageFeatures, ...]
     dots: tuple[DotFeatures, ...]
     reuse: Reuse

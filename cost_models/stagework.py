@@ -10,6 +10,7 @@ from autofuse.backends.cpu.codegen.layout import Layout
 from autofuse.cost_models.features import AccessCounts, StageFeatures
 from autofuse.cost_models.loopnest import LoopNest, sources_of
 from autofuse.cost_models.operations import FLOAT_TO_INTEGER, mix_of, price_class
+from autofuse.cost_models.regions import extent_of, steps_of
 from autofuse.cost_models.traffic import Access, access_of
 from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
@@ -102,12 +103,12 @@ class StageWalk:
             self._visit(statement)
         self._keep_accumulators()
 
-    def features(self) -> StageFeatures:
-        """The counts."""
+    def features(self, seen: set[str]) -> StageFeatures:
+        """The counts. `seen`: buffers that earlier stages touched; this stage's are added."""
         stage, nest, entry = self.stage, self.nest, self.entry
         reduces = sum(isinstance(s, Reduce | ArgReduce) for s in stage.body)
         own = stage.lane is not None and entry.lane is None and nest.lanes > 1
-        entries = float(entry.vectors_to[-1])
+        entries = float(entry.rounds_to[-1])
         chain, scans = self._chain(own)
         return StageFeatures(
             entries=entries,
@@ -118,13 +119,24 @@ class StageWalk:
             operations=self._counts.operations,
             flops=self._counts.flops if self._static else 0.0,
             accesses=AccessCounts(**self._counts.kinds),
-            reduces=int(reduces * entries),
+            reduces=reduces * entry.vectors_to[-1],
             horizontal=reduces * entries if own else 0.0,
             chain=chain,
             scan_iterations=scans,
+            first_touch_bytes=self._first_touch_bytes(seen),
             loops=max(nest.rounds[entry.depth :], default=1) > 1,
             live=_most_live(stage.body),
         )
+
+    def _first_touch_bytes(self, seen: set[str]) -> int:
+        depth, total = self.entry.depth, 0
+        for access in self.accesses:
+            buffer = access.buffer
+            if buffer.name not in seen and buffer.space is not Space.SCRATCH:
+                steps = steps_of([(step, counts[depth]) for step, counts in access.terms])
+                total += extent_of(steps, buffer.type.dtype.itemsize).line_bytes
+            seen.add(buffer.name)
+        return total
 
     def _keep_accumulators(self) -> None:
         """In a strip, what is reduced lives in memory: fetched and stored once per few iterations."""

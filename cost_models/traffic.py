@@ -110,17 +110,17 @@ def _matrix_access(
 ) -> Access:
     rows: tuple[int, ...] = (shape[0],) * (nest.depth + 1)
     terms: list[tuple[int, tuple[int, ...]]] = []
-    depth, exact = 0, True
+    exact = True
     for atom, step in matrix.offset.terms:
-        counts, moved = _walk(atom, nest, {})
-        depth, exact = max(depth, moved), exact and isinstance(atom, Symbol)
+        counts, _ = _walk(atom, nest, {})
+        exact = exact and isinstance(atom, Symbol)
         if panel is not None and atom == panel.symbol:
             rows = nest.spans[panel.symbol]
         elif panel is None or atom != panel.local:
             terms.append((step, counts))
     terms.append((matrix.row_stride, rows))
     terms.append((matrix.column_stride, (shape[1],) * (nest.depth + 1)))
-    return Access(buffer, matrix.offset.constant, tuple(terms), depth, write, exact)
+    return Access(buffer, matrix.offset.constant, tuple(terms), nest.depth, write, exact)
 
 
 # ---- footprints --------------------------------------------------------------------------------------------------
