@@ -17,6 +17,9 @@ from autofuse.report.quantities import microseconds, nearest
 from autofuse.search.space import AtomSet, SpaceBuilder
 
 
+_MOST_NAMES = 6
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One kernel that would hold both."""
@@ -101,7 +104,9 @@ class _Question:
         between = self._between(joined)
         if not between:
             return self.builder.space.refused[joined]
-        names = ", ".join(node.name for atom in between for node in atom.nodes[-1:])
+        names = ", ".join(atom.nodes[-1].name for atom in between[:_MOST_NAMES])
+        if len(between) > _MOST_NAMES:
+            names += f" and {len(between) - _MOST_NAMES} more"
         larger = joined | frozenset(between)
         verdict = "that larger kernel is legal"
         if self.builder.try_add(larger) is None:
