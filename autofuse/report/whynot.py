@@ -16,7 +16,6 @@ from autofuse.report.explain import source_text
 from autofuse.report.quantities import microseconds, nearest
 from autofuse.search.space import AtomSet, SpaceBuilder
 
-
 _MOST_NAMES = 6
 
 
