@@ -20,6 +20,8 @@ Array = NDArray[Any]
 _RENAMING = ("reshape", "transpose", "slice", "reverse")
 _CHOOSING = ("dynamic_slice", "gather")  # the result's elements come from operand 0, wherever indices point
 
+_MOST_FLOPS = 1e8
+
 
 @dataclass(frozen=True, slots=True)
 class FoldConstants:
@@ -28,7 +30,8 @@ class FoldConstants:
     A constant that repeats one value becomes a scalar constant, broadcast; elementwise and index ops keep that form,
     which fusion inlines for nothing. Other constants are computed if the result has at most `limit_bytes`, or no more
     bytes than the constants it is computed from. Never folded: a plain iota or a view of one (readers compute it),
-    a broadcast of an array (the same), custom calls and nodes with regions. Exact: the interpreter computes.
+    a broadcast of an array (the same), contractions of over a hundred million operations, custom calls and nodes with
+    regions. Exact: the interpreter computes.
     """
 
     name: ClassVar[str] = "constant-folding"
@@ -42,18 +45,29 @@ class FoldConstants:
         return {"constant": (_as_splat,), "iota": (_only_zero,), "*": (_fold_splats, self._fold)}
 
     def _fold(self, node: Node, facts: Facts) -> Call | None:
-        if not _is_computed(node, facts):
+        if not node.inputs or not _is_computed(node, facts):
             return None
-        operands = [facts.known(value) for value in node.inputs]
-        held = [array for array in operands if array is not None]
-        if not held or len(held) < len(operands) or not self._is_small(node, held):
+        held = _known_operands(node, facts)
+        if held is None or not self._is_small(node, held):
             return None
         (result,) = evaluate_node(node, dict(zip(node.inputs, held, strict=True)))
         return call("constant", value=_owned(result))
 
     def _is_small(self, node: Node, operands: Sequence[Array]) -> bool:
-        stored = max((array.nbytes for array in operands), default=0)
-        return node.output.type.nbytes <= max(self.limit_bytes, stored)
+        stored = max(array.nbytes for array in operands)
+        work = lookup(node.op).flops
+        flops = work([v.type for v in node.inputs], [node.output.type], node.attrs) if work else 0.0
+        return node.output.type.nbytes <= max(self.limit_bytes, stored) and flops <= _MOST_FLOPS
+
+
+def _known_operands(node: Node, facts: Facts) -> list[Array] | None:
+    held: list[Array] = []
+    for value in node.inputs:
+        array = facts.known(value)
+        if array is None:
+            return None
+        held.append(array)
+    return held
 
 
 def _is_computed(node: Node, facts: Facts) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +66,7 @@ class Facts:
         if node is None or value.type.size == 0:
             return None
         if node.op == "constant":
-            return repeated(node.attrs["value"])
+            return _repeated_by(node)
         return self.splat(node.inputs[0]) if node.op in _VIEWS else None
 
     def _find_known(self, value: Value) -> Array | None:
@@ -82,6 +83,16 @@ class Facts:
         if source is None or value.type.nbytes > max(SMALL_BYTES, source.nbytes):
             return None
         return evaluate_node(node, {node.inputs[0]: source})[0]
+
+
+_REPEATED: WeakKeyDictionary[Node, Array | None] = WeakKeyDictionary()
+
+
+def _repeated_by(constant: Node) -> Array | None:
+    """As `repeated`; a constant is looked through once, however many graphs hold it."""
+    if constant not in _REPEATED:
+        _REPEATED[constant] = repeated(constant.attrs["value"])
+    return _REPEATED[constant]
 
 
 def repeated(array: Array) -> Array | None:

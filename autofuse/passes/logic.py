@@ -5,11 +5,11 @@ from __future__ import annotations
 from autofuse.ir.graph import Node, Value
 from autofuse.passes.facts import Facts
 from autofuse.passes.matching import filled, is_float, limits, number_of, numbered_sides
+from autofuse.passes.ranges import integer_range
 from autofuse.passes.rewriting import Call, Expression, Rules, call
 from autofuse.passes.sums import number_last
 
 _OPPOSITE = {"EQ": "NE", "NE": "EQ", "LT": "GE", "GE": "LT", "GT": "LE", "LE": "GT"}
-_MIRRORED = {"EQ": "EQ", "NE": "NE", "LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}
 _SHIFTS = ("shift_left", "shift_right_logical", "shift_right_arithmetic")
 
 
@@ -95,21 +95,24 @@ def compare_itself(node: Node, facts: Facts) -> Call | None:
     return filled(direction in ("EQ", "LE", "GE"), node.output.type)
 
 
-def compare_with_limit(node: Node, facts: Facts) -> Call | None:
-    """No integer is below the least or above the greatest number of its dtype."""
+def compare_ranges(node: Node, facts: Facts) -> Call | None:
+    """Integers whose ranges do not meet compare the same everywhere; none is below the least of its dtype."""
     if is_float(node):
         return None
-    least, greatest = limits(node.inputs[0].type.dtype)
-    for other, _, number in numbered_sides(node, facts):
-        direction = node.attrs["direction"] if other is node.inputs[0] else _MIRRORED[node.attrs["direction"]]
-        match direction, number:
-            case ("LT", bound) | ("GE", bound) if bound == least:
-                return filled(direction == "GE", node.output.type)
-            case ("GT", bound) | ("LE", bound) if bound == greatest:
-                return filled(direction == "LE", node.output.type)
-            case _:
-                continue
-    return None
+    (low, high), (least, greatest) = (integer_range(value, facts) for value in node.inputs)
+    below, not_above = high < least, high <= least
+    above, not_below = low > greatest, low >= greatest
+    apart = below or above
+    known = {
+        "LT": (below, not_below),
+        "LE": (not_above, above),
+        "GT": (above, not_above),
+        "GE": (not_below, below),
+        "EQ": (False, apart),
+        "NE": (apart, False),
+    }
+    always, never = known[node.attrs["direction"]]
+    return filled(always, node.output.type) if always or never else None
 
 
 def compare_bool(node: Node, facts: Facts) -> Expression | None:
@@ -175,6 +178,6 @@ RULES: Rules = {
     "or": (number_last, and_or_itself, and_or_opposite, bits_with_number),
     "xor": (number_last, xor_itself, bits_with_number),
     **dict.fromkeys(_SHIFTS, (shift_by_number, shift_nothing)),
-    "compare": (compare_itself, compare_with_limit, compare_bool),
+    "compare": (compare_itself, compare_ranges, compare_bool),
     "select": (select_known, select_equal_numbers, select_bool, select_not, select_nested),
 }

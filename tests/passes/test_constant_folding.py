@@ -97,3 +97,11 @@ def test_custom_calls_are_not_run(sketch):
     number = sketch.scalar(1, "f32")
     graph = sketch.finish([sketch.emit("custom_call", [number], call_target_name="absent", results=(number.type,))])
     assert FoldConstants().apply(graph) is graph
+
+
+def test_long_contractions_are_left_to_run_time(sketch):
+    a, b = (sketch.constant(np.arange(400 * 400, dtype=np.float32).reshape(400, 400) + n) for n in (0, 1))
+    dims = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    batch = {"lhs_batching_dimensions": (), "rhs_batching_dimensions": ()}
+    graph = sketch.finish([sketch.emit("dot_general", [a, b], **dims, **batch)])
+    assert FoldConstants().apply(graph) is graph
