@@ -71,11 +71,18 @@ def program(
 
 
 def check(
-    tested: TileProgram, inputs: Mapping[str, NDArray[Any]] | None = None, *, exact: bool = False, seed: int = 0
+    tested: TileProgram,
+    inputs: Mapping[str, NDArray[Any]] | None = None,
+    *,
+    exact: bool = False,
+    compiler: Engine | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Assert that the compiled program gives what `evaluate_program` gives, and the same bits however it is split."""
-    given = random_inputs(tested.buffers, seed) if inputs is None else inputs
-    kernel = Kernel(tested, engine())
+    """Assert that the compiled program gives what `evaluate_program` gives, and the same bits however it is split.
+
+    `compiler` defaults to one for this machine.
+    """
+    given = random_inputs(tested.buffers) if inputs is None else inputs
+    kernel = Kernel(tested, compiler or engine())
     found, split = kernel.run(given), kernel.run(given, parts=3)
     expected = evaluate_program(tested, given)
     for buffer in tested.buffers:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from autofuse.backends.cpu.codegen import generate
-from autofuse.ir.dtypes import BF16, BOOL, F32, I32, U8
+from autofuse.ir.dtypes import BF16, BOOL, F32, I32, I64, U8
 from autofuse.ir.index import Element, Symbol, of
 from autofuse.ir.optable import Condition
-from autofuse.lower.tile import Constant, Load, Map, Reduce, Store
+from autofuse.lower.tile import Constant, Load, Map, Position, Reduce, Store
 from autofuse.lower.tile import Test as When
 from autofuse.testing.tileprograms import buffers, check, engine, phase, program, stage
 
@@ -219,3 +219,40 @@ def test_a_stack_of_few_results_is_spread_over_rows(rows):
     check(built)
     lanes = engine().target.vector_bits // 32
     assert f"<{lanes} x float>" in generate(built, engine().target).ir
+
+
+@LANES
+@pytest.mark.parametrize("opcode", ["eq", "ne", "lt", "le", "gt", "ge"])
+def test_comparisons_of_positions(lane, opcode):
+    """where(i OP 2*j - 5, x, 0) with 64-bit positions, as a causal mask is written."""
+    a, i = Symbol("a", 30), Symbol("i0", 75)
+    body = (
+        Position(0, I32, of(i)),
+        Map(1, I64, "convert", (0,)),
+        Position(2, I64, of(a)),
+        Constant(3, I64, 2),
+        Map(4, I64, "multiply", (2, 3)),
+        Constant(5, I64, 5),
+        Map(6, I64, "subtract", (4, 5)),
+        Map(7, BOOL, opcode, (1, 6)),
+        Load(8, F32, "x", of(a) * 75 + of(i)),
+        Constant(9, F32, 0.0),
+        Map(10, F32, "select", (7, 8, 9)),
+        Store("y", of(a) * 75 + of(i), 10),
+    )
+    built = program("mask", buffers("x=f32[30,75]", "y=f32[30,75]"), nested(((a, i), body), lane))
+    check(built, exact=True)
+    if opcode != "ne" and lane != "none":
+        assert f"<{engine().target.vector_bits // 32} x float>" in generate(built, engine().target).ir
+
+
+def test_positions_that_wrap_stay_arithmetic():
+    """An unsigned byte counts modulo 256."""
+    i = Symbol("i0", 600)
+    body = (
+        Position(0, U8, of(i)),
+        Constant(1, U8, 200),
+        Map(2, BOOL, "lt", (0, 1)),
+        Store("y", of(i), 2),
+    )
+    check(program("wrap", buffers("", "y=bool[600]"), phase([i], stage(*body), lane=i)), exact=True)

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from autofuse.backends.cpu.codegen import generate
+from autofuse.backends.cpu.engine import Engine
 from autofuse.backends.cpu.entry import NativeProgram
+from autofuse.backends.cpu.objectcache import ObjectCache
 from autofuse.backends.cpu.program import BufferRef, CpuProgram, KernelCall
+from autofuse.backends.cpu.target import host_target
 from autofuse.ir.dtypes import F32, I32
 from autofuse.ir.index import Symbol, of
 from autofuse.lower.evaluate import evaluate_program
@@ -59,6 +62,12 @@ PROGRAMS = pytest.mark.parametrize("built", [split_sum(), side_by_side(), rows_t
 @PROGRAMS
 def test_launches_and_phases(built):
     check(built)
+
+
+@PROGRAMS
+@pytest.mark.parametrize("isa", ["avx2", "sse4"])
+def test_narrower_machines(built, isa):
+    check(built, compiler=Engine(host_target(isa), cache=ObjectCache(None)))
 
 
 @PROGRAMS

@@ -57,8 +57,10 @@ class Fold:
         return replace(self, cell=cell, flags=fn.emit(f"getelementptr inbounds {flag}, ptr {self.flags}, i64 {number}"))
 
     def start(self, fn: FunctionText, group: Group) -> None:  # noqa: ARG002 - an ArgReduce needs the position
-        """Set the running value to the combiner's identity."""
+        """Set the running value to the combiner's identity; a sum, unlike a running one, starts at +0.0 as NumPy's."""
         initial = identity(self._combiner, self.statement.dtype, self.lanes)
+        if isinstance(self.statement, Reduce) and self._combiner == "add":
+            initial = emit_constant(self.statement.dtype, 0, self.lanes)
         fn.line(f"store {self._vec.llvm} {initial}, ptr {self.cell}")
         if self.flags:
             fn.line(
