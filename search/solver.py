@@ -11,14 +11,18 @@ Variables: x_S (binary) runs candidate S; y_{S,v} in 0..1 writes an output of S 
     m_u + sum over S containing maker(u) and w of x_S >= 1       for each edge maker(u) -> w
 
 The last two families follow from the others for whole numbers, but without them the relaxation is so weak that a few
-layers of a transformer do not close. A selection may still be circular (two kernels that need one another); then a cut
-is added for the values that nobody can provide, and the program is solved again.
+layers of a transformer do not close. A selection may still be circular (two kernels that need one another). Then the
+kernels are fired in order, U is the set of values that those left over wait for, and for each u in U the row
+
+    m_u <= sum of writers of any v in U that read nothing of U
+
+is added: whoever makes the first value of U can have read none of them. The program is solved again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -30,7 +34,14 @@ from scipy.sparse import csr_array
 from autofuse.errors import SearchError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.ir.graph import Value
+from autofuse.search.firing import Run, completed, fire, trimmed
 from autofuse.search.space import Candidate
+
+_LEAST_S = 0.1
+"""Seconds that each run of HiGHS gets, however late it is."""
+_TIME_LIMIT = 1
+_OPTIMAL = 0
+"""Statuses of `scipy.optimize.milp`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +61,7 @@ class Chosen:
 
     candidate: Candidate
     outputs: tuple[Value, ...]
-    """What it writes: its required outputs less those that nobody reads."""
+    """What it writes: its candidate's outputs less those that nobody needs or that an earlier kernel wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,32 +74,52 @@ class Solution:
     bound_us: float
     """No partition of the space is cheaper under these prices."""
     optimal: bool
+    """Whether the search ended before its deadline."""
     seconds: float
     cuts: int
 
 
-def solve(graph: AtomGraph, priced: Sequence[Priced], deadline_s: float = 60.0) -> Solution:
+def solve(
+    graph: AtomGraph,
+    priced: Sequence[Priced],
+    deadline_s: float = 60.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> Solution:
     """Find the cheapest cover. Raises SearchError if the candidates cannot compute the outputs.
 
-    A deadline that passes gives the best solution so far with `optimal=False`.
+    A deadline that passes gives the best solution so far with `optimal=False`; failing one, every value that is still
+    missing is made by the cheapest kernel that can make it.
     """
-    start = time.monotonic()
+    start = clock()
+    if not graph.atoms:
+        return Solution((), 0.0, 0.0, True, 0.0, 0)
     program = _Program(graph, priced)
+    bound = 0.0
     while True:
-        left = max(deadline_s - (time.monotonic() - start), 0.1)
-        result = program.run(left)
-        if result.x is None:
-            raise SearchError(f"no set of candidates computes the outputs ({result.message})")
-        picks = program.picks(result.x)
-        stuck = _unavailable(graph, picks)
-        if not stuck:
+        left = deadline_s - (clock() - start)
+        result = program.run(max(left, _LEAST_S))
+        bound = max(bound, _bound_of(result))
+        if result.x is None and result.status != _TIME_LIMIT:
+            raise SearchError(f"no set of candidates computes the outputs: {program.uncovered() or result.message}")
+        order, stuck = program.fired([] if result.x is None else program.runs(result.x))
+        optimal = result.status == _OPTIMAL and not stuck
+        if optimal and program.split_writes(order, float(result.fun)):
+            program.whole_writes = True
+        elif stuck and left > 0 and result.x is not None:
+            program.cut(stuck)
+        else:
             break
-        program.cut(stuck)
-        if time.monotonic() - start > deadline_s:
-            raise SearchError("the deadline passed before a partition without circles was found; raise the budget")
-    picks = _ordered(graph, picks)
-    bound = float(result.mip_dual_bound) if result.mip_dual_bound is not None else float(result.fun)
-    return Solution(picks, float(result.fun), bound, result.status == 0, time.monotonic() - start, program.cuts)
+    if not optimal:
+        order = program.completed(order)
+    kernels = tuple(Chosen(priced[run.number].candidate, run.writes) for run in order)
+    price = program.price(order)
+    return Solution(kernels, price, min(bound, price), optimal, clock() - start, program.cuts)
+
+
+def _bound_of(result: Any) -> float:
+    """The lower bound that HiGHS proved; prices are not negative, so there is always one."""
+    found = result.get("mip_dual_bound")
+    return float(found) if found is not None and np.isfinite(found) else 0.0
 
 
 class _Program:
@@ -97,11 +128,15 @@ class _Program:
     def __init__(self, graph: AtomGraph, priced: Sequence[Priced]) -> None:
         self.graph, self.priced = graph, priced
         self.cuts = 0
+        self.whole_writes = False
+        """Whether y is binary. Nearly always the relaxed y comes out whole by itself, and solving is faster."""
         self.cost: list[float] = []
         self._rows: list[int] = []
         self._columns: list[int] = []
         self._data: list[float] = []
         self._lower: list[float] = []
+        self.reads = [self._reads(p.candidate) for p in priced]
+        self.rank = [max(atom.number for atom in p.candidate.atoms) for p in priced]
         self.x = [self._column(p.price_us) for p in priced]
         self.y = {(n, v): self._column(c) for n, p in enumerate(priced) for v, c in p.write_us.items()}
         needed = {v for values in graph.reads.values() for v in values if graph.maker(v) is not None}
@@ -137,7 +172,7 @@ class _Program:
 
     def _availability(self) -> None:
         for number, p in enumerate(self.priced):
-            for value in self._inputs(number):
+            for value in self.reads[number]:
                 self._row({self.m[value]: 1.0, self.x[number]: -1.0}, 0.0)
             for value in p.write_us:
                 self._row({self.x[number]: 1.0, self.y[number, value]: -1.0}, 0.0)
@@ -154,16 +189,12 @@ class _Program:
                 both = [n for n in self._containing[reader] if maker in self.priced[n].candidate.atoms]
                 self._row({self.m[value]: 1.0, **{self.x[n]: 1.0 for n in both}}, 1.0)
 
-    def _inputs(self, number: int) -> list[Value]:
+    def _reads(self, candidate: Candidate) -> tuple[Value, ...]:
         """Values a candidate reads that other kernels make."""
-        atoms = self.priced[number].candidate.atoms
-        found: dict[Value, None] = {}
-        for atom in atoms:
-            for value in self.graph.reads[atom]:
-                maker = self.graph.maker(value)
-                if maker is not None and maker not in atoms:
-                    found[value] = None
-        return list(found)
+        ordered = sorted(candidate.atoms, key=lambda atom: atom.number)
+        read = dict.fromkeys(value for atom in ordered for value in self.graph.reads[atom])
+        makers = {value: self.graph.maker(value) for value in read}
+        return tuple(v for v, maker in makers.items() if maker is not None and maker not in candidate.atoms)
 
     def run(self, seconds: float) -> Any:
         """Solve the program as it stands."""
@@ -175,6 +206,8 @@ class _Program:
             low[self.m[value]] = 1.0
         integrality = np.zeros(columns)
         integrality[self.x] = 1
+        if self.whole_writes:
+            integrality[list(self.y.values())] = 1
         bounds: Any = cast("Any", Bounds)(low, np.ones(columns))
         rows: Any = cast("Any", LinearConstraint)(matrix, np.array(self._lower), np.inf)
         return milp(
@@ -185,72 +218,53 @@ class _Program:
             options={"time_limit": seconds, "mip_rel_gap": 1e-6},
         )
 
-    def picks(self, x: NDArray[Any]) -> list[Chosen]:
-        """The kernels of a solution vector; values that nobody reads are not written."""
-        values = x
-        chosen = [n for n in range(len(self.priced)) if values[self.x[n]] > 0.5]
-        read = {v for n in chosen for v in self._inputs(n)} | self._outputs()
-        picks: list[Chosen] = []
-        for n in chosen:
-            candidate = self.priced[n].candidate
-            written = [v for v in candidate.outputs if v in read and self._is_written(values, n, v)]
-            picks.append(Chosen(candidate, tuple(written)))
-        return [pick for pick in picks if pick.outputs]
+    def runs(self, x: NDArray[Any]) -> list[Run]:
+        """The kernels of a solution vector, with all that they write there."""
+        return [self._run(n, x) for n in range(len(self.priced)) if x[self.x[n]] > 0.5]
 
-    def _is_written(self, values: NDArray[Any], number: int, value: Value) -> bool:
-        column = self.y.get((number, value))
-        return column is None or values[column] > 1e-6
+    def _run(self, number: int, x: NDArray[Any] | None = None) -> Run:
+        writes = self.priced[number].candidate.outputs
+        if x is not None:
+            writes = tuple(v for v in writes if (number, v) not in self.y or x[self.y[number, v]] > 1e-6)
+        return Run(number, self.reads[number], tuple(v for v in writes if v in self.m))
 
-    def cut(self, stuck: set[Value]) -> None:
-        """Demand a writer from outside the circle for one of the values that cannot be provided."""
+    def fired(self, runs: Sequence[Run]) -> tuple[list[Run], list[Value]]:
+        """The kernels of a selection that can run, without what nobody needs, and the values others wait for."""
+        order, stuck = fire(runs, self.rank)
+        return (order, stuck) if stuck else (trimmed(order, self._outputs()), stuck)
+
+    def completed(self, order: Sequence[Run]) -> list[Run]:
+        """A selection that computes the outputs, from one that does not. Raises SearchError if there is none."""
+        runs = sorted((self._run(n) for n in range(len(self.priced))), key=lambda run: self.price([run]))
+        writers: dict[Value, list[Run]] = {value: [] for value in self.m}
+        for run in runs:
+            for value in run.writes:
+                writers[value].append(run)
+        longer = completed(order, list(self.m), writers)
+        if not self._outputs().issubset(value for run in longer for value in run.writes):
+            raise SearchError("the deadline passed before any partition was found; raise the budget")
+        return trimmed(longer, self._outputs())
+
+    def price(self, runs: Iterable[Run]) -> float:
+        """What a selection costs."""
+        return sum(
+            self.priced[run.number].price_us + sum(self.priced[run.number].write_us.get(v, 0.0) for v in run.writes)
+            for run in runs
+        )
+
+    def split_writes(self, order: Sequence[Run], fun: float) -> bool:
+        """Whether the relaxation paid only for parts of some writes, so that a real selection costs more."""
+        return not self.whole_writes and self.price(order) > fun + 1e-6 * max(1.0, abs(fun))
+
+    def cut(self, stuck: Sequence[Value]) -> None:
+        """Demand that somebody who reads none of the `stuck` values makes the first of them."""
         self.cuts += 1
+        waiting = set(stuck)
+        first = {c: 1.0 for v in stuck for n, c in self._writers[v] if waiting.isdisjoint(self.reads[n])}
         for value in stuck:
-            outside = [column for n, column in self._writers[value] if not stuck.intersection(self._inputs(n))]
-            others = {
-                column
-                for other in stuck
-                for n, column in self._writers[other]
-                if not stuck.intersection(self._inputs(n))
-            }
-            self._row({**dict.fromkeys([*others, *outside], 1.0), self.m[value]: -1.0}, 0.0)
+            self._row({**first, self.m[value]: -1.0}, 0.0)
 
-
-def _unavailable(graph: AtomGraph, picks: Sequence[Chosen]) -> set[Value]:
-    """Values that are needed but cannot be made, because their makers wait for one another."""
-    done: set[Value] = set()
-    todo = list(picks)
-    while True:
-        ready = [p for p in todo if _missing(graph, p, done) == set()]
-        if not ready:
-            break
-        for pick in ready:
-            done |= set(pick.outputs)
-            todo.remove(pick)
-    missing: set[Value] = set()
-    for pick in todo:
-        missing |= _missing(graph, pick, done)
-    return missing
-
-
-def _missing(graph: AtomGraph, pick: Chosen, done: set[Value]) -> set[Value]:
-    atoms = pick.candidate.atoms
-    return {
-        value
-        for atom in atoms
-        for value in graph.reads[atom]
-        if graph.maker(value) is not None and graph.maker(value) not in atoms and value not in done
-    }
-
-
-def _ordered(graph: AtomGraph, picks: Sequence[Chosen]) -> tuple[Chosen, ...]:
-    done: set[Value] = set()
-    todo = list(picks)
-    order: list[Chosen] = []
-    while todo:
-        ready = [p for p in todo if not _missing(graph, p, done)]
-        for pick in ready:
-            todo.remove(pick)
-            order.append(pick)
-        for pick in ready:
-            done |= set(pick.outputs)
-    return tuple(order)
+    def uncovered(self) -> str:
+        """An atom that no candidate computes, in words; empty if there is none."""
+        lost = next((atom for atom, numbers in self._containing.items() if not numbers), None)
+        return "" if lost is None else f"none computes {lost}"

@@ -1,0 +1,313 @@
+"""The solver against a brute force that knows nothing of its formulation."""
+
+import heapq
+import itertools
+
+import numpy as np
+import pytest
+
+from autofuse.errors import SearchError
+from autofuse.fusion.atoms import AtomGraph
+from autofuse.ir.builder import GraphBuilder
+from autofuse.ir.dtypes import F32
+from autofuse.ir.types import TensorType
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import TileProgram
+from autofuse.search import solver
+from autofuse.search.solver import Priced, solve
+from autofuse.search.space import Candidate
+
+VECTOR = TensorType((8,), F32)
+NO_PROGRAM = TileProgram("none", (), (), Schedule())
+
+
+def graph_of(reads, outputs):
+    """Atom n adds what `reads[n]` lists: numbers of earlier atoms, or -1 for the graph's input."""
+    build = GraphBuilder("random")
+    x = build.input(VECTOR, "x")
+    values = []
+    for number, sources in enumerate(reads):
+        operands = [x if source < 0 else values[source] for source in sources]
+        op = "tanh" if len(operands) == 1 else "add"
+        values.append(build.emit(op, operands, name=f"v{number}"))
+    return AtomGraph(build.finish([values[n] for n in outputs]), contract=False)
+
+
+def candidate_of(graph, numbers):
+    atoms = frozenset(graph.atoms[n] for n in numbers)
+    return Candidate(atoms, graph.candidate(atoms, graph.required_outputs(atoms)), str(sorted(numbers)), NO_PROGRAM)
+
+
+def priced(graph, numbers, price, writes=None):
+    """A priced candidate; `writes`: price by atom number of the outputs that it may leave out."""
+    values = {graph.atoms[n].nodes[0].output: us for n, us in (writes or {}).items()}
+    return Priced(candidate_of(graph, numbers), price, values)
+
+
+def brute_force(graph, candidates):
+    """The price of the cheapest way to make the outputs: a shortest path over sets of values in memory."""
+    number = {value: n for n, value in enumerate(graph.value_order(v for a in graph.atoms for v in graph.writes[a]))}
+    goal = frozenset(number[v] for v in graph.graph.outputs)
+    moves = []
+    for p in candidates:
+        atoms = p.candidate.atoms
+        read = {v for atom in atoms for v in graph.reads[atom] if graph.maker(v) not in (None, *atoms)}
+        always = [v for v in p.candidate.outputs if v not in p.write_us]
+        for size in range(len(p.write_us) + 1):
+            for chosen in itertools.combinations(p.write_us.items(), size):
+                written = frozenset(number[v] for v in (*always, *(v for v, _ in chosen)))
+                moves.append((frozenset(number[v] for v in read), written, p.price_us + sum(us for _, us in chosen)))
+    best = {frozenset(): 0.0}
+    todo = [(0.0, 0, frozenset())]
+    ties = itertools.count(1)
+    while todo:
+        price, _, there = heapq.heappop(todo)
+        if goal <= there:
+            return price
+        if price > best[there]:
+            continue
+        for needs, written, us in moves:
+            then = there | written
+            if needs <= there and then != there and price + us < best.get(then, float("inf")):
+                best[then] = price + us
+                heapq.heappush(todo, (price + us, next(ties), then))
+    return None
+
+
+def random_case(seed):
+    """A random graph of up to 7 atoms and a random space of kernels: overlapping, unconnected, circular in pairs."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 8))
+    reads = [[int(s) for s in rng.integers(-1, n, size=int(rng.integers(1, 3)))] if n else [-1] for n in range(count)]
+    sinks = [n for n in range(count) if not any(n in sources for sources in reads)]
+    outputs = sinks + [n for n in range(count) if n not in sinks and rng.random() < 0.2]
+    graph = graph_of(reads, outputs)
+    sets = [{n} for n in range(count) if rng.random() < 0.9]
+    sets += [{n for n in range(count) if rng.random() < 0.5} for _ in range(int(rng.integers(0, 16)))]
+    candidates = []
+    for numbers in sets:
+        if not numbers:
+            continue
+        atoms = [graph.atoms[n] for n in numbers]
+        inner = {v for atom in atoms for v in graph.reads[atom]} - set(graph.graph.outputs)
+        optional = [v for v in candidate_of(graph, numbers).outputs if v in inner and rng.random() < 0.8]
+        # few distinct prices, so that ties and kernels for nothing occur too
+        scale = 1.0 if seed % 2 else float(rng.uniform(0.5, 2))
+        writes = {v: float(rng.integers(0, 4)) * scale for v in optional}
+        candidates.append(Priced(candidate_of(graph, numbers), float(rng.integers(1, 9)) * scale, writes))
+    return graph, candidates
+
+
+def check_solution(graph, candidates, solution):
+    """Every kernel's inputs are there when it runs, the outputs are made once, and the price is what it says."""
+    prices = {id(p.candidate): p for p in candidates}
+    there = set()
+    total = 0.0
+    for chosen in solution.kernels:
+        p = prices[id(chosen.candidate)]
+        atoms = chosen.candidate.atoms
+        assert all(v in there for a in atoms for v in graph.reads[a] if graph.maker(v) not in (None, *atoms))
+        assert chosen.outputs
+        assert there.isdisjoint(chosen.outputs)
+        assert set(chosen.outputs) <= set(chosen.candidate.outputs)
+        there |= set(chosen.outputs)
+        total += p.price_us + sum(p.write_us.get(v, 0.0) for v in chosen.outputs)
+    assert set(graph.graph.outputs) <= there
+    assert solution.price_us == pytest.approx(total, rel=1e-9)
+    assert solution.bound_us <= solution.price_us
+
+
+def check_against_brute_force(seed):
+    graph, candidates = random_case(seed)
+    expected = brute_force(graph, candidates)
+    if expected is None:
+        with pytest.raises(SearchError, match="no set of candidates computes the outputs"):
+            solve(graph, candidates)
+        return
+    solution = solve(graph, candidates)
+    assert solution.optimal
+    assert solution.price_us == pytest.approx(expected, rel=1e-5), f"seed {seed}"
+    assert solution.bound_us == pytest.approx(expected, rel=1e-5), f"seed {seed}"
+    check_solution(graph, candidates, solution)
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_the_solver_finds_what_a_brute_force_finds(block):
+    for seed in range(block * 30, block * 30 + 30):
+        check_against_brute_force(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(20))
+def test_the_solver_finds_what_a_brute_force_finds_thousands_of_times(block):
+    for seed in range(1000 + block * 250, 1000 + block * 250 + 250):
+        check_against_brute_force(seed)
+
+
+# ---- circles ---------------------------------------------------------------------------------------------------------
+
+
+def two_pairs():
+    """a -> b and c -> d; the kernels {a, d} and {c, b} are cheap, and each needs what the other makes."""
+    graph = graph_of([[-1], [0], [-1], [2]], [1, 3])
+    circular = [priced(graph, {0, 3}, 1.0), priced(graph, {2, 1}, 1.0)]
+    return graph, circular, [priced(graph, {n}, 2.0) for n in range(4)]
+
+
+def test_two_kernels_that_need_one_another_are_not_a_solution():
+    graph, circular, single = two_pairs()
+    solution = solve(graph, [*circular, *single])
+    # {a} runs alone, so that {c, b} can, so that {a, d} can; or the same the other way round
+    assert solution.price_us == pytest.approx(4.0)
+    assert len(solution.kernels) == 3
+    assert solution.cuts >= 1
+    check_solution(graph, [*circular, *single], solution)
+
+
+def test_a_circle_alone_computes_nothing():
+    graph, circular, _ = two_pairs()
+    with pytest.raises(SearchError, match="no set of candidates computes the outputs"):
+        solve(graph, circular)
+
+
+def test_a_circle_that_is_dear_to_break_is_avoided():
+    graph, circular, _ = two_pairs()
+    ab, cd = priced(graph, {0, 1}, 1.5), priced(graph, {2, 3}, 1.5)
+    solution = solve(graph, [*circular, ab, cd])
+    assert solution.price_us == pytest.approx(3.0)
+    assert {len(chosen.candidate.atoms) for chosen in solution.kernels} == {2}
+
+
+# ---- what is written -------------------------------------------------------------------------------------------------
+
+
+def test_an_optional_output_is_left_out_where_the_reader_computes_it_anew():
+    # both b and c read a; writing a costs more than computing it twice
+    graph = graph_of([[-1], [0], [0]], [1, 2])
+    ab, ac = priced(graph, {0, 1}, 2.0, {0: 5.0}), priced(graph, {0, 2}, 2.0, {0: 5.0})
+    candidates = [ab, ac, priced(graph, {1}, 1.9), priced(graph, {2}, 1.9)]
+    solution = solve(graph, candidates)
+    assert solution.price_us == pytest.approx(4.0)
+    assert [[v.name for v in chosen.outputs] for chosen in solution.kernels] == [["v1"], ["v2"]]
+
+
+def test_an_optional_output_is_written_where_that_is_cheaper():
+    graph = graph_of([[-1], [0], [0]], [1, 2])
+    ab, ac = priced(graph, {0, 1}, 2.0, {0: 0.1}), priced(graph, {0, 2}, 2.0, {0: 0.1})
+    candidates = [ab, ac, priced(graph, {1}, 1.8), priced(graph, {2}, 1.8)]
+    solution = solve(graph, candidates)
+    assert solution.price_us == pytest.approx(3.9)
+    check_solution(graph, candidates, solution)
+
+
+def test_a_value_that_two_kernels_would_write_is_written_once():
+    graph = graph_of([[-1], [0], [0]], [0, 1, 2])  # every kernel with a in it must write a
+    candidates = [priced(graph, {0, 1}, 2.0), priced(graph, {0, 2}, 2.0)]
+    solution = solve(graph, candidates)
+    assert [[v.name for v in chosen.outputs] for chosen in solution.kernels] == [["v0", "v1"], ["v2"]]
+
+
+def test_kernels_run_in_the_order_of_the_program():
+    graph = graph_of([[-1], [-1], [0], [1], [2, 3]], [4])
+    candidates = [priced(graph, {n}, 1.0) for n in (4, 3, 2, 1, 0)]
+    order = [next(iter(chosen.candidate.atoms)).number for chosen in solve(graph, candidates).kernels]
+    assert order == [0, 1, 2, 3, 4]
+
+
+def test_a_program_that_computes_nothing_needs_no_kernel():
+    build = GraphBuilder("identity")
+    solution = solve(AtomGraph(build.finish([build.input(VECTOR)])), [])
+    assert (solution.kernels, solution.price_us, solution.optimal) == ((), 0.0, True)
+
+
+# ---- no solution -----------------------------------------------------------------------------------------------------
+
+
+def test_an_atom_that_no_candidate_computes_is_named():
+    graph = graph_of([[-1], [0]], [1])
+    with pytest.raises(SearchError, match=r"none computes atom 1 \(v1\)"):
+        solve(graph, [priced(graph, {0}, 1.0)])
+
+
+# ---- deadlines -------------------------------------------------------------------------------------------------------
+
+
+class Late:
+    """HiGHS that meets its time limit: gives `change(result)` and calls it late."""
+
+    def __init__(self, monkeypatch, change):
+        self.change = change
+        self.limits = []
+        self.real = solver.milp
+        monkeypatch.setattr(solver, "milp", self)
+
+    def __call__(self, *args, **options):
+        self.limits.append(options["options"]["time_limit"])
+        result = self.real(*args, **options)
+        result.status = 1
+        result.mip_dual_bound = 0.25 * result.fun
+        self.change(result)
+        return result
+
+
+def test_the_best_so_far_is_returned_when_the_time_is_up(monkeypatch):
+    graph, _, single = two_pairs()
+    late = Late(monkeypatch, lambda result: None)
+    solution = solve(graph, single, deadline_s=12.0)
+    assert not solution.optimal
+    assert solution.price_us == pytest.approx(8.0)
+    assert solution.bound_us == pytest.approx(2.0)
+    assert late.limits == [pytest.approx(12.0, abs=1.0)]
+
+
+def test_without_anything_so_far_each_value_is_made_by_its_cheapest_kernel(monkeypatch):
+    graph, circular, single = two_pairs()
+
+    def nothing(result):
+        result.x, result.fun, result.mip_dual_bound = None, None, None
+
+    Late(monkeypatch, nothing)
+    solution = solve(graph, [*circular, *single])
+    assert not solution.optimal
+    assert solution.bound_us == 0.0
+    check_solution(graph, [*circular, *single], solution)
+
+
+def test_a_circle_at_the_deadline_is_completed(monkeypatch):
+    graph, circular, single = two_pairs()
+    times = iter((0.0, 0.0, 100.0, 100.0, 100.0))
+    late = Late(monkeypatch, lambda result: None)
+    # the first selection is circular; the clock leaves no time to cut it off
+    solution = solve(graph, [*circular, *single], 10.0, clock=lambda: next(times))
+    assert len(late.limits) == 2
+    assert late.limits[1] == pytest.approx(0.1)
+    assert not solution.optimal
+    check_solution(graph, [*circular, *single], solution)
+
+
+def test_a_deadline_without_any_partition_says_so(monkeypatch):
+    graph, circular, _ = two_pairs()
+    times = iter((0.0, 50.0))
+    Late(monkeypatch, lambda result: None)
+    with pytest.raises(SearchError, match="raise the budget"):
+        solve(graph, circular, 10.0, clock=lambda: next(times))
+
+
+def test_writes_that_the_relaxation_pays_in_parts_are_made_whole(monkeypatch):
+    graph = graph_of([[-1], [0], [0], [0]], [1, 2, 3])
+    ab, ac = priced(graph, {0, 1}, 1.0, {0: 1.0}), priced(graph, {0, 2}, 1.0, {0: 1.0})
+    candidates = [ab, ac, priced(graph, {3}, 1.0)]
+    real, seen = solver.milp, []
+
+    def split(cost, *, integrality, **options):
+        result = real(cost, integrality=integrality, **options)
+        seen.append(int(integrality.sum()))
+        if len(seen) == 1:
+            result.x[3:5] = 0.5  # both kernels write half of a: their columns follow those of the three candidates
+        return result
+
+    monkeypatch.setattr(solver, "milp", split)
+    solution = solve(graph, candidates)
+    assert seen[0] == 3
+    assert solution.price_us == pytest.approx(4.0)
+    check_solution(graph, candidates, solution)
