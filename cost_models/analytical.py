@@ -47,6 +47,8 @@ _OVERLAP = 0.2
 """Share of the shorter terms that is not hidden behind the longest one."""
 _AHEAD_BYTES = 16384
 """How far ahead of the instructions the memory system fetches."""
+_PRODUCT_CYCLES = 1.2
+"""A multiplication and an addition of a product that is written out, with its load."""
 _ENTRY_CYCLES = 4.0
 """Entering and leaving a stage's loop: bounds, addresses, a branch that goes the other way once."""
 _LEVEL_CYCLES = 1.0
@@ -218,13 +220,13 @@ class AnalyticalCpuModel:
         return stage.entries * _ENTRY_CYCLES * self._cycle_us if stage.loops else 0.0
 
     def _loops_us(self, dots: Sequence[DotFeatures]) -> float:
-        """Products that the code generator writes out: one chain of multiplications and additions per vector."""
+        """Products that the code generator writes out; the chains of neighbouring vectors overlap."""
         us = 0.0
         for dot in dots:
             if not dot.library:
                 lanes = self._lanes["f64" if dot.dtype in ("f64", "i64", "u64") else "f32"]
                 vectors = dot.all_rows * math.ceil(dot.columns / lanes)
-                us += vectors * dot.depth * 2 * _LATENCY_CYCLES * self._cycle_us
+                us += vectors * dot.depth * _PRODUCT_CYCLES * self._cycle_us
         return us
 
     def _product_us(self, dot: DotFeatures) -> float:

@@ -201,7 +201,7 @@ def _shared(found: Mapping[str, Estimate], name: str, default: Rate) -> Rate:
 
 
 def last_cache_bytes(stream: Mapping[int, float]) -> int | None:
-    """Of working sets and their bandwidths, the largest set served nearer to the smallest's speed than the largest's."""
+    """Of working sets and their bandwidths, the largest set served nearer to the first speed than to the last."""
     if not stream:
         return None
     sizes = sorted(stream)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from autofuse.backends.cpu.codegen.folding import fold_indices
 from autofuse.backends.cpu.codegen.layout import Layout, plan_layout
+from autofuse.backends.cpu.codegen.relaning import relane
 from autofuse.backends.cpu.codegen.widths import Widths
 from autofuse.cost_models.base import Level
 from autofuse.cost_models.features import (
@@ -42,9 +43,7 @@ def features(
     warm = warm or {}
     if isinstance(program, OpaqueProgram):
         return _opaque_features(program, warm, fresh_outputs)
-    program = fold_indices(program)
-    registers = 32 if vector_bits > 256 else 16
-    widths = Widths(min(program.schedule.vector_bits, vector_bits), program.schedule.unroll, registers)
+    program, widths = _as_generated(program, vector_bits)
     reader = _Reader(program, widths)
     phases: list[PhaseFeatures] = []
     touched: dict[str, Touched] = {}
@@ -60,9 +59,18 @@ def features(
         opaque=None,
         fresh_bytes=sum(b.type.nbytes for b in program.buffers if b.name in fresh_outputs),
         vector_bits=widths.vector_bits,
+        stream_stores=widths.stream_stores,
         unroll=program.schedule.unroll,
         panel_rows=max((phase.panel.size for phase in program.phases() if phase.panel is not None), default=0),
     )
+
+
+def _as_generated(program: TileProgram, vector_bits: int) -> tuple[TileProgram, Widths]:
+    """The program as the code generator rewrites it first, and the widths that it works with."""
+    schedule = program.schedule
+    registers = 32 if vector_bits > 256 else 16
+    widths = Widths(min(schedule.vector_bits, vector_bits), schedule.unroll, registers, schedule.stream_stores)
+    return relane(fold_indices(program), widths), widths
 
 
 def _merge(touched: dict[str, Touched], new: Mapping[str, Touched]) -> None:
@@ -192,7 +200,7 @@ def _opaque_features(
     }
     fresh = sum(b.type.nbytes for b in program.buffers if b.name in fresh_outputs)
     buffers = tuple(_buffer(b, touched, warm) for b in program.buffers)
-    return KernelFeatures(FEATURES_VERSION, 1, (), buffers, opaque, fresh, 64, 1, 0)
+    return KernelFeatures(FEATURES_VERSION, 1, (), buffers, opaque, fresh, 64, False, 1, 0)
 
 
 def _interpreted(graph: Graph, times: int) -> Iterator[tuple[Node, int]]:

@@ -216,6 +216,8 @@ class KernelFeatures:
     """Bytes of outputs on pages that the system has yet to provide."""
     vector_bits: int
     """Width of the vectors."""
+    stream_stores: bool
+    """Whether element-wise stages write past the caches."""
     unroll: int
     """Vectors in flight that the schedule asks for."""
     panel_rows: int
@@ -250,10 +252,10 @@ COLUMNS: tuple[str, ...] = (
     *("vectors", "iterations", "entries", "horizontal", "chain", "scan_iterations"),
     *("dot_flops", "dot_calls", "packed_elements", "dot_rows", "dot_columns", "dot_depth"),
     *("opaque_nodes", "opaque_bytes", "sort_steps", "scattered"),
-    *("efficiency", "live", "unroll", "vector_bits", "panel_rows"),
+    *("efficiency", "live", "unroll", "vector_bits", "stream_stores", "panel_rows"),
 )
-"""Columns of `matrix`. Counts enter as log(1 + count); the last five as they are."""
-_PLAIN = 5
+"""Columns of `matrix`. Counts enter as log(1 + count); the last six as they are."""
+_PLAIN = 6
 
 
 def matrix(kernels: Sequence[KernelFeatures]) -> NDArray[np.float64]:
@@ -316,5 +318,6 @@ def _row(kernel: KernelFeatures) -> list[float]:
         max((stage.live for stage in stages), default=0),
         kernel.unroll,
         kernel.vector_bits,
+        float(kernel.stream_stores),
         kernel.panel_rows,
     ]

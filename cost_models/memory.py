@@ -15,6 +15,8 @@ _FILL = 0.8
 _READ, _WRITE = 0.85, 1.15
 """A copy's bandwidth counts bytes read plus written; by itself a read is faster, and a write slower: its line is read
 first."""
+_STREAMED = 0.5
+"""What a byte written past the caches costs of one written through them: its line is not read first."""
 _REST = 0.2
 """Share of the other boundaries' time that the slowest one does not hide."""
 
@@ -51,11 +53,14 @@ class MemoryModel:
         """All bytes of a phase, moved by `workers` cores at once."""
         least_read, least_written = phase.reuse.traffic(float("inf"))
         times: list[float] = []
+        past = _STREAMED * least_written if kernel.stream_stores and not any(s.reduces for s in phase.stages) else 0.0
         for boundary in self._boundaries:
             sharers = 1.0 if boundary.private else workers
             read, written = phase.reuse.traffic(_FILL * boundary.capacity / sharers)
             resident = self._resident(kernel, boundary, workers)
             read, written = read - resident * least_read, written - resident * least_written
+            if past:
+                written = past if boundary is self._boundaries[-1] else 0.0
             times.append((_READ * read + _WRITE * written) / self._rate(boundary.rate, workers))
         slowest = max(times)
         return slowest + _REST * (sum(times) - slowest)
