@@ -8,11 +8,12 @@ division and remainder appear only where two reshapes do not divide one another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from autofuse.errors import LegalityError
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Symbol, of
+from autofuse.ir.ops.views import equal_products
 from autofuse.ir.optable import Family, lookup
 
 Atom = int
@@ -141,7 +142,7 @@ class Dimensions:
         shapes = node.inputs[0].type.shape, node.output.type.shape
         if 0 in shapes[0]:
             return
-        for left, right in _equal_products(*shapes):
+        for left, right in equal_products(*shapes):
             self._forest.unify(operand[left], result[right])
 
     def _relate_index(self, node: Node, operands: Sequence[tuple[Atom, ...]], result: tuple[Atom, ...]) -> None:
@@ -220,22 +221,6 @@ def carries(node: Node) -> bool:
 def _keeps_axes(node: Node) -> bool:
     """Whether all readers of a value see the same axes. An iota or a splat is made anew by each reader."""
     return lookup(node.op).family is not Family.LEAF
-
-
-def _equal_products(left: Sequence[int], right: Sequence[int]) -> Iterator[tuple[slice, slice]]:
-    """Cut two shapes of equal size into the finest runs of axes with equal products."""
-    i = j = 0
-    while i < len(left) or j < len(right):
-        begin = i, j
-        a = b = 1
-        while a != b or (i, j) == begin:
-            if j >= len(right) or (i < len(left) and a <= b):
-                a *= left[i]
-                i += 1
-            else:
-                b *= right[j]
-                j += 1
-        yield slice(begin[0], i), slice(begin[1], j)
 
 
 def _others(value: Value, *taken: tuple[int, ...]) -> tuple[int, ...]:

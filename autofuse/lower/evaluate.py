@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import BackendError
 from autofuse.ir import optable
+from autofuse.ir.combiners import COMBINERS, combiner_identity
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Atom, Element, Quotient, Remainder, Symbol
 from autofuse.ir.optable import Condition
@@ -41,14 +42,6 @@ from autofuse.lower.tile import (
 
 Array = NDArray[Any]
 
-_COMBINERS: Mapping[str, Callable[..., Any]] = {
-    "add": np.add,
-    "multiply": np.multiply,
-    "minimum": np.minimum,
-    "maximum": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-}
 _COMPARISONS: Mapping[str, Callable[..., Any]] = {
     "eq": np.equal,
     "ne": np.not_equal,
@@ -57,22 +50,6 @@ _COMPARISONS: Mapping[str, Callable[..., Any]] = {
     "gt": np.greater,
     "ge": np.greater_equal,
 }
-
-
-def combiner_identity(combiner: str, dtype: DType) -> Any:
-    """The value that changes nothing when folded in: 0, 1, the greatest, the least, all ones."""
-    if combiner in ("add", "or"):
-        return dtype.numpy.type(0)
-    if combiner == "multiply":
-        return dtype.numpy.type(1)
-    if combiner == "and":
-        return ~dtype.numpy.type(0)
-    if dtype.is_float:
-        return dtype.numpy.type(math.inf if combiner == "minimum" else -math.inf)
-    if dtype.kind == "bool":
-        return np.bool_(combiner == "minimum")
-    limits = np.iinfo(dtype.numpy)
-    return dtype.numpy.type(limits.max if combiner == "minimum" else limits.min)
 
 
 def evaluate_program(program: TileProgram, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -241,7 +218,7 @@ class _StageRun:
             case Scan():
                 values = self.scalars[statement.operand].astype(statement.dtype.numpy)
                 axis = slice(None, None, -1 if statement.reverse else 1)
-                fold: Any = _COMBINERS[statement.combiner]
+                fold: Any = COMBINERS[statement.combiner]
                 return fold.accumulate(values[..., axis], axis=-1, dtype=values.dtype)[..., axis]
 
     def _load(self, load: Load) -> Array:
@@ -255,7 +232,7 @@ class _StageRun:
         dtype = statement.dtype.numpy
         if isinstance(statement, Reduce):
             initial = combiner_identity(statement.combiner, statement.dtype)
-            fold: Any = _COMBINERS[statement.combiner]
+            fold: Any = COMBINERS[statement.combiner]
             return np.asarray(fold.reduce(values.astype(dtype), axis=-1, dtype=dtype, initial=initial))
         places = self._index(statement.position).reshape(values.shape)
         order = np.argsort(places, axis=-1, kind="stable")
