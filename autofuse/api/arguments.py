@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
+from numpy.exceptions import TooHardError
 from numpy.typing import NDArray
 
 from autofuse.errors import ArgumentError
 from autofuse.ir.types import TensorType
+
+_OVERLAP_WORK = 10_000
+"""Steps spent on deciding whether two strided arrays share an element."""
 
 
 def prepared(
@@ -19,17 +24,18 @@ def prepared(
 
     `written`: inputs the function modifies in place. Raises ArgumentError naming the argument.
     """
+    checked = [_checked(leaf, type_, name) for leaf, type_, name in zip(leaves, types, names, strict=True)]
+    for number in written:
+        if not isinstance(leaves[number], np.ndarray):
+            raise ArgumentError(f"{names[number]}: the function writes into it; pass an array, not a NumPy scalar")
+    check_written(checked, names, written)
     arrays: list[NDArray[Any]] = []
     copied: list[str] = []
-    for number, (leaf, type_, name) in enumerate(zip(leaves, types, names, strict=True)):
-        array = _checked(leaf, type_, name)
-        if number in written:
-            _check_writeable(leaf, array, name)
+    for array, type_, name in zip(checked, types, names, strict=True):
         exact = np.require(array, type_.dtype.numpy, ["C", "A"])
         if exact is not array and exact.size and not np.shares_memory(exact, array):
             copied.append(name)
         arrays.append(exact.view(np.ndarray))
-    _check_overlap(arrays, names, written)
     return arrays, copied
 
 
@@ -49,18 +55,47 @@ def _checked(leaf: Any, type_: TensorType, name: str) -> NDArray[Any]:
     return array
 
 
-def _check_writeable(leaf: Any, array: NDArray[Any], name: str) -> None:
-    if not isinstance(leaf, np.ndarray) or not array.flags.writeable:
-        raise ArgumentError(f"{name}: the function writes into it, but it is read-only; pass a writeable array")
+def check_written(leaves: Sequence[Any], names: Sequence[str], written: Collection[int]) -> None:
+    """Whether the arguments a function writes into can take it; what is no array is left to `prepared`.
 
-
-def _check_overlap(arrays: Sequence[NDArray[Any]], names: Sequence[str], written: Collection[int]) -> None:
+    Raises ArgumentError where one is read-only, overlaps itself, or shares memory with another argument.
+    """
     for number in written:
-        for other, array in enumerate(arrays):
-            if other != number and np.may_share_memory(arrays[number], array):
+        array, name = leaves[number], names[number]
+        if not isinstance(array, np.ndarray):
+            continue
+        if not array.flags.writeable:
+            raise ArgumentError(f"{name}: the function writes into it, but it is read-only; pass a writeable array")
+        if any(stride == 0 and extent > 1 for stride, extent in zip(array.strides, array.shape, strict=True)):
+            raise ArgumentError(f"{name}: the function writes into it, but its elements overlap; pass a copy")
+        for other, leaf in enumerate(leaves):
+            if other != number and isinstance(leaf, np.ndarray) and overlap(array, leaf):
                 raise ArgumentError(
-                    f"{names[number]} and {names[other]} overlap, and the function writes into the first; pass copies"
+                    f"{name} and {names[other]} overlap, and the function writes into the first; pass copies"
                 )
+
+
+def overlap(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether two arrays have an element in common; where that is hard to decide, whether they might."""
+    if not np.may_share_memory(a, b):
+        return False
+    try:
+        return np.shares_memory(a, b, max_work=cast("Any", _OVERLAP_WORK))
+    except TooHardError:
+        return True
+
+
+def check_outs(
+    outs: Sequence[NDArray[Any]], names: Sequence[str], leaves: Sequence[Any], written: Mapping[int, str]
+) -> None:
+    """Raise ArgumentError where an output would destroy another, or an argument that the function writes into."""
+    for (a, first), (b, second) in itertools.combinations(zip(outs, names, strict=True), 2):
+        if overlap(a, b):
+            raise ArgumentError(f"{first} and {second} overlap; pass separate arrays")
+    for out, name in zip(outs, names, strict=True):
+        for number, argument in written.items():
+            if isinstance(leaves[number], np.ndarray) and overlap(out, leaves[number]):
+                raise ArgumentError(f"{name} overlaps {argument}, which the function writes into; pass another array")
 
 
 def check_out(out: Any, type_: TensorType, name: str) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.api.arguments import check_out, prepared
+from autofuse.api.arguments import check_out, check_outs, check_written, prepared
 from autofuse.device.cpu import detect
 from autofuse.device.describe import CpuDescription
 from autofuse.device.store import CalibrationStore
@@ -55,6 +55,8 @@ class Plan:
             return self._call_into(executable, leaves, out)
         if self.document.backend != "cpu":
             raise BackendError(f"this plan is for {self.document.backend}; this build runs plans for cpu")
+        if self._written_later:
+            check_written(leaves, self._names, self._written_later)
         outputs = executable.run(leaves)
         if outputs is NotImplemented:
             return self._call_slowly(executable, leaves)
@@ -144,6 +146,13 @@ class Plan:
         pairs = zip(self.document.parameters, children, strict=True)
         return tuple(path for name, child in pairs for path in tree.paths(child, name))
 
+    @cached_property
+    def _written_later(self) -> tuple[int, ...]:
+        """Arguments that get their new values by a copy after the run; native code checks those it writes itself."""
+        aliased = self.executable.aliased
+        pairs = enumerate(self.document.writebacks)
+        return tuple(number for position, number in pairs if self._results + position not in aliased)
+
     def _flatten(self, args: Sequence[Any]) -> list[Any]:
         branch = self.document.in_tree
         children = branch.children if isinstance(branch, tree.Branch) else ()
@@ -188,13 +197,15 @@ class Plan:
     def _call_into(self, executable: CpuExecutable, leaves: Sequence[Any], out: Any) -> Any:
         types = [value.type for value in self.document.graph.outputs]
         given = tree.flatten_as(self.document.out_tree, out, "out")
-        targets = [check_out(o, t, f"out[{n}]") for n, (o, t) in enumerate(zip(given, types, strict=False))]
+        names = ["out"] if isinstance(self.document.out_tree, tree.Leaf) else [f"out[{n}]" for n in range(len(given))]
+        targets = [check_out(o, t, name) for o, t, name in zip(given, types, names, strict=False)]
         if not self.document.writebacks:
             exact = executable.native.call_into(*leaves, *targets)
             for call in executable.opaque:
                 call.raise_pending()
             if exact is not NotImplemented:
                 return out
+        check_outs(targets, names, leaves, {number: self._names[number] for number in self.document.writebacks})
         arrays, copied = prepared(leaves, self._types, self._names, self.document.writebacks)
         self.copied_arguments = tuple(copied)
         outputs = executable.run([array.copy() for array in arrays])

@@ -282,6 +282,8 @@ class PhaseBuilder:
             raise LegalityError(f"{node.op} %{node.name} is read inside another loop: it would be nested")
         if guard is not None and not _inside(at, node.output.type.shape):
             raise LegalityError(f"{node.op} %{node.name} is read where it does not exist, under a condition")
+        if node.inputs[0].type.size == 0:
+            return self.constant(stage, node.output.type.dtype, _of_nothing(node))
         if (node.output, at) not in self._reductions:
             self._reductions[node.output, at] = self._fold(node, at)
         scalar, home = self._reductions[node.output, at]
@@ -410,6 +412,11 @@ class PhaseBuilder:
         if instance not in self._kept:
             self.value(self.draft.stage(level, symbols), value, at, None)
         return self.load_at(stage, self._kept[instance], dtype, offset, None)
+
+
+def _of_nothing(node: Node) -> bool | int | float:
+    """What a fold over no elements gives."""
+    return combiner_identity(node.attrs.get("combiner", "add"), node.output.type.dtype)
 
 
 def _levels(candidate: KernelCandidate) -> dict[Value, int]:

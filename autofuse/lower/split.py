@@ -143,9 +143,7 @@ class _Splitter:
                     out.append(replace(statement, mask=both))
                 case Reduce():
                     identity, chosen = self._fresh(), self._fresh()
-                    out.append(
-                        Constant(identity, statement.dtype, combiner_identity(statement.combiner, statement.dtype))
-                    )
+                    out.append(Constant(identity, statement.dtype, _neutral(statement)))
                     out.append(Map(chosen, statement.dtype, "select", (test, statement.operand, identity)))
                     out.append(replace(statement, operand=chosen))
                 case _:
@@ -168,3 +166,10 @@ class _Splitter:
     def _fresh(self) -> Scalar:
         self.next += 1
         return self.next - 1
+
+
+def _neutral(reduce: Reduce) -> bool | int | float:
+    """What changes nothing when folded in, signs of zeros included."""
+    if reduce.combiner == "add" and reduce.dtype.is_float:
+        return -0.0
+    return combiner_identity(reduce.combiner, reduce.dtype)

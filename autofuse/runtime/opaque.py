@@ -54,7 +54,7 @@ class OpaqueCall:
     def _run(self, table: int) -> None:
         try:
             self._evaluate(table)
-        except Exception as error:  # noqa: BLE001  # re-raised by raise_pending on the calling thread
+        except BaseException as error:  # noqa: BLE001  # Ctrl-C too: raise_pending raises it on the calling thread
             self._errors[threading.get_ident()] = error
 
     def _evaluate(self, table: int) -> None:
