@@ -265,9 +265,15 @@ def _affine(value: Affine, at: Mapping[Atom, Any], scalars: Mapping[int, Array])
             case Remainder(inner, divisor):
                 found = _affine(inner, at, scalars) % divisor
             case Element(source, _, lo, hi):
-                found = np.clip(scalars[int(source)], lo, hi).astype(np.int64)
+                found = _clamped(scalars[int(source)], lo, hi)
         total = total + found * coefficient
     return total
+
+
+def _clamped(values: Array, lo: int, hi: int) -> Array:
+    if values.dtype == np.uint64:
+        values = np.minimum(values, np.uint64(max(hi, 0)))
+    return np.clip(values.astype(np.int64), lo, hi)
 
 
 def apply_opcode(opcode: str, dtype: DType, *operands: Array) -> Array:

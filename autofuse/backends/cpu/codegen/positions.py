@@ -57,11 +57,11 @@ def _stage(stage: Stage) -> Stage:
                 known[statement.result] = value
         body.append(_compared(statement, known) or statement)
     live = live_scalars(body, {})
-    return replace(stage, body=tuple(s for s in body if _has_effect(s) or s.result in live))
+    return replace(stage, body=tuple(s for s in body if _is_needed(s, live)))
 
 
-def _has_effect(statement: Statement) -> bool:
-    return isinstance(statement, Store | Reduce | ArgReduce | Scan)
+def _is_needed(statement: Statement, live: frozenset[int]) -> bool:
+    return isinstance(statement, Store | Reduce | ArgReduce | Scan) or statement.result in live
 
 
 def _value(statement: Statement, known: Mapping[int, Affine]) -> Affine | None:
