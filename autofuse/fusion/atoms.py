@@ -1,8 +1,9 @@
 """Atoms: what is never worth separating, contracted before enumeration.
 
 A view, an iota or a splat constant belongs to whoever reads it: every kernel that needs one has it, and no kernel
-writes one (unless it is an output of the graph). An elementwise node joins its only consumer if that
-one reads it at the same index: then nothing is ever recomputed. Everything else is an atom of its own.
+writes one (unless it is an output of the graph). An elementwise node joins the atom of its readers if that is one atom
+and its last node needs each element at one index: then nothing is ever recomputed (`y + y[::-1]` computes y elsewhere).
+Everything else is an atom of its own.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from autofuse.fusion.candidate import KernelCandidate, is_inlined, is_view, make_candidate
-from autofuse.fusion.domain import is_contraction, is_opaque
+from autofuse.fusion.domain import is_opaque
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.optable import Family, lookup
 
@@ -124,15 +126,15 @@ class AtomGraph:
         )
 
     def candidate(self, atoms: frozenset[FusionAtom], outputs: tuple[Value, ...]) -> KernelCandidate:
-        """The kernel that computes `atoms` and writes `outputs`, with the views it needs."""
-        nodes = {node for atom in atoms for node in atom.nodes}
-        todo = list(nodes)
+        """The kernel that computes what `outputs` need of `atoms`, with the views on the way."""
+        own = {node for atom in atoms for node in atom.nodes}
+        nodes: set[Node] = set()
+        todo = list(outputs)
         while todo:
-            for value in self.graph.reads(todo.pop()):
-                producer = self.graph.producers.get(value)
-                if producer is not None and producer in self._free and producer not in nodes:
-                    nodes.add(producer)
-                    todo.append(producer)
+            producer = self.graph.producers.get(todo.pop())
+            if producer is not None and producer not in nodes and (producer in own or producer in self._free):
+                nodes.add(producer)
+                todo += self.graph.reads(producer)
         return make_candidate(self.graph, frozenset(nodes), outputs)
 
     def is_convex(self, atoms: frozenset[FusionAtom]) -> bool:
@@ -159,24 +161,13 @@ class AtomGraph:
     def _contract(self) -> list[tuple[Node, ...]]:
         computed = self._live - self._free - self._stored
         order = [node for node in self.graph.nodes if node in computed]
-        parent: dict[Node, Node] = {node: node for node in order}
-
-        def find(node: Node) -> Node:
-            while parent[node] is not node:
-                parent[node] = parent[parent[node]]
-                node = parent[node]
-            return node
-
+        place: dict[Node, _Place] = {}
         for node in reversed(order):
-            if self._may_join(node):
-                homes = {find(user) for user in self._same_index_users(node) or ()}
-                if len(homes) == 1:
-                    home = homes.pop()
-                    if not is_contraction(home) and not any(is_contraction(m) for m in self._direct_users(node)):
-                        parent[node] = home
+            places = self._read_at(node, place) if self._may_join(node) else set[_Place]()
+            place[node] = places.pop() if len(places) == 1 else (node, ())
         groups: dict[Node, list[Node]] = {}
         for node in order:
-            groups.setdefault(find(node), []).append(node)
+            groups.setdefault(place[node][0], []).append(node)
         return [tuple(nodes) for nodes in sorted(groups.values(), key=lambda nodes: self._position(nodes[-1]))]
 
     @cached_property
@@ -191,26 +182,22 @@ class AtomGraph:
             return False
         return node.output not in self.graph.outputs
 
-    def _direct_users(self, node: Node) -> tuple[Node, ...]:
-        return tuple(user for user in self.graph.users[node.output] if user in self._live)
-
-    def _same_index_users(self, node: Node) -> list[Node] | None:
-        """The non-view users, if each reads every element once at one index; None otherwise."""
-        found: list[Node] = []
-        todo = [node.output]
+    def _read_at(self, node: Node, place: Mapping[Node, _Place]) -> set[_Place]:
+        """Where the readers of `node` need its elements; empty if one of them reads some more than once."""
+        found: set[_Place] = set()
+        todo: list[tuple[Value, tuple[Any, ...]]] = [(node.output, ())]
         while todo:
-            value = todo.pop()
+            value, path = todo.pop()
             for user in self.graph.users[value]:
                 if user not in self._live:
                     continue
-                if user in self._free:
-                    if user.op not in ("reshape", "transpose", "reverse"):
-                        return None
-                    todo.append(user.output)
-                elif is_opaque(user) or not _reads_once(user):
-                    return None
+                if user in self._free and user.op in _PERMUTING:
+                    todo.append((user.output, (_described(user), *path)))
+                elif user in self._free or is_opaque(user) or not _reads_once(user, value):
+                    return set()
                 else:
-                    found.append(user)
+                    last, way = place[user]
+                    found.update((last, (*way, *entry, *path)) for entry in _entries(user, value))
         return found
 
     def _makes(self, atom: FusionAtom, value: Value) -> bool:
@@ -220,13 +207,30 @@ class AtomGraph:
         return any(reader is not atom for reader in self.readers.get(value, ()))
 
 
-def _reads_once(node: Node) -> bool:
-    """Whether a consumer computes each operand element once per element of its own iteration space."""
+_Place = tuple[Node, tuple[Any, ...]]
+"""The last node of an atom, and the views on the way from it to a node's elements."""
+_PERMUTING = ("reshape", "transpose", "reverse")
+
+
+def _described(view: Node) -> tuple[Any, ...]:
+    """What a view does, equal for equal views."""
+    return (view.op, view.inputs[0].type.shape, *sorted(view.attrs.items()))
+
+
+def _entries(user: Node, value: Value) -> list[tuple[Any, ...]]:
+    """The ways from a reader to an operand: one, but for each place of a concatenation one of its own."""
+    if user.op != "concatenate":
+        return [()]
+    return [(("operand", number),) for number, operand in enumerate(user.inputs) if operand is value]
+
+
+def _reads_once(node: Node, value: Value) -> bool:
+    """Whether a consumer computes each element of an operand once per element of its own iteration space."""
     match lookup(node.op).family:
         case Family.ELEMENTWISE | Family.REDUCE:
             return True
         case Family.INDEX:
-            return node.op in ("concatenate", "pad", "reshape", "transpose", "reverse")
+            return node.op in (*_PERMUTING, "concatenate") or (node.op == "pad" and value is not node.inputs[1])
         case Family.WINDOW:
             return node.op == "cumulative"
         case _:

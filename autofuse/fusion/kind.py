@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from autofuse.fusion.candidate import KernelCandidate, is_view
 from autofuse.fusion.domain import is_contraction, is_opaque
 from autofuse.ir.graph import Node
@@ -19,7 +21,7 @@ def kind_of(kernel: KernelCandidate) -> str:
         return "library"
     if dots and not folds and len(dots) == 1:
         return "epilogue" if _follows(kernel, dots[0]) else "prologue"
-    if dots or _depth(kernel) > 1 or (folds and _follows(kernel, folds[0])):
+    if dots or _depth(kernel) > 1 or any(_spreads(kernel, fold) for fold in folds):
         return "stitch"
     if folds:
         return "reduction"
@@ -49,13 +51,21 @@ def _folds(node: Node) -> bool:
 
 def _follows(kernel: KernelCandidate, node: Node) -> bool:
     """Whether anything but a view is computed from `node`'s result."""
+    return any(not is_view(other) for other in _below(kernel, node))
+
+
+def _spreads(kernel: KernelCandidate, fold: Node) -> bool:
+    """Whether something larger is computed from a fold's result, as the quotient of a softmax is: a second pass."""
+    return any(not is_view(other) and other.output.type.size > fold.output.type.size for other in _below(kernel, fold))
+
+
+def _below(kernel: KernelCandidate, node: Node) -> Iterator[Node]:
+    """The nodes of a kernel that depend on `node`."""
     tainted = set(node.outputs)
     for other in kernel.nodes:
         if tainted.intersection(other.inputs):
-            if not is_view(other):
-                return True
+            yield other
             tainted |= set(other.outputs)
-    return False
 
 
 def _depth(kernel: KernelCandidate) -> int:
