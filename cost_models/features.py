@@ -85,8 +85,8 @@ class AccessCounts:
     vector_bytes: float = 0.0
     """Bytes of all accesses, lanes without work included: `exp`: 126 vectors of 64 bytes = 8064."""
     far_steps: float = 0.0
-    """Accesses that lie a page or more after the one before: a column sum of `f32[4096, 1024]`: one per row and group
-    of columns."""
+    """Accesses that lie a page or more after the one before, where there are more of them than a processor remembers
+    pages: a column sum of `f32[4096, 1024]`: one per row and strip of columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,10 @@ from autofuse.lower.tile import (
 )
 
 PAGE_BYTES = 4096
-_ADDRESSED_BYTES = 8 << 20
-"""Memory whose pages the processor remembers: random positions in more than this are far from one another."""
+_PAGES = 1536
+"""Pages whose addresses a processor remembers (its second-level translation buffer): fewer steps always find theirs."""
+_ADDRESSED_BYTES = _PAGES * PAGE_BYTES
+"""Random positions in no more than this find their pages too."""
 _FEW_STATEMENTS = 24
 """Statements that the code generator writes for several iterations of a strip together."""
 _TURN = 2.0
@@ -272,7 +274,8 @@ class StageWalk:
             self._counts.operate("integer", buffer.type.dtype, _TURN * math.log2(lanes) * times)
         self._counts.count("vector_bytes", times * lanes * buffer.type.dtype.itemsize)
         if access.copies == 1:
-            self._counts.count("far_steps", self._far_steps(statement, access, kind, times))
+            far = self._far_steps(statement, access, kind, times)
+            self._counts.count("far_steps", far if far > _PAGES else 0.0)
 
     def _far_steps(self, statement: Load | Store, access: Access, kind: str, times: float) -> float:
         """Jumps by a page or more: between rounds, between the lanes of one access, between the rows of a square."""

@@ -36,6 +36,8 @@ class Access:
     write: bool
     exact: bool
     """It certainly happens at every position: no mask, no run-time position, no quotient."""
+    most: tuple[int, ...] | None = None
+    """For run-time positions: for each depth, how often it happens while the loops from there on run."""
     copies: int = 1
     """Copies of the buffer side by side: one per lane for the scratch of grid points that share a vector."""
 
@@ -45,7 +47,7 @@ def access_of(
 ) -> Access:
     """The walk of an offset; `depths` are those of the scalars it reads as positions."""
     terms: list[tuple[int, tuple[int, ...]]] = []
-    depth, exact = 0, not masked
+    depth, exact, most = 0, not masked, None
     for atom, step in offset.terms:
         counts, moved = _walk(atom, nest, depths)
         depth = max(depth, moved)
@@ -56,9 +58,13 @@ def access_of(
             sparse = max(abs(step), LINE_BYTES // buffer.type.dtype.itemsize)
             if reach > _SPARSE * counts[0]:
                 step = sparse
+            most = ()
         terms.append((step, counts))
+    if most is not None:
+        times = nest.elements_to[depth]
+        most = tuple(int(max(times // max(entered, 1), 1)) for entered in nest.rounds_to)
     copies = nest.copies if buffer.space is Space.SCRATCH else 1
-    return Access(buffer, offset.constant, tuple(terms), depth, write, exact, copies)
+    return Access(buffer, offset.constant, tuple(terms), depth, write, exact, most, copies)
 
 
 def _walk(atom: Atom, nest: LoopNest, depths: Mapping[int, int]) -> tuple[tuple[int, ...], int]:
@@ -138,9 +144,14 @@ class _Group:
     writes: int = 0
     copies: int = 1
     exact: bool = False
+    most: int | None = None
+    """Accesses per entry, where positions are known at run time only."""
 
     def extent(self) -> Extent:
-        return union_of(self.steps, self.offsets, self.buffer.type.dtype.itemsize)
+        extent = union_of(self.steps, self.offsets, self.buffer.type.dtype.itemsize)
+        if self.most is None or self.most * LINE_BYTES >= extent.line_bytes:
+            return extent
+        return Extent(min(extent.elements, self.most), 1, self.most * LINE_BYTES)
 
 
 def _grouped(accesses: Sequence[Access], nest: LoopNest, depth: int) -> list[_Group]:
@@ -160,6 +171,8 @@ def _grouped(accesses: Sequence[Access], nest: LoopNest, depth: int) -> list[_Gr
         else:
             group.reads = max(group.reads, times)
         group.exact = group.exact or access.exact
+        if access.most is not None:
+            group.most = (group.most or 0) + access.most[depth]
     return list(found.values())
 
 

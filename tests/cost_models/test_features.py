@@ -262,6 +262,16 @@ def test_a_gather():
     assert found.buffers[1].floor_read_bytes == 4
 
 
+def test_one_element_of_each_row_touches_a_line_of_each_row():
+    i = Symbol("i0", 100)
+    label = of(i) * 50000 + Affine(0, ((Element("0", (), 0, 49999), 1),))
+    body = (Load(0, I64, "at", of(i)), Load(1, F32, "x", label), Store("y", of(i), 1))
+    phase = Phase((i,), (RowGroup((Stage((), body, None),)),), i)
+    buffers = (buffer("at", (100,), dtype=I64), buffer("x", (100, 50000)), buffer("y", (100,), Space.OUTPUT))
+    found = features(program(phase, *buffers))
+    assert found.buffers[1].read_bytes == 100 * 64
+
+
 def test_a_scan_is_a_chain():
     k = Symbol("k0", 1000)
     body = (Load(0, F64, "x", of(k)), Scan(1, F64, "add", 0, False), Store("y", of(k), 1))
