@@ -53,6 +53,8 @@ class Bounds:
     """Most atoms in an enumerated set; greedy growth is not bound by it."""
     sets_per_atom: int = 64
     """Most sets enumerated from one atom."""
+    classes: int = 400
+    """Enumeration stops when this many distinct kernels have been tried."""
 
 
 @dataclass(slots=True)
@@ -64,7 +66,7 @@ class Space:
     refused: dict[AtomSet, str] = field(default_factory=dict[AtomSet, str])
     """Why a set that was tried is no kernel."""
     cut_off: int = 0
-    """Atoms whose enumeration met a bound."""
+    """Sets from which enumeration did not go on because of a bound."""
 
     @property
     def classes(self) -> Mapping[str, list[Candidate]]:
@@ -86,6 +88,8 @@ class SpaceBuilder:
         self._by_set: dict[AtomSet, Candidate | None] = {}
         self._programs: dict[str, TileProgram | OpaqueProgram | str] = {}
         self._siblings = _siblings(atom_graph)
+        self._absorbed: set[FusionAtom] = set()
+        """Atoms that greedy growth from another one took into a large kernel."""
         self._following = atom_graph.successors
         self._tiny = {a for a in atom_graph.atoms if all(v.type.nbytes < _TINY_BYTES for v in atom_graph.writes[a])}
         """Atoms whose results tie nothing together: a scalar that a hundred kernels read joins one of them at most."""
@@ -95,9 +99,9 @@ class SpaceBuilder:
         for atom in self._graph.atoms:
             self.require(frozenset((atom,)))
         for atom in self._graph.atoms:
-            self._grow_greedily(atom)
-        for atom in self._graph.atoms:
-            self._enumerate(atom)
+            if atom not in self._absorbed:
+                self._grow_greedily(atom)
+        self._enumerate()
         for atoms in extra:
             self.try_add(atoms)
         return self.space
@@ -150,40 +154,56 @@ class SpaceBuilder:
     # ---- growth --------------------------------------------------------------------------------------------------
 
     def _grow_greedily(self, atom: FusionAtom) -> None:
-        """Absorb neighbours while that is legal: producers first, then consumers and siblings."""
+        """Absorb neighbours while that is legal: producers first, then consumers and siblings.
+
+        Steps double while they succeed, so that a kernel of hundreds of atoms is reached in a dozen tries.
+        """
         current: AtomSet = frozenset((atom,))
         refused: set[FusionAtom] = set()
+        step = 1
         while True:
             options = [n for n in self._neighbours(current) if n not in refused]
             if not options:
-                return
-            for neighbour in options:
-                grown = self._closure(current | {neighbour})
-                if self.try_add(grown) is not None:
-                    current = grown
-                    break
-                refused.add(neighbour)
+                break
+            grown = self._closure(current | frozenset(options[:step]))
+            if self.try_add(grown) is not None:
+                current = grown
+                step *= 2
+            elif step > 1:
+                step = 1
+            else:
+                refused.add(options[0])
+        if len(current) > 2 * self._bounds.atoms:
+            self._absorbed |= current
 
-    def _enumerate(self, atom: FusionAtom) -> None:
-        """Sets in which `atom` comes first, breadth first."""
-        frontier: list[AtomSet] = [frozenset((atom,))]
+    def _enumerate(self) -> None:
+        """All small sets, smallest first, so that a bound cuts off the largest ones everywhere alike."""
+        counts: dict[FusionAtom, int] = dict.fromkeys(self._graph.atoms, 0)
+        frontier: list[AtomSet] = [frozenset((atom,)) for atom in self._graph.atoms]
         seen: set[AtomSet] = set(frontier)
         while frontier:
             following: list[AtomSet] = []
             for current in frontier:
-                for neighbour in self._neighbours(current):
-                    if neighbour.number < atom.number:
+                first = min(current, key=lambda a: a.number)
+                for grown in self._grown(current, first):
+                    if grown in seen:
                         continue
-                    grown = self._closure(current | {neighbour})
-                    if grown in seen or len(grown) > self._bounds.atoms:
-                        continue
-                    if len(seen) >= self._bounds.sets_per_atom:
+                    if counts[first] >= self._bounds.sets_per_atom or len(self._programs) >= self._bounds.classes:
                         self.space.cut_off += 1
-                        return
+                        break
                     seen.add(grown)
+                    counts[first] += 1
                     if self.try_add(grown) is not None:
                         following.append(grown)
             frontier = following
+
+    def _grown(self, current: AtomSet, first: FusionAtom) -> Iterator[AtomSet]:
+        """The set with one neighbour more, made convex; only sets in which `first` comes first, of bounded size."""
+        for neighbour in self._neighbours(current):
+            if neighbour.number >= first.number:
+                grown = self._closure(current | {neighbour})
+                if len(grown) <= self._bounds.atoms:
+                    yield grown
 
     def _closure(self, atoms: AtomSet) -> AtomSet:
         """Add the atoms that lie on paths between members, so that the set is convex."""

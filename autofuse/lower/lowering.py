@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -61,7 +62,7 @@ class _Lowering:
             buffers = self._buffers()
             phases = tuple(self._loop_phase(group, buffers) for group in self.domain.groups)
             return TileProgram(self.name, tuple(buffers.all), (phases,), self.schedule)
-        rows = self.schedule.panel_rows if self.domain.rows else 0
+        rows = self._guessed_rows()
         buffers, phase, packs, draft = self._build({}, rows)
         if phase.panel is not None and self._balanced(phase) != rows:
             rows = self._balanced(phase)
@@ -106,13 +107,23 @@ class _Lowering:
         done = finish_phase(phase.draft, grid, contraction.rows, local, self.schedule, phase.row_boundaries)
         return buffers, done, contraction.packs, phase.draft
 
+    def _guessed_rows(self) -> int:
+        """Rows of a panel if all row atoms turn out to be one loop, as they mostly do; 0 without a panel."""
+        if not self.domain.rows:
+            return 0
+        extents = {atom: self.domain.dimensions.extent(atom) for atom in self.domain.grid}
+        rows = math.prod(extents[atom] for atom in self.domain.rows)
+        return self._panel_rows(rows, math.prod(extents.values()) // max(rows, 1))
+
     def _balanced(self, phase: Phase) -> int:
-        """Rows of a panel: at most the schedule's, equal panels, enough of them for all workers."""
+        """Rows of a finished phase's panel."""
         assert phase.panel is not None
-        outer = 1
-        for symbol in phase.grid:
-            outer *= symbol.extent if symbol != phase.panel.symbol else 1
-        extent = max(phase.panel.symbol.extent, 1)
+        outer = math.prod(symbol.extent for symbol in phase.grid if symbol != phase.panel.symbol)
+        return self._panel_rows(phase.panel.symbol.extent, outer)
+
+    def _panel_rows(self, extent: int, outer: int) -> int:
+        """At most the schedule's rows, equal panels, enough of them for all workers."""
+        extent = max(extent, 1)
         panels = max(-(-extent // self.schedule.panel_rows), -(-self.limits.workers // max(outer, 1)))
         return -(-extent // min(panels, extent))
 
