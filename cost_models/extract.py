@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from autofuse.backends.cpu.codegen.folding import fold_indices
 from autofuse.backends.cpu.codegen.layout import Layout, plan_layout
+from autofuse.backends.cpu.codegen.positions import compare_positions
 from autofuse.backends.cpu.codegen.relaning import relane
 from autofuse.backends.cpu.codegen.widths import Widths
 from autofuse.cost_models.base import Level
@@ -70,7 +71,7 @@ def _as_generated(program: TileProgram, vector_bits: int) -> tuple[TileProgram, 
     schedule = program.schedule
     registers = 32 if vector_bits > 256 else 16
     widths = Widths(min(schedule.vector_bits, vector_bits), schedule.unroll, registers, schedule.stream_stores)
-    return relane(fold_indices(program), widths), widths
+    return relane(compare_positions(fold_indices(program)), widths), widths
 
 
 def _merge(touched: dict[str, Touched], new: Mapping[str, Touched]) -> None:

@@ -101,6 +101,7 @@ class StageWalk:
         nest = self.nest
         self._lane_at = nest.positions[nest.lane] if nest.lane is not None else nest.depth
         self._static = all(not isinstance(s, Test) for s in stage.body)
+        self._needed = {} if self._static else _needed_shares(stage.body)
         for statement in stage.body:
             self._visit(statement)
         self._keep_accumulators()
@@ -160,8 +161,8 @@ class StageWalk:
                 self._index_work(value, depth, varying)
                 self._counts.operate("integer", dtype, self._times(depth, varying))
                 self._define(result, Scalar(depth, varying, dtype))
-            case Test(result, conditions):
-                self._test(result, conditions)
+            case Test():
+                self._test(statement)
             case Load():
                 self._load(statement)
             case Map():
@@ -211,13 +212,14 @@ class StageWalk:
         if quotients:
             self._counts.operate("integer", dtypes.I32, _QUOTIENT * quotients * self._times(depth, varying))
 
-    def _test(self, result: int, conditions: tuple[Condition, ...]) -> None:
-        depth, varying, share, cut = 0, False, 1.0, True
+    def _test(self, test: Test) -> None:
+        result, conditions = test.result, test.conditions
+        depth, varying, share = 0, False, 1.0
         for condition in conditions:
             inner, lanes_differ = self._dependence(condition.value)
             depth, varying = max(depth, inner), varying or lanes_differ
             share *= _share(condition)
-            cut = cut and len(condition.value.terms) <= 1 and condition.multiple == 1
+        cut = _is_cut(test)
         if not cut:
             self._counts.operate("integer", dtypes.I32, 2 * len(conditions) * self._times(depth, varying))
         self._define(result, Scalar(depth, varying, dtypes.BOOL, share, cut))
@@ -233,7 +235,7 @@ class StageWalk:
         if load.fill is not None:
             fill = self.scalars[load.fill]
             depth, varying = max(depth, fill.depth), varying or fill.varying
-        times = self._times(offset_depth, offset_varies) * share
+        times = self._times(offset_depth, offset_varies) * min(share, self._needed.get(load.result, 1.0))
         kind = self._kind(load) if offset_varies else "uniform"
         self._walked(load, times, kind, masked=load.mask is not None)
         if masked:
@@ -324,7 +326,7 @@ class StageWalk:
         operands = [self.scalars[number] for number in statement.operands]
         depth = max((operand.depth for operand in operands), default=0)
         varying = any(operand.varying for operand in operands)
-        times = self._times(depth, varying)
+        times = self._times(depth, varying) * self._needed.get(statement.result, 1.0)
         if statement.opcode == "convert" and not _converts(operands[0].dtype, statement.dtype):
             times = 0.0
         judged = operands[0].dtype if statement.dtype == dtypes.BOOL and operands else statement.dtype
@@ -382,6 +384,27 @@ def _mapped(statement: Map, operands: list[Scalar], depth: int, varying: bool) -
         case _:
             return Scalar(depth, varying, statement.dtype)
     return Scalar(depth, varying, statement.dtype, share, all(o.cut for o in operands))
+
+
+def _needed_shares(body: tuple[Statement, ...]) -> dict[int, float]:
+    """For each scalar the share of iterations that need it, where loops are cut at the conditions that choose."""
+    shares = {s.result: math.prod(map(_share, s.conditions)) for s in body if isinstance(s, Test) and _is_cut(s)}
+    needed: dict[int, float] = {}
+    for statement in reversed(body):
+        share = 1.0 if isinstance(statement, Store) else needed.get(statement.result, 0.0)
+        if isinstance(statement, Reduce | ArgReduce | Scan):
+            share = 1.0
+        operands = _operands(statement)
+        chosen = shares.get(operands[0]) if isinstance(statement, Map) and statement.opcode == "select" else None
+        for place, number in enumerate(operands):
+            part = 1.0 if chosen is None or place == 0 else (chosen if place == 1 else 1.0 - chosen)
+            needed[number] = min(1.0, needed.get(number, 0.0) + share * part)
+    return needed
+
+
+def _is_cut(test: Test) -> bool:
+    """Whether the loops are cut where the test changes: each condition hangs on one symbol."""
+    return all(len(c.value.terms) <= 1 and c.multiple == 1 for c in test.conditions)
 
 
 def _converts(source: DType, target: DType) -> bool:

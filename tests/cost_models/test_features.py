@@ -229,6 +229,25 @@ def test_a_mask_that_cuts_a_loop_costs_nothing_inside():
     assert found.buffers[1].floor_written_bytes == 4096
 
 
+def test_each_part_of_a_concatenation_is_computed_where_it_is_chosen():
+    j = Symbol("i0", 1024)
+    body = (
+        Constant(0, F32, 0.0),
+        When(1, (Condition(of(j), 0, 256),)),
+        Load(2, F32, "x", of(j), mask=1, fill=0),
+        Map(3, F32, "exp", (2,)),
+        Load(4, F32, "y", of(j)),
+        Map(5, F32, "log", (4,)),
+        Map(6, F32, "select", (1, 3, 5)),
+        Store("z", of(j), 6),
+    )
+    phase = Phase((j,), (RowGroup((Stage((), body, None),)),), j)
+    buffers = (buffer("x", (256,)), buffer("y", (1024,)), buffer("z", (1024,), Space.OUTPUT))
+    stage = only_stage(features(program(phase, *buffers)))
+    assert stage.operations == {("exp", "f32"): 16, ("log", "f32"): 48}
+    assert stage.accesses.contiguous == 16 + 48 + 64
+
+
 def test_a_mask_over_two_symbols_stays():
     i, j = Symbol("i0", 100), Symbol("i1", 128)
     body = (
