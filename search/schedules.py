@@ -12,6 +12,9 @@ from autofuse.lower.tile import OpaqueProgram, Reduce, RowGroup, Space, TileProg
 
 Choices = dict[str, tuple[Any, ...]]
 
+_STREAMED_BYTES = 8 << 20
+"""An output this large does not stay in a core's caches, so writing past them can pay."""
+
 
 def choices_for(program: TileProgram | OpaqueProgram) -> Choices:
     """The decisions that change this kernel's code, each with its values; empty if there is nothing to decide."""
@@ -32,6 +35,8 @@ def choices_for(program: TileProgram | OpaqueProgram) -> Choices:
     if stages:
         choices["unroll"] = (1, 2, 4, 8)
         choices["vector_bits"] = (256, 512)
+    if any(b.space is Space.OUTPUT and b.type.nbytes >= _STREAMED_BYTES for b in program.buffers):
+        choices["stream_stores"] = (False, True)
     if any(buffer.space is Space.SCRATCH for buffer in program.buffers):
         choices["placement"] = ("scratch", "recompute")
     if any(isinstance(s, Reduce) for stage in stages for s in stage.body) and "panel_rows" not in choices:
