@@ -229,7 +229,7 @@ class Tuner:
                 winner = number
         holdout = self.bench.plans([plans[winner]], blocks=9, seed=self.seed + 1, sample_us=4000.0)
         self.report("comparing plans end to end", 1, 1)
-        partition = partitions[winner][1]
+        partition = self._with_times(partitions[winner][1])
         certificate = self._certificate(
             partition, policy, times[winner], median(holdout[0]), times[0] if policy == "measured" else None, noise
         )
@@ -237,6 +237,16 @@ class Tuner:
         document = self._document(partition)
         self.best = replace(document, certificate=certificate, notes=(*document.notes, note))
         return self.best
+
+    def _with_times(self, partition: Partition) -> Partition:
+        """The partition with the measured times of kernels that run under the default schedule."""
+        known = {
+            digest: replace(tuned, measured_us=_finite(self._measured[digest]))
+            if tuned.schedule == Schedule() and digest in self._measured
+            else tuned
+            for digest, tuned in partition.known.items()
+        }
+        return replace(partition, known=known)
 
     def _certificate(
         self,
@@ -249,7 +259,7 @@ class Tuner:
     ) -> Certificate:
         space = self.context.space
         prices = self.context.prices(space)
-        times = [self._known_for(partition.kernels)[c.candidate.digest].measured_us for c in partition.kernels]
+        times = [partition.known[chosen.candidate.digest].measured_us for chosen in partition.kernels]
         floors = {digest: price.floor_us for digest, price in prices.items()}
         physical = solve_at(self.context, space, floors)
         return Certificate(
