@@ -120,7 +120,7 @@ class StageWalk:
             lanes=nest.lanes,
             unroll=nest.unroll,
             operations=self._counts.operations,
-            flops=self._counts.flops if self._static else 0.0,
+            flops=self._counts.flops if self._static and nest.elements_to[-1] else 0.0,
             accesses=AccessCounts(**self._counts.kinds),
             reduces=reduces * entry.vectors_to[-1],
             horizontal=reduces * entries if own else 0.0,

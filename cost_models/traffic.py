@@ -47,7 +47,7 @@ def access_of(
 ) -> Access:
     """The walk of an offset; `depths` are those of the scalars it reads as positions."""
     terms: list[tuple[int, tuple[int, ...]]] = []
-    depth, exact, most = 0, not masked, None
+    depth, exact, most = 0, not masked and nest.elements_to[-1] > 0, None
     for atom, step in offset.terms:
         counts, moved = _walk(atom, nest, depths)
         depth = max(depth, moved)
