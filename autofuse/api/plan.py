@@ -99,7 +99,7 @@ class Plan:
         leaves, _ = prepared(self._flatten(args), self._types, names, self.document.writebacks)
         for number in self.document.writebacks:
             leaves[number] = leaves[number].copy()
-        _, nanoseconds = self.executable.native.profile(leaves)
+        nanoseconds = self.executable.profile(leaves)
         return [(kernel.name, ns / 1000) for kernel, ns in zip(self.kernels, nanoseconds, strict=True)]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -199,12 +199,8 @@ class Plan:
         given = tree.flatten_as(self.document.out_tree, out, "out")
         names = ["out"] if isinstance(self.document.out_tree, tree.Leaf) else [f"out[{n}]" for n in range(len(given))]
         targets = [check_out(o, t, name) for o, t, name in zip(given, types, names, strict=False)]
-        if not self.document.writebacks:
-            exact = executable.native.call_into(*leaves, *targets)
-            for call in executable.opaque:
-                call.raise_pending()
-            if exact is not NotImplemented:
-                return out
+        if not self.document.writebacks and executable.run_into(leaves, targets):
+            return out
         check_outs(targets, names, leaves, {number: self._names[number] for number in self.document.writebacks})
         arrays, copied = prepared(leaves, self._types, self._names, self.document.writebacks)
         self.copied_arguments = tuple(copied)

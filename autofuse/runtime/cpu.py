@@ -43,9 +43,26 @@ class CpuExecutable:
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...] | Any:
         """Run on exactly typed, C-contiguous arrays; NotImplemented if they are not. Write-backs are not copied."""
         result = self.native.call(*inputs)
-        for call in self.opaque:
-            call.raise_pending()
+        self._raise_pending()
         return result
+
+    def run_into(self, inputs: Sequence[NDArray[Any]], outs: Sequence[NDArray[Any]]) -> bool:
+        """Run and write the outputs that are not aliased into `outs`; False, with nothing done, if one does not fit."""
+        result = self.native.call_into(*inputs, *outs)
+        self._raise_pending()
+        return result is not NotImplemented
+
+    def profile(self, inputs: Sequence[NDArray[Any]]) -> tuple[int, ...]:
+        """Run once; nanoseconds per kernel, in running order. Raises ArgumentError for inputs that do not fit."""
+        _, nanoseconds = self.native.profile(inputs)
+        self._raise_pending()
+        return nanoseconds
+
+    def _raise_pending(self) -> None:
+        """Raise the first error of an opaque kernel; those after it, which read garbage, go too."""
+        errors = [error for call in self.opaque if (error := call.take_error()) is not None]
+        if errors:
+            raise errors[0]
 
 
 def build_executable(document: PlanDocument, limits: Limits, target: Target | None = None) -> CpuExecutable:
@@ -125,7 +142,7 @@ class _Builder:
             else:
                 refs.append(self._place(next(values), arena))
         code = self._code(kernel, refs)
-        return KernelCall(code.name, tuple(refs), kernel.lane)
+        return KernelCall(code.name, tuple(refs), step - self.groups.index(self.groups[step]))
 
     def _place(self, value: Value, arena: Mapping[Value, int]) -> BufferRef:
         if value in self.inputs:

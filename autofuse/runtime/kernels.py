@@ -55,12 +55,30 @@ def lower_plan(document: PlanDocument, limits: Limits) -> tuple[LoweredKernel, .
 
 
 def groups_of(kernels: Sequence[LoweredKernel]) -> list[int]:
-    """The number of the group each kernel runs in: those of one group run at the same time, groups one by one."""
+    """The number of the group each kernel runs in: those of one group run at the same time, groups one by one.
+
+    Kernels on increasing lanes form a group. One that needs what another of its group makes waits for the next group;
+    so does a library call, whose errors must arise on the calling thread.
+    """
     groups: list[int] = []
-    for number, kernel in enumerate(kernels):
-        begins = number == 0 or kernel.lane <= kernels[number - 1].lane
-        groups.append((groups[-1] if groups else -1) + begins)
+    made: set[Value] = set()
+    before: LoweredKernel | None = None
+    for kernel in kernels:
+        if before is None or not _runs_beside(kernel, before, made):
+            groups.append(groups[-1] + 1 if groups else 0)
+            made.clear()
+        else:
+            groups.append(groups[-1])
+        made.update(kernel.writes)
+        before = kernel
     return groups
+
+
+def _runs_beside(kernel: LoweredKernel, before: LoweredKernel, made: set[Value]) -> bool:
+    """Whether a kernel can join the group that `before` is the last of and that makes `made`."""
+    if isinstance(kernel.program, OpaqueProgram) or isinstance(before.program, OpaqueProgram):
+        return False
+    return kernel.lane > before.lane and made.isdisjoint((*kernel.reads, *kernel.writes))
 
 
 def candidate_of(graph: Graph, nodes: Sequence[str], outputs: Sequence[str]) -> KernelCandidate:

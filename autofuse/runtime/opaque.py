@@ -45,16 +45,14 @@ class OpaqueCall:
         self.box: NDArray[Any] = np.array([address], np.uint64)
         """The constant that holds the callback's address."""
 
-    def raise_pending(self) -> None:
-        """Raise what the callback could not: native code between it and the caller knows no exceptions."""
-        error = self._errors.pop(threading.get_ident(), None)
-        if error is not None:
-            raise error
+    def take_error(self) -> BaseException | None:
+        """What the callback of this thread's last call could not raise: native code in between knows no exceptions."""
+        return self._errors.pop(threading.get_ident(), None)
 
     def _run(self, table: int) -> None:
         try:
             self._evaluate(table)
-        except BaseException as error:  # noqa: BLE001  # Ctrl-C too: raise_pending raises it on the calling thread
+        except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `take_error` hands it to the caller
             self._errors[threading.get_ident()] = error
 
     def _evaluate(self, table: int) -> None:
