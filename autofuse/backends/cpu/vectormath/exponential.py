@@ -6,6 +6,8 @@ underflow fall out of the final scaling; NaN passes through every clamp and prod
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from autofuse.backends.cpu.vectormath import coefficients
 from autofuse.backends.cpu.vectormath.formats import (
     at_least,
@@ -44,25 +46,43 @@ def _expm1_reduced(r: Lanes) -> Lanes:
 def exp(x: Lanes) -> Lanes:
     """e**x."""
     low, high = (-104.0, 89.0) if x.element == "float" else (-746.0, 710.0)
-    r, exponent = reduce_ln2(at_least(at_most(x, high), low))
+    return _zero_below(low, x, lambda live: _exp(at_most(live, high)))
+
+
+def _exp(x: Lanes) -> Lanes:
+    r, exponent = reduce_ln2(x)
     return scale(exp_reduced(r), exponent)
+
+
+def _zero_below(low: float, x: Lanes, function: Callable[[Lanes], Lanes]) -> Lanes:
+    """`function(x)`, and 0 where x < `low`.
+
+    Scaling such an argument down would give 0 too, but by way of subnormals, which cost a hundred cycles each: a masked
+    softmax is full of them.
+    """
+    gone = x < low
+    zero = x.like(0.0)
+    return gone.select(zero, function(gone.select(zero, x)))
 
 
 def exp_of_negative(x: Lanes) -> Lanes:
     """e**x for x <= 0."""
-    r, exponent = reduce_ln2(at_least(x, -104.0 if x.element == "float" else -746.0))
-    return scale(exp_reduced(r), exponent)
+    return _zero_below(-104.0 if x.element == "float" else -746.0, x, _exp)
 
 
 def exp2(x: Lanes) -> Lanes:
     """2**x; exact at integers."""
     single = x.element == "float"
     low, high = (-151.0, 129.0) if single else (-1076.0, 1025.0)
-    x = at_least(at_most(x, high), low)
-    n, exponent = nearest_integer(x, 1.0)
-    r = x - n
-    factor = polynomial(r, coefficients.EXP2_F32 if single else coefficients.EXP2_F64)
-    return scale(factor.fma(r, 1.0), exponent)
+
+    def scaled(live: Lanes) -> Lanes:
+        live = at_most(live, high)
+        n, exponent = nearest_integer(live, 1.0)
+        r = live - n
+        factor = polynomial(r, coefficients.EXP2_F32 if single else coefficients.EXP2_F64)
+        return scale(factor.fma(r, 1.0), exponent)
+
+    return _zero_below(low, x, scaled)
 
 
 def expm1(x: Lanes) -> Lanes:
