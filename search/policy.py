@@ -9,9 +9,12 @@ from typing import Protocol
 from autofuse.cost_models.base import CostModel
 from autofuse.errors import SearchError
 from autofuse.fusion.atoms import AtomGraph
+from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Value
 from autofuse.lower.lowering import Limits
-from autofuse.search.planning import Program, Tuned
+from autofuse.plan.document import PlanDocument
+from autofuse.plan.identity import Identity
+from autofuse.search.planning import Program, Tuned, plan_document
 from autofuse.search.pricing import class_prices
 from autofuse.search.residual import ClassPrice
 from autofuse.search.solver import Chosen, Priced, Solution, solve
@@ -95,7 +98,7 @@ class Unfused:
         prices = context.prices(builder.space)
         kernels = tuple(Chosen(c, c.outputs) for c in candidates)
         return Partition(
-            atoms, kernels, _known(kernels, prices), sum(prices[c.digest].predicted_us for c in candidates)
+            atoms, kernels, predicted(kernels, prices), sum(prices[c.digest].predicted_us for c in candidates)
         )
 
 
@@ -110,18 +113,21 @@ class Analytical:
         prices = context.prices(space)
         solution = solve_at(context, space, {digest: price.predicted_us for digest, price in prices.items()})
         return Partition(
-            space.atom_graph, solution.kernels, _known(solution.kernels, prices), solution.price_us, solution
+            space.atom_graph, solution.kernels, predicted(solution.kernels, prices), solution.price_us, solution
         )
 
 
-def solve_at(context: Context, space: Space, price: Mapping[str, float]) -> Solution:
-    """The cheapest partition at the given prices per class; classes priced infinite are left out."""
+def solve_at(context: Context, space: Space, price: Mapping[str, float], deadline_s: float | None = None) -> Solution:
+    """The cheapest partition at the given prices per class; classes priced infinite are left out.
+
+    `deadline_s`: by default the context's. Raises SearchError if the classes that are left cannot compute the program.
+    """
     priced: list[Priced] = []
     for candidate in space.candidates:
         us = price[candidate.digest]
         if us < float("inf"):
             priced.append(_priced(context, space.atom_graph, candidate, us))
-    return solve(space.atom_graph, priced, context.deadline_s)
+    return solve(space.atom_graph, priced, context.deadline_s if deadline_s is None else deadline_s)
 
 
 def _priced(context: Context, atoms: AtomGraph, candidate: Candidate, us: float) -> Priced:
@@ -144,13 +150,24 @@ def _optional_outputs(atoms: AtomGraph, candidate: Candidate) -> list[Value]:
     ]
 
 
-def _known(kernels: Iterable[Chosen], prices: Mapping[str, ClassPrice]) -> dict[str, Tuned]:
+def predicted(kernels: Iterable[Chosen], prices: Mapping[str, ClassPrice]) -> dict[str, Tuned]:
+    """What the model says of each kernel, by digest."""
     return {
         chosen.candidate.digest: Tuned(
             predicted_us=prices[chosen.candidate.digest].predicted_us, bound=prices[chosen.candidate.digest].bound
         )
         for chosen in kernels
     }
+
+
+def document_of(context: Context, partition: Partition, identity: Identity) -> PlanDocument:
+    """A plan document for a partition, with the schedules and times that it knows."""
+    known: dict[str, Tuned] = {}
+    for chosen in partition.kernels:
+        kernel = partition.atoms.candidate(chosen.candidate.atoms, chosen.outputs)
+        mark = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
+        known[mark] = partition.known.get(chosen.candidate.digest, Tuned())
+    return plan_document(context.program, partition.atoms, partition.kernels, known, identity)
 
 
 _POLICIES: Mapping[str, SearchPolicy] = {"unfused": Unfused(), "analytical": Analytical()}

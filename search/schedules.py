@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,17 @@ from autofuse.lower.tile import OpaqueProgram, Reduce, RowGroup, Space, TileProg
 
 Choices = dict[str, tuple[Any, ...]]
 
+_WIDE_BITS = 512
+"""Narrower machines have one width that is worth using, which is what they get by default."""
 _STREAMED_BYTES = 8 << 20
 """An output this large does not stay in a core's caches, so writing past them can pay."""
 
 
-def choices_for(program: TileProgram | OpaqueProgram) -> Choices:
-    """The decisions that change this kernel's code, each with its values; empty if there is nothing to decide."""
+def choices_for(program: TileProgram | OpaqueProgram, vector_bits: int | None = None) -> Choices:
+    """The decisions that change this kernel's code, each with its values; empty if there is nothing to decide.
+
+    `vector_bits`: the widest vectors of the device; None if not known.
+    """
     if isinstance(program, OpaqueProgram):
         return {}
     choices: Choices = {}
@@ -34,7 +40,8 @@ def choices_for(program: TileProgram | OpaqueProgram) -> Choices:
         choices["lane"] = ("auto", "grid", "stream")
     if stages:
         choices["unroll"] = (1, 2, 4, 8)
-        choices["vector_bits"] = (256, 512)
+        if vector_bits is None or vector_bits >= _WIDE_BITS:
+            choices["vector_bits"] = (_WIDE_BITS // 2, _WIDE_BITS)
     if any(b.space is Space.OUTPUT and b.type.nbytes >= _STREAMED_BYTES for b in program.buffers):
         choices["stream_stores"] = (False, True)
     if any(buffer.space is Space.SCRATCH for buffer in program.buffers):
@@ -46,26 +53,29 @@ def choices_for(program: TileProgram | OpaqueProgram) -> Choices:
 
 def tune_schedule(
     choices: Choices,
-    measure: Callable[[Schedule], float],
+    measure: Callable[[Schedule], float | None],
     trials: int,
     seed: int,
-    start: Sequence[Schedule] = (Schedule(),),
+    known: Mapping[Schedule, float],
 ) -> tuple[Schedule, float, int]:
-    """The best schedule found in at most `trials` measurements, its time, and how many were tried.
+    """The best schedule, its time, and how many were measured: at most `trials` with those already `known`.
 
-    `start` is tried first. Optuna's TPE proposes the rest from a fixed seed; a proposal seen before costs nothing.
+    `measure` gives infinity for a schedule that fails, None when the budget is used up. Optuna's TPE proposes schedules
+    from a fixed seed, told of the known ones; a proposal seen before costs nothing.
     """
-    known: dict[Schedule, float] = {}
-    for schedule in start:
-        known[schedule] = measure(schedule)
-    if choices and trials > len(known):
-        _search(choices, measure, trials, seed, known)
-    best = min(known, key=lambda schedule: known[schedule])
-    return best, known[best], len(known)
+    times = dict(known)
+    if choices:
+        _search(choices, measure, trials, seed, times)
+    best = min(times, key=lambda schedule: times[schedule])
+    return best, times[best], len(times) - len(known)
 
 
 def _search(
-    choices: Choices, measure: Callable[[Schedule], float], trials: int, seed: int, known: dict[Schedule, float]
+    choices: Choices,
+    measure: Callable[[Schedule], float | None],
+    trials: int,
+    seed: int,
+    times: dict[Schedule, float],
 ) -> None:
     import optuna
 
@@ -74,17 +84,19 @@ def _search(
         warnings.simplefilter("ignore", FutureWarning)  # Optuna warns about a default of its own
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=6)
     study = optuna.create_study(sampler=sampler)
+    for schedule in times:
+        study.enqueue_trial({name: getattr(schedule, name) for name in choices}, skip_if_exists=True)
     repeats = 0
-    while len(known) < trials and repeats < 4 * trials:
+    while len(times) < trials and repeats < 4 * trials:
         trial = study.ask()
         values: dict[str, Any] = {name: trial.suggest_categorical(name, options) for name, options in choices.items()}
         schedule = replace(Schedule(), **values)
-        if schedule in known:
-            repeats += 1
-        else:
-            known[schedule] = measure(schedule)
-        value = known[schedule]
-        if value == float("inf"):
+        repeats += schedule in times
+        us = times[schedule] if schedule in times else measure(schedule)
+        if us is None:
+            return
+        times[schedule] = us
+        if us == math.inf:
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
         else:
-            study.tell(trial, value)
+            study.tell(trial, us)

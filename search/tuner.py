@@ -1,10 +1,11 @@
 """The measuring loop: solve, measure what matters, solve again, until the best measured plan is close to the bound.
 
-Each round solves the program twice: at optimistic prices (measured where known, else exp(mu - k sigma) of the model's
-price) and at expected prices (exp(mu)). The unmeasured kernels of both optima are measured, the residual is refitted.
-The optimistic optimum is a statistical lower bound: when the best fully measured partition is within epsilon of it,
-more measuring is not worth its time. Then the chosen kernels' schedules are tuned, and the few best plans are run end
-to end against the unfused plan.
+First the kernels of the baseline policies are measured, then the single atoms, as far as the budget allows. Each round
+then solves the program at optimistic prices (measured where known, else exp(mu - k sigma) of the model's price), at
+expected prices (exp(mu)), and with the measured kernels alone. The first optimum is a statistical lower bound, the last
+one is the best plan so far; when the two are within epsilon, more measuring is not worth its time. Until then the
+unmeasured kernels of the first two are measured and the residual is refitted. Then the chosen kernels' schedules are
+tuned, and the tuned plan is run end to end against those of the baselines.
 """
 
 from __future__ import annotations
@@ -12,18 +13,28 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from autofuse.errors import SearchError
-from autofuse.ir.digest import subgraph_digest
+from autofuse.device.describe import vector_bits
+from autofuse.errors import MeasureError, SearchError
 from autofuse.lower.schedule import Schedule
-from autofuse.measure.client import Bench
-from autofuse.measure.timer import mad, median
+from autofuse.measure.client import Bench, PlanTime
+from autofuse.measure.timer import median
 from autofuse.plan.document import Certificate, PlanDocument
-from autofuse.plan.identity import Identity
-from autofuse.search.planning import Tuned, plan_document
-from autofuse.search.policy import Analytical, Context, Partition, SearchPolicy, Unfused, solve_at
+from autofuse.plan.identity import CpuIdentity, Identity
+from autofuse.search.acceptance import fastest, noise_floor
+from autofuse.search.planning import Tuned
+from autofuse.search.policy import (
+    Analytical,
+    Context,
+    Partition,
+    SearchPolicy,
+    Unfused,
+    document_of,
+    predicted,
+    solve_at,
+)
 from autofuse.search.residual import ClassPrice, Residual, optimistic
 from autofuse.search.schedules import choices_for, tune_schedule
 from autofuse.search.solver import Chosen, Solution
@@ -31,6 +42,15 @@ from autofuse.search.space import Candidate, Space
 
 K_SIGMA = 1.0
 EPSILON = 0.05
+BASELINES: tuple[SearchPolicy, ...] = (Unfused(), Analytical())
+"""A tuned plan never loses to these. The last is the best guess before anything is measured."""
+
+_FIRST_SHARE, _LOOP_SHARE, _SCHEDULE_SHARE = 0.25, 0.6, 0.9
+"""Of the budget: when the single atoms, the loop and the schedules must be done."""
+_SOLVE_SHARE = 0.1
+_BLOCKS, _SAMPLE_US = 25, 4000.0
+_WORTH_A_SCHEDULE = 0.98
+"""A schedule other than the default must be this much faster alone."""
 
 Report = Callable[[str, float, float], None]
 """Told (what is being done, how much is done, how much there is)."""
@@ -51,225 +71,250 @@ class _Clock:
 
     budget: Budget
     bench: Bench
-    start: float = field(default_factory=time.monotonic)
+    now: Callable[[], float]
+    start: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.start = self.now()
 
     def share_left(self, share: float) -> bool:
         """Whether the first `share` of the time, and any trial, is left."""
-        if time.monotonic() - self.start > self.budget.seconds * share:
+        if self.elapsed() > self.budget.seconds * share:
             return False
         trials = self.budget.max_trials
         return trials is None or self.bench.counts.measured + self.bench.counts.replayed < trials * share
 
     def elapsed(self) -> float:
-        return time.monotonic() - self.start
+        return self.now() - self.start
 
 
 class Tuner:
     """Finds and measures a plan for one program."""
 
     def __init__(
-        self, context: Context, bench: Bench, identity: Identity, budget: Budget, seed: int, report: Report
+        self,
+        context: Context,
+        bench: Bench,
+        identity: Identity,
+        budget: Budget,
+        seed: int,
+        report: Report,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.context, self.bench, self.identity = context, bench, identity
         self.budget, self.seed, self.report = budget, seed, report
         self.best: PlanDocument | None = None
         """The best plan so far; kept when the run is interrupted."""
         self._measured: dict[str, float] = {}
-        self._tuned: dict[str, Tuned] = {}
+        """Time by digest under the default schedule; infinite for a kernel that failed."""
+        self._scheduled: dict[str, tuple[Schedule, float]] = {}
+        """Schedules that are faster than the default, and their time."""
         self._residual = Residual()
         self._rounds = 0
-        self._schedules = 0
+        self._tried = 0
         self._bound_us: float | None = None
-        self._clock = _Clock(budget, bench)
+        self._clock = _Clock(budget, bench, clock)
+        self._deadline_s = min(context.deadline_s, max(1.0, _SOLVE_SHARE * budget.seconds))
 
-    def measured_plan(self) -> PlanDocument:
+    def measured_plan(self, baselines: Sequence[SearchPolicy] = BASELINES) -> PlanDocument:
         """Search the whole space, measuring. Raises SearchError or MeasureError."""
-        unfused = Unfused().partition(self.context)
-        self.best = self._document(unfused)
-        analytical = Analytical().partition(self.context)
-        self.best = self._document(analytical)
-        chosen = self._measure_until_certain(analytical)
+        found: list[tuple[str, Partition]] = []
+        for policy in baselines:
+            found.append((policy.name, policy.partition(self.context)))
+            self.best = self._document(found[-1][1])
+        chosen = self._measure_until_certain([partition for _, partition in found])
         self._tune_schedules(chosen.kernels)
-        tuned = replace(chosen, known=self._known_for(chosen.kernels))
+        tuned = self._timed(chosen, scheduled=True)
         self.best = self._document(tuned)
-        return self._accept([("unfused", unfused), ("analytical", analytical), ("measured", tuned)], "measured")
+        baselines_timed = [(name, self._timed(partition)) for name, partition in found]
+        return self._accept([*baselines_timed, ("measured", tuned)], "measured")
 
     def fixed_plan(self, policy: SearchPolicy) -> PlanDocument:
         """Tune only the schedules of a policy's own partition, with the same budget."""
         partition = policy.partition(self.context)
         self.best = self._document(partition)
-        for chosen in partition.kernels:
-            if self._clock.share_left(0.6):
-                self._measure_kernel(chosen)
+        self._measure((chosen.candidate for chosen in partition.kernels), _LOOP_SHARE)
         self._tune_schedules(partition.kernels)
-        tuned = replace(partition, known=self._known_for(partition.kernels))
+        tuned = self._timed(partition, scheduled=True)
         self.best = self._document(tuned)
-        return self._accept([(f"{policy.name}, default schedules", partition), (policy.name, tuned)], policy.name)
+        plain = f"{policy.name}, default schedules", self._timed(partition)
+        return self._accept([plain, (policy.name, tuned)], policy.name)
 
     # ---- the loop ------------------------------------------------------------------------------------------------
 
-    def _measure_until_certain(self, first: Partition) -> Partition:
+    def _measure_until_certain(self, baselines: Sequence[Partition]) -> Partition:
         space = self.context.space
-        prices = self.context.prices(space)
-        representatives = {digest: members[0] for digest, members in space.classes.items()}
-        best, best_us = first, math.inf
-        todo = [chosen.candidate.digest for chosen in first.kernels]
+        self._measure((chosen.candidate for chosen in baselines[-1].kernels), _LOOP_SHARE)
+        self._measure(self._worth_knowing(space, baselines), _FIRST_SHARE)
+        best: Solution | None = None
         while True:
             self._rounds += 1
-            self._measure_classes(todo, representatives, prices)
-            low = self._solve(space, prices, K_SIGMA)
-            expected = self._solve(space, prices, 0.0)
+            low, expected = self._solve(space, K_SIGMA), self._solve(space, 0.0)
             self._bound_us = min(low.bound_us, low.price_us)
-            for solution in (low, expected):
-                if self._is_measured(solution) and solution.price_us < best_us:
-                    best_us = solution.price_us
-                    best = self._partition(space, solution)
+            best = self._best_measured(space) or best
             self.report("measuring kernels", min(self._clock.elapsed(), self.budget.seconds), self.budget.seconds)
-            if best_us <= (1 + EPSILON) * self._bound_us:
-                return best
-            todo = self._unmeasured(low, expected)
-            if not todo or not self._clock.share_left(0.6):
-                return best if best_us < math.inf else self._partition(space, expected)
+            if best is not None and best.price_us <= (1 + EPSILON) * self._bound_us:
+                break
+            todo = [c.candidate for c in (*low.kernels, *expected.kernels) if c.candidate.digest not in self._measured]
+            if not todo or not self._clock.share_left(_LOOP_SHARE):
+                break
+            self._measure(todo, _LOOP_SHARE)
+        return baselines[-1] if best is None else self._partition(space, best)
 
-    def _solve(self, space: Space, prices: Mapping[str, ClassPrice], k: float) -> Solution:
-        return solve_at(self.context, space, optimistic(prices, self._measured, self._residual, k))
+    def _worth_knowing(self, space: Space, baselines: Sequence[Partition]) -> list[Candidate]:
+        """The baselines' kernels and the single atoms, those that may take the most time in the program first."""
+        kernels = [chosen.candidate for partition in baselines for chosen in partition.kernels]
+        kernels += [candidate for candidate in space.candidates if len(candidate.atoms) == 1]
+        prices = self._prices()
+        total: dict[str, float] = {}
+        for candidate in kernels:
+            total[candidate.digest] = total.get(candidate.digest, 0.0) + prices[candidate.digest].predicted_us
+        return sorted(kernels, key=lambda candidate: (-total[candidate.digest], candidate.digest))
 
-    def _measure_classes(
-        self, digests: Sequence[str], representatives: Mapping[str, Candidate], prices: Mapping[str, ClassPrice]
-    ) -> None:
-        for digest in dict.fromkeys(digests):
-            if digest in self._measured or not self._clock.share_left(0.65):
+    def _measure(self, candidates: Iterable[Candidate], share: float) -> None:
+        """Time candidates that were not yet, under the default schedule, until that share of the budget is used."""
+        prices = self._prices()
+        for candidate in candidates:
+            digest = candidate.digest
+            if digest in self._measured:
                 continue
-            candidate = representatives[digest]
-            found = self.bench.kernel(digest, candidate.kernel, Schedule())
-            self._measured[digest] = found.median_us
-            price = prices[digest]
-            self._residual.observe(price.bound, price.predicted_us, found.median_us)
-            self._tuned[digest] = Tuned(Schedule(), price.predicted_us, _finite(found.median_us), price.bound)
+            if not self._clock.share_left(share):
+                return
+            us = self.bench.kernel(digest, candidate.kernel, Schedule()).median_us
+            self._measured[digest] = us
+            if digest in prices:
+                self._residual.observe(prices[digest].bound, prices[digest].predicted_us, us)
 
-    def _unmeasured(self, *solutions: Solution) -> list[str]:
-        return [
-            chosen.candidate.digest
-            for solution in solutions
-            for chosen in solution.kernels
-            if chosen.candidate.digest not in self._measured
-        ]
+    def _solve(self, space: Space, k: float) -> Solution:
+        """The cheapest partition at prices exp(mu - k sigma). Raises MeasureError if failed kernels leave none."""
+        prices = optimistic(self._prices(), self._measured, self._residual, k)
+        try:
+            return solve_at(self.context, space, prices, self._deadline_s)
+        except SearchError as error:
+            if math.inf not in self._measured.values():
+                raise
+            raise MeasureError(f"what is left without the kernels that failed is no plan: {self._failure()}") from error
 
-    def _is_measured(self, solution: Solution) -> bool:
-        return all(chosen.candidate.digest in self._measured for chosen in solution.kernels)
+    def _best_measured(self, space: Space) -> Solution | None:
+        """The cheapest partition of measured kernels; None if they cannot compute the program."""
+        known = {digest: self._measured.get(digest, math.inf) for digest in self._prices()}
+        try:
+            best = solve_at(self.context, space, known, self._deadline_s)
+        except SearchError:
+            return None
+        self.best = self._document(self._partition(space, best))
+        return best
 
     def _partition(self, space: Space, solution: Solution) -> Partition:
-        known = self._known_for(solution.kernels)
-        return Partition(space.atom_graph, solution.kernels, known, solution.price_us, solution)
+        known = predicted(solution.kernels, self._prices())
+        return self._timed(Partition(space.atom_graph, solution.kernels, known, solution.price_us, solution))
+
+    def _prices(self) -> Mapping[str, ClassPrice]:
+        return self.context.prices(self.context.space)
 
     # ---- schedules -----------------------------------------------------------------------------------------------
-
-    def _measure_kernel(self, chosen: Chosen) -> None:
-        digest = chosen.candidate.digest
-        if digest not in self._measured:
-            self._measured[digest] = self.bench.kernel(digest, chosen.candidate.kernel, Schedule()).median_us
 
     def _tune_schedules(self, kernels: Sequence[Chosen]) -> None:
         """Tune the kernels that take the most time first; each gets trials in proportion."""
         count: dict[str, int] = {}
         for chosen in kernels:
             count[chosen.candidate.digest] = count.get(chosen.candidate.digest, 0) + 1
-        one = {chosen.candidate.digest: chosen for chosen in kernels}
+        one = {chosen.candidate.digest: chosen.candidate for chosen in kernels}
         cost = {digest: self._measured.get(digest, 0.0) * number for digest, number in count.items()}
         total = sum(us for us in cost.values() if us < math.inf) or 1.0
         ordered = sorted((d for d in cost if 0 < cost[d] < math.inf), key=lambda d: (-cost[d], d))
         for done, digest in enumerate(ordered):
-            if not self._clock.share_left(0.9):
+            if not self._clock.share_left(_SCHEDULE_SHARE):
                 return
             self.report("tuning schedules", done, len(ordered))
             self._tune_one(one[digest], 4 + round(28 * cost[digest] / total))
         self.report("tuning schedules", len(ordered), len(ordered))
 
-    def _tune_one(self, chosen: Chosen, trials: int) -> None:
-        candidate = chosen.candidate
-        choices = choices_for(candidate.program)
-        if not choices:
-            return
+    def _tune_one(self, candidate: Candidate, trials: int) -> None:
+        widest = vector_bits(self.identity.isa) if isinstance(self.identity, CpuIdentity) else None
+        choices = choices_for(candidate.program, widest)
+        default = self._measured[candidate.digest]
 
-        def measure(schedule: Schedule) -> float:
-            if not self._clock.share_left(0.9):
-                return math.inf
+        def measure(schedule: Schedule) -> float | None:
+            if not self._clock.share_left(_SCHEDULE_SHARE):
+                return None
             return self.bench.kernel(candidate.digest, candidate.kernel, schedule).median_us
 
-        best, us, tried = tune_schedule(choices, measure, trials, self.seed)
-        self._schedules += tried
-        default = self._measured[candidate.digest]
-        if us < 0.98 * default:
-            before = self._tuned.get(candidate.digest, Tuned())
-            self._tuned[candidate.digest] = replace(before, schedule=best, measured_us=_finite(us))
+        best, us, tried = tune_schedule(choices, measure, trials, self.seed, {Schedule(): default})
+        self._tried += tried
+        if us < _WORTH_A_SCHEDULE * default:
+            self._scheduled[candidate.digest] = best, us
 
-    def _known_for(self, kernels: Sequence[Chosen]) -> dict[str, Tuned]:
-        prices = self.context.prices(self.context.space)
-        found: dict[str, Tuned] = {}
-        for chosen in kernels:
-            digest = chosen.candidate.digest
-            price = prices.get(digest)
-            plain = Tuned(predicted_us=price.predicted_us, bound=price.bound) if price is not None else Tuned()
-            found[digest] = self._tuned.get(digest, plain)
-        return found
+    def _timed(self, partition: Partition, scheduled: bool = False) -> Partition:
+        """The partition with its measured times, under the default schedules or the best ones found."""
+        known: dict[str, Tuned] = {}
+        for digest, tuned in partition.known.items():
+            schedule, us = Schedule(), self._measured.get(digest, math.inf)
+            if scheduled:
+                schedule, us = self._scheduled.get(digest, (schedule, us))
+            known[digest] = replace(tuned, schedule=schedule, measured_us=us if us < math.inf else None)
+        return replace(partition, known=known)
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def _accept(self, partitions: Sequence[tuple[str, Partition]], policy: str) -> PlanDocument:
-        """Run the plans end to end, keep the fastest; ties go to the later one. Certify it."""
-        plans = [self._document(partition) for _, partition in partitions]
-        distinct = list(dict.fromkeys(range(len(plans))))
+        """Run the plans end to end, keep the fastest; ties go to the last one. Certify it."""
+        sound = [(name, partition) for name, partition in partitions if not self._has_failed(partition)]
+        if not sound:
+            raise MeasureError(f"every plan has a kernel that fails: {self._failure()}")
         self.report("comparing plans end to end", 0, 1)
-        samples = self.bench.plans(plans, blocks=15, seed=self.seed, sample_us=4000.0)
-        times = {number: median(samples[number]) for number in distinct}
-        noise = max(2.0 * mad(samples[number]) for number in distinct)
-        winner = max(distinct)
-        for number in reversed(distinct):
-            if times[number] < times[winner] - noise:
-                winner = number
-        holdout = self.bench.plans([plans[winner]], blocks=9, seed=self.seed + 1, sample_us=4000.0)
+        race = self._race([self._document(partition) for _, partition in sound])
+        entrants = [number for number, time in enumerate(race) if time.samples_us and not time.problem]
+        if not entrants:  # rounding alone takes a program this far from the interpreter, or all plans share a defect
+            entrants = [number for number, time in enumerate(race) if time.samples_us]
+        if not entrants:
+            raise MeasureError(f"no plan can be run end to end: {race[-1].problem}")
+        winner = entrants[fastest([race[number].samples_us for number in entrants])]
         self.report("comparing plans end to end", 1, 1)
-        partition = self._with_times(partitions[winner][1])
-        certificate = self._certificate(
-            partition, policy, times[winner], median(holdout[0]), times[0] if policy == "measured" else None, noise
-        )
-        note = f"accepted partition: {partitions[winner][0]}"
+        times = {name: median(t.samples_us) for (name, _), t in zip(sound, race, strict=True) if t.samples_us}
+        name, partition = sound[winner]
         document = self._document(partition)
-        self.best = replace(document, certificate=certificate, notes=(*document.notes, note))
+        notes = [*document.notes, f"accepted partition: {name}"]
+        if race[winner].problem:
+            notes.append(f"no plan's answer is within tolerance of the interpreter's: {race[winner].problem}")
+        certificate = self._certificate(partition, policy, times[name], times.get("unfused"), document)
+        self.best = replace(document, certificate=certificate, notes=tuple(notes))
         return self.best
 
-    def _with_times(self, partition: Partition) -> Partition:
-        """The partition with the measured times of kernels that run under the default schedule."""
-        known = {
-            digest: replace(tuned, measured_us=_finite(self._measured[digest]))
-            if tuned.schedule == Schedule() and digest in self._measured
-            else tuned
-            for digest, tuned in partition.known.items()
-        }
-        return replace(partition, known=known)
+    def _race(self, plans: Sequence[PlanDocument]) -> list[PlanTime]:
+        """Samples per plan; plans that do the same work share them."""
+        works = [(plan.order, *((k.nodes, k.outputs, k.schedule) for k in plan.kernels)) for plan in plans]
+        distinct = dict(zip(works, plans, strict=True))
+        seconds = max(1.0, 0.1 * self.budget.seconds)
+        timed = self.bench.plans(list(distinct.values()), _BLOCKS, self.seed, _SAMPLE_US, seconds)
+        found = dict(zip(distinct, timed, strict=True))
+        return [found[work] for work in works]
+
+    def _has_failed(self, partition: Partition) -> bool:
+        return any(self._measured.get(chosen.candidate.digest) == math.inf for chosen in partition.kernels)
+
+    def _failure(self) -> str:
+        failed = self.bench.counts.failed
+        return failed[0] if failed else "the database says so; give another db= to measure again"
 
     def _certificate(
-        self,
-        partition: Partition,
-        policy: str,
-        e2e: float,
-        holdout: float,
-        unfused: float | None,
-        noise: float,
+        self, partition: Partition, policy: str, e2e: float, unfused: float | None, document: PlanDocument
     ) -> Certificate:
         space = self.context.space
-        prices = self.context.prices(space)
         times = [partition.known[chosen.candidate.digest].measured_us for chosen in partition.kernels]
-        floors = {digest: price.floor_us for digest, price in prices.items()}
-        physical = solve_at(self.context, space, floors)
+        floors = {digest: price.floor_us for digest, price in self._prices().items()}
+        physical = solve_at(self.context, space, floors, self._deadline_s)
+        seconds = max(1.0, 0.05 * self.budget.seconds)
+        again = self.bench.plans([document, document], _BLOCKS, self.seed + 1, _SAMPLE_US, seconds)
+        held = [time.samples_us for time in again]
         return Certificate(
             policy=policy,
             seed=self.seed,
             budget=_budget_words(self.budget),
             candidates=len(space.candidates),
             classes=len(space.classes),
-            measured=len(self._measured),
-            schedules_tried=self._schedules,
+            measured=len(self._measured.keys() & space.classes.keys()),
+            schedules_tried=self._tried,
             rounds=self._rounds,
             space_digest=hashlib.sha256("".join(sorted(space.classes)).encode()).hexdigest()[:16],
             k=K_SIGMA,
@@ -278,27 +323,13 @@ class Tuner:
             statistical_bound_us=self._bound_us,
             sum_us=sum(t for t in times if t is not None) if all(t is not None for t in times) else None,
             e2e_us=e2e,
-            holdout_us=holdout,
+            holdout_us=median(held[0]) if held[0] else None,
             unfused_us=unfused,
-            noise_floor_us=noise,
+            noise_floor_us=noise_floor(*held) if all(held) else None,
         )
 
     def _document(self, partition: Partition) -> PlanDocument:
         return document_of(self.context, partition, self.identity)
-
-
-def document_of(context: Context, partition: Partition, identity: Identity) -> PlanDocument:
-    """A plan document for a partition that was not measured."""
-    known: dict[str, Tuned] = {}
-    for chosen in partition.kernels:
-        kernel = partition.atoms.candidate(chosen.candidate.atoms, chosen.outputs)
-        mark = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
-        known[mark] = partition.known.get(chosen.candidate.digest, Tuned())
-    return plan_document(context.program, partition.atoms, partition.kernels, known, identity)
-
-
-def _finite(us: float) -> float | None:
-    return us if us < math.inf else None
 
 
 def _budget_words(budget: Budget) -> str:

@@ -29,8 +29,8 @@ from autofuse.report.dump import dump_candidates, dump_graphs
 from autofuse.report.progress import progress_report
 from autofuse.runtime.cpu import cpu_limits
 from autofuse.search.planning import Program
-from autofuse.search.policy import Context, SearchPolicy, policy_by_name
-from autofuse.search.tuner import Budget, Tuner, document_of, require_positive
+from autofuse.search.policy import Context, SearchPolicy, document_of, policy_by_name
+from autofuse.search.tuner import Budget, Tuner, require_positive
 
 Numerics = Literal["strict"]
 

@@ -28,8 +28,8 @@ from autofuse.ir.optable import Family, lookup
 from autofuse.ir.text import parse_graph
 from autofuse.ir.tree import Branch, Leaf
 from autofuse.lower.schedule import Schedule
-from autofuse.measure.checks import Tolerance, check, poison, tolerance
-from autofuse.measure.timer import TimingPolicy, measure, median
+from autofuse.measure.checks import Tolerance, WrongAnswerError, check, poison, tolerance
+from autofuse.measure.timer import TimingPolicy, measure
 from autofuse.measure.worker import Answer
 from autofuse.plan.codec import decode
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
@@ -39,6 +39,9 @@ from autofuse.runtime.kernels import candidate_of
 
 Array = NDArray[Any]
 Built = Callable[[], None]
+
+_LEAST_BLOCKS = 7
+"""Fewer samples of a plan say little."""
 
 NO_SESSION = "no such session: the worker was started anew"
 
@@ -102,20 +105,27 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: 
 
 
 def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:
-    """Runner: time whole plans in interleaved blocks. Payload: `session`, `plans` (texts), `blocks`, `seed`."""
+    """Runner: time whole plans in interleaved blocks, and check their answers.
+
+    Payload: `session`, `plans` (texts), `blocks`, `seed`, `sample_us` (of one sample), `seconds` (stop after that many,
+    but not before `_LEAST_BLOCKS`).
+    """
     del arrays
     session = _session(payload)
-    calls = [_plan_call(decode(text, session.constants, "plan"), session) for text in payload["plans"]]
+    runs = [_PlanRun(decode(text, session.constants, "plan"), session) for text in payload["plans"]]
     built()
     rng = np.random.default_rng(payload["seed"])
-    for call in calls:
-        call()
+    problems = [run.problem() for run in runs]
+    calls = [run.call for run in runs]
     batches = [max(1, round(payload["sample_us"] / max(_once(call), 0.5))) for call in calls]
     samples: list[list[float]] = [[] for _ in calls]
-    for _ in range(payload["blocks"]):
+    start = perf_counter_ns()
+    for block in range(payload["blocks"]):
+        if block >= _LEAST_BLOCKS and (perf_counter_ns() - start) / 1e9 > payload["seconds"]:
+            break
         for number in rng.permutation(len(calls)):
             samples[number].append(_once(calls[number], batches[number]))
-    return Answer({"samples_us": samples, "medians_us": [median(s) for s in samples]})
+    return Answer({"samples_us": samples, "problems": problems})
 
 
 def kernel_document(kernel: KernelCandidate, schedule: Schedule, description: CpuDescription) -> PlanDocument:
@@ -174,20 +184,35 @@ def _folded_terms(inputs: Sequence[Value], outputs: Sequence[Value]) -> int:
     return max(inputs[0].type.shape[-1:], default=1)
 
 
-def _plan_call(document: PlanDocument, session: _Session) -> Callable[[], None]:
-    executable = build_executable(document, cpu_limits(session.description))
-    inputs = [_exact(array) for array in session.inputs]
-    for number in document.writebacks:
-        inputs[number] = inputs[number].copy()
+class _PlanRun:
+    """A whole plan and the session's arguments."""
 
-    def call() -> None:
-        if executable.run(inputs) is NotImplemented:
+    def __init__(self, document: PlanDocument, session: _Session) -> None:
+        self._executable = build_executable(document, cpu_limits(session.description))
+        self._inputs = [_exact(array) for array in session.inputs]
+        for number in document.writebacks:
+            self._inputs[number] = self._inputs[number].copy()
+        self._expected = [_value_array(session, value) for value in session.graph.outputs]
+
+    def call(self) -> tuple[Array, ...]:
+        results = self._executable.run(self._inputs)
+        if results is NotImplemented:
             raise MeasureError("the plan refused its own arguments")
+        return results
 
-    return call
+    def problem(self) -> str:
+        """Run once; what is wrong with the answer, or nothing."""
+        graph = self._executable.document.graph
+        allowed = kernel_tolerance(KernelCandidate(graph, graph.nodes, graph.outputs))
+        try:
+            for value, result, right in zip(graph.outputs, self.call(), self._expected, strict=True):
+                check(f"%{value.name}", result, right, allowed[value])
+        except WrongAnswerError as wrong:
+            return str(wrong)
+        return ""
 
 
-def _once(call: Callable[[], None], batch: int = 1) -> float:
+def _once(call: Callable[[], object], batch: int = 1) -> float:
     start = perf_counter_ns()
     for _ in range(batch):
         call()

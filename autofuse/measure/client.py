@@ -38,6 +38,16 @@ class KernelTime:
     """Taken from the database, not measured now."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlanTime:
+    """What timing one whole plan beside others gave."""
+
+    samples_us: tuple[float, ...]
+    """Microseconds per call, one sample per block; empty if the plan could not be run."""
+    problem: str = ""
+    """Why it could not be run, or what is wrong with its answer."""
+
+
 @dataclass(slots=True)
 class BenchCounts:
     """What a bench did so far."""
@@ -95,6 +105,8 @@ class Bench:
             "time_cap_us": self._time_cap_us,
         }
         outcome = self._run("time_kernel", payload)
+        if outcome.status == "crash":  # perhaps the system killed the worker for reasons of its own
+            outcome = self._run("time_kernel", payload)
         self.counts.measured += 1
         samples = tuple(float(s) for s in outcome.data.get("samples_us", ())) if outcome.status == "ok" else ()
         self._database.add(
@@ -127,17 +139,33 @@ class Bench:
             return KernelTime(last.status, float("inf"), last.message, replayed=True)
         return KernelTime("ok", median([m for r in records if (m := r.measurement.median_us) is not None]), "", True)
 
-    def plans(self, plans: Sequence[PlanDocument], blocks: int, seed: int, sample_us: float) -> list[list[float]]:
-        """Microseconds per call of whole plans, one list per plan, timed in interleaved blocks.
+    def plans(
+        self, plans: Sequence[PlanDocument], blocks: int, seed: int, sample_us: float, seconds: float
+    ) -> list[PlanTime]:
+        """Time whole plans in interleaved blocks: the n-th samples of all plans were taken one right after another.
 
-        Raises MeasureError if a plan crashes, hangs or refuses its arguments.
+        Blocks beyond the seventh are left out after `seconds`. A plan that crashes or hangs is found by running each
+        alone; the others are then timed without it.
         """
-        texts = [codec.to_text(codec.encode(plan), None) for plan in plans]
-        payload = {"plans": texts, "blocks": blocks, "seed": seed, "sample_us": sample_us}
-        outcome = self._run("time_plans", payload, run_s=300.0)
-        if outcome.status != "ok":
+        outcome = self._time_plans(plans, blocks, seed, sample_us, seconds)
+        if outcome.status == "ok":
+            pairs = zip(outcome.data["samples_us"], outcome.data["problems"], strict=True)
+            return [PlanTime(tuple(float(s) for s in samples), problem) for samples, problem in pairs]
+        if len(plans) == 1:
+            return [PlanTime((), f"{outcome.status}: {outcome.message}")]
+        alone = [self.plans([plan], 1, seed, sample_us, seconds)[0] for plan in plans]
+        sound = [plan for plan, time in zip(plans, alone, strict=True) if time.samples_us]
+        if len(sound) == len(plans):
             raise MeasureError(f"timing whole plans failed ({outcome.status}): {outcome.message}")
-        return [[float(s) for s in samples] for samples in outcome.data["samples_us"]]
+        timed = iter(self.plans(sound, blocks, seed, sample_us, seconds) if sound else ())
+        return [next(timed) if time.samples_us else time for time in alone]
+
+    def _time_plans(
+        self, plans: Sequence[PlanDocument], blocks: int, seed: int, sample_us: float, seconds: float
+    ) -> Outcome:
+        texts = [codec.to_text(codec.encode(plan), None) for plan in plans]
+        payload = {"plans": texts, "blocks": blocks, "seed": seed, "sample_us": sample_us, "seconds": seconds}
+        return self._run("time_plans", payload, run_s=120.0 + 10 * seconds)
 
     def _run(self, runner: str, payload: Mapping[str, Any], run_s: float = 60.0) -> Outcome:
         """Run a job in the session; a worker that was lost since the last job gets the session anew."""

@@ -73,6 +73,11 @@ def mad(values: Sequence[float]) -> float:
     return median([abs(value - middle) for value in values])
 
 
+def median_error(values: Sequence[float]) -> float:
+    """Standard error of the median, from the median absolute deviation; exact for normal samples."""
+    return _MEDIAN_SPREAD * _MAD_TO_SIGMA * mad(values) / math.sqrt(len(values))
+
+
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
     """The 95 % interval of the median by order statistics; no distribution is assumed (David & Nagaraja, 7.1).
 
@@ -212,7 +217,7 @@ def decide(
     both = (median([g for g, first in pairs if first]), median([g for g, first in pairs if not first]))
     base = median([a for a, _ in times])
     gain = median(gains)
-    sigma = _MEDIAN_SPREAD * _MAD_TO_SIGMA * mad(gains) / math.sqrt(len(gains))
+    sigma = median_error(gains)
     threshold = max(least_us, least_share * base)
     return Comparison(
         incumbent_us=base,
