@@ -16,7 +16,7 @@ from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Value
-from autofuse.lower.lowering import Limits, lower
+from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
@@ -132,7 +132,7 @@ class SpaceBuilder:
         kernel = self._graph.candidate(atoms, self._graph.required_outputs(atoms))
         digest = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
         if digest not in self._programs:
-            self._programs[digest] = self._lower(kernel, digest, self._most_scalars(atoms))
+            self._programs[digest] = self._lower(kernel, digest, self._most_scalars(atoms, kernel))
         program = self._programs[digest]
         if isinstance(program, str):
             raise LegalityError(program)
@@ -144,10 +144,10 @@ class SpaceBuilder:
         except LegalityError as error:
             return str(error)
 
-    def _most_scalars(self, atoms: AtomSet) -> int:
+    def _most_scalars(self, atoms: AtomSet, kernel: KernelCandidate) -> int:
         """How large a kernel may become: a few times its parts; more is recomputation that cannot pay."""
         if len(atoms) == 1:
-            return self._limits.scalars
+            return max(self._limits.scalars, plain_scalars(kernel))
         parts = sum(_count_scalars(self.require(frozenset((atom,))).program) for atom in atoms)
         return min(self._limits.scalars, max(_LEAST_SCALARS, _RECOMPUTE * parts))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.fusion.dimensions import Dimensions
+from autofuse.fusion.dimensions import Dimensions, carries
 from autofuse.fusion.domain import Domain, choose_domain, is_contraction
 from autofuse.ir import index
 from autofuse.ir.graph import Graph, Node, Value
@@ -20,9 +20,13 @@ from autofuse.lower.contraction import ContractionBuilder, Pack
 from autofuse.lower.demand import PhaseBuilder
 from autofuse.lower.drafts import BufferTable, Instance, PhaseDraft, StageDraft
 from autofuse.lower.finish import finish_phase
+from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.split import split_reductions
 from autofuse.lower.tile import OpaqueProgram, Phase, Space, Store, TileProgram
+
+_MANY_PARTS = 16
+"""Operands from which on a concatenation becomes one loop for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,11 @@ class Limits:
     """Workers that a kernel's panels should keep busy."""
     scalars: int = 1200
     """Most scalar values in one phase: recomputation (a stencil of a stencil of ...) can multiply them without end."""
+
+
+def plain_scalars(candidate: KernelCandidate) -> int:
+    """At most how many scalar values a kernel has that computes nothing twice."""
+    return 4 * sum(1 + len(node.inputs) for node in candidate.nodes)
 
 
 def lower(
@@ -58,10 +67,8 @@ class _Lowering:
         self.candidate, self.domain, self.schedule, self.name, self.limits = candidate, domain, schedule, name, limits
 
     def run(self) -> TileProgram:
-        if len(self.domain.groups) > 1 or not self._has_loops():
-            buffers = self._buffers()
-            phases = tuple(self._loop_phase(group, buffers) for group in self.domain.groups)
-            return TileProgram(self.name, tuple(buffers.all), (phases,), self.schedule)
+        if len(self.domain.groups) > 1 or not self._has_loops() or self._long_joins():
+            return self._loops()
         rows = self._guessed_rows()
         buffers, phase, packs, draft = self._build({}, rows)
         if phase.panel is not None and self._balanced(phase) != rows:
@@ -76,6 +83,22 @@ class _Lowering:
         if packs:
             launches = (tuple(self._pack_phase(pack, buffers) for pack in packs), *launches)
         return TileProgram(self.name, tuple(buffers.all), launches, self.schedule)
+
+    def _loops(self) -> TileProgram:
+        """A kernel of loops with nothing in common: each is a phase of its own."""
+        buffers = self._buffers()
+        phases = tuple(phase for group in self.domain.groups for phase in self._loop_phases(group, buffers))
+        if sum(1 for phase in phases for _ in statements(phase.steps)) > self.limits.scalars:
+            raise LegalityError(f"more than {self.limits.scalars} scalar values in one kernel: too much is recomputed")
+        return TileProgram(self.name, tuple(buffers.all), (phases,), self.schedule)
+
+    def _long_joins(self) -> list[Value]:
+        """Outputs of a loop kernel that are concatenations of many parts: better a loop for each than masks for all."""
+        if any(carries(node) for node in self.candidate.nodes):
+            return []
+        producers = self.candidate.graph.producers
+        found = [value for value in self.candidate.outputs if producers[value].op == "concatenate"]
+        return [value for value in found if len(producers[value].inputs) >= _MANY_PARTS]
 
     def _has_loops(self) -> bool:
         """Whether the dimension atoms can be used as loops; a loop kernel can do without them."""
@@ -163,11 +186,29 @@ class _Lowering:
             todo += stage.reads.get(current, [])
         return work >= 8
 
+    def _loop_phases(self, group: Sequence[Value], buffers: BufferTable) -> Iterator[Phase]:
+        joins = self._long_joins()
+        rest = tuple(value for value in group if value not in joins)
+        if rest:
+            yield self._loop_phase(rest, buffers)
+        for value in group:
+            if value in joins:
+                yield from self._parts(value, buffers)
+
+    def _parts(self, value: Value, buffers: BufferTable) -> Iterator[Phase]:
+        """A loop for each operand of a concatenation."""
+        node = self.candidate.graph.producers[value]
+        axis, begin = node.attrs["dimension"], 0
+        for operand in node.inputs:
+            part = _cone(self.candidate, (operand,))
+            yield _single_loop(part, operand, buffers, self.schedule, self.limits, _Target(value, axis, begin))
+            begin += operand.type.shape[axis]
+
     def _loop_phase(self, group: Sequence[Value], buffers: BufferTable) -> Phase:
         part = _cone(self.candidate, group)
         dims = self.domain.dimensions
         if dims.has_conflict() or len(group) == 1:
-            return _single_loop(part, group[0], buffers, self.schedule, self.limits)
+            return _single_loop(part, group[0], buffers, self.schedule, self.limits, _Target(group[0]))
         order = [atom for axis in dims.axes(group[0]) for atom in axis]
         phase = PhaseBuilder(part, dims, order, buffers, {}, None)
         phase.draft.limit = self.limits.scalars
@@ -189,10 +230,23 @@ class _Lowering:
         return finish_phase(phase.draft, pack.symbols, (), None, self.schedule, ())
 
 
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where a loop's elements go: into an output, moved along one axis."""
+
+    output: Value
+    axis: int = 0
+    begin: int = 0
+
+    def offset(self, at: Sequence[index.Affine]) -> index.Affine:
+        moved = [position + self.begin if n == self.axis else position for n, position in enumerate(at)]
+        return index.linearize(moved, self.output.type.shape)
+
+
 def _single_loop(
-    part: KernelCandidate, value: Value, buffers: BufferTable, schedule: Schedule, limits: Limits
+    part: KernelCandidate, value: Value, buffers: BufferTable, schedule: Schedule, limits: Limits, target: _Target
 ) -> Phase:
-    """A loop over one output whose axes are loops of their own, whatever they are tied to."""
+    """A loop over one value whose axes are loops of their own, whatever they are tied to."""
     dims = Dimensions((), False)
     phase = PhaseBuilder(part, dims, (), buffers, {}, None)
     phase.draft.limit = limits.scalars
@@ -200,7 +254,7 @@ def _single_loop(
     at = tuple(index.of(symbol) for symbol in symbols)
     stage = phase.draft.stage(0, ())
     scalar = phase.value(stage, value, at, None)
-    stage.body.append(Store(buffers.of(value).name, index.linearize(at, value.type.shape), scalar))
+    stage.body.append(Store(buffers.of(target.output).name, target.offset(at), scalar))
     grid = [symbol for symbol in symbols if symbol.extent != 1]
     return finish_phase(phase.draft, grid, (), None, schedule, ())
 

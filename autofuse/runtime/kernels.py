@@ -9,7 +9,7 @@ from autofuse.errors import LegalityError, PlanError
 from autofuse.fusion.candidate import KernelCandidate, is_inlined
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.index import Affine
-from autofuse.lower.lowering import Limits, lower
+from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.tile import (
     Buffer,
     Dot,
@@ -96,7 +96,8 @@ def candidate_of(graph: Graph, nodes: Sequence[str], outputs: Sequence[str]) -> 
 def _lower_one(graph: Graph, planned: PlannedKernel, limits: Limits) -> LoweredKernel:
     candidate = candidate_of(graph, planned.nodes, planned.outputs)
     try:
-        program = lower(candidate, planned.schedule, planned.name, limits)
+        scalars = max(limits.scalars, plain_scalars(candidate))
+        program = lower(candidate, planned.schedule, planned.name, replace(limits, scalars=scalars))
     except LegalityError as error:
         raise PlanError(f"kernel {planned.name} of the plan is not a legal fusion: {error}") from error
     return LoweredKernel(planned, program, candidate.inputs, candidate.outputs)

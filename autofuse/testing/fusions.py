@@ -7,7 +7,7 @@ graph cut into random kernels.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from autofuse.device.cpu import detect
 from autofuse.errors import LegalityError
+from autofuse.frontend.traced import trace
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Graph, Value
@@ -26,6 +27,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
 from autofuse.measure.bench import kernel_document, kernel_tolerance
 from autofuse.measure.checks import Tolerance, check, poisoned
+from autofuse.passes.pipeline import clean
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.runtime.cpu import CpuExecutable, build_executable
@@ -45,14 +47,33 @@ def whole_kernel(graph: Graph, contract: bool = True) -> KernelCandidate:
     return atoms.candidate(frozenset(atoms.atoms), graph.outputs)
 
 
-def lowered(graph: Graph, schedule: Schedule = DEFAULT, limits: Limits = LIMITS) -> TileProgram | OpaqueProgram:
-    """The whole graph lowered as one kernel. Raises LegalityError."""
-    return lower(whole_kernel(graph), schedule, "kernel", limits)
+def fused(fn: Callable[..., Any], *arrays: Array) -> KernelCandidate:
+    """A NumPy function as one kernel."""
+    return whole_kernel(clean(trace(fn, *arrays).graph))
 
 
-def run_reference(kernel: KernelCandidate, inputs: Sequence[Array], schedule: Schedule = DEFAULT) -> tuple[Array, ...]:
+def check_fused(
+    fn: Callable[..., Any], *arrays: Array, schedule: Schedule = DEFAULT, limits: Limits = LIMITS, native: bool = True
+) -> TileProgram:
+    """Check a NumPy function as one kernel of generated code, and return the kernel lowered. Raises LegalityError."""
+    kernel = fused(fn, *arrays)
+    check_kernel(kernel, kernel_inputs(kernel, arrays), schedule, limits=limits, native=native)
+    program = lower(kernel, schedule, "kernel", limits)
+    assert isinstance(program, TileProgram), "the kernel is a call of the interpreter"
+    return program
+
+
+def kernel_inputs(kernel: KernelCandidate, arrays: Sequence[Array]) -> list[Array]:
+    """What a kernel reads, given the arguments of its graph: arguments and constants."""
+    given = dict(zip(kernel.graph.inputs, arrays, strict=True))
+    return [given[value] if value in given else kernel.graph.producers[value].attrs["value"] for value in kernel.inputs]
+
+
+def run_reference(
+    kernel: KernelCandidate, inputs: Sequence[Array], schedule: Schedule = DEFAULT, limits: Limits = LIMITS
+) -> tuple[Array, ...]:
     """A kernel's outputs by the reference executor, which checks every access."""
-    program = lower(kernel, schedule, "kernel", LIMITS)
+    program = lower(kernel, schedule, "kernel", limits)
     if isinstance(program, OpaqueProgram):
         return interpret(program.graph, *inputs)
     names = [buffer.name for buffer in program.buffers if buffer.space is Space.INPUT]
@@ -60,33 +81,36 @@ def run_reference(kernel: KernelCandidate, inputs: Sequence[Array], schedule: Sc
     return tuple(found.values())
 
 
-def run_native(kernel: KernelCandidate, inputs: Sequence[Array], schedule: Schedule = DEFAULT) -> tuple[Array, ...]:
+def run_native(
+    kernel: KernelCandidate, inputs: Sequence[Array], schedule: Schedule = DEFAULT, limits: Limits = LIMITS
+) -> tuple[Array, ...]:
     """A kernel's outputs by generated code that finds poison in their memory."""
-    document = kernel_document(kernel, schedule, detect(LIMITS.workers))
-    return run_executable(build_executable(document, LIMITS), inputs)
+    document = kernel_document(kernel, schedule, detect(limits.workers))
+    return run_executable(build_executable(document, limits), inputs)
 
 
 def run_executable(executable: CpuExecutable, inputs: Sequence[Array]) -> tuple[Array, ...]:
     """The outputs of a plan, written into poisoned arrays."""
     outs = tuple(poisoned(value.type.shape, value.type.dtype) for value in executable.document.graph.outputs)
     exact = [np.require(array, requirements=["C", "A"]) for array in inputs]
-    assert executable.native.call_into(*exact, *outs) is not NotImplemented, "the program refuses its own arguments"
-    for call in executable.opaque:
-        call.raise_pending()
+    assert executable.run_into(exact, outs), "the program refuses its own arguments"
     return outs
 
 
 def check_kernel(
-    kernel: KernelCandidate | Graph, inputs: Sequence[Array], schedule: Schedule = DEFAULT, *, native: bool = True
+    kernel: KernelCandidate,
+    inputs: Sequence[Array],
+    schedule: Schedule = DEFAULT,
+    *,
+    limits: Limits = LIMITS,
+    native: bool = True,
 ) -> None:
     """Raise WrongAnswerError unless reference executor and generated code agree with the interpreter."""
-    if isinstance(kernel, Graph):
-        kernel = whole_kernel(kernel)
     expected = interpret(Graph("kernel", kernel.inputs, kernel.nodes, kernel.outputs), *inputs)
     allowed = kernel_tolerance(kernel)
-    runs = {"reference": run_reference(kernel, inputs, schedule)}
+    runs = {"reference": run_reference(kernel, inputs, schedule, limits)}
     if native:
-        runs["native"] = run_native(kernel, inputs, schedule)
+        runs["native"] = run_native(kernel, inputs, schedule, limits)
     for way, results in runs.items():
         for value, result, right in zip(kernel.outputs, results, expected, strict=True):
             check(f"{way} %{value.name}", result, right, allowed[value])
