@@ -17,7 +17,7 @@ from autofuse.plan.identity import Identity
 from autofuse.search.planning import Program, Tuned, plan_document
 from autofuse.search.pricing import class_prices
 from autofuse.search.residual import ClassPrice
-from autofuse.search.solver import Chosen, Priced, Solution, solve
+from autofuse.search.solver import Chosen, Priced, Solution, lower_bound, solve
 from autofuse.search.space import AtomSet, Candidate, Space, SpaceBuilder
 
 
@@ -122,12 +122,21 @@ def solve_at(context: Context, space: Space, price: Mapping[str, float], deadlin
 
     `deadline_s`: by default the context's. Raises SearchError if the classes that are left cannot compute the program.
     """
-    priced: list[Priced] = []
-    for candidate in space.candidates:
-        us = price[candidate.digest]
-        if us < float("inf"):
-            priced.append(_priced(context, space.atom_graph, candidate, us))
+    priced = _all_priced(context, space, price)
     return solve(space.atom_graph, priced, context.deadline_s if deadline_s is None else deadline_s)
+
+
+def bound_at(context: Context, space: Space, price: Mapping[str, float]) -> float:
+    """What no partition costs less than at the given prices per class; at most the price of the cheapest one."""
+    return lower_bound(space.atom_graph, _all_priced(context, space, price))
+
+
+def _all_priced(context: Context, space: Space, price: Mapping[str, float]) -> list[Priced]:
+    return [
+        _priced(context, space.atom_graph, candidate, us)
+        for candidate in space.candidates
+        if (us := price[candidate.digest]) < float("inf")
+    ]
 
 
 def _priced(context: Context, atoms: AtomGraph, candidate: Candidate, us: float) -> Priced:

@@ -31,6 +31,7 @@ from autofuse.search.policy import (
     Partition,
     SearchPolicy,
     Unfused,
+    bound_at,
     document_of,
     predicted,
     solve_at,
@@ -303,7 +304,6 @@ class Tuner:
         space = self.context.space
         times = [partition.known[chosen.candidate.digest].measured_us for chosen in partition.kernels]
         floors = {digest: price.floor_us for digest, price in self._prices().items()}
-        physical = solve_at(self.context, space, floors, self._deadline_s)
         seconds = max(1.0, 0.05 * self.budget.seconds)
         again = self.bench.plans([document, document], _BLOCKS, self.seed + 1, _SAMPLE_US, seconds)
         held = [time.samples_us for time in again]
@@ -319,7 +319,7 @@ class Tuner:
             space_digest=hashlib.sha256("".join(sorted(space.classes)).encode()).hexdigest()[:16],
             k=K_SIGMA,
             epsilon=EPSILON,
-            physical_bound_us=min(physical.bound_us, physical.price_us),
+            physical_bound_us=bound_at(self.context, space, floors),
             statistical_bound_us=self._bound_us,
             sum_us=sum(t for t in times if t is not None) if all(t is not None for t in times) else None,
             e2e_us=e2e,
@@ -337,7 +337,7 @@ def _budget_words(budget: Budget) -> str:
     return words if budget.max_trials is None else f"{words}, at most {budget.max_trials} measurements"
 
 
-def require_positive(name: str, value: float) -> None:
+def require_positive(name: str, value: object) -> None:
     """Raise SearchError unless an amount of a budget is positive and finite."""
-    if not 0 < value < math.inf:
+    if not isinstance(value, int | float) or not 0 < value < math.inf:
         raise SearchError(f"{name}={value!r} must be a positive number")

@@ -92,10 +92,10 @@ def layers_graph(layers: int = 3, rows: int = 64, columns: int = 64) -> Graph:
 
 
 def diamond_graph(size: int = 4096) -> Graph:
-    """`e = exp(x)` read by a sum and by `tanh(e) * sum`: worth recomputing or not."""
+    """`e = exp(x)` summed over rows and divided by its sums over columns: two kernels, and `e` may be in both."""
     build = Sketch("diamond")
     x = build.arg(f"f32[{size // 64},64]")
     grown = build.op("exp", x, name="grown")
-    total = build.fold(grown, 0, name="total")
-    bounded = build.op("tanh", grown, name="bounded")
-    return build.finish([build.op("multiply", bounded, build.broadcast(total, x, 1), name="scaled"), total])
+    columns = build.fold(grown, 0, name="columns")
+    rows = build.fold(grown, 1, name="rows")
+    return build.finish([columns, build.op("divide", grown, build.broadcast(rows, x, 0), name="share")])

@@ -1,0 +1,154 @@
+"""A bench without a machine: times come from a cost function, so that what the search finds can be checked exactly."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autofuse.cost_models.analytical import AnalyticalCpuModel
+from autofuse.cost_models.base import KernelFacts
+from autofuse.device.cpu import detect
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.ir.digest import subgraph_digest
+from autofuse.ir.graph import Graph
+from autofuse.ir.tree import Branch, Leaf
+from autofuse.lower.lowering import lower
+from autofuse.lower.schedule import Schedule
+from autofuse.measure.client import BenchCounts, KernelTime, PlanTime
+from autofuse.plan.document import PlanDocument
+from autofuse.plan.identity import CpuIdentity, host_cpu_identity
+from autofuse.runtime.kernels import candidate_of
+from autofuse.search.planning import Program
+from autofuse.search.policy import Context
+from autofuse.testing.fusions import LIMITS
+
+Cost = Callable[[KernelCandidate, Schedule], float]
+"""Microseconds of a kernel under a schedule."""
+
+
+def modelled(factor: float = 1.5) -> Cost:
+    """What the analytical model says, times a factor that it does not know of. Schedules do not matter."""
+    model = AnalyticalCpuModel(detect(LIMITS.workers))
+    known: dict[str, float] = {}
+
+    def cost(kernel: KernelCandidate, schedule: Schedule) -> float:
+        del schedule
+        mark = _mark(kernel)
+        if mark not in known:
+            program = lower(kernel, Schedule(), "kernel", LIMITS)
+            known[mark] = factor * float(model.price([KernelFacts(program)]).us[0])
+        return known[mark]
+
+    return cost
+
+
+def scattered(cost: Cost, spread: float, seed: int = 0) -> Cost:
+    """The same with a factor per kernel, log-normal with that spread: what no cost model can know."""
+
+    def changed(kernel: KernelCandidate, schedule: Schedule) -> float:
+        digits = hashlib.sha256(f"{_mark(kernel)}{seed}".encode()).hexdigest()[:15]
+        rng = np.random.default_rng(int(digits, 16))
+        return cost(kernel, schedule) * math.exp(spread * rng.standard_normal())
+
+    return changed
+
+
+def _mark(kernel: KernelCandidate) -> str:
+    return subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
+
+
+@dataclass(slots=True)
+class SyntheticBench:
+    """Stands where `autofuse.measure.client.Bench` does."""
+
+    graph: Graph
+    cost: Cost = field(default_factory=modelled)
+    failing: Collection[str] = ()
+    """Digests of kernels that crash."""
+    plan_cost: Callable[[PlanDocument], float] | None = None
+    """Time of a whole plan; by default the sum of its kernels'."""
+    step_s: float = 0.0
+    """Seconds on `clock` that measuring one kernel takes."""
+    interrupt_after: int | None = None
+    """Ctrl-C comes after that many kernels."""
+    noise: float = 0.0
+    """Spread of the samples of whole plans."""
+    records: dict[tuple[str, Schedule], float] = field(default_factory=dict[tuple[str, Schedule], float])
+    counts: BenchCounts = field(default_factory=BenchCounts)
+    now_s: float = 0.0
+    raced: list[PlanDocument] = field(default_factory=list[PlanDocument])
+    """Plans that were timed whole."""
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def kernel(self, digest: str, kernel: KernelCandidate, schedule: Schedule) -> KernelTime:
+        """As the cost function says; the second time from the records."""
+        if self.interrupt_after is not None and self.counts.measured >= self.interrupt_after:
+            raise KeyboardInterrupt
+        known = self.records.get((digest, schedule))
+        if known is not None:
+            self.counts.replayed += 1
+            return _time(known, replayed=True)
+        self.now_s += self.step_s
+        self.counts.measured += 1
+        us = math.inf if digest in self.failing else self.cost(kernel, schedule)
+        if us == math.inf:
+            self.counts.failed.append(f"{kernel.nodes[-1].name}: crash: it crashed")
+        self.records[digest, schedule] = us
+        return _time(us)
+
+    def plans(
+        self, plans: Sequence[PlanDocument], blocks: int, seed: int, sample_us: float, seconds: float
+    ) -> list[PlanTime]:
+        """Samples with seeded noise around the plan's cost; a plan of infinite cost crashes."""
+        del sample_us, seconds
+        self.raced.extend(plans)
+        rng = np.random.default_rng(seed)
+        drift = rng.standard_normal(blocks)
+        found: list[PlanTime] = []
+        for plan in plans:
+            us = self.plan_us(plan)
+            if us == math.inf:
+                found.append(PlanTime((), "crash: it crashed"))
+                continue
+            own = 0.1 * rng.standard_normal(blocks)
+            found.append(PlanTime(tuple(float(s) for s in us * (1 + self.noise * (drift + own)))))
+        return found
+
+    def plan_us(self, plan: PlanDocument) -> float:
+        """What a plan costs."""
+        if self.plan_cost is not None:
+            return self.plan_cost(plan)
+        return sum(self.cost(candidate_of(plan.graph, k.nodes, k.outputs), k.schedule) for k in plan.kernels)
+
+
+def _time(us: float, replayed: bool = False) -> KernelTime:
+    return KernelTime("ok" if us < math.inf else "crash", us, replayed=replayed)
+
+
+def program_of(graph: Graph) -> Program:
+    """A graph as a program of its own: a tuple of arrays to a tuple of arrays."""
+    inputs, outputs = (tuple(Leaf() for _ in values) for values in (graph.inputs, graph.outputs))
+    return Program(
+        graph.name,
+        graph,
+        Branch("tuple", tuple(range(len(inputs))), inputs),
+        Branch("tuple", tuple(range(len(outputs))), outputs),
+        tuple(value.name for value in graph.inputs),
+        (),
+    )
+
+
+def context_of(graph: Graph) -> Context:
+    """What a policy is given, on this machine."""
+    return Context(program_of(graph), AnalyticalCpuModel(detect(LIMITS.workers)), LIMITS)
+
+
+def identity_here() -> CpuIdentity:
+    """The identity of plans that `context_of` leads to."""
+    return host_cpu_identity(detect(LIMITS.workers))

@@ -1,0 +1,120 @@
+"""The contract of `autofuse.search.policy.SearchPolicy`, as tests that every policy passes.
+
+class TestMyPolicy(SearchPolicyContract):
+    def policy(self):
+        return MyPolicy(...)
+"""
+
+from __future__ import annotations
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from autofuse.ir.graph import Graph
+from autofuse.plan.verify import verify
+from autofuse.search.policy import Context, Partition, SearchPolicy, document_of
+from autofuse.testing.benches import context_of, identity_here
+from autofuse.testing.fusions import check_plan
+from autofuse.testing.graphs import random_graph, random_inputs
+from autofuse.testing.sketches import attention_graph, diamond_graph, layers_graph, softmax_graph
+
+
+def sample_graphs() -> list[Graph]:
+    """Programs that fuse whole, in parts, and not at all."""
+    drawn = [random_graph(np.random.default_rng(seed), 14) for seed in range(4)]
+    return [softmax_graph(16, 16), attention_graph(16, 8), layers_graph(2, 8, 16), diamond_graph(1024), *drawn]
+
+
+def decisions(partition: Partition) -> list[tuple[list[str], list[str]]]:
+    """What a partition decides, by name: nodes and outputs of each kernel, in running order."""
+    return [
+        (
+            [node.name for atom in sorted(c.candidate.atoms, key=lambda a: a.number) for node in atom.nodes],
+            [value.name for value in c.outputs],
+        )
+        for c in partition.kernels
+    ]
+
+
+class SearchPolicyContract:
+    """Inherit, and give a `policy`."""
+
+    def policy(self) -> SearchPolicy:
+        """A new policy, ready to decide."""
+        raise AssertionError("a contract suite needs the policy under test")
+
+    def partition(self, graph: Graph, context: Context | None = None) -> Partition:
+        return self.policy().partition(context or context_of(graph))
+
+    def test_it_has_a_name(self) -> None:
+        """Users type it, plans record it."""
+        name = self.policy().name
+        assert name
+        assert name == name.strip()
+
+    def test_kernels_cover_the_outputs_in_an_order_in_which_each_can_run(self) -> None:
+        """Every value a kernel reads was written before it, and every output is written once."""
+        for graph in sample_graphs():
+            partition = self.partition(graph)
+            there = {*graph.inputs, *(v for node in graph.nodes if node.op == "constant" for v in node.outputs)}
+            written: list[object] = []
+            for chosen in partition.kernels:
+                kernel = partition.atoms.candidate(chosen.candidate.atoms, chosen.outputs)
+                assert there.issuperset(kernel.inputs)
+                assert chosen.outputs
+                there.update(chosen.outputs)
+                written += chosen.outputs
+            assert there.issuperset(graph.outputs)
+            assert len(written) == len(set(written))
+
+    def test_its_plans_compute_what_the_interpreter_does(self) -> None:
+        """Each partition becomes a sound plan whose answer is right."""
+        for graph in sample_graphs():
+            context = context_of(graph)
+            document = document_of(context, self.partition(graph, context), identity_here())
+            verify(document)
+            check_plan(document, random_inputs(graph, np.random.default_rng(0)))
+
+    def test_known_prices_belong_to_its_kernels(self) -> None:
+        """What it says of kernels goes by the digests of those it chose."""
+        for graph in sample_graphs():
+            partition = self.partition(graph)
+            assert partition.known.keys() <= {chosen.candidate.digest for chosen in partition.kernels}
+            assert partition.price_us >= 0
+
+    def test_the_same_context_gives_the_same_partition(self) -> None:
+        """Twice with one context, with a fresh one, and by another object of the policy."""
+        for graph in sample_graphs():
+            context = context_of(graph)
+            first = decisions(self.partition(graph, context))
+            assert decisions(self.partition(graph, context)) == first
+            assert decisions(self.partition(graph)) == first
+
+    def test_threads_may_decide_at_once(self) -> None:
+        """One policy object, several programs at the same time."""
+        policy = self.policy()
+        graphs = sample_graphs()[:4]
+        expected = [decisions(policy.partition(context_of(graph))) for graph in graphs]
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda graph: decisions(policy.partition(context_of(graph))), graphs))
+        assert found == expected
+
+    def test_it_neither_keeps_nor_changes_its_context(self) -> None:
+        """Programs and devices come and go; a policy stays."""
+        graph = attention_graph(16, 8)
+        context, policy = context_of(graph), self.policy()
+        before = context.program, context.model, context.limits, context.deadline_s
+        count = len(context.space.candidates)
+        prices = dict(context.prices(context.space))
+        policy.partition(context)
+        assert (context.program, context.model, context.limits, context.deadline_s) == before
+        assert len(context.space.candidates) == count
+        assert {digest: context.prices(context.space)[digest] for digest in prices} == prices
+        assert not any(holder is policy or holder is getattr(policy, "__dict__", None) for holder in _holders(context))
+
+
+def _holders(thing: object) -> list[object]:
+    gc.collect()
+    return gc.get_referrers(thing)

@@ -1,0 +1,62 @@
+"""The policies that need no measurements."""
+
+import pytest
+
+from autofuse.errors import SearchError
+from autofuse.search.policy import Analytical, Unfused, policy_by_name, policy_names, solve_at
+from autofuse.testing.benches import context_of
+from autofuse.testing.search_policies import SearchPolicyContract, decisions
+from autofuse.testing.sketches import attention_graph, diamond_graph, softmax_graph
+
+
+class TestUnfused(SearchPolicyContract):
+    def policy(self):
+        return Unfused()
+
+
+class TestAnalytical(SearchPolicyContract):
+    def policy(self):
+        return Analytical()
+
+
+def test_unfused_runs_one_kernel_per_operation():
+    partition = Unfused().partition(context_of(softmax_graph(16, 16)))
+    assert [nodes for nodes, _ in decisions(partition)] == [["peak"], ["shifted"], ["grown"], ["total"], ["share"]]
+
+
+def test_analytical_is_never_dearer_than_unfused_by_its_own_prices():
+    for graph in (softmax_graph(256, 256), attention_graph(64, 32), diamond_graph(1 << 16)):
+        context = context_of(graph)
+        assert Analytical().partition(context).price_us <= Unfused().partition(context).price_us * (1 + 1e-9)
+
+
+def test_classes_of_infinite_price_are_left_out():
+    context = context_of(softmax_graph(16, 16))
+    space = context.space
+    whole = next(c for c in space.candidates if len(c.atoms) == 4)
+    prices = dict.fromkeys(space.classes, 1.0)
+    assert [c.candidate for c in solve_at(context, space, prices).kernels] == [whole]
+    without = solve_at(context, space, prices | {whole.digest: float("inf")})
+    assert len(without.kernels) == 2
+
+
+def test_a_value_is_computed_twice_where_writing_it_costs_more():
+    # `grown` is read by a sum over rows and by what uses that sum: two kernels, each with a `grown` of its own
+    context = context_of(diamond_graph(1 << 16))
+    solution = solve_at(context, context.space, dict.fromkeys(context.space.classes, 10.0))
+    computing = [c for c in solution.kernels if any(n.name == "grown" for a in c.candidate.atoms for n in a.nodes)]
+    assert len(solution.kernels) == len(computing) == 2
+    assert all(value.name != "grown" for chosen in solution.kernels for value in chosen.outputs)
+    assert solution.price_us < 20.0
+
+
+def test_policies_are_found_by_name():
+    assert policy_by_name("unfused").name == "unfused"
+    assert policy_by_name("analytical").name == "analytical"
+    assert set(policy_names()) >= {"unfused", "analytical", "measured"}
+
+
+def test_an_unknown_policy_is_answered_with_the_list():
+    with pytest.raises(SearchError) as raised:
+        policy_by_name("analytic")
+    assert str(raised.value).startswith("policy='analytic' is unknown here; choose one of: unfused, analytical")
