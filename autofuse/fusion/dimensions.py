@@ -45,7 +45,8 @@ class Dimensions:
     def apart(cls, nodes: Sequence[Node], outputs: Sequence[Value]) -> Dimensions:
         """Axes tied only through what folds: every reader of any other value walks a copy with axes of its own.
 
-        For kernels that read one value in two ways, as `x + x.T` does. Raises LegalityError for too many copies.
+        For kernels that read one value in two ways, as `x + x.T` and `h @ w + h` do. Raises LegalityError for too many
+        copies.
         """
         self = cls((), False)
         producers = {value: node for node in nodes for value in node.outputs}
@@ -73,11 +74,22 @@ class Dimensions:
             node = producers.get(current)
             if node is None or not _keeps_axes(node):
                 continue
-            operands = [self._axes[v] if v in self._made else self._forest.fresh(v.type.shape) for v in node.inputs]
+            operands = [self._reread(v, producers) if v in self._made else self._fresh(v) for v in node.inputs]
             self._relate(node, operands, axes)
             todo += [(v, copy) for v, copy in zip(node.inputs, operands, strict=True) if v not in self._made]
             if len(self._forest.extent) > _MOST_COPIED_AXES:
                 raise LegalityError("one value is read in too many ways: each needs loops of its own")
+
+    def _reread(self, value: Value, producers: Mapping[Value, Node]) -> tuple[Atom, ...]:
+        """The axes of a carrier's result for one of its readers: those that it keeps whole may be walked anew."""
+        kept = whole_axes(producers[value])
+        return tuple(
+            fresh if axis in kept else own
+            for axis, (own, fresh) in enumerate(zip(self._axes[value], self._fresh(value), strict=True))
+        )
+
+    def _fresh(self, value: Value) -> tuple[Atom, ...]:
+        return self._forest.fresh(value.type.shape)
 
     def axes(self, use: Use) -> tuple[tuple[Atom, ...], ...]:
         """Per axis, its atoms from the slowest to the fastest; atoms of extent 1 are left out."""
@@ -216,6 +228,20 @@ def dot_axes(node: Node) -> DotAxes:
 def carries(node: Node) -> bool:
     """Whether the node carries values across iterations: it bounds the grid."""
     return lookup(node.op).family in (Family.REDUCE, Family.CONTRACTION) or node.op == "cumulative"
+
+
+def whole_axes(node: Node) -> tuple[int, ...]:
+    """The axes of a carrier's result that lie whole in one worker's memory: columns of a dot, the axis of a scan."""
+    match node.op:
+        case "cumulative":
+            return (node.attrs["dimension"],)
+        case "dot_general":
+            parts = dot_axes(node)
+            return tuple(range(len(parts.lhs_batch) + len(parts.lhs_free), node.output.type.rank))
+        case "convolution":
+            return (node.attrs["output_feature_dimension"],)
+        case _:
+            return ()
 
 
 def _keeps_axes(node: Node) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate, is_view
-from autofuse.fusion.dimensions import Atom, Dimensions, carries, dot_axes
+from autofuse.fusion.dimensions import Atom, Dimensions, carries, dot_axes, whole_axes
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.optable import Family, lookup
 
@@ -111,18 +111,8 @@ def _common_grid(
 
 def _carrier_atoms(node: Node, dims: Dimensions) -> frozenset[Atom]:
     """The atoms of a carrier's result that can be grid: all of a reduction's, the batch and rows of a dot."""
-    axes = dims.axes(node.output)
-    match node.op:
-        case "cumulative":
-            keep = [axis for axis in range(len(axes)) if axis != node.attrs["dimension"]]
-        case "dot_general":
-            parts = dot_axes(node)
-            keep = list(range(len(parts.lhs_batch) + len(parts.lhs_free)))
-        case "convolution":
-            keep = [axis for axis in range(len(axes)) if axis != node.attrs["output_feature_dimension"]]
-        case _:
-            keep = list(range(len(axes)))
-    return frozenset(atom for axis in keep for atom in axes[axis])
+    whole = whole_axes(node)
+    return frozenset(atom for axis, atoms in enumerate(dims.axes(node.output)) if axis not in whole for atom in atoms)
 
 
 def _check_carrier(node: Node, grid: frozenset[Atom], dims: Dimensions, limiting: dict[Atom, str]) -> None:

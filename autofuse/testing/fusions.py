@@ -98,14 +98,20 @@ def run_executable(executable: CpuExecutable, inputs: Sequence[Array]) -> tuple[
 
 
 def check_kernel(
-    kernel: KernelCandidate,
+    kernel: KernelCandidate | Graph,
     inputs: Sequence[Array],
     schedule: Schedule = DEFAULT,
     *,
     limits: Limits = LIMITS,
     native: bool = True,
 ) -> None:
-    """Raise WrongAnswerError unless reference executor and generated code agree with the interpreter."""
+    """Raise WrongAnswerError unless reference executor and generated code agree with the interpreter.
+
+    `inputs`: what a kernel reads, or the arguments of a graph that is checked as one kernel.
+    """
+    if isinstance(kernel, Graph):
+        kernel = whole_kernel(kernel)
+        inputs = kernel_inputs(kernel, inputs)
     expected = interpret(Graph("kernel", kernel.inputs, kernel.nodes, kernel.outputs), *inputs)
     allowed = kernel_tolerance(kernel)
     runs = {"reference": run_reference(kernel, inputs, schedule, limits)}

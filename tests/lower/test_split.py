@@ -1,0 +1,68 @@
+"""Reductions with too few grid points are split into parts that a second launch folds."""
+
+import numpy as np
+import pytest
+
+from autofuse.lower.lowering import lower
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.split import AUTOMATIC_PARTS
+from autofuse.lower.tile import Space
+from autofuse.testing.fusions import LIMITS, check_fused, fused
+
+
+def normal(*shape, dtype=np.float32):
+    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+
+
+def total(x):
+    return np.exp(x).sum()
+
+
+def test_a_long_sum_is_split_by_itself_into_parts_that_do_not_depend_on_the_machine():
+    program = lower(fused(total, normal(1 << 15)), Schedule(), "k", LIMITS)
+    assert len(program.launches) == 2
+    (partial,) = [buffer for buffer in program.buffers if buffer.space is Space.WORKSPACE]
+    assert partial.type.shape == (1, AUTOMATIC_PARTS)
+
+
+def test_a_short_sum_is_not():
+    assert len(lower(fused(total, normal(100)), Schedule(), "k", LIMITS).launches) == 1
+
+
+@pytest.mark.parametrize("parts", [2, 3, 7, 50])
+@pytest.mark.parametrize("extent", [64, 61, 5])
+def test_any_number_of_parts_and_a_ragged_last_one(parts, extent):
+    program = check_fused(total, normal(extent), schedule=Schedule(split=parts))
+    assert len(program.launches) == 2
+
+
+def test_what_follows_the_sum_stays_in_the_second_launch():
+    check_fused(lambda x: x / np.abs(x).sum(), normal(41), schedule=Schedule(split=3))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.uint32, np.bool_], ids=str)
+def test_neutral_elements_of_every_kind(dtype):
+    x = (normal(43) * 9 - 4).astype(dtype)
+    if x.dtype == np.bool_:
+        check_fused(lambda x: (x.any(), x.all()), x, schedule=Schedule(split=4))
+    else:
+        check_fused(lambda x: (x.sum(dtype=x.dtype), x.max(), x.min()), x, schedule=Schedule(split=4))
+
+
+def test_columns_over_lanes_are_split_too():
+    check_fused(lambda x: x.sum(0), normal(37, 6), schedule=Schedule(split=5, lane="grid"))
+
+
+def test_scans_and_positions_are_left_whole():
+    assert len(check_fused(np.cumsum, normal(50), schedule=Schedule(split=4)).launches) == 1
+    assert len(check_fused(lambda x: x.argmax(), normal(50), schedule=Schedule(split=4)).launches) == 1
+
+
+def test_a_sum_of_minus_zeros_is_plus_zero_as_in_numpy():
+    from autofuse.testing.fusions import kernel_inputs, run_native
+
+    x = np.full(21, -0.0, np.float32)
+    for parts in (1, 4):
+        kernel = fused(lambda x: x.sum(), x)
+        (found,) = run_native(kernel, kernel_inputs(kernel, [x]), Schedule(split=parts))
+        assert not np.signbit(found)
