@@ -2,8 +2,8 @@
 
 Sets grow from every atom along the edges to producers, consumers and siblings that read the same value. Growth is
 bounded in size and number; what a bound cut off is counted, never hidden. Whatever the bounds, the space holds the
-singletons and, from every atom, the sets that greedy growth reaches: so there is always a cover, and the large fusions
-are always present.
+singletons and, from every atom that no large fusion has taken in yet, the sets that greedy growth reaches: so there is
+always a cover, and the large fusions are always present.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class SpaceBuilder:
                 for grown in self._grown(current, first):
                     if grown in seen:
                         continue
-                    if counts[first] >= self._bounds.sets_per_atom or len(self._programs) >= self._bounds.classes:
+                    if self._out_of_bounds(grown, counts[first]):
                         self.space.cut_off += 1
                         break
                     seen.add(grown)
@@ -198,12 +198,14 @@ class SpaceBuilder:
             frontier = following
 
     def _grown(self, current: AtomSet, first: FusionAtom) -> Iterator[AtomSet]:
-        """The set with one neighbour more, made convex; only sets in which `first` comes first, of bounded size."""
-        for neighbour in self._neighbours(current):
-            if neighbour.number >= first.number:
-                grown = self._closure(current | {neighbour})
-                if len(grown) <= self._bounds.atoms:
-                    yield grown
+        """The set with one neighbour more, made convex, the small ones first; only sets in which `first` is first."""
+        later = [neighbour for neighbour in self._neighbours(current) if neighbour.number >= first.number]
+        yield from sorted((self._closure(current | {neighbour}) for neighbour in later), key=len)
+
+    def _out_of_bounds(self, atoms: AtomSet, tried: int) -> bool:
+        """Whether enumeration stops before a set, of which so many with the same first atom were tried."""
+        bounds = self._bounds
+        return len(atoms) > bounds.atoms or tried >= bounds.sets_per_atom or len(self._programs) >= bounds.classes
 
     def _closure(self, atoms: AtomSet) -> AtomSet:
         """Add the atoms that lie on paths between members, so that the set is convex."""

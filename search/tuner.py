@@ -168,8 +168,9 @@ class Tuner:
         kernels += [candidate for candidate in space.candidates if len(candidate.atoms) == 1]
         prices = self._prices()
         total: dict[str, float] = {}
-        for candidate in kernels:
-            total[candidate.digest] = total.get(candidate.digest, 0.0) + prices[candidate.digest].predicted_us
+        for digest in (candidate.digest for candidate in kernels):
+            us = prices[digest].predicted_us if digest in prices else 0.0
+            total[digest] = total.get(digest, 0.0) + us
         return sorted(kernels, key=lambda candidate: (-total[candidate.digest], candidate.digest))
 
     def _measure(self, candidates: Iterable[Candidate], share: float) -> None:

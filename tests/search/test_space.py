@@ -1,0 +1,199 @@
+"""What the candidate space holds, what it leaves out, and that it says so."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from autofuse.errors import LegalityError
+from autofuse.fusion.atoms import AtomGraph
+from autofuse.lower.lowering import lower
+from autofuse.lower.schedule import Schedule
+from autofuse.search.space import Bounds, SpaceBuilder
+from autofuse.testing.fusions import LIMITS
+from autofuse.testing.graphs import random_graph
+from autofuse.testing.sketches import Sketch, attention_graph, diamond_graph, layers_graph, softmax_graph
+
+DEFAULT = Bounds()
+
+
+def builder_of(graph, bounds=DEFAULT):
+    return SpaceBuilder(AtomGraph(graph), LIMITS, bounds)
+
+
+def space_of(graph, bounds=DEFAULT):
+    return builder_of(graph, bounds).build()
+
+
+def sets(space):
+    return {candidate.atoms for candidate in space.candidates}
+
+
+def named(space, *names):
+    """The set of the atoms that hold the named nodes."""
+    return frozenset(atom for atom in space.atom_graph.atoms for node in atom.nodes if node.name in names)
+
+
+def two_folds(rows=64, columns=64):
+    """Sums over rows and over columns of one value: never one kernel."""
+    sketch = Sketch("two folds")
+    x = sketch.arg(f"f32[{rows},{columns}]")
+    return sketch.finish([sketch.fold(x, 0, name="columns"), sketch.fold(x, 1, name="rows")])
+
+
+# ---- what is in it ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_atom_is_a_candidate_whatever_the_bounds(seed):
+    graph = random_graph(np.random.default_rng(seed), 20)
+    for bounds in (Bounds(), Bounds(1, 1, 1)):
+        space = space_of(graph, bounds)
+        assert {frozenset((atom,)) for atom in space.atom_graph.atoms} <= sets(space)
+
+
+@pytest.mark.parametrize("graph", [softmax_graph(), attention_graph()], ids=["softmax", "attention"])
+def test_greedy_growth_reaches_the_whole_program_past_the_bounds(graph):
+    space = space_of(graph, Bounds(atoms=2, sets_per_atom=2))
+    assert frozenset(space.atom_graph.atoms) in sets(space)
+    assert space.cut_off > 0
+
+
+def test_all_intervals_of_a_chain_are_candidates():
+    space = space_of(softmax_graph())
+    names = ["peak", "grown", "total", "share"]
+    wanted = {named(space, *names[i:j]) for i in range(4) for j in range(i + 1, 5)}
+    assert wanted <= sets(space)
+    assert space.cut_off == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_candidate_is_convex_and_lowers_with_any_of_its_outputs(seed):
+    rng = np.random.default_rng(seed)
+    space = space_of(random_graph(rng, 16))
+    for candidate in space.candidates:
+        assert space.atom_graph.is_convex(candidate.atoms)
+        kept = [v for v in candidate.outputs if rng.random() < 0.5] or [candidate.outputs[0]]
+        lower(space.atom_graph.candidate(candidate.atoms, tuple(kept)), Schedule(), "kernel", LIMITS)
+
+
+def test_a_path_that_leaves_and_comes_back_is_taken_in():
+    sketch = Sketch("detour")
+    x = sketch.arg("f32[64,64]")
+    first = sketch.fold(x, 1, name="first")
+    middle = sketch.op("exp", sketch.broadcast(first, x, 0), name="middle")
+    last = sketch.fold(sketch.op("add", middle, sketch.broadcast(first, x, 0)), 1, name="last")
+    builder = builder_of(sketch.finish([last, middle]))
+    space = builder.build()
+    assert named(space, "first", "middle", "last") in sets(space)
+    with pytest.raises(LegalityError, match="a path leaves the set and comes back"):
+        builder.require(named(space, "first", "last"))
+
+
+def test_readers_of_a_large_value_are_neighbours_and_readers_of_a_small_one_are_not():
+    def together(size):
+        sketch = Sketch("siblings")
+        x = sketch.arg(f"f32[{size}]")
+        space = space_of(sketch.finish([sketch.op("exp", x, name="a"), sketch.op("tanh", x, name="b")]))
+        return named(space, "a", "b") in sets(space)
+
+    assert together(4096)
+    assert not together(64)
+
+
+def test_sets_of_policies_are_added_if_they_are_legal():
+    builder = builder_of(two_folds())
+    atoms = builder.space.atom_graph.atoms
+    space = builder.build([frozenset(atoms), frozenset(atoms[:1])])
+    assert frozenset(atoms) not in sets(space)
+    assert len(space.candidates) == 2
+
+
+# ---- what is not in it -----------------------------------------------------------------------------------------------
+
+
+def test_refusals_are_kept_with_their_reasons():
+    space = space_of(two_folds())
+    (reason,) = space.refused.values()
+    assert reason.startswith("reduce %")
+    assert "nested inside another reduction" in reason
+    builder = builder_of(two_folds())
+    with pytest.raises(LegalityError, match="nested inside another reduction"):
+        builder.require(frozenset(builder.space.atom_graph.atoms))
+
+
+def test_recomputation_without_end_is_refused():
+    sketch = Sketch("stencils")
+    value = sketch.arg("f32[4096]")
+    for level in range(6):  # element i reads i and i + 3**level: 64 different elements in all
+        size, far = value.type.shape[0], 3**level
+        left = sketch.op("slice", value, start_indices=(0,), limit_indices=(size - far,), strides=(1,))
+        right = sketch.op("slice", value, start_indices=(far,), limit_indices=(size,), strides=(1,))
+        value = sketch.op("tanh", sketch.op("add", sketch.op("sin", left), sketch.op("cos", right)))
+    space = space_of(sketch.finish([value]))
+    assert frozenset(space.atom_graph.atoms) not in sets(space)
+    assert any("scalar" in reason for reason in space.refused.values())
+    assert max(len(candidate.atoms) for candidate in space.candidates) >= 2
+
+
+def test_what_the_bounds_cut_off_is_counted():
+    graph = attention_graph()
+    assert space_of(graph).cut_off == 0
+    few = space_of(graph, Bounds(sets_per_atom=1))
+    assert few.cut_off > 0
+    assert len(few.candidates) < len(space_of(graph).candidates)
+    assert space_of(graph, Bounds(classes=8)).cut_off > 0
+
+
+def test_small_sets_come_first_where_a_bound_cuts():
+    space = space_of(attention_graph(), Bounds(sets_per_atom=2))
+    pairs = [c for c in space.candidates if len(c.atoms) == 2]
+    assert len(pairs) >= 5
+
+
+# ---- classes ---------------------------------------------------------------------------------------------------------
+
+
+def test_equal_layers_share_classes_and_programs():
+    space = space_of(layers_graph(4))
+    layers = 4
+    singles = [members for members in space.classes.values() if len(members[0].atoms) == 1]
+    assert all(len(members) % layers == 0 for members in singles)
+    assert all(member.program is members[0].program for members in space.classes.values() for member in members)
+    assert len(space.classes) < len(space.candidates) / 2
+
+
+def test_a_digest_stands_for_one_signature():
+    for graph in (attention_graph(), diamond_graph(), layers_graph(3)):
+        for members in space_of(graph).classes.values():
+            types = {tuple(sorted(str(v.type) for v in member.kernel.inputs)) for member in members}
+            assert len(types) == 1
+
+
+SCRIPT = """
+import numpy as np
+from autofuse.fusion.atoms import AtomGraph
+from autofuse.search.space import Bounds, SpaceBuilder
+from autofuse.testing.fusions import LIMITS
+from autofuse.testing.graphs import random_graph
+from autofuse.testing.sketches import layers_graph
+for graph in (layers_graph(2), *(random_graph(np.random.default_rng(seed), 16) for seed in range(4))):
+    space = SpaceBuilder(AtomGraph(graph), LIMITS, Bounds(sets_per_atom=6)).build()
+    for candidate in space.candidates:
+        print(sorted(a.number for a in candidate.atoms), candidate.digest, [v.name for v in candidate.outputs])
+    print(space.cut_off, list(space.refused.values()))
+"""
+
+
+def test_every_process_enumerates_the_same_candidates_in_the_same_order():
+    def run(seed):
+        path = os.pathsep.join(sys.path)
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path}
+        done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, check=True, capture_output=True)
+        return done.stdout
+
+    first = run("1")
+    assert first.count(b"\n") > 50
+    assert first == run("2")
