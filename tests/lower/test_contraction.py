@@ -147,7 +147,7 @@ def test_gram_matrices_read_one_value_in_two_ways():
     check_fused(lambda x: (lambda t: t @ t)(x.T), normal(6, 6), schedule=PANELS)
 
 
-@pytest.mark.parametrize("extents", itertools.product((0, 1, 3), repeat=3), ids=str)
+@pytest.mark.parametrize("extents", list(itertools.product((0, 1, 3), repeat=3)), ids=str)
 def test_every_extent(extents):
     i, k, j = extents
     check_fused(lambda x, w: (x @ w) * 2 + 1, normal(i, k), normal(k, j), native=0 not in extents)
