@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from autofuse.errors import LegalityError, PlanError
 from autofuse.fusion.candidate import KernelCandidate, is_inlined
 from autofuse.ir.graph import Graph, Value
-from autofuse.ir.index import Affine
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.tile import (
     Buffer,
@@ -137,18 +136,23 @@ def _rename_stage(stage: Stage, names: Mapping[str, str]) -> Stage:
 def may_write_in_place(program: TileProgram | OpaqueProgram, source: str, target: str) -> bool:
     """Whether the OUTPUT `target` may share memory with the INPUT `source`: each element is read where it is written.
 
-    True only if `target` is written by one stage, and every access to `source` is in that stage, at that offset.
+    True only if one stage holds every access to either, all at one offset, and reads before it writes.
     """
     if isinstance(program, OpaqueProgram):
         return False
-    places: set[tuple[int, Affine]] = set()
-    for number, step in enumerate(s for phase in program.phases() for s in phase.steps):
+    found: list[Stage] = []
+    for step in (s for phase in program.phases() for s in phase.steps):
         if isinstance(step, Dot):
-            if source in (step.lhs.buffer, step.rhs.buffer) or target in (step.out.buffer, step.lhs.buffer):
+            if not {source, target}.isdisjoint((step.out.buffer, step.lhs.buffer, step.rhs.buffer)):
                 return False
             continue
-        for position, stage in enumerate(step.stages):
-            for statement in stage.body:
-                if isinstance(statement, Load | Store) and statement.buffer in (source, target):
-                    places.add((number * 1000 + position, statement.offset))
-    return len(places) == 1
+        found += [stage for stage in step.stages if _accesses(stage, source, target)]
+    if len(found) != 1:
+        return False
+    accesses = _accesses(found[0], source, target)
+    stores = [isinstance(access, Store) for access in accesses]
+    return stores == sorted(stores) and len({access.offset for access in accesses}) == 1
+
+
+def _accesses(stage: Stage, *buffers: str) -> list[Load | Store]:
+    return [s for s in stage.body if isinstance(s, Load | Store) and s.buffer in buffers]

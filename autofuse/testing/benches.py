@@ -15,15 +15,11 @@ from autofuse.device.cpu import detect
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Graph
-from autofuse.ir.tree import Branch, Leaf
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.measure.client import BenchCounts, KernelTime, PlanTime
 from autofuse.plan.document import PlanDocument
-from autofuse.plan.identity import CpuIdentity, host_cpu_identity
 from autofuse.runtime.kernels import candidate_of
-from autofuse.search.planning import Program
-from autofuse.search.policy import Context
 from autofuse.testing.fusions import LIMITS
 
 Cost = Callable[[KernelCandidate, Schedule], float]
@@ -129,26 +125,3 @@ class SyntheticBench:
 
 def _time(us: float, replayed: bool = False) -> KernelTime:
     return KernelTime("ok" if us < math.inf else "crash", us, replayed=replayed)
-
-
-def program_of(graph: Graph) -> Program:
-    """A graph as a program of its own: a tuple of arrays to a tuple of arrays."""
-    inputs, outputs = (tuple(Leaf() for _ in values) for values in (graph.inputs, graph.outputs))
-    return Program(
-        graph.name,
-        graph,
-        Branch("tuple", tuple(range(len(inputs))), inputs),
-        Branch("tuple", tuple(range(len(outputs))), outputs),
-        tuple(value.name for value in graph.inputs),
-        (),
-    )
-
-
-def context_of(graph: Graph) -> Context:
-    """What a policy is given, on this machine."""
-    return Context(program_of(graph), AnalyticalCpuModel(detect(LIMITS.workers)), LIMITS)
-
-
-def identity_here() -> CpuIdentity:
-    """The identity of plans that `context_of` leads to."""
-    return host_cpu_identity(detect(LIMITS.workers))

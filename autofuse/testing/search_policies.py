@@ -15,9 +15,9 @@ import numpy as np
 from autofuse.ir.graph import Graph
 from autofuse.plan.verify import verify
 from autofuse.search.policy import Context, Partition, SearchPolicy, document_of
-from autofuse.testing.benches import context_of, identity_here
 from autofuse.testing.fusions import check_plan
 from autofuse.testing.graphs import random_graph, random_inputs
+from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import attention_graph, diamond_graph, layers_graph, softmax_graph
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from autofuse.errors import SearchError
 from autofuse.search.policy import Analytical, Unfused, policy_by_name, policy_names, solve_at
-from autofuse.testing.benches import context_of
+from autofuse.testing.partitions import context_of
 from autofuse.testing.search_policies import SearchPolicyContract, decisions
 from autofuse.testing.sketches import attention_graph, diamond_graph, softmax_graph
 

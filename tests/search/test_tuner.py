@@ -16,9 +16,10 @@ from autofuse.plan import codec
 from autofuse.plan.verify import verify
 from autofuse.search.policy import Analytical, Partition, Unfused, document_of, solve_at
 from autofuse.search.tuner import EPSILON, Budget, Tuner, require_positive
-from autofuse.testing.benches import SyntheticBench, context_of, identity_here, modelled, scattered
+from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.fusions import check_plan
 from autofuse.testing.graphs import random_graph, random_inputs
+from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import attention_graph, diamond_graph, layers_graph, softmax_graph
 
 plain = modelled()
@@ -311,6 +312,7 @@ import json
 from autofuse.plan import codec
 from autofuse.search.tuner import Budget, Tuner
 from autofuse.testing.benches import *
+from autofuse.testing.partitions import *
 from autofuse.testing.sketches import attention_graph
 graph = attention_graph(64, 32)
 bench = SyntheticBench(graph, scattered(modelled(), 0.4), noise=0.02)

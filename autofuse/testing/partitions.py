@@ -1,0 +1,56 @@
+"""Graphs as programs, and plans with the kernels that a test asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autofuse.cost_models.analytical import AnalyticalCpuModel
+from autofuse.device.cpu import detect
+from autofuse.fusion.atoms import AtomGraph
+from autofuse.ir.graph import Graph
+from autofuse.ir.tree import Branch, Leaf
+from autofuse.plan.document import PlanDocument
+from autofuse.plan.identity import CpuIdentity, host_cpu_identity
+from autofuse.search.planning import Program, plan_document
+from autofuse.search.policy import Context
+from autofuse.search.solver import Chosen
+from autofuse.search.space import SpaceBuilder
+from autofuse.testing.fusions import LIMITS
+
+
+def program_of(graph: Graph, writebacks: tuple[int, ...] = ()) -> Program:
+    """A graph as a program of its own: arrays to a tuple of arrays; its last outputs are written back to inputs."""
+    inputs = tuple(Leaf() for _ in graph.inputs)
+    outputs = tuple(Leaf() for _ in graph.outputs[: len(graph.outputs) - len(writebacks)])
+    return Program(
+        graph.name,
+        graph,
+        Branch("tuple", tuple(range(len(inputs))), inputs),
+        Branch("tuple", tuple(range(len(outputs))), outputs),
+        tuple(value.name for value in graph.inputs),
+        writebacks,
+    )
+
+
+def context_of(graph: Graph) -> Context:
+    """What a policy is given, on this machine."""
+    return Context(program_of(graph), AnalyticalCpuModel(detect(LIMITS.workers)), LIMITS)
+
+
+def identity_here() -> CpuIdentity:
+    """The identity of plans that `context_of` leads to."""
+    return host_cpu_identity(detect(LIMITS.workers))
+
+
+def plan_of(graph: Graph, groups: Sequence[Sequence[str]] = (), writebacks: tuple[int, ...] = ()) -> PlanDocument:
+    """A plan with one kernel per group of node names, in this order; without groups, one kernel for everything.
+
+    Each op of a group is named. Kernels write what others of the program read, and its outputs.
+    """
+    atoms = AtomGraph(graph, contract=False)
+    builder = SpaceBuilder(atoms, LIMITS)
+    sets = [frozenset(a for a in atoms.atoms if a.nodes[0].name in group) for group in groups] or [
+        frozenset(atoms.atoms)
+    ]
+    kernels = [Chosen(candidate, candidate.outputs) for candidate in map(builder.require, sets)]
+    return plan_document(program_of(graph, writebacks), atoms, kernels, {}, identity_here())
