@@ -1,0 +1,139 @@
+"""Every workload program, compiled: right answers under every policy, for every layout of its arguments."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import autofuse as af
+from autofuse.ir import dtypes
+from autofuse.ir.tree import flatten, unflatten
+from autofuse.measure.checks import check, tolerance
+from autofuse.measure.workloads import arrays, discover
+
+WORKLOADS = {workload.name: workload for workload in discover()}
+NAMES = sorted(WORKLOADS)
+POLICIES = ["unfused", "analytical"]
+_TERMS = 64
+"""Sums of the small sizes fold up to thousands of terms, but their errors mostly cancel."""
+
+
+def is_array(leaf):
+    return isinstance(leaf, np.ndarray | np.generic)
+
+
+def mapped(change, args):
+    """The arguments with every array changed that has dimensions."""
+    leaves, structure = flatten(args, is_array)
+    return unflatten(structure, [change(leaf) if leaf.ndim else leaf for leaf in leaves])
+
+
+def agree(name, found, right):
+    found, right = arrays(found), arrays(right)
+    assert len(found) == len(right)
+    for number, (a, b) in enumerate(zip(found, right, strict=True)):
+        check(f"{name}[{number}]", a, b, tolerance(dtypes.from_numpy(b.dtype), _TERMS))
+
+
+@pytest.fixture(scope="module")
+def plans():
+    """One plan per program and policy, made when first asked for."""
+    made = {}
+
+    def plan(name, policy):
+        if (name, policy) not in made:
+            workload = WORKLOADS[name]
+            made[name, policy] = af.compile(workload.function, *workload.inputs("small", 0), policy=policy, threads=2)
+        return made[name, policy]
+
+    return plan
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_results_and_written_arguments_are_those_of_numpy(plans, name, policy):
+    workload = WORKLOADS[name]
+    theirs, ours = workload.inputs("small", 1), workload.inputs("small", 1)
+    expected = workload.function(*theirs)
+    agree(name, plans(name, policy)(*ours), expected)
+    agree(f"{name} arguments", ours, theirs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_graph_means_what_the_plan_computes(plans, name):
+    workload = WORKLOADS[name]
+    args = workload.inputs("small", 2)
+    results = af.interpret(af.trace(workload.function, *args), *arrays(args))
+    found = plans(name, "analytical")(*args)
+    agree(name, found, tuple(results[: len(arrays(found))]))
+
+
+def fortran(array):
+    return np.asfortranarray(array)
+
+
+def strided(array):
+    """Every other element of a larger array."""
+    wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
+    wide[..., ::2] = array
+    return wide[..., ::2]
+
+
+def reversed_twice(array):
+    """Negative strides."""
+    return np.flip(np.ascontiguousarray(np.flip(array)))
+
+
+@pytest.mark.parametrize("layout", [fortran, strided, reversed_twice])
+@pytest.mark.parametrize("name", NAMES)
+def test_arguments_of_any_layout(plans, name, layout):
+    workload = WORKLOADS[name]
+    theirs, ours = workload.inputs("small", 3), mapped(layout, workload.inputs("small", 3))
+    expected = workload.function(*theirs)
+    plan = plans(name, "analytical")
+    agree(name, plan(*ours), expected)
+    agree(f"{name} arguments", ours, theirs)
+    dense = all(array.flags.c_contiguous and array.flags.aligned for array in arrays(ours))
+    assert bool(plan.copied_arguments) is not dense
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_read_only_arguments(plans, name):
+    workload = WORKLOADS[name]
+    args = workload.inputs("small", 4)
+    expected = workload.function(*copy.deepcopy(args))
+    plan = plans(name, "analytical")
+
+    def freeze(array):
+        array = array.copy()
+        array.flags.writeable = False
+        return array
+
+    frozen = mapped(freeze, args)
+    if plan.document.writebacks:
+        with pytest.raises(af.AutofuseError, match="read-only"):
+            plan(*frozen)
+    else:
+        agree(name, plan(*frozen), expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nan_and_infinity_go_where_numpy_sends_them(plans, name):
+    workload = WORKLOADS[name]
+
+    def spoiled(array):
+        array = np.array(array)
+        if array.dtype.kind == "f" and array.size >= 8:
+            flat = array.reshape(-1)
+            flat[1], flat[array.size // 2], flat[-2] = np.nan, np.inf, -np.inf
+        return array
+
+    theirs, ours = mapped(spoiled, workload.inputs("small", 5)), mapped(spoiled, workload.inputs("small", 5))
+    with np.errstate(all="ignore"):
+        expected = workload.function(*theirs)
+    found = plans(name, "analytical")(*ours)
+    for a, b in zip(arrays(found), arrays(expected), strict=True):
+        if b.dtype.kind == "f":
+            np.testing.assert_array_equal(np.isnan(a), np.isnan(b))
+        else:
+            np.testing.assert_array_equal(a, b)
