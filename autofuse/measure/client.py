@@ -74,14 +74,18 @@ class Bench:
         identity: Identity,
         threads: int,
         time_cap_us: float = 60_000.0,
+        deadline_s: float = 60.0,
     ) -> None:
-        """`wanted`: names of the values that kernels read or write. `time_cap_us`: most time for timing one kernel."""
+        """`wanted`: names of the values that kernels read or write. `time_cap_us`: most time for timing one kernel.
+
+        `deadline_s`: a kernel that was built and gives no answer for so long is taken to hang.
+        """
         self.counts = BenchCounts()
         self._graph, self._inputs, self._wanted = graph, inputs, wanted
         self._database = database
         self._code_version = identity.generator
         self._threads = threads
-        self._time_cap_us = time_cap_us
+        self._time_cap_us, self._deadline_s = time_cap_us, deadline_s
         self._worker = Worker()
         self._session = ""
         self._session_worker = -1
@@ -104,9 +108,9 @@ class Bench:
             "schedule": schedule.to_json(),
             "time_cap_us": self._time_cap_us,
         }
-        outcome = self._run("time_kernel", payload)
+        outcome = self._run("time_kernel", payload, self._deadline_s)
         if outcome.status == "crash":  # perhaps the system killed the worker for reasons of its own
-            outcome = self._run("time_kernel", payload)
+            outcome = self._run("time_kernel", payload, self._deadline_s)
         self.counts.measured += 1
         samples = tuple(float(s) for s in outcome.data.get("samples_us", ())) if outcome.status == "ok" else ()
         self._database.add(
@@ -165,9 +169,9 @@ class Bench:
     ) -> Outcome:
         texts = [codec.to_text(codec.encode(plan), None) for plan in plans]
         payload = {"plans": texts, "blocks": blocks, "seed": seed, "sample_us": sample_us, "seconds": seconds}
-        return self._run("time_plans", payload, run_s=120.0 + 10 * seconds)
+        return self._run("time_plans", payload, 2 * self._deadline_s + 10 * seconds)
 
-    def _run(self, runner: str, payload: Mapping[str, Any], run_s: float = 60.0) -> Outcome:
+    def _run(self, runner: str, payload: Mapping[str, Any], run_s: float) -> Outcome:
         """Run a job in the session; a worker that was lost since the last job gets the session anew."""
         for _ in range(2):
             if self._session_worker != self._worker.restarts or not self._session:

@@ -1,0 +1,45 @@
+"""The bench's runners, with kernels and plans that fail in the way that their name says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from autofuse.measure import bench
+from autofuse.measure.bench import open_session
+from autofuse.measure.checks import WrongAnswerError
+from autofuse.measure.worker import Answer
+
+__all__ = ["open_session", "time_kernel", "time_plans"]
+
+Arrays = Mapping[str, NDArray[Any]]
+Payload = Mapping[str, Any]
+
+
+def time_kernel(payload: Payload, arrays: Arrays, built: bench.Built) -> Answer:
+    """As the bench does, but for outputs called `crash`, `hang`, `wrong` and `raise`."""
+    match payload["outputs"][0]:
+        case "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "hang":
+            built()
+            threading.Event().wait()
+        case "wrong":
+            raise WrongAnswerError("%wrong[0] is off")
+        case "raise":
+            raise ZeroDivisionError("by hand")
+        case _:
+            pass
+    return bench.time_kernel(payload, arrays, built)
+
+
+def time_plans(payload: Payload, arrays: Arrays, built: bench.Built) -> Answer:
+    """As the bench does, but for plans called `crash`."""
+    if any('"name": "crash"' in text for text in payload["plans"]):
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return bench.time_plans(payload, arrays, built)
