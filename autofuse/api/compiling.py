@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 
 from autofuse.api.plan import Plan, described_cpu
 from autofuse.cost_models.analytical import AnalyticalCpuModel
-from autofuse.errors import ArgumentError, SearchError
+from autofuse.errors import ArgumentError
 from autofuse.frontend.traced import Traced, is_array
 from autofuse.frontend.traced import trace as trace_function
 from autofuse.ir import dtypes, tree
@@ -161,8 +163,6 @@ def _tuned(
 
 
 def _interrupted(best: PlanDocument, db: str | os.PathLike[str] | None) -> PlanDocument:
-    from dataclasses import replace
-
     again = f"run the same call with db={os.fspath(db)!r} to resume" if db else "give db= to be able to resume"
     return replace(best, notes=(*best.notes, f"tuning was interrupted; {again}"))
 
@@ -208,16 +208,17 @@ def random_array(type_: TensorType, rng: np.random.Generator) -> NDArray[Any]:
 
 def _from_file(path: str | os.PathLike[str], traced: Traced) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        loaded: Any = np.load(path, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise ArgumentError(f"inputs={os.fspath(path)!r}: must be an .npz file, with the arguments by name")
+        with loaded as archive:
             found = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError) as error:
-        raise ArgumentError(f"inputs={os.fspath(path)!r}: {error}") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ArgumentError(f"inputs={os.fspath(path)!r}: cannot be read as .npz: {error}") from error
     names = [value.name for value in traced.graph.inputs]
-    renamed = {
-        names[int(k[3:])] if k[:3] == "arg" and k[3:].isdigit() and int(k[3:]) < len(names) else k: v
-        for k, v in found.items()
-    }
+    numbered = {f"arg{number}": name for number, name in enumerate(names)}
+    renamed = {key if key in names else numbered.get(key, key): array for key, array in found.items()}
     unknown = sorted(set(renamed) - set(names))
     if unknown:
-        raise SearchError(f"inputs: {unknown[0]!r} is no argument; the arguments are {', '.join(names)}")
+        raise ArgumentError(f"inputs: {unknown[0]!r} is no argument; the arguments are {', '.join(names)}")
     return renamed

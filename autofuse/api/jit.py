@@ -30,7 +30,7 @@ class Jitted:
         """Where tuned plans are looked up; `store.stats()` says how often that worked."""
         self._on_miss = on_miss
         self._plans: dict[Any, Plan] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a function may call itself with other static values
 
     def __call__(self, *args: Any) -> Any:
         """Run the plan for these arguments, made at the first such call."""
@@ -64,9 +64,11 @@ class Jitted:
         name = getattr(self.function, "__name__", "function")
         if self._on_miss == "error":
             raise PlanError(
-                f"{name}: no plan for these arguments in {self.store.folder}; tune one, or on_miss='compile'"
+                f"{name}: no plan for these arguments in {self.store.folder}; tune one, or say on_miss='compile'"
             )
-        warnings.warn(f"autofuse: no tuned plan for {name} in {self.store.folder} ({self._on_miss})", stacklevel=4)
+        types = ", ".join(str(value.type) for value in program.graph.inputs)
+        what = f"autofuse: no tuned plan for {name}({types}) in {self.store.folder} ({self._on_miss})"
+        warnings.warn(what, stacklevel=4)
         plan = (
             compiling.tune(self.function, *args) if self._on_miss == "tune" else compiling.compile(self.function, *args)
         )

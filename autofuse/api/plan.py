@@ -20,7 +20,7 @@ from autofuse.ir import tree
 from autofuse.ir.graph import Graph
 from autofuse.plan import file
 from autofuse.plan.document import Certificate, PlanDocument, PlannedKernel
-from autofuse.plan.identity import CpuIdentity, host_cpu_identity, require_same
+from autofuse.plan.identity import CpuIdentity, compare, host_cpu_identity, require_same
 from autofuse.report.dump import dump_code
 from autofuse.runtime.cpu import CpuExecutable, build_executable, cpu_limits
 from autofuse.runtime.kernels import LoweredKernel, lower_plan
@@ -229,7 +229,7 @@ def load(path: str | os.PathLike[str], *, on_mismatch: OnMismatch = "error") -> 
     document = file.load(path)
     plan = Plan(document)
     here = host_cpu_identity(described_cpu(plan.threads))
-    if on_mismatch == "retune" and document.identity != here:
+    if on_mismatch == "retune" and compare(document.identity, here):
         from autofuse.api.compiling import recompile
 
         return recompile(document)

@@ -1,0 +1,270 @@
+"""`compile` and `tune`: policies, budgets, inputs for measuring, and what is refused."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import autofuse as af
+from autofuse.api import compiling
+from autofuse.device.cpu import detect
+from autofuse.errors import ArgumentError, AutofuseError, MeasureError, SearchError
+from autofuse.frontend.traced import trace
+from autofuse.ir.types import parse_type
+from autofuse.measure.client import Bench
+from autofuse.search.policy import Unfused
+
+X = np.linspace(-2, 2, 32, dtype=np.float32).reshape(4, 8)
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def close(actual, expected):
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-7)  # exp within 4 ulp, sums of 8 terms
+
+
+# ---- compile ---------------------------------------------------------------------------------------------------------
+
+
+def test_specs_stand_for_arrays():
+    plan = af.compile(softmax, af.spec("f32[4,8]"))
+    close(plan(X), softmax(X))
+    assert plan.certificate is None
+
+
+@pytest.mark.parametrize("policy", ["unfused", "analytical", Unfused()])
+def test_every_policy_computes_the_same(policy):
+    close(af.compile(softmax, X, policy=policy)(X), softmax(X))
+
+
+def test_policies_fuse_differently():
+    counts = {policy: len(af.compile(softmax, X, policy=policy).kernels) for policy in ("unfused", "analytical")}
+    assert counts["analytical"] < counts["unfused"] == 5
+
+
+def test_kernels_carry_predictions():
+    for kernel in af.compile(softmax, X).kernels:
+        assert kernel.predicted_us > 0
+        assert kernel.measured_us is None
+        assert kernel.kind
+        assert kernel.outputs
+
+
+def test_threads_are_part_of_the_plan():
+    plan = af.compile(softmax, X, threads=1)
+    assert plan.threads == 1
+    assert plan.document.identity.threads == 1
+    close(plan(X), softmax(X))
+
+
+def test_what_is_left_to_numpy_is_part_of_the_plan():
+    def solve(a, b):
+        return np.linalg.solve(a, b) * 2
+
+    a, b = np.eye(3) * 2, np.ones(3)
+    plan = af.compile(solve, a, b, on_unsupported="eager")
+    close(plan(a, b), solve(a, b))
+
+
+REFUSED = {
+    "backend": ({"backend": "tpu"}, ArgumentError, r"backend='tpu': plans can be compiled and tuned for \"cpu\""),
+    "policy": (
+        {"policy": "analitical"},
+        SearchError,
+        r"policy='analitical' is unknown here; choose one of: unfused, analytical",
+    ),
+    "threads": ({"threads": 0}, ArgumentError, r"threads=0: this process may run on \d+ hardware threads; give 1\.\."),
+    "on_unsupported": ({"on_unsupported": "maybe"}, ArgumentError, r"on_unsupported is \"error\" or \"eager\""),
+}
+
+
+@pytest.mark.parametrize(("options", "error", "message"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("make", [af.compile, af.tune], ids=["compile", "tune"])
+def test_a_bad_option_is_named(make, options, error, message):
+    with pytest.raises(error, match=message):
+        make(softmax, X, **options)
+
+
+def test_measuring_is_not_for_compile():
+    with pytest.raises(ArgumentError, match=r'policy="measured" needs measurements: call autofuse.tune'):
+        af.compile(softmax, X, policy="measured")
+
+
+def test_a_wrong_number_of_arguments_is_named():
+    with pytest.raises(ArgumentError, match=r"softmax\(x\) was given 2 arguments"):
+        af.compile(softmax, X, X)
+
+
+# ---- tune ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_tuned_plan_is_certified(tmp_path):
+    plan = af.tune(softmax, X, budget=2, progress=False, db=tmp_path / "t.db", max_trials=12)
+    close(plan(X), softmax(X))
+    certificate = plan.certificate
+    assert certificate.budget == "2 s, at most 12 measurements"
+    assert 0 < certificate.measured <= certificate.classes
+    assert certificate.e2e_us > 0
+    assert certificate.unfused_us > 0
+    assert any(note.startswith("accepted partition: ") for note in plan.document.notes)
+    # the same call on the same records measures no kernel again
+    seen = []
+    real = Bench.kernel
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Bench, "kernel", lambda *args: seen.append(real(*args)) or seen[-1])
+        again = af.tune(softmax, X, budget=1000, progress=False, db=tmp_path / "t.db", max_trials=12)
+    assert [kernel.nodes for kernel in again.kernels]
+    assert sum(time.replayed for time in seen) >= certificate.measured
+    assert again.certificate.space_digest == certificate.space_digest
+
+
+def test_a_fixed_policy_keeps_its_partition():
+    plan = af.tune(softmax, af.spec("f32[4,8]"), budget=1, progress=False, policy="unfused", max_trials=6)
+    assert len(plan.kernels) == 5
+    assert plan.certificate.policy == "unfused"
+    close(plan(X), softmax(X))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"budget": -1}, "budget=-1 must be a positive number"),
+        ({"budget": 0}, "budget=0 must be a positive number"),
+        ({"budget": float("nan")}, "budget=nan must be a positive number"),
+        ({"budget": "60"}, "budget='60' must be a positive number"),
+        ({"max_trials": 0}, "max_trials=0 must be a positive number"),
+    ],
+)
+def test_budgets_are_positive(options, message):
+    with pytest.raises(SearchError, match=message):
+        af.tune(softmax, X, **options)
+
+
+class FakeTuner:
+    """Ends as it is told; has a best plan from the start if `first` says so."""
+
+    def __init__(self, first, end):
+        self.first, self.end = first, end
+
+    def __call__(self, context, bench, identity, budget, seed, report):
+        self.context, self.identity = context, identity
+        self.best = None
+        if self.first:
+            self.best = compiling.document_of(context, Unfused().partition(context), identity)
+        return self
+
+    def measured_plan(self):
+        raise self.end
+
+
+def test_ctrl_c_gives_the_best_plan_so_far(monkeypatch, tmp_path):
+    monkeypatch.setattr(compiling, "Tuner", FakeTuner(True, KeyboardInterrupt()))
+    plan = af.tune(softmax, X, progress=False)
+    assert plan.document.notes[-1] == "tuning was interrupted; give db= to be able to resume"
+    close(plan(X), softmax(X))
+    db = tmp_path / "t.db"
+    plan = af.tune(softmax, X, progress=False, db=db)
+    assert plan.document.notes[-1] == f"tuning was interrupted; run the same call with db={str(db)!r} to resume"
+
+
+def test_ctrl_c_before_there_is_a_plan_is_ctrl_c(monkeypatch):
+    monkeypatch.setattr(compiling, "Tuner", FakeTuner(False, KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        af.tune(softmax, X, progress=False)
+
+
+def test_errors_of_measuring_reach_the_caller(monkeypatch):
+    monkeypatch.setattr(compiling, "Tuner", FakeTuner(True, MeasureError("no worker")))
+    with pytest.raises(AutofuseError, match="no worker"):
+        af.tune(softmax, X, progress=False)
+
+
+# ---- inputs for measuring --------------------------------------------------------------------------------------------
+
+
+def scaled(x, params):
+    return x * params["w"] + params["b"][0]
+
+
+ARGUMENTS = (af.spec("f32[4]"), {"w": af.spec("f32[4]"), "b": [af.spec("i32[]")]})
+
+
+def measuring(inputs=None, args=ARGUMENTS, seed=0):
+    return compiling._measuring_inputs(trace(scaled, *args), args, inputs, seed)
+
+
+def test_the_callers_own_arrays_are_measured():
+    x, w, b = np.arange(4, dtype=np.float32), np.ones(4, np.float32), np.int32(3)
+    for found, given in zip(measuring(args=(x, {"w": w, "b": [b]})), (x, w, b), strict=True):
+        np.testing.assert_array_equal(found, given)
+        assert found.dtype == given.dtype
+        assert found.flags.c_contiguous
+
+
+def test_specs_get_seeded_data():
+    first, again, other = measuring(seed=1), measuring(seed=1), measuring(seed=2)
+    for a, b in zip(first, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(first[0], other[0])
+    assert [a.shape for a in first] == [(4,), (4,), ()]
+    assert first[2].dtype == np.int32
+
+
+@pytest.mark.parametrize("spec", ["f64[100]", "bf16[100]", "i8[100]", "u32[100]", "bool[100]"])
+def test_random_data_of_every_type(spec):
+    type_ = parse_type(spec)
+    array = compiling.random_array(type_, np.random.default_rng(0))
+    assert (array.shape, array.dtype) == (type_.shape, type_.dtype.numpy)
+    assert len(np.unique(array.astype(np.float64))) > 1
+
+
+def test_values_come_from_a_file_by_name_or_number(tmp_path):
+    path = tmp_path / "batch.npz"
+    names = [value.name for value in trace(scaled, *ARGUMENTS).graph.inputs]
+    np.savez(path, arg0=np.full(4, 7, np.float32), **{names[2]: np.int32(5)})
+    x, w, b = measuring(path)
+    assert (x == 7).all()
+    assert b == 5
+    np.testing.assert_array_equal(w, measuring(path)[1])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"x": np.zeros(5, np.float32)}, r"inputs: x must be f32\[4\], got float32\[5\]"),
+        ({"x": np.zeros(4)}, r"inputs: x must be f32\[4\], got float64\[4\]"),
+        ({"y": np.zeros(4)}, r"inputs: 'y' is no argument; the arguments are x, "),
+        ({"arg9": np.zeros(4)}, r"inputs: 'arg9' is no argument"),
+        ({"x": np.array([None] * 4)}, r"cannot be read as \.npz"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused(tmp_path, content, message):
+    path = tmp_path / "batch.npz"
+    np.savez(path, **content)
+    with pytest.raises(ArgumentError, match=message):
+        measuring(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04 broken", None])
+def test_a_file_that_is_no_archive_is_refused(tmp_path, content):
+    path = tmp_path / "batch.npz"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ArgumentError, match=r"inputs='.*batch\.npz'"):
+        measuring(path)
+
+
+def test_a_single_array_file_is_refused(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.zeros(4, np.float32))
+    with pytest.raises(ArgumentError, match=r"must be an \.npz file, with the arguments by name"):
+        measuring(path)
+
+
+def test_tracing_warns_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        af.compile(softmax, X, threads=detect().threads)

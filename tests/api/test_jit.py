@@ -1,0 +1,173 @@
+"""`jit`: a plan per kind of call, and plans from a store."""
+
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import autofuse as af
+from autofuse.api import compiling
+from autofuse.errors import ArgumentError, PlanError
+
+
+def scale(x, factor):
+    """Scaled by a number."""
+    return x * factor
+
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def plans_of(function):
+    return list(function._plans.values())
+
+
+# ---- a plan per kind of call -----------------------------------------------------------------------------------------
+
+
+def test_a_jitted_function_keeps_its_name_and_its_results():
+    jitted = af.jit(scale)
+    assert (jitted.__name__, jitted.__doc__) == ("scale", "Scaled by a number.")
+    np.testing.assert_array_equal(jitted(X, 2), X * 2)
+
+
+def test_each_shape_dtype_structure_and_static_value_has_a_plan():
+    jitted = af.jit(scale)
+    calls = [(X, 2), (X, 3), (X[:1].copy(), 2), (X.astype(np.float64), 2), (X, X), (X, 2.0), (X, True)]
+    for args in calls * 2:
+        result = jitted(*args)
+        expected = scale(*args)
+        np.testing.assert_array_equal(result, expected)
+        assert result.dtype == expected.dtype
+    assert len(plans_of(jitted)) == len(calls)
+
+
+def test_an_array_of_another_layout_needs_no_plan_of_its_own():
+    jitted = af.jit(scale)
+    np.testing.assert_array_equal(jitted(np.asfortranarray(X), 2), X * 2)
+    jitted(X, 2)
+    assert len(plans_of(jitted)) == 1
+
+
+def test_the_plan_of_a_call_can_be_looked_into():
+    jitted = af.jit(scale)
+    plan = jitted.plan(X, 2)
+    assert plan is jitted.plan(X, 2)
+    assert "scale" in plan.explain()
+
+
+def test_arguments_are_written_as_numpy_would():
+    @af.jit
+    def update(x):
+        x += 1
+        return x.sum()
+
+    x = X.copy()
+    assert update(x) == (X + 1).sum()
+    np.testing.assert_array_equal(x, X + 1)
+
+
+def test_jitted_functions_call_one_another():
+    inner = af.jit(scale)
+
+    @af.jit
+    def outer(x):
+        return inner(x, 2) + 1
+
+    np.testing.assert_array_equal(outer(X), X * 2 + 1)
+
+
+def test_threads_share_the_plan_of_their_first_call(monkeypatch):
+    made = []
+    real = compiling.compile
+    monkeypatch.setattr(compiling, "compile", lambda *args: made.append(args) or real(*args))
+    jitted = af.jit(scale)
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: jitted(X, 2), range(12)))
+    assert all((result == X * 2).all() for result in results)
+    assert len(made) == 1
+
+
+def test_a_wrong_on_miss_is_refused():
+    with pytest.raises(ArgumentError, match='on_miss=\'retry\': give "compile", "error" or "tune"'):
+        af.jit(scale, on_miss="retry")
+
+
+def test_an_argument_that_is_no_array_is_refused():
+    with pytest.raises(ArgumentError, match=r"value\[1\] is a builtins.slice"):
+        af.jit(lambda x, part: x[part])(X, slice(0, 1))
+
+
+# ---- a store ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tuning(monkeypatch):
+    """Replaces tuning by compiling, and lists what was tuned."""
+    tuned = []
+    monkeypatch.setattr(compiling, "tune", lambda fn, *args: tuned.append(args) or compiling.compile(fn, *args))
+    return tuned
+
+
+def test_a_stored_plan_is_used_without_a_word(tmp_path):
+    jitted = af.jit(store=tmp_path / "plans")(scale)
+    jitted.store.put(af.compile(scale, X, 2).document)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(jitted(X, 2), X * 2)
+        jitted(X, 2)
+    assert (jitted.store.stats().hits, jitted.store.stats().misses) == (1, 0)
+
+
+def test_a_stored_plan_serves_a_function_with_other_names(tmp_path):
+    def other(y):
+        return {"scaled": y * 2}
+
+    jitted = af.jit(other, store=tmp_path)
+    jitted.store.put(af.compile(scale, X, 2).document)
+    found = jitted(X)
+    np.testing.assert_array_equal(found["scaled"], X * 2)
+    assert jitted.store.stats().hits == 1
+    with pytest.raises(ArgumentError, match="y: needs shape"):
+        jitted.plan(X)(X[:1])
+
+
+def test_a_miss_is_compiled_with_one_warning_per_key(tmp_path):
+    jitted = af.jit(scale, store=tmp_path)
+    with pytest.warns(UserWarning, match=r"no tuned plan for scale\(f32\[2,3\]\) in .* \(compile\)") as caught:
+        jitted(X, 2)
+        jitted(X, 2)
+        jitted(X[:1].copy(), 2)
+    assert len(caught) == 2
+    assert caught[0].filename == __file__
+    assert jitted.store.stats().misses == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_miss_may_be_an_error(tmp_path):
+    jitted = af.jit(scale, store=tmp_path, on_miss="error")
+    with pytest.raises(
+        PlanError, match=r"scale: no plan for these arguments in .*; tune one, or say on_miss='compile'"
+    ):
+        jitted(X, 2)
+
+
+def test_a_miss_may_be_tuned_and_is_found_the_next_time(tmp_path, tuning):
+    with pytest.warns(UserWarning, match=r"\(tune\)"):
+        af.jit(scale, store=tmp_path, on_miss="tune")(X, 2)
+    assert len(tuning) == 1
+    later = af.jit(scale, store=tmp_path, on_miss="error")
+    np.testing.assert_array_equal(later(X, 2), X * 2)
+    assert len(tuning) == 1
+
+
+def test_a_damaged_entry_is_a_miss(tmp_path, tuning):
+    with pytest.warns(UserWarning, match="no tuned plan"):
+        af.jit(scale, store=tmp_path, on_miss="tune")(X, 2)
+    (entry,) = tmp_path.iterdir()
+    entry.write_text("{")
+    later = af.jit(scale, store=tmp_path)
+    with pytest.warns(UserWarning, match="no tuned plan"):
+        np.testing.assert_array_equal(later(X, 2), X * 2)
+    assert later.store.stats().invalid == 1
