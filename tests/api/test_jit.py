@@ -135,11 +135,14 @@ def test_a_stored_plan_serves_a_function_with_other_names(tmp_path):
 
 def test_a_miss_is_compiled_with_one_warning_per_key(tmp_path):
     jitted = af.jit(scale, store=tmp_path)
-    with pytest.warns(UserWarning, match=r"no tuned plan for scale\(f32\[2,3\]\) in .* \(compile\)") as caught:
-        jitted(X, 2)
-        jitted(X, 2)
-        jitted(X[:1].copy(), 2)
-    assert len(caught) == 2
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")  # as users have it: a text is shown once per line
+        for x in (X, X, X[:1].copy()):
+            jitted(x, 2)
+    assert [str(w.message).replace(str(tmp_path), "plans") for w in caught] == [
+        "autofuse: no tuned plan for scale(f32[2,3]) in plans (compile)",
+        "autofuse: no tuned plan for scale(f32[1,3]) in plans (compile)",
+    ]
     assert caught[0].filename == __file__
     assert jitted.store.stats().misses == 2
     assert list(tmp_path.iterdir()) == []
