@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 SMALL_US = 40.0
 """A kernel at least this long is worth all workers."""
+MOST_LANES = 128
+"""Most kernels that share a launch; more are as well served by two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ def list_schedule(kernels: Sequence[Work], small_us: float = SMALL_US) -> list[t
     order: list[tuple[int, int]] = []
     while ready:
         small = [number for number in ready if kernels[number].us < small_us]
-        group = small if len(small) > 1 else ready[:1]
+        group = small[:MOST_LANES] if len(small) > 1 else ready[:1]
         order += [(number, lane) for lane, number in enumerate(group)]
         ready = [number for number in ready if number not in group]
         for number in group:

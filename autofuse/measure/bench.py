@@ -29,7 +29,7 @@ from autofuse.ir.optable import Family, lookup
 from autofuse.ir.text import parse_graph
 from autofuse.ir.tree import Branch, Leaf
 from autofuse.lower.schedule import Schedule
-from autofuse.measure.checks import Tolerance, WrongAnswerError, check, poison, tolerance
+from autofuse.measure.checks import DECIDED_BY_FLOATS, Tolerance, WrongAnswerError, check, poison, tolerance
 from autofuse.measure.timer import TimingPolicy, measure
 from autofuse.measure.worker import Answer
 from autofuse.plan.codec import decode
@@ -158,8 +158,10 @@ def kernel_document(kernel: KernelCandidate, schedule: Schedule, description: Cp
 def kernel_tolerance(kernel: KernelCandidate) -> dict[Value, Tolerance]:
     """What each output may be off by: grows with the terms folded and with the operations on the way to it.
 
-    The coarsest float dtype on the way decides: a sum in f32 is no better for being converted to f64.
+    The coarsest float dtype on the way decides: a sum in f32 is no better for being converted to f64. Integers that
+    floats on the way decide may flip now and then.
     """
+    decided: set[Value] = set()
     terms: dict[Value, int] = {}
     coarsest: dict[Value, DType] = {}
     for node in kernel.nodes:
@@ -168,11 +170,19 @@ def kernel_tolerance(kernel: KernelCandidate) -> dict[Value, Tolerance]:
         if family in (Family.REDUCE, Family.CONTRACTION, Family.WINDOW) and node.inputs:
             folded += max(1, _folded_terms(node.inputs, node.outputs))
         passed = [coarsest[value] for value in node.inputs if value in coarsest]
+        floats = [value for value in node.inputs if value.type.dtype.is_float or value in decided]
         for value in node.outputs:
             terms[value] = folded
+            if floats and not value.type.dtype.is_float:
+                decided.add(value)
             if value.type.dtype.is_float:
                 coarsest[value] = max((*passed, value.type.dtype), key=lambda dtype: tolerance(dtype).relative)
-    return {value: tolerance(coarsest.get(value, value.type.dtype), terms.get(value, 1)) for value in kernel.outputs}
+    return {
+        value: DECIDED_BY_FLOATS
+        if value in decided
+        else tolerance(coarsest.get(value, value.type.dtype), terms.get(value, 1))
+        for value in kernel.outputs
+    }
 
 
 def _folded_terms(inputs: Sequence[Value], outputs: Sequence[Value]) -> int:

@@ -3,6 +3,7 @@ import pytest
 
 from autofuse.ir import dtypes
 from autofuse.measure.checks import (
+    DECIDED_BY_FLOATS,
     WrongAnswerError,
     check,
     check_all,
@@ -121,3 +122,15 @@ def test_all_outputs_are_checked_by_name():
         check_all({"a": np.ones(2)}, good)
     with pytest.raises(WrongAnswerError, match=r"b\[0\]"):
         check_all({"a": np.ones(2), "b": np.ones(2)}, good)
+
+
+def test_integers_decided_by_floats_may_flip_now_and_then():
+    expected = np.zeros(100_000, np.uint8)
+    actual = expected.copy()
+    actual[:3] = 1
+    check("y", actual, expected, DECIDED_BY_FLOATS)
+    with pytest.raises(WrongAnswerError, match="exact"):
+        check("y", actual, expected)
+    actual[:2000] = 1
+    with pytest.raises(WrongAnswerError, match="2000 of 100000"):
+        check("y", actual, expected, DECIDED_BY_FLOATS)
