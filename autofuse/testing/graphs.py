@@ -114,13 +114,8 @@ def _predicate(grower: Grower, shape: tuple[int, ...]) -> Value:
 
 def _clamp(grower: Grower) -> None:
     x = grower.pick()
-    low, high = (_scalar(grower, number, x.type.shape) for number in (-1.0, 1.5))
+    low, high = (grower.splat(number, x) for number in (-1.0, 1.5))
     grower.emit("clamp", [low, x, high], 1.5)
-
-
-def _scalar(grower: Grower, number: float, shape: tuple[int, ...]) -> Value:
-    constant = grower.builder.constant(np.array(number, grower.dtype.numpy))
-    return grower.emit("broadcast_in_dim", [constant], abs(number), shape=shape, broadcast_dimensions=())
 
 
 def _broadcast(grower: Grower) -> None:

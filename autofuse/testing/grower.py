@@ -15,7 +15,8 @@ from autofuse.ir.types import TensorType
 INPUT_BOUND = 2.0
 """Float inputs lie in -2..2."""
 _LIMIT = 100.0
-"""Floats of a larger possible magnitude are squashed by tanh."""
+"""Floats of a larger possible magnitude are scaled down, those of 16 bits squashed by tanh: a rounding error must not
+grow beyond what the size of an answer lets one expect."""
 
 
 class Grower:
@@ -66,13 +67,21 @@ class Grower:
         return found[max(self.below(len(found)), self.below(len(found)))]
 
     def emit(self, op: str, inputs: Sequence[Value], bound: float, **attrs: Any) -> Value:
-        """Add a node; a float that could become large is squashed."""
+        """Add a node; a float that could become large is brought back."""
         self.used.update(inputs)
         value = self.builder.emit(op, inputs, **attrs)
         self.values[value] = bound
-        if value.type.dtype.is_float and bound > _LIMIT:
+        if not value.type.dtype.is_float or bound <= _LIMIT:
+            return value
+        if value.type.dtype.bits == 16:
             return self.emit("tanh", [value], 1.0)
-        return value
+        return self.emit("multiply", [value, self.splat(1 / bound, value)], 1.0)
+
+    def splat(self, number: float, like: Value) -> Value:
+        """One number in the type of `like`."""
+        constant = self.builder.constant(np.array(number, like.type.dtype.numpy))
+        shape = like.type.shape
+        return self.emit("broadcast_in_dim", [constant], abs(number), shape=shape, broadcast_dimensions=())
 
     def bound(self, value: Value) -> float:
         return self.values[value]

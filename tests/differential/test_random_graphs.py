@@ -25,7 +25,7 @@ EXACT = ("elementwise", "broadcast", "index", "integer", "run-time index")
 MIXES = {
     "everything": {"families": EVERYTHING, "max_rank": 4},
     "tiny": {"families": EVERYTHING, "extents": (0, 1, 1, 2, 3)},
-    "longer": {"families": EVERYTHING, "extents": (3, 17, 33, 70)},
+    "longer": {"families": EVERYTHING, "extents": (3, 17, 33, 70), "max_rank": 2},
     "windows": {"families": ("window", "contraction", "run-time index", "elementwise", "dtypes"), "max_rank": 4},
     "exact": {"families": EXACT},
 }

@@ -103,6 +103,26 @@ def test_gather_then_work_on_what_was_gathered():
     check_kernel(build.finish([turned]), [normal(5, 6), rows])
 
 
+def test_rows_gathered_from_a_transpose_are_read_where_the_index_says():
+    """Contiguous along another axis than the lanes, at a position read from memory."""
+    build = GraphBuilder("g")
+    x, at = build.input(TensorType((3, 40, 24), F32), "x"), build.input(TensorType((20,), I32), "at")
+    turned = build.emit("transpose", [build.emit("sin", [x])], permutation=(0, 2, 1))
+    taken = build.emit(
+        "gather",
+        [turned, at],
+        offset_dims=(1, 2),
+        collapsed_slice_dims=(0,),
+        operand_batching_dims=(),
+        start_indices_batching_dims=(),
+        start_index_map=(0,),
+        index_vector_dim=1,
+        slice_sizes=(1, 24, 40),
+    )
+    rows = np.random.default_rng(0).integers(0, 3, 20).astype(np.int32)
+    check_kernel(build.finish([taken]), [normal(3, 40, 24), rows])
+
+
 def test_windows_are_unrolled_when_small():
     def blurred(x):
         return sum(x[1 + i : x.shape[0] - 1 + i] for i in (-1, 0, 1)) / 3

@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 
+from autofuse.ir import dtypes
+from autofuse.ir.builder import GraphBuilder
+from autofuse.ir.types import TensorType
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.split import AUTOMATIC_PARTS
 from autofuse.lower.tile import Space
-from autofuse.testing.fusions import LIMITS, check_fused, fused
+from autofuse.testing.fusions import LIMITS, check_fused, check_kernel, fused, kernel_inputs, run_native
 
 
 def normal(*shape, dtype=np.float32):
@@ -49,6 +52,15 @@ def test_neutral_elements_of_every_kind(dtype):
         check_fused(lambda x: (x.sum(dtype=x.dtype), x.max(), x.min()), x, schedule=Schedule(split=4))
 
 
+@pytest.mark.parametrize("dtype", [dtypes.U16, dtypes.I64], ids=str)
+@pytest.mark.parametrize("combiner", ["and", "or", "multiply"])
+def test_a_ragged_part_changes_no_bit_of_an_integer_fold(combiner, dtype):
+    build = GraphBuilder("g")
+    x = build.input(TensorType((23,), dtype), "x")
+    graph = build.finish([build.emit("reduce", [x], dimensions=(0,), combiner=combiner)])
+    check_kernel(graph, [np.random.default_rng(0).integers(1, 60, 23).astype(dtype.numpy) | 1], Schedule(split=4))
+
+
 def test_columns_over_lanes_are_split_too():
     check_fused(lambda x: x.sum(0), normal(37, 6), schedule=Schedule(split=5, lane="grid"))
 
@@ -59,8 +71,6 @@ def test_scans_and_positions_are_left_whole():
 
 
 def test_a_sum_of_minus_zeros_is_plus_zero_as_in_numpy():
-    from autofuse.testing.fusions import kernel_inputs, run_native
-
     x = np.full(21, -0.0, np.float32)
     for parts in (1, 4):
         kernel = fused(lambda x: x.sum(), x)
