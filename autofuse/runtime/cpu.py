@@ -17,6 +17,7 @@ from autofuse.ir.graph import Value
 from autofuse.lower.lowering import Limits
 from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
 from autofuse.plan.document import PlanDocument
+from autofuse.plan.identity import CpuIdentity
 from autofuse.runtime.kernels import LoweredKernel, canonical, groups_of, lower_plan, may_write_in_place
 from autofuse.runtime.memory import Lifetime, plan_arena
 from autofuse.runtime.opaque import OpaqueCall, opaque_code
@@ -88,6 +89,7 @@ class _Builder:
         arena, workspaces, arena_bytes = self._plan_memory()
         calls = tuple(self._call(n, kernel, arena, workspaces) for n, kernel in enumerate(self.kernels))
         aliases = self._aliases()
+        identity = self.document.identity
         program = CpuProgram(
             name=self.document.name,
             kernels=(*self._codes.values(), *self._opaque_codes.values()),
@@ -97,6 +99,7 @@ class _Builder:
             output_aliases=aliases,
             constants=tuple(self.constants),
             arena_bytes=arena_bytes,
+            threads=identity.threads if isinstance(identity, CpuIdentity) else None,
         )
         native = NativeProgram(program)
         aliased = frozenset(alias.output for alias in aliases)

@@ -36,6 +36,13 @@ def test_limits_come_from_the_description():
     assert cpu_limits(replace(description, l2_bytes=0)).scratch_bytes == 128 << 10
 
 
+def test_a_plan_uses_the_threads_that_it_was_made_for(sketch):
+    plan = chain(sketch, 1)
+    for threads in (1, 2):
+        identity = replace(plan.identity, threads=threads)
+        assert build_executable(replace(plan, identity=identity), LIMITS).native.program.threads == threads
+
+
 # ---- code and memory -------------------------------------------------------------------------------------------------
 
 

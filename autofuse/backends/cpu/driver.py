@@ -124,7 +124,7 @@ class DriverData:
                 if phase.blocks > 0
             ]
             if phases:
-                steps.append(self._launch(launch_words(phases, self._functions)))
+                steps.append(self._launch(launch_words(phases, self._functions, self._program.threads)))
         words = [len(group), len(steps)]
         for call in group:
             words.append(len(call.buffers))
@@ -150,10 +150,14 @@ class DriverData:
                 return _ADDRESS, self._constants[buffer.index].ctypes.data
 
 
-def launch_words(phases: Sequence[tuple[PhaseCode, int]], functions: Mapping[str, int]) -> tuple[int, ...]:
-    """A launch of (phase, lane) pairs in the layout of pool.ll."""
+def launch_words(
+    phases: Sequence[tuple[PhaseCode, int]], functions: Mapping[str, int], threads: int | None = None
+) -> tuple[int, ...]:
+    """A launch of (phase, lane) pairs, on at most so many threads, in the layout of pool.ll."""
     scale = 1 if len(phases) == 1 else _WEIGHT_SCALE * max(phase.grain for phase, _ in phases)
     parts = max(1, int(sum(phase.blocks / phase.grain for phase, _ in phases)))
+    if threads is not None:
+        parts = min(parts, threads)
     rows: list[int] = []
     units = 0
     for phase, lane in phases:

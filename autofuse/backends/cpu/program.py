@@ -102,3 +102,5 @@ class CpuProgram:
     """Passed to kernels as C-contiguous memory, 64-byte aligned (copied where they are not)."""
     arena_bytes: int = 0
     """Size of the memory for intermediates, 64-byte aligned; each concurrent call has its own, contents undefined."""
+    threads: int | None = None
+    """Most threads that a launch uses, the caller included; None = as many as the process does."""

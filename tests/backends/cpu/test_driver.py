@@ -106,6 +106,12 @@ def test_a_launch_worth_one_worker_has_one_part():
     assert driver.launch_words([(PhaseCode("f", blocks=8, grain=4), 0)], {"f": 1})[1] == 2
 
 
+def test_a_launch_has_no_more_parts_than_the_program_may_use_threads():
+    phase = PhaseCode("f", blocks=8, grain=1)
+    parts = [driver.launch_words([(phase, 0)], {"f": 1}, threads)[1] for threads in (None, 4, 1)]
+    assert parts == [8, 4, 1]
+
+
 def test_lanes_that_increase_run_together():
     calls = tuple(KernelCall("add_one", (given(0), result(k)), lane=k) for k in range(3))
     assert driver.groups(calls) == [calls]
