@@ -39,7 +39,8 @@ def special(dtype, rng, count=133):
         limits = np.iinfo(dtype.numpy)
         edges = [0, 1, 2, limits.max, limits.min, limits.max - 1, limits.min + 1, 7, *range(limits.bits - 2, 40)]
         body = rng.integers(max(limits.min, -100), min(limits.max, 100), max(count - len(edges), 0))
-    mixed = np.concatenate([np.array(edges).astype(dtype.numpy), body.astype(dtype.numpy)])
+    with np.errstate(over="ignore"):  # 16 bits hold fewer magnitudes
+        mixed = np.concatenate([np.array(edges, dtype.numpy), body.astype(dtype.numpy)])
     return rng.permutation(mixed)[:count]
 
 
@@ -50,7 +51,8 @@ def same(name, found, right):
     if not dtype.is_float:
         np.testing.assert_array_equal(found, right, err_msg=name)
         return
-    a, b = found.astype(np.float64), right.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+        a, b = found.astype(np.float64), right.astype(np.float64)
     allowed = ULPS[dtype] * EPSILON[dtype]
     np.testing.assert_allclose(a, b, rtol=allowed, atol=allowed * LEAST[dtype], err_msg=name)
     zero = b == 0
