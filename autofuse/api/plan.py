@@ -46,6 +46,8 @@ class Plan:
         self._arity = len(children)
         self._single = isinstance(document.out_tree, tree.Leaf) and not document.out_tree.scalar
         self._results = tree.count_leaves(document.out_tree)
+        results = tree.leaf_items(document.out_tree)
+        self._scalars = tuple(number for number, (_, leaf) in enumerate(results) if leaf.scalar)
 
     def __call__(self, *args: Any, out: Any = None) -> Any:
         """Run. `out`: arrays (in the result's structure) to write the results into. Raises ArgumentError."""
@@ -160,15 +162,17 @@ class Plan:
             wanted = ", ".join(self.document.parameters)
             raise ArgumentError(f"{self.document.name}({wanted}) takes {len(children)} arguments, got {len(args)}")
         leaves: list[Any] = []
+        if tree.take_leaves(branch, tuple(args), leaves):
+            return leaves
+        leaves.clear()
         for name, child, value in zip(self.document.parameters, children, args, strict=True):
             leaves.extend(tree.flatten_as(child, value, name))
         return leaves
 
     def _unflatten(self, outputs: Sequence[Any]) -> Any:
         returned = list(outputs[: self._results])
-        for position, (_, leaf) in enumerate(tree.leaf_items(self.document.out_tree)):
-            if leaf.scalar:
-                returned[position] = returned[position][()]
+        for position in self._scalars:
+            returned[position] = returned[position][()]
         return tree.unflatten(self.document.out_tree, returned)
 
     def _call_slowly(self, executable: CpuExecutable, leaves: Sequence[Any]) -> Any:

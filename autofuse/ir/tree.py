@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import math
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -103,15 +103,39 @@ def flatten_as(tree: Tree, value: Any, name: str = "args") -> list[Any]:
     return leaves
 
 
+def take_leaves(tree: Tree, value: Any, leaves: list[Any]) -> bool:
+    """What `flatten_as` does, fast, for plain tuples, lists and dicts: append the leaves to `leaves`.
+
+    False, with some leaves perhaps appended, for anything else or for another structure: then ask `flatten_as`.
+    """
+    if isinstance(tree, Leaf):
+        leaves.append(value)
+        return True
+    if isinstance(tree, Static):
+        return _same_static(tree.value, value)
+    parts = _plain_parts(tree, value)
+    return parts is not None and all(
+        take_leaves(child, part, leaves) for child, part in zip(tree.children, parts, strict=True)
+    )
+
+
+def _plain_parts(branch: Branch, value: Any) -> Iterable[Any] | None:
+    """The children of a plain container, in the order of `branch`; None if it is another one."""
+    if type(value) not in _PLAIN or _PLAIN[type(value)] != branch.kind or len(value) != len(branch.keys):
+        return None
+    if branch.kind != "dict":
+        return value
+    return [value[key] for key in branch.keys] if all(key in value for key in branch.keys) else None
+
+
+_PLAIN: Mapping[type, str] = {tuple: "tuple", list: "list", dict: "dict"}
+
+
 def count_leaves(tree: Tree) -> int:
     """Number of arrays."""
-    match tree:
-        case Leaf():
-            return 1
-        case Static():
-            return 0
-        case Branch(children=children):
-            return sum(map(count_leaves, children))
+    if isinstance(tree, Branch):
+        return sum(map(count_leaves, tree.children))
+    return int(isinstance(tree, Leaf))
 
 
 def paths(tree: Tree, name: str = "args") -> list[str]:
@@ -244,18 +268,14 @@ def as_dtype(value: Any) -> dtypes.DType | None:
 
 
 def _unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
-    match tree:
-        case Leaf():
-            return next(leaves)
-        case Static(value=value):
-            return value
-        case Branch(kind="tuple"):
-            return tuple(_unflatten(child, leaves) for child in tree.children)
-        case Branch(kind="list"):
-            return [_unflatten(child, leaves) for child in tree.children]
-        case Branch():
-            children = [_unflatten(child, leaves) for child in tree.children]
-            return _build(tree, dict(zip(tree.keys, children, strict=True)))
+    if isinstance(tree, Leaf):
+        return next(leaves)
+    if isinstance(tree, Static):
+        return tree.value
+    children = [_unflatten(child, leaves) for child in tree.children]
+    if tree.kind == "tuple":
+        return tuple(children)
+    return children if tree.kind == "list" else _build(tree, dict(zip(tree.keys, children, strict=True)))
 
 
 def _build(tree: Branch, fields: dict[Any, Any]) -> Any:

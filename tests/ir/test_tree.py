@@ -101,6 +101,22 @@ def test_mismatches_are_named(message: str) -> None:
         tree.flatten_as(structure, given)
 
 
+@pytest.mark.parametrize("name", VALUES)
+def test_the_fast_way_gives_the_same_leaves_or_gives_up(name: str) -> None:
+    leaves, structure = tree.flatten(VALUES[name], is_array)
+    taken: list[Any] = []
+    plain = name not in ("namedtuple", "dataclass")
+    assert tree.take_leaves(structure, VALUES[name], taken) is plain
+    assert not plain or all(a is b for a, b in zip(taken, leaves, strict=True))
+
+
+@pytest.mark.parametrize("message", MISMATCHES)
+def test_the_fast_way_gives_up_on_mismatches(message: str) -> None:
+    made, given = MISMATCHES[message]
+    _, structure = tree.flatten(made, is_array)
+    assert not tree.take_leaves(structure, given, [])
+
+
 def test_static_parts_compare_by_value() -> None:
     _, structure = tree.flatten([math.nan, np.float32, "a"], is_array)
     assert tree.flatten_as(structure, [math.nan, np.dtype("f4"), "a"]) == []
