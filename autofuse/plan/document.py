@@ -67,7 +67,7 @@ class Certificate:
     physical_bound_us: float | None = None
     """No plan on this device is faster: bytes over bandwidth, flops over peak, launches."""
     statistical_bound_us: float | None = None
-    """Cost of the best plan at prices exp(mu - k sigma)."""
+    """Cost of the best plan at prices exp(mu - k sigma), all kernels under their default schedules."""
     sum_us: float | None = None
     """Sum of the plan's kernels' measured times."""
     e2e_us: float | None = None

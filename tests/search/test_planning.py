@@ -1,0 +1,63 @@
+"""From a partition to a plan document: names, digests, what is known, and functions that share a graph."""
+
+from autofuse.ir.tree import Branch, Leaf
+from autofuse.lower.schedule import Schedule
+from autofuse.plan.verify import verify
+from autofuse.search.planning import Program, Tuned
+from autofuse.search.policy import Partition, Unfused, document_of
+from autofuse.search.solver import Chosen
+from autofuse.testing.partitions import context_of, identity_here, plan_of, program_of
+from autofuse.testing.sketches import Sketch, layers_graph, softmax_graph
+
+
+def test_kernels_are_named_by_kind_and_title_and_names_are_unique():
+    plan = plan_of(layers_graph(2, 8, 8), ())
+    assert [kernel.name for kernel in plan.kernels] == ["stitch_reduce_add_reduce_maximum_tanh"]
+    partition = Unfused().partition(context_of(layers_graph(2, 8, 8)))
+    unfused = document_of(context_of(layers_graph(2, 8, 8)), partition, identity_here())
+    names = [kernel.name for kernel in unfused.kernels]
+    assert len(names) == len(set(names))
+    assert {"reduction_reduce_maximum", "reduction_reduce_maximum_1"} <= set(names)
+    verify(unfused)
+
+
+def test_equal_kernels_have_equal_digests_and_share_what_is_known():
+    context = context_of(layers_graph(2, 8, 8))
+    partition = Unfused().partition(context)
+    one = partition.kernels[0].candidate.digest
+    known = {one: Tuned(Schedule(unroll=8), 1.0, 2.0, "memory")}
+    plan = document_of(context, Partition(partition.atoms, partition.kernels, known, 0.0), identity_here())
+    told = [kernel for kernel in plan.kernels if kernel.digest == one]
+    assert len(told) >= 2
+    assert {(k.schedule.unroll, k.predicted_us, k.measured_us, k.bound) for k in told} == {(8, 1.0, 2.0, "memory")}
+    assert all(kernel.measured_us is None for kernel in plan.kernels if kernel.digest != one)
+
+
+def test_a_kernel_that_leaves_an_output_out_is_known_by_the_kernel_with_all_of_them():
+    sketch = Sketch("two_outputs")
+    x = sketch.arg("f32[64]")
+    first = sketch.op("exp", x, name="first")
+    graph = sketch.finish([sketch.op("tanh", first, name="second"), sketch.op("sin", first, name="third")])
+    context = context_of(graph)
+    by_name = {node.name: atom for atom in context.space.atom_graph.atoms for node in atom.nodes}
+    both = context.require(frozenset((by_name["first"], by_name["second"])))
+    other = context.require(frozenset((by_name["first"], by_name["third"])))
+    assert [value.name for value in both.outputs] == ["first", "second"]
+    kernels = tuple(Chosen(c, (c.outputs[-1],)) for c in (both, other))
+    known = {both.digest: Tuned(Schedule(unroll=2), 3.0)}
+    plan = document_of(context, Partition(context.space.atom_graph, kernels, known, 0.0), identity_here())
+    verify(plan)
+    assert [kernel.outputs for kernel in plan.kernels] == [("second",), ("third",)]
+    assert [kernel.schedule.unroll for kernel in plan.kernels] == [2, Schedule().unroll]
+    assert plan.kernels[0].digest != both.digest
+
+
+def test_a_plan_found_by_its_graph_takes_the_functions_own_names():
+    graph = softmax_graph(8, 8)
+    plan = plan_of(graph)
+    mine = Program("mine", graph, Branch("tuple", (0,), (Leaf(),)), Leaf(), ("scores",), ())
+    renamed = mine.renamed(plan)
+    assert (renamed.name, renamed.parameters, renamed.out_tree) == ("mine", ("scores",), Leaf())
+    assert renamed.kernels == plan.kernels
+    verify(renamed)
+    assert program_of(graph).renamed(renamed) == plan
