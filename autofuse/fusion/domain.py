@@ -124,10 +124,6 @@ def _check_carrier(node: Node, grid: frozenset[Atom], dims: Dimensions, limiting
             f"{node.op} %{node.name} gives one {what} per point of a loop of {dims.extent(atom)} that "
             f"{limiting[atom]} does not have: it would be nested inside another reduction"
         )
-    if node.op in ("reduce", "argmin", "argmax"):
-        inside = dims.atoms(dims.use(node, 0)) - dims.atoms(node.output)
-        if inside & grid:
-            raise LegalityError(f"{node.op} %{node.name} folds a loop that is the kernel's grid")
 
 
 def _rows(carriers: list[Node], grid: frozenset[Atom], dims: Dimensions) -> frozenset[Atom]:

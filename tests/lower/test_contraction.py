@@ -154,6 +154,19 @@ def test_every_extent(extents):
     check_fused(lambda x, w: x @ w, normal(i, k), normal(k, j))
 
 
+def test_rows_that_overlap_in_memory_are_packed():
+    def repeated(v, w):
+        return np.broadcast_to(v, (70, 48)) @ w
+
+    def sliding(v, w):
+        return np.stack([v[i : i + 48] for i in range(70)]) @ w
+
+    w = normal(48, 33)
+    program = check_fused(repeated, normal(48), w, schedule=Schedule(panel_rows=64))
+    assert space_of(program, dots_of(program)[0].lhs.buffer) is Space.SCRATCH
+    check_fused(sliding, normal(117), w, schedule=Schedule(panel_rows=64))
+
+
 def test_vectors_and_scalars():
     check_fused(lambda x, y: x @ y, normal(9), normal(9, seed=1))
     check_fused(lambda x, w: x @ w, normal(9), normal(9, 4))

@@ -299,6 +299,15 @@ def test_what_does_not_fit_on_chip_is_recomputed():
     assert not scratch_of(program)
 
 
+def test_a_value_needed_by_loops_of_other_depth_is_computed_by_each():
+    def work(x, w):
+        v = np.exp(w)
+        return v / (x * v[:, :, None]).sum((1, 2))[:, None]
+
+    program = check_fused(work, normal(4, 9, 7), normal(4, 9))
+    assert not scratch_of(program)
+
+
 @pytest.mark.parametrize("lane", ["auto", "grid", "stream"])
 @pytest.mark.parametrize("placement", ["scratch", "recompute"])
 def test_layer_norm(lane, placement):
