@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from autofuse.backends.cpu.codegen.folding import fold_indices
 from autofuse.backends.cpu.codegen.layout import Layout, plan_layout
-from autofuse.backends.cpu.codegen.positions import compare_positions
-from autofuse.backends.cpu.codegen.relaning import relane
+from autofuse.backends.cpu.codegen.prepare import prepare
 from autofuse.backends.cpu.codegen.widths import Widths
 from autofuse.cost_models.base import Level
 from autofuse.cost_models.features import (
@@ -71,7 +69,7 @@ def _as_generated(program: TileProgram, vector_bits: int) -> tuple[TileProgram, 
     schedule = program.schedule
     registers = 32 if vector_bits > 256 else 16
     widths = Widths(min(schedule.vector_bits, vector_bits), schedule.unroll, registers, schedule.stream_stores)
-    return relane(compare_positions(fold_indices(program)), widths), widths
+    return prepare(program, widths), widths
 
 
 def _merge(touched: dict[str, Touched], new: Mapping[str, Touched]) -> None:

@@ -115,7 +115,8 @@ class StageFeatures:
     """Of these, those that fold the lanes of a vector: a row sum of 100 rows: 100; a column sum: 0."""
     chain: float
     """Dependent operations one after the other, over all entries: iterations of scans, rounds of reductions after the
-    first. A cumulative sum of 1000: 1000. A row sum of `f32[100, 1024]`: 100 * (1024 / 64 - 1) = 1500."""
+    first. A cumulative sum of 1000 `f64`, 8 side by side: 125. A row sum of `f32[100, 1024]`: 100 * (1024 / 64 - 1) =
+    1500."""
     scan_iterations: float
     """Of these, the iterations of scans."""
     first_touch_bytes: int

@@ -110,7 +110,7 @@ class StageWalk:
         """The counts. `seen`: buffers that earlier stages touched; this stage's are added."""
         stage, nest, entry = self.stage, self.nest, self.entry
         reduces = sum(isinstance(s, Reduce | ArgReduce) for s in stage.body)
-        own = stage.lane is not None and entry.lane is None and nest.lanes > 1
+        own = self._own_lane()
         entries = float(entry.rounds_to[-1])
         chain, scans = self._chain(own)
         return StageFeatures(
@@ -130,6 +130,10 @@ class StageWalk:
             loops=max(nest.rounds[entry.depth :], default=1) > 1,
             live=_most_live(stage.body),
         )
+
+    def _own_lane(self) -> bool:
+        """Whether the stage's iterations are its lanes."""
+        return self.stage.lane is not None and self.entry.lane is None and self.nest.lanes > 1
 
     def _first_touch_bytes(self, seen: set[str]) -> int:
         depth, total = self.entry.depth, 0
@@ -175,9 +179,8 @@ class StageWalk:
                 self._counts.operate("compare", source, 3 * self._every())
                 self._counts.operate("integer", dtypes.I64, 2 * self._every())
                 self._define_result(result, dtype)
-            case Scan(result, dtype, combiner, operand):
-                self._fold(dtype, combiner, operand)
-                self._define(result, Scalar(self.nest.depth, self.nest.lane is not None, dtype))
+            case Scan():
+                self._scan(statement)
             case Store():
                 self._store(statement)
 
@@ -342,6 +345,16 @@ class StageWalk:
             self._counts.flops += self.nest.elements_to[depth]
         self._define(statement.result, _mapped(statement, operands, depth, varying))
 
+    def _scan(self, statement: Scan) -> None:
+        dtype = statement.dtype
+        self._fold(dtype, statement.combiner, statement.operand)
+        if self._own_lane():
+            # in a vector: a shuffle and an operation for each doubling, and both for what goes on behind it
+            levels = self.nest.lanes.bit_length() - 1
+            for op_class, weight in (("integer", 1), *mix_of(statement.combiner, dtype)):
+                self._counts.operate(op_class, dtype, weight * (levels + 1) * self._every())
+        self._define(statement.result, Scalar(self.nest.depth, self.nest.lane is not None, dtype))
+
     def _fold(self, dtype: DType, combiner: str, operand: int) -> None:
         times = self._every()
         if combiner in ("maximum", "minimum") and dtype.is_float:
@@ -362,7 +375,7 @@ class StageWalk:
         folds = any(isinstance(s, Reduce | ArgReduce) for s in self.stage.body)
         serial = 0.0
         if scans:
-            serial = float(self.nest.rounds_to[-1])
+            serial = float(self.nest.vectors_to[-1] if own else self.nest.rounds_to[-1])
             return serial, serial
         if folds and (own or self.stage.symbols):
             return float(self.nest.rounds_to[-1] - self.entry.rounds_to[-1]), 0.0

@@ -139,7 +139,7 @@ class ArgReduce:
 class Scan:
     """`result` = `operand` of this and all earlier iterations folded with `combiner` (later ones if `reverse`).
 
-    The stage has exactly one stream symbol, which is walked in order and is no lane.
+    The stage has exactly one stream symbol, walked in order. A backend may fold neighbours first, in a fixed order.
     """
 
     result: Scalar
@@ -200,6 +200,7 @@ class Dot:
     """`out[i, j] = sum over k of lhs[i, k] * rhs[k, j]`, for the rows i of the panel (or all `rows` without one)."""
 
     out: Matrix
+    """Row-major: its column stride is 1."""
     lhs: Matrix
     rhs: Matrix
     rows: int

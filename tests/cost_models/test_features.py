@@ -297,8 +297,8 @@ def test_a_scan_is_a_chain():
     phase = Phase((), (RowGroup((Stage((k,), body, None),)),))
     found = features(program(phase, buffer("x", (1000,), dtype=F64), buffer("y", (1000,), Space.OUTPUT, F64)))
     stage = only_stage(found)
-    assert (stage.lanes, stage.chain, stage.scan_iterations) == (1, 1000, 1000)
-    assert stage.accesses.uniform == 2000
+    assert (stage.lanes, stage.chain, stage.scan_iterations) == (8, 125, 125)
+    assert stage.accesses.contiguous == 250
 
 
 def test_what_does_not_change_in_a_loop_is_computed_outside():

@@ -129,6 +129,45 @@ def test_scans(lane, reverse, combiner, dtype):
     check(program("scan", listed, phase([i], body, lane=i if lane == "grid" else None)))
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("length", [1, 15, 16, 17, 64, 65, 300])
+@pytest.mark.parametrize(("combiner", "dtype"), [("add", I32), ("minimum", F32), ("add", F64), ("add", BF16)])
+def test_scans_along_the_lanes(combiner, dtype, length, reverse):
+    """Whole vectors in flight, single ones and a masked one; a sum that other iterations of the stage read too."""
+    i, k = Symbol("i0", 3), Symbol("k0", length)
+    at = of(i) * length + of(k)
+    wide = F32 if dtype == BF16 else dtype
+    body = stage(
+        Load(0, dtype, "x", at),
+        Map(1, wide, "convert", (0,)),
+        Scan(2, wide, combiner, 1, reverse),
+        Map(3, wide, "add", (2, 1)),
+        Store("y", at, 3),
+        over=[k],
+    )
+    listed = buffers(f"x={dtype}[3,{length}]", f"y={wide}[3,{length}]")
+    check(program("scan", listed, phase([i], body)))
+
+
+def test_a_scan_keeps_what_it_met():
+    """NaN and infinities go on to all later elements, and the sign of zeros stays."""
+    k = Symbol("k0", 40)
+    x = np.full((40,), -0.0, np.float32)
+    x[21], x[33] = np.inf, np.nan
+    body = stage(Load(0, F32, "x", of(k)), Scan(1, F32, "add", 0, False), Store("y", of(k), 1), over=[k])
+    found = check(program("scan", buffers("x=f32[40]", "y=f32[40]"), phase([], body)), {"x": x})["y"]
+    assert np.signbit(found[:21]).all()
+    assert np.isinf(found[21:33]).all()
+    assert np.isnan(found[33:]).all()
+
+
+def test_a_running_value_is_read_by_a_reduction_beside_it():
+    k = Symbol("k0", 150)
+    body = stage(Load(0, I64, "x", of(k)), Scan(1, I64, "add", 0, False), Reduce(2, I64, "maximum", 1), over=[k])
+    listed = buffers("x=i64[150]", "y=i64[]")
+    check(program("peak", listed, phase([], body, stage(Store("y", of(0), 2)))), exact=True)
+
+
 def arg_reduction(rows, columns, direction, lane, dtype=F32, backward=False, into=I32):
     i, k = Symbol("i0", rows), Symbol("k0", columns)
     place = of(k) * -1 + (columns - 1) if backward else of(k)

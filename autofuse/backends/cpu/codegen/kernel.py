@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from autofuse.backends.cpu.codegen.folding import fold_indices
 from autofuse.backends.cpu.codegen.metadata import Metadata, alias_scopes
 from autofuse.backends.cpu.codegen.phase import write_phase
-from autofuse.backends.cpu.codegen.positions import compare_positions
-from autofuse.backends.cpu.codegen.relaning import relane
+from autofuse.backends.cpu.codegen.prepare import prepare
 from autofuse.backends.cpu.codegen.widths import Widths
 from autofuse.backends.cpu.program import KernelCode, PhaseCode
 from autofuse.backends.cpu.target import Target
@@ -24,9 +22,9 @@ def generate(program: TileProgram, target: Target) -> KernelCode:
     vector_bits = min(program.schedule.vector_bits, target.vector_bits)
     schedule = program.schedule
     registers = 32 if target.has("avx512vl") else 16
-    widths = Widths(vector_bits, schedule.unroll, registers, schedule.stream_stores)
+    widths = Widths(vector_bits, schedule.unroll, registers, schedule.stream_stores, schedule.dots)
     legal = f'"prefer-vector-width"="{vector_bits}" "min-legal-vector-width"="{vector_bits}"'
-    program = relane(compare_positions(fold_indices(program)), widths)
+    program = prepare(program, widths)
     module, metadata = ModuleText(f"nounwind {legal}"), Metadata()
     scopes = alias_scopes(metadata, [buffer.space is not Space.INPUT for buffer in program.buffers])
     tags = {buffer.name: scope for buffer, scope in zip(program.buffers, scopes, strict=True)}

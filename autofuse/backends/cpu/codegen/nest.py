@@ -25,11 +25,12 @@ Flight = dict[int, Fold | Best]
 def make_accumulators(fn: FunctionText, stage: Stage, group: Group, count: int = 1) -> Flight:
     """Stack space for what the stage folds, for `count` vectors like `group`."""
     dtypes = scalar_dtypes((stage,), group.values)
+    along = group.lanes.symbol in stage.symbols
     flight: Flight = {}
     for s in stage.body:
         match s:
             case Reduce() | Scan():
-                flight[s.result] = make_fold(fn, s, group.lanes.count, count)
+                flight[s.result] = make_fold(fn, s, group.lanes.count, count, along=along)
             case ArgReduce():
                 flight[s.result] = make_best(fn, s, dtypes[s.operand], stage, group, count)
             case _:
@@ -98,7 +99,12 @@ class _StageLoop:
     def start(self, groups: Sequence[Group]) -> list[Flight]:
         """Accumulators: one set per vector in flight when the lane is the stage's, else one per group."""
         owners = list(groups) if self.lane is None else [groups[0]] * self.unroll
-        return [self._flight(group) for group in owners]
+        flights = [self._flight(group) for group in owners]
+        if self.lane is not None:
+            running = {n: a for n, a in flights[0].items() if isinstance(a, Fold) and isinstance(a.statement, Scan)}
+            for flight in flights[1:]:
+                flight.update(running)
+        return flights
 
     def _flight(self, group: Group) -> Flight:
         spread = group if self.lane is None else group.nested({}, lanes=Lanes(self.count, self.lane))
@@ -149,8 +155,12 @@ class _StageLoop:
         if self.lane is None:
             self.body.write(self.stage.body, groups, flights)
             return
-        for lo, hi in self.segments.get(self.lane, whole(self.lane)):
-            self._vectors(groups[0], lo, hi, flights)
+        segments = self.segments.get(self.lane, whole(self.lane))
+        for lo, hi in reversed(segments) if self._reversed else segments:
+            if self._reversed:
+                self._backward_vectors(groups[0], lo, hi, flights)
+            else:
+                self._vectors(groups[0], lo, hi, flights)
 
     def _vectors(self, group: Group, lo: int, hi: int, flights: Sequence[Flight]) -> None:
         """The lane loop over one segment: full vectors `unroll` at a time, then single ones, the last one masked."""
@@ -169,6 +179,34 @@ class _StageLoop:
                 if (hi - lo) % self.count:
                     active = self._active(position, str(hi))
                 self.body.write(self.stage.body, [self._spread(group, position, within, active)], flights[:1])
+
+    def _backward_vectors(self, group: Group, lo: int, hi: int, flights: Sequence[Flight]) -> None:
+        """The same from the last iteration to the first, for scans that run backward."""
+        count = self.count
+        step, within = max(1, min(self.unroll, (hi - lo) // count)) * count, (lo, hi - 1)
+        covered = (hi - lo) // step * step
+        if covered:
+            with self._counted(0, covered, step) as position:
+                last = self._backward(position, hi - count)
+                places = [Index(last.base, last.addend - number) for number in range(0, step, count)]
+                self._at(group, places, within, flights)
+        for first in range(hi - covered - count, lo - count, -count):
+            active = None if first >= lo else emit_tail_mask(self.fn, str(first + count - lo), count)
+            self._at(group, [Index("", max(first, lo))], within, flights, active)
+
+    def _at(
+        self,
+        group: Group,
+        places: Sequence[Index],
+        within: tuple[int, int],
+        flights: Sequence[Flight],
+        active: str | None = None,
+    ) -> None:
+        """The body for one vector at each of `places`."""
+        groups = [self._spread(group, place, within, active) for place in places]
+        for inner in groups:
+            inner.scalars = groups[0].scalars
+        self.body.write(self.stage.body, groups, flights[: len(groups)])
 
     def _streamed(self, group: Group, within: tuple[int, int], unroll: int, flights: Sequence[Flight]) -> bool:
         """The same with stores that bypass the caches, where the stage has one that can."""

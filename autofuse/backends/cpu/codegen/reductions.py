@@ -39,6 +39,8 @@ class Fold:
     """Stack address of the running value."""
     flags: str = ""
     """Stack address of the lanes that have met NaN; empty where the running value itself keeps it."""
+    along: bool = False
+    """A scan whose lanes are neighbouring iterations: the running value, equal in all lanes, goes on behind them."""
 
     @property
     def _vec(self) -> Vec:
@@ -74,12 +76,31 @@ class Fold:
         operand = group.operand(fn, self.statement.operand, self.lanes)
         operand = _converted(fn, operand, group.values[self.statement.operand].dtype, dtype, self.lanes)
         seen = fn.emit(f"load {type_}, ptr {self.cell}")
+        if self.along and isinstance(self.statement, Scan):
+            group.values[self.statement.result] = self._run(fn, seen, operand, self.statement.reverse, group.active)
+            return
         folded = self._folded(fn, seen, operand, group.active)
         if group.active is not None:
             folded = fn.emit(f"select <{self.lanes} x i1> {group.active}, {type_} {folded}, {type_} {seen}")
         fn.line(f"store {type_} {folded}, ptr {self.cell}")
         if isinstance(self.statement, Scan):
             group.values[self.statement.result] = Value(folded, dtype, self.lanes > 1)
+
+    def _run(self, fn: FunctionText, seen: str, operand: str, reverse: bool, active: str | None) -> Value:
+        """One vector of a scan along the lanes: prefixes within the vector in log steps, then what came before it."""
+        dtype, type_, lanes = self.statement.dtype, self._vec.llvm, self.lanes
+        neutral = identity(self._combiner, dtype, lanes)
+        if active is not None:
+            operand = fn.emit(f"select <{lanes} x i1> {active}, {type_} {operand}, {type_} {neutral}")
+        distance = 1
+        while distance < lanes:
+            step = -distance if reverse else distance
+            moved = _picked(fn, type_, operand, neutral, [lane - step for lane in range(lanes)])
+            operand = emit_combine(fn, self._combiner, moved, operand, dtype, lanes)
+            distance *= 2
+        whole = _picked(fn, type_, operand, neutral, [0 if reverse else lanes - 1] * lanes)
+        fn.line(f"store {type_} {emit_combine(fn, self._combiner, seen, whole, dtype, lanes)}, ptr {self.cell}")
+        return Value(emit_combine(fn, self._combiner, seen, operand, dtype, lanes), dtype, varying=True)
 
     def _folded(self, fn: FunctionText, seen: str, operand: str, active: str | None) -> str:
         if not self.flags:
@@ -120,12 +141,19 @@ class Fold:
         return Value(emit_horizontal(fn, self._combiner, partial[0], dtype, self.lanes), dtype, varying=False)
 
 
-def make_fold(fn: FunctionText, statement: Reduce | Scan, lanes: int, count: int = 1) -> Fold:
-    """Stack space for the running values of `count` vectors."""
+def _picked(fn: FunctionText, type_: str, vector: str, outside: str, lanes: Sequence[int]) -> str:
+    """The named lanes of a vector; those that it does not have are taken from `outside`."""
+    count = len(lanes)
+    order = ", ".join(f"i32 {lane if 0 <= lane < count else count}" for lane in lanes)
+    return fn.emit(f"shufflevector {type_} {vector}, {type_} {outside}, <{count} x i32> <{order}>")
+
+
+def make_fold(fn: FunctionText, statement: Reduce | Scan, lanes: int, count: int = 1, *, along: bool = False) -> Fold:
+    """Stack space for the running values of `count` vectors; `along`: the lanes are iterations, not grid points."""
     flags = ""
     if isinstance(statement, Reduce) and statement.combiner in _ORDERS and statement.dtype.is_float:
         flags = fn.alloca(vector_of("i1", lanes), count)
-    return Fold(statement, lanes, fn.alloca(Vec(statement.dtype, lanes).llvm, count), flags)
+    return Fold(statement, lanes, fn.alloca(Vec(statement.dtype, lanes).llvm, count), flags, along and lanes > 1)
 
 
 def _converted(fn: FunctionText, name: str, source: DType, target: DType, lanes: int) -> str:

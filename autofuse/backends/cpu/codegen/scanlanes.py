@@ -1,0 +1,45 @@
+"""Running sums along the lanes: a scan whose neighbours lie side by side in memory is walked a vector at a time.
+
+    stage (k0<2048) lane=none { scan add }   ->   stage (k0<2048) lane=k0 { scan add }
+
+Inside a vector the prefixes are found in log steps; from vector to vector one operation is left in the chain, so that
+a scan costs a few instructions per vector instead of an operation's latency per element. Sums of floats are added in
+another order than one by one, a fixed one for each vector width, with errors that are no larger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autofuse.ir.index import Affine, Symbol
+from autofuse.lower.tile import Load, Phase, RowGroup, Scan, Stage, Store, TileProgram
+
+
+def spread_scans(program: TileProgram) -> TileProgram:
+    """The same program with lanes in the stages whose scans can have them."""
+    launches = tuple(tuple(_phase(phase) for phase in launch) for launch in program.launches)
+    return replace(program, launches=launches)
+
+
+def _phase(phase: Phase) -> Phase:
+    if phase.lane is not None:
+        return phase
+    steps = tuple(
+        RowGroup(tuple(_stage(stage) for stage in step.stages)) if isinstance(step, RowGroup) else step
+        for step in phase.steps
+    )
+    return replace(phase, steps=steps)
+
+
+def _stage(stage: Stage) -> Stage:
+    scans = [s for s in stage.body if isinstance(s, Scan)]
+    if not scans or len(stage.symbols) != 1 or len({scan.reverse for scan in scans}) > 1:
+        return stage
+    (walk,) = stage.symbols
+    side_by_side = all(_is_plain(s.offset, walk) for s in stage.body if isinstance(s, Load | Store))
+    return replace(stage, lane=walk) if side_by_side else stage
+
+
+def _is_plain(offset: Affine, walk: Symbol) -> bool:
+    """Whether the elements along `walk` are neighbours, or one and the same."""
+    return offset.coefficient(walk) in (-1, 0, 1) and all(isinstance(atom, Symbol) for atom, _ in offset.terms)
