@@ -1,15 +1,10 @@
 ; The driver: runs the kernel calls of a program in order. The program is data, 64-bit words that driver.py lays out:
-;   groups, uses BLAS, most lanes, most buffers of a call, offset of the caller's scratch in the arena,
+;   groups, uses BLAS, most lanes, most buffers of a call, offset of the caller's scratch in the arena, forks often,
 ;   then for each group: lanes, steps,
 ;     for each lane: buffers, then for each buffer: kind, value,
 ;     for each step: address of a launch (see pool.ll).
 ; A buffer is an argument (kind 0, number), arena memory (1, offset) or an address (2). All lanes' tables are filled,
 ; then the steps run one after another. `times`, unless null, receives the nanoseconds of each group.
-
-declare void @af_parallel(ptr, ptr, ptr)
-declare void @af_blas_enter()
-declare void @af_blas_exit()
-declare i32 @clock_gettime(i32, ptr)
 
 define void @af_run(ptr %program, ptr %arguments, ptr %arena, ptr %times) nounwind {
 entry:
@@ -23,9 +18,12 @@ entry:
   %scratch.at = getelementptr i64, ptr %program, i64 4
   %scratch.offset = load i64, ptr %scratch.at
   %scratch = getelementptr i8, ptr %arena, i64 %scratch.offset
-  %start = getelementptr i64, ptr %program, i64 5
+  %forks.at = getelementptr i64, ptr %program, i64 5
+  %forks = load i64, ptr %forks.at
+  %start = getelementptr i64, ptr %program, i64 6
   %timed = icmp ne ptr %times, null
   %no.blas = icmp eq i64 %blas, 0
+  %few.forks = icmp eq i64 %forks, 0
   %slots = mul i64 %lanes.most, %buffers.most
   %memory = alloca ptr, i64 %slots
   %tables = alloca ptr, i64 %lanes.most
@@ -42,14 +40,19 @@ table:
   %t.next = add i64 %t, 1
   br label %table.check
 begin:
+  br i1 %few.forks, label %entered, label %expect
+expect:
+  call void @plan_enter()
+  br label %entered
+entered:
   br i1 %no.blas, label %group.check, label %enter
 enter:
   call void @af_blas_enter()
   br label %group.check
 
 group.check:
-  %g = phi i64 [ 0, %begin ], [ 0, %enter ], [ %g.next, %group.end ]
-  %at = phi ptr [ %start, %begin ], [ %start, %enter ], [ %step.at, %group.end ]
+  %g = phi i64 [ 0, %entered ], [ 0, %enter ], [ %g.next, %group.end ]
+  %at = phi ptr [ %start, %entered ], [ %start, %enter ], [ %step.at, %group.end ]
   %groups.done = icmp eq i64 %g, %groups
   br i1 %groups.done, label %finish, label %group
 group:
@@ -130,22 +133,15 @@ group.end:
   br label %group.check
 
 finish:
-  br i1 %no.blas, label %done, label %leave
+  br i1 %no.blas, label %left, label %leave
 leave:
   call void @af_blas_exit()
+  br label %left
+left:
+  br i1 %few.forks, label %done, label %expect.no.more
+expect.no.more:
+  call void @plan_exit()
   br label %done
 done:
   ret void
-}
-
-; nanoseconds of the monotonic clock
-define internal i64 @now() nounwind {
-  %time = alloca [2 x i64]
-  %code = call i32 @clock_gettime(i32 1, ptr %time)
-  %seconds = load i64, ptr %time
-  %nanoseconds.at = getelementptr i64, ptr %time, i64 1
-  %nanoseconds = load i64, ptr %nanoseconds.at
-  %scaled = mul i64 %seconds, 1000000000
-  %total = add i64 %scaled, %nanoseconds
-  ret i64 %total
 }

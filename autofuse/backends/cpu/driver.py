@@ -104,8 +104,9 @@ class DriverData:
             max((len(call.buffers) for group in grouped for call in group), default=0),
             _aligned(program.arena_bytes),
         ]
-        for group in grouped:
-            words += self._group(group, [kernels[call.kernel] for call in group])
+        self._forks = 0
+        steps = [word for group in grouped for word in self._group(group, [kernels[c.kernel] for c in group])]
+        words += [int(self._forks > 1), *steps]
         self._words = np.array(words, np.int64)
 
     @property
@@ -124,7 +125,9 @@ class DriverData:
                 if phase.blocks > 0
             ]
             if phases:
-                steps.append(self._launch(launch_words(phases, self._functions, self._program.threads)))
+                launch = launch_words(phases, self._functions, self._program.threads)
+                self._forks += launch[1] > 1
+                steps.append(self._launch(launch))
         words = [len(group), len(steps)]
         for call in group:
             words.append(len(call.buffers))
@@ -155,9 +158,8 @@ def launch_words(
 ) -> tuple[int, ...]:
     """A launch of (phase, lane) pairs, on at most so many threads, in the layout of pool.ll."""
     scale = 1 if len(phases) == 1 else _WEIGHT_SCALE * max(phase.grain for phase, _ in phases)
-    parts = max(1, int(sum(phase.blocks / phase.grain for phase, _ in phases)))
-    if threads is not None:
-        parts = min(parts, threads)
+    work = max(1, int(sum(phase.blocks / phase.grain for phase, _ in phases)))
+    parts = work if threads is None else min(work, threads)
     rows: list[int] = []
     units = 0
     for phase, lane in phases:
@@ -165,7 +167,7 @@ def launch_words(
         rows += [functions[phase.symbol], phase.blocks, weight, units, lane]
         units += phase.blocks * weight
     scratch = max(phase.scratch_bytes for phase, _ in phases)
-    return (len(phases), parts, units, _aligned(scratch), *rows)
+    return (len(phases), parts, units, _aligned(scratch), work, *rows)
 
 
 def _phases(program: CpuProgram) -> list[PhaseCode]:

@@ -19,10 +19,7 @@ declare void @PyEval_RestoreThread(ptr)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 declare ptr @malloc(i64)
-declare void @free(ptr)
-declare i32 @posix_memalign(ptr, i64, i64)
 declare i32 @madvise(ptr, i64, i32)
-declare void @af_run(ptr, ptr, ptr, ptr)
 
 ; outputs freshly allocated, results in a tuple
 define ptr @af_call(ptr %self, ptr %args, i64 %nargs) nounwind {

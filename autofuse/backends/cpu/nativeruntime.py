@@ -6,7 +6,7 @@ import ctypes
 import functools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import resources
 from string import Template
 from typing import Any
@@ -33,10 +33,13 @@ _EXPORTS = (
     "af_pool_after_fork",
     "af_pool_workers",
     "af_threads",
-    "af_spins",
+    "af_wake_work",
+    "af_patience",
     "af_blas_get",
     "af_blas_set",
 )
+
+_PARTS = ("waiting", "team", "pool", "blasthreads", "driver", "entry")
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _RELAX = {
@@ -60,33 +63,31 @@ def _load() -> LinkedCode:
     architecture = engine.target.architecture
     if architecture not in _FUTEX:
         raise BackendError(f"the CPU backend knows {', '.join(_FUTEX)}; this machine is {architecture}")
-    units = [pool_text(architecture), driver_text(), entry_text(array_offsets())]
-    code = engine.link([engine.compile(unit) for unit in units], exports=_EXPORTS)
-    pool.attach_native(code["af_threads"], code["af_spins"])
+    unit = runtime_text(architecture, array_offsets())
+    code = engine.link([engine.compile(unit)], exports=_EXPORTS)
+    pool.attach_native(code["af_threads"], code["af_wake_work"], code["af_patience"])
     _after_fork(code["af_pool_after_fork"])
     return code
 
 
-def pool_text(architecture: str) -> str:
-    """The thread pool's LLVM IR for an architecture."""
+def runtime_text(architecture: str, offsets: Mapping[str, int]) -> str:
+    """The runtime's LLVM IR, one unit, for an architecture and arrays laid out as `array_offsets` says."""
     relax, declaration = _RELAX[architecture]
-    return _template("pool.ll").substitute(
-        relax=relax,
-        relax_declare=declaration,
-        futex=_FUTEX[architecture],
-        workers=pool.MAX_THREADS - 1,
-        participants=pool.MAX_THREADS,
-    )
-
-
-def driver_text() -> str:
-    """The driver's LLVM IR."""
-    return _template("driver.ll").template
-
-
-def entry_text(offsets: dict[str, int]) -> str:
-    """The Python entry's LLVM IR for arrays laid out as `array_offsets` says."""
-    return _template("entry.ll").substitute(offsets)
+    chunks = pool.CHUNKS_PER_PART
+    values = {
+        "relax": relax,
+        "relax_declare": declaration,
+        "futex": _FUTEX[architecture],
+        "workers": pool.MAX_THREADS - 1,
+        "participants": pool.MAX_THREADS,
+        "chunks": chunks,
+        "chunks_squared": chunks * chunks,
+        "all_chunks": chunks << 32,
+        **offsets,
+    }
+    folder = resources.files("autofuse.backends.cpu")
+    texts = [(folder / f"{name}.ll").read_text(encoding="utf-8") for name in _PARTS]
+    return Template("\n".join(texts)).substitute(values)
 
 
 def worker_count() -> int:
@@ -133,10 +134,6 @@ def array_offsets() -> dict[str, int]:
 
 def _word(array: Any, offset: int) -> int:
     return ctypes.c_uint64.from_address(id(array) + offset).value
-
-
-def _template(name: str) -> Template:
-    return Template((resources.files("autofuse.backends.cpu") / name).read_text(encoding="utf-8"))
 
 
 def _after_fork(address: int) -> None:

@@ -14,8 +14,16 @@ from autofuse.errors import ArgumentError
 MAX_THREADS = 512
 """Most participants of one fork-join; the size of the native team's table."""
 
-_SPINS = 2000
-_SPINS_OVERSUBSCRIBED = 20
+CHUNKS_PER_PART = 6
+"""Pieces that each participant's share of a launch is cut into, for others to take when it is late."""
+
+WAKE_WORK = 24
+"""Work, in grains of about 5 us, done without a sleeping worker until it is woken. Waking costs the caller 15 us and
+comes 50 us late on a virtual machine, so a single kernel gains from it when it takes 75 us or more."""
+
+_PATIENCE_NS = (40_000, 1_000_000, 20_000)
+"""How long a worker spins after a plan, how long during one, and how long a caller spins for workers."""
+_PATIENCE_OVERSUBSCRIBED_NS = (0, 0, 0)
 
 
 class _Setting:
@@ -24,7 +32,8 @@ class _Setting:
     def __init__(self) -> None:
         self.threads: int | None = None
         self.native_threads: ctypes.c_int32 | None = None
-        self.native_spins: ctypes.c_int32 | None = None
+        self.native_wake_work: ctypes.c_int64 | None = None
+        self.native_patience: ctypes.Array[ctypes.c_int64] | None = None
 
 
 _setting = _Setting()
@@ -62,20 +71,22 @@ def default_num_threads(environment: Mapping[str, str] | None = None) -> int:
     return int(text)
 
 
-def attach_native(threads_address: int, spins_address: int) -> None:
-    """Tell the native pool the settings, now and at every change; the addresses are those of two 32-bit words."""
+def attach_native(threads_address: int, wake_work_address: int, patience_address: int) -> None:
+    """Tell the native pool the settings, now and at every change; the addresses are those of its variables."""
     _setting.native_threads = ctypes.c_int32.from_address(threads_address)
-    _setting.native_spins = ctypes.c_int32.from_address(spins_address)
+    _setting.native_wake_work = ctypes.c_int64.from_address(wake_work_address)
+    _setting.native_wake_work.value = WAKE_WORK
+    _setting.native_patience = (ctypes.c_int64 * 3).from_address(patience_address)
     _publish()
 
 
 def _publish() -> None:
-    if _setting.native_threads is not None and _setting.native_spins is not None:
+    if _setting.native_threads is not None and _setting.native_patience is not None:
         count = get_num_threads()
         # with more threads than CPUs a spinning one keeps the very thread that it waits for from running
         machine = _machine()
         cpus = machine.logical if machine.quota_cores is None else min(machine.logical, machine.quota_cores)
-        _setting.native_spins.value = _SPINS if count <= max(cpus, 1) else _SPINS_OVERSUBSCRIBED
+        _setting.native_patience[:] = _PATIENCE_NS if count <= max(cpus, 1) else _PATIENCE_OVERSUBSCRIBED_NS
         _setting.native_threads.value = count
 
 

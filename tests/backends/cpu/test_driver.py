@@ -95,9 +95,9 @@ def test_launches_of_a_kernel_run_one_after_another():
 def test_phases_of_a_launch_are_one_description():
     low, high = PhaseCode("low", blocks=8, grain=1), PhaseCode("high", blocks=6, grain=4, scratch_bytes=100)
     words = driver.launch_words([(low, 0), (high, 1)], {"low": 1000, "high": 2000})
-    # a block of `low` weighs as much as four of `high`; 8 / 1 + 6 / 4 parts are worth starting
-    assert words[:4] == (2, 9, 8 * 256 + 6 * 64, 128)
-    assert words[4:] == (1000, 8, 256, 0, 0, 2000, 6, 64, 8 * 256, 1)
+    # a block of `low` weighs as much as four of `high`; 8 / 1 + 6 / 4 grains of work, as many parts at most
+    assert words[:5] == (2, 9, 8 * 256 + 6 * 64, 128, 9)
+    assert words[5:] == (1000, 8, 256, 0, 0, 2000, 6, 64, 8 * 256, 1)
 
 
 def test_a_launch_worth_one_worker_has_one_part():
@@ -108,8 +108,8 @@ def test_a_launch_worth_one_worker_has_one_part():
 
 def test_a_launch_has_no_more_parts_than_the_program_may_use_threads():
     phase = PhaseCode("f", blocks=8, grain=1)
-    parts = [driver.launch_words([(phase, 0)], {"f": 1}, threads)[1] for threads in (None, 4, 1)]
-    assert parts == [8, 4, 1]
+    words = [driver.launch_words([(phase, 0)], {"f": 1}, threads) for threads in (None, 4, 1)]
+    assert [(parts, work) for _, parts, _, _, work, *_ in words] == [(8, 8), (4, 8), (1, 8)]
 
 
 def test_lanes_that_increase_run_together():

@@ -1,16 +1,18 @@
 """The fork-join pool: every block runs exactly once whatever the threads, callers, nesting or forks."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 from autofuse.backends.cpu import pool
 from autofuse.backends.cpu.entry import NativeProgram
-from autofuse.backends.cpu.nativeruntime import worker_count
+from autofuse.backends.cpu.nativeruntime import native_runtime, worker_count
 from autofuse.backends.cpu.program import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
 from autofuse.errors import ArgumentError
 from autofuse.ir.types import parse_type
@@ -61,6 +63,90 @@ out:
 """Stores, for each block, the thread that ran it."""
 PTHREAD_SELF = "declare i64 @pthread_self()"
 
+CHUNK_OF_BLOCK = """
+define void @{name}(ptr %buffers, i64 %begin, i64 %end, ptr %scratch) nounwind {{
+entry:
+  %to.at = getelementptr ptr, ptr %buffers, i64 {buffer}
+  %to = load ptr, ptr %to.at
+  br label %check
+check:
+  %i = phi i64 [ %begin, %entry ], [ %i.next, %one ]
+  %done = icmp sge i64 %i, %end
+  br i1 %done, label %out, label %one
+one:
+  %at = getelementptr i64, ptr %to, i64 %i
+  store i64 %begin, ptr %at
+  %i.next = add i64 %i, 1
+  br label %check
+out:
+  ret void
+}}
+"""
+"""Stores, for each block, the first block of the chunk it was in."""
+
+LATE = """
+define void @late(ptr %buffers, i64 %begin, i64 %end, ptr %scratch) nounwind {
+entry:
+  %to = load ptr, ptr %buffers
+  %last = getelementptr i64, ptr %to, i64 71
+  br label %check
+check:
+  %i = phi i64 [ %begin, %entry ], [ %i.next, %store ]
+  %done = icmp sge i64 %i, %end
+  br i1 %done, label %out, label %one
+one:
+  %stuck = icmp eq i64 %i, 36
+  br i1 %stuck, label %wait, label %store
+wait:
+  %tries = phi i64 [ 0, %one ], [ %tries.next, %wait ]
+  %ran = load atomic i64, ptr %last acquire, align 8
+  %free = icmp eq i64 %ran, 1
+  %tries.next = add i64 %tries, 1
+  %never = icmp eq i64 %tries.next, 10000000000
+  %go = or i1 %free, %never
+  br i1 %go, label %store, label %wait
+store:
+  %value = phi i64 [ 1, %one ], [ %ran, %wait ]
+  %at = getelementptr i64, ptr %to, i64 %i
+  store atomic i64 %value, ptr %at release, align 8
+  %i.next = add i64 %i, 1
+  br label %check
+out:
+  ret void
+}
+"""
+"""Stores 1 for each of 72 blocks; block 36 first waits, seconds at most, for the last one."""
+
+HELD_UP = """
+define void @held_up(ptr %buffers, i64 %begin, i64 %end, ptr %scratch) nounwind {
+entry:
+  %to = load ptr, ptr %buffers
+  %self = call i64 @pthread_self()
+  br label %check
+check:
+  %i = phi i64 [ %begin, %entry ], [ %i.next, %store ]
+  %done = icmp sge i64 %i, %end
+  br i1 %done, label %out, label %one
+one:
+  switch i64 %i, label %store [ i64 0, label %short
+                                i64 6, label %long ]
+short:
+  %slept.short = call i32 @usleep(i32 1000)
+  br label %store
+long:
+  %slept.long = call i32 @usleep(i32 20000)
+  br label %store
+store:
+  %at = getelementptr i64, ptr %to, i64 %i
+  store i64 %self, ptr %at
+  %i.next = add i64 %i, 1
+  br label %check
+out:
+  ret void
+}
+"""
+"""Stores the thread of each of 12 blocks; the first of each share takes long: 1 ms and 20 ms."""
+
 SCRATCH_SUMS = """
 define void @sums(ptr %buffers, i64 %begin, i64 %end, ptr %scratch) nounwind {
 entry:
@@ -103,8 +189,8 @@ out:
 NESTED = (
     COUNT.format(name="inner", buffer=0)
     + """
-@inner.launch = internal constant { i64, i64, i64, i64, [1 x { ptr, i64, i64, i64, i64 }] } {
-  i64 1, i64 16, i64 16, i64 0, [1 x { ptr, i64, i64, i64, i64 }] [
+@inner.launch = internal constant { i64, i64, i64, i64, i64, [1 x { ptr, i64, i64, i64, i64 }] } {
+  i64 1, i64 16, i64 16, i64 0, i64 16, [1 x { ptr, i64, i64, i64, i64 }] [
     { ptr, i64, i64, i64, i64 } { ptr @inner, i64 16, i64 1, i64 0, i64 0 }]}, align 64
 define void @outer(ptr %buffers, i64 %begin, i64 %end, ptr %scratch) nounwind {
 entry:
@@ -131,11 +217,41 @@ out:
 """Block i of the outer phase runs an inner launch of 16 blocks over row i."""
 
 
+two_cpus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a worker needs a CPU beside the caller's")
+
+
 @pytest.fixture(autouse=True)
-def restore_threads():
+def eager_workers():
+    """Workers are woken for any work at all; afterwards the settings are as before."""
     before = pool.get_num_threads()
-    yield
+    with waking_from(0):
+        yield
     pool.set_num_threads(before)
+
+
+@contextmanager
+def waking_from(grains):
+    """Sleeping workers are woken when so much work has been done without them."""
+    native_runtime()
+    setting = pool._setting.native_wake_work
+    before, setting.value = setting.value, grains
+    try:
+        yield
+    finally:
+        setting.value = before
+
+
+@contextmanager
+def patience(*nanoseconds):
+    """Workers and callers spin that long: between plans, during one, for workers at work."""
+    native_runtime()
+    setting = pool._setting.native_patience
+    before = setting[:]
+    setting[:] = nanoseconds
+    try:
+        yield
+    finally:
+        setting[:] = before
 
 
 def one_launch(template, phases, declares=()):
@@ -186,23 +302,76 @@ def test_every_block_runs_exactly_once(phases, threads):
         assert all((count == 1).all() for count in counted(program))
 
 
-def test_blocks_are_split_into_contiguous_even_ranges():
-    who = one_launch(THREAD_OF_BLOCK, [(10, 1)], (PTHREAD_SELF,))
-    pool.set_num_threads(4)
-    (owners,) = who.call()
-    changes = np.flatnonzero(np.diff(owners)) + 1
-    assert changes.tolist() == [3, 6, 8]
-    pool.set_num_threads(1)
-    assert len(np.unique(who.call_one())) == 1
-
-
-def test_the_split_weighs_phases_by_their_grain():
-    # a block of the second phase is worth ten of the first: each of two workers gets one phase
+@two_cpus
+def test_shares_are_cut_into_shrinking_chunks():
+    # 6 chunks of 36 units each: 36 - (6 - k)**2 is where chunk k starts
     pool.set_num_threads(2)
-    first, second = one_launch(THREAD_OF_BLOCK, [(100, 10), (10, 1)], (PTHREAD_SELF,)).call()
-    assert len(np.unique(first)) == 1
-    assert len(np.unique(second)) == 1
-    assert first[0] != second[0]
+    begins = one_launch(CHUNK_OF_BLOCK, [(72, 1)]).call_one()
+    starts = [36 - (6 - k) ** 2 for k in range(6)]
+    assert sorted({*begins}) == [*starts, *(36 + start for start in starts)]
+
+
+@two_cpus
+def test_the_cut_weighs_phases_by_their_grain():
+    # a block of the second phase is worth ten of the first: each is one share
+    pool.set_num_threads(2)
+    first, second = one_launch(CHUNK_OF_BLOCK, [(100, 10), (10, 1)]).call()
+    assert sorted({*first}) == [0, 31, 56, 75, 89, 98]
+    assert sorted({*second}) == [0, 4, 6, 8, 9]
+
+
+def test_one_thread_runs_whole_phases():
+    pool.set_num_threads(1)
+    assert (one_launch(CHUNK_OF_BLOCK, [(72, 1)]).call_one() == 0).all()
+
+
+@two_cpus
+def test_nobody_waits_for_the_share_of_a_late_worker():
+    # whoever runs block 36, the first of the second share, is stuck until someone else has run the last one
+    pool.set_num_threads(2)
+    program = single("late", LATE, 72)
+    for _ in range(200):
+        out = np.zeros(72, np.int64)
+        program.call_into(out)
+        assert (out == 1).all()
+
+
+def owners(program):
+    return {*program.call_one()}
+
+
+@two_cpus
+def test_sleeping_workers_are_woken_for_enough_work_only():
+    pool.set_num_threads(2)
+    who = one_launch(THREAD_OF_BLOCK, [(64, 1)], (PTHREAD_SELF,))
+    with patience(0, 0, 0):
+        who.call_one()
+        with waking_from(1 << 40):
+            # workers that still spin may help; once asleep they stay so
+            assert any(len({*owners(who)}) == 1 for _ in range(10_000))
+            assert all(owners(who) == {threading.get_ident()} for _ in range(100))
+        assert (single("late", LATE, 72).call_one() == 1).all()
+
+
+@two_cpus
+def test_small_launches_add_up_to_enough_work():
+    statements = (
+        "pool.set_num_threads(2)\n"
+        "program = counting([(10, 1)])\n"
+        "with waking_from(35):\n"
+        "    for _ in range(4): counted(program); print(worker_count())\n"
+    )
+    assert in_a_new_process(statements) == (0, "0\n0\n0\n1\n", "")
+
+
+@two_cpus
+def test_a_worker_that_does_not_get_to_run_is_left_out_for_a_while():
+    pool.set_num_threads(2)
+    slow = single("held_up", HELD_UP, 12, declares=("declare i64 @pthread_self()", "declare i32 @usleep(i32)"))
+    who = one_launch(THREAD_OF_BLOCK, [(64, 1)], (PTHREAD_SELF,))
+    me = threading.get_ident()
+    # the caller works for 1 ms and then waits for 19 ms: the next 150 ms are its own
+    assert any({*owners(slow)} > {me} and {*owners(who)} == {me} for _ in range(20))
 
 
 def in_a_new_process(statements):
@@ -210,6 +379,7 @@ def in_a_new_process(statements):
     load = (
         f"import sys, runpy; sys.path[:0] = {sys.path!r}\n"
         f"globals().update({{k: v for k, v in runpy.run_path({__file__!r}).items() if not k.startswith('__')}})\n"
+        "native_runtime(); pool._setting.native_wake_work.value = 0\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", load + statements], capture_output=True, text=True, check=False, timeout=60
@@ -217,6 +387,7 @@ def in_a_new_process(statements):
     return done.returncode, done.stdout, done.stderr
 
 
+@two_cpus
 def test_no_more_workers_start_than_parts():
     statements = (
         "pool.set_num_threads(64)\n"
@@ -269,14 +440,9 @@ def test_python_threads_that_call_at_once(threads):
 def test_workers_that_fell_asleep_wake_up():
     pool.set_num_threads(2)
     program = counting([(64, 1)])
-    native = pool._setting.native_spins
-    before = native.value
-    native.value = 0
-    try:
+    with patience(0, 0, 0):
         for _ in range(300):
             assert all((count == 1).all() for count in counted(program))
-    finally:
-        native.value = before
 
 
 def run_in_child(check):
@@ -287,6 +453,7 @@ def run_in_child(check):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@two_cpus
 def test_a_forked_child_computes_with_workers_of_its_own():
     pool.set_num_threads(3)
     program = counting([(100, 1)])
@@ -323,6 +490,48 @@ def test_a_fork_while_another_thread_is_in_the_pool():
         stop.set()
         busy.join()
     assert statuses == [0] * 5
+
+
+@two_cpus
+def test_processes_forked_by_multiprocessing():
+    pool.set_num_threads(2)
+    program = counting([(100, 1)])
+    counted(program)
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=check_counts, args=(program,)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+
+
+def check_counts(program):
+    assert worker_count() == 0
+    assert all((count == 1).all() for count in counted(program))
+    assert worker_count() == 1
+
+
+@two_cpus
+def test_a_caller_bound_to_one_cpu_runs_alone():
+    statements = (
+        "import os; pool.set_num_threads(2); program = counting([(100, 1)])\n"
+        "everywhere = os.sched_getaffinity(0)\n"
+        "os.sched_setaffinity(0, {min(everywhere)}); counted(program); print(worker_count())\n"
+        "os.sched_setaffinity(0, everywhere); counted(program); print(worker_count())\n"
+    )
+    assert in_a_new_process(statements) == (0, "0\n1\n", "")
+
+
+def test_the_default_thread_count_follows_the_affinity_mask():
+    statements = (
+        "import os, sys; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from autofuse.backends.cpu import pool; print(pool.get_num_threads())"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "AUTOFUSE_NUM_THREADS"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    done = subprocess.run([sys.executable, "-c", statements], capture_output=True, check=True, env=environment)
+    assert done.stdout == b"1\n"
 
 
 def test_the_interpreter_exits_while_workers_exist():
