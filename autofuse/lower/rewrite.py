@@ -6,15 +6,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from autofuse.ir import index
-from autofuse.ir.index import Affine, Element
+from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
 from autofuse.ir.optable import Condition
 from autofuse.lower.tile import (
     ArgReduce,
     Dot,
     Load,
+    Map,
     Matrix,
     Position,
+    Reduce,
     RowGroup,
+    Scalar,
+    Scan,
     Stage,
     Statement,
     Step,
@@ -39,6 +43,36 @@ def affines(statement: Statement) -> Iterator[Affine]:
                 yield condition.value
         case _:
             return
+
+
+def operands(statement: Statement) -> Iterator[Scalar]:
+    """Every scalar that a statement reads, those inside index expressions included."""
+    match statement:
+        case Load(mask=mask, fill=fill):
+            yield from (number for number in (mask, fill) if number is not None)
+        case Store(value=value, mask=mask):
+            yield value
+            if mask is not None:
+                yield mask
+        case Map(operands=numbers):
+            yield from numbers
+        case Reduce(operand=number) | Scan(operand=number) | ArgReduce(operand=number):
+            yield number
+        case _:
+            pass
+    for value in affines(statement):
+        yield from _sources(value)
+
+
+def _sources(value: Affine) -> Iterator[Scalar]:
+    for atom, _ in value.terms:
+        match atom:
+            case Element(source=source):
+                yield int(source)
+            case Quotient(inner, _) | Remainder(inner, _):
+                yield from _sources(inner)
+            case Symbol():
+                pass
 
 
 def rewritten(statement: Statement, rewrite: Rewrite) -> Statement:

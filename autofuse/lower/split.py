@@ -1,175 +1,274 @@
-"""Splitting a reduction that has too few grid points: partial results first, a second launch folds them."""
+"""Splitting the long loops of a kernel that has too few grid points for all workers.
+
+    grid() { stage k { reduce add }   stage j { uses the sum; store } }
+ -> launch 0  grid(part) { stage k' { reduce add }  stage { store partial[part] } }
+    launch 1  grid(part) { stage piece { fold partial }  stage j' { uses the sum; store } }
+
+Each long stage becomes a launch of its own, whose grid has the parts of its loop besides. Whoever needs a reduced value
+folds the partial results, in the same order everywhere. What lay in scratch between two launches lies in a workspace.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from autofuse.ir import dtypes, index
-from autofuse.ir.combiners import combiner_identity
+from autofuse.ir import index
+from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Symbol
-from autofuse.ir.optable import Condition
 from autofuse.ir.types import TensorType
-from autofuse.lower.rewrite import rewritten
+from autofuse.lower.rewrite import operands, rewritten
 from autofuse.lower.tile import (
+    ArgReduce,
     Buffer,
-    Constant,
     Load,
-    Map,
     Phase,
     Reduce,
     RowGroup,
     Scalar,
+    Scan,
     Space,
     Stage,
     Statement,
     Store,
-    Test,
     TileProgram,
 )
 
 AUTOMATIC_PARTS = 16
-"""Parts of an automatic split: fixed, so that a result does not depend on the number of threads."""
+"""Fewest parts of an automatic split. The number is a function of the loop alone, so that a result does not depend on
+the number of threads."""
+_MOST_PARTS = 64
+_PART_ITERATIONS = 1 << 14
 _LEAST_ITERATIONS = 1 << 15
 _FEW_POINTS = 8
+_ROUND = 64
+"""Parts of lane loops hold a multiple of these iterations where they are long: whole vectors in flight."""
 
 
 def split_reductions(program: TileProgram, parts: int) -> TileProgram:
-    """Split each first-level reduction of a program with few grid points into `parts`; 0 = decide, 1 = leave."""
+    """Split a program that starts with a reduction over few grid points into `parts`; 0 = decide, 1 = leave."""
     if parts == 1 or len(program.launches) != 1 or len(program.launches[0]) != 1:
         return program
     phase = program.launches[0][0]
     if phase.panel is not None or len(phase.steps) != 1 or not isinstance(phase.steps[0], RowGroup):
         return program
     stage = phase.steps[0].stages[0]
-    if not _can_split(stage) or (parts == 0 and not _worth_splitting(phase, stage)):
+    if not _can_split(stage) or not any(isinstance(s, Reduce) for s in stage.body):
         return program
-    return _Splitter(program, phase, stage, min(parts or AUTOMATIC_PARTS, stage.symbols[0].extent)).run()
+    if parts == 0 and not _worth_splitting(phase, stage):
+        return program
+    return _Splitter(program, phase, parts).run()
 
 
 def _can_split(stage: Stage) -> bool:
-    return (
-        bool(stage.symbols)
-        and stage.symbols[0].extent > 1
-        and any(isinstance(s, Reduce) for s in stage.body)
-        and not any(type(s).__name__ in ("Scan", "ArgReduce") for s in stage.body)
-        and not any(isinstance(s, Store) for s in stage.body)
+    return any(symbol.extent > 1 for symbol in stage.symbols) and not any(
+        isinstance(s, Scan | ArgReduce) for s in stage.body
     )
 
 
 def _worth_splitting(phase: Phase, stage: Stage) -> bool:
-    points = 1
-    for symbol in phase.grid:
-        points *= symbol.extent
-    iterations = 1
-    for symbol in stage.symbols:
-        iterations *= symbol.extent
+    points = math.prod(symbol.extent for symbol in phase.grid)
     lanes = 64 if phase.lane is not None else 1
-    return points // lanes < _FEW_POINTS and iterations * min(points, 64) >= _LEAST_ITERATIONS
+    return points // lanes < _FEW_POINTS and _iterations(stage) * min(points, 64) >= _LEAST_ITERATIONS
+
+
+def _iterations(stage: Stage) -> int:
+    return math.prod(symbol.extent for symbol in stage.symbols)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """How the loop over one symbol is cut: `parts` of `chunk` iterations, and one of `rest` behind them."""
+
+    symbol: Symbol
+    parts: int
+    chunk: int
+    rest: int
+
+    @property
+    def all_parts(self) -> int:
+        return self.parts + (self.rest > 0)
+
+    def pieces(self) -> Iterator[tuple[Symbol, Symbol, int]]:
+        """(symbol of the part, symbol inside it, number of the first part) of each loop nest."""
+        name = self.symbol.name
+        yield Symbol("part", self.parts), Symbol(name, self.chunk), 0
+        if self.rest:
+            yield Symbol("part", 1), Symbol(name, self.rest), self.parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Partial:
+    """Where the partial results of a reduction lie: one row of grid points for each part."""
+
+    reduce: Reduce
+    buffer: str
+    parts: int
+    launch: int
+    """The launch that makes them."""
 
 
 class _Splitter:
-    """Rewrites one phase into two launches."""
+    """Rewrites one phase into launches."""
 
-    def __init__(self, program: TileProgram, phase: Phase, stage: Stage, parts: int) -> None:
-        self.program, self.phase, self.stage = program, phase, stage
-        outer = stage.symbols[0]
-        self.chunk = -(-outer.extent // parts)
-        self.parts = -(-outer.extent // self.chunk)
-        self.part = Symbol("part", self.parts)
-        self.inner = Symbol(outer.name, self.chunk)
-        self.ragged = self.parts * self.chunk != outer.extent
-        self.next = 1 + max(s.result for s in stage.body if not isinstance(s, Store))
-        for step in phase.steps:
-            if isinstance(step, RowGroup):
-                for other in step.stages:
-                    self.next = max([self.next, *(1 + s.result for s in other.body if not isinstance(s, Store))])
+    def __init__(self, program: TileProgram, phase: Phase, parts: int) -> None:
+        self.program, self.phase, self.parts = program, phase, parts
+        (group,) = phase.steps
+        assert isinstance(group, RowGroup)
+        self.stages = group.stages
+        self.points = math.prod(symbol.extent for symbol in phase.grid)
+        self.next = 1 + max(s.result for stage in self.stages for s in stage.body if not isinstance(s, Store))
         self.workspaces: list[Buffer] = []
+        self.partials: dict[Scalar, _Partial] = {}
+        self.launches: list[tuple[Phase, ...]] = []
 
     def run(self) -> TileProgram:
-        """The program as two launches."""
-        reduces = [s for s in self.stage.body if isinstance(s, Reduce)]
-        first = self._partial_phase(reduces)
-        rest = self._rest_phase(reduces)
-        buffers = (*self.program.buffers, *self.workspaces)
-        return replace(self.program, buffers=buffers, launches=((first,), (rest,)))
+        """The program as several launches."""
+        short: list[Stage] = []
+        for number, stage in enumerate(self.stages):
+            if number and not self._is_long(stage):
+                short.append(stage)
+                continue
+            self._flush(short)
+            self.launches.append(self._long(stage))
+            short = []
+        self._flush(short)
+        launches = tuple(self.launches)
+        program = replace(self.program, buffers=(*self.program.buffers, *self.workspaces), launches=launches)
+        return self._without_shared_scratch(program)
 
-    def _partial_phase(self, reduces: list[Reduce]) -> Phase:
-        outer = self.stage.symbols[0]
-        whole = index.of(self.part) * self.chunk + index.of(self.inner)
-        body = [rewritten(s, lambda a: index.renamed(a, {outer: whole})) for s in self.stage.body]
-        if self.ragged:
-            body = self._guarded(body, whole, outer.extent)
-        lane = self.inner if self.stage.lane == outer else self.stage.lane
-        points = 1
-        for symbol in self.phase.grid:
-            points *= symbol.extent
-        stores: list[Statement] = []
-        for reduce in reduces:
-            type_ = TensorType((points, self.parts), reduce.dtype)
-            taken = len(self.workspaces)
-            buffer = Buffer(f"partial_{taken}", type_, Space.WORKSPACE)
-            self.workspaces.append(buffer)
-            stores.append(Store(buffer.name, self._slot(index.of(self.part)), reduce.result))
-        stages = (Stage((self.inner, *self.stage.symbols[1:]), tuple(body), lane), Stage((), tuple(stores), None))
-        lane_symbol = self.phase.lane
-        grid = (*self.phase.grid, self.part)
-        if lane_symbol is not None:
-            grid = (*(s for s in self.phase.grid if s != lane_symbol), self.part, lane_symbol)
-        return Phase(grid, (RowGroup(stages),), lane_symbol)
+    def _flush(self, short: Sequence[Stage]) -> None:
+        """Write the short stages between two long ones; results alone join the launch before, if not made there."""
+        if not short:
+            return
+        wanted = {number for stage in short for s in stage.body for number in operands(s)}
+        fresh = any(partial.launch == len(self.launches) - 1 for n, partial in self.partials.items() if n in wanted)
+        folds = any(isinstance(s, Reduce) for stage in short for s in stage.body)
+        phase = self._short(short)
+        if fresh or folds or any(buffer.space is Space.SCRATCH for buffer in self.program.buffers):
+            self.launches.append((phase,))
+        else:
+            self.launches[-1] = (*self.launches[-1], phase)
 
-    def _slot(self, part: Affine) -> Affine:
-        """Where a part's result lies: parts are slowest, so that lanes over the grid store side by side."""
+    def _is_long(self, stage: Stage) -> bool:
+        return _can_split(stage) and _worth_splitting(self.phase, stage)
+
+    def _cut(self, stage: Stage) -> _Cut:
+        outer = next((s for s in stage.symbols if s.extent > 1), stage.symbols[0])
+        wanted = self.parts or min(_MOST_PARTS, max(AUTOMATIC_PARTS, _iterations(stage) // _PART_ITERATIONS))
+        if outer.extent < wanted:
+            outer = max(stage.symbols, key=lambda symbol: symbol.extent)
+        chunk = -(-outer.extent // min(wanted, outer.extent))
+        if outer == stage.lane and chunk >= _ROUND * _ROUND:
+            chunk = -(-chunk // _ROUND) * _ROUND
+        return _Cut(outer, outer.extent // chunk, chunk, outer.extent % chunk)
+
+    # ---- launches ------------------------------------------------------------------------------------------------
+
+    def _long(self, stage: Stage) -> tuple[Phase, ...]:
+        """A launch over the parts of one stage's loop."""
+        cut = self._cut(stage)
+        stores: list[tuple[Reduce, str]] = []
+        for reduce in (s for s in stage.body if isinstance(s, Reduce)):
+            stores.append((reduce, self._workspace("partial", TensorType((cut.all_parts, self.points), reduce.dtype))))
+        folds = self._folds([stage])
+        phases: list[Phase] = []
+        for part, inner, first in cut.pieces():
+            place = index.of(part) + first
+            whole = place * cut.chunk + index.of(inner)
+            body = tuple(rewritten(s, lambda a, w=whole: index.renamed(a, {cut.symbol: w})) for s in stage.body)
+            symbols = tuple(inner if symbol == cut.symbol else symbol for symbol in stage.symbols)
+            stages = [*folds, Stage(symbols, body, inner if stage.lane == cut.symbol else stage.lane)]
+            if stores:
+                slot = place * self.points + self._point()
+                stages.append(Stage((), tuple(Store(name, slot, reduce.result) for reduce, name in stores), None))
+            phases.append(self._phase(stages, part))
+        for reduce, name in stores:
+            self.partials[reduce.result] = _Partial(reduce, name, cut.all_parts, len(self.launches))
+        return tuple(phases)
+
+    def _short(self, stages: Sequence[Stage]) -> Phase:
+        """Stages that are not split, as they were."""
+        late: list[Statement] = []
+        folds = self._folds(stages)
+        for reduce in (s for stage in stages for s in stage.body if isinstance(s, Reduce)):
+            name = self._workspace("total", TensorType((1, self.points), reduce.dtype))
+            late.append(Store(name, self._point(), reduce.result))
+            self.partials[reduce.result] = _Partial(reduce, name, 1, len(self.launches))
+        if late:
+            stages = (*stages, Stage((), tuple(late), None))
+        return self._phase([*folds, *stages], None)
+
+    def _phase(self, stages: Sequence[Stage], part: Symbol | None) -> Phase:
+        grid, lane = self.phase.grid, self.phase.lane
+        if part is not None:
+            grid = (*(s for s in grid if s != lane), part, *(s for s in grid if s == lane))
+        return Phase(grid, (RowGroup(tuple(stages)),), lane)
+
+    def _folds(self, stages: Sequence[Stage]) -> list[Stage]:
+        """Stages that fold the partial results that `stages` need, one for each number of parts."""
+        wanted = {number for stage in stages for s in stage.body for number in operands(s)}
+        needed = [partial for number, partial in self.partials.items() if number in wanted]
+        found: list[Stage] = []
+        for parts in dict.fromkeys(partial.parts for partial in needed):
+            walk = Symbol("piece", parts)
+            body: list[Statement] = []
+            for partial in needed:
+                if partial.parts == parts:
+                    scalar = self._fresh()
+                    slot = index.of(walk) * self.points + self._point()
+                    body.append(Load(scalar, partial.reduce.dtype, partial.buffer, slot))
+                    body.append(replace(partial.reduce, operand=scalar))
+            found.append(Stage((walk,), tuple(body), None if self.phase.lane is not None else walk))
+        return found
+
+    # ---- memory --------------------------------------------------------------------------------------------------
+
+    def _workspace(self, name: str, type_: TensorType) -> str:
+        buffer = Buffer(f"{name}_{len(self.workspaces)}", type_, Space.WORKSPACE)
+        self.workspaces.append(buffer)
+        return buffer.name
+
+    def _point(self) -> Affine:
+        """The number of a grid point."""
         point = Affine()
-        points = 1
         for symbol in self.phase.grid:
             point = point * symbol.extent + index.of(symbol)
-            points *= symbol.extent
-        return part * points + point
-
-    def _guarded(self, body: list[Statement], whole: Affine, extent: int) -> list[Statement]:
-        """Mask the iterations past the end of a ragged last part."""
-        test = self._fresh()
-        out: list[Statement] = [Test(test, (Condition(whole, 0, extent),))]
-        for statement in body:
-            match statement:
-                case Load(mask=None):
-                    fill = self._fresh()
-                    zero = False if statement.dtype.kind == "bool" else 0
-                    out.append(Constant(fill, statement.dtype, zero))
-                    out.append(replace(statement, mask=test, fill=fill))
-                case Load(mask=int(mask)):
-                    both = self._fresh()
-                    out.append(Map(both, dtypes.BOOL, "and", (mask, test)))
-                    out.append(replace(statement, mask=both))
-                case Reduce():
-                    identity, chosen = self._fresh(), self._fresh()
-                    out.append(Constant(identity, statement.dtype, _neutral(statement)))
-                    out.append(Map(chosen, statement.dtype, "select", (test, statement.operand, identity)))
-                    out.append(replace(statement, operand=chosen))
-                case _:
-                    out.append(statement)
-        return out
-
-    def _rest_phase(self, reduces: list[Reduce]) -> Phase:
-        walk = Symbol("part", self.parts)
-        body: list[Statement] = []
-        for reduce, buffer in zip(reduces, self.workspaces, strict=True):
-            scalar = self._fresh()
-            body.append(Load(scalar, reduce.dtype, buffer.name, self._slot(index.of(walk))))
-            body.append(replace(reduce, operand=scalar))
-        lane = None if self.phase.lane is not None else walk
-        (group,) = self.phase.steps
-        assert isinstance(group, RowGroup)
-        stages = (Stage((walk,), tuple(body), lane), *(s for s in group.stages if s is not self.stage))
-        return replace(self.phase, steps=(RowGroup(stages),))
+        return point
 
     def _fresh(self) -> Scalar:
         self.next += 1
         return self.next - 1
 
+    def _without_shared_scratch(self, program: TileProgram) -> TileProgram:
+        """Scratch becomes a workspace with a place for every grid point: lanes over points lie side by side in it."""
+        scratch = {b.name: b.type for b in program.buffers if b.space is Space.SCRATCH}
+        if not scratch:
+            return program
 
-def _neutral(reduce: Reduce) -> bool | int | float:
-    """What changes nothing when folded in, signs of zeros included."""
-    if reduce.combiner == "add" and reduce.dtype.is_float:
-        return -0.0
-    return combiner_identity(reduce.combiner, reduce.dtype)
+        def placed(statement: Statement) -> Statement:
+            if not isinstance(statement, Load | Store) or statement.buffer not in scratch:
+                return statement
+            if self.phase.lane is None:
+                return replace(statement, offset=self._point() * scratch[statement.buffer].size + statement.offset)
+            return replace(statement, offset=statement.offset * self.points + self._point())
+
+        def moved(phase: Phase) -> Phase:
+            (group,) = phase.steps
+            assert isinstance(group, RowGroup)
+            stages = tuple(replace(stage, body=tuple(map(placed, stage.body))) for stage in group.stages)
+            return replace(phase, steps=(RowGroup(stages),))
+
+        buffers = tuple(
+            Buffer(b.name, _spread(b.type.size * self.points, b.type.dtype), Space.WORKSPACE)
+            if b.name in scratch
+            else b
+            for b in program.buffers
+        )
+        launches = tuple(tuple(map(moved, launch)) for launch in program.launches)
+        return replace(program, buffers=buffers, launches=launches)
+
+
+def _spread(size: int, dtype: DType) -> TensorType:
+    return TensorType((size,), dtype)

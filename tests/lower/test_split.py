@@ -25,7 +25,7 @@ def test_a_long_sum_is_split_by_itself_into_parts_that_do_not_depend_on_the_mach
     program = lower(fused(total, normal(1 << 15)), Schedule(), "k", LIMITS)
     assert len(program.launches) == 2
     (partial,) = [buffer for buffer in program.buffers if buffer.space is Space.WORKSPACE]
-    assert partial.type.shape == (1, AUTOMATIC_PARTS)
+    assert partial.type.shape == (AUTOMATIC_PARTS, 1)
 
 
 def test_a_short_sum_is_not():
@@ -41,6 +41,33 @@ def test_any_number_of_parts_and_a_ragged_last_one(parts, extent):
 
 def test_what_follows_the_sum_stays_in_the_second_launch():
     check_fused(lambda x: x / np.abs(x).sum(), normal(41), schedule=Schedule(split=3))
+
+
+@pytest.mark.parametrize("placement", ["scratch", "recompute"])
+@pytest.mark.parametrize("lane", ["auto", "grid", "stream"])
+def test_every_long_loop_gets_a_launch_of_its_own(lane, placement):
+    def softmax(x):
+        e = np.exp(x - x.max(0))
+        return e / e.sum(0), e.sum(0)
+
+    schedule = Schedule(lane=lane, placement=placement)
+    assert len(check_fused(softmax, normal(40_003), schedule=schedule).launches) >= 3
+    assert len(check_fused(softmax, normal(9_001, 5), schedule=schedule).launches) >= 3
+
+
+def test_a_long_loop_after_a_short_one_reads_both_sums():
+    def program(x, y):
+        scale = x.sum() + np.tanh(y).sum()
+        return x / scale + y.max()
+
+    found = check_fused(program, normal(40_001), normal(1))
+    assert len(found.launches) >= 2
+
+
+def test_a_short_part_of_many_is_not_lost():
+    """40 parts of 1000 and one of 7; all of them are folded in the same order on each run."""
+    x = np.arange(40_007, dtype=np.int64)
+    check_fused(lambda x: (x.sum(), x - x.max()), x, schedule=Schedule(split=40))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.uint32, np.bool_], ids=str)
