@@ -16,6 +16,7 @@ from autofuse.ir import index
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.index import Symbol
 from autofuse.ir.optable import Family, lookup
+from autofuse.lower.columns import Columns, cut_columns, find_columns, tile_width
 from autofuse.lower.contraction import ContractionBuilder, Pack
 from autofuse.lower.demand import PhaseBuilder
 from autofuse.lower.drafts import BufferTable, Instance, PhaseDraft, StageDraft
@@ -23,8 +24,10 @@ from autofuse.lower.finish import finish_phase
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.split import split_reductions
-from autofuse.lower.tile import OpaqueProgram, Phase, Space, Store, TileProgram
+from autofuse.lower.tile import Buffer, OpaqueProgram, Phase, Space, Store, TileProgram
 
+_LEAST_PANEL_ROWS = 32
+"""Panels of fewer rows would read the right operands of their products too often."""
 _MANY_PARTS = 16
 """Operands from which on a concatenation becomes one loop for each."""
 
@@ -37,6 +40,8 @@ class Limits:
     """On-chip memory one worker may use for values kept between stages."""
     workers: int = 2
     """Workers that a kernel's panels should keep busy."""
+    tile_columns: bool = False
+    """Whether products with elementwise epilogues are cut into tiles of columns here; a backend may do so itself."""
     scalars: int = 1200
     """Most scalar values in one phase: recomputation (a stencil of a stencil of ...) can multiply them without end."""
 
@@ -71,18 +76,18 @@ class _Lowering:
             return self._loops()
         rows = self._guessed_rows()
         buffers, phase, packs, draft = self._build({}, rows)
-        if phase.panel is not None and self._balanced(phase) != rows:
-            rows = self._balanced(phase)
+        if phase.panel is not None and self._fitting_rows(phase, buffers) != rows:
+            rows = self._fitting_rows(phase, buffers)
             buffers, phase, packs, draft = self._build({}, rows)
         keep = self._shared_instances(phase, draft)
         if keep:
             kept = self._build(keep, rows)
             if _scratch_bytes(kept[0]) <= self.limits.scratch_bytes:
                 buffers, phase, packs, _ = kept
-        launches: tuple[tuple[Phase, ...], ...] = ((phase,),)
-        if packs:
-            launches = (tuple(self._pack_phase(pack, buffers) for pack in packs), *launches)
-        return TileProgram(self.name, tuple(buffers.all), launches, self.schedule)
+        packing = tuple(self._pack_phase(pack, buffers) for pack in packs)
+        phase, memory = self._tiled(phase, {buffer.name: buffer for buffer in buffers.all})
+        launches = (packing, (phase,)) if packing else ((phase,),)
+        return TileProgram(self.name, tuple(memory.values()), launches, self.schedule)
 
     def _loops(self) -> TileProgram:
         """A kernel of loops with nothing in common: each is a phase of its own."""
@@ -136,19 +141,44 @@ class _Lowering:
             return 0
         extents = {atom: self.domain.dimensions.extent(atom) for atom in self.domain.grid}
         rows = math.prod(extents[atom] for atom in self.domain.rows)
-        return self._panel_rows(rows, math.prod(extents.values()) // max(rows, 1))
+        carriers = sum(1 for node in self.candidate.nodes if carries(node))
+        return self._panel_rows(rows, math.prod(extents.values()) // max(rows, 1), tiled=carriers == 1)
 
-    def _balanced(self, phase: Phase) -> int:
-        """Rows of a finished phase's panel."""
+    def _fitting_rows(self, phase: Phase, buffers: BufferTable) -> int:
+        """Rows of a finished phase's panel, few enough that what they keep on chip fits."""
         assert phase.panel is not None
         outer = math.prod(symbol.extent for symbol in phase.grid if symbol != phase.panel.symbol)
-        return self._panel_rows(phase.panel.symbol.extent, outer)
+        tiled = self._columns(phase, {buffer.name: buffer for buffer in buffers.all}) is not None
+        rows = self._panel_rows(phase.panel.symbol.extent, outer, tiled)
+        row_bytes = _scratch_bytes(buffers) // phase.panel.size
+        if tiled or row_bytes * rows <= self.limits.scratch_bytes:
+            return rows
+        most = max(_LEAST_PANEL_ROWS, self.limits.scratch_bytes // row_bytes)
+        return self._panel_rows(phase.panel.symbol.extent, outer, tiled, most)
 
-    def _panel_rows(self, extent: int, outer: int) -> int:
-        """At most the schedule's rows, equal panels, enough of them for all workers."""
+    def _panel_rows(self, extent: int, outer: int, tiled: bool, most: int = 1 << 30) -> int:
+        """At most the schedule's rows, equal panels, enough of them for all workers unless columns are cut too."""
         extent = max(extent, 1)
-        panels = max(-(-extent // self.schedule.panel_rows), -(-self.limits.workers // max(outer, 1)))
+        wanted = 1 if tiled else -(-self.limits.workers // max(outer, 1))
+        panels = max(-(-extent // min(self.schedule.panel_rows, most)), wanted)
         return -(-extent // min(panels, extent))
+
+    def _columns(self, phase: Phase, buffers: Mapping[str, Buffer]) -> Columns | None:
+        """How a phase's columns can be cut; None if they should not be."""
+        if not self.limits.tile_columns or self.schedule.dots == "library":
+            return None
+        return find_columns(phase, buffers)
+
+    def _tiled(self, phase: Phase, buffers: Mapping[str, Buffer]) -> tuple[Phase, Mapping[str, Buffer]]:
+        """The phase with its columns cut, if that is possible and pays."""
+        columns = self._columns(phase, buffers)
+        if columns is None:
+            return phase, buffers
+        assert phase.panel is not None
+        outer = math.prod(symbol.extent for symbol in phase.grid if symbol != phase.panel.symbol)
+        panels = outer * -(-phase.panel.symbol.extent // phase.panel.size)
+        width = tile_width(columns, panels, phase.panel.size, self.limits.workers, self.limits.scratch_bytes)
+        return (phase, buffers) if width == columns.extent else cut_columns(phase, buffers, columns, width)
 
     def _shared_instances(self, phase: Phase, draft: PhaseDraft) -> dict[Instance, tuple[int, tuple[Symbol, ...]]]:
         """Expensive values that several stages need, and the level that computes them."""

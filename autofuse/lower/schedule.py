@@ -21,6 +21,8 @@ class Schedule:
     """CPU: independent vectors in flight per loop iteration."""
     panel_rows: int = 256
     """Rows of a panel in kernels with dots."""
+    dots: Literal["auto", "library", "generated"] = "auto"
+    """CPU: who multiplies matrices. `auto` generates code but for products of a matrix and a vector."""
     placement: Literal["scratch", "recompute"] = "scratch"
     """What to do with an expensive value that several stages need."""
     split: int = 0
@@ -68,6 +70,8 @@ def _check(key: str, value: object) -> None:
         good = value in ("auto", "grid", "stream")
     elif key == "placement":
         good = value in ("scratch", "recompute")
+    elif key == "dots":
+        good = value in ("auto", "library", "generated")
     elif key == "stream_stores":
         good = isinstance(value, bool)
     elif key == "grain_us":

@@ -25,7 +25,9 @@ from autofuse.runtime.opaque import OpaqueCall, opaque_code
 
 def cpu_limits(description: CpuDescription) -> Limits:
     """What lowering must know of this CPU: half of the L2 for values kept on chip, and the number of workers."""
-    return Limits(scratch_bytes=max(description.l2_bytes // 2, 128 << 10), workers=description.threads)
+    return Limits(
+        scratch_bytes=max(description.l2_bytes // 2, 128 << 10), workers=description.threads, tile_columns=True
+    )
 
 
 @dataclass(frozen=True, slots=True)

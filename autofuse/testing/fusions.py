@@ -36,7 +36,7 @@ from autofuse.search.solver import Chosen
 from autofuse.search.space import Candidate, SpaceBuilder
 
 Array = NDArray[Any]
-LIMITS = Limits(scratch_bytes=256 << 10, workers=2)
+LIMITS = Limits(scratch_bytes=256 << 10, workers=2, tile_columns=True)
 """Of no machine in particular, so that tests lower the same everywhere."""
 DEFAULT = Schedule()
 

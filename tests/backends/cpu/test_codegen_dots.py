@@ -21,13 +21,13 @@ def test_a_dot_alone(dtype, rows, columns, depth):
 
 
 @pytest.mark.parametrize("size", [(5, 4, 3), (30, 20, 40)])
-@pytest.mark.parametrize("flags", [(bool(n & 4), bool(n & 2), bool(n & 1)) for n in range(8)], ids=str)
+@pytest.mark.parametrize("flags", [(bool(n & 2), bool(n & 1)) for n in range(4)], ids=str)
 def test_every_layout(flags, size):
     m, n, k = size
-    (ta, tb, tc) = flags
+    (ta, tb) = flags
     lhs = Matrix("a", Affine(), *((1, m) if ta else (k, 1)))
     rhs = Matrix("b", Affine(), *((1, k) if tb else (n, 1)))
-    out = Matrix("c", Affine(), *((1, m) if tc else (n, 1)))
+    out = Matrix("c", Affine(), n, 1)
     listed = buffers(f"a=f32[{m * k}] b=f32[{k * n}]", f"c=f32[{m * n}]")
     check(program("dot", listed, phase([], Dot(out, lhs, rhs, m, n, k, F32))))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autofuse.backends.cpu.codegen.body import Body
-from autofuse.backends.cpu.codegen.dots import write_dot
+from autofuse.backends.cpu.codegen.dots import dot_work_bytes, write_dot
 from autofuse.backends.cpu.codegen.grid import At, write_points
 from autofuse.backends.cpu.codegen.layout import plan_layout, used_buffers
 from autofuse.backends.cpu.codegen.memory import Place
@@ -32,11 +32,13 @@ def write_phase(
     )
     layout = plan_layout(program, phase, widths)
     places, scratch_bytes = _places(fn, program, phase, tags, layout.copies)
+    work = fn.emit(f"getelementptr inbounds i8, ptr %scratch, i64 {scratch_bytes}")
+    scratch_bytes += _work_bytes(program, phase, widths)
     nest = Nest(Body(fn, places, widths.registers), widths)
     if layout.blocks and phase.lane is not None:
         Sweep.of(phase.grid, phase.steps, nest, layout).write()
     elif layout.blocks:
-        _Points(fn, phase, nest).write()
+        _Points(fn, phase, nest, work).write()
     if widths.stream_stores:
         fn.line("fence seq_cst")
     fn.ret()
@@ -50,6 +52,8 @@ class _Points:
     fn: FunctionText
     phase: Phase
     nest: Nest
+    work: str
+    """Pointer to what products need beside scratch."""
 
     def write(self) -> None:
         """Append the loops over the blocks and all inside."""
@@ -65,7 +69,7 @@ class _Points:
         for step in self.phase.steps:
             group = Group(Lanes(), dict(at), {}, {})
             if isinstance(step, Dot):
-                write_dot(self.fn, self.nest.body.places, step, group, str(step.rows), self.nest.widths)
+                self._dot(step, group, (str(step.rows), [step.rows]))
             else:
                 self._rows(step.stages, group)
 
@@ -90,15 +94,25 @@ class _Points:
             if panel.symbol.extent % panel.size:
                 rows = self.fn.intrinsic("llvm.smin.i64", "i64", [("i64", left), ("i64", rows)])
         outer = {symbol: index for symbol, index in at.items() if symbol != panels}
+        extent, size = panel.symbol.extent, min(panel.size, panel.symbol.extent)
+        counts = [size, extent % size] if size and extent % size else [size]
         for step in self.phase.steps:
             if isinstance(step, Dot):
                 group = Group(Lanes(), {**outer, panel.symbol: first, panel.local: Index("", 0)}, {}, {})
-                write_dot(self.fn, self.nest.body.places, step, group, rows, self.nest.widths)
+                self._dot(step, group, (rows, counts))
                 continue
             with counted_loop(self.fn, "0", rows, 1, nonempty=True, hint="row") as local:
                 row = Index(self.fn.emit(f"add nuw nsw i64 {first.base}, {local}") if first.base else local)
                 group = Group(Lanes(), {**outer, panel.symbol: row, panel.local: Index(local)}, {}, {})
                 self._rows(step.stages, group)
+
+    def _dot(self, dot: Dot, group: Group, rows: tuple[str, Sequence[int]]) -> None:
+        write_dot(self.fn, self.nest.body.places, dot, group, rows, self.nest.widths, self.work)
+
+
+def _work_bytes(program: TileProgram, phase: Phase, widths: Widths) -> int:
+    types = {buffer.name: buffer.type.dtype for buffer in program.buffers}
+    return max((dot_work_bytes(step, types, widths) for step in phase.steps if isinstance(step, Dot)), default=0)
 
 
 def _places(

@@ -68,7 +68,7 @@ def load_square(fn: FunctionText, place: Place, statement: Load, group: Group, t
     for lane in range(turn.rows):
         address = pointer(fn, place.base, place.element, statement.offset, _at_lane(group, lane))
         rows.append(fn.emit(f"load {vec.memory}, ptr {address}, align {place.dtype.itemsize}{place.tags}"))
-    turned = _transpose(fn, rows, place.element)
+    turned = transposed(fn, rows, place.element)
     return [Value(emit_load_conversion(fn, name, place.dtype, turn.rows), place.dtype, varying=True) for name in turned]
 
 
@@ -78,7 +78,7 @@ def store_square(
     """Write the values of a turned store, a vector over the lanes for each row of the square."""
     vec = Vec(place.dtype, turn.rows)
     stored = [emit_store_conversion(fn, name, place.dtype, turn.rows) for name in rows]
-    for lane, name in enumerate(_transpose(fn, stored, place.element)):
+    for lane, name in enumerate(transposed(fn, stored, place.element)):
         address = pointer(fn, place.base, place.element, statement.offset, _at_lane(group, lane))
         fn.line(f"store {vec.memory} {name}, ptr {address}, align {place.dtype.itemsize}{place.tags}")
 
@@ -92,7 +92,7 @@ def _at_lane(group: Group, lane: int) -> Group:
     return moved
 
 
-def _transpose(fn: FunctionText, rows: list[str], element: str) -> list[str]:
+def transposed(fn: FunctionText, rows: list[str], element: str) -> list[str]:
     """A square of vectors, transposed: swap the off-diagonal blocks of half the size, then of a quarter, ..."""
     count = len(rows)
     type_ = f"<{count} x {element}>"

@@ -42,6 +42,8 @@ class Widths:
     """Vector registers of the target."""
     stream_stores: bool = False
     """Whether element-wise stages write outputs past the caches."""
+    dots: str = "auto"
+    """`Schedule.dots`."""
 
     def of_stage(self, stage: Stage) -> tuple[int, int]:
         """(lanes, vectors in flight) of a stage that has a lane."""

@@ -1,0 +1,1 @@
+"""Generated matrix products: packed operands, register tiles, tiles chosen by shape."""

@@ -1,0 +1,127 @@
+"""Copies of operands into contiguous memory, converted on the way; transposed by squares in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autofuse.backends.cpu.codegen.turning import transposed
+from autofuse.backends.cpu.codegen.values import counted_loop
+from autofuse.backends.cpu.scalars import (
+    emit_constant,
+    emit_load_conversion,
+    emit_map,
+    emit_store_conversion,
+    emit_tail_mask,
+)
+from autofuse.backends.cpu.text import FunctionText, Vec, mangled
+from autofuse.ir.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Rows in memory: the address of the first element (an SSA name), elements per row, type."""
+
+    base: str
+    pitch: int
+    dtype: DType
+
+
+def copy_rows(fn: FunctionText, source: Side, target: Side, rows: int, length: int, lanes: int) -> None:
+    """`target[i, j] = source[i, j]` for `rows` x `length` elements."""
+    if rows == 0 or length == 0:
+        return
+    lanes = min(lanes, 1 << max(length - 1, 0).bit_length())
+    middle = length // lanes * lanes
+    with counted_loop(fn, "0", str(rows), 1, nonempty=True, hint="row") as row:
+        if middle:
+            with counted_loop(fn, "0", str(middle), lanes, nonempty=True, hint="at") as at:
+                value = load(fn, source, row, at, lanes, None)
+                store(fn, target, row, at, converted(fn, value, source.dtype, target.dtype, lanes), lanes, None)
+        if middle < length:
+            mask = emit_tail_mask(fn, str(length - middle), lanes)
+            value = load(fn, source, row, str(middle), lanes, mask)
+            store(fn, target, row, str(middle), converted(fn, value, source.dtype, target.dtype, lanes), lanes, mask)
+
+
+def clear_rows(fn: FunctionText, target: Side, rows: int, length: int) -> None:
+    """`target[i, j] = 0`."""
+    with (
+        counted_loop(fn, "0", str(rows), 1, nonempty=True, hint="row") as row,
+        counted_loop(fn, "0", str(length), 1, nonempty=True, hint="at") as at,
+    ):
+        store(fn, target, row, at, emit_constant(target.dtype, 0), 1, None)
+
+
+def copy_transposed(
+    fn: FunctionText, source: Side, target: Side, columns: int, depth: int, lanes: int, valid: int | None = None
+) -> None:
+    """`target[k, j] = source[j, k]` for `depth` rows k and `columns` columns j of the target, a multiple of `lanes`.
+
+    Columns from `valid` on exist in the target only, and get copies of the last valid one.
+    """
+    valid = columns if valid is None else valid
+    for first in range(0, columns, lanes):
+        middle = depth // lanes * lanes
+        if middle:
+            with counted_loop(fn, "0", str(middle), lanes, nonempty=True, hint="k") as k:
+                _square(fn, source, target, (first, valid), k, lanes, lanes)
+        if middle < depth:
+            _square(fn, source, target, (first, valid), str(middle), lanes, depth - middle)
+
+
+def _square(
+    fn: FunctionText, source: Side, target: Side, columns: tuple[int, int], k: str, lanes: int, rows: int
+) -> None:
+    first, valid = columns
+    mask = emit_tail_mask(fn, str(rows), lanes) if rows < lanes else None
+    vec = Vec(target.dtype, lanes)
+    loaded: list[str] = []
+    for column in range(first, first + lanes):
+        value = load(fn, source, str(min(column, valid - 1)), k, lanes, mask)
+        value = converted(fn, value, source.dtype, target.dtype, lanes)
+        loaded.append(emit_store_conversion(fn, value, target.dtype, lanes))
+    for number, value in enumerate(transposed(fn, loaded, vec.memory_element)[:rows]):
+        row = fn.emit(f"add nuw nsw i64 {k}, {number}")
+        fn.line(
+            f"store {vec.memory} {value}, ptr {_address(fn, target, row, str(first))}, align {target.dtype.itemsize}"
+        )
+
+
+def converted(fn: FunctionText, value: str, source: DType, target: DType, lanes: int) -> str:
+    """A register value in another type."""
+    return value if source == target else emit_map(fn, "convert", (value,), (source,), target, lanes)
+
+
+def load(fn: FunctionText, side: Side, row: str, column: str, lanes: int, mask: str | None) -> str:
+    """A vector of a row, in its register type; elements where `mask` is false are not read."""
+    vec = Vec(side.dtype, lanes)
+    address = _address(fn, side, row, column)
+    if mask is None or lanes == 1:
+        raw = fn.emit(f"load {vec.memory}, ptr {address}, align {side.dtype.itemsize}")
+    else:
+        name = f"llvm.masked.load.{mangled(vec.memory_element, lanes)}.p0"
+        fn.module.declare(name, vec.memory, ["ptr", f"<{lanes} x i1>", vec.memory])
+        arguments = [(f"ptr align {side.dtype.itemsize}", address), (f"<{lanes} x i1>", mask)]
+        raw = fn.call(vec.memory, f"@{name}", [*arguments, (vec.memory, "zeroinitializer")])
+    return emit_load_conversion(fn, raw, side.dtype, lanes)
+
+
+def store(fn: FunctionText, side: Side, row: str, column: str, value: str, lanes: int, mask: str | None) -> None:
+    """Write a vector of a row from its register type."""
+    vec = Vec(side.dtype, lanes)
+    address = _address(fn, side, row, column)
+    raw = emit_store_conversion(fn, value, side.dtype, lanes)
+    if mask is None or lanes == 1:
+        fn.line(f"store {vec.memory} {raw}, ptr {address}, align {side.dtype.itemsize}")
+        return
+    name = f"llvm.masked.store.{mangled(vec.memory_element, lanes)}.p0"
+    fn.module.declare(name, "void", [vec.memory, "ptr", f"<{lanes} x i1>"])
+    arguments = [(vec.memory, raw), (f"ptr align {side.dtype.itemsize}", address), (f"<{lanes} x i1>", mask)]
+    fn.call("void", f"@{name}", arguments)
+
+
+def _address(fn: FunctionText, side: Side, row: str, column: str) -> str:
+    element = Vec(side.dtype, 1).memory_element
+    start = fn.emit(f"mul nuw nsw i64 {row}, {side.pitch}")
+    offset = fn.emit(f"add nuw nsw i64 {start}, {column}")
+    return fn.emit(f"getelementptr inbounds {element}, ptr {side.base}, i64 {offset}")

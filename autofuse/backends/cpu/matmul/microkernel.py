@@ -1,0 +1,206 @@
+"""The register tile of a matrix product: a few rows by a few vectors of columns, summed over the depth.
+
+One function per tile shape. Its accumulators stay in registers for the whole depth; per step of the depth it loads the
+vectors of a row of the right operand once and multiplies them by one element of each row of the left operand, which
+the FMA instruction broadcasts from memory. Sums run over the depth in order, by fused multiply-add, so the result does
+not depend on how a product is cut into tiles, nor on the vector width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autofuse.backends.cpu.codegen.metadata import AS_WRITTEN
+from autofuse.backends.cpu.scalars import emit_constant, emit_map, emit_splat, emit_tail_mask
+from autofuse.backends.cpu.text import FunctionText, ModuleText, Vec, mangled
+from autofuse.ir.dtypes import BOOL, DType
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """What one function computes: `c[i, j] (+)= sum over k of a[i, k] * b[k, j]`. Strides count elements."""
+
+    dtype: DType
+    """Of all three matrices as they lie in memory here: a float of at least 32 bits, an integer, or bool."""
+    rows: int
+    vectors: int
+    """Vectors of columns."""
+    lanes: int
+    a_row: int
+    a_depth: int
+    b_depth: int
+    """Elements from one row of the right operand to the next."""
+    b_ragged: bool
+    """The right operand ends with the valid columns: its last vectors are loaded under a mask."""
+    c_row: int
+    c_ragged: bool
+    """The result ends with the valid columns: vectors are stored (and loaded) under a mask."""
+    fetch_bytes: int = 0
+    """Each step of the depth prefetches an address; this is how far apart they lie. 0 = none."""
+
+    @property
+    def columns(self) -> int:
+        """Columns of a whole tile."""
+        return self.vectors * self.lanes
+
+    @property
+    def name(self) -> str:
+        """A name by content."""
+        ragged = ("b" if self.b_ragged else "") + ("c" if self.c_ragged else "")
+        strides = f"{self.a_row}.{self.a_depth}.{self.b_depth}.{self.c_row}"
+        return f"tile.{self.dtype.name}.{self.rows}x{self.vectors}x{self.lanes}.{strides}.{self.fetch_bytes}{ragged}"
+
+
+PARAMETERS = (
+    ("ptr noalias readonly captures(none)", "a"),
+    ("ptr noalias readonly captures(none)", "b"),
+    ("ptr noalias captures(none)", "c"),
+    ("i64", "depth"),
+    ("i1", "more"),
+    ("i64", "columns"),
+    ("ptr", "ahead"),
+)
+"""Addresses of the first elements; steps of the depth, at least one; whether the result is added to; valid columns;
+the first address to prefetch."""
+
+
+def define(module: ModuleText, tile: RegisterTile) -> str:
+    """The function of a tile, defined once per module; returns "@name"."""
+    if not module.defines(tile.name):
+        fn = module.function(tile.name, "void", PARAMETERS, linkage="internal", attributes="noinline")
+        _Writer(fn, tile).write()
+    return f"@{tile.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    fn: FunctionText
+    tile: RegisterTile
+
+    @property
+    def vec(self) -> Vec:
+        return Vec(self.tile.dtype, self.tile.lanes)
+
+    def write(self) -> None:
+        """The whole function."""
+        fn, tile = self.fn, self.tile
+        ragged = tile.b_ragged or tile.c_ragged
+        masks = [self._mask(v) for v in range(tile.vectors)] if ragged else [""] * tile.vectors
+        before = fn.current
+        body, done = fn.label("step"), fn.label("done")
+        fn.branch(body)
+        fn.block(body)
+        names = [fn.fresh("sum") for _ in range(tile.rows * tile.vectors)]
+        following = [fn.fresh("sum") for _ in names]
+        zero = emit_constant(tile.dtype, 0, tile.lanes)
+        step, next_step = fn.fresh("k"), fn.fresh("k")
+        fn.phi("i64", [("0", before), (next_step, body)], name=step)
+        for name, later in zip(names, following, strict=True):
+            fn.phi(self.vec.llvm, [(zero, before), (later, body)], name=name)
+        self._step(step, names, following, masks)
+        fn.emit(f"add nuw nsw i64 {step}, 1", name=next_step)
+        again = fn.emit(f"icmp ult i64 {next_step}, %depth")
+        fn.terminate(f"br i1 {again}, label %{body}, label %{done}, !llvm.loop {AS_WRITTEN}")
+        fn.block(done)
+        self._results(following, masks)
+        fn.ret()
+
+    def _mask(self, vector: int) -> str:
+        left = self.fn.emit(f"sub nsw i64 %columns, {vector * self.tile.lanes}")
+        return emit_tail_mask(self.fn, left, self.tile.lanes)
+
+    def _step(self, step: str, sums: Sequence[str], following: Sequence[str], masks: Sequence[str]) -> None:
+        fn, tile = self.fn, self.tile
+        if tile.fetch_bytes:
+            offset = fn.emit(f"mul nuw nsw i64 {step}, {tile.fetch_bytes}")
+            address = fn.emit(f"getelementptr i8, ptr %ahead, i64 {offset}")
+            fn.intrinsic("llvm.prefetch.p0", "void", [("ptr", address), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+        row = self._address("%b", f"mul nuw nsw i64 {step}, {tile.b_depth}")
+        b = [self._load(row, v * tile.lanes, masks[v] if tile.b_ragged else "") for v in range(tile.vectors)]
+        column = self._address("%a", f"mul nuw nsw i64 {step}, {tile.a_depth}")
+        for i in range(tile.rows):
+            address = fn.emit(f"getelementptr inbounds {self.vec.memory_element}, ptr {column}, i64 {i * tile.a_row}")
+            loaded = fn.emit(f"load {self.vec.memory_element}, ptr {address}, align {tile.dtype.itemsize}")
+            if tile.dtype == BOOL:
+                loaded = fn.emit(f"trunc i8 {loaded} to i1")
+            spread = emit_splat(fn, loaded, tile.dtype, tile.lanes)
+            for v in range(tile.vectors):
+                number = i * tile.vectors + v
+                self._accumulate(following[number], spread, b[v], sums[number])
+
+    def _accumulate(self, name: str, a: str, b: str, total: str) -> None:
+        fn, vec = self.fn, self.vec
+        if vec.dtype.is_float:
+            callee = f"llvm.fma.{mangled(vec.element, vec.lanes)}"
+            fn.module.declare(callee, vec.llvm, [vec.llvm] * 3)
+            fn.emit(f"call {vec.llvm} @{callee}({vec.llvm} {a}, {vec.llvm} {b}, {vec.llvm} {total})", name=name)
+            return
+        times, plus = ("and", "or") if vec.dtype == BOOL else ("mul", "add")
+        product = fn.emit(f"{times} {vec.llvm} {a}, {b}")
+        fn.emit(f"{plus} {vec.llvm} {product}, {total}", name=name)
+
+    def _address(self, base: str, offset: str) -> str:
+        return self.fn.emit(f"getelementptr inbounds {self.vec.memory_element}, ptr {base}, i64 {self.fn.emit(offset)}")
+
+    def _load(self, row: str, column: int, mask: str) -> str:
+        fn, vec = self.fn, self.vec
+        address = fn.emit(f"getelementptr inbounds {vec.memory_element}, ptr {row}, i64 {column}")
+        if mask and vec.lanes > 1:
+            loaded = self._masked_load(address, mask)
+        else:
+            loaded = fn.emit(f"load {vec.memory}, ptr {address}, align {vec.dtype.itemsize}")
+        if vec.dtype == BOOL:
+            return fn.emit(f"trunc {vec.memory} {loaded} to {vec.llvm}")
+        return loaded
+
+    def _masked_load(self, address: str, mask: str) -> str:
+        vec = self.vec
+        name = f"llvm.masked.load.{mangled(vec.memory_element, vec.lanes)}.p0"
+        arguments = [
+            (f"ptr align {vec.dtype.itemsize}", address),
+            (f"<{vec.lanes} x i1>", mask),
+            (vec.memory, "zeroinitializer"),
+        ]
+        self.fn.module.declare(name, vec.memory, ["ptr", f"<{vec.lanes} x i1>", vec.memory])
+        return self.fn.call(vec.memory, f"@{name}", arguments)
+
+    def _results(self, sums: Sequence[str], masks: Sequence[str]) -> None:
+        """Store the sums, or add them to what is there: the depth comes in blocks."""
+        fn, tile = self.fn, self.tile
+        add, plain, end = fn.label("add"), fn.label("plain"), fn.label("end")
+        fn.branch_if("%more", add, plain)
+        for label in (add, plain):
+            fn.block(label)
+            for number, total in enumerate(sums):
+                i, v = divmod(number, tile.vectors)
+                mask = masks[v] if tile.c_ragged else ""
+                row = fn.emit(f"getelementptr inbounds {self.vec.memory_element}, ptr %c, i64 {i * tile.c_row}")
+                if label == add:
+                    before = self._load(row, v * tile.lanes, mask)
+                    operands = (before, total)
+                    total = emit_map(fn, self._plus, operands, (tile.dtype, tile.dtype), tile.dtype, tile.lanes)
+                self._store(row, v * tile.lanes, total, mask)
+            fn.branch(end)
+        fn.block(end)
+
+    @property
+    def _plus(self) -> str:
+        return "or" if self.tile.dtype == BOOL else "add"
+
+    def _store(self, row: str, column: int, value: str, mask: str) -> None:
+        fn, vec = self.fn, self.vec
+        if vec.dtype == BOOL:
+            value = fn.emit(f"zext {vec.llvm} {value} to {vec.memory}")
+        address = fn.emit(f"getelementptr inbounds {vec.memory_element}, ptr {row}, i64 {column}")
+        if not mask or vec.lanes == 1:
+            fn.line(f"store {vec.memory} {value}, ptr {address}, align {vec.dtype.itemsize}")
+            return
+        name = f"llvm.masked.store.{mangled(vec.memory_element, vec.lanes)}.p0"
+        fn.module.declare(name, "void", [vec.memory, "ptr", f"<{vec.lanes} x i1>"])
+        arguments = [
+            (vec.memory, value),
+            (f"ptr align {vec.dtype.itemsize}", address),
+            (f"<{vec.lanes} x i1>", mask),
+        ]
+        fn.call("void", f"@{name}", arguments)

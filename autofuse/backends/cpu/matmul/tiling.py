@@ -1,0 +1,158 @@
+"""How a matrix product is cut: register tiles, blocks of the depth, which operands are copied first.
+
+The choice of register tiles counts what a core can do per cycle: two fused multiply-adds on vectors, two loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autofuse.backends.cpu.codegen.widths import register_bits
+from autofuse.ir.dtypes import F32, DType
+from autofuse.lower.tile import Dot, Matrix
+
+DEPTH_BYTES = 48 << 10
+"""Of the right operand under one register tile: at most this much of the depth is done at a time."""
+NEAR_BYTES = 128 << 10
+"""A right operand spread over no more memory than this is read where it lies."""
+FAR_BYTES = 1 << 20
+"""A right operand larger than this is not expected in the second-level cache: it is prefetched."""
+FEW_STEPS = 16
+"""Block of the depth where a right operand is read once, row after row as it lies."""
+_LATENCY = 4.0
+"""Cycles of a fused multiply-add."""
+_PAGE = 4096
+_FEW_ROWS = 8
+"""Up to so many rows a product is bound by reading its right operand."""
+_MOST_VECTORS = 3
+"""Wider tiles of few rows read too much of the right operand per multiply-add."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Equal runs of tiles along one dimension: `count` tiles of `size`, from `begin` on."""
+
+    begin: int
+    count: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """Where the run ends."""
+        return self.begin + self.count * self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """All decisions about one product."""
+
+    wide: DType
+    """What is computed in: f32 for 16-bit floats."""
+    lanes: int
+    vectors: int
+    """Vectors of columns in a register tile."""
+    most_rows: int
+    """Most rows of a register tile."""
+    depth_block: int
+    pack_right: bool
+    """Copy the block of the right operand under a column of tiles into contiguous memory."""
+    copy_left: bool
+    """Copy the panel's left operand: it needs conversion, or its lines would evict each other."""
+    fetch: bool
+    """Prefetch the right operand."""
+    depth_outside: bool
+    """Walk the blocks of the depth outside the columns: the right operand is then read as it lies in memory."""
+    narrow_out: bool
+    """The result is stored in a narrower type than it is computed in."""
+
+    def row_runs(self, rows: int) -> tuple[Tiles, ...]:
+        """Register tiles over `rows` rows: as few and as equal as possible."""
+        count = -(-rows // self.most_rows)
+        size, larger = divmod(rows, count)
+        runs = Tiles(0, larger, size + 1), Tiles(larger * (size + 1), count - larger, size)
+        return tuple(run for run in runs if run.count)
+
+    def column_runs(self, columns: int) -> tuple[Tiles, ...]:
+        """Whole tiles of columns, then one narrower tile; its `size` counts columns and may be no whole vector."""
+        width = self.vectors * self.lanes
+        whole, rest = divmod(columns, width)
+        runs = Tiles(0, whole, width), Tiles(whole * width, 1, rest)
+        return tuple(run for run in runs if run.count and run.size)
+
+    def depth_runs(self, depth: int) -> tuple[Tiles, ...]:
+        """Blocks of the depth."""
+        whole, rest = divmod(depth, self.depth_block)
+        runs = Tiles(0, whole, self.depth_block), Tiles(whole * self.depth_block, 1, rest)
+        return tuple(run for run in runs if run.count and run.size)
+
+
+def plan_tiling(dot: Dot, left: DType, right: DType, vector_bits: int, registers: int) -> Tiling:
+    """Decide. `left` and `right` are the types in memory of the operands."""
+    wide = F32 if dot.dtype.is_float and dot.dtype.bits == 16 else dot.dtype
+    lanes = min(max(vector_bits // register_bits(wide), 1), _power_of_two_at_least(dot.columns))
+    once = dot.rows <= _FEW_ROWS
+    vectors, most_rows = _register_tile(dot, lanes, registers, once)
+    near = (dot.depth - 1) * abs(dot.rhs.row_stride) + dot.columns <= NEAR_BYTES // right.itemsize
+    pack = right != wide or dot.rhs.column_stride != 1 or not (once or near)
+    sequential = once and not pack and not near
+    depth_block = FEW_STEPS if sequential else _depth_block(dot.depth, vectors * lanes * wide.itemsize)
+    return Tiling(
+        wide=wide,
+        lanes=lanes,
+        vectors=vectors,
+        most_rows=most_rows,
+        depth_block=max(depth_block, 1),
+        pack_right=pack,
+        copy_left=left != wide or _evicts_itself(dot.lhs, dot, left),
+        fetch=pack and dot.rhs.column_stride == 1 and dot.depth * dot.columns * right.itemsize > FAR_BYTES,
+        depth_outside=sequential,
+        narrow_out=wide != dot.dtype,
+    )
+
+
+def _register_tile(dot: Dot, lanes: int, registers: int, once: bool) -> tuple[int, int]:
+    """(vectors, most rows) that need the fewest cycles for the whole product."""
+    shapes = [shape for shape in _shapes(registers) if once or shape[0] <= _MOST_VECTORS]
+
+    def cycles(shape: tuple[int, int]) -> tuple[float, int]:
+        vectors, most = shape
+        tiles = -(-dot.rows // most)
+        rows = -(-dot.rows // tiles)
+        whole, rest = divmod(-(-dot.columns // lanes), vectors)
+        total = tiles * (whole * _step_cycles(rows, vectors) + (_step_cycles(rows, rest) if rest else 0))
+        return total, abs(vectors - 2)
+
+    return min(shapes, key=cycles)
+
+
+def _shapes(registers: int) -> Iterator[tuple[int, int]]:
+    """(vectors, rows) whose accumulators, with a row of the right operand and one element, fit in registers."""
+    for vectors in range(1, 9):
+        rows = (registers - 1 - vectors) // vectors
+        if rows >= 1:
+            yield vectors, min(rows, 24)
+
+
+def _step_cycles(rows: int, vectors: int) -> float:
+    """Cycles per step of the depth: multiply-adds, loads, and the dependence of a sum on the one before."""
+    return max(rows * vectors / 2, (rows + vectors) / 2, _LATENCY) + 0.5
+
+
+def _depth_block(depth: int, row_bytes: int) -> int:
+    """Equal blocks, multiples of 16, none larger than `DEPTH_BYTES`."""
+    most = max(16, DEPTH_BYTES // row_bytes)
+    blocks = -(-depth // most)
+    block = -(-depth // max(blocks, 1))
+    return depth if blocks <= 1 else -(-block // 16) * 16
+
+
+def _evicts_itself(left: Matrix, dot: Dot, dtype: DType) -> bool:
+    """Whether lines read together share so few cache sets that they push each other out, or lie on too many pages."""
+    if left.column_stride != 1:
+        return dot.depth > 16 and left.column_stride * dtype.itemsize * dot.depth > NEAR_BYTES
+    return dot.rows > 8 and dot.columns > 64 and dot.depth > 64 and left.row_stride * dtype.itemsize % (_PAGE // 2) == 0
+
+
+def _power_of_two_at_least(value: int) -> int:
+    return 1 << max(value - 1, 0).bit_length()
