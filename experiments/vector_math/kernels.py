@@ -99,7 +99,9 @@ class Kernel:
 
     def _text(self, target: Target) -> str:
         legal = max(min(self.width.bits, target.vector_bits), 128)
-        module = ModuleText(f'nounwind "prefer-vector-width"="{legal}" "min-legal-vector-width"="{legal}"')
+        module = ModuleText(
+            f'nounwind "prefer-vector-width"="{legal}" "min-legal-vector-width"="{legal}"', target.features
+        )
         metadata = Metadata()
         names = [f"in{index}" for index in range(len(self.operands))]
         parameters = [("ptr noalias", name) for name in (*names, "out")]

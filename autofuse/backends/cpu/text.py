@@ -165,9 +165,13 @@ class FunctionText:
 class ModuleText:
     """Collects functions, declarations and constant tables of one LLVM module, each name once."""
 
-    def __init__(self, attributes: str = "nounwind") -> None:
-        """`attributes` go on every function defined, such as `nounwind "prefer-vector-width"="512"`."""
+    def __init__(self, attributes: str = "nounwind", features: str = "") -> None:
+        """`attributes` go on every function defined, such as `nounwind "prefer-vector-width"="512"`.
+
+        `features` is the target's feature string (`Target.features`): emitters may use these instructions by name.
+        """
         self.attributes = attributes
+        self._features = frozenset(features.split(","))
         self._declarations: dict[str, str] = {}
         self._globals: dict[str, str] = {}
         self._functions: dict[str, FunctionText] = {}
@@ -192,6 +196,10 @@ class ModuleText:
         header = " ".join(f"define {linkage} {returns} @{name}({listed}) {attributes} {self.attributes}".split())
         self._functions[name] = FunctionText(self, header)
         return self._functions[name]
+
+    def has(self, feature: str) -> bool:
+        """Whether the module is for a target with `feature` (LLVM's name); without `features`, none is known."""
+        return f"+{feature}" in self._features
 
     def defines(self, name: str) -> bool:
         """Whether a function or global of this name (without @) is defined here."""

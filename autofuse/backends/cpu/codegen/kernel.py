@@ -25,7 +25,7 @@ def generate(program: TileProgram, target: Target) -> KernelCode:
     widths = Widths(vector_bits, schedule.unroll, registers, schedule.stream_stores, schedule.dots)
     legal = f'"prefer-vector-width"="{vector_bits}" "min-legal-vector-width"="{vector_bits}"'
     program = prepare(program, widths)
-    module, metadata = ModuleText(f"nounwind {legal}"), Metadata()
+    module, metadata = ModuleText(f"nounwind {legal}", target.features), Metadata()
     scopes = alias_scopes(metadata, [buffer.space is not Space.INPUT for buffer in program.buffers])
     tags = {buffer.name: scope for buffer, scope in zip(program.buffers, scopes, strict=True)}
     launches: list[tuple[PhaseCode, ...]] = []

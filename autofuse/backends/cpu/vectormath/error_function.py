@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autofuse.backends.cpu.vectormath import coefficients
 from autofuse.backends.cpu.vectormath.exponential import exp_reduced, reduce_ln2
-from autofuse.backends.cpu.vectormath.formats import at_most, polynomial, power_of_two
+from autofuse.backends.cpu.vectormath.formats import at_most, polynomial
 from autofuse.backends.cpu.vectormath.lanes import Lanes
 
 
@@ -21,6 +21,6 @@ def erf(x: Lanes) -> Lanes:
     )
     magnitude = x.abs()
     near = polynomial(x * x, inner).fma(x, x)
-    r, exponent = reduce_ln2(-polynomial(at_most(magnitude, limit), outer))
-    far = (-exp_reduced(r)).fma(power_of_two(exponent), 1.0)
+    r, power = reduce_ln2(-polynomial(at_most(magnitude, limit), outer))
+    far = (-exp_reduced(r)).fma(power.value(), 1.0)
     return (magnitude < 1.0).select(near, far.copysign(x))

@@ -6,26 +6,23 @@ underflow fall out of the final scaling; NaN passes through every clamp and prod
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from autofuse.backends.cpu.vectormath import coefficients
 from autofuse.backends.cpu.vectormath.formats import (
+    PowerOfTwo,
     at_least,
     at_most,
     format_of,
-    nearest_integer,
+    nearest_power,
     polynomial,
-    power_of_two,
-    scale,
 )
 from autofuse.backends.cpu.vectormath.lanes import Lanes
 
 
-def reduce_ln2(x: Lanes) -> tuple[Lanes, Lanes]:
-    """`x - n*ln(2)` and the integer n."""
+def reduce_ln2(x: Lanes, shift: int = 0) -> tuple[Lanes, PowerOfTwo]:
+    """`x - n*ln(2)`, and 2**(n + shift)."""
     high, low = format_of(x).ln2
-    n, exponent = nearest_integer(x, format_of(x).log2e[0])
-    return n.fma(-low, n.fma(-high, x)), exponent
+    n, power = nearest_power(x, format_of(x).log2e[0], shift)
+    return n.fma(-low, n.fma(-high, x)), power
 
 
 def _tail(r: Lanes) -> Lanes:
@@ -45,61 +42,56 @@ def _expm1_reduced(r: Lanes) -> Lanes:
 
 def exp(x: Lanes) -> Lanes:
     """e**x."""
-    low, high = (-104.0, 89.0) if x.element == "float" else (-746.0, 710.0)
-    return _zero_below(low, x, lambda live: _exp(at_most(live, high)))
-
-
-def _exp(x: Lanes) -> Lanes:
-    r, exponent = reduce_ln2(x)
-    return scale(exp_reduced(r), exponent)
-
-
-def _zero_below(low: float, x: Lanes, function: Callable[[Lanes], Lanes]) -> Lanes:
-    """`function(x)`, and 0 where x < `low`.
-
-    Scaling such an argument down would give 0 too, but by way of subnormals, which cost a hundred cycles each: a masked
-    softmax is full of them.
-    """
-    gone = x < low
-    zero = x.like(0.0)
-    return gone.select(zero, function(gone.select(zero, x)))
+    return _exp_below(x, 89.0 if x.element == "float" else 710.0)
 
 
 def exp_of_negative(x: Lanes) -> Lanes:
     """e**x for x <= 0."""
-    return _zero_below(-104.0 if x.element == "float" else -746.0, x, _exp)
+    return _exp_below(x, None)
+
+
+def _exp_below(x: Lanes, high: float | None) -> Lanes:
+    live, safe = _without_underflow(x, -104.0 if x.element == "float" else -746.0, high)
+    r, power = reduce_ln2(safe, format_of(x).bias)
+    return live.select(power.times(exp_reduced(r)), 0.0)
+
+
+def _without_underflow(x: Lanes, low: float, high: float | None) -> tuple[Lanes, Lanes]:
+    """Where `x` is not below `low`, and `x` with 0 in the other places, at most `high`.
+
+    Scaling e**x down for such arguments would give 0 too, but by way of subnormals, which cost a hundred cycles each: a
+    masked softmax is full of them.
+    """
+    live = ~(x < low)
+    return live, live.select(x if high is None else at_most(x, high), 0.0)
 
 
 def exp2(x: Lanes) -> Lanes:
     """2**x; exact at integers."""
     single = x.element == "float"
     low, high = (-151.0, 129.0) if single else (-1076.0, 1025.0)
-
-    def scaled(live: Lanes) -> Lanes:
-        live = at_most(live, high)
-        n, exponent = nearest_integer(live, 1.0)
-        r = live - n
-        factor = polynomial(r, coefficients.EXP2_F32 if single else coefficients.EXP2_F64)
-        return scale(factor.fma(r, 1.0), exponent)
-
-    return _zero_below(low, x, scaled)
+    live, safe = _without_underflow(x, low, high)
+    n, power = nearest_power(safe, 1.0, format_of(x).bias)
+    r = safe - n
+    factor = polynomial(r, coefficients.EXP2_F32 if single else coefficients.EXP2_F64)
+    return live.select(power.times(factor.fma(r, 1.0)), 0.0)
 
 
 def expm1(x: Lanes) -> Lanes:
     """e**x - 1, accurate near 0: 2**n * (e**r - 1) + (2**n - 1), halved so that 2**n cannot overflow."""
     low, high = (-18.0, 89.0) if x.element == "float" else (-40.0, 710.0)
-    r, exponent = reduce_ln2(at_least(at_most(x, high), low))
+    r, power = reduce_ln2(at_least(at_most(x, high), low), -1)
     part = _expm1_reduced(r)
-    half = power_of_two(exponent - 1)
+    half = power.value()
     result = part.fma(half, half - 0.5) * 2.0
-    return exponent.equals(0).select(part, result).copysign(x)
+    return half.equals(0.5).select(part, result).copysign(x)
 
 
 def tanh(x: Lanes) -> Lanes:
     """expm1(2|x|) / (expm1(2|x|) + 2): no cancellation; beyond the clamp the quotient rounds to 1."""
     doubled = at_most(x.abs() * 2.0, 20.0 if x.element == "float" else 40.0)
-    r, exponent = reduce_ln2(doubled)
-    two_n = power_of_two(exponent)
+    r, power = reduce_ln2(doubled)
+    two_n = power.value()
     t = _expm1_reduced(r).fma(two_n, two_n - 1.0)
     return (t / (t + 2.0)).copysign(x)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autofuse.backends.cpu.vectormath import avx512
 from autofuse.backends.cpu.vectormath.lanes import Lanes
 
 
@@ -22,14 +22,14 @@ class Format:
     bias: int
     """Exponent bias."""
     ln2: tuple[float, float]
-    """ln 2 as a rounded value and the rest."""
+    """ln 2 rounded down and the rest."""
     log2e: tuple[float, float]
     """1 / ln 2 likewise."""
     half_pi: tuple[float, float, float]
     """pi/2 in three parts, each rounded to the format."""
     smallest_normal: float
-    sqrt_half_bits: int
-    """Bit pattern of sqrt(1/2)."""
+    three_quarters_bits: int
+    """Bit pattern of 3/4."""
 
     @property
     def magic(self) -> float:
@@ -47,11 +47,11 @@ FLOAT = Format(
     integer="i32",
     fraction=23,
     bias=127,
-    ln2=(0.6931471824645996, -1.9046542121259336e-09),
+    ln2=(0.6931471228599548, 5.769998878690785e-08),
     log2e=(1.4426950216293335, 1.925963033500011e-08),
     half_pi=(1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
     smallest_normal=2.0**-126,
-    sqrt_half_bits=struct.unpack("<i", struct.pack("<f", 0.5**0.5))[0],
+    three_quarters_bits=0x3F40_0000,
 )
 DOUBLE = Format(
     element="double",
@@ -62,7 +62,7 @@ DOUBLE = Format(
     log2e=(1.4426950408889634, 2.0355273740931033e-17),
     half_pi=(1.5707963267948966, 6.123233995736766e-17, -1.4973849048591815e-33),
     smallest_normal=2.0**-1022,
-    sqrt_half_bits=struct.unpack("<q", struct.pack("<d", 0.5**0.5))[0],
+    three_quarters_bits=0x3FE8_0000_0000_0000,
 )
 
 
@@ -95,14 +95,47 @@ def power_of_two(exponent: Lanes) -> Lanes:
     return ((exponent + fmt.bias) << fmt.fraction).as_float()
 
 
-def scale(x: Lanes, exponent: Lanes) -> Lanes:
-    """`x * 2**exponent`, rounded once, for exponents up to twice the format's range."""
-    half = exponent.shift_right_signed(1)
-    return x * power_of_two(half) * power_of_two(exponent - half)
-
-
 def nearest_integer(x: Lanes, factor: float) -> tuple[Lanes, Lanes]:
     """The integer next to `x * factor`, in floating point and as integer lanes; `|x * factor| < 2**(fraction - 2)`."""
     fmt = format_of(x)
     shifted = x.fma(factor, fmt.magic)
     return shifted - fmt.magic, shifted.bits() - fmt.magic_bits
+
+
+@dataclass(frozen=True, slots=True)
+class PowerOfTwo:
+    """2**(n + shift) for the integer n next to a number."""
+
+    n: Lanes
+    """n as a float."""
+    offset: Lanes
+    """Integer lanes whose low bits hold n + bias + shift."""
+    shift: int
+
+    def value(self) -> Lanes:
+        """The power, for normal exponents."""
+        return (self.offset << format_of(self.n).fraction).as_float()
+
+    def times(self, x: Lanes) -> Lanes:
+        """`x * 2**n`, rounded once, for |x| near 1 and n within twice the normal exponents; `shift` must be the bias.
+
+        Without an instruction for it, two factors of half the exponent, so that the first product is exact: `offset`,
+        n + 2*bias, is halved to n//2 + bias and the rest, also with the bias, and shifts drop the bits above.
+        """
+        if avx512.fits(x):
+            return avx512.scaled(x, self.n)
+        fmt = format_of(x)
+        half = self.offset.shift_right(1)
+        return x * (half << fmt.fraction).as_float() * ((self.offset - half) << fmt.fraction).as_float()
+
+
+def nearest_power(x: Lanes, factor: float, shift: int = 0) -> tuple[Lanes, PowerOfTwo]:
+    """The integer n next to `x * factor` as a float, and 2**(n + shift); `|x * factor| < 2**(fraction - 2)`.
+
+    The exponent's bias goes into the number that is added for rounding, so that one shift makes the power.
+    """
+    fmt = format_of(x)
+    magic = fmt.magic + fmt.bias + shift
+    shifted = x.fma(factor, magic)
+    n = shifted - magic
+    return n, PowerOfTwo(n, shifted.bits(), shift)

@@ -13,7 +13,6 @@ from autofuse.backends.cpu.vectormath.formats import (
     nearest_integer,
     polynomial,
     power_of_two,
-    scale,
 )
 from autofuse.backends.cpu.vectormath.lanes import Lanes
 from autofuse.backends.cpu.vectormath.logarithm import split
@@ -32,7 +31,7 @@ def power(x: Lanes, y: Lanes) -> Lanes:
 
 def _power_of_float(x: Lanes, y: Lanes) -> Lanes:
     """2**(y * log2(x)) in double, for positive finite x and finite y; other lanes hold anything."""
-    e, _, m = split(x)
+    e, m = split(x)
     f, e, exponent = (part.cast("fpext", "double") for part in (m - 1.0, e, y))
     product = exponent * polynomial(f, coefficients.LOG2_F64_SHORT).fma(f, e)
     product = at_least(at_most(product, 1000.0), -1000.0)
@@ -46,9 +45,11 @@ def _log_double_double(x: Lanes) -> tuple[Lanes, Lanes]:
     """log(x) as a rounded value and the rest, relative error about 2**-65, for positive finite x.
 
     log(m) = 2s + 2/3 s**3 + s**5 P(s**2) with s = (m - 1)/(m + 1): the first two terms in doubled precision, the
-    third, below 2**-12 of the first, in single.
+    third, below 2**-12 of the first, in single. For that, and lest e*log(2) cancels half of it, m stays below sqrt(2).
     """
-    e, _, m = split(x)
+    e, m = split(x)
+    above = m > 2**0.5
+    e, m = above.select(e + 1.0, e), above.select(m * 0.5, m)
     f, d = m - 1.0, m + 1.0
     d_low = m - (d - 1.0)
     reciprocal = 1.0 / d
@@ -80,8 +81,8 @@ def _power_of_double(x: Lanes, y: Lanes) -> Lanes:
     inside = product.abs() < 800.0
     product = inside.select(product, product.like(800.0).copysign(product))
     rest = inside.select(rest, 0.0)
-    r, exponent = reduce_ln2(product)
-    return scale(exp_reduced(r + rest), exponent)
+    r, power_of_e = reduce_ln2(product, format_of(x).bias)
+    return power_of_e.times(exp_reduced(r + rest))
 
 
 def _power_specials(x: Lanes, y: Lanes, magnitude: Lanes, regular: Lanes) -> Lanes:
