@@ -158,7 +158,7 @@ def launch_words(
 ) -> tuple[int, ...]:
     """A launch of (phase, lane) pairs, on at most so many threads, in the layout of pool.ll."""
     scale = 1 if len(phases) == 1 else _WEIGHT_SCALE * max(phase.grain for phase, _ in phases)
-    work = max(1, int(sum(phase.blocks / phase.grain for phase, _ in phases)))
+    work = max(1, int(sum(phase.work for phase, _ in phases)))
     parts = work if threads is None else min(work, threads)
     rows: list[int] = []
     units = 0

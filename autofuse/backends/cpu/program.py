@@ -32,6 +32,14 @@ class PhaseCode:
     a launch. A grain of `blocks` or more keeps the phase on the calling thread."""
     scratch_bytes: int = 0
     """Private memory of each worker, 64-byte aligned, contents undefined at entry; with 0, do not use the pointer."""
+    grains: float = 0.0
+    """Work of all blocks together, in pieces worth giving one worker; 0: `blocks / grain`. More where a single block
+    is worth several."""
+
+    @property
+    def work(self) -> float:
+        """The work of all blocks, in grains."""
+        return self.grains or self.blocks / self.grain
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,3 +120,10 @@ def test_blocks_are_neither_tiny_nor_few():
     assert 64 <= code.blocks <= 1 << 16
     ((one, two),) = generate(side_by_side(), engine().target).launches
     assert one.blocks == two.blocks == 1
+
+
+def test_a_long_block_counts_for_as_many_grains_as_it_is_worth():
+    """Whether sleeping threads are woken depends on the work, not on the number of blocks."""
+    (first,), (second,) = generate(split_sum(length=10_000), host_target()).launches
+    assert first.work > 10 * first.blocks
+    assert second.work < 1

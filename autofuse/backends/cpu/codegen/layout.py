@@ -36,6 +36,9 @@ class Layout:
     """Grid points of the lane symbol in one block."""
     blocks: int
     grain: int
+    """Blocks worth handing to another worker."""
+    grains: float
+    """All blocks, in work worth handing to another worker."""
 
     @property
     def copies(self) -> int:
@@ -54,8 +57,11 @@ def plan_layout(program: TileProgram, phase: Phase, widths: Widths) -> Layout:
     lanes, unroll = widths.of(stages, phase.lane.extent) if phase.lane is not None else (1, 1)
     strip = _strip(program, phase, stages, lanes, unroll)
     turn = find_turn(phase, stages, lanes) if strip is None else None
-    tile, blocks, grain = _blocks(phase, (lanes, unroll), turn, program.schedule.grain_us * 1000, widths)
-    return Layout(lanes, unroll, strip, turn, tile, blocks, grain)
+    grain_ns = program.schedule.grain_us * 1000
+    tile, blocks, block_ns = _blocks(phase, (lanes, unroll), turn, grain_ns, widths)
+    grain = max(1, round(grain_ns / max(block_ns, 1.0)))
+    grains = max(blocks / grain, blocks * block_ns / max(grain_ns, 1.0))
+    return Layout(lanes, unroll, strip, turn, tile, blocks, grain, grains)
 
 
 def used_buffers(phase: Phase) -> frozenset[str]:
@@ -86,19 +92,19 @@ def _strip(program: TileProgram, phase: Phase, stages: Sequence[Stage], lanes: i
 
 def _blocks(
     phase: Phase, vectors: tuple[int, int], turn: Turn | None, grain_ns: float, widths: Widths
-) -> tuple[int, int, int]:
-    """(grid points of the lane symbol per block, blocks, grain)."""
+) -> tuple[int, int, float]:
+    """(grid points of the lane symbol per block, blocks, nanoseconds of a block)."""
     lanes, unroll = vectors
     points = math.prod(symbol.extent for symbol in phase.grid)
     if points == 0:
-        return 1, 0, 1
+        return 1, 0, 0.0
     ns = point_ns(phase, lanes if phase.lane is not None else widths.vector_bits // 32)
     if phase.panel is not None:
         panel = phase.panel
         blocks = points // panel.symbol.extent * _parts(panel.symbol, panel.size)
-        return 1, blocks, _grain(grain_ns, ns * min(panel.size, panel.symbol.extent))
+        return 1, blocks, ns * min(panel.size, panel.symbol.extent)
     if phase.lane is None:
-        return 1, points, _grain(grain_ns, ns)
+        return 1, points, ns
     extent, step = phase.lane.extent, lanes * unroll
     wanted_ns = max(grain_ns / 8, min(grain_ns / 2, points * ns / _SHARES))
     rows = points // extent
@@ -106,12 +112,8 @@ def _blocks(
         rows = rows // turn.symbol.extent * turn.blocks.extent
         ns *= turn.rows
     tile = min(step * max(1, round(wanted_ns / (ns * step))), extent)
-    return tile, rows * -(-extent // tile), _grain(grain_ns, ns * tile)
+    return tile, rows * -(-extent // tile), ns * tile
 
 
 def _parts(symbol: Symbol, size: int) -> int:
     return -(-symbol.extent // size)
-
-
-def _grain(grain_ns: float, block_ns: float) -> int:
-    return max(1, round(grain_ns / max(block_ns, 1.0)))

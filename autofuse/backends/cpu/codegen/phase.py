@@ -42,7 +42,7 @@ def write_phase(
     if widths.stream_stores:
         fn.line("fence seq_cst")
     fn.ret()
-    return PhaseCode(symbol, layout.blocks, layout.grain, scratch_bytes)
+    return PhaseCode(symbol, layout.blocks, layout.grain, scratch_bytes, layout.grains)
 
 
 @dataclass(frozen=True, slots=True)
