@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -51,6 +51,10 @@ class Plan:
 
     def __call__(self, *args: Any, out: Any = None) -> Any:
         """Run. `out`: arrays (in the result's structure) to write the results into. Raises ArgumentError."""
+        if out is None and self._native is not None:
+            result = self._native(*args)
+            if result is not NotImplemented:
+                return result
         executable = self.executable
         leaves = args if self._flat and len(args) == self._arity else self._flatten(args)
         if out is not None:
@@ -136,6 +140,15 @@ class Plan:
         if isinstance(identity, CpuIdentity) and 1 <= identity.threads <= here.logical:
             return identity.threads
         return None
+
+    @cached_property
+    def _native(self) -> Callable[..., Any] | None:
+        """Native code for a whole call, which says NotImplemented to what it leaves to Python; None if all is."""
+        executable = self.executable
+        if executable.opaque or self._written_later:
+            return None
+        flat_single = self._flat and self._single and not self.document.writebacks
+        return executable.native.call_one if flat_single else executable.native.call_tree
 
     @cached_property
     def _types(self) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ from autofuse.backends.cpu.program import BufferRef, CpuProgram, KernelCall, Ker
 from autofuse.backends.cpu.target import Target, host_target
 from autofuse.device.describe import CpuDescription
 from autofuse.ir.graph import Value
+from autofuse.ir.tree import Branch
 from autofuse.lower.lowering import Limits
 from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
 from autofuse.plan.document import PlanDocument
@@ -91,7 +92,7 @@ class _Builder:
         arena, workspaces, arena_bytes = self._plan_memory()
         calls = tuple(self._call(n, kernel, arena, workspaces) for n, kernel in enumerate(self.kernels))
         aliases = self._aliases()
-        identity = self.document.identity
+        identity, in_tree = self.document.identity, self.document.in_tree
         program = CpuProgram(
             name=self.document.name,
             kernels=(*self._codes.values(), *self._opaque_codes.values()),
@@ -101,6 +102,8 @@ class _Builder:
             output_aliases=aliases,
             constants=tuple(self.constants),
             arena_bytes=arena_bytes,
+            in_trees=in_tree.children if isinstance(in_tree, Branch) else None,
+            out_tree=self.document.out_tree,
             threads=identity.threads if isinstance(identity, CpuIdentity) else None,
         )
         native = NativeProgram(program)

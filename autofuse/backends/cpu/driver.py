@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from autofuse.backends.cpu import blas
 from autofuse.backends.cpu.program import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
 from autofuse.errors import BackendError
+from autofuse.ir.tree import count_leaves
 
 _ALIGNMENT = 64
 _DECLARED = re.compile(r"declare\b[^@]*@([-\w.$]+)\(")
@@ -73,6 +74,7 @@ def check(program: CpuProgram) -> None:
             raise BackendError(f"program {program.name}: call of unknown kernel {call.kernel!r}; known: {names}")
         for buffer in call.buffers:
             _check_buffer(program, call, buffer)
+    _check_trees(program)
     for alias in program.output_aliases:
         if program.outputs[alias.output] != program.inputs[alias.input]:
             raise BackendError(
@@ -172,6 +174,16 @@ def launch_words(
 
 def _phases(program: CpuProgram) -> list[PhaseCode]:
     return [phase for kernel in program.kernels for launch in kernel.launches for phase in launch]
+
+
+def _check_trees(program: CpuProgram) -> None:
+    taken = sum(count_leaves(tree) for tree in program.in_trees or ())
+    given = 0 if program.out_tree is None else count_leaves(program.out_tree)
+    if (program.in_trees is not None and taken != len(program.inputs)) or given > len(program.outputs):
+        raise BackendError(
+            f"program {program.name}: its trees have {taken} arguments and {given} results, it has "
+            f"{len(program.inputs)} inputs and {len(program.outputs)} outputs"
+        )
 
 
 def _check_buffer(program: CpuProgram, call: KernelCall, buffer: BufferRef) -> None:

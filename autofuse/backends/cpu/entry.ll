@@ -5,6 +5,7 @@
 ;    1 outputs          5 arena bytes      9 release the GIL 13 some outputs are written into inputs
 ;    2 input records    6 arena alignment 10 numpy.ndarray
 ;    3 output records   7 free arenas     11 NotImplemented
+;   14 arguments       15 their trees     16 the tree of the result (see tree.ll)
 ; A record is nine slots: descr, nd, dimensions, bytes, required flags, aliased input or -1, the shape and dtype to
 ; allocate with, and the function that allocates. ${head} is the size of PyObject_HEAD; the array fields after it are those of NumPy's stable ABI.
 

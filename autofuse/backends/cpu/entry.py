@@ -19,6 +19,7 @@ from autofuse.backends.cpu.blocks import POOLED_FROM_BYTES, output_blocks
 from autofuse.backends.cpu.engine import Engine, LinkedCode, default_engine
 from autofuse.backends.cpu.nativeruntime import KERNEL_SYMBOLS, enable_blas, native_runtime
 from autofuse.backends.cpu.program import CpuProgram, KernelCall
+from autofuse.backends.cpu.treedata import TreeData, tree_data
 from autofuse.errors import ArgumentError
 from autofuse.ir.types import TensorType
 
@@ -44,6 +45,9 @@ _SLOTS = (
     "not_implemented",
     "own_outputs",
     "some_aliases",
+    "arity",
+    "in_trees",
+    "out_tree",
 )
 """Slots of the native context, in the order that entry.ll states."""
 
@@ -73,15 +77,18 @@ class NativeProgram:
 
     `call(*inputs)` returns a tuple with one array per output; `call_one(*inputs)`, for programs of one output, returns
     that array itself; `call_into(*inputs, *outs)` writes the outputs that are not written back to inputs into given
-    arrays. Each returns NotImplemented, having done nothing, unless every argument is a plain `numpy.ndarray` of
-    exactly the stated shape and dtype, C-contiguous and aligned, and what is written is writeable and shares no memory
-    with another argument. All are safe to call from several Python threads at once.
+    arrays; `call_tree(*args)`, for programs that say how, takes and returns structures. Each returns NotImplemented,
+    having done nothing, unless every argument is a plain `numpy.ndarray` of exactly the stated shape and dtype,
+    C-contiguous and aligned, and what is written is writeable and shares no memory with another argument. All are safe
+    to call from several Python threads at once.
     """
 
     call: Callable[..., Any]
     call_into: Callable[..., Any]
     call_one: Callable[..., Any] | None
     """None unless the program has exactly one output."""
+    call_tree: Callable[..., Any] | None
+    """None unless the program has trees, of tuples, lists and dicts only."""
 
     def __init__(self, program: CpuProgram, engine: Engine | None = None, *, release_gil: bool = True) -> None:
         """Compile (or fetch from the cache) and link. Raises BackendError.
@@ -97,12 +104,15 @@ class NativeProgram:
         self._constants = [_aligned_copy(constant) for constant in program.constants]
         self._data = self._driver_data(driver.groups(program.calls))
         self._arena_bytes = driver.arena_size(program)
+        self._trees = _native_trees(program)
         context, owner = self._context(release_gil)
         runtime = native_runtime()
         self.call = _builtin(context, owner, "call", runtime["af_call"])
         self.call_into = _builtin(context, owner, "call_into", runtime["af_call_into"])
         single = len(program.outputs) == 1
         self.call_one = _builtin(context, owner, "call_one", runtime["af_call_one"]) if single else None
+        trees = self._trees is not None
+        self.call_tree = _builtin(context, owner, "call_tree", runtime["af_call_tree"]) if trees else None
 
     def profile(self, inputs: Sequence[NDArray[Any]]) -> tuple[tuple[NDArray[Any], ...], tuple[int, ...]]:
         """Run once and time every kernel call: (outputs, nanoseconds per call, in the order of `program.calls`).
@@ -172,9 +182,12 @@ class NativeProgram:
             "not_implemented": id(NotImplemented),
             "own_outputs": len(program.outputs) - len(aliases),
             "some_aliases": int(bool(aliases)),
+            "arity": len(program.in_trees or ()),
+            "in_trees": 0 if self._trees is None else self._trees[0].address,
+            "out_tree": 0 if self._trees is None else self._trees[1].address,
         }
         context = np.array([values[slot] for slot in _SLOTS], np.uint64)
-        owner = _Owner(self._code, self._constants, self._data, inputs, outputs, context)
+        owner = _Owner(self._code, self._constants, self._data, self._trees, inputs, outputs, context)
         free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(native_runtime()["af_arena_free"])
         weakref.finalize(owner, _free_arenas, free, context).atexit = False
         return context, owner
@@ -191,6 +204,13 @@ class NativeProgram:
                     f"{self.program.name}: input {i} must be a C-contiguous, aligned {type_}, got {array.dtype} "
                     f"{array.shape} with strides {array.strides}; use numpy.ascontiguousarray(x, dtype)"
                 )
+
+
+def _native_trees(program: CpuProgram) -> tuple[TreeData, TreeData] | None:
+    if program.in_trees is None or program.out_tree is None:
+        return None
+    ins, out = tree_data(program.in_trees), tree_data((program.out_tree,))
+    return None if ins is None or out is None else (ins, out)
 
 
 class _Records:

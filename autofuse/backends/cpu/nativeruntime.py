@@ -28,6 +28,7 @@ _EXPORTS = (
     "af_call",
     "af_call_one",
     "af_call_into",
+    "af_call_tree",
     "af_capsule_release",
     "af_arena_free",
     "af_pool_after_fork",
@@ -39,7 +40,7 @@ _EXPORTS = (
     "af_blas_set",
 )
 
-_PARTS = ("waiting", "team", "pool", "blasthreads", "driver", "entry")
+_PARTS = ("waiting", "team", "pool", "blasthreads", "driver", "entry", "tree")
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _RELAX = {

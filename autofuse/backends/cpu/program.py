@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
+from autofuse.ir.tree import Tree
 from autofuse.ir.types import TensorType
 
 Space = Literal["input", "output", "arena", "constant"]
@@ -110,5 +111,9 @@ class CpuProgram:
     """Passed to kernels as C-contiguous memory, 64-byte aligned (copied where they are not)."""
     arena_bytes: int = 0
     """Size of the memory for intermediates, 64-byte aligned; each concurrent call has its own, contents undefined."""
+    in_trees: tuple[Tree, ...] | None = None
+    """Structures of the arguments whose arrays, in order, are the inputs; with `out_tree`, it makes `call_tree`."""
+    out_tree: Tree | None = None
+    """Structure of the result; its arrays are the first of the outputs, in order."""
     threads: int | None = None
     """Most threads that a launch uses, the caller included; None = as many as the process does."""
