@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from autofuse.lower.schedule import Schedule
+from autofuse.lower.streaming import streams_stores
 from autofuse.lower.tile import OpaqueProgram, Reduce, RowGroup, Space, TileProgram
 
 Choices = dict[str, tuple[Any, ...]]
@@ -43,7 +44,7 @@ def choices_for(program: TileProgram | OpaqueProgram, vector_bits: int | None = 
         if vector_bits is None or vector_bits >= _WIDE_BITS:
             choices["vector_bits"] = (_WIDE_BITS // 2, _WIDE_BITS)
     if any(b.space is Space.OUTPUT and b.type.nbytes >= _STREAMED_BYTES for b in program.buffers):
-        choices["stream_stores"] = (False, True)
+        choices["stream_stores"] = (None, not streams_stores(program))
     if any(buffer.space is Space.SCRATCH for buffer in program.buffers):
         choices["placement"] = ("scratch", "recompute")
     if any(isinstance(s, Reduce) for stage in stages for s in stage.body) and "panel_rows" not in choices:

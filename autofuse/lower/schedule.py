@@ -29,9 +29,9 @@ class Schedule:
     """Parts into which a reduction with too few grid points is split; 0 = decided by its size, 1 = never."""
     grain_us: float = 5.0
     """CPU: least work worth handing to another worker, in estimated microseconds."""
-    stream_stores: bool = False
+    stream_stores: bool | None = None
     """CPU: element-wise stages write outputs past the caches. Pays where outputs are larger than the last cache that
-    their reader would find them in; costs dearly where they are not."""
+    their reader would find them in; costs dearly where they are not. None = decided by the size of the buffers."""
     threads: int = 256
     """CUDA: threads per block."""
     items: int = 4
@@ -73,7 +73,7 @@ def _check(key: str, value: object) -> None:
     elif key == "dots":
         good = value in ("auto", "library", "generated")
     elif key == "stream_stores":
-        good = isinstance(value, bool)
+        good = value is None or isinstance(value, bool)
     elif key == "grain_us":
         good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
     else:
