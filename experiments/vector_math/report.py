@@ -47,10 +47,13 @@ def _environment(records: Sequence[Record]) -> str:
     if not found:
         return ""
     last = found[-1]
-    begun = f"first begun {found[0]['begun']}, last {last['begun']}" if len(found) > 1 else f"begun {last['begun']}"
+    commands = "; ".join(f"`{command}`" for command in dict.fromkeys(record["command"] for record in found))
+    begun = (
+        f"begun {found[0]['begun']}, carried on until {last['begun']}" if len(found) > 1 else f"begun {last['begun']}"
+    )
     return (
         f"Machine: {last['machine']}.\nVersions: {last['versions']}.\n"
-        f"Command: `{last['command']}`, {begun}, at commit {last['commit']}."
+        f"Command: {commands}, {begun}, at commit {last['commit']}."
     )
 
 

@@ -155,7 +155,7 @@ def environment() -> Record:
         "kind": "environment",
         "machine": f"{cpu or platform.processor()}, vectors of {host_widths()[-1].bits} bits; {platform.platform()}",
         "versions": f"Python {platform.python_version()}, {versions}, {' '.join(platform.libc_ver())}",
-        "command": shlex.join(["python", *sys.argv]),
+        "command": shlex.join(["python", str(Path(__file__).relative_to(ROOT)), *sys.argv[1:]]),
         "begun": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "commit": commit,
     }

@@ -7,10 +7,14 @@ bfloat16 rounds twice, through float32.
 
 from __future__ import annotations
 
-from autofuse.backends.cpu.text import FunctionText, Vec, mangled
+from autofuse.backends.cpu.text import FunctionText, Vec
+from autofuse.backends.cpu.vectormath.formats import at_least, at_most
 from autofuse.backends.cpu.vectormath.lanes import Lanes
 from autofuse.errors import BackendError
 from autofuse.ir.dtypes import DType
+
+_EXACT_BITS = {"float": 24, "double": 53}
+"""Integers of this many bits are all exact in the type."""
 
 
 def round_to_bf16(x: Lanes) -> Lanes:
@@ -77,10 +81,17 @@ def _float_to_float(x: Lanes, target: DType) -> Lanes:
 
 
 def _float_to_integer(x: Lanes, target: DType) -> Lanes:
-    out = Vec(target, x.lanes)
-    kind = "fptosi" if target.kind == "int" else "fptoui"
-    name = f"llvm.{kind}.sat.{mangled(out.element, x.lanes)}.{mangled(x.element, x.lanes)}"
-    return Lanes(x.fn, x.fn.intrinsic(name, out.llvm, [(x.type, x.name)]), out.element, x.lanes, x.flags)
+    """Truncated and saturated, NaN to 0, by comparisons around the plain conversion (LLVM's own goes lane by lane)."""
+    signed = target.kind == "int"
+    element, opcode = Vec(target, 1).element, "fptosi" if signed else "fptoui"
+    least, beyond = (-(2 ** (target.bits - 1)), 2 ** (target.bits - 1)) if signed else (0, 2**target.bits)
+    raised = at_least(x, least)
+    if target.bits <= _EXACT_BITS[x.element]:
+        number = x.equals(x)
+        return number.select(at_most(raised, beyond - 1), 0.0).cast(opcode, element)
+    # the greatest integer is no float: what reaches beyond it is replaced behind the conversion
+    inside = (x < beyond).select(raised, 0.0).cast(opcode, element)
+    return (x >= beyond).select(inside.like(beyond - 1), inside)
 
 
 def bitcast_convert(x: Lanes, source: DType, target: DType) -> Lanes:

@@ -28,7 +28,7 @@ def scaled(x: Lanes, exponent: Lanes) -> Lanes:
 
 
 def significand(x: Lanes) -> Lanes:
-    """m in [3/4, 3/2) of x = 2**e * m; 1 for zeros and infinity, NaN for negative numbers and NaN."""
+    """The m in [3/4, 3/2) of x = 2**e * m; 1 for zeros and infinity, NaN for negative numbers and NaN."""
     return _in_registers(lambda part: _masked("getmant", [part], f"i32 {_THREE_QUARTERS_AND_NAN}"), x)
 
 

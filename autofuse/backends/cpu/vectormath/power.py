@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from autofuse.backends.cpu.vectormath import coefficients
+from autofuse.backends.cpu.vectormath import avx512, coefficients
 from autofuse.backends.cpu.vectormath.exponential import exp_reduced, reduce_ln2
 from autofuse.backends.cpu.vectormath.formats import (
     at_least,
     at_most,
     format_of,
-    nearest_integer,
+    nearest_power,
     polynomial,
     power_of_two,
 )
@@ -23,22 +23,44 @@ _TWO_THIRDS, _TWO_THIRDS_REST = 0.6666666666666666, 3.700743415417188e-17
 
 
 def power(x: Lanes, y: Lanes) -> Lanes:
-    """x**y with every special case of C99 (Annex F.10.4.4)."""
+    """x**y with every special case of C99 (Annex F.10.4.4).
+
+    Lanes that the common way does not serve are mended behind a branch; it looks at each lane by itself.
+    """
     magnitude = x.abs()
     regular = (_power_of_float if x.element == "float" else _power_of_double)(magnitude, y)
-    return _power_specials(x, y, magnitude, regular)
+    if avx512.fits(x):  # zeros and infinities come out right where the result is a number
+        rare = (x.bits() < 0) | regular.is_nan()
+    else:
+        rare = ~((x > 0) & (x < np.inf) & (y.abs() < np.inf))
+    fn = x.fn
+    usual, mend, done = fn.current, fn.label("mend"), fn.label("done")
+    fn.branch_if(rare.any(), mend, done, unlikely=True)
+    fn.block(mend)
+    mended = _power_specials(x, y, magnitude, regular)
+    fn.branch(done)
+    fn.block(done)
+    return Lanes(fn, fn.phi(x.type, [(regular.name, usual), (mended.name, mend)]), x.element, x.lanes)
 
 
 def _power_of_float(x: Lanes, y: Lanes) -> Lanes:
-    """2**(y * log2(x)) in double, for positive finite x and finite y; other lanes hold anything."""
+    """2**(y * log2(x)) for positive finite x and finite y; other lanes hold anything.
+
+    The product and its integer part in double, 2**rest in float, whose error before the last rounding is below half a
+    unit: powers that floats hold are met exactly.
+    """
     e, m = split(x)
     f, e, exponent = (part.cast("fpext", "double") for part in (m - 1.0, e, y))
     product = exponent * polynomial(f, coefficients.LOG2_F64_SHORT).fma(f, e)
-    product = at_least(at_most(product, 1000.0), -1000.0)
-    n, integer = nearest_integer(product, 1.0)
-    r = product - n
-    result = polynomial(r, coefficients.EXP2_F64_SHORT).fma(r, 1.0) * power_of_two(integer)
-    return result.cast("fptrunc", "float")
+    n, _ = nearest_power(product, 1.0)
+    r = ((product - n) * np.log(2.0)).cast("fptrunc", "float")
+    n = n.cast("fptrunc", "float")
+    r = (r < 1.0).select(r, 1.0)  # infinite products: NaN to anything, n decides
+    factor = exp_reduced(r)
+    if avx512.fits(x):
+        return avx512.scaled(factor, n)
+    _, result = nearest_power(at_least(at_most(n, 200.0), -200.0), 1.0, format_of(x).bias)
+    return result.times(factor)
 
 
 def _log_double_double(x: Lanes) -> tuple[Lanes, Lanes]:
@@ -56,19 +78,20 @@ def _log_double_double(x: Lanes) -> tuple[Lanes, Lanes]:
     s = f * reciprocal
     s_low = (-s).fma(d_low, (-s).fma(d, f)) * reciprocal
     z = s * s
-    z_low = s.fma(s, -z) + s * s_low * 2.0
+    z_low = s.fma(s, -z)
     cube = z * s
-    cube_low = z.fma(s, -cube) + (z * s_low + z_low * s)
+    cube_low = z_low.fma(s, z.fma(s, -cube))
     second = cube * _TWO_THIRDS
-    second_low = cube.fma(_TWO_THIRDS, -second) + (cube * _TWO_THIRDS_REST + cube_low * _TWO_THIRDS)
+    second_low = cube_low.fma(_TWO_THIRDS, cube.fma(_TWO_THIRDS_REST, cube.fma(_TWO_THIRDS, -second)))
     third = cube * z * polynomial(z, coefficients.ATANH_TAIL_F64)
+    slope = z.fma(z, z).fma(2.0, 2.0)  # 2/(1 - s**2): what s_low counts for
 
     scaled, twice = e * _LN2_SHORT, s * 2.0
     total = scaled + twice
     low = twice - (total - scaled)
     total, before = total + second, total
     low = low + (second - (total - before))
-    low = low + (((s_low * 2.0 + second_low) + third) + e * _LN2_REST)
+    low = low + e.fma(_LN2_REST, s_low.fma(slope, second_low + third))
     high = total + low
     return high, low - (high - total)
 
@@ -76,11 +99,9 @@ def _log_double_double(x: Lanes) -> tuple[Lanes, Lanes]:
 def _power_of_double(x: Lanes, y: Lanes) -> Lanes:
     """exp(y * log(x)), the product in doubled precision, for positive finite x and finite y; else anything."""
     high, low = _log_double_double(x)
-    product = y * high
-    rest = y.fma(high, -product) + y * low
-    inside = product.abs() < 800.0
-    product = inside.select(product, product.like(800.0).copysign(product))
-    rest = inside.select(rest, 0.0)
+    whole = y * high
+    product = at_least(at_most(whole, 800.0), -800.0)
+    rest = whole.equals(product).select(y.fma(low, y.fma(high, -whole)), 0.0)
     r, power_of_e = reduce_ln2(product, format_of(x).bias)
     return power_of_e.times(exp_reduced(r + rest))
 
@@ -133,7 +154,8 @@ def cbrt(x: Lanes) -> Lanes:
 
     exponent = tiny.select(third - lifted // 3, third) - 400
     result = (root * power_of_two(exponent)).copysign(x)
-    return ((magnitude > 0) & (magnitude < np.inf)).select(result, x)
+    infinity = ((2 * fmt.bias) + 1) << fmt.fraction
+    return (magnitude.bits() - 1).below(infinity - 1).select(result, x)  # neither zero, infinite nor NaN
 
 
 def rsqrt(x: Lanes) -> Lanes:
