@@ -35,9 +35,13 @@ def compile_text(text: str) -> llvm.ExecutionEngine:
 class Kernel:
     """A compiled loop over whole vectors; inputs are padded by repeating their last element."""
 
-    def __init__(self, emitter: Emitter, operand_dtypes: Sequence[DType], result: DType, lanes: int) -> None:
+    def __init__(
+        self, emitter: Emitter, operand_dtypes: Sequence[DType], result: DType, lanes: int, features: str | None = None
+    ) -> None:
         self._result, self._lanes = result, lanes
-        self.text = kernel_text(emitter, operand_dtypes, result, lanes)
+        if features is None:
+            features = llvm.get_host_cpu_features().flatten()
+        self.text = kernel_text(emitter, operand_dtypes, result, lanes, features)
         self._engine = compile_text(self.text)
         pointers = [ctypes.c_void_p] * (len(operand_dtypes) + 1)
         self._call = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64)(self._engine.get_function_address("f"))
@@ -51,8 +55,10 @@ class Kernel:
         return out[:count]
 
 
-def kernel_text(emitter: Emitter, operand_dtypes: Sequence[DType], result: DType, lanes: int) -> str:
-    module = ModuleText()
+def kernel_text(
+    emitter: Emitter, operand_dtypes: Sequence[DType], result: DType, lanes: int, features: str = ""
+) -> str:
+    module = ModuleText(features=features)
     parameters = [("ptr", f"in{index}") for index in range(len(operand_dtypes))]
     fn = module.function("f", "void", [*parameters, ("ptr", "out"), ("i64", "n")])
     head, body, done = fn.label("head"), fn.label("body"), fn.label("done")
@@ -80,20 +86,23 @@ def kernel_text(emitter: Emitter, operand_dtypes: Sequence[DType], result: DType
 
 
 @cache
-def _map_kernel(op: str, operand_dtypes: tuple[DType, ...], result: DType, lanes: int) -> Kernel:
+def _map_kernel(op: str, operand_dtypes: tuple[DType, ...], result: DType, lanes: int, features: str | None) -> Kernel:
     def emit(fn: FunctionText, operands: Sequence[str], lanes: int) -> str:
         return scalars.emit_map(fn, op, operands, operand_dtypes, result, lanes)
 
-    return Kernel(emit, operand_dtypes, result, lanes)
+    return Kernel(emit, operand_dtypes, result, lanes, features)
 
 
 @pytest.fixture(scope="session")
 def run_map() -> Callable[..., Any]:
-    """`run_map(op, *arrays, lanes=8, result=None)`: the opcode over arrays; `result`: the first dtype."""
+    """`run_map(op, *arrays, lanes=8, result=None, features=None)`: the opcode over arrays.
 
-    def run(op: str, *arrays: Any, lanes: int = 8, result: DType | None = None) -> Any:
+    `result`: the first dtype. `features`: what the emitters may use by name; the host's, "" for none.
+    """
+
+    def run(op: str, *arrays: Any, lanes: int = 8, result: DType | None = None, features: str | None = None) -> Any:
         dtypes = tuple(from_numpy(array.dtype) for array in arrays)
-        return _map_kernel(op, dtypes, result or dtypes[0], lanes)(*arrays)
+        return _map_kernel(op, dtypes, result or dtypes[0], lanes, features)(*arrays)
 
     return run
 

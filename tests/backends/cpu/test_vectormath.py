@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
+import ml_dtypes
 import numpy as np
 import pytest
 import scipy.special
@@ -105,16 +106,52 @@ def test_unary_is_within_its_bound(run_map, name, dtype):
     assert_within(name, run_map(name, x, lanes=16), reference(name, x), BOUNDS[name], x)
 
 
+def assert_same_bits(actual, expected):
+    """Equal bits, where NaN is NaN."""
+    np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
+    number, unsigned = ~np.isnan(actual), f"u{actual.itemsize}"
+    np.testing.assert_array_equal(actual[number].view(unsigned), expected[number].view(unsigned))
+
+
 @pytest.mark.parametrize("dtype", [F32, F64])
 @pytest.mark.parametrize("name", [*BOUNDS, "power", "atan2", "remainder"])
-def test_bits_do_not_depend_on_the_lane_count(run_map, name, dtype):
+def test_bits_depend_neither_on_the_lane_count_nor_on_instructions(run_map, name, dtype):
     x = samples(dtype, 2_000)
     inputs = (x, np.roll(x, 1237)) if name in ("power", "atan2", "remainder") else (x,)
-    one, *others = (run_map(name, *inputs, lanes=lanes) for lanes in (1, 2, 8, 16, 32))
-    for other in others:
-        np.testing.assert_array_equal(np.isnan(one), np.isnan(other))
-        number = ~np.isnan(one)
-        np.testing.assert_array_equal(one[number].view(f"u{x.itemsize}"), other[number].view(f"u{x.itemsize}"))
+    one = run_map(name, *inputs, lanes=1)
+    for lanes in (2, 8, 16, 32):
+        assert_same_bits(run_map(name, *inputs, lanes=lanes), one)
+    assert_same_bits(run_map(name, *inputs, lanes=16, features=""), one)
+
+
+INF, NAN = np.inf, np.nan
+ODD = [(0.0, 0.0), (-0.0, -0.0)]
+SPECIALS = {
+    "exp": [(0.0, 1), (-0.0, 1), (INF, INF), (-INF, 0), (1e5, INF), (-1e5, 0)],
+    "exp2": [(0.0, 1), (INF, INF), (-INF, 0), (-149, 2.0**-149), (-126, 2.0**-126), (10, 1024), (1e9, INF), (-1e9, 0)],
+    "expm1": [*ODD, (INF, INF), (-INF, -1), (1e5, INF), (-1e5, -1)],
+    "log": [(0.0, -INF), (-0.0, -INF), (1, 0), (INF, INF), (-1, NAN), (-INF, NAN)],
+    "log2": [(0.0, -INF), (-0.0, -INF), (1, 0), (INF, INF), (-1, NAN), (-INF, NAN), (2.0**-149, -149)],
+    "log1p": [*ODD, (-1, -INF), (INF, INF), (-2, NAN), (-INF, NAN)],
+    "tanh": [*ODD, (INF, 1), (-INF, -1), (100, 1)],
+    "logistic": [(0.0, 0.5), (-0.0, 0.5), (INF, 1), (-INF, 0), (1e3, 1), (-1e3, 0)],
+    "erf": [*ODD, (INF, 1), (-INF, -1), (30, 1)],
+    "sin": [*ODD, (INF, NAN), (-INF, NAN)],
+    "cos": [(0.0, 1), (-0.0, 1), (INF, NAN), (-INF, NAN)],
+    "tan": [*ODD, (INF, NAN), (-INF, NAN)],
+    "rsqrt": [(0.0, INF), (-0.0, -INF), (INF, 0), (4, 0.5), (-1, NAN), (-INF, NAN), (2.0**-148, 2.0**74)],
+    "cbrt": [*ODD, (INF, INF), (-INF, -INF), (8, 2), (-27, -3), (2.0**-147, 2.0**-49)],
+}
+
+
+@pytest.mark.parametrize("features", [None, ""], ids=["host", "plain"])
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("name", BOUNDS)
+def test_special_values(run_map, name, dtype, features):
+    x, expected = (np.array(values, dtype) for values in zip(*SPECIALS[name], (NAN, NAN), (-NAN, NAN), strict=True))
+    actual = run_map(name, x, lanes=16, features=features)
+    np.testing.assert_array_equal(actual, expected)
+    assert_same_bits(actual, expected)
 
 
 def pairs(dtype):
@@ -160,11 +197,18 @@ def test_exact_cases_are_exact(run_map, dtype):
         assert run_map(name, np.zeros(1, dtype))[0] == at_zero
 
 
-@pytest.mark.parametrize("name", ["exp", "log"])
-def test_narrow_floats_are_computed_as_f32(run_map, name):
-    x = np.linspace(0.1, 9, 100).astype(np.float16)
-    expected = getattr(np, name)(x.astype(F64)).astype(np.float16)
-    np.testing.assert_array_equal(run_map(name, x), expected)
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("name", BOUNDS)
+def test_every_narrow_float_is_rounded_from_f32(run_map, name, dtype):
+    x = np.arange(1 << 16, dtype=np.uint16).view(dtype)
+    wide = x.astype(F32)
+    exact = reference(name, wide)
+    # 4 ulp of f32, less where f32 itself is subnormal: the result is one of what these two round to
+    below, above = ((exact * (1 + side * 2.0**-21)).astype(F32).astype(dtype).astype(F64) for side in (-1, 1))
+    actual = run_map(name, x, lanes=16).astype(F64)
+    right = (actual == below) | (actual == above) | (np.isnan(actual) & np.isnan(exact))
+    right |= np.abs(actual - exact) <= 8 * np.finfo(F32).smallest_subnormal
+    assert right.all(), (name, x[~right][:5], actual[~right][:5], exact[~right][:5])
 
 
 def test_a_module_holds_one_definition_per_function():
