@@ -56,6 +56,24 @@ def test_compiled_code_runs_and_calls_symbols_given_by_address(engine):
     assert Unary(code["double"])(21) == 42
 
 
+def numbered(count):
+    return [DOUBLE.replace("@double", f"@double{k}") for k in range(count)]
+
+
+def test_texts_compiled_side_by_side_give_what_they_give_alone(tmp_path):
+    alone, together = Engine(cache=ObjectCache(None)), Engine(cache=ObjectCache(tmp_path))
+    texts = numbered(12)
+    together.compile(texts[3])
+    assert together.compile_all([*texts, texts[0]]) == [alone.compile(text) for text in [*texts, texts[0]]]
+    assert (together.compilations, together.cache.hits, together.cache.misses) == (12, 1, 12)
+    assert together.compile_all([]) == []
+
+
+def test_an_error_in_one_of_many_texts_is_raised(engine):
+    with pytest.raises(BackendError, match="ret i32 0"):
+        engine.compile_all([*numbered(4), "define i64 @f() {\n  ret i32 0\n}\n"])
+
+
 def test_functions_of_the_c_library_need_no_address(engine):
     text = "declare i64 @labs(i64)\ndefine i64 @f(i64 %x) {\n  %y = call i64 @labs(i64 %x)\n  ret i64 %y\n}\n"
     code = engine.link([engine.compile(text)], exports=["f"])
