@@ -7,30 +7,17 @@ before the next measurement starts; the same command again carries on, and makes
 from __future__ import annotations
 
 import argparse
-import contextlib
-import datetime
-import hashlib
-import json
-import os
-import platform
-import shlex
-import signal
-import subprocess
 import sys
-import tempfile
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+from children import in_child, tell
 from journal import Journal, Record
+from provenance import ROOT, commit, digest, machine, open_run
 from table import POLICIES, build_row, heading, render
 
-from autofuse.device.cpu import detect
-from autofuse.errors import ArgumentError, AutofuseError
+from autofuse.errors import AutofuseError
 from autofuse.measure.workloads import Workload, discover, load
 
-ROOT = Path(__file__).resolve().parents[2]
 CHILD = Path(__file__).with_name("child.py")
 
 
@@ -75,98 +62,6 @@ def settings_of(options: argparse.Namespace) -> Record:
     }
 
 
-def machine() -> Record:
-    """The CPU as autofuse sees it, and the software under NumPy."""
-    found = asdict(detect())
-    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]  # pyright: ignore[reportIndexIssue, reportOptionalSubscript] - typed as None in the default mode
-    kept = ("model", "cores", "threads", "l1d_bytes", "l2_bytes", "l3_bytes", "memory_bytes")
-    return {key: found[key] for key in kept} | {
-        "isa": " ".join(found["isa"]),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "blas": f"{blas.get('name')} {blas.get('version')}",
-    }
-
-
-def commit() -> str:
-    """Short hash of the checkout, marked where tracked files differ from it; `unknown` outside git."""
-    described = subprocess.run(
-        ["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    )
-    return described.stdout.strip() or "unknown"
-
-
-def open_run(options: argparse.Namespace, journal: Journal) -> Record:
-    """The record of this run: found in the journal, or begun now. Raises ArgumentError where settings differ."""
-    settings, here = settings_of(options), machine()
-    run: Record | None = journal.latest(kind="run")
-    if run is None:
-        shown = [Path(sys.argv[0]).name if ROOT not in Path(sys.argv[0]).resolve().parents else relative(sys.argv[0])]
-        run = {
-            "kind": "run",
-            "settings": settings,
-            "machine": here,
-            "command": shlex.join(["python", *shown, *sys.argv[1:]]),
-            "begun": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            "commit": commit(),
-        }
-        journal.append(run)
-    differs = differences(run["settings"], settings) + differences(run["machine"], here)
-    if differs:
-        raise ArgumentError(
-            f"{journal.path} holds records of another run ({'; '.join(differs)}), which cannot be mixed with new ones: "
-            "give another --out, or --fresh to throw them away"
-        )
-    return run
-
-
-def differences(before: Record, now: Record) -> list[str]:
-    """What changed, in words."""
-    return [f"{key} was {before.get(key)!r}, is {value!r}" for key, value in now.items() if before.get(key) != value]
-
-
-def relative(path: str) -> str:
-    """`path` as seen from the checkout's root."""
-    return str(Path(path).resolve().relative_to(ROOT))
-
-
-def in_child(task: Record, limit_s: float) -> Record:
-    """Run one task in its own process: its outcome with status "ok", or "failed" and the reason."""
-    with tempfile.TemporaryDirectory() as folder:
-        job, outcome = Path(folder) / "task.json", Path(folder) / "outcome.json"
-        job.write_text(json.dumps(task))
-        child = subprocess.Popen(
-            [sys.executable, str(CHILD), str(job), str(outcome)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            _, errors = child.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            return {"status": "failed", "error": f"stopped after {limit_s:.0f} s"}
-        finally:
-            end_group(child)
-        if child.returncode != 0 or not outcome.exists():
-            lines = errors.strip().splitlines() or ["no message"]
-            return {"status": "failed", "error": f"exit code {child.returncode}: {lines[-1][:500]}"}
-        return {"status": "ok", **json.loads(outcome.read_text())}
-
-
-def end_group(child: subprocess.Popen[str]) -> None:
-    """Kill the child, and the measuring workers that it may have left, which share its process group."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-
-
-def digest(path: Path) -> str:
-    """Short name of a file's content."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-
-
 def make_plans(programs: list[Workload], options: argparse.Namespace, journal: Journal) -> None:
     """A plan for every program and policy that has none yet."""
     options.plans.mkdir(parents=True, exist_ok=True)
@@ -178,7 +73,7 @@ def make_plans(programs: list[Workload], options: argparse.Namespace, journal: J
             if known and known["status"] == "ok" and plan.exists() and known["digest"] == digest(plan):
                 continue
             task = {**what, **settings_of(options), "file": str(program.file), "plan": str(plan)}
-            record = what | {"plan": str(plan), "commit": commit()} | in_child(task, 4 * options.budget + 120)
+            record = what | {"plan": str(plan), "commit": commit()} | in_child(CHILD, task, 4 * options.budget + 120)
             if record["status"] == "ok":
                 record["digest"] = digest(plan)
             journal.append(record)
@@ -197,7 +92,7 @@ def time_rounds(programs: list[Workload], options: argparse.Namespace, journal: 
                 continue
             paths = {policy: record["plan"] for policy, record in plans.items()}
             task = {**what, **settings_of(options), "file": str(program.file), "plans": paths}
-            record = what | {"commit": commit()} | in_child(task, 600.0)
+            record = what | {"commit": commit()} | in_child(CHILD, task, 600.0)
             journal.append(record)
             tell(f"{program.name} round {index + 1} of {options.rounds}", record)
 
@@ -211,18 +106,11 @@ def usable_plans(program: Workload, journal: Journal) -> dict[str, Record]:
     return {policy: record for policy, record in records.items() if record and record["status"] == "ok"}
 
 
-def tell(what: str, record: Record) -> None:
-    """One line of progress on stderr."""
-    faults: dict[str, Any] = record.get("faults", {})
-    note = record["error"] if record["status"] != "ok" else "; ".join(f"{k}: {v}" for k, v in faults.items())
-    print(f"{what}: {record['status']} {note}".rstrip(), file=sys.stderr)
-
-
 def study(options: argparse.Namespace) -> None:
     """The whole study; the report is written even when it is interrupted."""
     programs = [load(name) for name in options.programs.split(",")] if options.programs else discover()
     journal = Journal(options.json, options.fresh)
-    run = open_run(options, journal)
+    run = open_run(journal, settings_of(options), machine())
     try:
         make_plans(programs, options, journal)
         time_rounds(programs, options, journal)

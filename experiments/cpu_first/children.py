@@ -1,0 +1,55 @@
+"""One task in a process of its own: started, waited for, ended with all it started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from journal import Record
+
+
+def in_child(script: Path, task: Record, limit_s: float, environment: Mapping[str, str] | None = None) -> Record:
+    """Run `script` with a task in its own process: its outcome with status "ok", or "failed" and the reason."""
+    with tempfile.TemporaryDirectory() as folder:
+        job, outcome = Path(folder) / "task.json", Path(folder) / "outcome.json"
+        job.write_text(json.dumps(task))
+        child = subprocess.Popen(
+            [sys.executable, str(script), str(job), str(outcome)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env=environment,
+        )
+        try:
+            _, errors = child.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            return {"status": "failed", "error": f"stopped after {limit_s:.0f} s"}
+        finally:
+            end_group(child)
+        if child.returncode != 0 or not outcome.exists():
+            lines = errors.strip().splitlines() or ["no message"]
+            return {"status": "failed", "error": f"exit code {child.returncode}: {lines[-1][:500]}"}
+        return {"status": "ok", **json.loads(outcome.read_text())}
+
+
+def end_group(child: subprocess.Popen[str]) -> None:
+    """Kill the child, and the measuring workers that it may have left, which share its process group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def tell(what: str, record: Record) -> None:
+    """One line of progress on stderr."""
+    faults: dict[str, Any] = record.get("faults", {})
+    note = record["error"] if record["status"] != "ok" else "; ".join(f"{k}: {v}" for k, v in faults.items())
+    print(f"{what}: {record['status']} {note}".rstrip(), file=sys.stderr)
