@@ -23,7 +23,7 @@ from autofuse.cost_models.loopnest import LoopNest, grid_nest, row_nest
 from autofuse.cost_models.stagework import Scalar, StageWalk
 from autofuse.cost_models.traffic import Access, Touched, dot_accesses, levels_between, touched_by
 from autofuse.ir.graph import Graph, Node
-from autofuse.lower.streaming import streams_stores
+from autofuse.lower.streaming import streams_stores, streams_turned
 from autofuse.lower.tile import Buffer, Dot, OpaqueProgram, Phase, RowGroup, Space, TileProgram
 
 _BLAS_DTYPES = ("f32", "f64")
@@ -69,7 +69,8 @@ def _as_generated(program: TileProgram, vector_bits: int) -> tuple[TileProgram, 
     """The program as the code generator rewrites it first, and the widths that it works with."""
     schedule = program.schedule
     registers = 32 if vector_bits > 256 else 16
-    widths = Widths(min(schedule.vector_bits, vector_bits), schedule.unroll, registers, streams_stores(program))
+    bits = min(schedule.vector_bits, vector_bits)
+    widths = Widths(bits, schedule.unroll, registers, streams_stores(program), schedule.dots, streams_turned(program))
     return prepare(program, widths), widths
 
 

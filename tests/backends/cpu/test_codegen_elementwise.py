@@ -244,3 +244,19 @@ def test_streamed_stores_start_at_any_address(dtype, lane_is_stage, rows, column
     tested = program("stream", listed, built, schedule=Schedule(stream_stores=True, unroll=2))
     check(tested, exact=True)
     assert "nontemporal" in generate(tested, engine().target).ir or columns < 900
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, BF16], ids=str)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("rows", "columns"), [(64, 48), (16, 16), (33, 1000), (100, 17), (80, 250)])
+def test_turned_squares_are_stored_a_line_here_and_a_line_there(dtype, bias, rows, columns):
+    """Rows of whole lines bypass the caches, others do not; either way every element is written once."""
+    i, j = Symbol("i0", rows), Symbol("i1", columns)
+    at = of(i) * columns + of(j)
+    more = (Load(1, dtype, "b", at), Map(2, dtype, "add", (0, 1))) if bias else (Map(2, dtype, "negate", (0,)),)
+    body = stage(Load(0, dtype, "x", of(j) * rows + of(i)), *more, Store("y", at, 2))
+    listed = buffers(f"x={dtype}[{columns},{rows}] b={dtype}[{rows},{columns}]", f"y={dtype}[{rows},{columns}]")
+    tested = program("turn", listed, phase([i, j], body, lane=j), schedule=Schedule(stream_stores=True))
+    check(tested, exact=True)
+    whole_lines = columns * dtype.itemsize % 64 == 0 and dtype != BF16
+    assert ("nontemporal" in generate(tested, engine().target).ir) == whole_lines

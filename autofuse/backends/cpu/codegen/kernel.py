@@ -9,7 +9,7 @@ from autofuse.backends.cpu.codegen.widths import Widths
 from autofuse.backends.cpu.program import KernelCode, PhaseCode
 from autofuse.backends.cpu.target import Target
 from autofuse.backends.cpu.text import ModuleText
-from autofuse.lower.streaming import streams_stores
+from autofuse.lower.streaming import streams_stores, streams_turned
 from autofuse.lower.tile import Space, TileProgram
 
 
@@ -23,7 +23,9 @@ def generate(program: TileProgram, target: Target) -> KernelCode:
     vector_bits = min(program.schedule.vector_bits, target.vector_bits)
     schedule = program.schedule
     registers = 32 if target.has("avx512vl") else 16
-    widths = Widths(vector_bits, schedule.unroll, registers, streams_stores(program), schedule.dots)
+    widths = Widths(
+        vector_bits, schedule.unroll, registers, streams_stores(program), schedule.dots, streams_turned(program)
+    )
     legal = f'"prefer-vector-width"="{vector_bits}" "min-legal-vector-width"="{vector_bits}"'
     program = prepare(program, widths)
     module, metadata = ModuleText(f"nounwind {legal}", target.features), Metadata()

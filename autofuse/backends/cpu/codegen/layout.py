@@ -33,7 +33,7 @@ class Layout:
     turn: Turn | None
     """The squares in which to walk the lane and another grid symbol where memory is contiguous along the other."""
     tile: int
-    """Grid points of the lane symbol in one block."""
+    """Grid points of the lane symbol in one block; of the other symbol, where squares go across."""
     blocks: int
     grain: int
     """Blocks worth handing to another worker."""
@@ -108,6 +108,11 @@ def _blocks(
     extent, step = phase.lane.extent, lanes * unroll
     wanted_ns = max(grain_ns / 8, min(grain_ns / 2, points * ns / _SHARES))
     rows = points // extent
+    if turn is not None and turn.across:
+        # blocks of lanes, the first one up to an aligned address, by tiles of the other symbol
+        tile = min(turn.rows * max(1, round(wanted_ns / (ns * lanes * turn.rows))), turn.symbol.extent)
+        rows = rows // turn.symbol.extent * (1 + -(-extent // lanes))
+        return tile, rows * -(-turn.symbol.extent // tile), ns * lanes * tile
     if turn is not None:
         rows = rows // turn.symbol.extent * turn.blocks.extent
         ns *= turn.rows

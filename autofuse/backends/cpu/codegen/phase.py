@@ -39,7 +39,7 @@ def write_phase(
         Sweep.of(phase.grid, phase.steps, nest, layout).write()
     elif layout.blocks:
         _Points(fn, phase, nest, work).write()
-    if widths.stream_stores:
+    if widths.stream_stores or (widths.stream_turned and layout.turn is not None):
         fn.line("fence seq_cst")
     fn.ret()
     return PhaseCode(symbol, layout.blocks, layout.grain, scratch_bytes, layout.grains)

@@ -15,6 +15,8 @@ from autofuse.backends.cpu.codegen.values import Group, counted_loop
 from autofuse.backends.cpu.text import FunctionText
 from autofuse.lower.tile import ArgReduce, Reduce, Scan, Space, Stage, Store
 
+LINE_BYTES = 64
+
 
 def streamed_store(stage: Stage, places: Places, group: Group) -> Store | None:
     """The first store of a stage that can bypass the caches, if the stage folds nothing; `group` has its lanes."""

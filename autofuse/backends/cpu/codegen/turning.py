@@ -16,7 +16,7 @@ from autofuse.backends.cpu.codegen.values import Group, Index, Value
 from autofuse.backends.cpu.scalars import emit_load_conversion, emit_store_conversion
 from autofuse.backends.cpu.text import FunctionText, Vec
 from autofuse.ir.index import Affine, Symbol
-from autofuse.lower.tile import Load, Phase, Stage, Store
+from autofuse.lower.tile import Load, Phase, Stage, Store, Test
 
 _MOST_STATEMENTS = 24
 """Of a body that is written once per row of a square."""
@@ -33,6 +33,8 @@ class Turn:
     """Stands for the number of the square along `symbol`."""
     statements: frozenset[Load | Store]
     """What is loaded or stored whole squares at a time."""
+    across: bool
+    """Whether squares follow each other along `symbol`, so that what is loaded turned is read in streams."""
 
 
 def find_turn(phase: Phase, stages: Sequence[Stage], lanes: int) -> Turn | None:
@@ -49,7 +51,8 @@ def find_turn(phase: Phase, stages: Sequence[Stage], lanes: int) -> Turn | None:
         return None
     symbol = max(votes, key=lambda s: votes[s])
     turned = frozenset(s for s in moves if _is_turned(s.offset, phase.lane, symbol))
-    return Turn(symbol, lanes, Symbol(f"{symbol.name}.square", -(-symbol.extent // lanes)), turned)
+    across = any(isinstance(s, Load) for s in turned) and not any(isinstance(s, Test) for s in stages[0].body)
+    return Turn(symbol, lanes, Symbol(f"{symbol.name}.square", -(-symbol.extent // lanes)), turned, across)
 
 
 def _is_turned(offset: Affine, lane: Symbol, symbol: Symbol) -> bool:

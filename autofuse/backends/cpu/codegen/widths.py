@@ -44,6 +44,8 @@ class Widths:
     """Whether element-wise stages write outputs past the caches."""
     dots: str = "auto"
     """`Schedule.dots`."""
+    stream_turned: bool = False
+    """Whether those that turn squares do, which write a line here and a line there."""
 
     def of_stage(self, stage: Stage) -> tuple[int, int]:
         """(lanes, vectors in flight) of a stage that has a lane."""
