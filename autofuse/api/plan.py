@@ -122,7 +122,7 @@ class Plan:
         """The plan compiled for this process."""
         if self.document.backend != "cpu":
             raise BackendError(f"this plan is for {self.document.backend}; this build runs plans for cpu")
-        built = build_executable(self.document, cpu_limits(described_cpu(self.threads)))
+        built = build_executable(self.document, cpu_limits(described_cpu(self.threads)), kernels=self.lowered)
         dump_code(built)
         return built
 

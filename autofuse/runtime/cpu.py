@@ -8,7 +8,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from autofuse.backends.cpu.codegen.kernel import generate
 from autofuse.backends.cpu.entry import NativeProgram
 from autofuse.backends.cpu.program import BufferRef, CpuProgram, KernelCall, KernelCode, OutputAlias
 from autofuse.backends.cpu.target import Target, host_target
@@ -69,10 +68,18 @@ class CpuExecutable:
             raise errors[0]
 
 
-def build_executable(document: PlanDocument, limits: Limits, target: Target | None = None) -> CpuExecutable:
-    """Lower, plan memory, generate code, compile and link. Raises PlanError or BackendError."""
-    kernels = lower_plan(document, limits)
-    return _Builder(document, kernels, target or host_target()).build()
+def build_executable(
+    document: PlanDocument,
+    limits: Limits,
+    target: Target | None = None,
+    kernels: tuple[LoweredKernel, ...] | None = None,
+) -> CpuExecutable:
+    """Lower (unless `kernels` are at hand), plan memory, generate code, compile and link.
+
+    Raises PlanError or BackendError.
+    """
+    lowered = lower_plan(document, limits) if kernels is None else kernels
+    return _Builder(document, lowered, target or host_target()).build()
 
 
 class _Builder:
@@ -177,6 +184,8 @@ class _Builder:
             return self._opaque_codes[count]
         key = canonical(kernel.program)
         if key not in self._codes:
+            from autofuse.backends.cpu.codegen.kernel import generate  # half of what there is to import
+
             self._codes[key] = generate(kernel.program, self.target)
         return self._codes[key]
 

@@ -12,13 +12,14 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import llvmlite.binding as llvm
 
-from autofuse.backends.cpu import elf
+from autofuse.backends.cpu import elf, unlocked
 from autofuse.backends.cpu.objectcache import ObjectCache, cache_directory, object_key
 from autofuse.backends.cpu.target import Target, host_target, initialise_llvm, target_machine
 from autofuse.errors import BackendError
@@ -34,7 +35,7 @@ class CompileOptions:
     """What LLVM does with kernels. They arrive vectorised, so LLVM's own vectorisers are off unless asked for."""
 
     opt_level: Literal[0, 1, 2, 3] = 2
-    """Level of the optimisation pipeline and of instruction selection."""
+    """Level of the optimisation pipeline and of instruction selection; 0 only cleans up and selects fast."""
     loop_vectorize: bool = False
     slp_vectorize: bool = False
     loop_unroll: bool = True
@@ -54,7 +55,7 @@ class LinkedCode:
 
 
 class Engine:
-    """Compiles and links for one target. Use from any thread; LLVM itself runs one call at a time."""
+    """Compiles and links for one target. Use from any thread."""
 
     def __init__(
         self, target: Target | None = None, options: CompileOptions | None = None, cache: ObjectCache | None = None
@@ -65,15 +66,33 @@ class Engine:
         self.cache = ObjectCache(cache_directory()) if cache is None else cache
         self.compilations = 0
         """How many objects LLVM generated here, cache hits excluded."""
+        self._counting = threading.Lock()
 
     def compile(self, ir: str) -> bytes:
         """The object code of a module's text. Raises BackendError naming the offending lines."""
         key = self.key(ir)
         found = self.cache.get(key)
-        if found is not None:
-            return found
-        data: bytes = self._machine.emit_object(self._optimised(ir))
-        self.compilations += 1
+        return self._generate(key, ir) if found is None else found
+
+    def compile_all(self, irs: Sequence[str]) -> list[bytes]:
+        """`compile` for each of several texts, on as many threads as this process has CPUs."""
+        keys = {ir: self.key(ir) for ir in irs}
+        found = {ir: data for ir, key in keys.items() if (data := self.cache.get(key)) is not None}
+        # the longest first: they take longest
+        missing = sorted({*irs} - {*found}, key=lambda ir: (-len(ir), ir))
+        workers = min(len(missing), len(os.sched_getaffinity(0)))
+        if workers < 2:
+            found |= {ir: self._generate(keys[ir], ir) for ir in missing}
+        else:
+            with ThreadPoolExecutor(workers, "autofuse-compile") as pool:
+                found |= zip(missing, pool.map(lambda ir: self._generate(keys[ir], ir), missing), strict=True)
+        return [found[ir] for ir in irs]
+
+    def _generate(self, key: str, ir: str) -> bytes:
+        machine = target_machine(self.target, self.options.opt_level)
+        data = unlocked.emit_object(machine, self._optimised(ir, machine))
+        with self._counting:
+            self.compilations += 1
         self.cache.put(key, data)
         return data
 
@@ -83,11 +102,12 @@ class Engine:
 
     def optimised_ir(self, ir: str) -> str:
         """The module's text after LLVM's optimisation."""
-        return str(self._optimised(ir))
+        return str(self._optimised(ir, target_machine(self.target, self.options.opt_level)))
 
     def emit_assembly(self, ir: str) -> str:
         """The assembly text of a module, as `compile` generates it."""
-        text: str = self._machine.emit_assembly(self._optimised(ir))
+        machine = target_machine(self.target, self.options.opt_level)
+        text: str = machine.emit_assembly(self._optimised(ir, machine))
         return text
 
     def link(
@@ -115,23 +135,30 @@ class Engine:
         _write_perf_map({name: (tracker[name], size) for name, size in profiled.items()})
         return LinkedCode(tracker, {name: tracker[name] for name in exports})
 
-    @functools.cached_property
-    def _machine(self) -> Any:
-        return target_machine(self.target, self.options.opt_level)
-
-    def _optimised(self, ir: str) -> Any:
-        machine = self._machine
+    def _optimised(self, ir: str, machine: Any) -> Any:
         module = parse(ir, self.target, str(machine.target_data))
-        if self.options.opt_level == 0:
-            return module
         tuning = llvm.create_pipeline_tuning_options(self.options.opt_level)
         tuning.loop_vectorization = self.options.loop_vectorize
         tuning.slp_vectorization = self.options.slp_vectorize
         tuning.loop_interleaving = self.options.loop_vectorize
         tuning.loop_unrolling = self.options.loop_unroll
         builder = llvm.create_pass_builder(machine, tuning)
-        builder.getModulePassManager().run(module, builder)
+        if self.options.opt_level == 0:
+            passes = _clean_up()
+        else:
+            passes = builder.getModulePassManager()
+        unlocked.run_passes(passes, module, builder)
         return module
+
+
+def _clean_up() -> Any:
+    """The passes for text that is good as it stands, but for calls of small functions."""
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    return passes
 
 
 def parse(ir: str, target: Target, data_layout: str) -> Any:
@@ -197,3 +224,9 @@ def _write_perf_map(functions: Mapping[str, tuple[int, int]]) -> None:
 def default_engine() -> Engine:
     """The engine for this machine with default options, shared in the process."""
     return Engine()
+
+
+@functools.cache
+def runtime_engine() -> Engine:
+    """The engine for the runtime's own code, which is not compute-bound: a tenth of the time to compile."""
+    return Engine(options=CompileOptions(opt_level=0))

@@ -142,7 +142,7 @@ class NativeProgram:
         return {name: self.engine.emit_assembly(text) for name, text in self._units.items()}
 
     def _link(self) -> LinkedCode:
-        objects = [self.engine.compile(text) for text in self._units.values()]
+        objects = self.engine.compile_all(list(self._units.values()))
         runtime = native_runtime()
         symbols = {name: runtime[name] for name in KERNEL_SYMBOLS}
         if driver.uses_blas(self.program.kernels):

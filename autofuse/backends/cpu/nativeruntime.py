@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.backends.cpu import blas, pool
-from autofuse.backends.cpu.engine import LinkedCode, default_engine
+from autofuse.backends.cpu.engine import LinkedCode, runtime_engine
 from autofuse.errors import BackendError
 
 KERNEL_SYMBOLS = ("af_parallel",)
@@ -60,7 +60,7 @@ def native_runtime() -> LinkedCode:
 
 @functools.cache
 def _load() -> LinkedCode:
-    engine = default_engine()
+    engine = runtime_engine()
     architecture = engine.target.architecture
     if architecture not in _FUTEX:
         raise BackendError(f"the CPU backend knows {', '.join(_FUTEX)}; this machine is {architecture}")

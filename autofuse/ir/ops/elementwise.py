@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from autofuse.errors import GraphError
 from autofuse.ir import dtypes
@@ -32,6 +31,18 @@ def _abs(x: Array) -> Array:
     return x if x.dtype.kind in "bu" else np.abs(x)
 
 
+def _logistic(x: Array) -> Array:
+    from scipy import special  # takes longer to load than most plans take to load and run
+
+    return special.expit(x)
+
+
+def _erf(x: Array) -> Array:
+    from scipy import special  # see `_logistic`
+
+    return special.erf(x)
+
+
 _UNARY: Mapping[str, tuple[Kinds, Function, str]] = {
     "abs": (ANY, _abs, "Absolute value; of INT_MIN it is INT_MIN."),
     "negate": (NUMBER, np.negative, "-x; integers wrap."),
@@ -49,8 +60,8 @@ _UNARY: Mapping[str, tuple[Kinds, Function, str]] = {
     "sin": (FLOAT, np.sin, "Sine; NaN at infinity."),
     "cos": (FLOAT, np.cos, "Cosine; NaN at infinity."),
     "tan": (FLOAT, np.tan, "Tangent; NaN at infinity."),
-    "logistic": (FLOAT, special.expit, "1 / (1 + exp(-x))."),
-    "erf": (FLOAT, special.erf, "Error function."),
+    "logistic": (FLOAT, _logistic, "1 / (1 + exp(-x))."),
+    "erf": (FLOAT, _erf, "Error function."),
     "floor": (FLOAT, np.floor, "Greatest integer not above x."),
     "ceil": (FLOAT, np.ceil, "Least integer not below x."),
     "round_nearest_even": (FLOAT, np.round, "Nearest integer, halves to even."),
