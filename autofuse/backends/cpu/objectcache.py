@@ -2,18 +2,30 @@
 
 An entry is one file: a magic line, the SHA-256 of the object, the object. It is written to a temporary name and
 renamed, so readers see a whole entry or none; an entry that fails its checksum counts as a miss and is replaced.
+
+The folder is kept below a limit: now and then the entries that were not used for longest are removed. A file's time of
+modification says when it was used, to the hour.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _MAGIC = b"autofuse object 1\n"
 _DIGEST_BYTES = 32
+_STAMP = ".pruned"
+_HOUR = 3600.0
+_ABANDONED = 24 * _HOUR
+
+LIMIT_BYTES = 1 << 30
+"""Size of the folder beyond which old entries are removed."""
+_KEPT = 0.8
 
 
 def object_key(*parts: str) -> str:
@@ -45,9 +57,12 @@ def cache_directory(environment: Mapping[str, str] | None = None) -> Path | None
 class ObjectCache:
     """A directory of compiled objects. Safe for concurrent processes; a directory that cannot be used is a miss."""
 
-    def __init__(self, directory: Path | None) -> None:
-        """Keep entries under `directory`; None keeps nothing."""
+    def __init__(self, directory: Path | None, limit_bytes: int = LIMIT_BYTES) -> None:
+        """Keep about `limit_bytes` of entries under `directory`; None keeps nothing."""
         self._directory = directory
+        self._limit = limit_bytes
+        self._added_bytes = 0
+        self._looked = False
         self.hits = 0
         """Number of `get` calls that were answered."""
         self.misses = 0
@@ -78,6 +93,50 @@ class ObjectCache:
             Path(name).replace(path)
         except OSError:
             Path(name).unlink(missing_ok=True)
+        self._added_bytes += len(data)
+        if not self._looked or self._added_bytes > self._limit // 8:
+            self._looked = True
+            self._prune_sometimes(self._directory)
+
+    def prune(self) -> int:
+        """Remove the entries used longest ago, if all together are above the limit; returns how many went.
+
+        Processes may do so at once, and while others read: an entry that is gone is a miss.
+        """
+        if self._directory is None:
+            return 0
+        entries = sorted(_entries(self._directory))
+        excess = sum(size for _, size, _ in entries)
+        if excess <= self._limit:
+            return 0
+        excess -= int(self._limit * _KEPT)
+        removed = 0
+        for _, size, path in entries:
+            if excess <= 0:
+                break
+            try:
+                os.unlink(path)
+            except OSError:  # another process was faster, or may do what this one may not
+                continue
+            excess -= size
+            removed += 1
+        return removed
+
+    def _prune_sometimes(self, directory: Path) -> None:
+        """`prune`, unless some process did so within the hour and this one has added little."""
+        stamp = directory / _STAMP
+        try:
+            recent = abs(time.time() - stamp.stat().st_mtime) < _HOUR
+        except OSError:
+            recent = False
+        if recent and self._added_bytes <= self._limit // 8:
+            return
+        self._added_bytes = 0
+        try:
+            stamp.touch(mode=0o600)
+        except OSError:
+            return
+        self.prune()
 
     def path(self, key: str) -> Path | None:
         """The file that holds, or would hold, the object of `key`."""
@@ -90,12 +149,40 @@ class ObjectCache:
     def _read(self, key: str) -> bytes | None:
         if self._directory is None:
             return None
+        path = self._path(key)
         try:
-            content = self._path(key).read_bytes()
+            content = path.read_bytes()
         except OSError:
             return None
+        with contextlib.suppress(OSError):  # a folder that this process may only read, or an entry that went
+            if time.time() - path.stat().st_mtime > _HOUR:
+                os.utime(path)
         if not content.startswith(_MAGIC):
             return None
         digest = content[len(_MAGIC) : len(_MAGIC) + _DIGEST_BYTES]
         data = content[len(_MAGIC) + _DIGEST_BYTES :]
         return data if hashlib.sha256(data).digest() == digest else None
+
+
+def _entries(directory: Path) -> Iterator[tuple[float, int, str]]:
+    """(time of last use, bytes, path) of each entry; removes files that a dead process left half written."""
+    for folder in _scan(directory):
+        if not folder.is_dir(follow_symlinks=False):
+            continue
+        for file in _scan(Path(folder.path)):
+            try:
+                status = file.stat(follow_symlinks=False)
+                if file.name.endswith(".o"):
+                    yield status.st_mtime, status.st_size, file.path
+                elif file.name.startswith(".new-") and time.time() - status.st_mtime > _ABANDONED:
+                    os.unlink(file.path)
+            except OSError:  # gone meanwhile
+                continue
+
+
+def _scan(directory: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as found:
+            return list(found)
+    except OSError:
+        return []

@@ -2,12 +2,15 @@
 
 import gc
 import os
+import resource
 import threading
+from collections import deque
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import autofuse as af
 from autofuse.backends.cpu.blocks import BlockPool
 
 F32 = np.dtype(np.float32)
@@ -113,3 +116,16 @@ def test_a_forked_child_can_allocate_though_the_lock_was_held():
     finish.set()
     holder.join()
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+@pytest.mark.parametrize("held", [0, 3])
+@pytest.mark.parametrize("megabytes", [1, 8, 64])
+def test_results_in_a_loop_need_no_fresh_pages(megabytes, held):
+    x = np.zeros(megabytes << 18, np.float32)
+    plan = af.compile(lambda x: x + 1, x)
+    results = deque((plan(x) for _ in range(10)), maxlen=held)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        results.append(plan(x))
+    # a fresh result would be a fault per huge page at least, and 256 per megabyte of small ones
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 20 * max(megabytes // 2, 1)
