@@ -30,6 +30,8 @@ class Format:
     smallest_normal: float
     three_quarters_bits: int
     """Bit pattern of 3/4."""
+    reciprocal_root_bits: int
+    """Minus half the bit pattern of a number, this is about the pattern of one over its square root."""
 
     @property
     def magic(self) -> float:
@@ -52,6 +54,7 @@ FLOAT = Format(
     half_pi=(1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
     smallest_normal=2.0**-126,
     three_quarters_bits=0x3F40_0000,
+    reciprocal_root_bits=0x5F37_59DF,
 )
 DOUBLE = Format(
     element="double",
@@ -63,6 +66,7 @@ DOUBLE = Format(
     half_pi=(1.5707963267948966, 6.123233995736766e-17, -1.4973849048591815e-33),
     smallest_normal=2.0**-1022,
     three_quarters_bits=0x3FE8_0000_0000_0000,
+    reciprocal_root_bits=0x5FE6_EB50_C7B5_37A9,
 )
 
 

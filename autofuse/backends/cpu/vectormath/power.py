@@ -16,16 +16,19 @@ from autofuse.backends.cpu.vectormath.formats import (
 )
 from autofuse.backends.cpu.vectormath.lanes import Lanes
 from autofuse.backends.cpu.vectormath.logarithm import split
+from autofuse.backends.cpu.vectormath.rare import mended
 
 # ln 2 in 40 bits, so that its product with any exponent is exact, and the rest
 _LN2_SHORT, _LN2_REST = 0.6931471805601177, -1.7239444525614835e-13
+# (1 - h)**(-1/2) = 1 + h * (1/2 + 3/8 h + 5/16 h**2 + 35/128 h**3 + ...)
+_RECIPROCAL_ROOT = (0.5, 0.375, 0.3125, 0.2734375)
 _TWO_THIRDS, _TWO_THIRDS_REST = 0.6666666666666666, 3.700743415417188e-17
 
 
 def power(x: Lanes, y: Lanes) -> Lanes:
     """x**y with every special case of C99 (Annex F.10.4.4).
 
-    Lanes that the common way does not serve are mended behind a branch; it looks at each lane by itself.
+    Lanes that the common way does not serve are mended behind a branch.
     """
     magnitude = x.abs()
     regular = (_power_of_float if x.element == "float" else _power_of_double)(magnitude, y)
@@ -33,14 +36,7 @@ def power(x: Lanes, y: Lanes) -> Lanes:
         rare = (x.bits() < 0) | regular.is_nan()
     else:
         rare = ~((x > 0) & (x < np.inf) & (y.abs() < np.inf))
-    fn = x.fn
-    usual, mend, done = fn.current, fn.label("mend"), fn.label("done")
-    fn.branch_if(rare.any(), mend, done, unlikely=True)
-    fn.block(mend)
-    mended = _power_specials(x, y, magnitude, regular)
-    fn.branch(done)
-    fn.block(done)
-    return Lanes(fn, fn.phi(x.type, [(regular.name, usual), (mended.name, mend)]), x.element, x.lanes)
+    return mended(regular, rare, lambda: _power_specials(x, y, magnitude, regular))
 
 
 def _power_of_float(x: Lanes, y: Lanes) -> Lanes:
@@ -159,5 +155,21 @@ def cbrt(x: Lanes) -> Lanes:
 
 
 def rsqrt(x: Lanes) -> Lanes:
-    """1 / sqrt(x), two correctly rounded operations."""
-    return 1.0 / x.sqrt()
+    """1 / sqrt(x): half the exponent by integer arithmetic, then two steps on the residual h = 1 - x*y**2.
+
+    1/sqrt(x) = y * (1 - h)**(-1/2), a series in h. The last h is taken of x*y in doubled precision, so that the result
+    is nearly always the closest number. Zeros, subnormals, infinity and the invalid divide by the root instead.
+    """
+    fmt = format_of(x)
+    bits = x.bits()
+    smallest, infinity = 1 << fmt.fraction, (2 * fmt.bias + 1) << fmt.fraction
+    rare = ~(bits - smallest).below(infinity - smallest)
+    y = (x.const(fmt.integer, fmt.reciprocal_root_bits) - bits.shift_right(1)).as_float()  # within 3.5 %
+    h = (-(x * y)).fma(y, 1.0)
+    series = _RECIPROCAL_ROOT[:2] if x.element == "float" else _RECIPROCAL_ROOT
+    y = (y * h).fma(polynomial(h, series), y)
+    product = x * y
+    h = (-x.fma(y, -product)).fma(y, (-product).fma(y, 1.0))
+    regular = (y * h).fma(polynomial(h, _RECIPROCAL_ROOT[:2]), y)
+
+    return mended(regular, rare, lambda: rare.select(1.0 / x.sqrt(), regular))

@@ -6,6 +6,7 @@ import numpy as np
 
 from autofuse.backends.cpu.text import mangled
 from autofuse.backends.cpu.vectormath.lanes import Lanes
+from autofuse.backends.cpu.vectormath.rare import mended
 
 
 def fmod(x: Lanes, y: Lanes) -> Lanes:
@@ -23,14 +24,7 @@ def fmod(x: Lanes, y: Lanes) -> Lanes:
     result = (ax < ay).select(ax, rest).copysign(x)
     far = (quotient >= 2.0 ** (22 if single else 51)) & (ax < np.inf) & (ay > 0)
 
-    fn = x.fn
-    fast, slow, done = fn.current, fn.label("slow"), fn.label("done")
-    fn.branch_if(far.any(), slow, done, unlikely=True)
-    fn.block(slow)
-    exact = far.select(_library_fmod(x, y), result)
-    fn.branch(done)
-    fn.block(done)
-    return Lanes(fn, fn.phi(x.type, [(result.name, fast), (exact.name, slow)]), x.element, x.lanes)
+    return mended(result, far, lambda: far.select(_library_fmod(x, y), result))
 
 
 def _library_fmod(x: Lanes, y: Lanes) -> Lanes:
