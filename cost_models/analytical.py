@@ -33,7 +33,7 @@ from autofuse.cost_models.memory import MemoryModel
 from autofuse.device.describe import CpuDescription
 from autofuse.ir.types import TensorType
 
-ANALYTICAL_VERSION = 1
+ANALYTICAL_VERSION = 2
 """Raised when prices change: learned corrections of another version do not apply."""
 SIGMA = 0.3
 """Deviation of log(measured / predicted): 0.22 on the kernels of the README's table, where the machine was calibrated;
@@ -47,8 +47,6 @@ _OVERLAP = 0.2
 """Share of the shorter terms that is not hidden behind the longest one."""
 _AHEAD_BYTES = 16384
 """How far ahead of the instructions the memory system fetches."""
-_PRODUCT_CYCLES = 1.2
-"""A multiplication and an addition of a product that is written out, with its load."""
 _ENTRY_CYCLES = 4.0
 """Entering and leaving a stage's loop: bounds, addresses, a branch that goes the other way once."""
 _LEVEL_CYCLES = 1.0
@@ -170,7 +168,7 @@ class AnalyticalCpuModel:
     def _phase(self, phase: PhaseFeatures, kernel: KernelFeatures, workers: int) -> Breakdown:
         speed_up = phase.blocks / math.ceil(phase.blocks / workers)
         stages = [self._instructions_us(stage) / speed_up for stage in phase.stages]
-        compute = sum(stages) + self._loops_us(phase.dots) / speed_up
+        compute = sum(stages) + self._generated_us(phase.dots) / speed_up
         serial = sum(stage.chain for stage in phase.stages) * _LATENCY_CYCLES * self._cycle_us / speed_up
         overhead = sum(self._entries_us(stage) for stage in phase.stages) / speed_up + _CALL_US
         library = sum(self._product_us(dot) for dot in phase.dots if dot.library) / speed_up
@@ -219,15 +217,10 @@ class AnalyticalCpuModel:
         """Entering the loops of a stage on one core."""
         return stage.entries * _ENTRY_CYCLES * self._cycle_us if stage.loops else 0.0
 
-    def _loops_us(self, dots: Sequence[DotFeatures]) -> float:
-        """Products that the code generator writes out; the chains of neighbouring vectors overlap."""
-        us = 0.0
-        for dot in dots:
-            if not dot.library:
-                lanes = self._lanes["f64" if dot.dtype in ("f64", "i64", "u64") else "f32"]
-                vectors = dot.all_rows * math.ceil(dot.columns / lanes)
-                us += vectors * dot.depth * _PRODUCT_CYCLES * self._cycle_us
-        return us
+    def _generated_us(self, dots: Sequence[DotFeatures]) -> float:
+        """Generated products on one core. The last panel may be shorter than the others."""
+        cycles = (dot.cycles * dot.all_rows / dot.rows for dot in dots if dot.rows and not dot.library)
+        return math.fsum(cycles) * self._cycle_us
 
     def _product_us(self, dot: DotFeatures) -> float:
         """Calls of BLAS on one core: flops at the peak for the shape, and the right factor packed once per call."""

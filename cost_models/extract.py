@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from autofuse.backends.cpu.codegen.dots import dot_cycles
 from autofuse.backends.cpu.codegen.layout import Layout, plan_layout
 from autofuse.backends.cpu.codegen.prepare import prepare
 from autofuse.backends.cpu.codegen.widths import Widths
@@ -26,9 +27,6 @@ from autofuse.ir.graph import Graph, Node
 from autofuse.lower.streaming import streams_stores, streams_turned
 from autofuse.lower.tile import Buffer, Dot, OpaqueProgram, Phase, RowGroup, Space, TileProgram
 
-_BLAS_DTYPES = ("f32", "f64")
-_WORTH_A_CALL = 4096
-"""Products below which the code generator writes loops instead of a call."""
 _ASSUMED_TRIPS = 32
 """Rounds of a loop whose number only the run knows."""
 
@@ -121,7 +119,7 @@ class _Reader:
         for step in phase.steps:
             if isinstance(step, Dot):
                 own = dot_accesses(step, phase, grid, self.buffers)
-                dots.append(_dot(step, phase, grid))
+                dots.append(self._dot(step, phase, grid))
                 inner = [levels_between(own, grid, grid.depth, grid.depth, scratch_stays=False)]
             else:
                 own, walked, inner = self._group(step, rows, scalars, layout)
@@ -146,6 +144,16 @@ class _Reader:
             scratch_bytes=sum(scratch.values()),
         )
 
+    def _dot(self, dot: Dot, phase: Phase, grid: LoopNest) -> DotFeatures:
+        calls = grid.rounds_to[-1]
+        every = dot.rows * calls
+        if phase.panel is not None:
+            every = phase.panel.symbol.extent * grid.rounds_to[-2]
+        types = {name: buffer.type.dtype for name, buffer in self.buffers.items()}
+        cycles = dot_cycles(dot, types, self.widths)
+        shape = dot.rows, dot.columns, dot.depth
+        return DotFeatures(*shape, calls, every, dot.dtype.name, cycles is None, cycles or 0.0)
+
     def _group(
         self, group: RowGroup, rows: LoopNest, scalars: dict[int, Scalar], layout: Layout
     ) -> tuple[list[Access], list[StageFeatures], list[Reuse]]:
@@ -163,15 +171,6 @@ class _Reader:
             accesses += walk.accesses
             parts.append(levels_between(walk.accesses, nest, rows.depth, nest.depth, scratch_stays=False))
         return accesses, stages, parts
-
-
-def _dot(dot: Dot, phase: Phase, grid: LoopNest) -> DotFeatures:
-    library = dot.dtype.name in _BLAS_DTYPES and dot.rows * dot.columns * dot.depth >= _WORTH_A_CALL
-    calls = grid.rounds_to[-1]
-    every = dot.rows * calls
-    if phase.panel is not None:
-        every = phase.panel.symbol.extent * grid.rounds_to[-2]
-    return DotFeatures(dot.rows, dot.columns, dot.depth, calls, every, dot.dtype.name, library)
 
 
 # ---- calls of the interpreter ------------------------------------------------------------------------------------

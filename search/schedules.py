@@ -10,7 +10,7 @@ from typing import Any
 
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.streaming import streams_stores
-from autofuse.lower.tile import OpaqueProgram, Reduce, RowGroup, Space, TileProgram
+from autofuse.lower.tile import Dot, OpaqueProgram, Reduce, RowGroup, Space, TileProgram
 
 Choices = dict[str, tuple[Any, ...]]
 
@@ -36,9 +36,11 @@ def choices_for(program: TileProgram | OpaqueProgram, vector_bits: int | None = 
         for stage in step.stages
     ]
     if any(phase.panel is not None for phase in program.phases()):
-        choices["panel_rows"] = (32, 64, 128, 256, 512, 1024)
+        choices["panel_rows"] = (0, 32, 64, 128, 256, 512, 1024)
     elif any(stage.symbols for stage in stages):
         choices["lane"] = ("auto", "grid", "stream")
+    if any(isinstance(s, Dot) and s.dtype.name in ("f32", "f64") for p in program.phases() for s in p.steps):
+        choices["dots"] = ("auto", "library")
     if stages:
         choices["unroll"] = (1, 2, 4, 8)
         if vector_bits is None or vector_bits >= _WIDE_BITS:

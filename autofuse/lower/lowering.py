@@ -26,6 +26,10 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.split import split_reductions
 from autofuse.lower.tile import Buffer, OpaqueProgram, Phase, Space, Store, TileProgram
 
+_PANEL_ROWS = 256
+"""Most rows of a panel whose products' results stay in scratch whole."""
+_TILED_PANEL_ROWS = 512
+"""Most rows where columns are cut into tiles: the right operand is packed once per panel."""
 _LEAST_PANEL_ROWS = 32
 """Panels of fewer rows would read the right operands of their products too often."""
 _MANY_PARTS = 16
@@ -160,7 +164,8 @@ class _Lowering:
         """At most the schedule's rows, equal panels, enough of them for all workers unless columns are cut too."""
         extent = max(extent, 1)
         wanted = 1 if tiled else -(-self.limits.workers // max(outer, 1))
-        panels = max(-(-extent // min(self.schedule.panel_rows, most)), wanted)
+        usual = _TILED_PANEL_ROWS if tiled else _PANEL_ROWS
+        panels = max(-(-extent // min(self.schedule.panel_rows or usual, most)), wanted)
         return -(-extent // min(panels, extent))
 
     def _columns(self, phase: Phase, buffers: Mapping[str, Buffer]) -> Columns | None:

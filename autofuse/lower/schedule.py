@@ -19,8 +19,8 @@ class Schedule:
     """CPU: width of a vector of the widest float in the kernel, at most what the host has."""
     unroll: int = 4
     """CPU: independent vectors in flight per loop iteration."""
-    panel_rows: int = 256
-    """Rows of a panel in kernels with dots."""
+    panel_rows: int = 0
+    """Most rows of a panel in kernels with dots; 0 = 512 where columns are cut into tiles as well, else 256."""
     dots: Literal["auto", "library", "generated"] = "auto"
     """CPU: who multiplies matrices. `auto` generates code but for products of a matrix and a vector."""
     placement: Literal["scratch", "recompute"] = "scratch"
@@ -58,7 +58,7 @@ class Schedule:
 _RANGES: dict[str, tuple[int, int]] = {
     "vector_bits": (64, 2048),
     "unroll": (1, 64),
-    "panel_rows": (1, 1 << 20),
+    "panel_rows": (0, 1 << 20),
     "split": (0, 1 << 20),
     "threads": (1, 1024),
     "items": (1, 1024),

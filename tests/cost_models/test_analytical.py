@@ -102,7 +102,7 @@ def test_fresh_outputs_pay_for_their_pages():
     assert price(program, fresh_outputs=frozenset("y")) == pytest.approx(price(program) + faults)
 
 
-def matmul(rows, columns, depth, panel_rows):
+def matmul(rows, columns, depth, panel_rows, dots="library"):
     """`relu`-less product with a negating epilogue, in panels."""
     i, j = Symbol("i0", rows), Symbol("j0", columns)
     panel = Panel(i, Symbol("row", panel_rows), panel_rows)
@@ -127,7 +127,7 @@ def matmul(rows, columns, depth, panel_rows):
         Store("y", of(i) * columns + of(j), 1),
     )
     phase = Phase((i,), (dot, RowGroup((Stage((j,), body, j),))), None, panel)
-    return TileProgram("mm", (x, w, s, y), ((phase,),), Schedule())
+    return TileProgram("mm", (x, w, s, y), ((phase,),), Schedule(dots=dots))
 
 
 def test_products_run_at_the_speed_of_the_library():
@@ -135,6 +135,13 @@ def test_products_run_at_the_speed_of_the_library():
     ideal = 2 * 1024**3 / (machine(1).calibration.blas_gflops["f32"].one * 1e3)
     assert bound(program, 1) == "library"
     assert ideal < price(program, 1) < 1.5 * ideal
+
+
+def test_generated_products_come_close_to_the_arithmetic_peak():
+    program = matmul(1024, 1024, 1024, 512, dots="auto")
+    peak = machine(1).calibration.fma_flops_per_us["f32"]
+    assert bound(program, 1) == "compute"
+    assert 1.0 < price(program, 1) * peak / (2 * 1024**3) < 1.3
 
 
 def test_narrow_panels_pay_for_packing():

@@ -1,5 +1,7 @@
 """Features of small programs, counted by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -190,9 +192,9 @@ def test_a_product_in_panels_with_an_epilogue():
     (phase,) = found.phases
     (dot,) = phase.dots
     assert (dot.rows, dot.columns, dot.depth, dot.calls, dot.all_rows) == (128, 512, 256, 8, 1000)
-    assert dot.library
+    assert not dot.library
+    assert dot.cycles == pytest.approx(128 * 512 / 16 * 256 / 2, rel=0.15)  # two multiply-adds a cycle
     assert dot.flops == 2 * 1000 * 512 * 256
-    assert dot.packed_elements == 8 * 512 * 256
     (epilogue,) = phase.stages
     assert epilogue.iterations == 1000 * 512
     assert epilogue.entries == 1000
@@ -207,6 +209,13 @@ def test_a_product_in_panels_with_an_epilogue():
     # without room for a panel, each of them reads w again
     assert phase.reuse.traffic(needed - 1)[0] > read + 7 * 256 * 512 * 4
     assert found.panel_rows == 128
+
+
+def test_a_product_left_to_the_library():
+    kernel = panel_product()
+    (phase,) = features(replace(kernel, schedule=Schedule(dots="library"))).phases
+    assert phase.dots[0].library
+    assert phase.dots[0].packed_elements == 8 * 512 * 256
 
 
 def test_a_mask_that_cuts_a_loop_costs_nothing_inside():

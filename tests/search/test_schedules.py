@@ -49,6 +49,7 @@ def test_what_several_stages_need_is_kept_or_recomputed():
 def test_a_kernel_with_dots_has_panels_and_no_lanes_to_choose():
     choices = choices_for(lowered(attention_graph()))
     assert 256 in choices["panel_rows"]
+    assert choices["dots"] == ("auto", "library")
     assert "lane" not in choices
     assert "split" not in choices
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from autofuse.backends.cpu.codegen.indexing import pointer
+from autofuse.backends.cpu.codegen.matmul.product import define_product, work_bytes
+from autofuse.backends.cpu.codegen.matmul.tiling import Tiling, plan_tiling, product_cycles
 from autofuse.backends.cpu.codegen.memory import Places
 from autofuse.backends.cpu.codegen.values import Group
 from autofuse.backends.cpu.codegen.widths import Widths
-from autofuse.backends.cpu.matmul.product import define_product, work_bytes
-from autofuse.backends.cpu.matmul.tiling import Tiling, plan_tiling
 from autofuse.backends.cpu.scalars import emit_constant
 from autofuse.backends.cpu.text import FunctionText
 from autofuse.ir.dtypes import DType
@@ -39,6 +39,13 @@ def dot_work_bytes(dot: Dot, types: Mapping[str, DType], widths: Widths) -> int:
     if calls_library(dot, widths.dots):
         return 0
     return work_bytes(dot, _tiling(dot, types[dot.lhs.buffer], types[dot.rhs.buffer], widths))
+
+
+def dot_cycles(dot: Dot, types: Mapping[str, DType], widths: Widths) -> float | None:
+    """Estimated cycles of one core for a generated product; None for a call of BLAS."""
+    if calls_library(dot, widths.dots):
+        return None
+    return product_cycles(dot, _tiling(dot, types[dot.lhs.buffer], types[dot.rhs.buffer], widths))
 
 
 def write_dot(

@@ -16,6 +16,9 @@ from autofuse.backends.cpu.scalars import (
 from autofuse.backends.cpu.text import FunctionText, Vec, mangled
 from autofuse.ir.dtypes import DType
 
+_FEW_VECTORS = 4
+"""Rows of so many vectors are copied without a loop."""
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -28,19 +31,28 @@ class Side:
 
 def copy_rows(fn: FunctionText, source: Side, target: Side, rows: int, length: int, lanes: int) -> None:
     """`target[i, j] = source[i, j]` for `rows` x `length` elements."""
-    if rows == 0 or length == 0:
-        return
+    if rows and length:
+        with counted_loop(fn, "0", str(rows), 1, nonempty=True, hint="row") as row:
+            copy_row(fn, source, target, row, length, lanes)
+
+
+def copy_row(fn: FunctionText, source: Side, target: Side, row: str, length: int, lanes: int) -> None:
+    """`target[row, j] = source[row, j]` for `length` elements."""
     lanes = min(lanes, 1 << max(length - 1, 0).bit_length())
     middle = length // lanes * lanes
-    with counted_loop(fn, "0", str(rows), 1, nonempty=True, hint="row") as row:
-        if middle:
-            with counted_loop(fn, "0", str(middle), lanes, nonempty=True, hint="at") as at:
-                value = load(fn, source, row, at, lanes, None)
-                store(fn, target, row, at, converted(fn, value, source.dtype, target.dtype, lanes), lanes, None)
-        if middle < length:
-            mask = emit_tail_mask(fn, str(length - middle), lanes)
-            value = load(fn, source, row, str(middle), lanes, mask)
-            store(fn, target, row, str(middle), converted(fn, value, source.dtype, target.dtype, lanes), lanes, mask)
+
+    def vector(at: str, mask: str | None) -> None:
+        value = load(fn, source, row, at, lanes, mask)
+        store(fn, target, row, at, converted(fn, value, source.dtype, target.dtype, lanes), lanes, mask)
+
+    if middle <= _FEW_VECTORS * lanes:
+        for at in range(0, middle, lanes):
+            vector(str(at), None)
+    else:
+        with counted_loop(fn, "0", str(middle), lanes, nonempty=True, hint="at") as at:
+            vector(at, None)
+    if middle < length:
+        vector(str(middle), emit_tail_mask(fn, str(length - middle), lanes))
 
 
 def clear_rows(fn: FunctionText, target: Side, rows: int, length: int) -> None:

@@ -12,12 +12,14 @@ from autofuse.backends.cpu.codegen.widths import register_bits
 from autofuse.ir.dtypes import F32, DType
 from autofuse.lower.tile import Dot, Matrix
 
-DEPTH_BYTES = 48 << 10
+DEPTH_BYTES = 72 << 10
 """Of the right operand under one register tile: at most this much of the depth is done at a time."""
+BLOCK_BYTES = 512 << 10
+"""Of the right operand packed at a time, a quarter of a second-level cache."""
+LEFT_BYTES = 768 << 10
+"""Rows of the left operand that stay in the second-level cache while all columns pass by."""
 NEAR_BYTES = 128 << 10
 """A right operand spread over no more memory than this is read where it lies."""
-FAR_BYTES = 1 << 20
-"""A right operand larger than this is not expected in the second-level cache: it is prefetched."""
 FEW_STEPS = 16
 """Block of the depth where a right operand is read once, row after row as it lies."""
 _LATENCY = 4.0
@@ -59,8 +61,8 @@ class Tiling:
     """Copy the block of the right operand under a column of tiles into contiguous memory."""
     copy_left: bool
     """Copy the panel's left operand: it needs conversion, or its lines would evict each other."""
-    fetch: bool
-    """Prefetch the right operand."""
+    column_block: int
+    """Columns of the right operand that are packed together: rows of it are then read in long pieces."""
     depth_outside: bool
     """Walk the blocks of the depth outside the columns: the right operand is then read as it lies in memory."""
     narrow_out: bool
@@ -73,18 +75,24 @@ class Tiling:
         runs = Tiles(0, larger, size + 1), Tiles(larger * (size + 1), count - larger, size)
         return tuple(run for run in runs if run.count)
 
-    def column_runs(self, columns: int) -> tuple[Tiles, ...]:
+    def tile_runs(self, columns: int) -> tuple[Tiles, ...]:
         """Whole tiles of columns, then one narrower tile; its `size` counts columns and may be no whole vector."""
-        width = self.vectors * self.lanes
-        whole, rest = divmod(columns, width)
-        runs = Tiles(0, whole, width), Tiles(whole * width, 1, rest)
-        return tuple(run for run in runs if run.count and run.size)
+        return _runs(columns, self.vectors * self.lanes)
+
+    def blocks(self, columns: int) -> tuple[Tiles, ...]:
+        """Blocks of columns."""
+        return _runs(columns, self.column_block)
 
     def depth_runs(self, depth: int) -> tuple[Tiles, ...]:
         """Blocks of the depth."""
-        whole, rest = divmod(depth, self.depth_block)
-        runs = Tiles(0, whole, self.depth_block), Tiles(whole * self.depth_block, 1, rest)
-        return tuple(run for run in runs if run.count and run.size)
+        return _runs(depth, self.depth_block)
+
+
+def _runs(extent: int, size: int) -> tuple[Tiles, ...]:
+    """Pieces of `size`, and what is left."""
+    whole, rest = divmod(extent, size)
+    runs = Tiles(0, whole, size), Tiles(whole * size, 1, rest)
+    return tuple(run for run in runs if run.count and run.size)
 
 
 def plan_tiling(dot: Dot, left: DType, right: DType, vector_bits: int, registers: int) -> Tiling:
@@ -96,19 +104,47 @@ def plan_tiling(dot: Dot, left: DType, right: DType, vector_bits: int, registers
     near = (dot.depth - 1) * abs(dot.rhs.row_stride) + dot.columns <= NEAR_BYTES // right.itemsize
     pack = right != wide or dot.rhs.column_stride != 1 or not (once or near)
     sequential = once and not pack and not near
-    depth_block = FEW_STEPS if sequential else _depth_block(dot.depth, vectors * lanes * wide.itemsize)
+    width = vectors * lanes
+    depth_block = max(1, FEW_STEPS if sequential else _depth_block(dot.depth, width * wide.itemsize))
+    column_block = max(width, BLOCK_BYTES // (depth_block * wide.itemsize) // width * width)
     return Tiling(
         wide=wide,
         lanes=lanes,
         vectors=vectors,
         most_rows=most_rows,
-        depth_block=max(depth_block, 1),
+        depth_block=depth_block,
+        column_block=column_block if pack else max(dot.columns, 1),
         pack_right=pack,
         copy_left=left != wide or _evicts_itself(dot.lhs, dot, left),
-        fetch=pack and dot.rhs.column_stride == 1 and dot.depth * dot.columns * right.itemsize > FAR_BYTES,
-        depth_outside=sequential,
+        depth_outside=sequential or dot.rows * dot.depth * left.itemsize > LEFT_BYTES,
         narrow_out=wide != dot.dtype,
     )
+
+
+def product_cycles(dot: Dot, tiling: Tiling) -> float:
+    """Estimated cycles of one core for all of a product, its operands in cache; copies of operands included."""
+    steps = sum(
+        runs.count * columns.count * (_step_cycles(runs.size, -(-columns.size // tiling.lanes)) * dot.depth)
+        for runs in tiling.row_runs(dot.rows)
+        for columns in tiling.tile_runs(dot.columns)
+    )
+    blocks = -(-dot.depth // tiling.depth_block)
+    tiles = -(-dot.rows // tiling.most_rows) * -(-dot.columns // (tiling.vectors * tiling.lanes)) * blocks
+    results = _RESULT_CYCLES * dot.rows * -(-dot.columns // tiling.lanes) * blocks
+    copied = dot.rows * dot.depth * tiling.copy_left * _COPY_CYCLES
+    packing = _COPY_CYCLES if dot.rhs.column_stride == 1 else _TURN_CYCLES
+    copied += dot.depth * dot.columns * tiling.pack_right * packing
+    return steps + tiles * _TILE_CYCLES + results + copied / tiling.lanes
+
+
+_TILE_CYCLES = 30.0
+"""Cycles to enter and leave a register tile."""
+_RESULT_CYCLES = 1.5
+"""Cycles per vector of the result and block of the depth."""
+_COPY_CYCLES = 2.5
+"""Cycles per vector of an operand that is copied."""
+_TURN_CYCLES = 8.0
+"""The same where it is transposed on the way."""
 
 
 def _register_tile(dot: Dot, lanes: int, registers: int, once: bool) -> tuple[int, int]:

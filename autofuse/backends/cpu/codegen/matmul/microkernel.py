@@ -36,8 +36,8 @@ class RegisterTile:
     c_row: int
     c_ragged: bool
     """The result ends with the valid columns: vectors are stored (and loaded) under a mask."""
-    fetch_bytes: int = 0
-    """Each step of the depth prefetches an address; this is how far apart they lie. 0 = none."""
+    unroll: int = 1
+    """Steps of the depth in one round of the loop; the depth is a multiple."""
 
     @property
     def columns(self) -> int:
@@ -49,7 +49,7 @@ class RegisterTile:
         """A name by content."""
         ragged = ("b" if self.b_ragged else "") + ("c" if self.c_ragged else "")
         strides = f"{self.a_row}.{self.a_depth}.{self.b_depth}.{self.c_row}"
-        return f"tile.{self.dtype.name}.{self.rows}x{self.vectors}x{self.lanes}.{strides}.{self.fetch_bytes}{ragged}"
+        return f"tile.{self.dtype.name}.{self.rows}x{self.vectors}x{self.lanes}.{strides}.{self.unroll}{ragged}"
 
 
 PARAMETERS = (
@@ -59,10 +59,8 @@ PARAMETERS = (
     ("i64", "depth"),
     ("i1", "more"),
     ("i64", "columns"),
-    ("ptr", "ahead"),
 )
-"""Addresses of the first elements; steps of the depth, at least one; whether the result is added to; valid columns;
-the first address to prefetch."""
+"""Addresses of the first elements; steps of the depth, at least one; whether the result is added to; valid columns."""
 
 
 def define(module: ModuleText, tile: RegisterTile) -> str:
@@ -98,8 +96,13 @@ class _Writer:
         fn.phi("i64", [("0", before), (next_step, body)], name=step)
         for name, later in zip(names, following, strict=True):
             fn.phi(self.vec.llvm, [(zero, before), (later, body)], name=name)
-        self._step(step, names, following, masks)
-        fn.emit(f"add nuw nsw i64 {step}, 1", name=next_step)
+        sums = names
+        for number in range(tile.unroll):
+            last = number + 1 == tile.unroll
+            later = following if last else [fn.fresh("sum") for _ in names]
+            self._step(step, number, sums, later, masks)
+            sums = later
+        fn.emit(f"add nuw nsw i64 {step}, {tile.unroll}", name=next_step)
         again = fn.emit(f"icmp ult i64 {next_step}, %depth")
         fn.terminate(f"br i1 {again}, label %{body}, label %{done}, !llvm.loop {AS_WRITTEN}")
         fn.block(done)
@@ -110,15 +113,14 @@ class _Writer:
         left = self.fn.emit(f"sub nsw i64 %columns, {vector * self.tile.lanes}")
         return emit_tail_mask(self.fn, left, self.tile.lanes)
 
-    def _step(self, step: str, sums: Sequence[str], following: Sequence[str], masks: Sequence[str]) -> None:
+    def _step(
+        self, step: str, number: int, sums: Sequence[str], following: Sequence[str], masks: Sequence[str]
+    ) -> None:
+        """One step of the depth, `number` steps into the round of the loop that begins at `step`."""
         fn, tile = self.fn, self.tile
-        if tile.fetch_bytes:
-            offset = fn.emit(f"mul nuw nsw i64 {step}, {tile.fetch_bytes}")
-            address = fn.emit(f"getelementptr i8, ptr %ahead, i64 {offset}")
-            fn.intrinsic("llvm.prefetch.p0", "void", [("ptr", address), ("i32", "0"), ("i32", "2"), ("i32", "1")])
-        row = self._address("%b", f"mul nuw nsw i64 {step}, {tile.b_depth}")
+        row = self._address("%b", step, tile.b_depth, number)
         b = [self._load(row, v * tile.lanes, masks[v] if tile.b_ragged else "") for v in range(tile.vectors)]
-        column = self._address("%a", f"mul nuw nsw i64 {step}, {tile.a_depth}")
+        column = self._address("%a", step, tile.a_depth, number)
         for i in range(tile.rows):
             address = fn.emit(f"getelementptr inbounds {self.vec.memory_element}, ptr {column}, i64 {i * tile.a_row}")
             loaded = fn.emit(f"load {self.vec.memory_element}, ptr {address}, align {tile.dtype.itemsize}")
@@ -126,8 +128,8 @@ class _Writer:
                 loaded = fn.emit(f"trunc i8 {loaded} to i1")
             spread = emit_splat(fn, loaded, tile.dtype, tile.lanes)
             for v in range(tile.vectors):
-                number = i * tile.vectors + v
-                self._accumulate(following[number], spread, b[v], sums[number])
+                at = i * tile.vectors + v
+                self._accumulate(following[at], spread, b[v], sums[at])
 
     def _accumulate(self, name: str, a: str, b: str, total: str) -> None:
         fn, vec = self.fn, self.vec
@@ -140,8 +142,11 @@ class _Writer:
         product = fn.emit(f"{times} {vec.llvm} {a}, {b}")
         fn.emit(f"{plus} {vec.llvm} {product}, {total}", name=name)
 
-    def _address(self, base: str, offset: str) -> str:
-        return self.fn.emit(f"getelementptr inbounds {self.vec.memory_element}, ptr {base}, i64 {self.fn.emit(offset)}")
+    def _address(self, base: str, step: str, stride: int, number: int) -> str:
+        element = self.vec.memory_element
+        offset = self.fn.emit(f"mul nuw nsw i64 {step}, {stride}")
+        first = self.fn.emit(f"getelementptr inbounds {element}, ptr {base}, i64 {offset}")
+        return self.fn.emit(f"getelementptr inbounds {element}, ptr {first}, i64 {number * stride}")
 
     def _load(self, row: str, column: int, mask: str) -> str:
         fn, vec = self.fn, self.vec

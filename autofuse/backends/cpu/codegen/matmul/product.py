@@ -1,0 +1,258 @@
+"""A matrix product as loops over register tiles.
+
+    for each block of columns:
+      for each block of the depth:
+        copy the block of the right operand to contiguous memory, a strip per tile of columns, if that pays
+        for each tile of columns, for each tile of rows: run the register tile, adding from the second block on
+
+or with the two outer loops exchanged, where the left operand's rows would not stay in the second-level cache. The
+loops around (which rows and columns one worker does, and what happens to the result while it is in cache) are the
+phase's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from autofuse.backends.cpu.codegen.matmul.copying import Side, clear_rows, copy_row, copy_rows, copy_transposed
+from autofuse.backends.cpu.codegen.matmul.microkernel import RegisterTile, define
+from autofuse.backends.cpu.codegen.matmul.tiling import Tiles, Tiling
+from autofuse.backends.cpu.codegen.values import counted_loop
+from autofuse.backends.cpu.text import FunctionText, ModuleText, Vec
+from autofuse.ir.dtypes import DType
+from autofuse.lower.tile import Dot
+
+_UNROLLS = (4, 3, 2, 1)
+"""Steps of the depth in one round of a register tile's loop: counting takes the ports that multiply."""
+_LINE = 64
+_PARAMETERS = [
+    ("ptr noalias readonly captures(none)", "a"),
+    ("ptr noalias readonly captures(none)", "b"),
+    ("ptr noalias captures(none)", "c"),
+    ("ptr noalias captures(none)", "work"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Byte offsets of what a product keeps in its work memory."""
+
+    left: int
+    right: int
+    out: int
+    end: int
+
+
+def work_bytes(dot: Dot, tiling: Tiling) -> int:
+    """Memory that the product needs beside its operands, 64-byte aligned."""
+    return _work(dot, tiling).end
+
+
+def _work(dot: Dot, tiling: Tiling) -> _Work:
+    size = tiling.wide.itemsize
+    depth = min(tiling.depth_block, dot.depth)
+    along, across = dot.rows, (depth if tiling.depth_outside else dot.depth)
+    if dot.lhs.column_stride != 1:
+        along, across = across, along
+    left = _aligned(along * _pitch(across, tiling) * size) if tiling.copy_left else 0
+    columns = -(-min(tiling.column_block, dot.columns) // tiling.lanes) * tiling.lanes
+    right = _aligned(depth * columns * size) if tiling.pack_right else 0
+    out = _aligned(dot.rows * dot.columns * size) if tiling.narrow_out else 0
+    return _Work(0, left, left + right, left + right + out)
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _LINE) * _LINE
+
+
+def _pitch(length: int, tiling: Tiling) -> int:
+    """Elements from one copied row to the next: an odd number of vectors, so that rows lie in different cache sets."""
+    vectors = -(-length // tiling.lanes)
+    return (vectors + 1 - vectors % 2) * tiling.lanes
+
+
+def define_product(module: ModuleText, dot: Dot, rows: int, left: DType, right: DType, tiling: Tiling) -> str:
+    """The function `void (ptr a, ptr b, ptr c, ptr work)` for the first `rows` rows; returns "@name"."""
+    strides = (dot.lhs.row_stride, dot.lhs.column_stride, dot.rhs.row_stride, dot.rhs.column_stride, dot.out.row_stride)
+    shape = f"{rows}x{dot.columns}x{dot.depth}.{'.'.join(map(str, strides))}"
+    name = f"product.{left.name}.{right.name}.{dot.dtype.name}.{shape}"
+    if not module.defines(name):
+        fn = module.function(name, "void", _PARAMETERS, linkage="internal", attributes="noinline")
+        _Writer(fn, dot, rows, left, right, tiling, _work(dot, tiling)).write()
+        fn.ret()
+    return f"@{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """The left operand as the tiles read it, from the current block of the depth on."""
+
+    address: str
+    row: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    fn: FunctionText
+    dot: Dot
+    rows: int
+    left: DType
+    right: DType
+    tiling: Tiling
+    work: _Work
+
+    def write(self) -> None:
+        """Everything up to the return."""
+        fn, dot, tiling = self.fn, self.dot, self.tiling
+        if dot.depth == 0:
+            clear_rows(fn, Side("%c", dot.out.row_stride, dot.dtype), self.rows, dot.columns)
+            return
+        out = Side("%c", dot.out.row_stride, dot.dtype)
+        if tiling.narrow_out:
+            out = Side(self._bytes("%work", self.work.out), dot.columns, tiling.wide)
+        if tiling.depth_outside:
+            self._each(tiling.depth_runs(dot.depth), lambda k, depth: self._all_columns(k, depth, out))
+        else:
+            left = self._left("0", dot.depth)
+            self._each(tiling.blocks(dot.columns), lambda j, columns: self._all_depths(j, columns, left, out))
+        if tiling.narrow_out:
+            target = Side("%c", dot.out.row_stride, dot.dtype)
+            copy_rows(fn, out, target, self.rows, dot.columns, tiling.lanes)
+
+    def _all_columns(self, k: str, depth: int, out: Side) -> None:
+        """A block of the depth for all columns."""
+        left = self._left(k, depth)
+        blocks = self.tiling.blocks(self.dot.columns)
+        self._each(blocks, lambda j, columns: self._block((j, k), (columns, depth), left, out))
+
+    def _all_depths(self, j: str, columns: int, left: _Left, out: Side) -> None:
+        """A block of columns for the whole depth."""
+
+        def block(k: str, depth: int) -> None:
+            offset = self.fn.emit(f"mul nuw nsw i64 {k}, {left.depth}")
+            here = _Left(self._element(left.address, self._left_type, offset), left.row, left.depth)
+            self._block((j, k), (columns, depth), here, out)
+
+        self._each(self.tiling.depth_runs(self.dot.depth), block)
+
+    @property
+    def _left_type(self) -> DType:
+        return self.tiling.wide if self.tiling.copy_left else self.left
+
+    def _left(self, k: str, depth: int) -> _Left:
+        """The left operand for `depth` steps from `k` on, copied if so decided."""
+        fn, lhs, tiling = self.fn, self.dot.lhs, self.tiling
+        start = fn.emit(f"mul nuw nsw i64 {k}, {lhs.column_stride}")
+        source = self._element("%a", self.left, start)
+        if not tiling.copy_left:
+            return _Left(source, lhs.row_stride, lhs.column_stride)
+        copy = self._bytes("%work", self.work.left)
+        if lhs.column_stride == 1:
+            most = min(tiling.depth_block, self.dot.depth) if tiling.depth_outside else self.dot.depth
+            pitch = _pitch(most, tiling)
+            target = Side(copy, pitch, tiling.wide)
+            copy_rows(fn, Side(source, lhs.row_stride, self.left), target, self.rows, depth, tiling.lanes)
+            return _Left(copy, pitch, 1)
+        pitch = _pitch(self.dot.rows, tiling)
+        target = Side(copy, pitch, tiling.wide)
+        copy_rows(fn, Side(source, lhs.column_stride, self.left), target, depth, self.rows, tiling.lanes)
+        return _Left(copy, 1, pitch)
+
+    def _block(self, at: tuple[str, str], sizes: tuple[int, int], left: _Left, out: Side) -> None:
+        """All rows of a block of columns, for one block of the depth."""
+        fn, tiling, rhs = self.fn, self.tiling, self.dot.rhs
+        (j, k), (columns, depth) = at, sizes
+        row = fn.emit(f"mul nuw nsw i64 {k}, {rhs.row_stride}")
+        offset = fn.emit(f"add nuw nsw i64 {row}, {fn.emit(f'mul nuw nsw i64 {j}, {rhs.column_stride}')}")
+        block = self._element("%b", self.right, offset)
+        if tiling.pack_right:
+            block = self._pack(block, columns, depth)
+        more = fn.emit(f"icmp ne i64 {k}, 0")
+
+        def strip(start: str, width: int) -> None:
+            address = fn.emit(f"mul nuw nsw i64 {start}, {depth}") if tiling.pack_right else start
+            right = self._element(block, tiling.wide if tiling.pack_right else self.right, address)
+            column = fn.emit(f"add nuw nsw i64 {j}, {start}")
+            tile = self._tile(width, left, out)
+            for run in tiling.row_runs(self.rows):
+                callee = define(fn.module, tile(run.size))
+
+                def one(i: str, callee: str = callee) -> None:
+                    a = self._element(left.address, tiling.wide, fn.emit(f"mul nuw nsw i64 {i}, {left.row}"))
+                    first = fn.emit(f"add nuw nsw i64 {fn.emit(f'mul nuw nsw i64 {i}, {out.pitch}')}, {column}")
+                    c = self._element(out.base, tiling.wide, first)
+                    values = [a, right, c, str(depth), more, str(width)]
+                    types = ["ptr", "ptr", "ptr", "i64", "i1", "i64"]
+                    fn.call("void", callee, list(zip(types, values, strict=True)))
+
+                self._each((run,), lambda i, _, one=one: one(i))
+
+        self._each(tiling.tile_runs(columns), strip)
+
+    def _tile(self, width: int, left: _Left, out: Side) -> Callable[[int], RegisterTile]:
+        """The register tile for so many columns, by its number of rows."""
+        tiling, dot = self.tiling, self.dot
+        ragged = width % tiling.lanes != 0
+        vectors = -(-width // tiling.lanes)
+        depths = tiling.depth_runs(dot.depth)
+
+        def of(rows: int) -> RegisterTile:
+            return RegisterTile(
+                dtype=tiling.wide,
+                rows=rows,
+                vectors=vectors,
+                lanes=tiling.lanes,
+                a_row=left.row,
+                a_depth=left.depth,
+                b_depth=vectors * tiling.lanes if tiling.pack_right else dot.rhs.row_stride,
+                b_ragged=ragged and not tiling.pack_right,
+                c_row=out.pitch,
+                c_ragged=ragged,
+                unroll=next(u for u in _UNROLLS if all(run.size % u == 0 for run in depths)),
+            )
+
+        return of
+
+    def _pack(self, source: str, columns: int, depth: int) -> str:
+        """The block as strips, one after another: the columns of a register tile, whole vectors wide, row by row."""
+        fn, tiling, rhs = self.fn, self.tiling, self.dot.rhs
+        target = self._bytes("%work", self.work.right)
+        runs = tiling.tile_runs(columns)
+
+        def strip(start: str, width: int, k: str | None) -> None:
+            padded = -(-width // tiling.lanes) * tiling.lanes
+            to = Side(
+                self._element(target, tiling.wide, fn.emit(f"mul nuw nsw i64 {start}, {depth}")), padded, tiling.wide
+            )
+            offset = fn.emit(f"mul nuw nsw i64 {start}, {rhs.column_stride}")
+            here = self._element(source, self.right, offset)
+            if k is None:
+                along = Side(here, rhs.column_stride, self.right)
+                copy_transposed(fn, along, to, padded, depth, tiling.lanes, width)
+            else:
+                copy_row(fn, Side(here, rhs.row_stride, self.right), to, k, width, tiling.lanes)
+
+        if rhs.column_stride != 1:
+            self._each(runs, lambda start, width: strip(start, width, None))
+        else:
+            with counted_loop(fn, "0", str(depth), 1, nonempty=True, hint="k") as k:
+                self._each(runs, lambda start, width: strip(start, width, k))
+        return target
+
+    def _each(self, runs: Sequence[Tiles], inside: Callable[[str, int], None]) -> None:
+        """`inside(start, size)` for every tile of the runs."""
+        for run in runs:
+            if run.count == 1:
+                inside(str(run.begin), run.size)
+                continue
+            begin, end = str(run.begin), str(run.end)
+            with counted_loop(self.fn, begin, end, run.size, nonempty=True, as_written=True, hint="tile") as start:
+                inside(start, run.size)
+
+    def _element(self, base: str, dtype: DType, offset: str) -> str:
+        return self.fn.emit(f"getelementptr inbounds {Vec(dtype, 1).memory_element}, ptr {base}, i64 {offset}")
+
+    def _bytes(self, base: str, offset: int) -> str:
+        return base if offset == 0 else self.fn.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
