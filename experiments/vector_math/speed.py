@@ -114,6 +114,8 @@ def main() -> None:
     for seed, (name, dtype, result) in enumerate(cases):
         samples = time_blocks(variants(name, dtype, result), options.blocks, options.block_seconds, seed)
         record = {"kind": "speed", "function": name, "dtype": dtype.name, "result": result.name, "ns": samples}
+        operands = (dtype,) * len(inputs(name, dtype))
+        record["instructions"] = Kernel(name, operands, result, host_widths()[-1], unroll=1).instructions()
         print(json.dumps(record | {"versions": versions}), flush=True)
 
 
