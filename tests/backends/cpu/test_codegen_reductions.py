@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from autofuse.backends.cpu.codegen.merging import merge_scans
 from autofuse.ir.dtypes import ALL, BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
 from autofuse.ir.index import Symbol, of
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Reduce, Scan, Store
+from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Reduce, Scan, Space, Store
 from autofuse.testing.tileprograms import buffers, check, phase, program, stage
 
 
@@ -232,3 +233,53 @@ def test_a_value_that_all_lanes_share_is_folded_once_per_iteration():
     fold = stage(Constant(0, I32, 2), Reduce(1, I32, "add", 0), over=[k], lane=k)
     found = check(program("count", buffers("", "y=i32[]"), phase([], fold, stage(Store("y", of(0), 1)))))
     assert found["y"] == 90
+
+
+@pytest.mark.parametrize("lane", ["grid", "none"])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("columns", "shift"), [(90, 0), (90, 3), (300, 0)])
+def test_what_reads_a_running_sum_where_it_is_made_needs_no_scratch(lane, reverse, columns, shift):
+    """Two scans and the loop that reads both; where it reads another place of one, that one stays in scratch."""
+    i, k, j = Symbol("i0", 70), Symbol("k0", columns), Symbol("k1", columns)
+    m = Symbol("k2", columns - shift)
+    at = of(i) * columns
+    stages = (
+        stage(Load(0, F64, "x", at + of(k)), Scan(1, F64, "add", 0, reverse), Store("s", of(k), 1), over=[k]),
+        stage(
+            Load(2, F64, "x", at + of(j)),
+            Map(3, F64, "multiply", (2, 2)),
+            Scan(4, F64, "add", 3, reverse),
+            Store("t", of(j), 4),
+            over=[j],
+        ),
+        stage(
+            Load(5, F64, "s", of(m) + shift),
+            Load(6, F64, "t", of(m)),
+            Map(7, F64, "subtract", (5, 6)),
+            Reduce(8, F64, "add", 7),
+            Store("y", of(i) * (columns - shift) + of(m), 7),
+            over=[m],
+        ),
+        stage(Store("z", of(i), 8)),
+    )
+    outputs = f"y=f64[70,{columns - shift}] z=f64[70]"
+    listed = buffers(f"x=f64[70,{columns}]", outputs, f"s=f64[{columns}] t=f64[{columns}]")
+    tested = program("window", listed, phase([i], *stages, lane=i if lane == "grid" else None))
+    check(tested)
+    kept = {b.name for b in merge_scans(tested).buffers if b.space is Space.SCRATCH}
+    assert kept == (set() if shift == 0 else {"s", "t"})
+
+
+def test_a_loop_that_needs_the_total_waits_for_the_scan():
+    k, m = Symbol("k0", 100), Symbol("k1", 100)
+    stages = (
+        stage(
+            Load(0, F32, "x", of(k)),
+            Reduce(1, F32, "add", 0),
+            Scan(2, F32, "add", 0, False),
+            Store("s", of(k), 2),
+            over=[k],
+        ),
+        stage(Load(3, F32, "s", of(m)), Map(4, F32, "divide", (3, 1)), Store("y", of(m), 4), over=[m], lane=m),
+    )
+    check(program("share", buffers("x=f32[100]", "y=f32[100]", "s=f32[100]"), phase([], *stages)))

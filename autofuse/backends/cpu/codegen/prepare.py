@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autofuse.backends.cpu.codegen.folding import fold_indices
+from autofuse.backends.cpu.codegen.merging import merge_scans
 from autofuse.backends.cpu.codegen.positions import compare_positions
 from autofuse.backends.cpu.codegen.relaning import relane
 from autofuse.backends.cpu.codegen.scanlanes import spread_scans
@@ -12,4 +13,4 @@ from autofuse.lower.tile import TileProgram
 
 def prepare(program: TileProgram, widths: Widths) -> TileProgram:
     """The program as the code generator writes it. Cost models count its work from this form too."""
-    return spread_scans(relane(compare_positions(fold_indices(program)), widths))
+    return spread_scans(merge_scans(relane(compare_positions(fold_indices(program)), widths)))

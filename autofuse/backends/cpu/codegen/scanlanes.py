@@ -36,10 +36,10 @@ def _stage(stage: Stage) -> Stage:
     if not scans or len(stage.symbols) != 1 or len({scan.reverse for scan in scans}) > 1:
         return stage
     (walk,) = stage.symbols
-    side_by_side = all(_is_plain(s.offset, walk) for s in stage.body if isinstance(s, Load | Store))
+    side_by_side = all(is_plain(s.offset, walk) for s in stage.body if isinstance(s, Load | Store))
     return replace(stage, lane=walk) if side_by_side else stage
 
 
-def _is_plain(offset: Affine, walk: Symbol) -> bool:
+def is_plain(offset: Affine, walk: Symbol) -> bool:
     """Whether the elements along `walk` are neighbours, or one and the same."""
     return offset.coefficient(walk) in (-1, 0, 1) and all(isinstance(atom, Symbol) for atom, _ in offset.terms)
