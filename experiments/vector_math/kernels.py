@@ -99,11 +99,16 @@ class Kernel:
         return _engine(host_target(self.width.isa)).emit_assembly(self.text)
 
     def instructions(self) -> int:
-        """Instructions from the load of a vector to the next jump: with `unroll` 1, those of the common case."""
+        """Instructions of the first run that loads a vector and the first that stores one: those of the common case."""
         text = self.listing()
-        body = text[text.index("\nf:") : text.index(".Lfunc_end")]
-        loop = next(run for run in re.split(r"\n\.LBB\w+:", body) if re.search(r"\(%rdi,%r\w+(,\d)?\)", run))
-        return sum(line.startswith("\t") and line[1] not in ".#" for line in loop.splitlines())
+        runs = re.split(r"\n\.LBB\w+:", text[text.index("\nf:") : text.index(".Lfunc_end")])
+        place = r"\(%r\w+,%r\w+(,\d)?\)"
+        load, store = (
+            next(number for number, run in enumerate(runs) if re.search(pattern, run))
+            for pattern in (place + ", ?%[xyz]mm", "%[xyz]mm\\d+, ?" + place)
+        )
+        lines = [line for number in {load, store} for line in runs[number].splitlines()]
+        return sum(line.startswith("\t") and line[1] not in ".#" for line in lines)
 
     def _text(self, target: Target) -> str:
         legal = max(min(self.width.bits, target.vector_bits), 128)
