@@ -9,7 +9,7 @@ that remembers it: the NaN-keeping maximum would be a chain of three instruction
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -130,15 +130,57 @@ class Fold:
 
     def total(self, fn: FunctionText, all_in_flight: Sequence[Fold]) -> Value:
         """The result over all lanes of all vectors in flight (this one among them): a tree over vectors, then lanes."""
+        if self.flags:
+            return self._total_of_flagged(fn, all_in_flight)
         dtype = self.statement.dtype
         partial = [fold._value(fn) for fold in all_in_flight]
-        while len(partial) > 1:
-            pairs = [
-                emit_combine(fn, self._combiner, a, b, dtype, self.lanes)
-                for a, b in zip(partial[::2], partial[1::2], strict=False)
+        total = _tree(partial, lambda a, b: emit_combine(fn, self._combiner, a, b, dtype, self.lanes))
+        return Value(emit_horizontal(fn, self._combiner, total, dtype, self.lanes), dtype, varying=False)
+
+    def _total_of_flagged(self, fn: FunctionText, all_in_flight: Sequence[Fold]) -> Value:
+        """The same where lanes remember NaN beside their values: it is looked for once, at the end."""
+        dtype, flag = self.statement.dtype, vector_of("i1", self.lanes)
+        best = _tree(
+            [fn.emit(f"load {self._vec.llvm}, ptr {fold.cell}") for fold in all_in_flight],
+            lambda a, b: self._better(fn, a, b, self.lanes),
+        )
+        met = _tree(
+            [fn.emit(f"load {flag}, ptr {fold.flags}") for fold in all_in_flight],
+            lambda a, b: fn.emit(f"or {flag} {a}, {b}"),
+        )
+        lanes = self.lanes
+        while lanes > 1:
+            lanes //= 2
+            whole, half = Vec(dtype, 2 * lanes).llvm, ", ".join(f"i32 {lane}" for lane in range(lanes))
+            upper = ", ".join(f"i32 {lane + lanes}" for lane in range(lanes))
+            parts = [
+                fn.emit(f"shufflevector {whole} {best}, {whole} poison, <{lanes} x i32> <{order}>")
+                for order in (half, upper)
             ]
-            partial = pairs + ([partial[-1]] if len(partial) % 2 else [])
-        return Value(emit_horizontal(fn, self._combiner, partial[0], dtype, self.lanes), dtype, varying=False)
+            if lanes == 1:
+                element = Vec(dtype, 1).llvm
+                parts = [fn.emit(f"extractelement <1 x {element}> {part}, i32 0") for part in parts]
+            best = self._better(fn, parts[0], parts[1], lanes)
+        if self.lanes > 1:
+            bits = fn.emit(f"bitcast {flag} {met} to i{self.lanes}")
+            met = fn.emit(f"icmp ne i{self.lanes} {bits}, 0")
+        type_, nan = Vec(dtype, 1).llvm, emit_constant(dtype, math.nan)
+        return Value(fn.emit(f"select i1 {met}, {type_} {nan}, {type_} {best}"), dtype, varying=False)
+
+    def _better(self, fn: FunctionText, a: str, b: str, lanes: int) -> str:
+        """The greater or the lesser of two values that are no NaN, in one instruction."""
+        type_, test = Vec(self.statement.dtype, lanes).llvm, vector_of("i1", lanes)
+        chosen = fn.emit(f"fcmp {_ORDERS[self._combiner]} {type_} {a}, {b}")
+        return fn.emit(f"select {test} {chosen}, {type_} {a}, {type_} {b}")
+
+
+def _tree(values: Sequence[str], combine: Callable[[str, str], str]) -> str:
+    """Neighbours combined, then their results, until one is left."""
+    partial = list(values)
+    while len(partial) > 1:
+        pairs = [combine(a, b) for a, b in zip(partial[::2], partial[1::2], strict=False)]
+        partial = pairs + ([partial[-1]] if len(partial) % 2 else [])
+    return partial[0]
 
 
 def _picked(fn: FunctionText, type_: str, vector: str, outside: str, lanes: Sequence[int]) -> str:
