@@ -15,7 +15,7 @@ from autofuse.lower.lowering import Limits
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import Identity
 from autofuse.search.planning import Program, Tuned, plan_document
-from autofuse.search.pricing import class_prices
+from autofuse.search.pricing import bare_prices, class_prices
 from autofuse.search.residual import ClassPrice
 from autofuse.search.solver import Chosen, Priced, Solution, lower_bound, solve
 from autofuse.search.space import AtomSet, Candidate, Space, SpaceBuilder
@@ -33,6 +33,7 @@ class Context:
     _space: Space | None = field(default=None)
     _builder: SpaceBuilder | None = field(default=None)
     _prices: dict[str, ClassPrice] = field(default_factory=dict[str, ClassPrice])
+    _bare: dict[str, float] = field(default_factory=dict[str, float])
 
     @property
     def space(self) -> Space:
@@ -53,6 +54,18 @@ class Context:
         fresh = [c for c in space.candidates if c.digest not in self._prices]
         self._prices.update(class_prices(self.model, fresh))
         return self._prices
+
+    def saved(self, space: Space) -> Mapping[str, float]:
+        """The share of a class's price that leaving out all its optional outputs saves, where the model can tell."""
+        prices = self.prices(space)
+        left_out: dict[str, tuple[Candidate, list[int]]] = {}
+        for candidate in space.candidates:
+            optional = _optional_outputs(space.atom_graph, candidate)
+            if optional and candidate.digest not in self._bare:
+                left_out[candidate.digest] = candidate, [candidate.outputs.index(value) for value in optional]
+        for digest, us in bare_prices(self.model, left_out).items():
+            self._bare[digest] = max(0.0, 1.0 - us / max(prices[digest].predicted_us, 1e-9))
+        return self._bare
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,24 +135,25 @@ def solve_at(context: Context, space: Space, price: Mapping[str, float], deadlin
 
     `deadline_s`: by default the context's. Raises SearchError if the classes that are left cannot compute the program.
     """
-    priced = _all_priced(context, space, price)
+    priced = _all_priced(context, space, price, context.saved(space))
     return solve(space.atom_graph, priced, context.deadline_s if deadline_s is None else deadline_s)
 
 
 def bound_at(context: Context, space: Space, price: Mapping[str, float]) -> float:
     """What no partition costs less than at the given prices per class; at most the price of the cheapest one."""
-    return lower_bound(space.atom_graph, _all_priced(context, space, price))
+    return lower_bound(space.atom_graph, _all_priced(context, space, price, {}))
 
 
-def _all_priced(context: Context, space: Space, price: Mapping[str, float]) -> list[Priced]:
+def _all_priced(context: Context, space: Space, price: Mapping[str, float], saved: Mapping[str, float]) -> list[Priced]:
+    """`saved`: see `Context.saved`; absent for a class: as if nothing hid the writing."""
     return [
-        _priced(context, space.atom_graph, candidate, us)
+        _priced(context, space.atom_graph, candidate, us, saved.get(candidate.digest, 1.0))
         for candidate in space.candidates
         if (us := price[candidate.digest]) < float("inf")
     ]
 
 
-def _priced(context: Context, atoms: AtomGraph, candidate: Candidate, us: float) -> Priced:
+def _priced(context: Context, atoms: AtomGraph, candidate: Candidate, us: float, saved: float) -> Priced:
     """Give outputs that the kernel itself reads further a price of their own, so that they may be left out."""
     optional = _optional_outputs(atoms, candidate)
     if not optional:
@@ -147,6 +161,8 @@ def _priced(context: Context, atoms: AtomGraph, candidate: Candidate, us: float)
     share = min(0.8, 0.9 * len(optional) / max(len(candidate.outputs), 1))
     costs = [context.model.write_us(value.type) for value in optional]
     writes = {v: min(float(c), us * share / len(optional)) for v, c in zip(optional, costs, strict=True)}
+    scale = min(1.0, us * saved / max(sum(writes.values()), 1e-9))
+    writes = {value: cost * scale for value, cost in writes.items()}
     return Priced(candidate, us - sum(writes.values()), writes)
 
 

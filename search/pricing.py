@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from autofuse.cost_models.base import CostModel, KernelFacts
+from autofuse.lower.tile import Dot, RowGroup, Space, Step, Store, TileProgram
 from autofuse.search.residual import ClassPrice
 from autofuse.search.space import Candidate
 
@@ -21,3 +23,37 @@ def class_prices(model: CostModel, candidates: Sequence[Candidate]) -> dict[str,
         digest: ClassPrice(float(us), bound, float(floor))
         for digest, us, bound, floor in zip(digests, prices.us, prices.bound, prices.floor_us, strict=True)
     }
+
+
+def bare_prices(model: CostModel, left_out: Mapping[str, tuple[Candidate, Sequence[int]]]) -> dict[str, float]:
+    """By digest, the price of a class whose outputs of these numbers are not written; absent where that is not known.
+
+    What they cost is not what writing them takes: a kernel bound by its computations hides it.
+    """
+    bare = {digest: _without(candidate, numbers) for digest, (candidate, numbers) in left_out.items()}
+    known = {digest: program for digest, program in bare.items() if program is not None}
+    prices = model.price([KernelFacts(program) for program in known.values()])
+    return {digest: float(us) for digest, us in zip(known, prices.us, strict=True)}
+
+
+def _without(candidate: Candidate, numbers: Sequence[int]) -> TileProgram | None:
+    """The program less some of its outputs; None if a product makes one of them."""
+    program = candidate.program
+    if not isinstance(program, TileProgram):
+        return None
+    outputs = [buffer.name for buffer in program.buffers if buffer.space is Space.OUTPUT]
+    gone = {outputs[number] for number in numbers}
+    if any(isinstance(step, Dot) and step.out.buffer in gone for phase in program.phases() for step in phase.steps):
+        return None
+    launches = tuple(
+        tuple(replace(phase, steps=tuple(_step_without(step, gone) for step in phase.steps)) for phase in launch)
+        for launch in program.launches
+    )
+    return replace(program, buffers=tuple(b for b in program.buffers if b.name not in gone), launches=launches)
+
+
+def _step_without(step: Step, gone: set[str]) -> Step:
+    if not isinstance(step, RowGroup):
+        return step
+    bodies = [tuple(s for s in stage.body if not (isinstance(s, Store) and s.buffer in gone)) for stage in step.stages]
+    return RowGroup(tuple(replace(stage, body=body) for stage, body in zip(step.stages, bodies, strict=True)))

@@ -3,6 +3,9 @@
 import pytest
 
 from autofuse.errors import SearchError
+from autofuse.ir.builder import GraphBuilder
+from autofuse.ir.dtypes import F32
+from autofuse.ir.types import TensorType
 from autofuse.search.policy import Analytical, Unfused, policy_by_name, policy_names, solve_at
 from autofuse.testing.partitions import context_of
 from autofuse.testing.search_policies import SearchPolicyContract, decisions
@@ -48,6 +51,20 @@ def test_a_value_is_computed_twice_where_writing_it_costs_more():
     assert len(solution.kernels) == len(computing) == 2
     assert all(value.name != "grown" for chosen in solution.kernels for value in chosen.outputs)
     assert solution.price_us < 20.0
+
+
+@pytest.mark.parametrize(("times", "least", "most"), [(1, 0.1, 0.9), (12, 0.0, 0.02)])
+def test_leaving_an_output_out_saves_what_the_computation_does_not_hide(times, least, most):
+    """A kernel of one cheap operation is its memory traffic; a long computation hides a write."""
+    build = GraphBuilder("shared")
+    x = build.input(TensorType((1 << 22,), F32), "x")
+    for _ in range(times):
+        x = build.emit("abs", [x]) if times == 1 else build.emit("tan", [x])
+    kept = build.emit("negate", [x])
+    context = context_of(build.finish([kept, build.emit("reduce", [x], dimensions=(0,), combiner="maximum")]))
+    saved = context.saved(context.space)
+    assert saved
+    assert all(least <= share <= most for share in saved.values())
 
 
 def test_policies_are_found_by_name():
