@@ -6,24 +6,21 @@ import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.api.arguments import check_out, check_outs, check_written, prepared
-from autofuse.device.cpu import detect
-from autofuse.device.describe import CpuDescription
-from autofuse.device.store import CalibrationStore
 from autofuse.errors import ArgumentError, BackendError
 from autofuse.ir import tree
-from autofuse.ir.graph import Graph
-from autofuse.plan import file
-from autofuse.plan.document import Certificate, PlanDocument, PlannedKernel
-from autofuse.plan.identity import CpuIdentity, compare, host_cpu_identity, require_same
-from autofuse.report.dump import dump_code
-from autofuse.runtime.cpu import CpuExecutable, build_executable, cpu_limits
-from autofuse.runtime.kernels import LoweredKernel, lower_plan
+
+if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of these
+    from autofuse.backends.cpu.entry import NativeProgram
+    from autofuse.device.describe import CpuDescription
+    from autofuse.ir.graph import Graph
+    from autofuse.plan.document import Certificate, PlanDocument, PlannedKernel
+    from autofuse.runtime.cpu import CpuExecutable
+    from autofuse.runtime.kernels import LoweredKernel
 
 OnMismatch = Literal["error", "run", "retune"]
 
@@ -36,18 +33,19 @@ class Plan:
     be called from several threads at once.
     """
 
-    def __init__(self, document: PlanDocument) -> None:
-        """Wrap a document. Compilation happens at the first call."""
-        self.document = document
+    def __init__(
+        self, document: PlanDocument | Callable[[], PlanDocument], *, ready: NativeProgram | None = None
+    ) -> None:
+        """Wrap a document, or what reads it when it is needed. Compilation happens at the first call.
+
+        `ready`: the plan's program, as an earlier process compiled it.
+        """
+        self._document = document
+        self._ready = ready
+        self.keep: Callable[[NativeProgram], None] | None = None
+        """What to do with the program once it is compiled, to have it `ready` in another process."""
         self.copied_arguments: tuple[str, ...] = ()
         """Arguments of the last inexact call that had to be copied to be contiguous."""
-        children = document.in_tree.children if isinstance(document.in_tree, tree.Branch) else ()
-        self._flat = all(isinstance(child, tree.Leaf) for child in children)
-        self._arity = len(children)
-        self._single = isinstance(document.out_tree, tree.Leaf) and not document.out_tree.scalar
-        self._results = tree.count_leaves(document.out_tree)
-        results = tree.leaf_items(document.out_tree)
-        self._scalars = tuple(number for number, (_, leaf) in enumerate(results) if leaf.scalar)
 
     def __call__(self, *args: Any, out: Any = None) -> Any:
         """Run. `out`: arrays (in the result's structure) to write the results into. Raises ArgumentError."""
@@ -62,6 +60,8 @@ class Plan:
         if self.document.backend != "cpu":
             raise BackendError(f"this plan is for {self.document.backend}; this build runs plans for cpu")
         if self._written_later:
+            from autofuse.api.arguments import check_written
+
             check_written(leaves, self._names, self._written_later)
         outputs = executable.run(leaves)
         if outputs is NotImplemented:
@@ -71,6 +71,13 @@ class Plan:
         if self._single:
             return outputs[0]
         return self._unflatten(outputs)
+
+    @property
+    def document(self) -> PlanDocument:
+        """All of the plan, as data."""
+        if callable(self._document):
+            self._document = self._document()
+        return self._document
 
     # ---- looking inside ------------------------------------------------------------------------------------------
 
@@ -101,6 +108,8 @@ class Plan:
 
     def profile(self, *args: Any) -> list[tuple[str, float]]:
         """Run once and time each kernel in context: (name, microseconds), in running order."""
+        from autofuse.api.arguments import prepared
+
         names = self._names
         leaves, _ = prepared(self._flatten(args), self._types, names, self.document.writebacks)
         for number in self.document.writebacks:
@@ -110,11 +119,16 @@ class Plan:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the plan, atomically: a JSON file, and a file of large constants beside it if there are any."""
+        from autofuse.plan import file
+
         return file.save(self.document, path)
 
     @cached_property
     def lowered(self) -> tuple[LoweredKernel, ...]:
         """The kernels, lowered for this machine. Raises PlanError if one is not a legal fusion."""
+        from autofuse.runtime.cpu import cpu_limits
+        from autofuse.runtime.kernels import lower_plan
+
         return lower_plan(self.document, cpu_limits(described_cpu(self.threads)))
 
     @cached_property
@@ -122,8 +136,13 @@ class Plan:
         """The plan compiled for this process."""
         if self.document.backend != "cpu":
             raise BackendError(f"this plan is for {self.document.backend}; this build runs plans for cpu")
+        from autofuse.report.dump import dump_code
+        from autofuse.runtime.cpu import build_executable, cpu_limits
+
         built = build_executable(self.document, cpu_limits(described_cpu(self.threads)), kernels=self.lowered)
         dump_code(built)
+        if self.keep is not None and not built.opaque and not self._later(built):
+            self.keep(built.native)
         return built
 
     def __repr__(self) -> str:
@@ -135,6 +154,9 @@ class Plan:
     @property
     def threads(self) -> int | None:
         """Threads the plan was made for, if this machine can give them; None = this machine's default."""
+        from autofuse.device.cpu import detect
+        from autofuse.plan.identity import CpuIdentity
+
         identity = self.document.identity
         here = detect()
         if isinstance(identity, CpuIdentity) and 1 <= identity.threads <= here.logical:
@@ -144,11 +166,37 @@ class Plan:
     @cached_property
     def _native(self) -> Callable[..., Any] | None:
         """Native code for a whole call, which says NotImplemented to what it leaves to Python; None if all is."""
+        if self._ready is not None:
+            return _native_call(self._ready)
         executable = self.executable
-        if executable.opaque or self._written_later:
-            return None
-        flat_single = self._flat and self._single and not self.document.writebacks
-        return executable.native.call_one if flat_single else executable.native.call_tree
+        return None if executable.opaque or self._written_later else _native_call(executable.native)
+
+    @cached_property
+    def _flat(self) -> bool:
+        """Whether each argument is an array."""
+        branch = self.document.in_tree
+        return isinstance(branch, tree.Branch) and all(isinstance(child, tree.Leaf) for child in branch.children)
+
+    @cached_property
+    def _arity(self) -> int:
+        branch = self.document.in_tree
+        return len(branch.children) if isinstance(branch, tree.Branch) else 0
+
+    @cached_property
+    def _single(self) -> bool:
+        """Whether the result is an array."""
+        return self.document.out_tree == tree.Leaf()
+
+    @cached_property
+    def _results(self) -> int:
+        """Arrays in the result."""
+        return tree.count_leaves(self.document.out_tree)
+
+    @cached_property
+    def _scalars(self) -> tuple[int, ...]:
+        """Which of them NumPy would give as scalars."""
+        items = tree.leaf_items(self.document.out_tree)
+        return tuple(number for number, (_, leaf) in enumerate(items) if leaf.scalar)
 
     @cached_property
     def _types(self) -> tuple[Any, ...]:
@@ -164,9 +212,11 @@ class Plan:
     @cached_property
     def _written_later(self) -> tuple[int, ...]:
         """Arguments that get their new values by a copy after the run; native code checks those it writes itself."""
-        aliased = self.executable.aliased
+        return self._later(self.executable)
+
+    def _later(self, executable: CpuExecutable) -> tuple[int, ...]:
         pairs = enumerate(self.document.writebacks)
-        return tuple(number for position, number in pairs if self._results + position not in aliased)
+        return tuple(number for position, number in pairs if self._results + position not in executable.aliased)
 
     def _flatten(self, args: Sequence[Any]) -> list[Any]:
         branch = self.document.in_tree
@@ -189,6 +239,8 @@ class Plan:
         return tree.unflatten(self.document.out_tree, returned)
 
     def _call_slowly(self, executable: CpuExecutable, leaves: Sequence[Any]) -> Any:
+        from autofuse.api.arguments import prepared
+
         arrays, copied = prepared(leaves, self._types, self._names, self.document.writebacks)
         self.copied_arguments = tuple(copied)
         outputs = executable.run(arrays)
@@ -212,6 +264,8 @@ class Plan:
                 np.copyto(leaves[number], outputs[output])
 
     def _call_into(self, executable: CpuExecutable, leaves: Sequence[Any], out: Any) -> Any:
+        from autofuse.api.arguments import check_out, check_outs, prepared
+
         types = [value.type for value in self.document.graph.outputs]
         given = tree.flatten_as(self.document.out_tree, out, "out")
         names = ["out"] if isinstance(self.document.out_tree, tree.Leaf) else [f"out[{n}]" for n in range(len(given))]
@@ -231,6 +285,9 @@ class Plan:
 
 def described_cpu(threads: int | None = None) -> CpuDescription:
     """Describe the CPU of this machine, with calibrated numbers where they were measured."""
+    from autofuse.device.cpu import detect
+    from autofuse.device.store import CalibrationStore
+
     return CalibrationStore().describe(detect(threads))
 
 
@@ -243,7 +300,16 @@ def load(path: str | os.PathLike[str], *, on_mismatch: OnMismatch = "error") -> 
     """
     if on_mismatch not in ("error", "run", "retune"):
         raise ArgumentError(f'on_mismatch={on_mismatch!r}: give "error", "run" or "retune"')
-    document = file.load(path)
+    from autofuse.plan.plainfile import read_plan
+    from autofuse.runtime import prepared
+
+    text = read_plan(path)
+    ready = None if os.environ.get("AUTOFUSE_DUMP") else prepared.find(text)
+    if ready is not None:
+        return Plan(lambda: _document_of(text, path), ready=ready)
+    from autofuse.plan.identity import compare, host_cpu_identity, require_same
+
+    document = _document_of(text, path)
     plan = Plan(document)
     here = host_cpu_identity(described_cpu(plan.threads))
     if on_mismatch == "retune" and compare(document.identity, here):
@@ -253,4 +319,19 @@ def load(path: str | os.PathLike[str], *, on_mismatch: OnMismatch = "error") -> 
     if on_mismatch == "error":
         require_same(document.identity, here, f"the plan {os.fspath(path)}")
     _ = plan.lowered
+    if not compare(document.identity, here):
+        plan.keep = lambda native: prepared.keep(text, native)
     return plan
+
+
+def _document_of(text: bytes, path: str | os.PathLike[str]) -> PlanDocument:
+    from autofuse.plan import file
+
+    return file.document_of(text, path)
+
+
+def _native_call(native: NativeProgram) -> Callable[..., Any] | None:
+    """The cheapest way into a program whose results need nothing more."""
+    program = native.program
+    flat = program.in_trees is not None and all(isinstance(one, tree.Leaf) for one in program.in_trees)
+    return native.call_one if flat and program.out_tree == tree.Leaf() and native.call_one else native.call_tree

@@ -10,10 +10,7 @@ from autofuse.plan import constants
 from autofuse.plan.atomic import written_whole
 from autofuse.plan.codec import decode, encode, to_text
 from autofuse.plan.document import PlanDocument
-from autofuse.plan.plainfile import open_plain
-
-MAX_PLAN_BYTES = 256 << 20
-"""Longest plan text accepted; constants do not count."""
+from autofuse.plan.plainfile import read_plan
 
 
 def save(plan: PlanDocument, path: str | os.PathLike[str]) -> Path:
@@ -37,16 +34,10 @@ def save(plan: PlanDocument, path: str | os.PathLike[str]) -> Path:
 
 def load(path: str | os.PathLike[str]) -> PlanDocument:
     """Read and check a plan. Raises PlanError, and nothing else, whatever the file holds."""
+    return document_of(read_plan(path), path)
+
+
+def document_of(text: bytes, path: str | os.PathLike[str]) -> PlanDocument:
+    """Check the text of the plan file at `path`. Raises PlanError, and nothing else, whatever it holds."""
     source = Path(path)
-    text = _read(source)
     return decode(text, what=str(source), fetch=lambda side: constants.read(source.parent, side))
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with open_plain(path, MAX_PLAN_BYTES, follow_links=True) as file:
-            return file.read(MAX_PLAN_BYTES)
-    except FileNotFoundError:
-        raise PlanError(f"{path}: there is no such plan file") from None
-    except (OSError, ValueError) as failure:
-        raise PlanError(f"cannot read the plan {str(path)!r}: {failure}") from failure

@@ -27,3 +27,19 @@ def open_plain(path: Path, at_most: int, *, follow_links: bool) -> BufferedReade
     except BaseException:
         os.close(handle)
         raise
+
+
+MAX_PLAN_BYTES = 256 << 20
+"""Longest plan text accepted; constants do not count."""
+
+
+def read_plan(path: str | os.PathLike[str]) -> bytes:
+    """The text of a plan file, unchecked. Raises PlanError if it cannot be read."""
+    source = Path(path)
+    try:
+        with open_plain(source, MAX_PLAN_BYTES, follow_links=True) as file:
+            return file.read(MAX_PLAN_BYTES)
+    except FileNotFoundError:
+        raise PlanError(f"{source}: there is no such plan file") from None
+    except (OSError, ValueError) as failure:
+        raise PlanError(f"cannot read the plan {str(source)!r}: {failure}") from failure

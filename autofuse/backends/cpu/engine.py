@@ -1,7 +1,7 @@
 """LLVM as a library: text to optimised object code (cached on disk), objects to callable addresses.
 
-`Engine.compile` is a pure function of the text, so its results are cached by content; `Engine.link` places objects in
-this process and resolves their external symbols.
+`Engine.compile` is a pure function of the text, so its results are cached by content; `link` places objects in this
+process and resolves their external symbols.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -84,6 +83,8 @@ class Engine:
         if workers < 2:
             found |= {ir: self._generate(keys[ir], ir) for ir in missing}
         else:
+            from concurrent.futures import ThreadPoolExecutor  # needed only here, and slow to import
+
             with ThreadPoolExecutor(workers, "autofuse-compile") as pool:
                 found |= zip(missing, pool.map(lambda ir: self._generate(keys[ir], ir), missing), strict=True)
         return [found[ir] for ir in irs]
@@ -113,27 +114,8 @@ class Engine:
     def link(
         self, objects: Iterable[bytes], symbols: Mapping[str, int] | None = None, exports: Sequence[str] = ()
     ) -> LinkedCode:
-        """Load objects together, with `symbols` (name to address) beside those of the process itself.
-
-        Raises BackendError for a symbol that is missing or defined twice.
-        """
-        listed = list(objects)
-        profiled = _perf_functions(listed)
-        builder = llvm.JITLibraryBuilder()
-        for data in listed:
-            builder.add_object_img(data)
-        for name, address in (symbols or {}).items():
-            builder.import_symbol(name, address)
-        for name in {*exports, *profiled}:
-            builder.export_symbol(name)
-        builder.add_current_process()
-        with _link_lock:
-            try:
-                tracker = builder.link(_linker(), f"autofuse.{next(_library_numbers)}")
-            except RuntimeError as error:
-                raise BackendError(f"cannot link compiled kernels: {_missing(listed, symbols or {})}{error}") from error
-        _write_perf_map({name: (tracker[name], size) for name, size in profiled.items()})
-        return LinkedCode(tracker, {name: tracker[name] for name in exports})
+        """The module's `link`."""
+        return link(objects, symbols, exports)
 
     def _optimised(self, ir: str, machine: Any) -> Any:
         module = parse(ir, self.target, str(machine.target_data))
@@ -173,6 +155,30 @@ def parse(ir: str, target: Target, data_layout: str) -> Any:
     except RuntimeError as error:
         raise BackendError(f"LLVM rejects generated code: {error}\n{_offending_lines(ir, str(error))}") from error
     return module
+
+
+def link(objects: Iterable[bytes], symbols: Mapping[str, int] | None = None, exports: Sequence[str] = ()) -> LinkedCode:
+    """Load objects together, with `symbols` (name to address) beside those of the process itself.
+
+    Raises BackendError for a symbol that is missing or defined twice.
+    """
+    listed = list(objects)
+    profiled = _perf_functions(listed)
+    builder = llvm.JITLibraryBuilder()
+    for data in listed:
+        builder.add_object_img(data)
+    for name, address in (symbols or {}).items():
+        builder.import_symbol(name, address)
+    for name in {*exports, *profiled}:
+        builder.export_symbol(name)
+    builder.add_current_process()
+    with _link_lock:
+        try:
+            tracker = builder.link(_linker(), f"autofuse.{next(_library_numbers)}")
+        except RuntimeError as error:
+            raise BackendError(f"cannot link compiled kernels: {_missing(listed, symbols or {})}{error}") from error
+    _write_perf_map({name: (tracker[name], size) for name, size in profiled.items()})
+    return LinkedCode(tracker, {name: tracker[name] for name in exports})
 
 
 def _offending_lines(ir: str, message: str) -> str:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from autofuse.backends.cpu import driver
 from autofuse.backends.cpu.blocks import POOLED_FROM_BYTES, output_blocks
-from autofuse.backends.cpu.engine import Engine, LinkedCode, default_engine
+from autofuse.backends.cpu.engine import Engine, LinkedCode, default_engine, link
 from autofuse.backends.cpu.nativeruntime import KERNEL_SYMBOLS, enable_blas, native_runtime
 from autofuse.backends.cpu.program import CpuProgram, KernelCall
 from autofuse.backends.cpu.treedata import TreeData, tree_data
@@ -90,16 +90,24 @@ class NativeProgram:
     call_tree: Callable[..., Any] | None
     """None unless the program has trees, of tuples, lists and dicts only."""
 
-    def __init__(self, program: CpuProgram, engine: Engine | None = None, *, release_gil: bool = True) -> None:
+    def __init__(
+        self,
+        program: CpuProgram,
+        engine: Engine | None = None,
+        *,
+        release_gil: bool = True,
+        objects: Sequence[bytes] | None = None,
+    ) -> None:
         """Compile (or fetch from the cache) and link. Raises BackendError.
 
         `release_gil`: let other Python threads run during a call; costs about 50 ns, so say False for programs of a
-        few microseconds.
+        few microseconds. `objects`: the kernels' code where it is at hand; their text is not looked at then.
         """
         driver.check(program)
         self.program = program
-        self.engine = default_engine() if engine is None else engine
-        self._units = {kernel.name: driver.kernel_unit(kernel) for kernel in program.kernels}
+        self._engine = engine
+        self.objects = self._compiled() if objects is None else list(objects)
+        """Object code of each kernel."""
         self._code = self._link()
         self._constants = [_aligned_copy(constant) for constant in program.constants]
         self._data = self._driver_data(driver.groups(program.calls))
@@ -135,19 +143,26 @@ class NativeProgram:
 
     def source(self) -> dict[str, str]:
         """The LLVM IR of each kernel, by name."""
-        return dict(self._units)
+        return {kernel.name: driver.kernel_unit(kernel) for kernel in self.program.kernels}
 
     def assembly(self) -> dict[str, str]:
         """The assembly text of each kernel, by name."""
-        return {name: self.engine.emit_assembly(text) for name, text in self._units.items()}
+        return {name: self.engine.emit_assembly(text) for name, text in self.source().items()}
+
+    @property
+    def engine(self) -> Engine:
+        """What compiles the kernels."""
+        return default_engine() if self._engine is None else self._engine
+
+    def _compiled(self) -> list[bytes]:
+        return self.engine.compile_all(list(self.source().values()))
 
     def _link(self) -> LinkedCode:
-        objects = self.engine.compile_all(list(self._units.values()))
         runtime = native_runtime()
         symbols = {name: runtime[name] for name in KERNEL_SYMBOLS}
         if driver.uses_blas(self.program.kernels):
             symbols |= enable_blas()
-        return self.engine.link(objects, symbols, exports=driver.phase_symbols(self.program))
+        return link(self.objects, symbols, exports=driver.phase_symbols(self.program))
 
     def _driver_data(self, groups: Sequence[tuple[KernelCall, ...]]) -> driver.DriverData:
         functions = {symbol: self._code[symbol] for symbol in driver.phase_symbols(self.program)}

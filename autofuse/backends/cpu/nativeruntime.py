@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.backends.cpu import blas, pool
-from autofuse.backends.cpu.engine import LinkedCode, runtime_engine
+from autofuse.backends.cpu.engine import LinkedCode, link, runtime_engine
 from autofuse.errors import BackendError
 
 KERNEL_SYMBOLS = ("af_parallel",)
@@ -36,6 +36,7 @@ _EXPORTS = (
     "af_threads",
     "af_wake_work",
     "af_patience",
+    "af_alone_until",
     "af_blas_get",
     "af_blas_set",
 )
@@ -59,13 +60,30 @@ def native_runtime() -> LinkedCode:
 
 
 @functools.cache
-def _load() -> LinkedCode:
+def runtime_object() -> bytes:
+    """The runtime's object code."""
     engine = runtime_engine()
     architecture = engine.target.architecture
     if architecture not in _FUTEX:
         raise BackendError(f"the CPU backend knows {', '.join(_FUTEX)}; this machine is {architecture}")
-    unit = runtime_text(architecture, array_offsets())
-    code = engine.link([engine.compile(unit)], exports=_EXPORTS)
+    return engine.compile(runtime_text(architecture, array_offsets()))
+
+
+def offer_runtime(data: bytes) -> None:
+    """Load the runtime from object code that `runtime_object` gave in an equal environment, unless it is loaded."""
+    _offered.append(data)
+    try:
+        native_runtime()
+    finally:
+        _offered.clear()
+
+
+_offered: list[bytes] = []
+
+
+@functools.cache
+def _load() -> LinkedCode:
+    code = link([_offered[0] if _offered else runtime_object()], exports=_EXPORTS)
     pool.attach_native(code["af_threads"], code["af_wake_work"], code["af_patience"])
     _after_fork(code["af_pool_after_fork"])
     return code

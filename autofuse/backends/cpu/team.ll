@@ -10,7 +10,7 @@
 ; then run where the caller may, except on the caller's own CPU: Linux likes to put it there, in the caller's place.
 ;
 ; When the caller had to wait for a worker for much longer than the whole job took, something else runs on that
-; worker's CPU. The caller then runs alone for several times as long as it waited.
+; worker's CPU. The caller then runs alone for eight times as long as it waited, a tenth of a second at most.
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
@@ -21,6 +21,7 @@ declare i32 @pthread_setaffinity_np(i64, i64, ptr)
 declare i32 @sched_getaffinity(i32, i64, ptr)
 declare i32 @sched_getcpu()
 declare void @free(ptr)
+declare i64 @llvm.smin.i64(i64, i64)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
 ; settings, see pool.py: most participants; work in grains that is worth waking a worker; nanoseconds that a worker
@@ -37,7 +38,7 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 @team.missed.at = internal global i64 0
 ; when the job was opened; until when the caller runs alone, 0 = it need not
 @team.opened = internal global i64 0
-@team.alone = internal global i64 0
+@af_alone_until = global i64 0
 ; the CPUs that woken workers may run on; nothing when it is 0
 @team.cpus = internal global [128 x i8] zeroinitializer
 @team.cpus.known = internal global i32 0
@@ -51,7 +52,7 @@ define void @af_pool_after_fork() nounwind {
   store i64 0, ptr @team.control
   store i32 0, ptr @team.plans
   store i64 0, ptr @team.created
-  store i64 0, ptr @team.alone
+  store i64 0, ptr @af_alone_until
   call void @blas_after_fork()
   ret void
 }
@@ -77,7 +78,7 @@ define internal void @plan_exit() nounwind {
 ; that sleep, or do not exist, count only when it is time to wake them.
 define internal i64 @team_gather(ptr %launch, i64 %wanted) nounwind {
 begin:
-  %until = load i64, ptr @team.alone
+  %until = load i64, ptr @af_alone_until
   %friendly = icmp eq i64 %until, 0
   br i1 %friendly, label %entry, label %wary
 wary:
@@ -85,7 +86,7 @@ wary:
   %early = icmp slt i64 %time, %until
   br i1 %early, label %alone, label %forgive
 forgive:
-  store i64 0, ptr @team.alone
+  store i64 0, ptr @af_alone_until
   br label %entry
 entry:
   %room = icmp slt i64 %wanted, ${participants}
@@ -384,9 +385,11 @@ entry:
   %long = icmp sgt i64 %waited, %fair
   br i1 %long, label %leave.them, label %done
 leave.them:
-  %while = mul i64 %waited, 8
+  ; the whole process may have been stopped meanwhile, which says nothing about a worker
+  %most = call i64 @llvm.smin.i64(i64 %waited, i64 12500000)
+  %while = shl i64 %most, 3
   %until = add i64 %now, %while
-  store i64 %until, ptr @team.alone
+  store i64 %until, ptr @af_alone_until
   br label %done
 done:
   ret void

@@ -1,6 +1,7 @@
 ; Calls with structured arguments: the arrays are taken out of plain tuples, lists and dicts, and the results put into
 ; such, without Python code. A tree is data, 64-bit words in pre-order (treedata.py writes it): a kind, then
-;   0 array: nothing; 1 array that NumPy would give as a scalar: the empty tuple; 2 a value that must be this object;
+;   0 array: nothing; 1 array that NumPy would give as a scalar: the empty tuple; 2 a value of the same type and equal:
+;   the value;
 ;   3 tuple, 4 list: its type, the number of children, the children; 5 dict: the same, then the keys, the children.
 
 declare i64 @PyTuple_Size(ptr)
@@ -14,6 +15,7 @@ declare i64 @PyDict_Size(ptr)
 declare ptr @PyDict_GetItemWithError(ptr, ptr)
 declare i32 @PyDict_SetItem(ptr, ptr, ptr)
 declare ptr @PyObject_GetItem(ptr, ptr)
+declare i32 @PyObject_RichCompareBool(ptr, ptr, i32)
 declare void @PyErr_Clear()
 
 ; like af_call, but takes the arguments and gives the results in their trees
@@ -112,7 +114,19 @@ static:
   store ptr %second, ptr %node
   %required = load ptr, ptr %first
   %identical = icmp eq ptr %required, %object
-  ret i1 %identical
+  br i1 %identical, label %yes, label %kin
+kin:
+  %required.type.field = getelementptr i8, ptr %required, i64 ${type}
+  %required.type = load ptr, ptr %required.type.field
+  %given.type.field = getelementptr i8, ptr %object, i64 ${type}
+  %given.type = load ptr, ptr %given.type.field
+  %akin = icmp eq ptr %required.type, %given.type
+  br i1 %akin, label %equal, label %no
+equal:
+  ; 2 is Py_EQ
+  %compared = call i32 @PyObject_RichCompareBool(ptr %required, ptr %object, i32 2)
+  switch i32 %compared, label %clear [ i32 0, label %no
+                                       i32 1, label %yes ]
 container:
   %type.field = getelementptr i8, ptr %object, i64 ${type}
   %type = load ptr, ptr %type.field

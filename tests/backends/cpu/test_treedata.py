@@ -55,6 +55,7 @@ Pair = namedtuple("Pair", "a b")
 UNUSUAL = {
     "another order of keys": ({"pair": [B, C], "x": A}, 2.0),
     "an equal number": (STATE, float("2.0")),
+    "a number of another type": (STATE, np.float64(2.0)),
     "a subclass of dict": (OrderedDict(STATE), 2.0),
     "a transposed array": ({"x": np.asfortranarray(A), "pair": [B, C]}, 2.0),
 }
