@@ -30,6 +30,14 @@ _SCALE = {"log": 3.0, "log2": 3.0, "power": 3.0, "tanh": 1.0, "erf": 1.0, "log1p
 CONVERSIONS = ((F32, I32), (F32, I8), (F32, U8), (F64, I32), (F64, I64), (I32, F32))
 
 
+def aligned(values: Array) -> Array:
+    """A copy that starts on a cache line, as large arrays of one's own do not: vectors would straddle lines."""
+    room = np.empty(values.nbytes + 64, np.uint8)
+    copy = room[-room.ctypes.data % 64 :][: values.nbytes].view(values.dtype)
+    copy[:] = values
+    return copy
+
+
 def inputs(name: str, dtype: DType) -> tuple[Array, ...]:
     """Arguments of ordinary size, normally distributed."""
     rng = np.random.default_rng([len(name), dtype.bits])
@@ -38,19 +46,19 @@ def inputs(name: str, dtype: DType) -> tuple[Array, ...]:
         x = np.abs(x)
     y = rng.normal(size=ELEMENTS) * 3.0
     arrays = (x, y) if name in ("power", "atan2", "remainder") else (x,)
-    return tuple(array.astype(dtype.numpy) for array in arrays)
+    return tuple(aligned(array.astype(dtype.numpy)) for array in arrays)
 
 
 def variants(name: str, dtype: DType, result: DType) -> dict[str, Call]:
     """Ways to compute `name`: each takes how many times to do it."""
     arrays = inputs(name, dtype)
-    out = np.empty(ELEMENTS, result.numpy)
+    out = aligned(np.empty(ELEMENTS, result.numpy))
     kernel = Kernel(name, (dtype,) * len(arrays), result, host_widths()[-1])
     found: dict[str, Call] = {"autofuse": lambda repeats: kernel(*arrays, out=out, repeats=repeats)}
     if name == "convert":
-        found["numpy"] = _repeat(partial(np.copyto, np.empty_like(out), arrays[0], casting="unsafe"))
+        found["numpy"] = _repeat(partial(np.copyto, aligned(out), arrays[0], casting="unsafe"))
     elif hasattr(np, name):
-        found["numpy"] = _repeat(partial(getattr(np, name), *arrays, out=np.empty_like(out)))
+        found["numpy"] = _repeat(partial(getattr(np, name), *arrays, out=aligned(out)))
     if util.find_spec("torch"):
         call = _torch(name, arrays, out)
         found |= {"torch": _repeat(call)} if call else {}
@@ -61,7 +69,7 @@ def _torch(name: str, arrays: tuple[Array, ...], out: Array) -> Callable[[], Any
     torch = importlib.import_module("torch")
     torch.set_num_threads(1)
     tensors = [torch.from_numpy(array) for array in arrays]
-    result = torch.from_numpy(np.empty_like(out))
+    result = torch.from_numpy(aligned(out))
     if name == "convert":
         return partial(result.copy_, tensors[0])
     function = getattr(torch, _TORCH.get(name, name), None)
