@@ -72,6 +72,9 @@ class ContractionBuilder:
             for value in node.inputs:
                 self._users.setdefault(value, []).append(node)
         self._outputs = set(candidate.outputs)
+        self._sums = self._find_sums(candidate)
+        self._places: dict[Value, Matrix] = {}
+        """Where the sums of several products gather, once the first of them is lowered."""
 
     def add(self, node: Node) -> None:
         """Lower one `dot_general` or `convolution`."""
@@ -81,9 +84,47 @@ class ContractionBuilder:
         depth, columns = _size(form.depth), _size(form.columns)
         lhs = self._left(form, level, dtype)
         rhs = self._right(node, form)
-        out = self._result(node, form, columns, dtype)
+        total = self._sums.get(node, node.output)
+        accumulate = total in self._places
+        if not accumulate:
+            self._places[total] = self._result(node, total, form, columns, dtype)
         rows = self.panel_rows if self.rows else 1
-        self.phase.draft.dots.append((level, Dot(out, lhs, rhs, rows, columns, depth, dtype)))
+        self.phase.draft.dots.append(
+            (level, Dot(self._places[total], lhs, rhs, rows, columns, depth, dtype, accumulate))
+        )
+
+    # ---- sums of products ----------------------------------------------------------------------------------------
+
+    def _find_sums(self, candidate: KernelCandidate) -> dict[Node, Value]:
+        """Products that are only added up, `(a @ b + c @ d) + e @ f`, with the value of the whole sum."""
+        found: dict[Node, Value] = {}
+        for node in candidate.nodes:
+            terms = self._terms(node) if node.op == "add" else []
+            for term in terms:
+                found[term] = node.output
+        return found
+
+    def _terms(self, node: Node) -> list[Node]:
+        """The products that an addition adds up, in the order of its rounding; none if there is anything else."""
+        first, second = (self._alone(value) for value in node.inputs)
+        if first is not None and first.op == "add":
+            terms = self._terms(first)
+        elif second is not None and second.op == "add":
+            first, second, terms = second, first, self._terms(second)
+        else:
+            terms = [] if first is None else [first]
+        if not terms or second is None or second.op != "dot_general" or not _can_add(terms[-1], second):
+            return []
+        levels = [self.phase.levels[term.output] for term in (*terms, second)]
+        return [*terms, second] if levels == sorted(levels) else []
+
+    def _alone(self, value: Value) -> Node | None:
+        """The product or sum that makes `value`, if it is read once and is no output."""
+        node = self.phase.producers.get(value)
+        if node is None or node.op not in ("dot_general", "add") or value in self._outputs:
+            return None
+        users = self._users[value]
+        return node if len(users) == 1 and users[0].inputs.count(value) == 1 else None
 
     # ---- forms ---------------------------------------------------------------------------------------------------
 
@@ -228,8 +269,8 @@ class ContractionBuilder:
 
     # ---- results -------------------------------------------------------------------------------------------------
 
-    def _result(self, node: Node, form: _Form, columns: int, dtype: DType) -> Matrix:
-        direct = self._direct_output(node, form)
+    def _result(self, node: Node, total: Value, form: _Form, columns: int, dtype: DType) -> Matrix:
+        direct = self._direct_output(total, form)
         if direct is not None:
             return direct
         phase = self.phase
@@ -245,12 +286,11 @@ class ContractionBuilder:
                     raise LegalityError(f"{node.op} %{node.name} is read at another row than it is computed for")
             return phase.load_at(stage, name, dtype, phase.row_offset(columns) + position, guard)
 
-        phase.row_results[node.output] = read
+        phase.row_results[total] = read
         return Matrix(name, Affine(), columns, 1)
 
-    def _direct_output(self, node: Node, form: _Form) -> Matrix | None:
+    def _direct_output(self, value: Value, form: _Form) -> Matrix | None:
         """Write to an output buffer, if the result goes there and nowhere else, moved at most by views."""
-        value = node.output
         while value not in self._outputs:
             users = self._users.get(value, [])
             if len(users) != 1 or users[0].op not in ("reshape", "transpose"):
@@ -266,6 +306,15 @@ class ContractionBuilder:
             return None
         self.direct.add(value)
         return Matrix(self.phase.buffers.of(value).name, _without(offset, form.columns), row, 1)
+
+
+def _can_add(one: Node, other: Node) -> bool:
+    """Whether two products of one type lay out their results alike; 16-bit floats are rounded before they are added."""
+    if one.op != "dot_general" or one.output.type != other.output.type:
+        return False
+    dtype, a, b = one.output.type.dtype, dot_axes(one), dot_axes(other)
+    alike = len(a.lhs_batch) == len(b.lhs_batch) and len(a.lhs_free) == len(b.lhs_free)
+    return alike and dtype.kind != "bool" and not (dtype.is_float and dtype.bits == 16)
 
 
 def _streams(at: Sequence[Affine]) -> tuple[Symbol, ...]:

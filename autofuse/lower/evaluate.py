@@ -96,6 +96,12 @@ class _Memory:
             raise BackendError(f"buffer {self.buffer.name} is read before it is written")
         return self.data[place] if self.data.size else np.zeros(place.shape, self.data.dtype)
 
+    def take(self, offset: Array, mask: Array, copy: Array | int) -> Array:
+        """Read what will be written again."""
+        found = self.read(offset, mask, copy)
+        self.written[self._place(offset, mask, copy)[mask]] = False
+        return found
+
     def write(self, offset: Array, mask: Array, copy: Array | int, value: Array) -> None:
         place = self._place(offset, mask, copy)[mask]
         if self.buffer.space is not Space.SCRATCH and (
@@ -162,7 +168,10 @@ class _PhaseRun:
         memory, place, mask = places(dot.rhs, dot.depth, dot.columns)
         rhs = memory.read(place, mask, copy)
         memory, place, mask = places(dot.out, rows, dot.columns)
-        memory.write(place, mask, copy, _matrix_product(lhs, rhs, dot.dtype))
+        product = _matrix_product(lhs, rhs, dot.dtype)
+        if dot.accumulate:
+            product = memory.take(place, mask, copy) + product
+        memory.write(place, mask, copy, product)
 
 
 def _matrix_product(lhs: Array, rhs: Array, dtype: DType) -> Array:

@@ -45,7 +45,7 @@ class Space(Enum):
     INPUT = "input"
     """Global, read only; made by the caller or another kernel."""
     OUTPUT = "output"
-    """Global, written by this kernel and never read by it, except across launches."""
+    """Global, written by this kernel and never read by it, except across launches and by products that add to it."""
     WORKSPACE = "workspace"
     """Global, private to this kernel, lives from one launch to the next (the partial results of a split reduction)."""
     SCRATCH = "scratch"
@@ -208,6 +208,8 @@ class Dot:
     columns: int
     depth: int
     dtype: DType
+    accumulate: bool = False
+    """Add to what `out` holds instead of replacing it."""
 
 
 @dataclass(frozen=True, slots=True)

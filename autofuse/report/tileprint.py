@@ -97,7 +97,8 @@ def _step_lines(step: Step, indent: str) -> Iterator[str]:
             yield from _stage_lines(stage, indent)
         return
     sizes = f"rows={step.rows} columns={step.columns} depth={step.depth}"
-    yield f"{indent}dot {_matrix(step.out)} = {_matrix(step.lhs)} x {_matrix(step.rhs)} {step.dtype.name} {sizes}"
+    product = f"{_matrix(step.lhs)} x {_matrix(step.rhs)} {step.dtype.name} {sizes}"
+    yield f"{indent}dot {_matrix(step.out)} {'+=' if step.accumulate else '='} {product}"
 
 
 def _matrix(matrix: Matrix) -> str:

@@ -270,3 +270,32 @@ def test_grouped_convolutions_are_calls(groups):
     graph = convolution(lhs, (8, 4 // groups, 3, 2), NCHW, groups=groups, epilogue=False)
     assert isinstance(lower(whole_kernel(graph), PANELS, "k", LIMITS), OpaqueProgram)
     check_kernel(graph, [normal(*lhs), normal(8, 4 // groups, 3, 2, seed=1)])
+
+
+@pytest.mark.parametrize("rows", [3, 64])
+def test_products_that_are_added_up_gather_in_one_place(rows):
+    def gates(x, w, h, u, b):
+        return np.tanh(x @ w + h @ u + b)
+
+    program = check_fused(
+        gates, normal(7, 5), normal(5, 6), normal(7, 4), normal(4, 6), normal(6), schedule=Schedule(panel_rows=rows)
+    )
+    dots = [step for phase in program.phases() for step in phase.steps if isinstance(step, Dot)]
+    assert [dot.accumulate for dot in dots] == [False, True]
+    assert len({dot.out.buffer for dot in dots}) == 1
+
+
+def test_a_sum_of_products_goes_straight_to_the_output():
+    program = check_fused(
+        lambda a, b, c, d, e, f: a @ b + c @ d + e @ f, *(normal(5, 5) for _ in range(6)), schedule=PANELS
+    )
+    assert [b.space for b in program.buffers if b.space in (Space.OUTPUT, Space.SCRATCH)] == [Space.OUTPUT]
+
+
+def test_a_product_with_another_use_is_not_added_in_place():
+    def twice(a, b, c):
+        first = a @ b
+        return first + a @ c, np.exp(first)
+
+    program = check_fused(twice, normal(6, 5), normal(5, 4), normal(5, 4), schedule=PANELS)
+    assert not any(isinstance(s, Dot) and s.accumulate for phase in program.phases() for s in phase.steps)

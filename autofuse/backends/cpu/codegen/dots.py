@@ -97,11 +97,11 @@ def _call(fn: FunctionText, places: Places, dot: Dot, group: Group, rows: str) -
     name, real = _WRAPPERS[dot.dtype.name]
     (left_flag, left_ld), (right_flag, right_ld) = _layout(dot.lhs), _layout(dot.rhs)
     left, right, out = [_address(fn, places, matrix, group) for matrix in (dot.lhs, dot.rhs, dot.out)]
-    one, zero = emit_constant(dot.dtype, 1), emit_constant(dot.dtype, 0)
+    one, kept = emit_constant(dot.dtype, 1), emit_constant(dot.dtype, int(dot.accumulate))
     types = ["i1", "i1", "i64", "i64", "i64", real, "ptr", "i64", "ptr", "i64", real, "ptr", "i64"]
     values = [
         *(left_flag, right_flag, rows, str(dot.columns), str(dot.depth), one, left, left_ld),
-        *(right, right_ld, zero, out, str(dot.out.row_stride)),
+        *(right, right_ld, kept, out, str(dot.out.row_stride)),
     ]
     fn.module.declare(name, "void", types)
     fn.call("void", f"@{name}", list(zip(types, values, strict=True)))

@@ -146,6 +146,7 @@ class DotWriter:
     def _store(self, dot: Dot, rows: str) -> None:
         out, place = self.code.out, self.code.places[dot.out.buffer]
         value = scalars.convert(self.code.prelude, "sum[m][n]", compute_dtype(dot), dot.dtype)
+        added = value
         value = scalars.convert(self.code.prelude, value, dot.dtype, place.dtype)
         if dot.dtype.is_float and dot.dtype.bits == 16 and dot.dtype == place.dtype:
             value = "sum[m][n]"  # storing rounds it
@@ -155,4 +156,9 @@ class DotWriter:
             if self.threads > DOT_THREADS:
                 guard = f"threadIdx.x < {DOT_THREADS} && {guard}"
             target = f"{place.name}[{self._index(dot.out)}]"
+            if dot.accumulate:
+                before = place.read(self.code.prelude, target)
+                before = scalars.convert(self.code.prelude, before, place.dtype, dot.dtype)
+                types = (dot.dtype, dot.dtype)
+                value = scalars.map_expression(self.code.prelude, "add", (before, f"({added})"), types, dot.dtype)
             out.line(f"if ({guard}) {target} = {place.written(self.code.prelude, value)};")

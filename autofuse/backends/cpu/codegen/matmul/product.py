@@ -76,7 +76,8 @@ def define_product(module: ModuleText, dot: Dot, rows: int, left: DType, right: 
     """The function `void (ptr a, ptr b, ptr c, ptr work)` for the first `rows` rows; returns "@name"."""
     strides = (dot.lhs.row_stride, dot.lhs.column_stride, dot.rhs.row_stride, dot.rhs.column_stride, dot.out.row_stride)
     shape = f"{rows}x{dot.columns}x{dot.depth}.{'.'.join(map(str, strides))}"
-    name = f"product.{left.name}.{right.name}.{dot.dtype.name}.{shape}"
+    kind = "sum" if dot.accumulate else "product"
+    name = f"{kind}.{left.name}.{right.name}.{dot.dtype.name}.{shape}"
     if not module.defines(name):
         fn = module.function(name, "void", _PARAMETERS, linkage="internal", attributes="noinline")
         _Writer(fn, dot, rows, left, right, tiling, _work(dot, tiling)).write()
@@ -106,6 +107,8 @@ class _Writer:
     def write(self) -> None:
         """Everything up to the return."""
         fn, dot, tiling = self.fn, self.dot, self.tiling
+        if dot.depth == 0 and dot.accumulate:
+            return
         if dot.depth == 0:
             clear_rows(fn, Side("%c", dot.out.row_stride, dot.dtype), self.rows, dot.columns)
             return
@@ -169,7 +172,7 @@ class _Writer:
         block = self._element("%b", self.right, offset)
         if tiling.pack_right:
             block = self._pack(block, columns, depth)
-        more = fn.emit(f"icmp ne i64 {k}, 0")
+        more = "true" if self.dot.accumulate else fn.emit(f"icmp ne i64 {k}, 0")
 
         def strip(start: str, width: int) -> None:
             address = fn.emit(f"mul nuw nsw i64 {start}, {depth}") if tiling.pack_right else start
