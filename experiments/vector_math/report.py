@@ -152,7 +152,7 @@ def _speed(records: Sequence[Record]) -> str:
     text = (
         f"Nanoseconds per element ({versions}): median and quartiles of blocks in random order, one thread, 16,384 "
         "elements in the cache, aligned to 64 bytes, normally distributed arguments of ordinary size. NumPy and "
-        "PyTorch write into an array that exists; a call's fixed cost (about 0.03 ns per element here) is theirs alone. "
+        "PyTorch write into an array that exists; a call's fixed cost (some 0.03 ns per element) is theirs alone. "
         "`instructions`: those of a vector in autofuse's loop, load, store and loop count included, rare branches not."
     )
     header = ("function", "autofuse", "NumPy", "PyTorch", "NumPy / autofuse", "PyTorch / autofuse", "instructions")
