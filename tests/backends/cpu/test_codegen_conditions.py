@@ -1,12 +1,16 @@
 """Conditional loads and stores: masks where they must be, loops cut in parts where they can be."""
 
+import math
+
 import numpy as np
 import pytest
 
 from autofuse.backends.cpu.codegen import generate
-from autofuse.ir.dtypes import BF16, BOOL, F32, I32, I64, U8
+from autofuse.backends.cpu.codegen.narrowing import narrow_values
+from autofuse.ir.dtypes import BF16, BOOL, F32, F64, I32, I64, U8, U32, U64
 from autofuse.ir.index import Element, Symbol, of
 from autofuse.ir.optable import Condition
+from autofuse.lower.rewrite import statements
 from autofuse.lower.tile import Constant, Load, Map, Position, Reduce, Store
 from autofuse.lower.tile import Test as When
 from autofuse.testing.tileprograms import buffers, check, engine, phase, program, stage
@@ -256,3 +260,44 @@ def test_positions_that_wrap_stay_arithmetic():
         Store("y", of(i), 2),
     )
     check(program("wrap", buffers("", "y=bool[600]"), phase([i], stage(*body), lane=i)), exact=True)
+
+
+@pytest.mark.parametrize(("yes", "no"), [(10.0, -10.0), (0.1, 1e300), (math.nan, -0.0)])
+def test_a_choice_between_wide_numbers_is_made_in_the_narrow_type(yes, no):
+    """`where(x < 1, 0.1, ...).astype(f32)`: no value takes 64 bits, so vectors hold as many floats as can be."""
+    i = Symbol("i0", 100)
+    body = (
+        Load(0, F32, "x", of(i)),
+        Constant(1, F32, 1.0),
+        Map(2, BOOL, "lt", (0, 1)),
+        Constant(3, F64, yes),
+        Constant(4, F64, no),
+        Map(5, F64, "select", (2, 3, 4)),
+        Map(6, F32, "convert", (5,)),
+        Map(7, F32, "multiply", (6, 0)),
+        Store("y", of(i), 7),
+    )
+    tested = program("choice", buffers("x=f32[100]", "y=f32[100]"), phase([i], stage(*body), lane=i))
+    check(tested, exact=True)
+    assert "double" not in generate(tested, engine().target).ir
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "kept"), [(I32, I64, False), (U8, I64, False), (I32, U64, True), (U32, I32, True)], ids=str
+)
+@pytest.mark.parametrize("opcode", ["eq", "lt", "ge"])
+def test_widened_integers_are_compared_as_they_were(opcode, narrow, wide, kept):
+    """Where widening keeps every value; a negative number that becomes an unsigned one does not."""
+    i = Symbol("i0", 90)
+    body = (
+        Load(0, narrow, "x", of(i)),
+        Load(1, narrow, "y", of(i)),
+        Map(2, wide, "convert", (0,)),
+        Map(3, wide, "convert", (1,)),
+        Map(4, BOOL, opcode, (2, 3)),
+        Store("z", of(i), 4),
+    )
+    tested = program("order", buffers(f"x={narrow}[90] y={narrow}[90]", "z=bool[90]"), phase([i], stage(*body), lane=i))
+    check(tested, exact=True)
+    maps = [s for p in narrow_values(tested).phases() for _, s in statements(p.steps) if isinstance(s, Map)]
+    assert any(s.opcode == "convert" for s in maps) == kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autofuse.backends.cpu.codegen.folding import fold_indices
 from autofuse.backends.cpu.codegen.merging import merge_scans
+from autofuse.backends.cpu.codegen.narrowing import narrow_values
 from autofuse.backends.cpu.codegen.positions import compare_positions
 from autofuse.backends.cpu.codegen.relaning import relane
 from autofuse.backends.cpu.codegen.scanlanes import spread_scans
@@ -13,4 +14,4 @@ from autofuse.lower.tile import TileProgram
 
 def prepare(program: TileProgram, widths: Widths) -> TileProgram:
     """The program as the code generator writes it. Cost models count its work from this form too."""
-    return spread_scans(merge_scans(relane(compare_positions(fold_indices(program)), widths)))
+    return spread_scans(merge_scans(relane(narrow_values(compare_positions(fold_indices(program))), widths)))
