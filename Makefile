@@ -4,6 +4,8 @@ PYTHON  ?= python3
 VENV    ?= .venv
 PROGRAM ?= layer_norm_residual
 BUDGET  ?= 20
+PEERS   ?= .venv-peers
+PEERS_OPTIONS ?=
 
 BIN     := $(VENV)/bin
 CHECKED := autofuse cost_models search datasets experiments tests
@@ -14,7 +16,7 @@ CUDA    := $(VENV)/.installed-cuda
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tune test test-all lint types layers format bench gpu clean
+.PHONY: help setup tune test test-all lint types layers format bench peers gpu clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,11 +52,14 @@ format: $(TEST) ## rewrite the code as ruff formats it
 bench: $(TUNE) ## the CPU study: every program under every policy against NumPy (about an hour)
 	$(BIN)/python experiments/cpu_first/run.py
 
+peers: $(PEERS)/.installed ## autofuse beside NumPy, JAX, torch.compile and Numba (two hours; PEERS_OPTIONS="--quick" takes minutes)
+	$(PEERS)/bin/python experiments/peers/run.py $(PEERS_OPTIONS)
+
 gpu: $(TUNE) $(CUDA) ## the GPU study; needs a CUDA device
 	$(BIN)/python experiments/gpu_first/run.py
 
-clean: ## remove .venv, caches and build results; plans/ stays
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+clean: ## remove the environments, caches and build results; plans/ stays
+	rm -rf $(VENV) $(PEERS) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -65,4 +70,12 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed-%: pyproject.toml | $(VENV)/bin/python
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[$*]'
+	@touch $@
+
+# The peers live apart from development: torch is large, and its CPU build, where the package index has one, is enough.
+$(PEERS)/.installed: pyproject.toml
+	@test -x $(PEERS)/bin/python || $(MAKE) --no-print-directory VENV=$(PEERS) $(PEERS)/bin/python
+	$(PEERS)/bin/python -m pip install --quiet "torch==$$(sed -n 's/.*"torch==\([0-9.]*\)".*/\1/p' pyproject.toml)+cpu" || \
+		echo "no CPU build of torch in this package index; the next line takes the usual one"
+	PYTHONWARNINGS=ignore $(PEERS)/bin/python -m pip install --quiet --editable '.[tune,peers]'
 	@touch $@

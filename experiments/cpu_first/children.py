@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from journal import Record
+
+from autofuse.errors import AutofuseError
 
 
 def in_child(script: Path, task: Record, limit_s: float, environment: Mapping[str, str] | None = None) -> Record:
@@ -53,3 +55,16 @@ def tell(what: str, record: Record) -> None:
     faults: dict[str, Any] = record.get("faults", {})
     note = record["error"] if record["status"] != "ok" else "; ".join(f"{k}: {v}" for k, v in faults.items())
     print(f"{what}: {record['status']} {note}".rstrip(), file=sys.stderr)
+
+
+def exit_code(work: Callable[[], None]) -> int:
+    """Do all the work of a command: 0, 2 with a line that says what is wrong with its arguments, or 130 for Ctrl-C."""
+    try:
+        work()
+    except AutofuseError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command carries on from here", file=sys.stderr)
+        return 130
+    return 0

@@ -10,12 +10,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from children import in_child, tell
+from children import exit_code, in_child, tell
 from journal import Journal, Record
 from provenance import ROOT, commit, digest, machine, open_run
 from table import POLICIES, build_row, heading, render
 
-from autofuse.errors import AutofuseError
 from autofuse.measure.workloads import Workload, discover, load
 
 CHILD = Path(__file__).with_name("child.py")
@@ -123,15 +122,7 @@ def study(options: argparse.Namespace) -> None:
 
 def main() -> int:
     options = parse()
-    try:
-        study(options)
-    except AutofuseError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; the same command carries on from here", file=sys.stderr)
-        return 130
-    return 0
+    return exit_code(lambda: study(options))
 
 
 if __name__ == "__main__":
