@@ -5,8 +5,10 @@ import pytest
 
 from autofuse.ir.dtypes import BF16, F16, F32, F64, I32, U8
 from autofuse.ir.index import Affine, Symbol, of
+from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Dot, Load, Map, Matrix, Panel, Reduce, Store
-from autofuse.testing.tileprograms import buffers, check, phase, program, stage
+from autofuse.testing.tilekernels import Kernel
+from autofuse.testing.tileprograms import buffers, check, engine, phase, program, stage
 
 
 @pytest.mark.parametrize("dtype", [F32, F64, F16, BF16, I32, U8], ids=str)
@@ -128,3 +130,21 @@ def test_nan_in_the_output_memory_does_not_survive():
     dot = Dot(Matrix("c", Affine(), 64, 1), Matrix("a", Affine(), 64, 1), Matrix("b", Affine(), 64, 1), 64, 64, 64, F32)
     found = check(program("dot", buffers("a=f32[64,64] b=f32[64,64]", "c=f32[64,64]"), phase([], dot)))
     assert np.isfinite(found["c"]).all()
+
+
+def test_a_product_has_the_same_bits_however_it_is_cut():
+    rng = np.random.default_rng(0)
+    given = {"a": rng.standard_normal((40, 700), np.float32), "b": rng.standard_normal((700, 130), np.float32)}
+    listed = buffers("a=f32[40,700] b=f32[700,130]", "c=f32[40,130]")
+    found = []
+    for rows, bits in ((40, 512), (7, 512), (1, 256), (16, 128)):
+        i = Symbol("i0", 40)
+        panel = Panel(i, Symbol("l0", rows), rows)
+        dot = Dot(
+            Matrix("c", of(i) * 130, 130, 1), Matrix("a", of(i) * 700, 700, 1), Matrix("b", Affine(), 130, 1),
+            rows, 130, 700, F32,
+        )  # fmt: skip
+        tile = program("cut", listed, phase([i], dot, panel=panel), schedule=Schedule(vector_bits=bits))
+        found.append(Kernel(tile, engine()).run(given)["c"])
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autofuse.backends.cpu.codegen.metadata import AS_WRITTEN
-from autofuse.backends.cpu.scalars import emit_constant, emit_map, emit_splat, emit_tail_mask
+from autofuse.backends.cpu.scalars import emit_constant, emit_splat, emit_tail_mask
 from autofuse.backends.cpu.text import FunctionText, ModuleText, Vec, mangled
 from autofuse.ir.dtypes import BOOL, DType
 
@@ -85,17 +85,17 @@ class _Writer:
         fn, tile = self.fn, self.tile
         ragged = tile.b_ragged or tile.c_ragged
         masks = [self._mask(v) for v in range(tile.vectors)] if ragged else [""] * tile.vectors
+        first = self._first(masks)
         before = fn.current
         body, done = fn.label("step"), fn.label("done")
         fn.branch(body)
         fn.block(body)
         names = [fn.fresh("sum") for _ in range(tile.rows * tile.vectors)]
         following = [fn.fresh("sum") for _ in names]
-        zero = emit_constant(tile.dtype, 0, tile.lanes)
         step, next_step = fn.fresh("k"), fn.fresh("k")
         fn.phi("i64", [("0", before), (next_step, body)], name=step)
-        for name, later in zip(names, following, strict=True):
-            fn.phi(self.vec.llvm, [(zero, before), (later, body)], name=name)
+        for name, start, later in zip(names, first, following, strict=True):
+            fn.phi(self.vec.llvm, [(start, before), (later, body)], name=name)
         sums = names
         for number in range(tile.unroll):
             last = number + 1 == tile.unroll
@@ -170,28 +170,31 @@ class _Writer:
         self.fn.module.declare(name, vec.memory, ["ptr", f"<{vec.lanes} x i1>", vec.memory])
         return self.fn.call(vec.memory, f"@{name}", arguments)
 
-    def _results(self, sums: Sequence[str], masks: Sequence[str]) -> None:
-        """Store the sums, or add them to what is there: the depth comes in blocks."""
+    def _first(self, masks: Sequence[str]) -> list[str]:
+        """What the sums begin with: zero, or what earlier blocks of the depth left."""
         fn, tile = self.fn, self.tile
-        add, plain, end = fn.label("add"), fn.label("plain"), fn.label("end")
-        fn.branch_if("%more", add, plain)
-        for label in (add, plain):
-            fn.block(label)
-            for number, total in enumerate(sums):
-                i, v = divmod(number, tile.vectors)
-                mask = masks[v] if tile.c_ragged else ""
-                row = fn.emit(f"getelementptr inbounds {self.vec.memory_element}, ptr %c, i64 {i * tile.c_row}")
-                if label == add:
-                    before = self._load(row, v * tile.lanes, mask)
-                    operands = (before, total)
-                    total = emit_map(fn, self._plus, operands, (tile.dtype, tile.dtype), tile.dtype, tile.lanes)
-                self._store(row, v * tile.lanes, total, mask)
-            fn.branch(end)
-        fn.block(end)
+        zero = emit_constant(tile.dtype, 0, tile.lanes)
+        before, more, start = fn.current, fn.label("more"), fn.label("start")
+        fn.branch_if("%more", more, start)
+        fn.block(more)
+        loaded: list[str] = []
+        for number in range(tile.rows * tile.vectors):
+            row, v = self._row(number)
+            loaded.append(self._load(row, v * tile.lanes, masks[v] if tile.c_ragged else ""))
+        fn.branch(start)
+        fn.block(start)
+        return [fn.phi(self.vec.llvm, [(zero, before), (value, more)]) for value in loaded]
 
-    @property
-    def _plus(self) -> str:
-        return "or" if self.tile.dtype == BOOL else "add"
+    def _results(self, sums: Sequence[str], masks: Sequence[str]) -> None:
+        for number, total in enumerate(sums):
+            row, v = self._row(number)
+            self._store(row, v * self.tile.lanes, total, masks[v] if self.tile.c_ragged else "")
+
+    def _row(self, number: int) -> tuple[str, int]:
+        """(address of the row of the result, vector in it) of a sum."""
+        i, v = divmod(number, self.tile.vectors)
+        element = self.vec.memory_element
+        return self.fn.emit(f"getelementptr inbounds {element}, ptr %c, i64 {i * self.tile.c_row}"), v
 
     def _store(self, row: str, column: int, value: str, mask: str) -> None:
         fn, vec = self.fn, self.vec
