@@ -60,9 +60,7 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
         f"time of the other / time of {AUTOFUSE}, results fresh (right of 1: {AUTOFUSE} is faster)\n"
         "grey band: noise floor; bar: 95 % interval of the fastest other"
     )
-    axes.legend(
-        loc="upper center", bbox_to_anchor=(0.45, 1.0 + 1.6 / (2.2 + 0.27 * len(ordered))), ncols=4, frameon=False
-    )
+    figure.legend(loc="outside upper center", ncols=4, frameon=False, markerscale=1.3)
     figure.savefig(path, dpi=130)
     plt.close(figure)
     return True
