@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-POOLED_FROM_BYTES = 2 << 20
-"""Outputs of this size or more are allocated here, smaller ones by `numpy.empty`."""
+POOLED_FROM_BYTES = 128 << 10
+"""Outputs of this size or more are allocated here, smaller ones by `numpy.empty`. Smaller than its bound for large
+blocks, because the library also trims its heap when many middle-sized results are freed together."""
 RETAINED_BYTES = 512 << 20
 """Most memory kept for reuse; what comes back beyond it is freed."""
 
 _HUGE_PAGE = 2 << 20
+_PAGE = 4096
 _STAGGER_BYTES = 4096 + 64
 _STAGGERS = 16
 
@@ -63,9 +65,10 @@ class BlockPool:
             self._made += 1
             # blocks that all start at the same offset in a page would compete for the same cache sets
             stagger = self._made % _STAGGERS * _STAGGER_BYTES
-        # NumPy asks for huge pages for an allocation of this size
-        memory = np.empty(size + _HUGE_PAGE + _STAGGERS * _STAGGER_BYTES, np.uint8)
-        start = -memory.ctypes.data % _HUGE_PAGE + stagger
+        # NumPy asks for huge pages for a large allocation
+        boundary = _HUGE_PAGE if size >= _HUGE_PAGE else _PAGE
+        memory = np.empty(size + boundary + _STAGGERS * _STAGGER_BYTES, np.uint8)
+        start = -memory.ctypes.data % boundary + stagger
         return memory[start : start + size]
 
     def give_back(self, block: NDArray[np.uint8]) -> None:
