@@ -88,13 +88,20 @@ def _row(bound: float, total: Tally) -> list[str]:
 
 def _every(records: Sequence[Record]) -> str:
     rows: list[list[str]] = []
+    complete = True
     for name, function in UNARY.items():
         total = tally(_select(records, kind="every", function=name, dtype="f32"))
         reference = _select(records, kind="reference", function=name)
         if total.points:
             error = f"{reference[-1]['error']:.0e}" if reference else ""
             rows.append([f"`{name}`", *_row(function.bound, total), error])
-    return _table(("function", *_HEADER, "reference"), rows)
+            complete &= total.points == 1 << 32
+    note = (
+        ""
+        if complete
+        else "Rows with fewer than 4,294,967,296 points are unfinished; magnitudes about 1 came first.\n\n"
+    )
+    return note + _table(("function", *_HEADER, "reference"), rows)
 
 
 def _sampled(records: Sequence[Record]) -> str:
