@@ -61,16 +61,17 @@ def operands(statement: Statement) -> Iterator[Scalar]:
         case _:
             pass
     for value in affines(statement):
-        yield from _sources(value)
+        yield from sources(value)
 
 
-def _sources(value: Affine) -> Iterator[Scalar]:
+def sources(value: Affine) -> Iterator[Scalar]:
+    """Every scalar that an index expression reads."""
     for atom, _ in value.terms:
         match atom:
             case Element(source=source):
                 yield int(source)
             case Quotient(inner, _) | Remainder(inner, _):
-                yield from _sources(inner)
+                yield from sources(inner)
             case Symbol():
                 pass
 

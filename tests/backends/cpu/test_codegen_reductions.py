@@ -6,6 +6,7 @@ import pytest
 from autofuse.backends.cpu.codegen.merging import merge_scans
 from autofuse.ir.dtypes import ALL, BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
 from autofuse.ir.index import Symbol, of
+from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Reduce, Scan, Space, Store
 from autofuse.testing.tileprograms import buffers, check, phase, program, stage
@@ -283,3 +284,27 @@ def test_a_loop_that_needs_the_total_waits_for_the_scan():
         stage(Load(3, F32, "s", of(m)), Map(4, F32, "divide", (3, 1)), Store("y", of(m), 4), over=[m], lane=m),
     )
     check(program("share", buffers("x=f32[100]", "y=f32[100]", "s=f32[100]"), phase([], *stages)))
+
+
+@pytest.mark.parametrize("lane", ["stage", "grid", "none"])
+def test_loops_over_the_same_elements_become_one(lane):
+    """Three sums that share a root: it is computed once per element; a loop that needs a sum stays behind it."""
+    i, k, m, n = Symbol("i0", 40), Symbol("k0", 75), Symbol("k1", 75), Symbol("k2", 75)
+
+    def fold(first, symbol, *more):
+        x, root = Load(first, F32, "x", of(i) * 75 + of(symbol)), Map(first + 1, F32, "sqrt", (first,))
+        own = symbol if lane == "stage" else None
+        return stage(x, root, *more, over=[symbol], lane=own)
+
+    stages = (
+        fold(0, k, Reduce(2, F32, "add", 1)),
+        fold(3, m, Map(5, F32, "multiply", (3, 4)), Reduce(6, F32, "maximum", 5)),
+        fold(7, n, Map(9, F32, "divide", (8, 2)), Reduce(10, F32, "add", 9)),
+        stage(Store("a", of(i), 2), Store("b", of(i), 6), Store("c", of(i), 10)),
+    )
+    listed = buffers("x=f32[40,75]", "a=f32[40] b=f32[40] c=f32[40]")
+    tested = program("sums", listed, phase([i], *stages, lane=i if lane == "grid" else None))
+    x = np.random.default_rng(0).uniform(0.5, 2.0, (40, 75)).astype(np.float32)
+    check(tested, {"x": x})
+    roots = [s for p in merge_scans(tested).phases() for _, s in statements(p.steps) if isinstance(s, Map)]
+    assert [s.opcode for s in roots].count("sqrt") == 2
