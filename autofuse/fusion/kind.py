@@ -11,14 +11,14 @@ from autofuse.ir.optable import Family, lookup
 
 
 def kind_of(kernel: KernelCandidate) -> str:
-    """`library`, `epilogue`, `stitch`, `reduction`, `multi-output` or `loop`."""
+    """`library`, `product`, `prologue`, `epilogue`, `stitch`, `reduction`, `multi-output` or `loop`."""
     real = [node for node in kernel.nodes if not is_view(node) and lookup(node.op).family is not Family.LEAF]
     if any(is_opaque(node) for node in real):
         return "library"
     dots = [node for node in real if is_contraction(node)]
     folds = [node for node in real if _folds(node)]
     if len(dots) == 1 and len(real) == 1:
-        return "library"
+        return "product"
     if dots and not folds and len(dots) == 1:
         return "epilogue" if _follows(kernel, dots[0]) else "prologue"
     if dots or _depth(kernel) > 1 or any(_spreads(kernel, fold) for fold in folds):

@@ -51,7 +51,7 @@ def two_dots(sketch, x):
         (before_dot, "prologue", "dot"),
         (after_dot, "epilogue", "dot_tanh"),
         (two_dots, "stitch", "dot"),
-        (lambda s, x: [s.dot(x, s.arg("f32[64,8]", "w"))], "library", "dot"),
+        (lambda s, x: [s.dot(x, s.arg("f32[64,8]", "w"))], "product", "dot"),
         (lambda s, x: [s.op("sort", x, dimension=1, descending=False, stable=True)], "library", "sort"),
     ],
 )

@@ -67,6 +67,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Array, ...]]] = {
     "total": (lambda x: (x * x).sum(), (f(300, 400),)),
     "integers": (lambda x, y: (x * y) // 3 + (x % 7) - (x >> 2), (i(50), i(50))),
     "dense": (lambda x, w, b: np.maximum(x @ w + b, 0), (f(70, 33), f(33, 64), f(64))),
+    "gates": (lambda x, w, h, u: np.tanh(x @ w + h @ u), (f(70, 33), f(33, 50), f(70, 20), f(20, 50))),
     "mlp": (lambda x, w, v: np.tanh(x @ w) @ v, (f(70, 33), f(33, 50), f(50, 20))),
     "attention": (attention, (f(2, 3, 40, 16), f(2, 3, 40, 16), f(2, 3, 40, 16))),
 }
