@@ -18,7 +18,7 @@ WRITTEN: dict[str, tuple[int, ...]] = {"hdiff": (1,), "jacobi_2d": (0, 1)}
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One program under one variant, compiled and called once."""
+    """One program under one variant, compiled and called once; under a brief task only with fresh results."""
 
     fresh: Call
     """Every call allocates its results, as the framework does by default."""

@@ -88,7 +88,7 @@ def write(journal: Journal, run: Record, options: argparse.Namespace, programs: 
 def quick(options: argparse.Namespace) -> None:
     """One line per program: median milliseconds of a call with fresh results; plans are not tuned."""
     programs = chosen(options)
-    settings = settings_of(options) | {"blocks": 3, "round": 0, "cold": False}
+    settings = settings_of(options) | {"blocks": 3, "round": 0, "cold": False, "brief": True}
     catalogue = list_frameworks(settings["threads"])["catalogue"]
     env = environment(settings["threads"], options.work / "caches" / "quick")
     print(f"{'ms, results fresh':28s}" + "".join(f"{variant:>18s}" for variant in options.variants))
