@@ -211,6 +211,9 @@ class ContractionBuilder:
         return self._pack_left(form, level, dtype)
 
     def _pack_left(self, form: _Form, level: int, dtype: DType) -> Matrix:
+        joined = self._pack_parts(form, level, dtype)
+        if joined is not None:
+            return joined
         phase, depth = self.phase, _size(form.depth)
         stage = phase.draft.stage(level, form.depth)
         guard = phase.test(stage, form.lhs_conditions)
@@ -221,6 +224,26 @@ class ContractionBuilder:
         stage.roots.append((form.lhs, form.lhs_at))
         name = phase.scratch(f"{form.lhs.name}.packed", dtype, depth)
         stage.body.append(Store(name, phase.row_offset(depth) + _flat(form.depth), scalar))
+        return Matrix(name, Affine(), depth, 1)
+
+    def _pack_parts(self, form: _Form, level: int, dtype: DType) -> Matrix | None:
+        """Pack an operand that is a concatenation along the depth, a loop for each part."""
+        node = self.phase.producers.get(form.lhs)
+        if node is None or node.op != "concatenate" or form.lhs_conditions:
+            return None
+        phase, axis, depth = self.phase, node.attrs["dimension"], _size(form.depth)
+        if form.lhs_at[axis] != _flat(form.depth):
+            return None
+        name = phase.scratch(f"{form.lhs.name}.packed", dtype, depth)
+        begin = 0
+        for part in node.inputs:
+            walk = phase.fresh_stream(part.type.shape[axis])
+            at = (*form.lhs_at[:axis], index.of(walk), *form.lhs_at[axis + 1 :])
+            stage = phase.draft.stage(level, (walk,))
+            scalar = phase.value(stage, part, at, None)
+            stage.roots.append((part, at))
+            stage.body.append(Store(name, phase.row_offset(depth) + index.of(walk) + begin, scalar))
+            begin += walk.extent
         return Matrix(name, Affine(), depth, 1)
 
     def _right(self, node: Node, form: _Form) -> Matrix:

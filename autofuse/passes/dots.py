@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from autofuse.ir.graph import Attrs, Graph, Node
+import numpy as np
+
+from autofuse.ir.graph import Attrs, Graph, Node, Value
 from autofuse.passes.axes import ascending
 from autofuse.passes.facts import Facts
 from autofuse.passes.rewriting import Call, Rules, call, rewrite
@@ -22,7 +24,8 @@ class FoldDots:
     A transposed operand is read untransposed if its free dimensions keep their order, so that the result keeps its
     own. A dot that nobody else reads and whose result is transposed into (rhs free, lhs free) swaps its operands. An
     rhs repeated along batching dimensions is read once, if the result's order allows these to be free dimensions of
-    lhs: a batch of products becomes one. Every product and every sum stays; a library may add in another order.
+    lhs: a batch of products becomes one. Products with neighbouring rows of one matrix that are added up become one.
+    Every product and every sum stays, though not the order in which sums are added.
     """
 
     name: ClassVar[str] = "dot-folding"
@@ -113,7 +116,78 @@ def transpose_dot(node: Node, facts: Facts) -> Call | None:
     return call("dot_general", *reversed(dot.inputs), **attrs)
 
 
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Consecutive rows of an array seen as a matrix with rows of some length."""
+
+    base: Value
+    first: int
+    count: int
+
+
+def _rows_of(value: Value, facts: Facts) -> _Rows | None:
+    """Which rows of which array a matrix is, through slices and reshapes; None if it is no such thing."""
+    length, base, start = value.type.shape[1], value, 0
+    if value.type.size == 0:
+        return None
+    while (node := facts.producer(base, "reshape", "slice")) is not None:
+        if node.op == "slice":
+            begins, ends, whole = node.attrs["start_indices"], node.attrs["limit_indices"], node.inputs[0].type.shape
+            extents = [end - begin for begin, end in zip(begins, ends, strict=True)]
+            outer = next((n for n, extent in enumerate(extents) if extent != 1), len(extents))
+            if any(step != 1 for step in node.attrs["strides"]) or extents[outer + 1 :] != list(whole[outer + 1 :]):
+                return None
+            start += int(np.ravel_multi_index(begins, whole))
+        base = node.inputs[0]
+    if start % length or base.type.size % length:
+        return None
+    return _Rows(base, start // length, value.type.shape[0])
+
+
+def _plain(value: Value, facts: Facts) -> Node | None:
+    """The product `x @ w` of rows and a matrix that makes `value` and that nobody else reads."""
+    dot = facts.producer(value, "dot_general")
+    if dot is None or not facts.read_once(value) or dot.inputs[1].type.rank != 2:
+        return None
+    rank = dot.inputs[0].type.rank
+    contracting = dot.attrs["lhs_contracting_dimensions"], dot.attrs["rhs_contracting_dimensions"]
+    return dot if contracting == ((rank - 1,), (0,)) and rank > 1 else None
+
+
+def join_depths(node: Node, facts: Facts) -> Call | None:
+    """x @ w[:k] + y @ w[k:] = concatenate([x, y]) @ w: a convolution written as shifted products is one product.
+
+    Only where the two matrices are neighbouring rows of one array, so that nothing is copied to join them.
+    """
+    dtype = node.output.type.dtype
+    if dtype.kind == "bool" or (dtype.is_float and dtype.bits == 16):
+        return None
+    found = [_plain(value, facts) for value in node.inputs]
+    for first, second in (found, found[::-1]):
+        if first is None or second is None or first.inputs[0].type.rank != second.inputs[0].type.rank:
+            return None
+        upper, lower = _rows_of(first.inputs[1], facts), _rows_of(second.inputs[1], facts)
+        if upper is None or lower is None or upper.base != lower.base or upper.first + upper.count != lower.first:
+            continue
+        length = first.inputs[1].type.shape[1]
+        matrix = call("reshape", upper.base, shape=(upper.base.type.size // length, length))
+        ends = upper.first, lower.first + lower.count
+        rows = call("slice", matrix, start_indices=(ends[0], 0), limit_indices=(ends[1], length), strides=(1, 1))
+        axis = first.inputs[0].type.rank - 1
+        parts = [part for dot in (first, second) for part in _parts(dot.inputs[0], axis, facts)]
+        return call("dot_general", call("concatenate", *parts, dimension=axis), rows, **first.attrs)
+    return None
+
+
+def _parts(value: Value, axis: int, facts: Facts) -> Sequence[Value]:
+    """The operands of a concatenation that nobody else reads; else the value itself."""
+    node = facts.producer(value, "concatenate")
+    joined = node is not None and node.attrs["dimension"] == axis and facts.read_once(value)
+    return node.inputs if node is not None and joined else (value,)
+
+
 RULES: Rules = {
+    "add": (join_depths,),
     "dot_general": (read_untransposed, canonical_order, read_repeated_once),
     "transpose": (transpose_dot,),
 }

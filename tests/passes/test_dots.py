@@ -99,3 +99,43 @@ def test_contracting_pairs_are_put_in_order(sketch):
     assert after.nodes[0].attrs["lhs_contracting_dimensions"] == (1, 2)
     assert after.nodes[0].attrs["rhs_contracting_dimensions"] == (1, 0)
     _assert_same_products(graph, after)
+
+
+def test_a_sum_of_shifted_products_is_one_product(sketch, ops):
+    x, w = sketch.arg("f32[6,4]", "x"), sketch.arg("f32[3,1,4,5]", "w")
+    total = None
+    for shift in range(3):
+        rows = sketch.emit("slice", [x], start_indices=(shift, 0), limit_indices=(shift + 4, 4), strides=(1, 1))
+        part = sketch.emit(
+            "slice", [w], start_indices=(shift, 0, 0, 0), limit_indices=(shift + 1, 1, 4, 5), strides=(1,) * 4
+        )
+        product = _dot(sketch, rows, sketch.emit("reshape", [part], shape=(4, 5)), ((1,), (0,)))
+        total = product if total is None else sketch.emit("add", [total, product])
+    graph = sketch.finish([total])
+    after = graph
+    for _ in range(3):
+        after = FoldDots().apply(after)
+    assert ops(after).count("dot_general") == 1
+    dot = next(node for node in after.nodes if node.op == "dot_general")
+    assert dot.inputs[0].type.shape == (4, 12)
+    _assert_same_products(graph, after)
+
+
+@pytest.mark.parametrize("starts", [(0, 5), (4, 0), (2, 6)])
+def test_products_with_rows_apart_or_reversed(sketch, ops, starts):
+    x, y, w = sketch.arg("f32[6,4]", "x"), sketch.arg("f32[6,4]", "y"), sketch.arg("f32[10,5]", "w")
+    parts = [sketch.emit("slice", [w], start_indices=(s, 0), limit_indices=(s + 4, 5), strides=(1, 1)) for s in starts]
+    products = [_dot(sketch, left, part, ((1,), (0,))) for left, part in zip((x, y), parts, strict=True)]
+    graph = sketch.finish([sketch.emit("add", products)])
+    after = FoldDots().apply(graph)
+    joined = starts != (0, 5)
+    assert ops(after).count("dot_general") == (1 if joined else 2)
+    _assert_same_products(graph, after)
+
+
+def test_products_with_columns_of_a_matrix_stay_apart(sketch, ops):
+    x, w = sketch.arg("f32[6,4]", "x"), sketch.arg("f32[4,10]", "w")
+    parts = [sketch.emit("slice", [w], start_indices=(0, s), limit_indices=(4, s + 5), strides=(1, 1)) for s in (0, 5)]
+    graph = sketch.finish([sketch.emit("add", [_dot(sketch, x, part, ((1,), (0,))) for part in parts])])
+    after = FoldDots().apply(graph)
+    assert ops(after).count("dot_general") == 2

@@ -20,6 +20,8 @@ LEFT_BYTES = 768 << 10
 """Rows of the left operand that stay in the second-level cache while all columns pass by."""
 NEAR_BYTES = 128 << 10
 """A right operand spread over no more memory than this is read where it lies."""
+DENSE_BYTES = 512 << 10
+"""The same where its rows follow one another without a gap, so that no page holds anything else."""
 FEW_STEPS = 16
 """Block of the depth where a right operand is read once, row after row as it lies."""
 _LATENCY = 4.0
@@ -101,7 +103,8 @@ def plan_tiling(dot: Dot, left: DType, right: DType, vector_bits: int, registers
     lanes = min(max(vector_bits // register_bits(wide), 1), _power_of_two_at_least(dot.columns))
     once = dot.rows <= _FEW_ROWS
     vectors, most_rows = _register_tile(dot, lanes, registers, once)
-    near = (dot.depth - 1) * abs(dot.rhs.row_stride) + dot.columns <= NEAR_BYTES // right.itemsize
+    spread = ((dot.depth - 1) * abs(dot.rhs.row_stride) + dot.columns) * right.itemsize
+    near = spread <= (DENSE_BYTES if dot.rhs.row_stride == dot.columns else NEAR_BYTES)
     pack = right != wide or dot.rhs.column_stride != 1 or not (once or near)
     sequential = once and not pack and not near
     width = vectors * lanes
