@@ -307,8 +307,10 @@ def load(path: str | os.PathLike[str], *, on_mismatch: OnMismatch = "error") -> 
     ready = None if os.environ.get("AUTOFUSE_DUMP") else prepared.find(text)
     if ready is not None:
         return Plan(lambda: _document_of(text, path), ready=ready)
+    from autofuse.backends.cpu.nativeruntime import prepare_runtime
     from autofuse.plan.identity import compare, host_cpu_identity, require_same
 
+    prepare_runtime()
     document = _document_of(text, path)
     plan = Plan(document)
     here = host_cpu_identity(described_cpu(plan.threads))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
+from autofuse.backends.cpu.driver import kernel_unit
+from autofuse.backends.cpu.engine import Engine, default_engine
 from autofuse.backends.cpu.entry import NativeProgram
 from autofuse.backends.cpu.program import BufferRef, CpuProgram, KernelCall, KernelCode, OutputAlias
 from autofuse.backends.cpu.target import Target, host_target
@@ -15,7 +17,7 @@ from autofuse.device.describe import CpuDescription
 from autofuse.ir.graph import Value
 from autofuse.ir.tree import Branch
 from autofuse.lower.lowering import Limits
-from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
+from autofuse.lower.tile import Dot, OpaqueProgram, Space, TileProgram
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import CpuIdentity
 from autofuse.runtime.kernels import LoweredKernel, canonical, groups_of, lower_plan, may_write_in_place
@@ -92,10 +94,30 @@ class _Builder:
         self.constants: list[NDArray[Any]] = []
         self._constant_of: dict[Value, int] = {}
         self._codes: dict[TileProgram, KernelCode] = {}
+        self._canonical: dict[int, TileProgram] = {}
         self._opaque: list[OpaqueCall] = []
         self._opaque_codes: dict[int, KernelCode] = {}
 
     def build(self) -> CpuExecutable:
+        engine = default_engine()
+        with engine.compiling() as start:
+            waiting = self._generate(start)
+            return self._built(engine, waiting)
+
+    def _generate(self, start: Callable[[str], Callable[[], bytes]]) -> Mapping[str, Callable[[], bytes]]:
+        """Generate the code of the distinct kernels, those with most to compile first; begin to compile each."""
+        waiting: dict[str, Callable[[], bytes]] = {}
+        programs = [kernel.program for kernel in self.kernels if isinstance(kernel.program, TileProgram)]
+        for program in sorted(programs, key=_code_size, reverse=True):
+            key = self._canonical[id(program)] = canonical(program)
+            if key not in self._codes:
+                from autofuse.backends.cpu.codegen.kernel import generate  # half of what there is to import
+
+                code = self._codes[key] = generate(program, self.target)
+                waiting[code.name] = start(kernel_unit(code))
+        return waiting
+
+    def _built(self, engine: Engine, waiting: Mapping[str, Callable[[], bytes]]) -> CpuExecutable:
         arena, workspaces, arena_bytes = self._plan_memory()
         calls = tuple(self._call(n, kernel, arena, workspaces) for n, kernel in enumerate(self.kernels))
         aliases = self._aliases()
@@ -113,7 +135,11 @@ class _Builder:
             out_tree=self.document.out_tree,
             threads=identity.threads if isinstance(identity, CpuIdentity) else None,
         )
-        native = NativeProgram(program)
+        objects = [
+            waiting[code.name]() if code.name in waiting else engine.compile(kernel_unit(code))
+            for code in program.kernels
+        ]
+        native = NativeProgram(program, engine, objects=objects)
         aliased = frozenset(alias.output for alias in aliases)
         return CpuExecutable(self.document, self.kernels, native, tuple(self._opaque), aliased, arena_bytes)
 
@@ -182,12 +208,7 @@ class _Builder:
             if count not in self._opaque_codes:
                 self._opaque_codes[count] = opaque_code(f"af_opaque_{count}", count)
             return self._opaque_codes[count]
-        key = canonical(kernel.program)
-        if key not in self._codes:
-            from autofuse.backends.cpu.codegen.kernel import generate  # half of what there is to import
-
-            self._codes[key] = generate(kernel.program, self.target)
-        return self._codes[key]
+        return self._codes[self._canonical[id(kernel.program)]]
 
     def _aliases(self) -> tuple[OutputAlias, ...]:
         """Write-backs that can go straight into the argument's memory."""
@@ -215,6 +236,12 @@ class _Builder:
             return True
         names = {v: b.name for v, b in zip((*kernel.reads, *kernel.writes), _parameters(kernel), strict=True)}
         return may_write_in_place(kernel.program, names[source], names[target])
+
+
+def _code_size(program: TileProgram) -> int:
+    """How much code a kernel becomes, roughly: a product is like a hundred statements."""
+    steps = [step for phase in program.phases() for step in phase.steps]
+    return sum(100 if isinstance(step, Dot) else sum(len(stage.body) for stage in step.stages) for step in steps)
 
 
 def _parameters(kernel: LoweredKernel) -> list[Any]:

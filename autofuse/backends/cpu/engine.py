@@ -11,10 +11,11 @@ import itertools
 import os
 import re
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import llvmlite.binding as llvm
 
@@ -23,6 +24,11 @@ from autofuse.backends.cpu.objectcache import ObjectCache, cache_directory, obje
 from autofuse.backends.cpu.target import Target, host_target, initialise_llvm, target_machine
 from autofuse.errors import BackendError
 
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+FINISHED = '"finished"'
+"""Attribute of a function that level 1 leaves as it is written."""
 _LINE_OF_ERROR = re.compile(r":(\d+):\d+: error")
 _SSA_NAME = re.compile(r"%[-\w.]+|@[-\w.]+")
 _library_numbers = itertools.count()
@@ -31,14 +37,17 @@ _PERF_DIRECTORY = Path("/tmp")  # where perf looks for the symbol maps of proces
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """What LLVM does with kernels. They arrive vectorised, so LLVM's own vectorisers are off unless asked for."""
+    """What LLVM does with kernels. They arrive vectorised and unrolled, so little of its pipeline is run."""
 
-    opt_level: Literal[0, 1, 2, 3] = 2
-    """Level of the optimisation pipeline and of instruction selection; 0 only cleans up and selects fast."""
+    opt_level: Literal[0, 1, 2, 3] = 1
+    """0 only cleans up and selects instructions fast; 1 simplifies each function by itself and takes care with
+    registers and the order of instructions; 2 and 3 run all of LLVM's pipeline of that level."""
     loop_vectorize: bool = False
+    """From level 2 on."""
     slp_vectorize: bool = False
+    """From level 2 on."""
     loop_unroll: bool = True
-    """Whether LLVM may unroll loops on its own."""
+    """Whether LLVM may unroll loops on its own; loops of unknown length from level 2 on."""
 
 
 class LinkedCode:
@@ -75,22 +84,36 @@ class Engine:
 
     def compile_all(self, irs: Sequence[str]) -> list[bytes]:
         """`compile` for each of several texts, on as many threads as this process has CPUs."""
-        keys = {ir: self.key(ir) for ir in irs}
-        found = {ir: data for ir, key in keys.items() if (data := self.cache.get(key)) is not None}
-        # the longest first: they take longest
-        missing = sorted({*irs} - {*found}, key=lambda ir: (-len(ir), ir))
-        workers = min(len(missing), len(os.sched_getaffinity(0)))
-        if workers < 2:
-            found |= {ir: self._generate(keys[ir], ir) for ir in missing}
-        else:
-            from concurrent.futures import ThreadPoolExecutor  # needed only here, and slow to import
+        with self.compiling() as start:
+            # the longest first: they take longest
+            begun = {ir: start(ir) for ir in sorted({*irs}, key=lambda ir: (-len(ir), ir))}
+            return [begun[ir]() for ir in irs]
 
-            with ThreadPoolExecutor(workers, "autofuse-compile") as pool:
-                found |= zip(missing, pool.map(lambda ir: self._generate(keys[ir], ir), missing), strict=True)
-        return [found[ir] for ir in irs]
+    @contextmanager
+    def compiling(self) -> Generator[Callable[[str], Callable[[], bytes]]]:
+        """Yields `start(ir)`, which begins to compile beside the caller and returns what waits for the object."""
+        pool: Executor | None = None
+
+        def start(ir: str) -> Callable[[], bytes]:
+            nonlocal pool
+            key = self.key(ir)
+            found = self.cache.get(key)
+            if found is not None:
+                return lambda: found
+            if pool is None:
+                from concurrent.futures import ThreadPoolExecutor  # needed only here, and slow to import
+
+                pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "autofuse-compile")
+            return pool.submit(self._generate, key, ir).result
+
+        try:
+            yield start
+        finally:
+            if pool is not None:
+                pool.shutdown(cancel_futures=True)
 
     def _generate(self, key: str, ir: str) -> bytes:
-        machine = target_machine(self.target, self.options.opt_level)
+        machine = self._machine()
         data = unlocked.emit_object(machine, self._optimised(ir, machine))
         with self._counting:
             self.compilations += 1
@@ -103,11 +126,11 @@ class Engine:
 
     def optimised_ir(self, ir: str) -> str:
         """The module's text after LLVM's optimisation."""
-        return str(self._optimised(ir, target_machine(self.target, self.options.opt_level)))
+        return str(self._optimised(ir, self._machine()))
 
     def emit_assembly(self, ir: str) -> str:
         """The assembly text of a module, as `compile` generates it."""
-        machine = target_machine(self.target, self.options.opt_level)
+        machine = self._machine()
         text: str = machine.emit_assembly(self._optimised(ir, machine))
         return text
 
@@ -116,6 +139,10 @@ class Engine:
     ) -> LinkedCode:
         """The module's `link`."""
         return link(objects, symbols, exports)
+
+    def _machine(self) -> Any:
+        """Registers are allocated, and instructions scheduled, with care at every level but 0."""
+        return target_machine(self.target, 2 if self.options.opt_level == 1 else self.options.opt_level)
 
     def _optimised(self, ir: str, machine: Any) -> Any:
         module = parse(ir, self.target, str(machine.target_data))
@@ -126,11 +153,27 @@ class Engine:
         tuning.loop_unrolling = self.options.loop_unroll
         builder = llvm.create_pass_builder(machine, tuning)
         if self.options.opt_level == 0:
-            passes = _clean_up()
+            unlocked.run_passes(_clean_up(), module, builder)
+        elif self.options.opt_level == 1:
+            _simplify(module, builder)
         else:
-            passes = builder.getModulePassManager()
-        unlocked.run_passes(passes, module, builder)
+            unlocked.run_passes(builder.getModulePassManager(), module, builder)
         return module
+
+
+def _simplify(module: Any, builder: Any) -> None:
+    """Calls of small functions inlined, then LLVM's simplifications of one function after another."""
+    inliner = llvm.create_new_module_pass_manager()
+    inliner.add_always_inliner_pass()
+    unlocked.run_passes(inliner, module, builder)
+    simplifier = builder.getFunctionPassManager()
+    for function in module.functions:
+        if not function.is_declaration and not _is_finished(function):
+            unlocked.run_function_passes(simplifier, function, builder)
+
+
+def _is_finished(function: Any) -> bool:
+    return any(FINISHED.encode() in attribute for attribute in function.attributes)
 
 
 def _clean_up() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -15,7 +16,7 @@ import numpy as np
 
 from autofuse.backends.cpu import blas, pool
 from autofuse.backends.cpu.engine import LinkedCode, link, runtime_engine
-from autofuse.errors import BackendError
+from autofuse.errors import AutofuseError, BackendError
 
 KERNEL_SYMBOLS = ("af_parallel",)
 """Functions of the runtime that kernels may call."""
@@ -67,6 +68,16 @@ def runtime_object() -> bytes:
     if architecture not in _FUTEX:
         raise BackendError(f"the CPU backend knows {', '.join(_FUTEX)}; this machine is {architecture}")
     return engine.compile(runtime_text(architecture, array_offsets()))
+
+
+def prepare_runtime() -> None:
+    """Begin to load the runtime beside the caller; who needs it before waits, and gets the errors."""
+
+    def load() -> None:
+        with contextlib.suppress(AutofuseError):
+            native_runtime()
+
+    threading.Thread(target=load, name="autofuse-runtime", daemon=True).start()
 
 
 def offer_runtime(data: bytes) -> None:

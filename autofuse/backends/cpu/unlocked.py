@@ -1,4 +1,4 @@
-"""LLVM's two slow calls, without llvmlite's lock around every call: threads compile at the same time.
+"""LLVM's slow calls, without llvmlite's lock around every call: threads compile at the same time.
 
 LLVM allows it as long as each thread works on a context, a module and a target machine of its own.
 """
@@ -14,6 +14,11 @@ from llvmlite.binding import ffi
 def run_passes(manager: Any, module: Any, builder: Any) -> None:
     """What `manager.run(module, builder)` does."""
     _function("LLVMPY_RunNewModulePassManager")(manager, module, builder)
+
+
+def run_function_passes(manager: Any, function: Any, builder: Any) -> None:
+    """What `manager.run(function, builder)` does."""
+    _function("LLVMPY_RunNewFunctionPassManager")(manager, function, builder)
 
 
 def emit_object(machine: Any, module: Any) -> bytes:

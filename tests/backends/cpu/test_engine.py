@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autofuse.backends.cpu import elf
-from autofuse.backends.cpu.engine import CompileOptions, Engine
+from autofuse.backends.cpu.engine import FINISHED, CompileOptions, Engine
 from autofuse.backends.cpu.objectcache import ObjectCache, cache_directory, object_key
 from autofuse.backends.cpu.target import host_target
 from autofuse.errors import BackendError
@@ -109,9 +109,21 @@ def test_assembly_and_optimised_ir_show_the_function(engine):
 
 def test_llvm_vectorises_only_when_asked():
     plain = Engine(cache=ObjectCache(None))
-    asked = Engine(cache=ObjectCache(None), options=CompileOptions(loop_vectorize=True))
+    asked = Engine(cache=ObjectCache(None), options=CompileOptions(opt_level=2, loop_vectorize=True))
     assert " x float>" not in plain.optimised_ir(SUM_LOOP)
     assert " x float>" in asked.optimised_ir(SUM_LOOP)
+
+
+def test_a_function_that_is_finished_stays_as_written(engine):
+    body = "  %y = add i64 %x, 0\n  ret i64 %y\n}\n"
+    text = engine.optimised_ir(f"define i64 @f(i64 %x) {{\n{body}define i64 @g(i64 %x) {FINISHED} {{\n{body}")
+    assert text.count("add i64 %x, 0") == 1
+
+
+def test_small_functions_are_inlined(engine):
+    text = DOUBLE.replace("define i64 @double(i64 %x)", "define internal i64 @double(i64 %x) alwaysinline")
+    text += "define i64 @f(i64 %x) {\n  %y = call i64 @double(i64 %x)\n  ret i64 %y\n}\n"
+    assert "call" not in engine.optimised_ir(text)
 
 
 def test_a_narrower_target_uses_narrower_registers():
@@ -136,7 +148,7 @@ def test_an_object_is_generated_once_per_text_target_and_options(tmp_path):
     again = Engine(cache=ObjectCache(tmp_path))
     assert again.compile(DOUBLE) == data
     assert (first.compilations, again.compilations, again.cache.hits) == (1, 0, 1)
-    other = Engine(cache=ObjectCache(tmp_path), options=CompileOptions(opt_level=1))
+    other = Engine(cache=ObjectCache(tmp_path), options=CompileOptions(opt_level=2))
     other.compile(DOUBLE)
     narrower = Engine(host_target("sse4"), cache=ObjectCache(tmp_path))
     narrower.compile(DOUBLE)

@@ -72,31 +72,41 @@ def copy_transposed(
     Columns from `valid` on exist in the target only, and get copies of the last valid one.
     """
     valid = columns if valid is None else valid
-    for first in range(0, columns, lanes):
-        middle = depth // lanes * lanes
+    middle = depth // lanes * lanes
+    whole = valid // lanes * lanes
+
+    def column_of_squares(first: str, clamp: int) -> None:
         if middle:
             with counted_loop(fn, "0", str(middle), lanes, nonempty=True, hint="k") as k:
-                _square(fn, source, target, (first, valid), k, lanes, lanes)
+                _square(fn, source, target, (first, clamp), k, lanes, lanes)
         if middle < depth:
-            _square(fn, source, target, (first, valid), str(middle), lanes, depth - middle)
+            _square(fn, source, target, (first, clamp), str(middle), lanes, depth - middle)
+
+    if whole > lanes:
+        with counted_loop(fn, "0", str(whole), lanes, nonempty=True, as_written=True, hint="square") as first:
+            column_of_squares(first, lanes)
+    elif whole:
+        column_of_squares("0", lanes)
+    if whole < columns:
+        column_of_squares(str(whole), valid - whole)
 
 
 def _square(
-    fn: FunctionText, source: Side, target: Side, columns: tuple[int, int], k: str, lanes: int, rows: int
+    fn: FunctionText, source: Side, target: Side, columns: tuple[str, int], k: str, lanes: int, rows: int
 ) -> None:
+    """Columns from the first on, of which so many are valid."""
     first, valid = columns
     mask = emit_tail_mask(fn, str(rows), lanes) if rows < lanes else None
     vec = Vec(target.dtype, lanes)
     loaded: list[str] = []
-    for column in range(first, first + lanes):
-        value = load(fn, source, str(min(column, valid - 1)), k, lanes, mask)
+    for column in range(lanes):
+        at = fn.emit(f"add nuw nsw i64 {first}, {min(column, valid - 1)}")
+        value = load(fn, source, at, k, lanes, mask)
         value = converted(fn, value, source.dtype, target.dtype, lanes)
         loaded.append(emit_store_conversion(fn, value, target.dtype, lanes))
     for number, value in enumerate(transposed(fn, loaded, vec.memory_element)[:rows]):
         row = fn.emit(f"add nuw nsw i64 {k}, {number}")
-        fn.line(
-            f"store {vec.memory} {value}, ptr {_address(fn, target, row, str(first))}, align {target.dtype.itemsize}"
-        )
+        fn.line(f"store {vec.memory} {value}, ptr {_address(fn, target, row, first)}, align {target.dtype.itemsize}")
 
 
 def converted(fn: FunctionText, value: str, source: DType, target: DType, lanes: int) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autofuse.backends.cpu.codegen.metadata import AS_WRITTEN
+from autofuse.backends.cpu.engine import FINISHED
 from autofuse.backends.cpu.scalars import emit_constant, emit_splat, emit_tail_mask
 from autofuse.backends.cpu.text import FunctionText, ModuleText, Vec, mangled
 from autofuse.ir.dtypes import BOOL, DType
@@ -66,7 +67,7 @@ PARAMETERS = (
 def define(module: ModuleText, tile: RegisterTile) -> str:
     """The function of a tile, defined once per module; returns "@name"."""
     if not module.defines(tile.name):
-        fn = module.function(tile.name, "void", PARAMETERS, linkage="internal", attributes="noinline")
+        fn = module.function(tile.name, "void", PARAMETERS, linkage="internal", attributes=f"noinline {FINISHED}")
         _Writer(fn, tile).write()
     return f"@{tile.name}"
 
@@ -97,10 +98,11 @@ class _Writer:
         for name, start, later in zip(names, first, following, strict=True):
             fn.phi(self.vec.llvm, [(start, before), (later, body)], name=name)
         sums = names
+        bases = self._address("%a", step, tile.a_depth), self._address("%b", step, tile.b_depth)
         for number in range(tile.unroll):
             last = number + 1 == tile.unroll
             later = following if last else [fn.fresh("sum") for _ in names]
-            self._step(step, number, sums, later, masks)
+            self._step(bases, number, sums, later, masks)
             sums = later
         fn.emit(f"add nuw nsw i64 {step}, {tile.unroll}", name=next_step)
         again = fn.emit(f"icmp ult i64 {next_step}, %depth")
@@ -114,15 +116,16 @@ class _Writer:
         return emit_tail_mask(self.fn, left, self.tile.lanes)
 
     def _step(
-        self, step: str, number: int, sums: Sequence[str], following: Sequence[str], masks: Sequence[str]
+        self, bases: tuple[str, str], number: int, sums: Sequence[str], following: Sequence[str], masks: Sequence[str]
     ) -> None:
-        """One step of the depth, `number` steps into the round of the loop that begins at `step`."""
+        """One step of the depth, `number` steps into the round of the loop whose operands begin at `bases`."""
         fn, tile = self.fn, self.tile
-        row = self._address("%b", step, tile.b_depth, number)
-        b = [self._load(row, v * tile.lanes, masks[v] if tile.b_ragged else "") for v in range(tile.vectors)]
-        column = self._address("%a", step, tile.a_depth, number)
+        b = [
+            self._load(bases[1], number * tile.b_depth + v * tile.lanes, masks[v] if tile.b_ragged else "")
+            for v in range(tile.vectors)
+        ]
         for i in range(tile.rows):
-            address = fn.emit(f"getelementptr inbounds {self.vec.memory_element}, ptr {column}, i64 {i * tile.a_row}")
+            address = self._at(bases[0], number * tile.a_depth + i * tile.a_row)
             loaded = fn.emit(f"load {self.vec.memory_element}, ptr {address}, align {tile.dtype.itemsize}")
             if tile.dtype == BOOL:
                 loaded = fn.emit(f"trunc i8 {loaded} to i1")
@@ -142,15 +145,19 @@ class _Writer:
         product = fn.emit(f"{times} {vec.llvm} {a}, {b}")
         fn.emit(f"{plus} {vec.llvm} {product}, {total}", name=name)
 
-    def _address(self, base: str, step: str, stride: int, number: int) -> str:
-        element = self.vec.memory_element
+    def _address(self, base: str, step: str, stride: int) -> str:
         offset = self.fn.emit(f"mul nuw nsw i64 {step}, {stride}")
-        first = self.fn.emit(f"getelementptr inbounds {element}, ptr {base}, i64 {offset}")
-        return self.fn.emit(f"getelementptr inbounds {element}, ptr {first}, i64 {number * stride}")
+        return self.fn.emit(f"getelementptr inbounds {self.vec.memory_element}, ptr {base}, i64 {offset}")
 
-    def _load(self, row: str, column: int, mask: str) -> str:
+    def _at(self, base: str, offset: int) -> str:
+        """The address `offset` elements from `base` on."""
+        if offset == 0:
+            return base
+        return self.fn.emit(f"getelementptr inbounds {self.vec.memory_element}, ptr {base}, i64 {offset}")
+
+    def _load(self, base: str, offset: int, mask: str) -> str:
         fn, vec = self.fn, self.vec
-        address = fn.emit(f"getelementptr inbounds {vec.memory_element}, ptr {row}, i64 {column}")
+        address = self._at(base, offset)
         if mask and vec.lanes > 1:
             loaded = self._masked_load(address, mask)
         else:
@@ -179,28 +186,26 @@ class _Writer:
         fn.block(more)
         loaded: list[str] = []
         for number in range(tile.rows * tile.vectors):
-            row, v = self._row(number)
-            loaded.append(self._load(row, v * tile.lanes, masks[v] if tile.c_ragged else ""))
+            offset, v = self._result(number)
+            loaded.append(self._load("%c", offset, masks[v] if tile.c_ragged else ""))
         fn.branch(start)
         fn.block(start)
         return [fn.phi(self.vec.llvm, [(zero, before), (value, more)]) for value in loaded]
 
     def _results(self, sums: Sequence[str], masks: Sequence[str]) -> None:
         for number, total in enumerate(sums):
-            row, v = self._row(number)
-            self._store(row, v * self.tile.lanes, total, masks[v] if self.tile.c_ragged else "")
+            offset, v = self._result(number)
+            self._store(self._at("%c", offset), total, masks[v] if self.tile.c_ragged else "")
 
-    def _row(self, number: int) -> tuple[str, int]:
-        """(address of the row of the result, vector in it) of a sum."""
+    def _result(self, number: int) -> tuple[int, int]:
+        """(elements from the start of the result, number of the vector in its row) of a sum."""
         i, v = divmod(number, self.tile.vectors)
-        element = self.vec.memory_element
-        return self.fn.emit(f"getelementptr inbounds {element}, ptr %c, i64 {i * self.tile.c_row}"), v
+        return i * self.tile.c_row + v * self.tile.lanes, v
 
-    def _store(self, row: str, column: int, value: str, mask: str) -> None:
+    def _store(self, address: str, value: str, mask: str) -> None:
         fn, vec = self.fn, self.vec
         if vec.dtype == BOOL:
             value = fn.emit(f"zext {vec.llvm} {value} to {vec.memory}")
-        address = fn.emit(f"getelementptr inbounds {vec.memory_element}, ptr {row}, i64 {column}")
         if not mask or vec.lanes == 1:
             fn.line(f"store {vec.memory} {value}, ptr {address}, align {vec.dtype.itemsize}")
             return

@@ -25,6 +25,8 @@ from autofuse.lower.tile import Dot
 
 _UNROLLS = (4, 3, 2, 1)
 """Steps of the depth in one round of a register tile's loop: counting takes the ports that multiply."""
+_RARE = 24
+"""A tile that does less than this part of the rows is not unrolled."""
 _LINE = 64
 _PARAMETERS = [
     ("ptr noalias readonly captures(none)", "a"),
@@ -180,7 +182,7 @@ class _Writer:
             column = fn.emit(f"add nuw nsw i64 {j}, {start}")
             tile = self._tile(width, left, out)
             for run in tiling.row_runs(self.rows):
-                callee = define(fn.module, tile(run.size))
+                callee = define(fn.module, tile(run))
 
                 def one(i: str, callee: str = callee) -> None:
                     a = self._element(left.address, tiling.wide, fn.emit(f"mul nuw nsw i64 {i}, {left.row}"))
@@ -194,17 +196,21 @@ class _Writer:
 
         self._each(tiling.tile_runs(columns), strip)
 
-    def _tile(self, width: int, left: _Left, out: Side) -> Callable[[int], RegisterTile]:
-        """The register tile for so many columns, by its number of rows."""
+    def _tile(self, width: int, left: _Left, out: Side) -> Callable[[Tiles], RegisterTile]:
+        """The register tile for so many columns, by the run of rows."""
         tiling, dot = self.tiling, self.dot
         ragged = width % tiling.lanes != 0
         vectors = -(-width // tiling.lanes)
         depths = tiling.depth_runs(dot.depth)
 
-        def of(rows: int) -> RegisterTile:
+        def unrolls(run: Tiles) -> tuple[int, ...]:
+            """The last rows are done once or twice where the others are done many times: less code serves."""
+            return (1,) if run.count * run.size * _RARE <= self.rows else _UNROLLS
+
+        def of(run: Tiles) -> RegisterTile:
             return RegisterTile(
                 dtype=tiling.wide,
-                rows=rows,
+                rows=run.size,
                 vectors=vectors,
                 lanes=tiling.lanes,
                 a_row=left.row,
@@ -213,7 +219,7 @@ class _Writer:
                 b_ragged=ragged and not tiling.pack_right,
                 c_row=out.pitch,
                 c_ragged=ragged,
-                unroll=next(u for u in _UNROLLS if all(run.size % u == 0 for run in depths)),
+                unroll=next(u for u in unrolls(run) if all(d.size % u == 0 for d in depths)),
             )
 
         return of
