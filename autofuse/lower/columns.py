@@ -69,8 +69,11 @@ def find_columns(phase: Phase, buffers: Mapping[str, Buffer]) -> Columns | None:
     local = index.of(phase.panel.local) * extent
     good = all(_is_cut(dot, extent, buffers, narrowed) for dot in dots)
     good = good and all(_is_columnwise(stage, extent, local, narrowed) for stage in stages)
-    shared = {s.buffer for group in prologue for stage in group.stages for s in _memory(stage)} & narrowed
-    return Columns(extent, prologue, len(dots), narrowed) if good and not shared else None
+    repeated = [s for group in prologue for stage in group.stages for s in _memory(stage)]
+    good = good and narrowed.isdisjoint(s.buffer for s in repeated)
+    # what the prologue stores for others would be stored once per tile
+    good = good and all(buffers[s.buffer].space is Space.SCRATCH for s in repeated if isinstance(s, Store))
+    return Columns(extent, prologue, len(dots), narrowed) if good else None
 
 
 def cut_columns(

@@ -299,3 +299,20 @@ def test_a_product_with_another_use_is_not_added_in_place():
 
     program = check_fused(twice, normal(6, 5), normal(5, 4), normal(5, 4), schedule=PANELS)
     assert not any(isinstance(s, Dot) and s.accumulate for phase in program.phases() for s in phase.steps)
+
+
+def test_a_prologue_that_others_read_is_stored_once():
+    def shared(x, w):
+        h = np.tanh(x)
+        return h, np.exp(h @ w)
+
+    program = check_fused(shared, normal(6, 20), normal(20, 64), schedule=Schedule())
+    assert not any(symbol.name == "column_tile" for phase in program.phases() for symbol in phase.grid)
+
+
+def test_few_rows_share_their_work_by_columns():
+    program = check_fused(lambda x, w, b: np.exp(x @ w + b), normal(6, 20), normal(20, 64), normal(64))
+    (phase,) = program.phases()
+    assert phase.panel.size == 6
+    assert next(symbol.extent for symbol in phase.grid if symbol.name == "column_tile") == 2
+    assert {buffer.type.shape for buffer in program.buffers if buffer.space is Space.SCRATCH} == {(6, 32)}
