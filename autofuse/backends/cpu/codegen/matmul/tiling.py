@@ -150,9 +150,14 @@ _TURN_CYCLES = 8.0
 """The same where it is transposed on the way."""
 
 
+_CODE_COST = 0.005
+"""Part of a product's time that one tile function less to compile is worth."""
+
+
 def _register_tile(dot: Dot, lanes: int, registers: int, once: bool) -> tuple[int, int]:
     """(vectors, most rows) that need the fewest cycles for the whole product."""
     shapes = [shape for shape in _shapes(registers) if once or shape[0] <= _MOST_VECTORS]
+    shapes += [(vectors, most - 1) for vectors, most in shapes if most > 1 and dot.rows % (most - 1) == 0]
 
     def cycles(shape: tuple[int, int]) -> tuple[float, int]:
         vectors, most = shape
@@ -160,7 +165,8 @@ def _register_tile(dot: Dot, lanes: int, registers: int, once: bool) -> tuple[in
         rows = -(-dot.rows // tiles)
         whole, rest = divmod(-(-dot.columns // lanes), vectors)
         total = tiles * (whole * _step_cycles(rows, vectors) + (_step_cycles(rows, rest) if rest else 0))
-        return total, abs(vectors - 2)
+        functions = (1 + (rest > 0)) * (1 + (dot.rows % tiles > 0))
+        return total * (1 + _CODE_COST * functions), abs(vectors - 2)
 
     return min(shapes, key=cycles)
 
