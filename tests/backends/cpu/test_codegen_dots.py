@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from autofuse.backends.cpu.codegen.matmul.tiling import plan_tiling
 from autofuse.ir.dtypes import BF16, F16, F32, F64, I32, U8
 from autofuse.ir.index import Affine, Symbol, of
 from autofuse.lower.schedule import Schedule
@@ -148,3 +149,12 @@ def test_a_product_has_the_same_bits_however_it_is_cut():
         found.append(Kernel(tile, engine()).run(given)["c"])
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
+
+
+@pytest.mark.parametrize(("rows", "sizes"), [(512, [8]), (256, [8]), (128 * 13, [13]), (100, [13, 12])])
+def test_rows_that_a_tile_of_one_row_less_divides_need_one_function(rows, sizes):
+    dot = Dot(
+        Matrix("c", Affine(), 192, 1), Matrix("a", Affine(), 768, 1), Matrix("b", Affine(), 192, 1), rows, 192, 768, F32
+    )
+    tiling = plan_tiling(dot, F32, F32, 512, 32)
+    assert [run.size for run in tiling.row_runs(rows)] == sizes

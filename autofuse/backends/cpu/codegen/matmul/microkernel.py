@@ -153,7 +153,7 @@ class _Writer:
         fn.emit(f"{plus} {vec.llvm} {product}, {total}", name=name)
 
     def _here(self, pointer: str) -> str:
-        """The pointer, hidden from the reduction of loop strength: an eighth of code generation, with nothing to find."""
+        """The pointer, hidden from the reduction of loop strength: an eighth of code generation, for nothing."""
         return self.fn.intrinsic("llvm.launder.invariant.group.p0", "ptr", [("ptr", pointer)])
 
     def _at(self, base: str, offset: int) -> str:
