@@ -158,3 +158,20 @@ def test_rows_that_a_tile_of_one_row_less_divides_need_one_function(rows, sizes)
     )
     tiling = plan_tiling(dot, F32, F32, 512, 32)
     assert [run.size for run in tiling.row_runs(rows)] == sizes
+
+
+def test_phases_with_panels_of_different_height_share_no_work_memory():
+    """32 rows are a whole panel of one phase and the rest of the other's, whose copies need more memory."""
+    depth, columns = (
+        512,
+        80,
+    )  # rows a multiple of 2 KiB apart: the left operand is copied; w is too wide to be read in place
+    launches = []
+    for name, rows, size in (("y", 96, 64), ("z", 32, 32)):
+        i = Symbol("i0", rows)
+        panel = Panel(i, Symbol("l0", size), size)
+        out, lhs = Matrix(name, of(i) * columns, columns, 1), Matrix("x", of(i) * depth, depth, 1)
+        dot = Dot(out, lhs, Matrix("w", Affine(), 400, 1), size, columns, depth, F32)
+        launches.append(phase([i], dot, panel=panel))
+    listed = buffers("x=f32[96,512] w=f32[512,400]", "y=f32[96,80] z=f32[32,80]")
+    check(program("two", listed, *launches, schedule=Schedule(dots="generated")))

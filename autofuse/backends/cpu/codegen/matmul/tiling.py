@@ -26,6 +26,16 @@ FEW_STEPS = 16
 """Block of the depth where a right operand is read once, row after row as it lies."""
 _LATENCY = 4.0
 """Cycles of a fused multiply-add."""
+_TILE_CYCLES = 30.0
+"""Cycles to enter and leave a register tile."""
+_RESULT_CYCLES = 1.5
+"""Cycles per vector of the result and block of the depth."""
+_COPY_CYCLES = 2.5
+"""Cycles per vector of an operand that is copied."""
+_TURN_CYCLES = 8.0
+"""The same where it is transposed on the way."""
+_CODE_COST = 0.005
+"""Part of a product's time that one tile function less to compile is worth."""
 _PAGE = 4096
 _FEW_ROWS = 8
 """Up to so many rows a product is bound by reading its right operand."""
@@ -138,20 +148,6 @@ def product_cycles(dot: Dot, tiling: Tiling) -> float:
     packing = _COPY_CYCLES if dot.rhs.column_stride == 1 else _TURN_CYCLES
     copied += dot.depth * dot.columns * tiling.pack_right * packing
     return steps + tiles * _TILE_CYCLES + results + copied / tiling.lanes
-
-
-_TILE_CYCLES = 30.0
-"""Cycles to enter and leave a register tile."""
-_RESULT_CYCLES = 1.5
-"""Cycles per vector of the result and block of the depth."""
-_COPY_CYCLES = 2.5
-"""Cycles per vector of an operand that is copied."""
-_TURN_CYCLES = 8.0
-"""The same where it is transposed on the way."""
-
-
-_CODE_COST = 0.005
-"""Part of a product's time that one tile function less to compile is worth."""
 
 
 def _register_tile(dot: Dot, lanes: int, registers: int, once: bool) -> tuple[int, int]:
