@@ -266,9 +266,6 @@ def emit_tail_mask(fn: FunctionText, remaining: str, lanes: int) -> str:
     if lanes == 1:
         return fn.emit(f"icmp sgt i64 {remaining}, 0")
     index = "<" + ", ".join(f"i64 {lane}" for lane in range(lanes)) + ">"
-    # LLVM 22 stores the untruncated element where a mask known to hold one lane meets a truncation
-    # (x86, reduceMaskedStoreToScalarStore): it writes beyond the last byte. So no mask may become known.
-    remaining = fn.emit(f'call i64 asm "", "=r,0"(i64 {remaining})')
     first = fn.emit(f"insertelement <{lanes} x i64> poison, i64 {remaining}, i32 0")
     limit = fn.emit(f"shufflevector <{lanes} x i64> {first}, <{lanes} x i64> poison, <{lanes} x i32> zeroinitializer")
     return fn.emit(f"icmp slt <{lanes} x i64> {index}, {limit}")

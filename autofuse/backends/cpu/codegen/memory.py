@@ -13,6 +13,7 @@ from autofuse.backends.cpu.codegen.indexing import (
     pointer,
     split_lanes,
 )
+from autofuse.backends.cpu.codegen.masking import masked_load, masked_store
 from autofuse.backends.cpu.codegen.metadata import NON_TEMPORAL
 from autofuse.backends.cpu.codegen.values import Group, Value, iota
 from autofuse.backends.cpu.scalars import emit_constant, emit_load_conversion, emit_splat, emit_store_conversion
@@ -157,29 +158,17 @@ def _contiguous(fn: FunctionText, place: Place, start: Affine, mask: str | None,
     address = pointer(fn, place.base, place.element, start, group, inside=inside)
     if mask is None:
         return fn.emit(f"load {vec.memory}, ptr {address}, align {size}{place.tags}")
-    name = f"llvm.masked.load.{mangled(vec.memory_element, count)}.p0"
-    fn.module.declare(name, vec.memory, ["ptr", f"<{count} x i1>", vec.memory])
-    zero = "zeroinitializer"
-    return fn.emit(
-        f"call {vec.memory} @{name}(ptr align {size} {address}, <{count} x i1> {mask}, {vec.memory} {zero}){place.tags}"
-    )
+    return masked_load(fn, vec, address, mask, place.tags)
 
 
 def _strided(fn: FunctionText, place: Place, parts: Split, group: Group) -> str:
     """Every element of a short stride: contiguous vectors and shuffles. Nothing behind the last element is touched."""
-    count, stride, size = group.lanes.count, parts.stride, place.dtype.itemsize
+    count, stride = group.lanes.count, parts.stride
     memory = Vec(place.dtype, count).memory
     vectors = [_contiguous(fn, place, parts.uniform + count * n, None, group, inside=True) for n in range(stride - 1)]
     last = pointer(fn, place.base, place.element, parts.uniform + count * (stride - 1), group)
     mask = ", ".join(f"i1 {'true' if lane <= count - stride else 'false'}" for lane in range(count))
-    name = f"llvm.masked.load.{mangled(place.element, count)}.p0"
-    fn.module.declare(name, memory, ["ptr", f"<{count} x i1>", memory])
-    vectors.append(
-        fn.emit(
-            f"call {memory} @{name}(ptr align {size} {last}, <{count} x i1> <{mask}>, "
-            f"{memory} zeroinitializer){place.tags}"
-        )
-    )
+    vectors.append(masked_load(fn, Vec(place.dtype, count), last, f"<{mask}>", place.tags))
     total = vectors[0]
     for number, vector in enumerate(vectors):
         picks: list[int] = []
@@ -292,19 +281,4 @@ def _store_vector(
         aligned = f"{count * size}, !nontemporal {NON_TEMPORAL}" if statement is group.streamed else str(size)
         fn.line(f"store {memory} {value}, ptr {address}, align {aligned}{place.tags}")
         return
-    if place.element[0] == "i" and size < 8:
-        test = _unfoldable(fn, test, count)
-    name = f"llvm.masked.store.{mangled(place.element, count)}.p0"
-    fn.module.declare(name, "void", [memory, "ptr", f"<{count} x i1>"])
-    fn.line(f"call void @{name}({memory} {value}, ptr align {size} {address}, <{count} x i1> {test}){place.tags}")
-
-
-def _unfoldable(fn: FunctionText, mask: str, count: int) -> str:
-    """The same mask in a form that LLVM cannot turn into a constant.
-
-    LLVM 22 on x86 makes a masked store of truncated integers whose mask is a constant with one true lane into a scalar
-    store of the wide integer, which overwrites the elements behind it.
-    """
-    ones = fn.emit('call i64 asm "", "=r,0"(i64 -1)')
-    narrow = ones if count == 64 else fn.emit(f"trunc i64 {ones} to i{count}")
-    return fn.emit(f"and <{count} x i1> {mask}, {fn.emit(f'bitcast i{count} {narrow} to <{count} x i1>')}")
+    masked_store(fn, Vec(place.dtype, count), value, address, test, place.tags)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autofuse.backends.cpu.codegen.masking import masked_load, masked_store
 from autofuse.backends.cpu.codegen.turning import transposed
 from autofuse.backends.cpu.codegen.values import counted_loop
 from autofuse.backends.cpu.scalars import (
@@ -13,7 +14,7 @@ from autofuse.backends.cpu.scalars import (
     emit_store_conversion,
     emit_tail_mask,
 )
-from autofuse.backends.cpu.text import FunctionText, Vec, mangled
+from autofuse.backends.cpu.text import FunctionText, Vec
 from autofuse.ir.dtypes import DType
 
 _FEW_VECTORS = 4
@@ -121,10 +122,7 @@ def load(fn: FunctionText, side: Side, row: str, column: str, lanes: int, mask: 
     if mask is None or lanes == 1:
         raw = fn.emit(f"load {vec.memory}, ptr {address}, align {side.dtype.itemsize}")
     else:
-        name = f"llvm.masked.load.{mangled(vec.memory_element, lanes)}.p0"
-        fn.module.declare(name, vec.memory, ["ptr", f"<{lanes} x i1>", vec.memory])
-        arguments = [(f"ptr align {side.dtype.itemsize}", address), (f"<{lanes} x i1>", mask)]
-        raw = fn.call(vec.memory, f"@{name}", [*arguments, (vec.memory, "zeroinitializer")])
+        raw = masked_load(fn, vec, address, mask)
     return emit_load_conversion(fn, raw, side.dtype, lanes)
 
 
@@ -136,10 +134,7 @@ def store(fn: FunctionText, side: Side, row: str, column: str, value: str, lanes
     if mask is None or lanes == 1:
         fn.line(f"store {vec.memory} {raw}, ptr {address}, align {side.dtype.itemsize}")
         return
-    name = f"llvm.masked.store.{mangled(vec.memory_element, lanes)}.p0"
-    fn.module.declare(name, "void", [vec.memory, "ptr", f"<{lanes} x i1>"])
-    arguments = [(vec.memory, raw), (f"ptr align {side.dtype.itemsize}", address), (f"<{lanes} x i1>", mask)]
-    fn.call("void", f"@{name}", arguments)
+    masked_store(fn, vec, raw, address, mask)
 
 
 def _address(fn: FunctionText, side: Side, row: str, column: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autofuse.backends.cpu.codegen.masking import masked_load, masked_store
 from autofuse.backends.cpu.codegen.metadata import AS_WRITTEN
 from autofuse.backends.cpu.engine import FINISHED
 from autofuse.backends.cpu.scalars import emit_constant, emit_splat, emit_tail_mask
@@ -166,23 +167,12 @@ class _Writer:
         fn, vec = self.fn, self.vec
         address = self._at(base, offset)
         if mask and vec.lanes > 1:
-            loaded = self._masked_load(address, mask)
+            loaded = masked_load(fn, vec, address, mask)
         else:
             loaded = fn.emit(f"load {vec.memory}, ptr {address}, align {vec.dtype.itemsize}")
         if vec.dtype == BOOL:
             return fn.emit(f"trunc {vec.memory} {loaded} to {vec.llvm}")
         return loaded
-
-    def _masked_load(self, address: str, mask: str) -> str:
-        vec = self.vec
-        name = f"llvm.masked.load.{mangled(vec.memory_element, vec.lanes)}.p0"
-        arguments = [
-            (f"ptr align {vec.dtype.itemsize}", address),
-            (f"<{vec.lanes} x i1>", mask),
-            (vec.memory, "zeroinitializer"),
-        ]
-        self.fn.module.declare(name, vec.memory, ["ptr", f"<{vec.lanes} x i1>", vec.memory])
-        return self.fn.call(vec.memory, f"@{name}", arguments)
 
     def _first(self, masks: Sequence[str]) -> list[str]:
         """What the sums begin with: zero, or what earlier blocks of the depth left."""
@@ -216,11 +206,4 @@ class _Writer:
         if not mask or vec.lanes == 1:
             fn.line(f"store {vec.memory} {value}, ptr {address}, align {vec.dtype.itemsize}")
             return
-        name = f"llvm.masked.store.{mangled(vec.memory_element, vec.lanes)}.p0"
-        fn.module.declare(name, "void", [vec.memory, "ptr", f"<{vec.lanes} x i1>"])
-        arguments = [
-            (vec.memory, value),
-            (f"ptr align {vec.dtype.itemsize}", address),
-            (f"<{vec.lanes} x i1>", mask),
-        ]
-        fn.call("void", f"@{name}", arguments)
+        masked_store(fn, vec, value, address, mask)
