@@ -33,8 +33,8 @@ from autofuse.lower.tile import (
 
 _WIDTH_STEP = 16
 """Widths are multiples of this."""
-_COPY = 8.0
-"""Columns of a product that take as long as copying its left operand, roughly."""
+_COPY = 16.0
+"""Columns of a product that take as long as copying its left operand, or reading it again, roughly."""
 _PROLOGUE = 64.0
 """Columns of a product that take as long as computing its left operand, roughly."""
 _SPILLED = 0.1
@@ -50,6 +50,8 @@ class Columns:
     """Columns of every product."""
     prologue: tuple[RowGroup, ...]
     dots: int
+    kept: int
+    """Products whose results stay on chip until later stages have read them."""
     narrowed: frozenset[str]
     """Scratch buffers that need only a tile of columns."""
 
@@ -73,7 +75,8 @@ def find_columns(phase: Phase, buffers: Mapping[str, Buffer]) -> Columns | None:
     good = good and narrowed.isdisjoint(s.buffer for s in repeated)
     # what the prologue stores for others would be stored once per tile
     good = good and all(buffers[s.buffer].space is Space.SCRATCH for s in repeated if isinstance(s, Store))
-    return Columns(extent, prologue, len(dots), narrowed) if good else None
+    kept = sum(dot.out.buffer in narrowed for dot in dots)
+    return Columns(extent, prologue, len(dots), kept, narrowed) if good else None
 
 
 def cut_columns(
@@ -99,7 +102,7 @@ def tile_width(columns: Columns, panels: int, rows: int, workers: int, scratch_b
         blocks = panels * (columns.extent // width)
         idle = -(-blocks // workers) * workers / blocks
         repeated = 1.0 + (_PROLOGUE if columns.prologue else _COPY) / width
-        kept = columns.dots * rows * width * _ELEMENT_BYTES / (scratch_bytes / 2)
+        kept = columns.kept * rows * width * _ELEMENT_BYTES / (scratch_bytes / 2)
         return idle * repeated * max(1.0, 1.0 + _SPILLED * (kept - 1.0))
 
     if columns.extent * panels == 0:

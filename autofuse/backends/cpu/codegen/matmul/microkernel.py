@@ -8,6 +8,7 @@ not depend on how a product is cut into tiles, nor on the vector width.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from autofuse.backends.cpu.engine import FINISHED
 from autofuse.backends.cpu.scalars import emit_constant, emit_splat, emit_tail_mask
 from autofuse.backends.cpu.text import FunctionText, ModuleText, Vec, mangled
 from autofuse.ir.dtypes import BOOL, DType
+
+_LINE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class RegisterTile:
     """The result ends with the valid columns: vectors are stored (and loaded) under a mask."""
     unroll: int = 1
     """Steps of the depth in one round of the loop; the depth is a multiple."""
+    fetch_next: bool = False
+    """Bring the result of the tile below into the cache meanwhile: it lies in lines that no hardware foresees."""
 
     @property
     def columns(self) -> int:
@@ -51,6 +56,7 @@ class RegisterTile:
         """A name by content."""
         ragged = ("b" if self.b_ragged else "") + ("c" if self.c_ragged else "")
         strides = f"{self.a_row}.{self.a_depth}.{self.b_depth}.{self.c_row}"
+        ragged += "f" if self.fetch_next else ""
         return f"tile.{self.dtype.name}.{self.rows}x{self.vectors}x{self.lanes}.{strides}.{self.unroll}{ragged}"
 
 
@@ -88,6 +94,8 @@ class _Writer:
         ragged = tile.b_ragged or tile.c_ragged
         masks = [self._mask(v) for v in range(tile.vectors)] if ragged else [""] * tile.vectors
         first = self._first(masks)
+        if tile.fetch_next:
+            self._fetch_next()
         before = fn.current
         body, done = fn.label("step"), fn.label("done")
         fn.branch(body)
@@ -188,6 +196,14 @@ class _Writer:
         fn.branch(start)
         fn.block(start)
         return [fn.phi(self.vec.llvm, [(zero, before), (value, more)]) for value in loaded]
+
+    def _fetch_next(self) -> None:
+        """Prefetch the lines of the result of the tile below, to be written."""
+        tile, elements = self.tile, max(_LINE // self.tile.dtype.itemsize, 1)
+        write, keep, data = ("i32", "1"), ("i32", "3"), ("i32", "1")
+        for row, column in itertools.product(range(tile.rows, 2 * tile.rows), range(0, tile.columns, elements)):
+            line = self._at("%c", row * tile.c_row + column)
+            self.fn.intrinsic("llvm.prefetch.p0", "void", [("ptr", line), write, keep, data])
 
     def _results(self, sums: Sequence[str], masks: Sequence[str]) -> None:
         for number, total in enumerate(sums):

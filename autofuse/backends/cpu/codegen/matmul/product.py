@@ -27,6 +27,8 @@ _UNROLLS = (4, 3, 2, 1)
 """Steps of the depth in one round of a register tile's loop: counting takes the ports that multiply."""
 _RARE = 24
 """A tile that does less than this part of the rows is not unrolled."""
+_FETCHED_DEPTH = 64
+"""Steps of the depth from which on there is time to bring in the result of the tile that follows."""
 _LINE = 64
 _PARAMETERS = [
     ("ptr noalias readonly captures(none)", "a"),
@@ -221,6 +223,7 @@ class _Writer:
                 c_row=out.pitch,
                 c_ragged=ragged,
                 unroll=next(u for u in unrolls(run) if all(d.size % u == 0 for d in depths)),
+                fetch_next=run.size < self.rows and depths[0].size >= _FETCHED_DEPTH,
             )
 
         return of
