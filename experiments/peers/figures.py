@@ -9,7 +9,7 @@ import numpy as np
 from floors import floor_ms
 from interleaved import Ratio, Samples, noise_floor, ratio
 from journal import Journal, Record
-from variants import AGAIN, AUTOFUSE, NUMPY, PEERS, VARIANTS
+from variants import AGAIN, AUTOFUSE, COLD, NUMPY, PEERS, VARIANTS
 
 COLUMNS = ("fresh", "reused")
 
@@ -104,6 +104,7 @@ def build_rows(programs: Iterable[str], journal: Journal, rounds: int) -> list[R
 
 def _row(program: str, journal: Journal, rounds: int, rates: Mapping[str, float]) -> Row:
     found = {variant: _rounds(journal, program, variant, rounds) for variant in VARIANTS}
+    cold = {v: journal.latest(kind="round", program=program, variant=v, round=COLD, status="ok") for v in VARIANTS}
     done = {variant: [record for record in records if "samples" in record] for variant, records in found.items()}
     samples = {column: _samples(done, column) for column in (*COLUMNS, "empty")}
     facts = journal.latest(kind="facts", program=program, status="ok") or {}
@@ -116,7 +117,7 @@ def _row(program: str, journal: Journal, rounds: int, rates: Mapping[str, float]
         },
         against={column: standings(samples[column]) for column in COLUMNS},
         kernel_ms=kernel_only(samples, done),
-        ready_s={variant: seconds for variant in VARIANTS if (seconds := _ready_s(done[variant]))},
+        ready_s={variant: seconds for variant in VARIANTS if (seconds := _ready_s(done[variant], cold[variant]))},
         tune_s=tuned.get("seconds"),
         peak_mb=_medians(done, "peak_mb"),
         before_mb=_medians(done, "before_mb"),
@@ -130,8 +131,9 @@ def _row(program: str, journal: Journal, rounds: int, rates: Mapping[str, float]
 
 
 def _rounds(journal: Journal, program: str, variant: str, rounds: int) -> list[Record]:
-    """The newest record of each round, as far as there are."""
-    found = (journal.latest(kind="round", program=program, variant=variant, round=index) for index in range(rounds))
+    """The newest record of each timing round, as far as there are."""
+    numbers = range(COLD + 1, rounds + 1)
+    found = (journal.latest(kind="round", program=program, variant=variant, round=number) for number in numbers)
     return [record for record in found if record is not None]
 
 
@@ -193,9 +195,10 @@ def _medians(done: Mapping[str, Sequence[Record]], entry: str) -> dict[str, floa
     return {variant: float(np.median([r[entry] for r in records])) for variant, records in done.items() if records}
 
 
-def _ready_s(records: Sequence[Record]) -> float | None:
-    """The first round's, whose caches on disk were empty, for those that keep one; the median of all for the others."""
-    seconds = [record["ready_s"] for record in records if record["cold"] or not record["keeps_cache"]]
+def _ready_s(records: Sequence[Record], cold: Record | None) -> float | None:
+    """The cold round's, for those that keep compiled code on disk; the median of the timing rounds for the others."""
+    seconds = [record["ready_s"] for record in ([cold] if cold else []) if record["keeps_cache"]]
+    seconds = seconds or [record["ready_s"] for record in records if not record["keeps_cache"]]
     return float(np.median(seconds)) if seconds else None
 
 
@@ -210,6 +213,8 @@ def _faults(journal: Journal, program: str, found: Mapping[str, Sequence[Record]
             if reason:
                 yield f"{variant}: {reason}"
             yield from (f"{variant}: {note}" for note in record.get("notes", ()))
+            if record.get("brief"):
+                yield f"{variant}: the form whose results go to given memory did not finish compiling"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +239,8 @@ def small_things(programs: Iterable[str], journal: Journal, rounds: int) -> Smal
         }
     loading: dict[str, dict[str, float]] = {}
     for cache in ("empty", "filled"):
-        found = [journal.latest(kind="load", cache=cache, round=index, status="ok") for index in range(rounds)]
+        numbers = range(COLD + 1, rounds + 1)
+        found = [journal.latest(kind="load", cache=cache, round=number, status="ok") for number in numbers]
         records = [record for record in found if record]
         if records:
             entries = ("import_ms", "read_ms", "first_ms")

@@ -16,7 +16,7 @@ import numpy as np
 from children import in_child, tell
 from journal import Journal, Record
 from provenance import commit, digest
-from variants import AGAIN, AUTOFUSE, HERE, applicable, code_digest, environment, framework
+from variants import AGAIN, AUTOFUSE, COLD, HERE, KEEPS_CACHE, applicable, code_digest, environment, framework
 
 from autofuse.errors import ArgumentError
 from autofuse.measure.workloads import Workload
@@ -74,7 +74,8 @@ class Measurements:
             self._once(key(program, "facts"), {"file": str(program.file)})
         for program in self.programs:
             self._tune(program)
-        for index in range(self.options.rounds):
+        self._time_round(COLD)
+        for index in range(1, self.options.rounds + 1):
             self._time_round(index)
             self._time_loading(index)
 
@@ -123,14 +124,16 @@ class Measurements:
         for number in rng.permutation(len(self.programs)):
             program = self.programs[number]
             variants = self.variants(program)
+            if index == COLD:
+                variants = [variant for variant in variants if framework(variant) in KEEPS_CACHE]
             for position in rng.permutation(len(variants)):
                 self._time_one(program, variants[position], index)
 
     def _time_one(self, program: Workload, variant: str, index: int) -> None:
-        """One process. The first round finds the compilers' caches on disk empty, the others find them filled."""
+        """One process. The cold round finds the compilers' caches on disk empty, the others find them filled."""
         side = framework(variant)
         what = key(program, "round") | {"variant": variant, "round": index, "code": code_digest(side)}
-        task: Record = {"file": str(program.file), "cold": index == 0}
+        task: Record = {"file": str(program.file), "cold": index == COLD}
         if side == "autofuse":
             tuned = self.journal.latest(**tune_key(program))
             if tuned is None or tuned["status"] != "ok":
@@ -139,10 +142,10 @@ class Measurements:
             task["plan"] = str(self._plan(program))
         folder = self._caches(program, variant)
         known = self.journal.latest(**what)
-        if index == 0 and not (known and known["status"] == "ok"):
+        if index == COLD and not (known and known["status"] == "ok"):
             shutil.rmtree(folder, ignore_errors=True)
         env = environment(self.settings["threads"], folder)
-        first = self.journal.latest(**{**what, "round": 0})
+        first = self.journal.latest(**{**what, "round": COLD})
         if not (first and first.get("brief")):
             made = self._once(what, task, env, ROUND_LIMIT_S)
             if made["status"] == "ok" or side == "autofuse":

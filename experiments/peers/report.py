@@ -248,8 +248,9 @@ def heading(run: Record, rounds: int) -> list[str]:
         METHOD,
         "",
         f"Size {settings['size']}, seed {settings['seed']}, tuned with a budget of {settings['budget']:g} s. "
-        f"{rounds} rounds, each a new process per program and variant, programs in random order and within one its "
-        f"variants; in a process {settings['blocks']} blocks per column in random order, a block being one untimed "
+        "One round with the compilers' caches on disk empty, for compile times only; then "
+        f"{rounds} timing rounds, each a new process per program and variant, programs in random order and within one "
+        f"its variants; in a process {settings['blocks']} blocks per column in random order, a block being one untimed "
         f"call and then calls for about {settings['block_seconds'] * 1e3:g} ms. Times are medians; intervals are 95 % "
         "bootstrap intervals over rounds and blocks. The noise floor is autofuse against itself, timed as two entries "
         "of the shuffle; a lead inside it counts for neither. The best other is chosen by the same times, which "

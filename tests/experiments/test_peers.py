@@ -121,7 +121,7 @@ def test_leaves_come_in_the_order_of_sorted_keys(study: dict[str, ModuleType]) -
 
 
 def record(study: dict[str, ModuleType], path: Path) -> object:
-    """A journal of two programs, two rounds, in which torch is ahead in `beaten` and answers wrongly in `ahead`."""
+    """Two programs, a cold round and two timing rounds: torch is ahead in `beaten` and answers wrongly in `ahead`."""
     journal = study["journal"].Journal(path)
     journal.append({"kind": "copies", "status": "ok", "rates": {str(8 << 20): 10_000.0}})
     us = {"numpy": 8000.0, "jax": 4000.0, "torch": 500.0, "autofuse": 1000.0, "autofuse again": 1010.0}
@@ -129,11 +129,11 @@ def record(study: dict[str, ModuleType], path: Path) -> object:
         facts = {"kind": "facts", "program": program, "status": "ok", "least_bytes": 5_000_000, "dots_ms": dots_ms}
         journal.append(facts)
         journal.append({"kind": "tune", "program": program, "status": "ok", "seconds": 20.0, "kernels": 2})
-        for index in range(2):
+        for index in range(3):
             for variant, time in us.items():
                 what = {"kind": "round", "program": program, "variant": variant, "round": index, "status": "ok"}
                 cold = index == 0
-                what |= {"ready_s": 9.0 if cold else 1.0, "cold": cold, "keeps_cache": variant == "torch"}
+                what |= {"ready_s": 9.0 if cold else 2.0 * index + 2.0, "cold": cold, "keeps_cache": variant == "torch"}
                 what |= {"peak_mb": 300.0, "before_mb": 200.0, "notes": []}
                 if (program, variant) == ("ahead", "torch"):
                     journal.append(what | {"fault": "wrong answer, array 0: relative error 1e+00"})
@@ -155,7 +155,7 @@ def test_rows_carry_times_ratios_costs_and_faults(study: dict[str, ModuleType], 
     assert (ahead.best("fresh").ahead, beaten.best("fresh").ahead) == ("autofuse", "peer")
     assert ahead.best("fresh").over.value == pytest.approx(4.0)
     assert ahead.best("fresh").noise == pytest.approx(0.01)
-    assert ahead.break_even == math.ceil((20.0 - 5.0) * 1e3 / 3.0)  # jax keeps no cache: median of both rounds
+    assert ahead.break_even == math.ceil((20.0 - 5.0) * 1e3 / 3.0)  # jax keeps no cache: median of the timing rounds
     assert beaten.break_even == math.inf
     assert (beaten.ready_s["torch"], beaten.ready_s["jax"]) == (9.0, 5.0)
     assert ahead.kernel_ms == pytest.approx({"jax": 1.95, "autofuse": 0.4})
