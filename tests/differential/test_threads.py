@@ -8,8 +8,8 @@ import pytest
 import autofuse as af
 from autofuse.api.plan import described_cpu
 from autofuse.backends.cpu import pool
-from autofuse.backends.cpu.nativeruntime import native_runtime
 from autofuse.runtime.cpu import build_executable, cpu_limits
+from autofuse.testing.pools import eager_workers
 
 
 def softmax(x):
@@ -40,13 +40,9 @@ PROGRAMS = {
 
 
 @pytest.fixture(autouse=True)
-def wakeful_workers():
-    native_runtime()
-    before, wake = pool.get_num_threads(), pool._setting.native_wake_work
-    wake.value, kept = 0, wake.value
-    yield
-    wake.value = kept
-    pool.set_num_threads(before)
+def _eager_workers():
+    with eager_workers():
+        yield
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
