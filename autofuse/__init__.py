@@ -13,24 +13,31 @@ if TYPE_CHECKING:
     from autofuse.api.compiling import compile, tune  # noqa: A004 - the verb users know
     from autofuse.api.jit import jit
     from autofuse.api.plan import Plan, load
+    from autofuse.api.research import candidates, measure
     from autofuse.api.tracing import trace
     from autofuse.errors import AutofuseError
     from autofuse.frontend.control import cond, fori_loop, scan, while_loop
     from autofuse.frontend.spec import Spec, spec
+    from autofuse.fusion.control import Forbid, Force, Pin
     from autofuse.ir.interpreter import interpret
 
 __version__ = "0.1.0"
 
 _WHERE = {
     "AutofuseError": "autofuse.errors",
+    "Forbid": "autofuse.fusion.control",
+    "Force": "autofuse.fusion.control",
+    "Pin": "autofuse.fusion.control",
     "Plan": "autofuse.api.plan",
     "Spec": "autofuse.frontend.spec",
+    "candidates": "autofuse.api.research",
     "compile": "autofuse.api.compiling",
     "cond": "autofuse.frontend.control",
     "fori_loop": "autofuse.frontend.control",
     "interpret": "autofuse.ir.interpreter",
     "jit": "autofuse.api.jit",
     "load": "autofuse.api.plan",
+    "measure": "autofuse.api.research",
     "scan": "autofuse.frontend.control",
     "spec": "autofuse.frontend.spec",
     "trace": "autofuse.api.tracing",
@@ -40,15 +47,20 @@ _WHERE = {
 
 __all__ = [
     "AutofuseError",
+    "Forbid",
+    "Force",
+    "Pin",
     "Plan",
     "Spec",
     "__version__",
+    "candidates",
     "compile",
     "cond",
     "fori_loop",
     "interpret",
     "jit",
     "load",
+    "measure",
     "scan",
     "spec",
     "trace",

@@ -29,7 +29,7 @@ from autofuse.device.cpu import detect
 from autofuse.device.describe import DTYPES, OP_CLASSES, Calibration, CpuDescription, Rate
 from autofuse.device.store import CalibrationStore
 from autofuse.errors import ArgumentError
-from autofuse.measure.timer import median
+from autofuse.measurement.timer import median
 
 Progress = Callable[[float, str], None]
 """Called with the share of the work done, 0..1, and what comes next."""

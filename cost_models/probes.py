@@ -46,7 +46,7 @@ from autofuse.lower.tile import (
     Store,
     TileProgram,
 )
-from autofuse.measure.timer import median
+from autofuse.measurement.timer import median
 
 _LENGTH = 1024
 """Elements of the arrays that stay in the first-level cache."""

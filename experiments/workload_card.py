@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.measure.workloads import Workload, arrays, discover
+from autofuse.measurement.workloads import Workload, arrays, discover
 
 
 def typed(array: NDArray[Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autofuse.measure.timer import median, median_error
+from autofuse.measurement.timer import median, median_error
 
 LEAST_GAIN = 0.01
 """Relative gain that is worth a decision."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from autofuse.cost_models.base import CostModel
-from autofuse.errors import SearchError
+from autofuse.errors import ArgumentError, PlanError
 from autofuse.fusion.atoms import AtomGraph
+from autofuse.fusion.control import NO_RULES, Control
 from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Value
 from autofuse.lower.lowering import Limits
+from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import Identity
 from autofuse.search.planning import Program, Tuned, plan_document
@@ -30,6 +32,8 @@ class Context:
     limits: Limits
     deadline_s: float = 60.0
     """Most time for one solve."""
+    control: Control = NO_RULES
+    """The user's rules."""
     _space: Space | None = field(default=None)
     _builder: SpaceBuilder | None = field(default=None)
     _prices: dict[str, ClassPrice] = field(default_factory=dict[str, ClassPrice])
@@ -39,9 +43,18 @@ class Context:
     def space(self) -> Space:
         """The full candidate space, enumerated at first use."""
         if self._space is None:
-            self._builder = SpaceBuilder(AtomGraph(self.program.graph), self.limits)
+            self._builder = SpaceBuilder(AtomGraph(self.program.graph, control=self.control), self.limits)
             self._space = self._builder.build()
         return self._space
+
+    def pinned(self, candidate: Candidate) -> Schedule | None:
+        """The schedule that a rule of the user gives a kernel. Raises ArgumentError for one that is none."""
+        nodes = [node for atom in candidate.atoms for node in atom.nodes]
+        wanted = self.control.schedule_of(nodes)
+        try:
+            return None if wanted is None else Schedule.from_json(dict(wanted))
+        except PlanError as error:
+            raise ArgumentError(f"rules: Pin: {error}") from None
 
     def require(self, atoms: AtomSet) -> Candidate:
         """The candidate of a set, added to the space. Raises LegalityError."""
@@ -105,7 +118,7 @@ class Unfused:
     name: str = "unfused"
 
     def partition(self, context: Context) -> Partition:
-        atoms = AtomGraph(context.program.graph, contract=False)
+        atoms = AtomGraph(context.program.graph, contract=False, control=context.control)
         builder = SpaceBuilder(atoms, context.limits)
         candidates = [builder.require(frozenset((atom,))) for atom in atoms.atoms]
         prices = context.prices(builder.space)
@@ -130,13 +143,20 @@ class Analytical:
         )
 
 
-def solve_at(context: Context, space: Space, price: Mapping[str, float], deadline_s: float | None = None) -> Solution:
+def solve_at(
+    context: Context,
+    space: Space,
+    price: Mapping[str, float],
+    deadline_s: float | None = None,
+    unlike: Sequence[Collection[str]] = (),
+) -> Solution:
     """The cheapest partition at the given prices per class; classes priced infinite are left out.
 
-    `deadline_s`: by default the context's. Raises SearchError if the classes that are left cannot compute the program.
+    `deadline_s`: by default the context's. `unlike`: as for `solve`. Raises SearchError if the classes that are left
+    cannot compute the program.
     """
     priced = _all_priced(context, space, price, context.saved(space))
-    return solve(space.atom_graph, priced, context.deadline_s if deadline_s is None else deadline_s)
+    return solve(space.atom_graph, priced, context.deadline_s if deadline_s is None else deadline_s, unlike=unlike)
 
 
 def bound_at(context: Context, space: Space, price: Mapping[str, float]) -> float:
@@ -192,22 +212,7 @@ def document_of(context: Context, partition: Partition, identity: Identity) -> P
         kernel = partition.atoms.candidate(chosen.candidate.atoms, chosen.outputs)
         mark = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
         known[mark] = partition.known.get(chosen.candidate.digest, Tuned())
+        pinned = context.pinned(chosen.candidate)
+        if pinned is not None:
+            known[mark] = replace(known[mark], schedule=pinned)
     return plan_document(context.program, partition.atoms, partition.kernels, known, identity)
-
-
-_POLICIES: Mapping[str, SearchPolicy] = {"unfused": Unfused(), "analytical": Analytical()}
-
-
-def policy_by_name(name: str) -> SearchPolicy:
-    """A policy that needs no measurements. Raises SearchError listing what there is."""
-    try:
-        return _POLICIES[name]
-    except KeyError:
-        raise SearchError(
-            f"policy={name!r} is unknown here; choose one of: {', '.join((*_POLICIES, 'measured'))}"
-        ) from None
-
-
-def policy_names() -> Sequence[str]:
-    """All policies, `measured` included."""
-    return (*_POLICIES, "measured")

@@ -17,19 +17,23 @@ kernels are fired in order, U is the set of values that those left over wait for
     m_u <= sum of writers of any v in U that read nothing of U
 
 is added: whoever makes the first value of U can have read none of them. The program is solved again.
+
+A large program is narrowed first. Its relaxation gives a lower bound and, for each kernel, the reduced cost: by how
+much the bound rises if that kernel runs. A good selection, found among the kernels of small reduced cost, gives an
+upper bound. No better selection runs a kernel whose reduced cost exceeds the difference, so these are closed.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_array
 
 from autofuse.errors import SearchError
@@ -40,6 +44,12 @@ from autofuse.search.space import Candidate
 
 _LEAST_S = 0.1
 """Seconds that each run of HiGHS gets, however late it is."""
+_LARGE = 2000
+"""Candidates from which on the program is narrowed."""
+_NEAR = 1e-3
+"""Kernels whose reduced cost is at most this part of the bound may be in a good selection."""
+_NARROW_SHARE = 0.3
+"""Of the time: for the good selection."""
 _TIME_LIMIT = 1
 _OPTIMAL = 0
 """Statuses of `scipy.optimize.milp`."""
@@ -85,9 +95,11 @@ def solve(
     priced: Sequence[Priced],
     deadline_s: float = 60.0,
     clock: Callable[[], float] = time.monotonic,
+    unlike: Sequence[Collection[str]] = (),
 ) -> Solution:
     """Find the cheapest cover. Raises SearchError if the candidates cannot compute the outputs.
 
+    `unlike`: sets of digests, such as those of other covers; of each set at least one is to have no kernel.
     A deadline that passes gives the best solution so far with `optimal=False`; failing one, every value that is still
     missing is made by the cheapest kernel that can make it.
     """
@@ -95,6 +107,10 @@ def solve(
     if not graph.atoms:
         return Solution((), 0.0, 0.0, True, 0.0, 0)
     program = _Program(graph, priced)
+    for digests in unlike:
+        program.leave_out_one_of(digests)
+    if len(priced) >= _LARGE:
+        program.narrow(_NARROW_SHARE * deadline_s)
     bound = 0.0
     while True:
         left = deadline_s - (clock() - start)
@@ -147,6 +163,8 @@ class _Program:
         self.reads = [self._reads(p.candidate) for p in priced]
         self.rank = [max(atom.number for atom in p.candidate.atoms) for p in priced]
         self.x = [self._column(p.price_us) for p in priced]
+        self.closed: NDArray[Any] = np.zeros(len(priced), bool)
+        """Kernels that are known not to run."""
         self.y = {(n, v): self._column(c) for n, p in enumerate(priced) for v, c in p.write_us.items()}
         needed = {v for values in graph.reads.values() for v in values if graph.maker(v) is not None}
         self.m = {v: self._column(0.0) for v in graph.value_order(needed | self._outputs())}
@@ -205,20 +223,47 @@ class _Program:
         makers = {value: self.graph.maker(value) for value in read}
         return tuple(v for v, maker in makers.items() if maker is not None and maker not in candidate.atoms)
 
-    def run(self, seconds: float, relaxed: bool = False) -> Any:
-        """Solve the program as it stands; `relaxed`: kernels may run in parts."""
-        columns = len(self.cost)
-        shape = (len(self._lower), columns)
-        matrix = csr_array((self._data, (self._rows, self._columns)), shape=shape)
-        low = np.zeros(columns)
+    def narrow(self, seconds: float) -> None:
+        """Close the kernels that no cheapest selection runs, as far as that can be told in this time."""
+        low, high = self._bounds()
+        found: Any = cast("Any", linprog)(
+            np.array(self.cost),
+            A_ub=-self._matrix(),
+            b_ub=-np.array(self._lower),
+            bounds=np.stack([low, high], axis=1),
+            method="highs",
+            options={"time_limit": max(seconds, _LEAST_S)},
+        )
+        if found.status != _OPTIMAL:
+            return
+        reduced = np.maximum(found.lower.marginals[self.x], 0.0)
+        self.closed = reduced > max(_NEAR * found.fun, 1e-9)
+        good = self.run(max(seconds, _LEAST_S))
+        order, stuck = self.fired([] if good.x is None else self.runs(good.x))
+        if good.x is None or stuck:
+            self.closed = np.zeros(len(self.x), bool)
+        else:
+            self.closed = reduced > (self.price(order) - found.fun) * (1 + 1e-6) + 1e-9
+
+    def _matrix(self) -> Any:
+        return csr_array((self._data, (self._rows, self._columns)), shape=(len(self._lower), len(self.cost)))
+
+    def _bounds(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Of the columns: outputs are made, closed kernels do not run."""
+        low, high = np.zeros(len(self.cost)), np.ones(len(self.cost))
         for value in self._outputs():
             low[self.m[value]] = 1.0
-        integrality = np.zeros(columns)
+        high[np.array(self.x, np.intp)[self.closed]] = 0.0
+        return low, high
+
+    def run(self, seconds: float, relaxed: bool = False) -> Any:
+        """Solve the program as it stands; `relaxed`: kernels may run in parts."""
+        integrality = np.zeros(len(self.cost))
         integrality[self.x] = not relaxed
         if self.whole_writes:
             integrality[list(self.y.values())] = 1
-        bounds: Any = cast("Any", Bounds)(low, np.ones(columns))
-        rows: Any = cast("Any", LinearConstraint)(matrix, np.array(self._lower), np.inf)
+        bounds: Any = cast("Any", Bounds)(*self._bounds())
+        rows: Any = cast("Any", LinearConstraint)(self._matrix(), np.array(self._lower), np.inf)
         return milp(
             np.array(self.cost),
             integrality=integrality,
@@ -272,6 +317,14 @@ class _Program:
         first = {c: 1.0 for v in stuck for n, c in self._writers[v] if waiting.isdisjoint(self.reads[n])}
         for value in stuck:
             self._row({**first, self.m[value]: -1.0}, 0.0)
+
+    def leave_out_one_of(self, digests: Collection[str]) -> None:
+        """Demand that of these classes at least one has no kernel."""
+        used = {digest: self._column(0.0) for digest in sorted(digests)}
+        for number, priced in enumerate(self.priced):
+            if priced.candidate.digest in used:
+                self._row({used[priced.candidate.digest]: 1.0, self.x[number]: -1.0}, 0.0)
+        self._row(dict.fromkeys(used.values(), -1.0), 1.0 - len(used))
 
     def uncovered(self) -> str:
         """An atom that no candidate computes, in words; empty if there is none."""

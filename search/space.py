@@ -1,9 +1,13 @@
-"""The candidate space: connected, convex sets of atoms that can be one kernel.
+"""The candidate space: connected sets of atoms that can be one kernel.
 
-Sets grow from every atom along the edges to producers, consumers and siblings that read the same value. Growth is
-bounded in size and number; what a bound cut off is counted, never hidden. Whatever the bounds, the space holds the
-singletons and, from every atom that no large fusion has taken in yet, the sets that greedy growth reaches: so there is
-always a cover, and the large fusions are always present.
+Sets grow from every atom along the edges to producers, consumers and siblings that read the same value. Most are
+convex: no path leaves them and comes back. A set that is not computes some values for itself alone, which another
+kernel makes too: `y = x - 1` may be computed both where `t = sum(y)` is made and where `y / t` is. That is allowed
+where these values are elementwise work; a fold or a product is not done twice.
+
+Growth is bounded in size and number; what a bound cut off is counted, never hidden. Whatever the bounds, the space
+holds the singletons and, from every atom that no large fusion has taken in yet, the sets that greedy growth reaches: so
+there is always a cover, and the large fusions are always present.
 """
 
 from __future__ import annotations
@@ -15,13 +19,16 @@ from autofuse.errors import LegalityError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.digest import subgraph_digest
-from autofuse.ir.graph import Value
+from autofuse.ir.graph import Node, Value
+from autofuse.ir.optable import Family, lookup
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 
 AtomSet = frozenset[FusionAtom]
+_Key = tuple[AtomSet, tuple[Value, ...] | None]
+"""A set, and what it writes where that was asked for."""
 
 _RECOMPUTE = 3
 _LEAST_SCALARS = 64
@@ -85,7 +92,8 @@ class SpaceBuilder:
         self._graph = atom_graph
         self._limits = limits
         self._bounds = bounds
-        self._by_set: dict[AtomSet, Candidate | None] = {}
+        self._by_set: dict[_Key, Candidate | None] = {}
+        self._reasons: dict[_Key, str] = {}
         self._programs: dict[str, TileProgram | OpaqueProgram | str] = {}
         self._siblings = _siblings(atom_graph)
         self._absorbed: set[FusionAtom] = set()
@@ -106,30 +114,45 @@ class SpaceBuilder:
             self.try_add(atoms)
         return self.space
 
-    def require(self, atoms: AtomSet) -> Candidate:
-        """The candidate of a set. Raises LegalityError with the reason if it cannot be a kernel."""
-        candidate = self.try_add(atoms)
+    def require(self, atoms: AtomSet, outputs: tuple[Value, ...] | None = None) -> Candidate:
+        """The candidate of a set. Raises LegalityError with the reason if it cannot be a kernel.
+
+        `outputs`: what it writes; by default all that others may need of it.
+        """
+        candidate = self.try_add(atoms, outputs)
         if candidate is None:
-            raise LegalityError(self.space.refused[atoms])
+            raise LegalityError(self._named(atoms) + self._reasons[atoms, outputs])
         return candidate
 
-    def try_add(self, atoms: AtomSet) -> Candidate | None:
+    def try_add(self, atoms: AtomSet, outputs: tuple[Value, ...] | None = None) -> Candidate | None:
         """The candidate of a set, or None; the reason is kept in `space.refused`."""
-        if atoms not in self._by_set:
+        key = atoms, outputs
+        if key not in self._by_set:
             try:
-                candidate = self._make(atoms)
+                candidate = self._make(atoms, outputs)
             except LegalityError as error:
-                self.space.refused[atoms] = str(error)
-                self._by_set[atoms] = None
+                self._reasons[key] = self.space.refused[atoms] = str(error)
+                self._by_set[key] = None
             else:
-                self._by_set[atoms] = candidate
+                self._by_set[key] = candidate
                 self.space.candidates.append(candidate)
-        return self._by_set[atoms]
+        return self._by_set[key]
 
-    def _make(self, atoms: AtomSet) -> Candidate:
-        if len(atoms) > 1 and not self._graph.is_convex(atoms):
+    def _named(self, atoms: AtomSet) -> str:
+        """Which rule of the user asks for a kernel, if one does."""
+        nodes = {node for atom in atoms for node in atom.nodes}
+        rules = [t.rule for t in self._graph.control.together if len(t.nodes) > 1 and t.nodes <= nodes]
+        return f"rules: {rules[0]}: " if rules and len(atoms) == 1 else ""
+
+    def _make(self, atoms: AtomSet, outputs: tuple[Value, ...] | None) -> Candidate:
+        broken = self._graph.control.refusal(frozenset(node for atom in atoms for node in atom.nodes))
+        if broken is not None:
+            raise LegalityError(broken)
+        if outputs is None:
+            outputs = self._outputs(atoms)
+        elif len(atoms) > 1 and not self._graph.left_to_others(atoms).isdisjoint(outputs):
             raise LegalityError("a path leaves the set and comes back")
-        kernel = self._graph.candidate(atoms, self._graph.required_outputs(atoms))
+        kernel = self._graph.candidate(atoms, outputs)
         digest = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
         if digest not in self._programs:
             self._programs[digest] = self._lower(kernel, digest, self._most_scalars(atoms, kernel))
@@ -137,6 +160,23 @@ class SpaceBuilder:
         if isinstance(program, str):
             raise LegalityError(program)
         return Candidate(atoms, kernel, digest, program)
+
+    def _outputs(self, atoms: AtomSet) -> tuple[Value, ...]:
+        """What a kernel of these atoms writes. Raises LegalityError where it would have to wait for itself."""
+        required = self._graph.required_outputs(atoms)
+        left = self._graph.left_to_others(atoms) if len(atoms) > 1 else frozenset[Value]()
+        if not left:
+            return required
+        makers = {self._graph.atom_of[self._graph.graph.producers[value]] for value in left}
+        heavy = next((node.name for atom in makers for node in atom.nodes if not _is_light(node)), None)
+        if heavy is not None:
+            raise LegalityError(f"a path leaves the set and comes back, and %{heavy} is not worth doing twice")
+        written = tuple(value for value in required if value not in left)
+        needed = self._graph.needed(atoms, written)
+        if needed != atoms:
+            idle = min(atoms - needed, key=lambda atom: atom.number)
+            raise LegalityError(f"a path leaves the set and comes back, and nothing here needs {idle}")
+        return written
 
     def _lower(self, kernel: KernelCandidate, digest: str, scalars: int) -> TileProgram | OpaqueProgram | str:
         try:
@@ -198,9 +238,14 @@ class SpaceBuilder:
             frontier = following
 
     def _grown(self, current: AtomSet, first: FusionAtom) -> Iterator[AtomSet]:
-        """The set with one neighbour more, made convex, the small ones first; only sets in which `first` is first."""
+        """The set with one neighbour more, made convex or left as it is; only sets in which `first` is first.
+
+        Small ones come first.
+        """
         later = [neighbour for neighbour in self._neighbours(current) if neighbour.number >= first.number]
-        yield from sorted((self._closure(current | {neighbour}) for neighbour in later), key=len)
+        open_sets = [current | {neighbour} for neighbour in later]
+        closed = [self._closure(atoms) for atoms in open_sets]
+        yield from sorted(dict.fromkeys((*closed, *open_sets)), key=len)
 
     def _out_of_bounds(self, atoms: AtomSet, tried: int) -> bool:
         """Whether enumeration stops before a set, of which so many with the same first atom were tried."""
@@ -225,6 +270,11 @@ class SpaceBuilder:
                     if other not in atoms:
                         found[other] = None
         return list(found)
+
+
+def _is_light(node: Node) -> bool:
+    """Whether computing a node's elements again may cost less than keeping them."""
+    return lookup(node.op).family in (Family.ELEMENTWISE, Family.INDEX, Family.LEAF)
 
 
 def _count_scalars(program: TileProgram | OpaqueProgram) -> int:

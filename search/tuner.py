@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 from autofuse.device.describe import vector_bits
 from autofuse.errors import MeasureError, SearchError
 from autofuse.lower.schedule import Schedule
-from autofuse.measure.client import Bench, PlanTime
-from autofuse.measure.timer import median
+from autofuse.measurement.client import Bench, PlanTime
+from autofuse.measurement.timer import median
 from autofuse.plan.document import Certificate, PlanDocument
 from autofuse.plan.identity import CpuIdentity, Identity
 from autofuse.search.acceptance import fastest, noise_floor
@@ -50,6 +50,8 @@ _FIRST_SHARE, _LOOP_SHARE, _SCHEDULE_SHARE = 0.25, 0.6, 0.9
 """Of the budget: when the single atoms, the loop and the schedules must be done."""
 _SOLVE_SHARE = 0.1
 _BLOCKS, _SAMPLE_US = 25, 4000.0
+_CHOICES, _CLOSE = 3, 1.1
+"""Partitions that are run end to end, and how much dearer than the best sum the others may be."""
 _WORTH_A_SCHEDULE = 0.98
 """A schedule other than the default must be this much faster alone."""
 
@@ -110,6 +112,8 @@ class Tuner:
         """Time by digest under the default schedule; infinite for a kernel that failed."""
         self._scheduled: dict[str, tuple[Schedule, float]] = {}
         """Schedules that are faster than the default, and their time."""
+        self._searched: set[str] = set()
+        """Classes whose schedules have been searched."""
         self._residual = Residual()
         self._rounds = 0
         self._tried = 0
@@ -125,10 +129,13 @@ class Tuner:
             self.best = self._document(found[-1][1])
         chosen = self._measure_until_certain([partition for _, partition in found])
         self._tune_schedules(chosen.kernels)
-        tuned = self._timed(chosen, scheduled=True)
-        self.best = self._document(tuned)
-        baselines_timed = [(name, self._timed(partition)) for name, partition in found]
-        return self._accept([*baselines_timed, ("measured", tuned)], "measured")
+        self.best = self._document(self._timed(chosen, scheduled=True))
+        others = self._runners_up(chosen)
+        for partition in others:
+            self._tune_schedules(partition.kernels)
+        entrants = [(name, self._timed(partition)) for name, partition in found]
+        entrants += [(f"measured, choice {n}", self._timed(p, scheduled=True)) for n, p in enumerate(others, 2)]
+        return self._accept([*entrants, ("measured", self._timed(chosen, scheduled=True))], "measured")
 
     def fixed_plan(self, policy: SearchPolicy) -> PlanDocument:
         """Tune only the schedules of a policy's own partition, with the same budget."""
@@ -182,10 +189,14 @@ class Tuner:
                 continue
             if not self._clock.share_left(share):
                 return
-            us = self.bench.kernel(digest, candidate.kernel, Schedule()).median_us
+            us = self.bench.kernel(digest, candidate.kernel, self._first_schedule(candidate)).median_us
             self._measured[digest] = us
             if digest in prices:
                 self._residual.observe(prices[digest].bound, prices[digest].predicted_us, us)
+
+    def _first_schedule(self, candidate: Candidate) -> Schedule:
+        """The schedule a kernel is measured under before schedules are searched: the user's, or the default."""
+        return self.context.pinned(candidate) or Schedule()
 
     def _solve(self, space: Space, k: float) -> Solution:
         """The cheapest partition at prices exp(mu - k sigma). Raises MeasureError if failed kernels leave none."""
@@ -207,6 +218,27 @@ class Tuner:
         self.best = self._document(self._partition(space, best))
         return best
 
+    def _runners_up(self, chosen: Partition) -> list[Partition]:
+        """The next best partitions of measured kernels, each without some class of every better one.
+
+        Kernels on different lanes overlap, so that the cheapest sum need not be the fastest plan.
+        """
+        if chosen.solution is None:
+            return []
+        space = self.context.space
+        known = {digest: self._measured.get(digest, math.inf) for digest in self._prices()}
+        found = [chosen]
+        while len(found) < _CHOICES and self._clock.share_left(_SCHEDULE_SHARE):
+            used = [{kernel.candidate.digest for kernel in partition.kernels} for partition in found]
+            try:
+                solution = solve_at(self.context, space, known, self._deadline_s, unlike=used)
+            except SearchError:
+                break
+            if solution.price_us > _CLOSE * chosen.solution.price_us:
+                break
+            found.append(self._partition(space, solution))
+        return found[1:]
+
     def _partition(self, space: Space, solution: Solution) -> Partition:
         known = predicted(solution.kernels, self._prices())
         return self._timed(Partition(space.atom_graph, solution.kernels, known, solution.price_us, solution))
@@ -224,11 +256,14 @@ class Tuner:
         one = {chosen.candidate.digest: chosen.candidate for chosen in kernels}
         cost = {digest: self._measured.get(digest, 0.0) * number for digest, number in count.items()}
         total = sum(us for us in cost.values() if us < math.inf) or 1.0
-        ordered = sorted((d for d in cost if 0 < cost[d] < math.inf), key=lambda d: (-cost[d], d))
+        fresh = [d for d in cost if 0 < cost[d] < math.inf and d not in self._searched]
+        free = [d for d in fresh if self.context.pinned(one[d]) is None]
+        ordered = sorted(free, key=lambda d: (-cost[d], d))
         for done, digest in enumerate(ordered):
             if not self._clock.share_left(_SCHEDULE_SHARE):
                 return
             self.report("tuning schedules", done, len(ordered))
+            self._searched.add(digest)
             self._tune_one(one[digest], 4 + round(28 * cost[digest] / total))
         self.report("tuning schedules", len(ordered), len(ordered))
 

@@ -19,10 +19,12 @@ from autofuse.cost_models.analytical import AnalyticalCpuModel
 from autofuse.errors import ArgumentError
 from autofuse.frontend.traced import Traced, is_array
 from autofuse.frontend.traced import trace as trace_function
+from autofuse.fusion.control import Rule, bind
+from autofuse.fusion.rulesfile import read_rules
 from autofuse.ir import dtypes, tree
 from autofuse.ir.types import TensorType
-from autofuse.measure.client import Bench
-from autofuse.measure.database import Database
+from autofuse.measurement.client import Bench
+from autofuse.measurement.database import Database
 from autofuse.passes.pipeline import clean
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import host_cpu_identity
@@ -30,11 +32,15 @@ from autofuse.plan.verify import safe_name
 from autofuse.report.dump import dump_candidates, dump_graphs
 from autofuse.report.progress import progress_report
 from autofuse.runtime.cpu import cpu_limits
+from autofuse.search.fixed import Fixed
 from autofuse.search.planning import Program
-from autofuse.search.policy import Context, SearchPolicy, document_of, policy_by_name
+from autofuse.search.policy import Context, SearchPolicy, document_of
+from autofuse.search.registry import policy_by_name
 from autofuse.search.tuner import Budget, Tuner, require_positive
 
 Numerics = Literal["strict"]
+Rules = Sequence[Rule] | str | os.PathLike[str]
+"""Force, Forbid and Pin; or the name of a TOML file of them."""
 
 
 def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and torch.compile
@@ -42,19 +48,25 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     *args: Any,
     backend: str = "cpu",
     policy: str | SearchPolicy = "analytical",
+    partition: Sequence[Sequence[str]] | None = None,
     threads: int | None = None,
+    rules: Rules = (),
     on_unsupported: Literal["error", "eager"] = "error",
 ) -> Plan:
     """Choose fusions with a model, measuring nothing: milliseconds to seconds.
 
     `args`: arrays or specs, as for a call. `policy`: "unfused", "analytical", or a SearchPolicy. `threads`: how many
-    the plan uses; by default one per core. Raises TraceError, SearchError, ArgumentError.
+    the plan uses; by default one per core. `rules`: Force, Forbid and Pin, or the name of a TOML file of them, which
+    every policy keeps. `partition`: the kernels themselves, each as names of nodes, in place of a policy's. Raises
+    TraceError, SearchError, ArgumentError, and LegalityError for rules and kernels that cannot be.
     """
     _check_backend(backend)
+    if partition is not None:
+        policy = Fixed(tuple(tuple(kernel) for kernel in partition))
     if policy == "measured":
         raise ArgumentError('policy="measured" needs measurements: call autofuse.tune')
     program = traced_program(trace_function(fn, *args, on_unsupported=on_unsupported))
-    return Plan(_compiled(program, _resolve(policy), threads))
+    return Plan(_compiled(_resolve(policy), make_context(program, threads, rules), threads))
 
 
 def tune(
@@ -69,6 +81,7 @@ def tune(
     db: str | os.PathLike[str] | None = None,
     inputs: str | os.PathLike[str] | None = None,
     threads: int | None = None,
+    rules: Rules = (),
     on_unsupported: Literal["error", "eager"] = "error",
 ) -> Plan:
     """Search, measuring kernels in a worker process, and return the best plan found.
@@ -77,7 +90,7 @@ def tune(
     what it holds for this machine is not measured again, so an interrupted run resumes. `inputs`: an .npz file with
     the arguments' values (`arg0`, `arg1`, ... or the parameter names) where values matter; specs get seeded random
     data otherwise. `policy`: "measured" searches everything; any other policy's partition is kept and only its
-    schedules are tuned. Ctrl-C returns the best plan so far, with a note that says so.
+    schedules are tuned. `rules`: as for `compile`. Ctrl-C returns the best plan so far, with a note that says so.
     """
     _check_backend(backend)
     require_positive("budget", budget)
@@ -85,8 +98,9 @@ def tune(
         require_positive("max_trials", max_trials)
     traced = trace_function(fn, *args, on_unsupported=on_unsupported)
     program = traced_program(traced)
-    arrays = _measuring_inputs(traced, args, inputs, seed)
-    return Plan(_tuned(program, arrays, policy, Budget(budget, max_trials), seed, progress, db, threads))
+    arrays = measuring_inputs(traced, args, inputs, seed)
+    context = make_context(program, threads, rules)
+    return Plan(_tuned(context, arrays, policy, Budget(budget, max_trials), seed, progress, db, threads))
 
 
 def recompile(document: PlanDocument) -> Plan:
@@ -100,7 +114,7 @@ def recompile(document: PlanDocument) -> Plan:
         document.writebacks,
         document.notes,
     )
-    return Plan(_compiled(program, policy_by_name("analytical"), None))
+    return Plan(_compiled(policy_by_name("analytical"), make_context(program, None), None))
 
 
 def traced_program(traced: Traced) -> Program:
@@ -117,14 +131,14 @@ def traced_program(traced: Traced) -> Program:
     )
 
 
-def make_context(program: Program, threads: int | None) -> Context:
-    """What policies need on this machine."""
+def make_context(program: Program, threads: int | None, rules: Rules = ()) -> Context:
+    """What policies need on this machine. Raises ArgumentError for rules that fit nothing in the program."""
     description = described_cpu(threads)
-    return Context(program, AnalyticalCpuModel(description), cpu_limits(description))
+    control = bind(read_rules(rules) if isinstance(rules, str | os.PathLike) else rules, program.graph)
+    return Context(program, AnalyticalCpuModel(description), cpu_limits(description), control=control)
 
 
-def _compiled(program: Program, policy: SearchPolicy, threads: int | None) -> PlanDocument:
-    context = make_context(program, threads)
+def _compiled(policy: SearchPolicy, context: Context, threads: int | None) -> PlanDocument:
     partition = policy.partition(context)
     document = document_of(context, partition, host_cpu_identity(described_cpu(threads)))
     dump_candidates(context, document)
@@ -132,7 +146,7 @@ def _compiled(program: Program, policy: SearchPolicy, threads: int | None) -> Pl
 
 
 def _tuned(
-    program: Program,
+    context: Context,
     arrays: Sequence[NDArray[Any]],
     policy: str | SearchPolicy,
     budget: Budget,
@@ -141,8 +155,7 @@ def _tuned(
     db: str | os.PathLike[str] | None,
     threads: int | None,
 ) -> PlanDocument:
-    context = make_context(program, threads)
-    description = described_cpu(threads)
+    program, description = context.program, described_cpu(threads)
     identity = host_cpu_identity(description)
     wanted = [value.name for node in program.graph.nodes if node.op != "constant" for value in node.outputs]
     with (
@@ -176,7 +189,7 @@ def _check_backend(backend: str) -> None:
         raise ArgumentError(f'backend={backend!r}: plans can be compiled and tuned for "cpu"')
 
 
-def _measuring_inputs(
+def measuring_inputs(
     traced: Traced, args: Sequence[Any], inputs: str | os.PathLike[str] | None, seed: int
 ) -> list[NDArray[Any]]:
     """Concrete arrays for the graph's inputs: the caller's own, those of a file, or seeded random ones for specs."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from autofuse.errors import ArgumentError, ParseError
 from autofuse.frontend.spec import Spec, spec
-from autofuse.measure import workloads
+from autofuse.measurement import workloads
 from autofuse.report.quantities import nearest
 
 _LOOKS_LIKE_SPEC = re.compile(r"\s*([A-Za-z]+[0-9]*)\s*\[[^\]]*\]\s*")

@@ -22,7 +22,7 @@ from autofuse.frontend.spec import Spec
 from autofuse.ir import tree
 from autofuse.report.comparison import Contender, compare, render
 from autofuse.report.quantities import nearest
-from autofuse.search.policy import policy_names
+from autofuse.search.registry import policy_names
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", type=positive, default=20.0, help="seconds of tuning for each policy (default 20)")
     parser.add_argument("--untuned", default="", help="policies to compile without tuning, separated by commas")
     parser.add_argument("--blocks", type=count, default=15, help="timed blocks (default 15)")
+    parser.add_argument("--rules", type=Path, help="TOML file of fusions to force, forbid and pin")
     parser.add_argument("--threads", type=count, help="threads the plans use (default one per core)")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="save the plans as FOLDER/FUNC-POLICY.json")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -83,7 +84,8 @@ def _plan(target: Target, arguments: tuple[Any, ...], policy: str, untuned: bool
     if sys.stderr.isatty() and not options.json:
         print(f"{policy} ...", file=sys.stderr)
     if untuned:
-        return compile_plan(target.function, *arguments, policy=policy, threads=options.threads)
+        rules = options.rules or ()
+        return compile_plan(target.function, *arguments, policy=policy, threads=options.threads, rules=rules)
     return tune(
         target.function,
         *arguments,
@@ -91,6 +93,7 @@ def _plan(target: Target, arguments: tuple[Any, ...], policy: str, untuned: bool
         budget=options.budget,
         seed=options.seed,
         threads=options.threads,
+        rules=options.rules or (),
         progress=not options.json,
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from autofuse.cli.output import print_json
 from autofuse.errors import ArgumentError, MeasureError
-from autofuse.measure.database import Database
+from autofuse.measurement.database import Database
 from autofuse.plan.identity import identity_to_json
 
 _SQLITE_MAGIC = b"SQLite format 3\x00"

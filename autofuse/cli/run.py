@@ -20,7 +20,7 @@ from autofuse.errors import ArgumentError
 from autofuse.frontend.spec import Spec
 from autofuse.ir import tree
 from autofuse.ir.types import of_array
-from autofuse.measure.timer import TimingPolicy, measure
+from autofuse.measurement.timer import TimingPolicy, measure
 from autofuse.report.quantities import microseconds, nearest
 
 Array = NDArray[Any]
@@ -117,9 +117,9 @@ def check(plan: Plan, arguments: tuple[Any, ...]) -> list[str]:
     """What is wrong with a call's answers, by the interpreter's; arguments that are written to are checked too."""
     from autofuse.fusion.candidate import KernelCandidate
     from autofuse.ir.interpreter import interpret
-    from autofuse.measure.bench import kernel_tolerance
-    from autofuse.measure.checks import WrongAnswerError
-    from autofuse.measure.checks import check as check_array
+    from autofuse.measurement.bench import kernel_tolerance
+    from autofuse.measurement.checks import WrongAnswerError
+    from autofuse.measurement.checks import check as check_array
 
     graph = plan.graph
     own = _copied(arguments)

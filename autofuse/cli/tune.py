@@ -24,6 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-trials", type=count, help="most kernel measurements")
     parser.add_argument("--db", type=Path, help="file that keeps every measurement: a later run resumes from it")
     parser.add_argument("--inputs", type=Path, help=".npz with the arguments' values, where values matter")
+    parser.add_argument("--rules", type=Path, help="TOML file of fusions to force, forbid and pin")
     parser.add_argument("--threads", type=count, help="threads the plan uses (default one per core)")
     parser.add_argument("--on-unsupported", choices=("error", "eager"), default="error", help="eager: leave to NumPy")
     parser.add_argument("--no-progress", action="store_true", help="no progress bar on a terminal either")
@@ -45,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
         db=options.db,
         inputs=options.inputs,
         threads=options.threads,
+        rules=options.rules or (),
         on_unsupported=options.on_unsupported,
     )
     plan.save(output)

@@ -3,17 +3,20 @@
 A view, an iota or a splat constant belongs to whoever reads it: every kernel that needs one has it, and no kernel
 writes one (unless it is an output of the graph). An elementwise node joins the atom of its readers if that is one atom
 and its last node needs each element at one index: then nothing is ever recomputed (`y + y[::-1]` computes y elsewhere).
-Everything else is an atom of its own.
+Everything else is an atom of its own. Nodes that a user's rules force together are one atom, and no node of a rule
+joins an atom by itself: so the space of every policy keeps the rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate, is_inlined, is_view, make_candidate
+from autofuse.fusion.control import NO_RULES, Control
 from autofuse.fusion.domain import is_opaque
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.optable import Family, lookup
@@ -35,10 +38,15 @@ class FusionAtom:
 class AtomGraph:
     """The graph as atoms and the values that pass between them."""
 
-    def __init__(self, graph: Graph, contract: bool = True) -> None:
-        """`contract=False` leaves every node that computes something an atom of its own."""
+    def __init__(self, graph: Graph, contract: bool = True, control: Control = NO_RULES) -> None:
+        """`contract=False` leaves every node that computes something, and that no rule forces, an atom of its own.
+
+        Raises LegalityError where a path leaves what `control` forces together and comes back.
+        """
         self.graph = graph
+        self.control = control
         self._joins = contract
+        self._named = control.named
         self._live = _live_nodes(graph)
         self._free = {node for node in self._live if self._is_free(node)}
         self._stored = {node for node in self._live if node.op == "constant" and not is_inlined(node)}
@@ -137,19 +145,42 @@ class AtomGraph:
                 todo += self.graph.reads(producer)
         return make_candidate(self.graph, frozenset(nodes), outputs)
 
+    def left_to_others(self, atoms: frozenset[FusionAtom]) -> frozenset[Value]:
+        """Values a kernel of these atoms cannot write: it waits for something that is computed from them.
+
+        Another kernel must make them, and this one computes them once more for itself. None if the set is convex.
+        """
+        first = min(atom.number for atom in atoms)
+        todo = [p for atom in atoms for p in self.predecessors[atom] if p not in atoms]
+        before = set(todo)
+        while todo:
+            for maker in self.predecessors[todo.pop()]:
+                if maker not in before and maker not in atoms and maker.number > first:
+                    before.add(maker)
+                    todo.append(maker)
+        if not before:
+            return frozenset()
+        return frozenset(
+            v
+            for atom in atoms
+            for v in self.writes[atom]
+            if any(reader in before for reader in self.readers.get(v, ()))
+        )
+
+    def needed(self, atoms: frozenset[FusionAtom], outputs: Iterable[Value]) -> frozenset[FusionAtom]:
+        """Those of the atoms that the outputs are computed from, as far as the set goes."""
+        todo = [atom for value in outputs if (atom := self.maker(value)) in atoms]
+        found = set(todo)
+        while todo:
+            for maker in self.predecessors[todo.pop()]:
+                if maker in atoms and maker not in found:
+                    found.add(maker)
+                    todo.append(maker)
+        return frozenset(found)
+
     def is_convex(self, atoms: frozenset[FusionAtom]) -> bool:
         """Whether no path leaves the set and comes back."""
-        last = max(atom.number for atom in atoms)
-        todo = [s for atom in atoms for s in self.successors[atom] if s not in atoms]
-        seen = set(todo)
-        while todo:
-            for reader in self.successors[todo.pop()]:
-                if reader in atoms:
-                    return False
-                if reader not in seen and reader.number < last:
-                    seen.add(reader)
-                    todo.append(reader)
-        return True
+        return not self.left_to_others(atoms)
 
     # ---- contraction ---------------------------------------------------------------------------------------------
 
@@ -165,10 +196,46 @@ class AtomGraph:
         for node in reversed(order):
             places = self._read_at(node, place) if self._may_join(node) else set[_Place]()
             place[node] = places.pop() if len(places) == 1 else (node, ())
+        forced = {
+            node: min(together.nodes, key=self._position)
+            for together in self.control.together
+            for node in together.nodes
+        }
         groups: dict[Node, list[Node]] = {}
         for node in order:
-            groups.setdefault(place[node][0], []).append(node)
-        return [tuple(nodes) for nodes in sorted(groups.values(), key=lambda nodes: self._position(nodes[-1]))]
+            last = place[node][0]
+            groups.setdefault(forced.get(last, last), []).append(node)
+        ordered = sorted(groups.values(), key=lambda nodes: self._position(nodes[-1]))
+        return [tuple(nodes) for nodes in (self._in_order(ordered) if forced else ordered)]
+
+    def _in_order(self, groups: Sequence[Sequence[Node]]) -> list[Sequence[Node]]:
+        """The groups in an order in which each can run. Raises LegalityError if there is none."""
+        home = {node: number for number, nodes in enumerate(groups) for node in nodes}
+        waits = [
+            {
+                home[producer]
+                for node in nodes
+                for value in self.sources(node)
+                if (producer := self.graph.producers.get(value)) in home
+            }
+            - {number}
+            for number, nodes in enumerate(groups)
+        ]
+        order: list[int] = []
+        done: set[int] = set()
+        while len(order) < len(groups):
+            ready = [n for n, before in enumerate(waits) if n not in done and before <= done]
+            if not ready:
+                raise LegalityError(self._circle(groups, done))
+            order += ready
+            done.update(ready)
+        return [groups[number] for number in order]
+
+    def _circle(self, groups: Sequence[Sequence[Node]], done: Collection[int]) -> str:
+        """Which rule forces nodes together that must wait for one another."""
+        left = {node for number, nodes in enumerate(groups) if number not in done for node in nodes}
+        rule = next((t.rule for t in self.control.together if len(t.nodes) > 1 and t.nodes & left), "a rule")
+        return f"rules: {rule}: a path leaves these nodes and comes back, so they cannot be one kernel"
 
     @cached_property
     def _positions(self) -> Mapping[Node, int]:
@@ -178,9 +245,13 @@ class AtomGraph:
         return self._positions[node]
 
     def _may_join(self, node: Node) -> bool:
-        if not self._joins or lookup(node.op).family is not Family.ELEMENTWISE:
+        if not self._joins or node in self._named or lookup(node.op).family is not Family.ELEMENTWISE:
             return False
         return node.output not in self.graph.outputs
+
+    def _is_closed(self, node: Node) -> bool:
+        """Whether nothing can join a node's atom."""
+        return is_opaque(node) or any(together.alone and node in together.nodes for together in self.control.together)
 
     def _read_at(self, node: Node, place: Mapping[Node, _Place]) -> set[_Place]:
         """Where the readers of `node` need its elements; empty if one of them reads some more than once."""
@@ -193,7 +264,7 @@ class AtomGraph:
                     continue
                 if user in self._free and user.op in _PERMUTING:
                     todo.append((user.output, (_described(user), *path)))
-                elif user in self._free or is_opaque(user) or not _reads_once(user, value):
+                elif user in self._free or not _reads_once(user, value) or self._is_closed(user):
                     return set()
                 else:
                     last, way = place[user]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.measure.timer import median, median_interval
+from autofuse.measurement.timer import median, median_interval
 from autofuse.report.quantities import microseconds, table
 
 Call = Callable[[], object]

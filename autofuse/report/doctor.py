@@ -21,7 +21,7 @@ from autofuse.backends.cuda import nvrtc
 from autofuse.device.cpu import detect
 from autofuse.device.describe import CpuDescription
 from autofuse.device.store import CalibrationStore
-from autofuse.measure.timer import measure, noise_floor
+from autofuse.measurement.timer import measure, noise_floor
 from autofuse.plan.identity import CpuIdentity, host_cpu_identity
 from autofuse.report.quantities import bytes_text, microseconds
 

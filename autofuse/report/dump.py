@@ -29,7 +29,7 @@ from autofuse.report.tileprint import print_program
 from autofuse.runtime.cpu import CpuExecutable
 
 if TYPE_CHECKING:  # loading and calling a plan imports no search
-    from autofuse.measure.client import Bench
+    from autofuse.measurement.client import Bench
     from autofuse.search.policy import Context
 
 VARIABLE = "AUTOFUSE_DUMP"

@@ -17,7 +17,7 @@ from autofuse.ir.graph import Graph, Value
 from autofuse.ir.interpreter import interpret, interpret_values
 from autofuse.ir.tree import Branch, Leaf
 from autofuse.lower.lowering import Limits
-from autofuse.measure.bench import kernel_tolerance
+from autofuse.measurement.bench import kernel_tolerance
 from autofuse.plan import file
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
 from autofuse.report.quantities import nearest
@@ -36,8 +36,8 @@ import numpy as np
 
 import autofuse
 from autofuse.errors import MeasureError
-from autofuse.measure.checks import Tolerance, check
-from autofuse.measure.timer import measure
+from autofuse.measurement.checks import Tolerance, check
+from autofuse.measurement.timer import measure
 
 HERE = Path(__file__).resolve().parent
 ALLOWED = {allowed}  # per output: relative to the values' own scale, and share of integers that may flip

@@ -17,7 +17,7 @@ from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Graph
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
-from autofuse.measure.client import BenchCounts, KernelTime, PlanTime
+from autofuse.measurement.client import BenchCounts, KernelTime, PlanTime
 from autofuse.plan.document import PlanDocument
 from autofuse.runtime.kernels import candidate_of
 from autofuse.testing.fusions import LIMITS
@@ -59,7 +59,7 @@ def _mark(kernel: KernelCandidate) -> str:
 
 @dataclass(slots=True)
 class SyntheticBench:
-    """Stands where `autofuse.measure.client.Bench` does."""
+    """Stands where `autofuse.measurement.client.Bench` does."""
 
     graph: Graph
     cost: Cost = field(default_factory=modelled)

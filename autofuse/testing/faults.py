@@ -10,10 +10,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from autofuse.measure import bench
-from autofuse.measure.bench import open_session
-from autofuse.measure.checks import WrongAnswerError
-from autofuse.measure.worker import Answer
+from autofuse.measurement import bench
+from autofuse.measurement.bench import open_session
+from autofuse.measurement.checks import WrongAnswerError
+from autofuse.measurement.worker import Answer
 
 __all__ = ["open_session", "time_kernel", "time_plans"]
 

@@ -25,8 +25,8 @@ from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.lowering import Limits, lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
-from autofuse.measure.bench import kernel_document, kernel_tolerance
-from autofuse.measure.checks import Tolerance, check, poisoned
+from autofuse.measurement.bench import kernel_document, kernel_tolerance
+from autofuse.measurement.checks import Tolerance, check, poisoned
 from autofuse.passes.pipeline import clean
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import host_cpu_identity

@@ -11,8 +11,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from autofuse.measure.checks import WrongAnswerError
-from autofuse.measure.worker import Answer
+from autofuse.measurement.checks import WrongAnswerError
+from autofuse.measurement.worker import Answer
 
 Arrays = Mapping[str, NDArray[Any]]
 Payload = Mapping[str, Any]

@@ -15,7 +15,7 @@ from journal import Record
 from table import AGAIN, NUMPY, POLICIES
 
 from autofuse.errors import AutofuseError
-from autofuse.measure.workloads import Workload, arrays, load
+from autofuse.measurement.workloads import Workload, arrays, load
 
 
 class AutofusePlans:

@@ -15,7 +15,7 @@ from journal import Journal, Record
 from provenance import ROOT, commit, digest, machine, open_run
 from table import POLICIES, build_row, heading, render
 
-from autofuse.measure.workloads import Workload, discover, load
+from autofuse.measurement.workloads import Workload, discover, load
 
 CHILD = Path(__file__).with_name("child.py")
 

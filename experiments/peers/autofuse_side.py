@@ -11,7 +11,7 @@ from prepared import WRITTEN, Prepared
 
 import autofuse as af
 from autofuse.ir import tree
-from autofuse.measure.workloads import Workload
+from autofuse.measurement.workloads import Workload
 
 PROFILES = 15
 """Runs of the profiler, of which the median is kept."""

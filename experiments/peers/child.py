@@ -19,7 +19,7 @@ from interleaved import interleave, mismatch
 from prepared import leaves
 from variants import CODE, KEEPS_CACHE, framework
 
-from autofuse.measure.workloads import load
+from autofuse.measurement.workloads import load
 
 Record = dict[str, Any]
 Arrays = list[NDArray[Any]]

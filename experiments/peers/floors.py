@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.measure.workloads import Workload, arrays
+from autofuse.measurement.workloads import Workload, arrays
 
 Product = tuple[tuple[int, ...], int, int, int, str]
 """A matrix product: batch extents, rows, inner extent, columns, dtype."""

@@ -12,7 +12,7 @@ from jax_programs import IDIOMS, REWRITES
 from namespaces import load_over
 from prepared import WRITTEN, Call, Prepared
 
-from autofuse.measure.workloads import Workload, arrays
+from autofuse.measurement.workloads import Workload, arrays
 
 
 def prepare(program: Workload, arguments: tuple[Any, ...], task: dict[str, Any]) -> Prepared:

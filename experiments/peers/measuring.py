@@ -19,7 +19,7 @@ from provenance import commit, digest
 from variants import AGAIN, AUTOFUSE, COLD, HERE, KEEPS_CACHE, applicable, code_digest, environment, framework
 
 from autofuse.errors import ArgumentError
-from autofuse.measure.workloads import Workload
+from autofuse.measurement.workloads import Workload
 
 CHILD = HERE / "child.py"
 LIMIT_S = 1200.0
@@ -74,6 +74,8 @@ class Measurements:
             self._once(key(program, "facts"), {"file": str(program.file)})
         for program in self.programs:
             self._tune(program)
+        if not self.journal.latest(kind="round"):
+            shutil.rmtree(self.options.work / "caches", ignore_errors=True)
         self._time_round(COLD)
         for index in range(1, self.options.rounds + 1):
             self._time_round(index)
@@ -105,8 +107,9 @@ class Measurements:
     def _plan(self, program: Workload) -> Path:
         return self.options.work / f"{program.name}-{self.options.size}.json"
 
-    def _caches(self, program: Workload, variant: str) -> Path:
-        return self.options.work / "caches" / f"{program.name}-{self.options.size}-{variant.replace(' ', '-')}"
+    def _caches(self, variant: str) -> Path:
+        """Shared by programs: what a compiler makes once for all of them is not made, and counted, again."""
+        return self.options.work / "caches" / f"{self.options.size}-{variant.replace(' ', '-')}"
 
     def _tune(self, program: Workload) -> None:
         if not {AUTOFUSE, AGAIN} & set(self.variants(program)):
@@ -130,7 +133,7 @@ class Measurements:
                 self._time_one(program, variants[position], index)
 
     def _time_one(self, program: Workload, variant: str, index: int) -> None:
-        """One process. The cold round finds the compilers' caches on disk empty, the others find them filled."""
+        """One process. The cold round finds nothing of the program in the compilers' caches on disk, the others all."""
         side = framework(variant)
         what = key(program, "round") | {"variant": variant, "round": index, "code": code_digest(side)}
         task: Record = {"file": str(program.file), "cold": index == COLD}
@@ -140,11 +143,7 @@ class Measurements:
                 return
             what["plan_digest"] = tuned["digest"]
             task["plan"] = str(self._plan(program))
-        folder = self._caches(program, variant)
-        known = self.journal.latest(**what)
-        if index == COLD and not (known and known["status"] == "ok"):
-            shutil.rmtree(folder, ignore_errors=True)
-        env = environment(self.settings["threads"], folder)
+        env = environment(self.settings["threads"], self._caches(variant))
         first = self.journal.latest(**{**what, "round": COLD})
         if not (first and first.get("brief")):
             made = self._once(what, task, env, ROUND_LIMIT_S)

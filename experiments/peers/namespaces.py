@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
-from autofuse.measure.workloads import Workload
+from autofuse.measurement.workloads import Workload
 
 
 def load_over(program: Workload, namespace: Any) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ import numba
 from numba_programs import KERNELS
 from prepared import WRITTEN, Prepared
 
-from autofuse.measure.workloads import Workload, arrays
+from autofuse.measurement.workloads import Workload, arrays
 
 
 def prepare(program: Workload, arguments: tuple[Any, ...], task: dict[str, Any]) -> Prepared:

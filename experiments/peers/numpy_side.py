@@ -7,7 +7,7 @@ from typing import Any
 
 from prepared import WRITTEN, Prepared
 
-from autofuse.measure.workloads import Workload
+from autofuse.measurement.workloads import Workload
 
 
 def prepare(program: Workload, arguments: tuple[Any, ...], task: dict[str, Any]) -> Prepared:

@@ -248,7 +248,7 @@ def heading(run: Record, rounds: int) -> list[str]:
         METHOD,
         "",
         f"Size {settings['size']}, seed {settings['seed']}, tuned with a budget of {settings['budget']:g} s. "
-        "One round with the compilers' caches on disk empty, for compile times only; then "
+        "One round with no program in the compilers' caches on disk, for compile times only; then "
         f"{rounds} timing rounds, each a new process per program and variant, programs in random order and within one "
         f"its variants; in a process {settings['blocks']} blocks per column in random order, a block being one untimed "
         f"call and then calls for about {settings['block_seconds'] * 1e3:g} ms. Times are medians; intervals are 95 % "

@@ -19,7 +19,7 @@ from provenance import ROOT, machine, open_run
 from report import render
 from variants import HERE, QUICK, VARIANTS, applicable, environment
 
-from autofuse.measure.workloads import Workload, discover, load
+from autofuse.measurement.workloads import Workload, discover, load
 
 OVERHEAD = HERE / "programs"
 

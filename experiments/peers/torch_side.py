@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from torch_idioms import IDIOMS
 from torch_programs import PROGRAMS
 
-from autofuse.measure.workloads import Workload
+from autofuse.measurement.workloads import Workload
 
 AUTOTUNE = "autotune"
 """Last word of the variants under mode "max-autotune"."""

@@ -31,7 +31,7 @@ KEEPS_CACHE = ("torch", "numba")
 """Frameworks that keep compiled code on disk here. JAX does so only when asked; autofuse's tuning is timed apart."""
 
 COLD = 0
-"""The round in which compilers' caches on disk are empty: it gives compile times only. The timing rounds follow."""
+"""The round before which compilers' caches on disk hold nothing of the programs: it gives compile times only."""
 
 THREAD_COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "NPROC")
 """What OpenMP, MKL, OpenBLAS, Numba and XLA's CPU client read."""

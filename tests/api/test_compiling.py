@@ -11,7 +11,7 @@ from autofuse.device.cpu import detect
 from autofuse.errors import ArgumentError, AutofuseError, MeasureError, SearchError
 from autofuse.frontend.traced import trace
 from autofuse.ir.types import parse_type
-from autofuse.measure.client import Bench
+from autofuse.measurement.client import Bench
 from autofuse.search.policy import Unfused
 
 X = np.linspace(-2, 2, 32, dtype=np.float32).reshape(4, 8)
@@ -74,7 +74,7 @@ REFUSED = {
     "policy": (
         {"policy": "analitical"},
         SearchError,
-        r"policy='analitical' is unknown here; choose one of: unfused, analytical",
+        r"policy='analitical' is unknown; did you mean analytical",
     ),
     "threads": ({"threads": 0}, ArgumentError, r"threads=0: this process may run on \d+ hardware threads; give 1\.\."),
     "on_unsupported": ({"on_unsupported": "maybe"}, ArgumentError, r"on_unsupported is \"error\" or \"eager\""),
@@ -193,7 +193,7 @@ ARGUMENTS = (af.spec("f32[4]"), {"w": af.spec("f32[4]"), "b": [af.spec("i32[]")]
 
 
 def measuring(inputs=None, args=ARGUMENTS, seed=0):
-    return compiling._measuring_inputs(trace(scaled, *args), args, inputs, seed)
+    return compiling.measuring_inputs(trace(scaled, *args), args, inputs, seed)
 
 
 def test_the_callers_own_arrays_are_measured():

@@ -10,7 +10,7 @@ import pytest
 
 import autofuse as af
 from autofuse.errors import ArgumentError, PlanError
-from autofuse.measure.workloads import arrays, load
+from autofuse.measurement.workloads import arrays, load
 
 ROOT = Path(__file__).parents[2]
 SAVED = ["attention", "black_scholes", "adam", "cumulative", "lstm_sequence", "jacobi_2d"]

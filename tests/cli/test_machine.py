@@ -11,7 +11,7 @@ import pytest
 from autofuse.cli import calibrate as calibrate_command
 from autofuse.device.cpu import detect
 from autofuse.lower.schedule import Schedule
-from autofuse.measure.database import Database, Measurement
+from autofuse.measurement.database import Database, Measurement
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.report import doctor
 

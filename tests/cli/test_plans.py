@@ -15,7 +15,7 @@ import autofuse as af
 from autofuse.api.plan import Plan
 from autofuse.cli import run as run_command
 from autofuse.cli import tune as tune_command
-from autofuse.measure.database import Database
+from autofuse.measurement.database import Database
 
 ROOT = Path(__file__).resolve().parents[2]
 DENSE = ("--arg", "f32[16,8]", "--arg", "f32[8,24]", "--arg", "f32[24]")

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import ndimage, special, stats
 
-from autofuse.measure.workloads import WORKLOADS_DIRECTORY, Workload, arrays, discover, load
+from autofuse.measurement.workloads import WORKLOADS_DIRECTORY, Workload, arrays, discover, load
 
 PROGRAMS = discover()
 F32 = 2e-5  # the f32 programs sum at most a few hundred terms here; the reference is in f64

@@ -11,12 +11,12 @@ from autofuse.device.cpu import detect
 from autofuse.errors import LegalityError
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.tree import Branch, Leaf
-from autofuse.measure.bench import kernel_tolerance
-from autofuse.measure.checks import check
+from autofuse.measurement.bench import kernel_tolerance
+from autofuse.measurement.checks import check
 from autofuse.passes.pipeline import clean
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.search.planning import Program, plan_document
-from autofuse.search.policy import policy_by_name
+from autofuse.search.registry import policy_by_name
 from autofuse.testing.fusions import check_kernel, check_plan, kernel_inputs, random_plan, random_schedule, whole_kernel
 from autofuse.testing.graphs import FAMILIES, random_graph, random_inputs
 

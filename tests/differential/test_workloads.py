@@ -8,8 +8,8 @@ import pytest
 import autofuse as af
 from autofuse.ir import dtypes
 from autofuse.ir.tree import flatten, unflatten
-from autofuse.measure.checks import check, tolerance
-from autofuse.measure.workloads import arrays, discover
+from autofuse.measurement.checks import check, tolerance
+from autofuse.measurement.workloads import arrays, discover
 
 WORKLOADS = {workload.name: workload for workload in discover()}
 NAMES = sorted(WORKLOADS)

@@ -13,7 +13,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from autofuse.measure.workloads import load
+from autofuse.measurement.workloads import load
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = ROOT / "experiments" / "peers"

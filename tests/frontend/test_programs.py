@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autofuse.frontend.traced import trace
-from autofuse.measure.workloads import Workload, discover
+from autofuse.measurement.workloads import Workload, discover
 
 RNG = np.random.default_rng(7)
 

@@ -12,7 +12,7 @@ from autofuse.ir.digest import digest
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.tree import flatten
 from autofuse.ir.verifier import verify
-from autofuse.measure.workloads import load
+from autofuse.measurement.workloads import load
 from autofuse.passes.outputs import MaterialiseOutputs
 from autofuse.passes.pipeline import clean, passes_for
 from autofuse.testing.graphs import FAMILIES, random_graph, random_inputs

@@ -125,7 +125,7 @@ def test_why_not_gives_the_price_of_a_legal_fusion() -> None:
 
 def test_why_not_names_the_rule_and_what_lies_between() -> None:
     def detour(x: Any) -> Any:
-        a = np.exp(x)
+        a = np.cumsum(x)
         s = np.sort(a)
         return a + s
 

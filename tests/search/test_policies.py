@@ -6,7 +6,9 @@ from autofuse.errors import SearchError
 from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.dtypes import F32
 from autofuse.ir.types import TensorType
-from autofuse.search.policy import Analytical, Unfused, policy_by_name, policy_names, solve_at
+from autofuse.search.greedy import Beam, Greedy
+from autofuse.search.policy import Analytical, Unfused, solve_at
+from autofuse.search.registry import MEASURED, policy_by_name, policy_names
 from autofuse.testing.partitions import context_of
 from autofuse.testing.search_policies import SearchPolicyContract, decisions
 from autofuse.testing.sketches import attention_graph, diamond_graph, softmax_graph
@@ -15,6 +17,16 @@ from autofuse.testing.sketches import attention_graph, diamond_graph, softmax_gr
 class TestUnfused(SearchPolicyContract):
     def policy(self):
         return Unfused()
+
+
+class TestGreedy(SearchPolicyContract):
+    def policy(self):
+        return Greedy()
+
+
+class TestBeam(SearchPolicyContract):
+    def policy(self):
+        return Beam()
 
 
 class TestAnalytical(SearchPolicyContract):
@@ -31,6 +43,17 @@ def test_analytical_is_never_dearer_than_unfused_by_its_own_prices():
     for graph in (softmax_graph(256, 256), attention_graph(64, 32), diamond_graph(1 << 16)):
         context = context_of(graph)
         assert Analytical().partition(context).price_us <= Unfused().partition(context).price_us * (1 + 1e-9)
+
+
+def test_a_wider_search_finds_no_dearer_partition():
+    for graph in (softmax_graph(256, 256), attention_graph(64, 32), diamond_graph(1 << 16)):
+        context = context_of(graph)
+        prices = context.prices(context.space)
+        apart = sum(prices[c.digest].predicted_us for c in context.space.candidates if len(c.atoms) == 1)
+        exact, beam, greedy = (policy.partition(context).price_us for policy in (Analytical(), Beam(), Greedy()))
+        assert exact <= beam * (1 + 1e-9)
+        assert beam <= greedy * (1 + 1e-9)
+        assert greedy <= apart * (1 + 1e-9)
 
 
 def test_classes_of_infinite_price_are_left_out():
@@ -73,7 +96,32 @@ def test_policies_are_found_by_name():
     assert set(policy_names()) >= {"unfused", "analytical", "measured"}
 
 
+@pytest.mark.parametrize("name", [name for name in policy_names() if name != MEASURED])
+def test_every_policy_that_is_named_decides(name):
+    policy = policy_by_name(name)
+    assert policy.name == name
+    assert policy.partition(context_of(softmax_graph(64, 64))).kernels
+
+
 def test_an_unknown_policy_is_answered_with_the_list():
-    with pytest.raises(SearchError) as raised:
+    with pytest.raises(SearchError, match=r"policy='analytic' is unknown; did you mean analytical\?"):
         policy_by_name("analytic")
-    assert str(raised.value).startswith("policy='analytic' is unknown here; choose one of: unfused, analytical")
+    with pytest.raises(SearchError, match="choose one of: unfused, analytical"):
+        policy_by_name("best")
+
+
+def test_a_policy_may_be_a_class_of_any_module():
+    assert policy_by_name("autofuse.search.policy:Unfused") == Unfused()
+
+
+@pytest.mark.parametrize(
+    ("path", "complaint"),
+    [
+        ("no_such_module:Policy", "ModuleNotFoundError"),
+        ("autofuse.search.policy:NoSuch", "AttributeError"),
+        ("collections:OrderedDict", "gives a OrderedDict, which has no name and partition"),
+    ],
+)
+def test_what_is_no_policy_is_refused(path, complaint):
+    with pytest.raises(SearchError, match=complaint):
+        policy_by_name(path)

@@ -137,6 +137,30 @@ def test_the_solver_finds_what_a_brute_force_finds(block):
         check_against_brute_force(seed)
 
 
+@pytest.mark.parametrize("block", range(3))
+def test_narrowing_loses_no_better_solution(block, monkeypatch):
+    monkeypatch.setattr(solver, "_LARGE", 0)
+    for seed in range(1000 + block * 30, 1030 + block * 30):
+        check_against_brute_force(seed)
+
+
+def test_solutions_unlike_one_another_come_in_order_of_price():
+    """Three atoms in a row: kernels for each run of them. Every later solution lacks a kernel of each earlier one."""
+    graph = graph_of([[-1], [0], [1]], [2])
+    runs = [{0}, {1}, {2}, {0, 1}, {1, 2}, {0, 1, 2}]
+    candidates = [
+        priced(graph, numbers, price) for numbers, price in zip(runs, (1.0, 1.0, 1.0, 1.5, 1.6, 2.8), strict=True)
+    ]
+    found, used = [], []
+    for _ in range(4):
+        solution = solve(graph, candidates, unlike=used)
+        found.append(solution.price_us)
+        used.append({chosen.candidate.digest for chosen in solution.kernels})
+    assert found == pytest.approx([2.5, 2.6, 2.8, 3.0])
+    with pytest.raises(SearchError):
+        solve(graph, candidates, unlike=used)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(20))
 def test_the_solver_finds_what_a_brute_force_finds_thousands_of_times(block):

@@ -70,11 +70,13 @@ def test_all_intervals_of_a_chain_are_candidates():
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_every_candidate_is_convex_and_lowers_with_any_of_its_outputs(seed):
+def test_no_candidate_waits_for_itself_and_all_lower_with_any_of_their_outputs(seed):
     rng = np.random.default_rng(seed)
     space = space_of(random_graph(rng, 16))
     for candidate in space.candidates:
-        assert space.atom_graph.is_convex(candidate.atoms)
+        waits = space.atom_graph.left_to_others(candidate.atoms)
+        assert waits.isdisjoint(candidate.outputs)
+        assert candidate.outputs
         kept = [v for v in candidate.outputs if rng.random() < 0.5] or [candidate.outputs[0]]
         lower(space.atom_graph.candidate(candidate.atoms, tuple(kept)), Schedule(), "kernel", LIMITS)
 
@@ -88,8 +90,44 @@ def test_a_path_that_leaves_and_comes_back_is_taken_in():
     builder = builder_of(sketch.finish([last, middle]))
     space = builder.build()
     assert named(space, "first", "middle", "last") in sets(space)
-    with pytest.raises(LegalityError, match="a path leaves the set and comes back"):
+    with pytest.raises(LegalityError, match="comes back, and %first is not worth doing twice"):
         builder.require(named(space, "first", "last"))
+
+
+def centred(rows=64, columns=64):
+    """Exponentials over their sums down the columns."""
+    sketch = Sketch("centred")
+    x = sketch.arg(f"f32[{rows},{columns}]")
+    y = sketch.op("exp", x, name="y")
+    t = sketch.fold(y, 0, name="t")
+    return sketch.finish([sketch.op("divide", y, sketch.broadcast(t, x, 1), name="z")])
+
+
+def test_a_value_may_be_computed_where_it_is_needed_and_made_elsewhere_too():
+    space = space_of(centred())
+    (twice,) = [c for c in space.candidates if c.atoms == named(space, "y", "z")]
+    assert [value.name for value in twice.outputs] == ["z"]
+
+
+def test_what_a_path_comes_back_to_must_need_what_it_left():
+    """Nothing in {a, c} needs a once the set leaves it to others: b reads it and c reads b."""
+    sketch = Sketch("line")
+    x = sketch.arg("f32[64,64]")
+    a = sketch.op("exp", x, name="a")
+    b = sketch.fold(a, 0, name="b")
+    c = sketch.op("tanh", b, name="c")
+    builder = SpaceBuilder(AtomGraph(sketch.finish([c]), contract=False), LIMITS)
+    with pytest.raises(LegalityError, match="nothing here needs"):
+        builder.require(named(builder.space, "a", "c"))
+
+
+def test_a_kernel_may_be_asked_to_write_less():
+    builder = builder_of(diamond_graph())
+    whole = builder.require(named(builder.space, "grown", "columns"))
+    less = builder.require(whole.atoms, tuple(v for v in whole.outputs if v.name == "columns"))
+    assert [v.name for v in whole.outputs] == ["grown", "columns"]
+    assert [v.name for v in less.outputs] == ["columns"]
+    assert less.digest != whole.digest
 
 
 def test_readers_of_a_large_value_are_neighbours_and_readers_of_a_small_one_are_not():

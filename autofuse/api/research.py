@@ -1,0 +1,145 @@
+"""The researcher's level: the candidate space of a program, and single candidates measured.
+
+These are the objects that the tuner itself uses: the same space, the same prices, the same bench.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+
+from autofuse.api.compiling import Rules, make_context, measuring_inputs, traced_program
+from autofuse.api.plan import described_cpu
+from autofuse.errors import ArgumentError, LegalityError
+from autofuse.frontend.traced import trace as trace_function
+from autofuse.fusion.kind import kind_of
+from autofuse.lower.schedule import Schedule
+from autofuse.measurement.client import Bench, KernelTime
+from autofuse.measurement.database import Database
+from autofuse.plan.identity import host_cpu_identity
+from autofuse.search.policy import Context
+from autofuse.search.space import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOption:
+    """One kernel that the program could have. Times are in microseconds."""
+
+    nodes: tuple[str, ...]
+    """Names of what it computes, views left out: what `compile(partition=...)` takes."""
+    outputs: tuple[str, ...]
+    """Names of what it writes, where nothing else computes it too."""
+    kind: str
+    digest: str
+    """Equal for kernels that differ only in names."""
+    predicted_us: float
+    bound: str
+    """What limits it by the model."""
+    floor_us: float
+    """No kernel that does this is faster on the device."""
+    space: CandidateSpace = field(repr=False, compare=False)
+    candidate: Candidate = field(repr=False, compare=False)
+
+
+@dataclass(slots=True)
+class CandidateSpace:
+    """All kernels that the search chooses among, and what it left out."""
+
+    options: tuple[KernelOption, ...]
+    refused: Mapping[tuple[str, ...], str]
+    """Sets of nodes that were tried and are no kernel, with the reason."""
+    cut_off: int
+    """Sets from which enumeration did not go on because of a bound."""
+    context: Context
+    arrays: Sequence[NDArray[Any]]
+    threads: int | None
+
+    def __iter__(self) -> Iterator[KernelOption]:
+        return iter(self.options)
+
+    def __len__(self) -> int:
+        return len(self.options)
+
+    def find(self, *nodes: str) -> KernelOption:
+        """The kernel of exactly these nodes. Raises LegalityError with the reason, ArgumentError for one not tried."""
+        wanted = {name.removeprefix("%") for name in nodes}
+        for option in self.options:
+            if set(option.nodes) == wanted:
+                return option
+        reason = next((text for names, text in self.refused.items() if set(names) == wanted), None)
+        if reason is not None:
+            raise LegalityError(f"{', '.join(sorted(wanted))}: {reason}")
+        raise ArgumentError(
+            f"{', '.join(sorted(wanted))}: no candidate has exactly these nodes; iterate over the space"
+        )
+
+
+def candidates(
+    fn: Callable[..., Any],
+    *args: Any,
+    threads: int | None = None,
+    rules: Rules = (),
+    seed: int = 0,
+    on_unsupported: Literal["error", "eager"] = "error",
+) -> CandidateSpace:
+    """The candidate space of a function: kinds, digests and the model's prices, without measuring.
+
+    `args`: arrays or specs, as for `tune`; `measure` uses them, and seeded random data for specs.
+    """
+    traced = trace_function(fn, *args, on_unsupported=on_unsupported)
+    context = make_context(traced_program(traced), threads, rules)
+    space = context.space
+    prices = context.prices(space)
+    arrays = measuring_inputs(traced, args, None, seed)
+    refused = {_names(atoms): reason for atoms, reason in space.refused.items()}
+    found = CandidateSpace((), refused, space.cut_off, context, arrays, threads)
+    found.options = tuple(
+        KernelOption(
+            nodes=_names(candidate.atoms),
+            outputs=tuple(value.name for value in candidate.outputs),
+            kind=kind_of(candidate.kernel),
+            digest=candidate.digest,
+            predicted_us=prices[candidate.digest].predicted_us,
+            bound=prices[candidate.digest].bound,
+            floor_us=prices[candidate.digest].floor_us,
+            space=found,
+            candidate=candidate,
+        )
+        for candidate in space.candidates
+    )
+    return found
+
+
+def measure(
+    option: KernelOption,
+    schedule: Mapping[str, Any] | None = None,
+    db: str | os.PathLike[str] | None = None,
+) -> KernelTime:
+    """Time one candidate in a worker process, its answer checked against the interpreter first.
+
+    `schedule`: decisions inside the kernel that differ from the defaults, e.g. `{"unroll": 2}`. `db`: file that keeps
+    the measurement, and gives it back where it is known. A kernel that fails has an infinite time and a message.
+    Raises PlanError for an unknown schedule.
+    """
+    space = option.space
+    program = space.context.program
+    description = described_cpu(space.threads)
+    identity = host_cpu_identity(description)
+    wanted = [value.name for node in program.graph.nodes if node.op != "constant" for value in node.outputs]
+    with (
+        tempfile.TemporaryDirectory(prefix="autofuse-") as folder,
+        Database(db or Path(folder, "measure.db"), identity) as base,
+        Bench(program.graph, space.arrays, wanted, base, identity, description.threads) as bench,
+    ):
+        return bench.kernel(option.digest, option.candidate.kernel, Schedule.from_json(dict(schedule or {})))
+
+
+def _names(atoms: Any) -> tuple[str, ...]:
+    ordered = sorted(atoms, key=lambda atom: atom.number)
+    return tuple(node.name for atom in ordered for node in atom.nodes)

@@ -1,0 +1,247 @@
+"""What the worker process runs for the tuner: kernels timed alone, and plans timed against each other.
+
+A session holds the graph, the arguments and the interpreter's own intermediates, so that a kernel measured alone gets
+the values it would get in the plan (random numbers into a logarithm would give NaN and a vacuous check).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.device.cpu import detect
+from autofuse.device.describe import CpuDescription
+from autofuse.device.store import CalibrationStore
+from autofuse.errors import MeasureError
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.ir.digest import digest
+from autofuse.ir.dtypes import DType
+from autofuse.ir.graph import Graph, Value
+from autofuse.ir.interpreter import interpret_values
+from autofuse.ir.optable import Family, lookup
+from autofuse.ir.text import parse_graph
+from autofuse.ir.tree import Branch, Leaf
+from autofuse.lower.schedule import Schedule
+from autofuse.measurement.checks import DECIDED_BY_FLOATS, Tolerance, WrongAnswerError, check, poison, tolerance
+from autofuse.measurement.timer import TimingPolicy, measure
+from autofuse.measurement.worker import Answer
+from autofuse.plan.codec import decode
+from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
+from autofuse.plan.identity import host_cpu_identity
+from autofuse.runtime.cpu import build_executable, cpu_limits
+from autofuse.runtime.kernels import candidate_of
+
+Array = NDArray[Any]
+Built = Callable[[], None]
+
+_LEAST_BLOCKS = 7
+"""Fewer samples of a plan say little."""
+
+NO_SESSION = "no such session: the worker was started anew"
+
+
+@dataclass(slots=True)
+class _Session:
+    graph: Graph
+    description: CpuDescription
+    inputs: tuple[Array, ...]
+    constants: Mapping[str, Array]
+    values: dict[str, Array] = field(default_factory=dict[str, Array])
+
+
+_sessions: dict[str, _Session] = {}
+
+
+def open_session(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:
+    """Runner: hold a graph and its arguments. Payload: `text`, `threads`, `wanted` (values to keep)."""
+    constants = {name[1:]: array for name, array in arrays.items() if name.startswith("@")}
+    graph = parse_graph(payload["text"], constants)
+    inputs = tuple(arrays[f"input{number}"] for number in range(len(graph.inputs)))
+    description = CalibrationStore().describe(detect(payload["threads"]))
+    session = _Session(graph, description, inputs, constants)
+    built()
+    session.values = dict(interpret_values(graph, inputs, payload["wanted"]))
+    _sessions.clear()
+    _sessions[payload["session"]] = session
+    gc.collect()
+    return Answer({"kept": len(session.values)})
+
+
+def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:
+    """Runner: check a kernel's answer, then time it.
+
+    Payload: `session`, `nodes`, `outputs`, `schedule`, `time_cap_us`.
+    """
+    del arrays
+    session = _session(payload)
+    kernel = candidate_of(session.graph, payload["nodes"], payload["outputs"])
+    document = kernel_document(kernel, Schedule.from_json(payload["schedule"]), session.description)
+    executable = build_executable(document, cpu_limits(session.description))
+    inputs = [_exact(_value_array(session, value)) for value in kernel.inputs]
+    expected = [_value_array(session, value) for value in kernel.outputs]
+    outs = [np.empty(array.shape, array.dtype) for array in expected]
+    for out in outs:
+        if out.size:
+            poison(out)
+    built()
+
+    if not executable.run_into(inputs, outs):
+        raise MeasureError("the kernel refused its own inputs")
+    allowed = kernel_tolerance(kernel)
+    for value, out, right in zip(kernel.outputs, outs, expected, strict=True):
+        check(f"%{value.name}", out, right, allowed[value])
+    policy = TimingPolicy(time_cap_us=float(payload["time_cap_us"]))
+    timing = measure(partial(executable.native.call_into, *inputs, *outs), policy)
+    return Answer({"samples_us": list(timing.samples_us), "median_us": timing.median_us})
+
+
+def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:
+    """Runner: time whole plans in interleaved blocks, and check their answers.
+
+    Payload: `session`, `plans` (texts), `blocks`, `seed`, `sample_us` (of one sample), `seconds` (stop after that many,
+    but not before `_LEAST_BLOCKS`).
+    """
+    del arrays
+    session = _session(payload)
+    runs = [_PlanRun(decode(text, session.constants, "plan"), session) for text in payload["plans"]]
+    built()
+    rng = np.random.default_rng(payload["seed"])
+    problems = [run.problem() for run in runs]
+    calls = [run.call for run in runs]
+    batches = [max(1, round(payload["sample_us"] / max(_once(call), 0.5))) for call in calls]
+    samples: list[list[float]] = [[] for _ in calls]
+    start = perf_counter_ns()
+    for block in range(payload["blocks"]):
+        if block >= _LEAST_BLOCKS and (perf_counter_ns() - start) / 1e9 > payload["seconds"]:
+            break
+        for number in rng.permutation(len(calls)):
+            samples[number].append(_once(calls[number], batches[number]))
+    return Answer({"samples_us": samples, "problems": problems})
+
+
+def kernel_document(kernel: KernelCandidate, schedule: Schedule, description: CpuDescription) -> PlanDocument:
+    """A plan of one kernel: its subgraph, with what it reads as arguments."""
+    graph = Graph("kernel", kernel.inputs, kernel.nodes, kernel.outputs)
+    planned = PlannedKernel(
+        name="kernel",
+        kind="kernel",
+        nodes=tuple(node.name for node in kernel.nodes),
+        outputs=tuple(value.name for value in kernel.outputs),
+        schedule=schedule,
+        digest="",
+    )
+    leaves = tuple(Leaf() for _ in graph.inputs)
+    results = tuple(Leaf() for _ in graph.outputs)
+    return PlanDocument(
+        name="kernel",
+        backend="cpu",
+        numerics="strict",
+        graph=graph,
+        graph_digest=digest(graph),
+        in_tree=Branch("tuple", tuple(range(len(leaves))), leaves),
+        out_tree=Branch("tuple", tuple(range(len(results))), results),
+        parameters=tuple(f"a{number}" for number in range(len(leaves))),
+        writebacks=(),
+        kernels=(planned,),
+        order=(Launch(0),),
+        identity=host_cpu_identity(description),
+    )
+
+
+def kernel_tolerance(kernel: KernelCandidate) -> dict[Value, Tolerance]:
+    """What each output may be off by: grows with the terms folded and with the operations on the way to it.
+
+    The coarsest float dtype on the way decides: a sum in f32 is no better for being converted to f64. Integers that
+    floats on the way decide may flip now and then.
+    """
+    decided: set[Value] = set()
+    terms: dict[Value, int] = {}
+    coarsest: dict[Value, DType] = {}
+    for node in kernel.nodes:
+        folded = max((terms.get(value, 1) for value in node.inputs), default=1)
+        family = lookup(node.op).family
+        if family in (Family.REDUCE, Family.CONTRACTION, Family.WINDOW) and node.inputs:
+            folded += max(1, _folded_terms(node.inputs, node.outputs))
+        passed = [coarsest[value] for value in node.inputs if value in coarsest]
+        floats = [value for value in node.inputs if value.type.dtype.is_float or value in decided]
+        for value in node.outputs:
+            terms[value] = folded
+            if floats and not value.type.dtype.is_float:
+                decided.add(value)
+            if value.type.dtype.is_float:
+                coarsest[value] = max((*passed, value.type.dtype), key=lambda dtype: tolerance(dtype).relative)
+    return {
+        value: DECIDED_BY_FLOATS
+        if value in decided
+        else tolerance(coarsest.get(value, value.type.dtype), terms.get(value, 1))
+        for value in kernel.outputs
+    }
+
+
+def _folded_terms(inputs: Sequence[Value], outputs: Sequence[Value]) -> int:
+    largest, result = max(value.type.size for value in inputs), outputs[0].type.size
+    if result < largest:
+        return largest // max(1, result)
+    return max(inputs[0].type.shape[-1:], default=1)
+
+
+class _PlanRun:
+    """A whole plan and the session's arguments."""
+
+    def __init__(self, document: PlanDocument, session: _Session) -> None:
+        self._executable = build_executable(document, cpu_limits(session.description))
+        self._inputs = [_exact(array) for array in session.inputs]
+        for number in document.writebacks:
+            self._inputs[number] = self._inputs[number].copy()
+        self._expected = [_value_array(session, value) for value in session.graph.outputs]
+
+    def call(self) -> tuple[Array, ...]:
+        results = self._executable.run(self._inputs)
+        if results is NotImplemented:
+            raise MeasureError("the plan refused its own arguments")
+        return results
+
+    def problem(self) -> str:
+        """Run once; what is wrong with the answer, or nothing."""
+        graph = self._executable.document.graph
+        allowed = kernel_tolerance(KernelCandidate(graph, graph.nodes, graph.outputs))
+        try:
+            for value, result, right in zip(graph.outputs, self.call(), self._expected, strict=True):
+                check(f"%{value.name}", result, right, allowed[value])
+        except WrongAnswerError as wrong:
+            return str(wrong)
+        return ""
+
+
+def _once(call: Callable[[], object], batch: int = 1) -> float:
+    start = perf_counter_ns()
+    for _ in range(batch):
+        call()
+    return (perf_counter_ns() - start) / batch / 1000
+
+
+def _session(payload: Mapping[str, Any]) -> _Session:
+    try:
+        return _sessions[payload["session"]]
+    except KeyError:
+        raise MeasureError(NO_SESSION) from None
+
+
+def _value_array(session: _Session, value: Value) -> Array:
+    if value in session.graph.inputs:
+        return session.inputs[session.graph.inputs.index(value)]
+    producer = session.graph.producers[value]
+    if producer.op == "constant":
+        return producer.attrs["value"]
+    return session.values[value.name]
+
+
+def _exact(array: Array) -> Array:
+    return np.require(array, requirements=["C", "A"])

@@ -1,0 +1,215 @@
+"""The tuner's side of the worker: jobs with deadlines, and a new worker when one is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from numpy.typing import NDArray
+
+from autofuse.errors import MeasureError
+from autofuse.measurement.channel import Channel, ChannelClosedError, DeadlineError, Message
+from autofuse.measurement.database import Status
+from autofuse.measurement.worker import check_runner_name
+
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from autofuse.measurement.worker import main; raise SystemExit(main(sys.argv[2:]))"
+)
+"""The worker finds modules exactly where this process does."""
+_START_S = 60.0
+_GOODBYE_S = 2.0
+_TAIL_BYTES = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One thing to do in the worker."""
+
+    runner: str
+    """`autofuse.module:function`; see `autofuse.measurement.worker` for its contract."""
+    payload: Mapping[str, Any]
+    """JSON data."""
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
+    build_s: float = 60.0
+    """Deadline for everything until the runner calls `built()`."""
+    run_s: float = 30.0
+    """Deadline from there to the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended."""
+
+    status: Status
+    message: str
+    """Empty when `ok`."""
+    data: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]]
+    build_s: float
+    """Wall time until `built()`, or until the end if it was not reached."""
+    run_s: float
+
+
+class Worker:
+    """One worker process, started when the first job comes and again after it was lost.
+
+    Use it from one thread, as a context manager: leaving the block, by Ctrl-C too, ends the process. It is a session
+    of its own, so that whatever a candidate starts ends with it.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        """`environment`: variables to set in the worker, on top of this process's own."""
+        self.restarts = 0
+        """Workers lost so far."""
+        self._environment = dict(environment or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._built_at = 0.0
+        self._errors = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by `close`
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+        self.close(patiently=kind is None)
+
+    def close(self, *, patiently: bool = True) -> None:
+        """End the process: `patiently` lets it leave by itself first."""
+        if self._channel is not None:
+            self._channel.close()
+        if self._process is not None and patiently:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_GOODBYE_S)
+        self._kill()
+        self._errors.close()
+
+    def run(self, job: Job) -> Outcome:
+        """Do a job. A crash, a hang or a wrong answer is an Outcome and never an exception.
+
+        Raises MeasureError if the runner's name is not allowed, the payload is not JSON, or no worker can be started.
+        Ctrl-C passes through, after the worker has been killed.
+        """
+        check_runner_name(job.runner)
+        start = time.monotonic()
+        try:
+            return self._run(job)
+        except DeadlineError as late:
+            phase = "run" if self._built_at else "build"
+            limit = job.run_s if self._built_at else job.build_s
+            self._kill()
+            return self._lost("timeout", f"{phase} deadline of {limit:g} s passed: {late}", start)
+        except ChannelClosedError:
+            return self._lost("crash", self._obituary(), start)
+        except BaseException:
+            self._kill()
+            raise
+
+    def run_all(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
+        """Do jobs one after another; each outcome comes as soon as it is known."""
+        for job in jobs:
+            yield self.run(job)
+
+    def _run(self, job: Job) -> Outcome:
+        self._built_at = 0.0
+        channel = self._connected()
+        start = time.monotonic()
+        deadline = start + job.build_s
+        channel.send(Message("job", {"runner": job.runner, "payload": job.payload}, job.arrays), deadline)
+        answer = channel.receive(deadline)
+        if answer.type == "built":
+            self._built_at = time.monotonic()
+            answer = channel.receive(self._built_at + job.run_s)
+        return self._outcome(answer, start)
+
+    def _outcome(self, answer: Message, start: float) -> Outcome:
+        end = time.monotonic()
+        built_at = self._built_at or end
+        spent = {"build_s": built_at - start, "run_s": end - built_at}
+        match answer.type:
+            case "ok":
+                return Outcome("ok", "", answer.data, answer.arrays, **spent)
+            case "wrong" | "error" as status:
+                return Outcome(status, str(answer.data.get("message", "")), {}, {}, **spent)
+            case _:
+                self._kill()
+                return Outcome("error", f"the worker sent {answer.type!r:.40} out of turn", {}, {}, **spent)
+
+    def _lost(self, status: Status, message: str, start: float) -> Outcome:
+        end = time.monotonic()
+        built_at = self._built_at or end
+        return Outcome(status, message, {}, {}, built_at - start, end - built_at)
+
+    def _connected(self) -> Channel:
+        """A channel to a living worker; one that died between jobs is replaced."""
+        if self._process is not None and self._process.poll() is not None:
+            self._kill()
+        if self._channel is None:
+            self._start()
+        assert self._channel is not None
+        return self._channel
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._errors.seek(0)
+        self._errors.truncate()
+        arguments = [json.dumps(sys.path), str(theirs.fileno()), str(os.getpid())]
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _START, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=self._errors,
+                stderr=self._errors,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env={**os.environ, **self._environment},
+            )
+        except OSError as failure:
+            ours.close()
+            raise MeasureError(f"cannot start the measuring process {sys.executable}: {failure}") from failure
+        finally:
+            theirs.close()
+        self._channel = Channel(ours)
+        try:
+            self._channel.receive(time.monotonic() + _START_S)
+        except DeadlineError:
+            self._kill()
+            raise MeasureError(f"the measuring process did not start within {_START_S:g} s") from None
+        except ChannelClosedError:
+            raise MeasureError(f"the measuring process does not start: {self._obituary()}") from None
+
+    def _kill(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+            self.restarts += 1
+
+    def _obituary(self) -> str:
+        """What the worker died of, with the end of what it printed."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(_GOODBYE_S)
+        except subprocess.TimeoutExpired:
+            code = 0
+        self._kill()
+        cause = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, self._errors.tell() - _TAIL_BYTES))
+        tail = self._errors.read().decode(errors="replace").strip()
+        return f"the worker died: {cause}" + (f"\n{tail}" if tail else "")

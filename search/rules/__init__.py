@@ -1,0 +1,1 @@
+"""The fusion rules of other compilers as policies, on this code generator."""

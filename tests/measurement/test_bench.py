@@ -1,0 +1,174 @@
+"""What the worker runs for the tuner, called in this process."""
+
+import numpy as np
+import pytest
+
+from autofuse.errors import MeasureError
+from autofuse.ir import dtypes
+from autofuse.ir.text import to_text
+from autofuse.lower.schedule import Schedule
+from autofuse.measurement import bench
+from autofuse.measurement.checks import WrongAnswerError, tolerance
+from autofuse.plan import codec
+from autofuse.testing.fusions import whole_kernel
+from autofuse.testing.graphs import random_inputs
+from autofuse.testing.partitions import plan_of
+from autofuse.testing.sketches import Sketch, softmax_graph
+
+NAMES = ["peak", "shifted", "grown", "total", "share"]
+
+
+def nothing():
+    """The runner says that building is done."""
+
+
+def open_on(graph, inputs, wanted, session="s"):
+    constants = {}
+    text = to_text(graph, constants)
+    arrays = {f"input{n}": array for n, array in enumerate(inputs)} | {f"@{k}": v for k, v in constants.items()}
+    payload = {"session": session, "text": text, "threads": 1, "wanted": wanted}
+    return bench.open_session(payload, arrays, nothing)
+
+
+@pytest.fixture
+def graph():
+    return softmax_graph(8, 16)
+
+
+@pytest.fixture
+def session(graph):
+    open_on(graph, random_inputs(graph, np.random.default_rng(0)), NAMES)
+    return bench._sessions["s"]
+
+
+def kernel_payload(nodes, outputs, schedule=Schedule(), session="s"):  # noqa: B008 - frozen
+    plain = {"nodes": nodes, "outputs": outputs, "schedule": schedule.to_json()}
+    return {"session": session, "time_cap_us": 2000.0, **plain}
+
+
+def plans_payload(plans, **options):
+    texts = [codec.to_text(codec.encode(plan), None) for plan in plans]
+    return {"session": "s", "plans": texts, "blocks": 9, "seed": 0, "sample_us": 1.0, "seconds": 60.0, **options}
+
+
+# ---- sessions --------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_keeps_the_values_that_are_wanted(graph):
+    answer = open_on(graph, random_inputs(graph, np.random.default_rng(0)), ["peak", "share"])
+    assert answer.data == {"kept": 2}
+    assert set(bench._sessions["s"].values) == {"peak", "share"}
+
+
+def test_one_session_is_held_at_a_time(graph, session):
+    open_on(graph, session.inputs, ["peak"], session="later")
+    with pytest.raises(MeasureError, match="no such session"):
+        bench.time_kernel(kernel_payload(["peak"], ["peak"]), {}, nothing)
+
+
+def test_constants_come_with_the_session():
+    sketch = Sketch("constants")
+    x = sketch.arg("f32[1000]")
+    table = sketch.constant(np.linspace(0, 1, 1000, dtype=np.float32), "table")
+    graph = sketch.finish([sketch.op("add", x, table, name="sum")])
+    open_on(graph, random_inputs(graph, np.random.default_rng(0)), ["sum"])
+    assert bench.time_kernel(kernel_payload(["sum"], ["sum"]), {}, nothing).data["median_us"] > 0
+
+
+# ---- kernels ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_is_timed_on_the_interpreters_own_intermediates(session):
+    told = []
+    answer = bench.time_kernel(kernel_payload(["grown", "total"], ["total"]), {}, lambda: told.append("built"))
+    assert told == ["built"]
+    assert len(answer.data["samples_us"]) >= 7
+    assert min(answer.data["samples_us"]) <= answer.data["median_us"] <= max(answer.data["samples_us"])
+
+
+def test_a_wrong_answer_is_not_timed(session):
+    session.values["total"] = session.values["total"] * np.float32(1.01)
+    with pytest.raises(WrongAnswerError, match=r"%total\[0\] is off"):
+        bench.time_kernel(kernel_payload(["grown", "total"], ["total"]), {}, nothing)
+
+
+def test_the_schedule_is_the_one_asked_for(session, monkeypatch):
+    seen = []
+    real = bench.build_executable
+    monkeypatch.setattr(
+        bench, "build_executable", lambda document, limits: seen.append(document) or real(document, limits)
+    )
+    bench.time_kernel(kernel_payload(["grown"], ["grown"], Schedule(unroll=2)), {}, nothing)
+    assert seen[0].kernels[0].schedule == Schedule(unroll=2)
+
+
+# ---- plans -----------------------------------------------------------------------------------------------------------
+
+
+def test_plans_are_timed_in_interleaved_blocks(graph, session, monkeypatch):
+    plans = [plan_of(graph), plan_of(graph, [[name] for name in NAMES])]
+    order = []
+    monkeypatch.setattr(bench, "_once", lambda call, batch=1: order.append(call) or 1.0)
+    answer = bench.time_plans(plans_payload(plans), {}, nothing)
+    assert answer.data["problems"] == ["", ""]
+    assert [len(samples) for samples in answer.data["samples_us"]] == [9, 9]
+    blocks = [order[k : k + 2] for k in range(2, len(order), 2)]  # the first two size the batches
+    assert all(len(set(block)) == 2 for block in blocks)
+    assert len({block[0] for block in blocks}) == 2  # either comes first
+
+
+def test_blocks_end_with_the_time_but_some_are_always_taken(graph, session):
+    answer = bench.time_plans(plans_payload([plan_of(graph)], blocks=50, seconds=0.0), {}, nothing)
+    assert len(answer.data["samples_us"][0]) == 7
+    answer = bench.time_plans(plans_payload([plan_of(graph)], blocks=3, seconds=0.0), {}, nothing)
+    assert len(answer.data["samples_us"][0]) == 3
+
+
+def test_a_plan_with_a_wrong_answer_is_timed_and_named(graph, session):
+    session.values["share"] = session.values["share"] * np.float32(1.01)
+    answer = bench.time_plans(plans_payload([plan_of(graph)]), {}, nothing)
+    assert "%share[0, 0] is off" in answer.data["problems"][0]
+    assert len(answer.data["samples_us"][0]) == 9
+
+
+def test_timing_plans_leaves_the_arguments_alone():
+    sketch = Sketch("update")
+    x = sketch.arg("f32[64]")
+    graph = sketch.finish([sketch.op("add", x, x, name="twice")])
+    inputs = random_inputs(graph, np.random.default_rng(0))
+    open_on(graph, inputs, ["twice"])
+    before = inputs[0].copy()
+    answer = bench.time_plans(plans_payload([plan_of(graph, writebacks=(0,))]), {}, nothing)
+    assert answer.data["problems"] == [""]
+    np.testing.assert_array_equal(bench._sessions["s"].inputs[0], before)
+
+
+# ---- tolerances ------------------------------------------------------------------------------------------------------
+
+
+def allowed(sketch, value):
+    kernel = whole_kernel(sketch.finish([value]))
+    return bench.kernel_tolerance(kernel)[value]
+
+
+def test_elementwise_work_gets_the_tolerance_of_its_type():
+    sketch = Sketch("sketch")
+    assert allowed(sketch, sketch.op("exp", sketch.arg("f32[8]"))) == tolerance(dtypes.F32)
+
+
+def test_folds_get_more_for_each_term():
+    sketch = Sketch("sketch")
+    assert allowed(sketch, sketch.fold(sketch.arg("f32[8,100]"), 1)) == tolerance(dtypes.F32, 101)
+    product = sketch.dot(sketch.arg("f32[8,50]"), sketch.arg("f32[50,4]", "w"))
+    assert allowed(sketch, product).relative > tolerance(dtypes.F32, 5).relative
+
+
+def test_the_coarsest_type_on_the_way_decides():
+    sketch = Sketch("sketch")
+    half = sketch.op("exp", sketch.arg("f16[8]"))
+    assert allowed(sketch, sketch.op("convert", half, dtype=dtypes.F64)) == tolerance(dtypes.F16)
+
+
+def test_integers_are_exact():
+    sketch = Sketch("sketch")
+    assert allowed(sketch, sketch.fold(sketch.arg("i32[100]"), 0)).relative == 0

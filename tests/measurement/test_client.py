@@ -1,0 +1,223 @@
+"""The tuner's bench with a real worker: times, records, failures, and workers that are lost."""
+
+import os
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autofuse.errors import MeasureError
+from autofuse.fusion.atoms import AtomGraph
+from autofuse.ir.digest import subgraph_digest
+from autofuse.lower.schedule import Schedule
+from autofuse.measurement import client
+from autofuse.measurement.client import Bench
+from autofuse.measurement.database import Database
+from autofuse.plan.document import Launch
+from autofuse.plan.identity import MEASUREMENT_POLICY
+from autofuse.testing.graphs import random_inputs
+from autofuse.testing.partitions import identity_here, plan_of
+from autofuse.testing.sketches import Sketch
+
+DEFAULT = Schedule()
+FAILURES = ("crash", "hang", "wrong", "raise")
+
+
+def example():
+    """`fine` and one node per way to fail, all of the same value; and two sums that are no kernel together."""
+    sketch = Sketch("example")
+    x = sketch.arg("f32[16,8]")
+    outputs = [sketch.op("exp", x, name="fine")]
+    for number, name in enumerate(FAILURES):
+        outputs.append(sketch.op("multiply", x, sketch.splat(number, x), name=name))
+    outputs += [sketch.fold(x, 0, name="columns"), sketch.fold(x, 1, name="rows")]
+    return sketch.finish(outputs)
+
+
+GRAPH = example()
+ATOMS = AtomGraph(GRAPH, contract=False)
+NAMES = [value.name for value in GRAPH.outputs]
+
+
+@pytest.fixture
+def database(tmp_path):
+    with Database(tmp_path / "records.db", identity_here()) as opened:
+        yield opened
+
+
+def bench_on(database, **options):
+    inputs = random_inputs(GRAPH, np.random.default_rng(0))
+    return Bench(GRAPH, inputs, NAMES, database, identity_here(), threads=1, time_cap_us=2000.0, **options)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """One worker for all tests that do not kill it."""
+    with (
+        Database(tmp_path_factory.mktemp("shared") / "records.db", identity_here()) as database,
+        bench_on(database) as bench,
+    ):
+        yield bench
+
+
+@pytest.fixture
+def faulty(database, monkeypatch):
+    monkeypatch.setattr(client, "_RUNNERS", "autofuse.testing.faults")
+    with bench_on(database, deadline_s=1.0) as bench:
+        yield bench
+
+
+def kernel(*names):
+    atoms = frozenset(atom for atom in ATOMS.atoms if atom.nodes[0].name in names)
+    return ATOMS.candidate(atoms, tuple(GRAPH.value_by_name[name] for name in names))
+
+
+def digest(candidate):
+    return subgraph_digest(candidate.graph, candidate.nodes, candidate.outputs)
+
+
+def time(bench, *names, schedule=DEFAULT):
+    candidate = kernel(*names)
+    return bench.kernel(digest(candidate), candidate, schedule)
+
+
+def worker_pid(bench):
+    return bench._worker._process.pid
+
+
+# ---- kernels ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_is_timed_and_recorded_and_then_replayed(database):
+    with bench_on(database) as bench:
+        first = time(bench, "fine")
+        again = time(bench, "fine")
+        other = time(bench, "fine", schedule=Schedule(unroll=1))
+        assert (bench.counts.measured, bench.counts.replayed, bench.counts.failed) == (2, 1, [])
+    assert first.status == other.status == "ok"
+    assert 0 < first.median_us < 1e6
+    assert (again.median_us, again.replayed) == (first.median_us, True)
+    (record,) = database.find(digest(kernel("fine")), DEFAULT)
+    found = record.measurement
+    assert (found.status, found.policy, found.cache_state) == ("ok", MEASUREMENT_POLICY, "warm")
+    assert (found.signature, found.code_version) == ("(f32[16,8]) -> f32[16,8]", identity_here().generator)
+    assert found.median_us == first.median_us
+    assert len(found.samples_us) >= 7
+    # a later run on the same records starts no worker at all
+    with bench_on(database) as later:
+        assert time(later, "fine").median_us == first.median_us
+        assert later._worker._process is None
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "message"),
+    [("wrong", "wrong", "%wrong[0] is off"), ("raise", "error", "ZeroDivisionError: by hand")],
+)
+def test_a_kernel_that_answers_wrongly_or_raises_costs_one_record(faulty, database, name, status, message):
+    found = time(faulty, name)
+    assert (found.status, found.median_us) == (status, float("inf"))
+    assert message in found.message
+    assert [r.measurement.status for r in database.find(digest(kernel(name)))] == [status]
+    assert faulty.counts.failed == [f"{name}: {status}: {found.message}"]
+    assert time(faulty, name).replayed
+    assert time(faulty, "fine").status == "ok"
+
+
+def test_a_kernel_that_crashes_is_tried_twice_and_costs_one_record(faulty, database):
+    found = time(faulty, "crash")
+    assert (found.status, found.median_us) == ("crash", float("inf"))
+    assert "SIGSEGV" in found.message
+    assert faulty._worker.restarts == 2
+    assert [r.measurement.status for r in database.find(digest(kernel("crash")))] == ["crash"]
+    assert time(faulty, "crash").replayed
+    assert time(faulty, "fine").status == "ok"
+
+
+def test_a_kernel_that_hangs_is_stopped(faulty, database):
+    found = time(faulty, "hang")
+    assert (found.status, found.median_us) == ("timeout", float("inf"))
+    assert "run deadline of 1 s" in found.message
+    assert time(faulty, "fine").status == "ok"
+
+
+def test_a_kernel_that_is_no_legal_fusion_is_an_error(shared):
+    found = time(shared, "columns", "rows")
+    assert found.status == "error"
+    assert "is not a legal fusion" in found.message
+
+
+# ---- lost workers ----------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_killed_between_kernels_is_replaced_with_its_session(database):
+    with bench_on(database) as bench:
+        assert time(bench, "fine").status == "ok"
+        before = worker_pid(bench)
+        os.kill(before, signal.SIGKILL)
+        bench._worker._process.wait()
+        assert time(bench, "rows").status == "ok"
+        assert worker_pid(bench) != before
+        assert {r.measurement.status for r in database.records()} == {"ok"}
+
+
+def test_a_worker_killed_during_a_kernel_is_not_the_kernels_fault(database, monkeypatch):
+    with bench_on(database) as bench:
+        assert time(bench, "fine").status == "ok"
+        real, killed = bench._worker.run, []
+
+        def run(job):
+            if job.runner.endswith("time_kernel") and not killed:
+                killed.append(worker_pid(bench))
+                os.kill(killed[0], signal.SIGSTOP)  # it cannot answer before it is killed
+                os.kill(killed[0], signal.SIGKILL)
+            return real(job)
+
+        monkeypatch.setattr(bench._worker, "run", run)
+        assert time(bench, "rows").status == "ok"
+        assert killed
+        assert {r.measurement.status for r in database.records()} == {"ok"}
+
+
+def test_a_program_that_cannot_be_prepared_is_an_error(database):
+    inputs = random_inputs(GRAPH, np.random.default_rng(0))
+    with (
+        Bench(GRAPH, inputs, ["no such value"], database, identity_here(), threads=1) as bench,
+        pytest.raises(MeasureError, match="the worker could not prepare the program"),
+    ):
+        time(bench, "fine")
+
+
+# ---- plans -----------------------------------------------------------------------------------------------------------
+
+
+def plans():
+    """Every node on its own; and the elementwise ones in one kernel."""
+    groups = [["fine"], *([name] for name in FAILURES), ["columns"], ["rows"]]
+    return [plan_of(GRAPH, groups), plan_of(GRAPH, [["fine", *FAILURES], ["columns"], ["rows"]])]
+
+
+def test_plans_are_timed_beside_each_other(shared):
+    first, second = shared.plans(plans(), blocks=9, seed=0, sample_us=10.0, seconds=30.0)
+    assert len(first.samples_us) == len(second.samples_us) == 9
+    assert all(us > 0 for us in (*first.samples_us, *second.samples_us))
+    assert first.problem == second.problem == ""
+
+
+def test_a_plan_that_crashes_is_found_and_the_others_are_timed(faulty):
+    good, other = plans()
+    times = faulty.plans([good, replace(other, name="crash"), other], 8, 0, 10.0, 30.0)
+    assert [len(time.samples_us) for time in times] == [8, 0, 8]
+    assert "SIGSEGV" in times[1].problem
+
+
+def test_a_plan_that_cannot_be_built_is_found(shared):
+    good, _ = plans()
+    both = replace(good.kernels[-1], nodes=("columns", "rows"), outputs=("columns", "rows"), name="both")
+    bad = replace(
+        good, kernels=(*good.kernels[:-2], both), order=tuple(Launch(n) for n in range(len(good.kernels) - 1))
+    )
+    times = shared.plans([bad, good], 8, 0, 10.0, 30.0)
+    assert times[0].samples_us == ()
+    assert "is not a legal fusion" in times[0].problem
+    assert len(times[1].samples_us) == 8

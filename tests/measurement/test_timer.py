@@ -1,0 +1,141 @@
+import random
+
+import pytest
+
+from autofuse.errors import MeasureError
+from autofuse.measurement.timer import (
+    TimingPolicy,
+    decide,
+    interleaved,
+    mad,
+    measure,
+    median,
+    median_interval,
+    noise_floor,
+)
+
+
+class FakeTime:
+    """A clock that only calls move, so that tests of timing do not depend on time."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def clock(self) -> int:
+        return self.now_ns
+
+    def call(self, *durations_us: float):
+        """A call that takes these times in turn, the last one for ever."""
+        left = list(durations_us)
+
+        def run() -> None:
+            self.now_ns += int(1e3 * (left.pop(0) if len(left) > 1 else left[0]))
+
+        return run
+
+
+def test_steady_call_takes_the_fewest_samples():
+    fake = FakeTime()
+    timing = measure(fake.call(100.0), TimingPolicy(min_samples=9), clock=fake.clock)
+    assert timing.median_us == timing.low_us == timing.high_us == 100.0
+    assert len(timing.samples_us) == 9
+    assert timing.mad_us == 0.0
+    assert timing.settled
+
+
+def test_slow_first_calls_are_warmed_away():
+    fake = FakeTime()
+    timing = measure(fake.call(5_000.0, 900.0, 100.0), TimingPolicy(warmup_us=6_000.0), clock=fake.clock)
+    assert timing.samples_us == (100.0,) * 7
+
+
+def test_short_calls_are_batched():
+    fake = FakeTime()
+    timing = measure(fake.call(0.5), TimingPolicy(min_sample_us=20.0), clock=fake.clock)
+    assert timing.batch == 40
+    assert timing.median_us == pytest.approx(0.5)
+
+
+def test_noisy_call_stops_at_the_sample_limit_unsettled():
+    fake = FakeTime()
+    noise = random.Random(1)
+    call = fake.call(*(noise.choice([100.0, 300.0]) for _ in range(500)))
+    timing = measure(call, TimingPolicy(max_samples=50, time_cap_us=1e9), clock=fake.clock)
+    assert len(timing.samples_us) == 50
+    assert not timing.settled
+    assert timing.low_us <= timing.median_us <= timing.high_us
+
+
+def test_time_cap_ends_long_calls():
+    fake = FakeTime()
+    timing = measure(fake.call(1e6, 2e6), TimingPolicy(time_cap_us=1e6), clock=fake.clock)
+    assert len(timing.samples_us) == 5  # ten times the cap, before the seven samples were taken
+
+
+def test_flush_stays_outside_the_timed_region():
+    fake = FakeTime()
+    cold = TimingPolicy(cache_state="cold")
+    timing = measure(fake.call(3.0), cold, flush=fake.call(1_000.0), clock=fake.clock)
+    assert timing.median_us == 3.0
+    assert timing.batch == 1
+    with pytest.raises(MeasureError, match="flush"):
+        measure(fake.call(3.0), cold, clock=fake.clock)
+    with pytest.raises(MeasureError, match="flush"):
+        measure(fake.call(3.0), TimingPolicy(), flush=fake.call(1.0), clock=fake.clock)
+
+
+def test_statistics_of_known_samples():
+    assert median([3.0, 1.0, 2.0]) == 2.0
+    assert median([4.0, 1.0, 2.0, 3.0]) == 2.5
+    assert mad([1.0, 2.0, 3.0, 100.0, 2.0]) == 1.0
+    with pytest.raises(MeasureError, match="no samples"):
+        median([])
+
+
+def test_median_interval_covers_the_true_median_as_often_as_it_says():
+    source = random.Random(7)
+    inside = 0
+    for _ in range(1000):
+        low, high = median_interval([source.expovariate(1.0) for _ in range(25)])
+        inside += low <= 0.6931 <= high
+    assert inside >= 930  # 95 %, less three standard errors of 1000 trials
+
+
+def test_clear_gain_is_accepted_and_equal_calls_are_not():
+    fake = FakeTime()
+    slow, fast = fake.call(100.0), fake.call(90.0)
+    won = interleaved(slow, fast, clock=fake.clock)
+    assert won.accepted
+    assert won.gain_us == pytest.approx(10.0)
+    assert not interleaved(slow, slow, clock=fake.clock).accepted
+    assert not interleaved(fast, slow, clock=fake.clock).accepted
+
+
+@pytest.mark.parametrize(("incumbent", "challenger"), [(50.0, 49.1), (1000.0, 991.0)])
+def test_gains_below_one_microsecond_or_one_percent_are_refused(incumbent, challenger):
+    fake = FakeTime()
+    assert not interleaved(fake.call(incumbent), fake.call(challenger), clock=fake.clock).accepted
+
+
+def test_gain_in_one_order_only_is_refused():
+    first = [True, False] * 10
+    times = [(100.0, 80.0) if f else (100.0, 100.0) for f in first]
+    assert not decide(times, first).accepted
+    assert decide([(100.0, 80.0)] * 20, first).accepted
+
+
+def test_gain_within_the_noise_is_refused():
+    noise = random.Random(3)
+    times = [(100.0 + noise.gauss(0, 40), 95.0 + noise.gauss(0, 40)) for _ in range(20)]
+    assert not decide(times, [True, False] * 10).accepted
+
+
+def test_noise_floor_of_a_steady_machine_is_zero():
+    fake = FakeTime()
+    assert noise_floor(fake.call(100.0), clock=fake.clock) == 0.0
+
+
+def test_too_few_blocks_are_refused():
+    fake = FakeTime()
+    with pytest.raises(MeasureError, match="blocks=2"):
+        interleaved(fake.call(1.0), fake.call(1.0), 2, clock=fake.clock)
