@@ -21,24 +21,30 @@ def script() -> ModuleType:
     return module
 
 
-def row(name: str, ratio: float) -> SimpleNamespace:
-    found = SimpleNamespace(value=ratio, low=ratio - 0.1, high=ratio + 0.1)
-    times = {
-        variant: SimpleNamespace(median=ms) for variant, ms in (("numpy", 4.0), ("unfused", 2.0), ("measured", 1.0))
+def ratio(value: float) -> SimpleNamespace:
+    return SimpleNamespace(value=value, low=value - 0.1, high=value + 0.1)
+
+
+def row(name: str, over: float, ahead: str) -> SimpleNamespace:
+    """A program that takes autofuse 1 ms, JAX `over` ms and NumPy 4 ms."""
+    against = {
+        "numpy": SimpleNamespace(peer="numpy", over=ratio(4.0), ahead="autofuse"),
+        "jax": SimpleNamespace(peer="jax", over=ratio(over), ahead=ahead),
     }
+    times = {"numpy": ratio(4.0), "jax": ratio(over), "jax idiomatic": ratio(over + 1), "autofuse": ratio(1.0)}
     return SimpleNamespace(
-        program=name, over_numpy=found, over_unfused=found, times=times, kernels={"unfused": 9, "measured": 2}
+        program=name, against={"fresh": against}, times={"fresh": times}, best=lambda column: against["jax"]
     )
 
 
 def test_the_section_gives_machine_means_and_chosen_programs(script: ModuleType) -> None:
-    run = {"machine": {"model": "Some CPU", "threads": 2}, "settings": {"budget": 20.0}}
-    failed = SimpleNamespace(program="failed", over_numpy=None, over_unfused=None)
-    text = script.section(
-        [row("softmax", 4.0), row("adam", 2.0), failed], run, ["adam"], lambda values: sum(values) / 2
-    )
-    assert "On Some CPU (2 threads), tuned plans of 2 programs are 3.0 times as fast as NumPy" in text
-    assert "| `adam` | 4 ms | 2 ms | 1 ms | 9 / 2 | 2.0 [1.9, 2.1] |" in text
+    run = {"machine": {"model": "Some CPU"}, "settings": {"budget": 20.0, "threads": 2}}
+    failed = SimpleNamespace(program="failed", best=lambda column: None)
+    rows = [row("softmax", 3.0, "autofuse"), row("adam", 0.5, "peer"), failed]
+    text = script.section(rows, run, ["adam"], lambda values: sum(values) / 2)
+    assert "On Some CPU (2 threads), tuned plans of 2 programs are 4.0 times as fast as NumPy, and 1.75 times" in text
+    assert "ahead on 1 programs, behind on 1, and not to be told apart on 0" in text
+    assert "| `adam` | 4 | 0.5 | - | - | 1 | 0.50 [0.40, 0.60] jax |" in text
     assert "`softmax`" not in text
 
 
