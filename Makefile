@@ -16,7 +16,7 @@ CUDA    := $(VENV)/.installed-cuda
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tune test test-all lint types layers format bench peers gpu clean
+.PHONY: help setup tune test test-all lint types layers format bench peers fidelity gpu clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ bench: $(TUNE) ## the CPU study: every program under every policy against NumPy 
 
 peers: $(PEERS)/.installed ## autofuse beside NumPy, JAX, torch.compile and Numba (two hours; PEERS_OPTIONS="--quick" takes minutes)
 	$(PEERS)/bin/python experiments/peers/run.py $(PEERS_OPTIONS)
+
+fidelity: $(PEERS)/.installed ## do the rule policies fuse what the real XLA:CPU and Inductor fuse? (a quarter of an hour)
+	$(PEERS)/bin/python experiments/rule_fidelity/run.py
 
 gpu: $(TUNE) $(CUDA) ## the GPU study; needs a CUDA device
 	$(BIN)/python experiments/gpu_first/run.py

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from autofuse.errors import SearchError
 from autofuse.fusion.atoms import FusionAtom
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import strides_of
@@ -157,14 +158,16 @@ class _Units:
     def _in_order(self, groups: list[Group]) -> list[Group]:
         """As given, but each after what it reads."""
         written: set[FusionAtom] = set()
-        order: list[Group] = []
+        order: dict[Group, None] = {}
         while len(order) < len(groups):
-            waiting = [group for group in groups if not written.issuperset(group.roots)]
-            for group in waiting:
-                if written.issuperset(self.grouping.reads(group)):
-                    order.append(group)
+            before = len(order)
+            for group in groups:
+                if group not in order and written.issuperset(self.grouping.reads(group)):
+                    order[group] = None
                     written |= group.roots
-        return order
+            if len(order) == before:
+                raise SearchError("values that are no buffers wait for one another")
+        return list(order)
 
     def _body(self, group: Group, strides: dict[Value, tuple[int, ...]]) -> Body | None:
         """The loops of a group; notes how its value is laid down."""
