@@ -8,6 +8,7 @@ import platform
 import resource
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,10 @@ def made_ready(task: Record) -> tuple[Any, Record]:
     results = leaves(program.function(*given))
     answer = leaves(prepared.answer(program.inputs(task["size"], task["seed"])))
     fault = mismatch(*alike([*results, *leaves(given)], answer))
-    if not fault and prepared.reused_answer:
-        fault = mismatch(*alike(results, leaves(prepared.reused_answer())))
+    wrong = mismatch(*alike(results, leaves(prepared.reused_answer()))) if prepared.reused_answer else None
+    if wrong:  # the other column is right, and stays
+        prepared = replace(prepared, reused=None)
+        outcome["notes"] = [*outcome["notes"], f"wrong answer in memory that is given, {wrong}: not timed"]
     return prepared, outcome | ({"fault": f"wrong answer, {fault}"} if fault else {})
 
 
