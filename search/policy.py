@@ -206,7 +206,7 @@ def predicted(kernels: Iterable[Chosen], prices: Mapping[str, ClassPrice]) -> di
 
 
 def document_of(context: Context, partition: Partition, identity: Identity) -> PlanDocument:
-    """A plan document for a partition, with the schedules and times that it knows."""
+    """A plan document for a partition, with the schedules and times that it knows, and the rules it keeps as notes."""
     known: dict[str, Tuned] = {}
     for chosen in partition.kernels:
         kernel = partition.atoms.candidate(chosen.candidate.atoms, chosen.outputs)
@@ -215,4 +215,5 @@ def document_of(context: Context, partition: Partition, identity: Identity) -> P
         pinned = context.pinned(chosen.candidate)
         if pinned is not None:
             known[mark] = replace(known[mark], schedule=pinned)
-    return plan_document(context.program, partition.atoms, partition.kernels, known, identity)
+    document = plan_document(context.program, partition.atoms, partition.kernels, known, identity)
+    return replace(document, notes=(*document.notes, *(f"kept rule: {rule}" for rule in context.control.rules)))

@@ -17,7 +17,7 @@ ENTRY_POINTS = "autofuse.policies"
 MEASURED = "measured"
 """Not a policy of its own but the tuner's loop over the whole space."""
 
-_HERE: dict[str, tuple[str, str, dict[str, Any]]] = {
+HERE: dict[str, tuple[str, str, dict[str, Any]]] = {
     "unfused": ("autofuse.search.policy", "Unfused", {}),
     "analytical": ("autofuse.search.policy", "Analytical", {}),
     "greedy": ("autofuse.search.greedy", "Greedy", {}),
@@ -45,7 +45,7 @@ _HERE: dict[str, tuple[str, str, dict[str, Any]]] = {
 def policy_names() -> Sequence[str]:
     """All policies: the tuner's, those here, then those that installed packages offer."""
     offered = sorted(entry.name for entry in metadata.entry_points(group=ENTRY_POINTS))
-    return (*_HERE, MEASURED, *(name for name in offered if name not in _HERE))
+    return (*HERE, MEASURED, *(name for name in offered if name not in HERE))
 
 
 def policy_by_name(name: str) -> SearchPolicy:
@@ -53,8 +53,8 @@ def policy_by_name(name: str) -> SearchPolicy:
 
     Raises SearchError for a name that there is not, and for what gives no policy when called.
     """
-    if name in _HERE:
-        module, made, arguments = _HERE[name]
+    if name in HERE:
+        module, made, arguments = HERE[name]
         return getattr(importlib.import_module(module), made)(**arguments)
     offered = next(iter(metadata.entry_points(group=ENTRY_POINTS, name=name)), None)
     if offered is not None:

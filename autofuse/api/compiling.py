@@ -55,10 +55,12 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
 ) -> Plan:
     """Choose fusions with a model, measuring nothing: milliseconds to seconds.
 
-    `args`: arrays or specs, as for a call. `policy`: "unfused", "analytical", or a SearchPolicy. `threads`: how many
-    the plan uses; by default one per core. `rules`: Force, Forbid and Pin, or the name of a TOML file of them, which
-    every policy keeps. `partition`: the kernels themselves, each as names of nodes, in place of a policy's. Raises
-    TraceError, SearchError, ArgumentError, and LegalityError for rules and kernels that cannot be.
+    `args`: arrays or specs, as for a call. `policy`: "analytical", "unfused", "greedy", "beam", the rules of another
+    compiler ("rule:xla", "rule:xla-cpu", "rule:xla-priority", "rule:inductor", "rule:grappler"), "module:Class", the
+    name of an installed entry point, or a SearchPolicy. `partition`: the kernels themselves, each as names of nodes, in
+    place of a policy's. `threads`: how many the plan uses; by default one per core. `rules`: Force, Forbid and Pin, or
+    the name of a TOML file of them, which every policy keeps. Raises TraceError, SearchError, ArgumentError, and
+    LegalityError for rules and kernels that cannot be.
     """
     _check_backend(backend)
     if partition is not None:

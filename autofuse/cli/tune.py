@@ -13,6 +13,7 @@ from autofuse.cli.arguments import add_target_options, target_of
 from autofuse.cli.output import INTERRUPTED, print_json
 from autofuse.cli.parser import count, positive
 from autofuse.report.summary import render, summarise
+from autofuse.search.registry import HERE, MEASURED
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +21,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_target_options(parser)
     parser.add_argument("--budget", type=positive, default=60.0, help="seconds of measuring (default 60)")
     parser.add_argument("-o", "--output", type=Path, help="plan file to write (default FUNC.plan.json)")
-    parser.add_argument("--policy", default="measured", help="measured, or a policy whose fusions are kept")
+    parser.add_argument(
+        "--policy",
+        default="measured",
+        help=f"{MEASURED} (default), or a policy whose fusions are kept: {', '.join(HERE)}, or module:Class",
+    )
     parser.add_argument("--max-trials", type=count, help="most kernel measurements")
     parser.add_argument("--db", type=Path, help="file that keeps every measurement: a later run resumes from it")
     parser.add_argument("--inputs", type=Path, help=".npz with the arguments' values, where values matter")

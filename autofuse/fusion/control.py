@@ -94,6 +94,11 @@ class Control:
     apart: tuple[Apart, ...] = ()
 
     @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules in words, each once."""
+        return tuple(dict.fromkeys(bound.rule for bound in (*self.together, *self.apart)))
+
+    @property
     def named(self) -> frozenset[Node]:
         """Every node that a rule is about."""
         sets = [t.nodes for t in self.together] + [side for a in self.apart for side in (a.first, a.second)]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from autofuse.errors import MeasureError, SearchError
+from autofuse.fusion.control import Pin, bind
 from autofuse.lower.schedule import Schedule
 from autofuse.plan import codec
 from autofuse.plan.verify import verify
@@ -191,6 +192,40 @@ def test_the_unfused_plan_is_kept_where_the_tuned_one_is_slower_as_a_whole(noise
     assert "accepted partition: unfused" in plan.notes
     assert plan.certificate.e2e_us == pytest.approx(plan.certificate.unfused_us)
     assert plan.certificate.e2e_us == pytest.approx(20.0, rel=3 * noise + 1e-9)
+
+
+def test_a_runner_up_is_kept_where_it_is_faster_as_a_whole():
+    """Every partition costs nearly the same in sum; those that are no baseline's are fast as a whole."""
+    graph = softmax_graph(64, 64)
+    steps = {"peak", "shifted", "grown", "total", "share"}
+    bench = SyntheticBench(
+        graph,
+        lambda kernel, schedule: 1.0 + 100.0 * len(steps & {node.name for node in kernel.nodes}),
+        plan_cost=lambda plan: 10.0 if 1 < len(plan.kernels) < 5 else 100.0,
+    )
+    plan = tuned(graph, bench)
+    assert 1 < len(plan.kernels) < 5
+    assert any(note.startswith("accepted partition: measured, choice") for note in plan.notes)
+
+
+def test_a_runner_up_that_costs_much_more_is_not_tried():
+    graph = softmax_graph(64, 64)
+    bench = SyntheticBench(graph, lambda kernel, schedule: 100.0)
+    assert len(tuned(graph, bench).kernels) == 1
+    assert {len(plan.kernels) for plan in bench.raced} == {1, 5}
+
+
+def test_a_pinned_schedule_is_what_is_measured_and_nothing_else_is_tried():
+    graph = softmax_graph(64, 64)
+    bench = SyntheticBench(graph, lambda kernel, schedule: plain(kernel, schedule) / schedule.unroll)
+    context = context_of(graph)
+    context.control = bind([Pin("grown", schedule={"unroll": 2})], graph)
+    plan = tuned(graph, bench, context=context)
+    (kernel,) = [kernel for kernel in plan.kernels if "grown" in kernel.nodes]
+    assert kernel.schedule == Schedule(unroll=2)
+    assert {schedule for digest, schedule in bench.records if digest == kernel.digest} == {Schedule(unroll=2)}
+    assert any(other.schedule.unroll == 8 for other in plan.kernels if other is not kernel)
+    assert "kept rule: Pin('grown', schedule={'unroll': 2})" in plan.notes
 
 
 def test_ties_go_to_the_tuned_plan():
