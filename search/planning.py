@@ -15,7 +15,7 @@ from autofuse.ir.tree import Tree
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import Certificate, Launch, PlanDocument, PlannedKernel
 from autofuse.plan.identity import Identity
-from autofuse.search.lanes import Work, list_schedule
+from autofuse.search.lanes import SMALL_US, Work, list_schedule
 from autofuse.search.solver import Chosen
 
 
@@ -60,8 +60,12 @@ def plan_document(
     known: Mapping[str, Tuned],
     identity: Identity,
     certificate: Certificate | None = None,
+    small_us: float = SMALL_US,
 ) -> PlanDocument:
-    """Write down a partition. `kernels` in running order; `known` by the digest of the chosen kernel."""
+    """Write down a partition. `kernels` in running order; `known` by the digest of the chosen kernel.
+
+    `small_us`: independent kernels shorter than this share a launch.
+    """
     names: dict[str, int] = {}
     planned: list[PlannedKernel] = []
     works: list[Work] = []
@@ -96,7 +100,7 @@ def plan_document(
         parameters=program.parameters,
         writebacks=program.writebacks,
         kernels=tuple(planned),
-        order=tuple(Launch(number, lane) for number, lane in list_schedule(works)),
+        order=tuple(Launch(number, lane) for number, lane in list_schedule(works, small_us)),
         identity=identity,
         certificate=certificate,
         notes=program.notes,

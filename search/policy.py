@@ -16,9 +16,11 @@ from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import Identity
+from autofuse.search.lanes import SMALL_US
 from autofuse.search.planning import Program, Tuned, plan_document
 from autofuse.search.pricing import bare_prices, class_prices
 from autofuse.search.residual import ClassPrice
+from autofuse.search.restriction import UNRESTRICTED, Restriction
 from autofuse.search.solver import Chosen, Priced, Solution, lower_bound, solve
 from autofuse.search.space import AtomSet, Candidate, Space, SpaceBuilder
 
@@ -34,6 +36,8 @@ class Context:
     """Most time for one solve."""
     control: Control = NO_RULES
     """The user's rules."""
+    restriction: Restriction = UNRESTRICTED
+    """What the search is kept from using; for studies."""
     _space: Space | None = field(default=None)
     _builder: SpaceBuilder | None = field(default=None)
     _prices: dict[str, ClassPrice] = field(default_factory=dict[str, ClassPrice])
@@ -43,7 +47,8 @@ class Context:
     def space(self) -> Space:
         """The full candidate space, enumerated at first use."""
         if self._space is None:
-            self._builder = SpaceBuilder(AtomGraph(self.program.graph, control=self.control), self.limits)
+            atoms = AtomGraph(self.program.graph, control=self.control)
+            self._builder = SpaceBuilder(atoms, self.limits, restriction=self.restriction)
             self._space = self._builder.build()
         return self._space
 
@@ -156,7 +161,8 @@ def solve_at(
     cannot compute the program.
     """
     priced = _all_priced(context, space, price, context.saved(space))
-    return solve(space.atom_graph, priced, context.deadline_s if deadline_s is None else deadline_s, unlike=unlike)
+    seconds = context.deadline_s if deadline_s is None else deadline_s
+    return solve(space.atom_graph, priced, seconds, unlike=unlike, once=not context.restriction.recompute)
 
 
 def bound_at(context: Context, space: Space, price: Mapping[str, float]) -> float:
@@ -215,5 +221,6 @@ def document_of(context: Context, partition: Partition, identity: Identity) -> P
         pinned = context.pinned(chosen.candidate)
         if pinned is not None:
             known[mark] = replace(known[mark], schedule=pinned)
-    document = plan_document(context.program, partition.atoms, partition.kernels, known, identity)
+    small_us = SMALL_US if context.restriction.horizontal else 0.0
+    document = plan_document(context.program, partition.atoms, partition.kernels, known, identity, small_us=small_us)
     return replace(document, notes=(*document.notes, *(f"kept rule: {rule}" for rule in context.control.rules)))

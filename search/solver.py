@@ -96,10 +96,12 @@ def solve(
     deadline_s: float = 60.0,
     clock: Callable[[], float] = time.monotonic,
     unlike: Sequence[Collection[str]] = (),
+    once: bool = False,
 ) -> Solution:
     """Find the cheapest cover. Raises SearchError if the candidates cannot compute the outputs.
 
-    `unlike`: sets of digests, such as those of other covers; of each set at least one is to have no kernel.
+    `unlike`: sets of digests, such as those of other covers; of each set at least one is to have no kernel. `once`: no
+    atom is in two kernels.
     A deadline that passes gives the best solution so far with `optimal=False`; failing one, every value that is still
     missing is made by the cheapest kernel that can make it.
     """
@@ -109,6 +111,8 @@ def solve(
     program = _Program(graph, priced)
     for digests in unlike:
         program.leave_out_one_of(digests)
+    if once:
+        program.run_once()
     if len(priced) >= _LARGE:
         program.narrow(_NARROW_SHARE * deadline_s)
     bound = 0.0
@@ -325,6 +329,11 @@ class _Program:
             if priced.candidate.digest in used:
                 self._row({used[priced.candidate.digest]: 1.0, self.x[number]: -1.0}, 0.0)
         self._row(dict.fromkeys(used.values(), -1.0), 1.0 - len(used))
+
+    def run_once(self) -> None:
+        """Demand that no atom runs twice."""
+        for numbers in self._containing.values():
+            self._row({self.x[number]: -1.0 for number in numbers}, -1.0)
 
     def uncovered(self) -> str:
         """An atom that no candidate computes, in words; empty if there is none."""

@@ -25,6 +25,7 @@ from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
+from autofuse.search.restriction import UNRESTRICTED, Restriction
 
 AtomSet = frozenset[FusionAtom]
 _Key = tuple[AtomSet, tuple[Value, ...] | None]
@@ -87,11 +88,18 @@ class Space:
 class SpaceBuilder:
     """Finds and lowers the candidates of a graph; verdicts are shared by structurally equal sets."""
 
-    def __init__(self, atom_graph: AtomGraph, limits: Limits, bounds: Bounds = Bounds()) -> None:
+    def __init__(
+        self,
+        atom_graph: AtomGraph,
+        limits: Limits,
+        bounds: Bounds = Bounds(),
+        restriction: Restriction = UNRESTRICTED,
+    ) -> None:
         self.space = Space(atom_graph)
         self._graph = atom_graph
         self._limits = limits
         self._bounds = bounds
+        self._restriction = restriction
         self._by_set: dict[_Key, Candidate | None] = {}
         self._reasons: dict[_Key, str] = {}
         self._programs: dict[str, TileProgram | OpaqueProgram | str] = {}
@@ -152,7 +160,7 @@ class SpaceBuilder:
             outputs = self._outputs(atoms)
         elif len(atoms) > 1 and not self._graph.left_to_others(atoms).isdisjoint(outputs):
             raise LegalityError("a path leaves the set and comes back")
-        kernel = self._graph.candidate(atoms, outputs)
+        kernel = self._restriction.kernel(self._graph, atoms, outputs)
         digest = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
         if digest not in self._programs:
             self._programs[digest] = self._lower(kernel, digest, self._most_scalars(atoms, kernel))
