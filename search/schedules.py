@@ -1,14 +1,9 @@
-"""Which schedules of a kernel are worth trying, and the seeded search over them."""
+"""Which decisions a kernel leaves open, and the values worth trying for each."""
 
 from __future__ import annotations
 
-import math
-import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
-from autofuse.lower.schedule import Schedule
 from autofuse.lower.streaming import streams_stores
 from autofuse.lower.tile import Dot, OpaqueProgram, Reduce, RowGroup, Space, TileProgram
 
@@ -52,54 +47,3 @@ def choices_for(program: TileProgram | OpaqueProgram, vector_bits: int | None = 
     if any(isinstance(s, Reduce) for stage in stages for s in stage.body) and "panel_rows" not in choices:
         choices["split"] = (0, 1, 4, 8, 32)
     return choices
-
-
-def tune_schedule(
-    choices: Choices,
-    measure: Callable[[Schedule], float | None],
-    trials: int,
-    seed: int,
-    known: Mapping[Schedule, float],
-) -> tuple[Schedule, float, int]:
-    """The best schedule, its time, and how many were measured: at most `trials` with those already `known`.
-
-    `measure` gives infinity for a schedule that fails, None when the budget is used up. Optuna's TPE proposes schedules
-    from a fixed seed, told of the known ones; a proposal seen before costs nothing.
-    """
-    times = dict(known)
-    if choices:
-        _search(choices, measure, trials, seed, times)
-    best = min(times, key=lambda schedule: times[schedule])
-    return best, times[best], len(times) - len(known)
-
-
-def _search(
-    choices: Choices,
-    measure: Callable[[Schedule], float | None],
-    trials: int,
-    seed: int,
-    times: dict[Schedule, float],
-) -> None:
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # Optuna warns about a default of its own
-        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=6)
-    study = optuna.create_study(sampler=sampler)
-    for schedule in times:
-        study.enqueue_trial({name: getattr(schedule, name) for name in choices}, skip_if_exists=True)
-    repeats = 0
-    while len(times) < trials and repeats < 4 * trials:
-        trial = study.ask()
-        values: dict[str, Any] = {name: trial.suggest_categorical(name, options) for name, options in choices.items()}
-        schedule = replace(Schedule(), **values)
-        repeats += schedule in times
-        us = times[schedule] if schedule in times else measure(schedule)
-        if us is None:
-            return
-        times[schedule] = us
-        if us == math.inf:
-            study.tell(trial, state=optuna.trial.TrialState.FAIL)
-        else:
-            study.tell(trial, us)

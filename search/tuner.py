@@ -37,9 +37,11 @@ from autofuse.search.policy import (
     solve_at,
 )
 from autofuse.search.residual import ClassPrice, Residual, optimistic
-from autofuse.search.schedules import choices_for, tune_schedule
+from autofuse.search.schedules import choices_for
+from autofuse.search.schedulesearch import tune_schedule
 from autofuse.search.solver import Chosen, Solution
 from autofuse.search.space import Candidate, Space
+from autofuse.search.warmstart import WarmStart
 
 K_SIGMA = 1.0
 EPSILON = 0.05
@@ -114,6 +116,7 @@ class Tuner:
         """Schedules that are faster than the default, and their time."""
         self._searched: set[str] = set()
         """Classes whose schedules have been searched."""
+        self._warm_start = WarmStart(context, bench)
         self._residual = Residual()
         self._rounds = 0
         self._tried = 0
@@ -270,17 +273,25 @@ class Tuner:
     def _tune_one(self, candidate: Candidate, trials: int) -> None:
         widest = vector_bits(self.identity.isa) if isinstance(self.identity, CpuIdentity) else None
         choices = choices_for(candidate.program, widest)
-        default = self._measured[candidate.digest]
+        digest, kernel = candidate.digest, candidate.kernel
+        default = self._measured[digest]
 
-        def measure(schedule: Schedule) -> float | None:
-            if not self._clock.share_left(_SCHEDULE_SHARE):
-                return None
-            return self.bench.kernel(candidate.digest, candidate.kernel, schedule).median_us
+        def measure(schedules: Sequence[Schedule], worth_us: float) -> list[float]:
+            found: list[float] = []
+            if self._clock.share_left(_SCHEDULE_SHARE):
+                self.bench.compile(digest, kernel, schedules, worth_us)
+            for schedule in schedules:
+                if not self._clock.share_left(_SCHEDULE_SHARE):
+                    break
+                found.append(self.bench.kernel(digest, kernel, schedule, worth_us).median_us)
+            return found
 
-        best, us, tried = tune_schedule(choices, measure, trials, self.seed, {Schedule(): default})
+        first = self._warm_start.guesses(candidate, choices, trials)
+        best, us, tried = tune_schedule(choices, measure, trials, self.seed, {Schedule(): default}, first)
+        self._warm_start.learn(candidate, best)
         self._tried += tried
         if us < _WORTH_A_SCHEDULE * default:
-            self._scheduled[candidate.digest] = best, us
+            self._scheduled[digest] = best, us
 
     def _timed(self, partition: Partition, scheduled: bool = False) -> Partition:
         """The partition with its measured times, under the default schedules or the best ones found."""

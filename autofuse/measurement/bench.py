@@ -7,6 +7,8 @@ the values it would get in the plan (random numbers into a logarithm would give 
 from __future__ import annotations
 
 import gc
+import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +37,7 @@ from autofuse.measurement.worker import Answer
 from autofuse.plan.codec import decode
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
 from autofuse.plan.identity import host_cpu_identity
-from autofuse.runtime.cpu import build_executable, cpu_limits
+from autofuse.runtime.cpu import CpuExecutable, build_executable, build_executables, cpu_limits
 from autofuse.runtime.kernels import candidate_of
 
 Array = NDArray[Any]
@@ -54,6 +56,8 @@ class _Session:
     inputs: tuple[Array, ...]
     constants: Mapping[str, Array]
     values: dict[str, Array] = field(default_factory=dict[str, Array])
+    compiled: dict[str, CpuExecutable] = field(default_factory=dict[str, CpuExecutable])
+    """Kernels compiled ahead of being timed, by `_compiled_key`."""
 
 
 _sessions: dict[str, _Session] = {}
@@ -77,13 +81,16 @@ def open_session(payload: Mapping[str, Any], arrays: Mapping[str, Array], built:
 def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:
     """Runner: check a kernel's answer, then time it.
 
-    Payload: `session`, `nodes`, `outputs`, `schedule`, `time_cap_us`.
+    Payload: `session`, `nodes`, `outputs`, `schedule`, `time_cap_us`, `worth_us` (stop early if it takes longer than
+    that; null or absent: never).
     """
     del arrays
     session = _session(payload)
     kernel = candidate_of(session.graph, payload["nodes"], payload["outputs"])
-    document = kernel_document(kernel, Schedule.from_json(payload["schedule"]), session.description)
-    executable = build_executable(document, cpu_limits(session.description))
+    executable = session.compiled.pop(_compiled_key(payload, payload["schedule"]), None)
+    if executable is None:
+        document = kernel_document(kernel, Schedule.from_json(payload["schedule"]), session.description)
+        executable = build_executable(document, cpu_limits(session.description))
     inputs = [_exact(_value_array(session, value)) for value in kernel.inputs]
     expected = [_value_array(session, value) for value in kernel.outputs]
     outs = [np.empty(array.shape, array.dtype) for array in expected]
@@ -97,9 +104,37 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: 
     allowed = kernel_tolerance(kernel)
     for value, out, right in zip(kernel.outputs, outs, expected, strict=True):
         check(f"%{value.name}", out, right, allowed[value])
-    policy = TimingPolicy(time_cap_us=float(payload["time_cap_us"]))
+    worth_us = payload.get("worth_us")
+    policy = TimingPolicy(
+        time_cap_us=float(payload["time_cap_us"]), worth_us=math.inf if worth_us is None else float(worth_us)
+    )
     timing = measure(partial(executable.native.call_into, *inputs, *outs), policy)
-    return Answer({"samples_us": list(timing.samples_us), "median_us": timing.median_us})
+    return Answer({"samples_us": list(timing.samples_us), "median_us": timing.median_us, "pruned": timing.pruned})
+
+
+def compile_kernels(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:
+    """Runner: compile a kernel under several schedules beside each other, for `time_kernel` to find.
+
+    Payload: `session`, `nodes`, `outputs`, `schedules`. What cannot be compiled is left to `time_kernel` to report.
+    """
+    del arrays
+    session = _session(payload)
+    kernel = candidate_of(session.graph, payload["nodes"], payload["outputs"])
+    schedules = payload["schedules"]
+    documents = [kernel_document(kernel, Schedule.from_json(s), session.description) for s in schedules]
+    executables = build_executables(documents, cpu_limits(session.description))
+    session.compiled = {
+        _compiled_key(payload, schedule): executable
+        for schedule, executable in zip(schedules, executables, strict=True)
+        if executable is not None
+    }
+    built()
+    return Answer({"compiled": len(session.compiled)})
+
+
+def _compiled_key(payload: Mapping[str, Any], schedule: Mapping[str, Any]) -> str:
+    """What a kernel of a session goes by under a schedule."""
+    return json.dumps([payload["nodes"], payload["outputs"], schedule], sort_keys=True)
 
 
 def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,11 +18,17 @@ from autofuse.ir.text import to_text
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.bench import NO_SESSION
 from autofuse.measurement.database import Database, Measurement, Status
+from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.measurement.pool import Job, Outcome, Worker
 from autofuse.measurement.timer import median
 from autofuse.plan import codec
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import MEASUREMENT_POLICY, Identity
+
+PRUNED = "+pruned"
+"""Ends the policy of a measurement that was given up after a few samples."""
+PRUNED_POLICY = MEASUREMENT_POLICY + PRUNED
+"""Its times say that a kernel is slower than something, not how fast it is, so nothing else may count them."""
 
 _RUNNERS = "autofuse.measurement.bench"
 
@@ -36,6 +43,17 @@ class KernelTime:
     message: str = ""
     replayed: bool = False
     """Taken from the database, not measured now."""
+    pruned: bool = False
+    """Given up after a few samples, for being slower than was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """A kernel that runs the same loops as another, of whatever size, and what is known of its schedules."""
+
+    note: KernelNote
+    times: Mapping[Schedule, float]
+    """Microseconds by schedule, of those that were timed in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,52 +114,100 @@ class Bench:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
         self._worker.__exit__(kind, value, at)
 
-    def kernel(self, digest: str, kernel: KernelCandidate, schedule: Schedule) -> KernelTime:
-        """Time a kernel, checked against the interpreter first. A failing kernel costs one record."""
-        known = self.recorded(digest, schedule)
+    def kernel(
+        self, digest: str, kernel: KernelCandidate, schedule: Schedule, worth_us: float = math.inf
+    ) -> KernelTime:
+        """Time a kernel, checked against the interpreter first. A failing kernel costs one record.
+
+        One that takes longer than `worth_us` is not timed well: a few samples, recorded under a policy of their own,
+        which later calls find only if they are content with that too.
+        """
+        known = self.recorded(digest, schedule, worth_us)
         if known is not None:
             self.counts.replayed += 1
             return known
         payload: dict[str, Any] = {
-            "nodes": [node.name for node in kernel.nodes],
-            "outputs": [value.name for value in kernel.outputs],
+            **_names(kernel),
             "schedule": schedule.to_json(),
             "time_cap_us": self._time_cap_us,
+            "worth_us": worth_us if worth_us < math.inf else None,
         }
         outcome = self._run("time_kernel", payload, self._deadline_s)
         if outcome.status == "crash":  # perhaps the system killed the worker for reasons of its own
             outcome = self._run("time_kernel", payload, self._deadline_s)
         self.counts.measured += 1
         samples = tuple(float(s) for s in outcome.data.get("samples_us", ())) if outcome.status == "ok" else ()
+        pruned = bool(outcome.data.get("pruned", False))
         self._database.add(
             Measurement(
                 kernel=digest,
                 schedule=schedule,
                 signature=signature_of(kernel),
-                policy=MEASUREMENT_POLICY,
+                policy=PRUNED_POLICY if pruned else MEASUREMENT_POLICY,
                 cache_state="warm",
                 code_version=self._code_version,
                 status=outcome.status,
-                message=outcome.message,
+                message=f"stopped early: slower than {worth_us:g} us" if pruned else outcome.message,
                 samples_us=samples,
             )
         )
         if outcome.status != "ok":
             self.counts.failed.append(f"{payload['nodes'][-1]}: {outcome.status}: {outcome.message}")
-            return KernelTime(outcome.status, float("inf"), outcome.message)
-        return KernelTime("ok", median(samples))
+            return KernelTime(outcome.status, math.inf, outcome.message)
+        return KernelTime("ok", median(samples), pruned=pruned)
 
-    def recorded(self, digest: str, schedule: Schedule) -> KernelTime | None:
-        """What the database knows of a kernel under a schedule; None if nothing."""
-        records = self._database.find(
-            digest, schedule, policy=MEASUREMENT_POLICY, cache_state="warm", code_version=self._code_version
-        )
+    def recorded(self, digest: str, schedule: Schedule, worth_us: float = math.inf) -> KernelTime | None:
+        """What the database knows of a kernel under a schedule; None if nothing.
+
+        `worth_us`: a kernel that was given up for being slower than that is known too.
+        """
+        records = self._find(digest, schedule, MEASUREMENT_POLICY)
         if not records:
-            return None
-        last = records[-1].measurement
+            given_up = [m for m in self._find(digest, schedule, PRUNED_POLICY) if _slower(m, worth_us)]
+            return KernelTime("ok", median(given_up[-1].samples_us), "", True, True) if given_up else None
+        last = records[-1]
         if last.status != "ok":
-            return KernelTime(last.status, float("inf"), last.message, replayed=True)
-        return KernelTime("ok", median([m for r in records if (m := r.measurement.median_us) is not None]), "", True)
+            return KernelTime(last.status, math.inf, last.message, replayed=True)
+        return KernelTime("ok", median([us for m in records if (us := m.median_us) is not None]), "", True)
+
+    def compile(
+        self, digest: str, kernel: KernelCandidate, schedules: Sequence[Schedule], worth_us: float = math.inf
+    ) -> None:
+        """Compile a kernel under several schedules beside each other, for `kernel` to time; known ones are left out.
+
+        Nothing compiles any more when this returns. What goes wrong is left to `kernel`, which records it.
+        """
+        fresh = [schedule for schedule in schedules if self.recorded(digest, schedule, worth_us) is None]
+        if len(fresh) > 1:
+            payload = {**_names(kernel), "schedules": [schedule.to_json() for schedule in fresh]}
+            self._run("compile_kernels", payload, self._deadline_s)
+
+    def note(self, note: KernelNote) -> None:
+        """Keep what is known of a kernel besides its times."""
+        self._database.note(note)
+
+    def relatives(self, family: str, without: Collection[str]) -> list[Relative]:
+        """The kernels of a family of which this machine has timed several schedules, but those of certain digests."""
+        found: list[Relative] = []
+        for note in self._database.notes(family):
+            times = {} if note.kernel in without else self._times(note.kernel)
+            if len(times) > 1:
+                found.append(Relative(note, times))
+        return found
+
+    def _times(self, digest: str) -> dict[Schedule, float]:
+        """Medians of all times of a kernel, by schedule."""
+        found: dict[Schedule, list[float]] = {}
+        for m in self._find(digest, None, MEASUREMENT_POLICY):
+            if m.median_us is not None:
+                found.setdefault(m.schedule, []).append(m.median_us)
+        return {schedule: median(times) for schedule, times in found.items()}
+
+    def _find(self, digest: str, schedule: Schedule | None, policy: str) -> list[Measurement]:
+        records = self._database.find(
+            digest, schedule, policy=policy, cache_state="warm", code_version=self._code_version
+        )
+        return [record.measurement for record in records]
 
     def plans(
         self, plans: Sequence[PlanDocument], blocks: int, seed: int, sample_us: float, seconds: float
@@ -206,3 +272,12 @@ def signature_of(kernel: KernelCandidate) -> str:
     reads = ", ".join(str(value.type) for value in kernel.inputs)
     writes = ", ".join(str(value.type) for value in kernel.outputs)
     return f"({reads}) -> {writes}"
+
+
+def _names(kernel: KernelCandidate) -> dict[str, list[str]]:
+    """How the worker finds a kernel in its graph."""
+    return {"nodes": [node.name for node in kernel.nodes], "outputs": [value.name for value in kernel.outputs]}
+
+
+def _slower(measurement: Measurement, worth_us: float) -> bool:
+    return min(measurement.samples_us, default=0.0) > worth_us

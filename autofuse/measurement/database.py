@@ -21,12 +21,22 @@ from typing import Any, Literal
 
 from autofuse.errors import MeasureError, PlanError
 from autofuse.lower.schedule import Schedule
+from autofuse.measurement.kernelnotes import (
+    KERNELS_TABLE,
+    KernelNote,
+    note_from,
+    note_to_json,
+    read_notes,
+    write_note,
+)
 from autofuse.measurement.timer import median
 from autofuse.plan.identity import Identity, compare, identity_from, identity_hash, identity_to_json
 from autofuse.strictjson import Item, parse
 
-FORMAT_VERSION = 1
-"""Of the tables. Another version is refused; `autofuse db export` of that version and `merge` here carry over."""
+FORMAT_VERSION = 2
+"""Of the tables. Version 1, without notes of kernels, is brought up to date when it is opened, another one is refused:
+`autofuse db export` of that version and `merge` here carry over."""
+_WITHOUT_NOTES = 1
 APPLICATION_ID = 0x41465553
 """Marks our files among SQLite files (`AFUS`)."""
 Status = Literal["ok", "wrong", "crash", "timeout", "error"]
@@ -54,7 +64,7 @@ class Measurement:
     """Code generator that made the kernel."""
     status: Status
     message: str = ""
-    """Why, when the status is not `ok`."""
+    """Why, when the status is not `ok`, or why there are few samples."""
     samples_us: tuple[float, ...] = ()
     """Raw samples, in the order in which they were taken."""
 
@@ -76,7 +86,7 @@ class Record:
     """Digest of all the above: merging the same record twice keeps one."""
 
 
-_SCHEMA = """
+_SCHEMA = f"""
 CREATE TABLE devices (hash TEXT PRIMARY KEY, identity TEXT NOT NULL);
 CREATE TABLE records (
   id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, kernel TEXT NOT NULL, schedule TEXT NOT NULL,
@@ -85,6 +95,7 @@ CREATE TABLE records (
   samples_us TEXT NOT NULL, median_us REAL, created_ns INTEGER NOT NULL);
 CREATE INDEX by_kernel ON records (device, kernel, schedule, policy, cache_state, code_version);
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+{KERNELS_TABLE};
 """
 _COLUMNS = (
     "uid, kernel, schedule, device, signature, policy, cache_state, code_version, status, message, samples_us, "
@@ -141,14 +152,35 @@ class Database:
 
         Raises MeasureError for numbers that are not finite, samples without `ok` or the reverse, over-long texts.
         """
-        if self._device is None:
-            raise MeasureError(f"{self.path} was opened without a device identity; it can be read and merged into only")
+        device = self._own_device()
         message = measurement.message[:_MAX_MESSAGE].encode(errors="replace").decode()
         checked = _measurement(_items(replace(measurement, message=message), "measurement"))
-        record = _stamped(checked, self._device, time.time_ns())
+        record = _stamped(checked, device, time.time_ns())
         with self._writing() as connection:
             _insert(connection, record)
         return record
+
+    def note(self, note: KernelNote) -> None:
+        """Keep what is known of a kernel, for the machine at hand; it takes the place of an earlier note.
+
+        Raises MeasureError for numbers that are not finite or negative, and for over-long texts.
+        """
+        device = self._own_device()
+        with self._writing() as connection:
+            write_note(connection, device, note)
+
+    def notes(self, family: str) -> list[KernelNote]:
+        """The noted kernels of a family on the machine at hand, in the order of their digests."""
+        if self._device is None:
+            return []
+        with self._reporting():
+            found = read_notes(self._connection, str(self.path), {"device": self._device, "family": family})
+        return list(found.values())
+
+    def all_notes(self) -> dict[tuple[str, str], KernelNote]:
+        """What is known of kernels, by (machine, kernel)."""
+        with self._reporting():
+            return read_notes(self._connection, str(self.path))
 
     def find(
         self,
@@ -184,10 +216,13 @@ class Database:
         return {name: identity_from(parse(text, MeasureError, f"{self.path}: device {name}")) for name, text in rows}
 
     def export(self) -> Iterator[str]:
-        """All records as JSON lines without newline, each complete with its machine's identity."""
+        """Records as JSON lines without newline, each complete with its machine's identity and its kernel's note."""
         known = {name: identity_to_json(identity) for name, identity in self.devices().items()}
+        notes = {key: {"note": note_to_json(note)} for key, note in self.all_notes().items()}
         for record in self.records(all_devices=True):
-            yield json.dumps({**_to_json(record), "identity": known[record.device]}, allow_nan=False)
+            data = {**_to_json(record), "identity": known[record.device]}
+            data |= notes.get((record.device, record.measurement.kernel), {})
+            yield json.dumps(data, allow_nan=False)
 
     def merge(self, lines: Iterable[str], what: str = "merged records") -> int:
         """Add exported records, all of them or none; those already here are skipped. Returns how many were new.
@@ -198,10 +233,17 @@ class Database:
         with self._writing() as connection:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
-                    record, identity = _from_json(line, f"{what}, line {number}")
+                    record, identity, note = _from_json(line, f"{what}, line {number}")
                     _insert_device(connection, identity)
                     added += _insert(connection, record)
+                    if note is not None:
+                        write_note(connection, record.device, note, "IGNORE")
         return added
+
+    def _own_device(self) -> str:
+        if self._device is None:
+            raise MeasureError(f"{self.path} was opened without a device identity; it can be read and merged into only")
+        return self._device
 
     def _select(self, clause: str, values: list[Any]) -> list[Record]:
         with self._reporting():
@@ -218,6 +260,8 @@ class Database:
             self._create()
         elif application != APPLICATION_ID:
             raise MeasureError(f"{self.path} is a SQLite file, but not a record database of autofuse")
+        elif version == _WITHOUT_NOTES:
+            self._add_notes()
         elif version != FORMAT_VERSION:
             raise MeasureError(
                 f"{self.path} has record format {version}, this autofuse uses {FORMAT_VERSION}; export it with the "
@@ -252,6 +296,13 @@ class Database:
         except BaseException:
             connection.execute("ROLLBACK")
             raise
+
+    def _add_notes(self) -> None:
+        """Bring a file of version 1 up to date: all that it lacks is a table."""
+        with self._writing() as connection:
+            if connection.execute("PRAGMA user_version").fetchone()[0] == _WITHOUT_NOTES:  # nobody was faster
+                connection.execute(KERNELS_TABLE)
+                connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
     def _settle(self, identity: Identity) -> None:
         """Make `identity` the file's home, or refuse if another machine is."""
@@ -339,13 +390,15 @@ def _items(measurement: Measurement, what: str) -> dict[str, Item]:
     return {f.name: Item(data[f.name], f.name, MeasureError, what) for f in fields(Measurement)}
 
 
-def _from_json(line: str, what: str) -> tuple[Record, Identity]:
+def _from_json(line: str, what: str) -> tuple[Record, Identity, KernelNote | None]:
     if len(line) > _MAX_LINE:
         raise MeasureError(f"{what}: longer than {_MAX_LINE} characters")
-    keys = parse(line, MeasureError, what).fields([*(f.name for f in fields(Measurement)), "created_ns", "identity"])
+    measured = [f.name for f in fields(Measurement)]
+    keys = parse(line, MeasureError, what).fields([*measured, "created_ns", "identity"], optional=("note",))
     identity = identity_from(keys["identity"])
-    measurement = _measurement({name: item for name, item in keys.items() if name not in ("created_ns", "identity")})
-    return _stamped(measurement, identity_hash(identity), keys["created_ns"].integer(0, (1 << 63) - 1)), identity
+    measurement = _measurement({name: keys[name] for name in measured})
+    record = _stamped(measurement, identity_hash(identity), keys["created_ns"].integer(0, (1 << 63) - 1))
+    return record, identity, note_from(measurement.kernel, keys["note"]) if "note" in keys else None
 
 
 def _measurement(keys: dict[str, Item]) -> Measurement:

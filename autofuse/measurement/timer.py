@@ -20,6 +20,8 @@ _MAD_TO_SIGMA = 1.4826
 """For normal samples the standard deviation is this many median absolute deviations."""
 _MEDIAN_SPREAD = math.sqrt(math.pi / 2)
 """Standard error of a median over that of a mean, for normal samples."""
+_FEW_SAMPLES = 3
+"""After so many, a call that is not worth timing is given up: one or two may have been disturbed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class TimingPolicy:
     """Calls shorter than this are timed in batches, so that reading the clock does not count."""
     cache_state: Literal["warm", "cold"] = "warm"
     """`cold` runs the caller's flush before each sample, outside of the timed region; batches then hold one call."""
+    worth_us: float = math.inf
+    """Stop after three samples if even the fastest of them takes longer: the call is not worth knowing better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class Timing:
     """Time per call, in the order in which the samples were taken."""
     settled: bool
     """Whether the interval became as narrow as the policy asks."""
+    pruned: bool = False
+    """Whether it stopped because the call takes longer than `worth_us`."""
 
 
 def median(values: Sequence[float]) -> float:
@@ -112,7 +118,8 @@ def measure(
     while not _done(samples, policy, (clock() - start) / 1e3):
         samples.append(_sample(call, batch, flush, clock))
     low, high = median_interval(samples)
-    return Timing(median(samples), mad(samples), low, high, batch, tuple(samples), _settled(samples, policy))
+    settled, pruned = _settled(samples, policy), _worthless(samples, policy)
+    return Timing(median(samples), mad(samples), low, high, batch, tuple(samples), settled, pruned)
 
 
 def _warm_up(call: Call, policy: TimingPolicy, clock: Clock) -> int:
@@ -142,9 +149,15 @@ def _sample(call: Call, batch: int, flush: Call | None, clock: Clock) -> float:
 def _done(samples: list[float], policy: TimingPolicy, spent_us: float) -> bool:
     if not samples:
         return False
+    if _worthless(samples, policy):
+        return True
     if len(samples) < policy.min_samples:
         return spent_us >= 10 * policy.time_cap_us
     return spent_us >= policy.time_cap_us or len(samples) >= policy.max_samples or _settled(samples, policy)
+
+
+def _worthless(samples: list[float], policy: TimingPolicy) -> bool:
+    return len(samples) >= _FEW_SAMPLES and min(samples) > policy.worth_us
 
 
 def _settled(samples: list[float], policy: TimingPolicy) -> bool:

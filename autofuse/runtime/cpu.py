@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
@@ -14,6 +15,7 @@ from autofuse.backends.cpu.entry import NativeProgram
 from autofuse.backends.cpu.program import BufferRef, CpuProgram, KernelCall, KernelCode, OutputAlias
 from autofuse.backends.cpu.target import Target, host_target
 from autofuse.device.describe import CpuDescription
+from autofuse.errors import AutofuseError
 from autofuse.ir.graph import Value
 from autofuse.ir.tree import Branch
 from autofuse.lower.lowering import Limits
@@ -23,6 +25,8 @@ from autofuse.plan.identity import CpuIdentity
 from autofuse.runtime.kernels import LoweredKernel, canonical, groups_of, lower_plan, may_write_in_place
 from autofuse.runtime.memory import Lifetime, plan_arena
 from autofuse.runtime.opaque import OpaqueCall, opaque_code
+
+T = TypeVar("T")
 
 
 def cpu_limits(description: CpuDescription) -> Limits:
@@ -84,6 +88,36 @@ def build_executable(
     return _Builder(document, lowered, target or host_target()).build()
 
 
+def build_executables(
+    documents: Sequence[PlanDocument], limits: Limits, target: Target | None = None
+) -> list[CpuExecutable | None]:
+    """`build_executable` for several plans, whose kernels compile beside each other; None for one that cannot be built.
+
+    When it returns, nothing is compiling any more.
+    """
+    engine = default_engine()
+    with engine.compiling() as start:
+        begun = [_unless_refused(partial(_begin, document, limits, target, engine, start)) for document in documents]
+        return [None if finish is None else _unless_refused(finish) for finish in begun]
+
+
+def _begin(
+    document: PlanDocument,
+    limits: Limits,
+    target: Target | None,
+    engine: Engine,
+    start: Callable[[str], Callable[[], bytes]],
+) -> Callable[[], CpuExecutable]:
+    return _Builder(document, lower_plan(document, limits), target or host_target()).begin(engine, start)
+
+
+def _unless_refused(step: Callable[[], T]) -> T | None:
+    try:
+        return step()
+    except AutofuseError:
+        return None
+
+
 class _Builder:
     def __init__(self, document: PlanDocument, kernels: tuple[LoweredKernel, ...], target: Target) -> None:
         self.document, self.kernels, self.target = document, kernels, target
@@ -101,8 +135,11 @@ class _Builder:
     def build(self) -> CpuExecutable:
         engine = default_engine()
         with engine.compiling() as start:
-            waiting = self._generate(start)
-            return self._built(engine, waiting)
+            return self.begin(engine, start)()
+
+    def begin(self, engine: Engine, start: Callable[[str], Callable[[], bytes]]) -> Callable[[], CpuExecutable]:
+        """Begin to compile. What is returned waits for that, and links."""
+        return partial(self._built, engine, self._generate(start))
 
     def _generate(self, start: Callable[[str], Callable[[], bytes]]) -> Mapping[str, Callable[[], bytes]]:
         """Generate the code of the distinct kernels, those with most to compile first; begin to compile each."""

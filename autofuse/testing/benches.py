@@ -17,7 +17,8 @@ from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Graph
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.client import BenchCounts, KernelTime, PlanTime
+from autofuse.measurement.client import BenchCounts, KernelTime, PlanTime, Relative
+from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.plan.document import PlanDocument
 from autofuse.runtime.kernels import candidate_of
 from autofuse.testing.fusions import LIMITS
@@ -74,6 +75,10 @@ class SyntheticBench:
     noise: float = 0.0
     """Spread of the samples of whole plans."""
     records: dict[tuple[str, Schedule], float] = field(default_factory=dict[tuple[str, Schedule], float])
+    notes: dict[str, KernelNote] = field(default_factory=dict[str, KernelNote])
+    """Of kernels whose schedules were searched, by digest."""
+    batches: list[tuple[str, tuple[Schedule, ...]]] = field(default_factory=list[tuple[str, tuple[Schedule, ...]]])
+    """Kernels and schedules that were to be compiled together."""
     counts: BenchCounts = field(default_factory=BenchCounts)
     now_s: float = 0.0
     raced: list[PlanDocument] = field(default_factory=list[PlanDocument])
@@ -82,21 +87,43 @@ class SyntheticBench:
     def clock(self) -> float:
         return self.now_s
 
-    def kernel(self, digest: str, kernel: KernelCandidate, schedule: Schedule) -> KernelTime:
+    def kernel(
+        self, digest: str, kernel: KernelCandidate, schedule: Schedule, worth_us: float = math.inf
+    ) -> KernelTime:
         """As the cost function says; the second time from the records."""
         if self.interrupt_after is not None and self.counts.measured >= self.interrupt_after:
             raise KeyboardInterrupt
         known = self.records.get((digest, schedule))
         if known is not None:
             self.counts.replayed += 1
-            return _time(known, replayed=True)
+            return _time(known, worth_us, replayed=True)
         self.now_s += self.step_s
         self.counts.measured += 1
         us = math.inf if digest in self.failing else self.cost(kernel, schedule)
         if us == math.inf:
             self.counts.failed.append(f"{kernel.nodes[-1].name}: crash: it crashed")
         self.records[digest, schedule] = us
-        return _time(us)
+        return _time(us, worth_us)
+
+    def compile(
+        self, digest: str, kernel: KernelCandidate, schedules: Sequence[Schedule], worth_us: float = math.inf
+    ) -> None:
+        """Nothing to compile; what was asked for is kept in `batches`."""
+        del kernel, worth_us
+        self.batches.append((digest, tuple(schedules)))
+
+    def note(self, note: KernelNote) -> None:
+        """Kept in `notes`."""
+        self.notes[note.kernel] = note
+
+    def relatives(self, family: str, without: Collection[str]) -> list[Relative]:
+        """Those of `notes`, with the times in `records`."""
+        found: list[Relative] = []
+        for digest, note in self.notes.items():
+            times = {schedule: us for (kernel, schedule), us in self.records.items() if kernel == digest}
+            if note.family == family and digest not in without and len(times) > 1:
+                found.append(Relative(note, times))
+        return found
 
     def plans(
         self, plans: Sequence[PlanDocument], blocks: int, seed: int, sample_us: float, seconds: float
@@ -123,5 +150,5 @@ class SyntheticBench:
         return sum(self.cost(candidate_of(plan.graph, k.nodes, k.outputs), k.schedule) for k in plan.kernels)
 
 
-def _time(us: float, replayed: bool = False) -> KernelTime:
-    return KernelTime("ok" if us < math.inf else "crash", us, replayed=replayed)
+def _time(us: float, worth_us: float, replayed: bool = False) -> KernelTime:
+    return KernelTime("ok" if us < math.inf else "crash", us, "", replayed, worth_us < us < math.inf)
