@@ -1,8 +1,9 @@
-"""`autofuse db`: look into files of measurements, export them as JSON lines, and merge them."""
+"""`autofuse db`: look into files of measurements, export them as JSON lines or Optuna studies, and merge them."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -13,13 +14,14 @@ from autofuse.cli.output import print_json
 from autofuse.errors import ArgumentError, MeasureError
 from autofuse.measurement.database import Database
 from autofuse.plan.identity import identity_to_json
+from autofuse.search.studies import write_studies
 
 _SQLITE_MAGIC = b"SQLite format 3\x00"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the actions."""
-    actions = parser.add_subparsers(dest="action", required=True, metavar="info|export|merge")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="info|export|merge|studies")
     info = actions.add_parser("info", help="what a file holds")
     info.add_argument("file", type=Path)
     info.add_argument("--json", action="store_true", help="print JSON")
@@ -29,11 +31,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     merge = actions.add_parser("merge", help="add the records of other files; those already there are skipped")
     merge.add_argument("file", type=Path, help="the file to add to; made if it does not exist")
     merge.add_argument("sources", nargs="+", type=Path, help="record files, or their exports; - is standard input")
+    studies = actions.add_parser("studies", help="write what was tried for each kernel as Optuna studies")
+    studies.add_argument("file", type=Path)
+    studies.add_argument("output", type=Path, help="new file, to be looked at with optuna-dashboard")
 
 
 def run(options: argparse.Namespace) -> int:
     """Do the action."""
-    {"info": _info, "export": _export, "merge": _merge}[options.action](options)
+    {"info": _info, "export": _export, "merge": _merge, "studies": _studies}[options.action](options)
     return 0
 
 
@@ -82,6 +87,13 @@ def _merge(options: argparse.Namespace) -> None:
         for source in sources:
             added = base.merge(_lines(source), str(source))
             print(f"{source}: {added} new records")
+
+
+def _studies(options: argparse.Namespace) -> None:
+    with Database(_existing(options.file)) as base:
+        count = write_studies(base, options.output)
+    command = shlex.join(["optuna-dashboard", str(options.output)])
+    print(f"{options.output}: {count} studies, to be looked at with: {command}")
 
 
 def _lines(source: Path) -> Iterator[str]:

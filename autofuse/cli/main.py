@@ -19,7 +19,7 @@ COMMANDS = {
     "explain": "say what a plan does and why; --why-not A B asks for a fusion that it lacks",
     "compare": "tune and time several policies side by side, with NumPy as the reference",
     "repro": "write a self-contained bundle that rebuilds, checks and times one kernel",
-    "db": "look into, export and merge files of measurements",
+    "db": "look into, export and merge files of measurements; make Optuna studies of them",
     "calibrate": "measure this machine's throughputs for the cost model",
     "doctor": "report toolchain, machine, caches and noise",
 }

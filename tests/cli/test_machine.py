@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +89,17 @@ def test_db_refuses_other_files(cli: Any, tmp_path: Path, records: Path) -> None
     (tmp_path / "text.txt").write_text("no record\n")
     assert cli("db", "info", tmp_path / "text.txt").code == 2
     assert "line 1" in cli("db", "merge", records, tmp_path / "text.txt").err
+
+
+def test_db_studies_are_written_for_optuna_dashboard(cli: Any, records: Path, tmp_path: Path) -> None:
+    studies = tmp_path / "my studies"
+    done = cli("db", "studies", records, studies)
+    assert (done.code, done.out) == (2, "")
+    assert "no kernel that was measured under several schedules" in done.err
+    with Database(records, host_cpu_identity(detect())) as base:
+        base.add(replace(measurement(0.5), schedule=Schedule(unroll=8)))
+    done = cli("db", "studies", records, studies)
+    assert done.code == 0
+    assert f"1 studies, to be looked at with: optuna-dashboard '{studies}'" in done.out
+    assert studies.is_file()
+    assert "exists already" in cli("db", "studies", records, studies).err

@@ -102,6 +102,27 @@ def test_the_schedule_is_the_one_asked_for(session, monkeypatch):
     assert seen[0].kernels[0].schedule == Schedule(unroll=2)
 
 
+def test_a_kernel_that_is_not_worth_timing_gets_few_samples(session):
+    payload = kernel_payload(["grown", "total"], ["total"])
+    given_up = bench.time_kernel({**payload, "worth_us": 0.0}, {}, nothing).data
+    assert (len(given_up["samples_us"]), given_up["pruned"]) == (3, True)
+    assert not bench.time_kernel({**payload, "worth_us": None}, {}, nothing).data["pruned"]
+
+
+def test_kernels_compiled_ahead_are_found_when_they_are_timed(session, monkeypatch):
+    schedules = [Schedule(unroll=1), Schedule(), Schedule(unroll=2)]
+    payload = {**kernel_payload(["grown"], ["grown"]), "schedules": [schedule.to_json() for schedule in schedules]}
+    told = []
+    answer = bench.compile_kernels(payload, {}, lambda: told.append("built"))
+    assert (answer.data, told) == ({"compiled": 3}, ["built"])
+    held = {key: found.kernels[0].program.schedule for key, found in session.compiled.items()}
+    assert list(held.values()) == schedules
+    monkeypatch.setattr(bench, "build_executable", lambda *_: pytest.fail("compiled once more"))
+    for schedule in schedules:
+        assert bench.time_kernel(kernel_payload(["grown"], ["grown"], schedule), {}, nothing).data["median_us"] > 0
+    assert session.compiled == {}
+
+
 # ---- plans -----------------------------------------------------------------------------------------------------------
 
 

@@ -12,8 +12,9 @@ from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.digest import subgraph_digest
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement import client
-from autofuse.measurement.client import Bench
+from autofuse.measurement.client import PRUNED_POLICY, Bench, Relative
 from autofuse.measurement.database import Database
+from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.plan.document import Launch
 from autofuse.plan.identity import MEASUREMENT_POLICY
 from autofuse.testing.graphs import random_inputs
@@ -21,6 +22,7 @@ from autofuse.testing.partitions import identity_here, plan_of
 from autofuse.testing.sketches import Sketch
 
 DEFAULT = Schedule()
+SMALL = Schedule(unroll=1)
 FAILURES = ("crash", "hang", "wrong", "raise")
 
 
@@ -145,6 +147,67 @@ def test_a_kernel_that_is_no_legal_fusion_is_an_error(shared):
     found = time(shared, "columns", "rows")
     assert found.status == "error"
     assert "is not a legal fusion" in found.message
+
+
+# ---- schedules -------------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_that_is_too_slow_is_given_up_and_known_to_be_that_slow(database):
+    candidate = kernel("fine")
+    name = digest(candidate)
+    with bench_on(database) as bench:
+        given_up = bench.kernel(name, candidate, DEFAULT, worth_us=1e-3)
+        again = bench.kernel(name, candidate, DEFAULT, worth_us=1e-3)
+        assert (given_up.pruned, given_up.replayed) == (True, False)
+        assert (again.pruned, again.replayed, again.median_us) == (True, True, given_up.median_us)
+        # three samples are no answer to how fast it is, nor to whether it is slower than something else
+        assert bench.recorded(name, DEFAULT) is None
+        assert bench.recorded(name, DEFAULT, worth_us=1e9) is None
+        full = bench.kernel(name, candidate, DEFAULT)
+        assert (full.pruned, full.replayed) == (False, False)
+        assert bench.kernel(name, candidate, DEFAULT, worth_us=1e-3).median_us == full.median_us
+    few, many = (record.measurement for record in database.find(name))
+    assert (few.status, few.policy, len(few.samples_us)) == ("ok", PRUNED_POLICY, 3)
+    assert few.message == "stopped early: slower than 0.001 us"
+    assert (many.policy, many.message) == (MEASUREMENT_POLICY, "")
+    assert len(many.samples_us) >= 7
+
+
+def test_schedules_that_are_not_known_are_compiled_together(database, monkeypatch):
+    candidate, others = kernel("fine"), [Schedule(unroll=1), Schedule(unroll=2)]
+    with bench_on(database) as bench:
+        time(bench, "fine")
+        jobs, real = [], bench._worker.run
+        monkeypatch.setattr(bench._worker, "run", lambda job: jobs.append(job) or real(job))
+        bench.compile(digest(candidate), candidate, [DEFAULT, *others])
+        assert [job.payload["schedules"] for job in jobs] == [[{"unroll": 1}, {"unroll": 2}]]
+        assert [time(bench, "fine", schedule=schedule).status for schedule in others] == ["ok", "ok"]
+        jobs.clear()
+        bench.compile(digest(candidate), candidate, [DEFAULT, *others, Schedule(unroll=8)])
+        assert jobs == []  # the one that is new is compiled when it is timed
+
+
+def test_a_crash_of_the_compiler_is_left_to_the_kernel_that_causes_it(faulty, database):
+    candidate = kernel("crash")
+    faulty.compile(digest(candidate), candidate, [Schedule(unroll=1), Schedule(unroll=2)])
+    assert database.records() == []
+    assert time(faulty, "fine").status == "ok"
+
+
+def test_relatives_are_kernels_of_the_family_with_several_schedules(database):
+    def noted(name, family):
+        return KernelNote(digest(kernel(name)), name, "reduction", family, (1.0, 2.0), 5.0)
+
+    with bench_on(database) as bench:
+        for name, family in (("columns", "sums"), ("rows", "sums"), ("fine", "loops")):
+            bench.note(noted(name, family))
+        times = {schedule: time(bench, "columns", schedule=schedule).median_us for schedule in (DEFAULT, SMALL)}
+        time(bench, "rows")
+        for schedule in (DEFAULT, SMALL):
+            time(bench, "fine", schedule=schedule)
+        assert bench.relatives("sums", ()) == [Relative(noted("columns", "sums"), times)]
+        assert bench.relatives("sums", {digest(kernel("columns"))}) == []
+        assert bench.relatives("products", ()) == []
 
 
 # ---- lost workers ----------------------------------------------------------------------------------------------------

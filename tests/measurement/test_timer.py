@@ -139,3 +139,22 @@ def test_too_few_blocks_are_refused():
     fake = FakeTime()
     with pytest.raises(MeasureError, match="blocks=2"):
         interleaved(fake.call(1.0), fake.call(1.0), 2, clock=fake.clock)
+
+
+def test_a_call_that_is_not_worth_timing_is_given_up_after_three_samples():
+    fake = FakeTime()
+    policy = TimingPolicy(worth_us=99.0)
+    given_up = measure(fake.call(100.0), policy, clock=fake.clock)
+    assert given_up.samples_us == (100.0,) * 3
+    assert given_up.pruned
+    timed = measure(fake.call(98.0), policy, clock=fake.clock)
+    assert len(timed.samples_us) == 7
+    assert not timed.pruned
+
+
+def test_one_fast_sample_of_the_first_three_is_reason_to_go_on():
+    fake = FakeTime()
+    call = fake.call(2_500.0, 100.0, 100.0, 50.0, 100.0)  # the first one warms up
+    timing = measure(call, TimingPolicy(worth_us=60.0), clock=fake.clock)
+    assert len(timing.samples_us) >= 7
+    assert not timing.pruned

@@ -1,17 +1,12 @@
-"""Which decisions a kernel has, and the seeded search over them."""
-
-import math
+"""Which decisions a kernel has."""
 
 import pytest
 
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
-from autofuse.search.schedules import choices_for, tune_schedule
+from autofuse.search.schedules import choices_for
 from autofuse.testing.fusions import LIMITS, whole_kernel
 from autofuse.testing.sketches import Sketch, attention_graph, softmax_graph
-
-CHOICES = {"unroll": (1, 2, 4, 8), "vector_bits": (256, 512), "lane": ("auto", "grid", "stream")}
-DEFAULT = {Schedule(): 100.0}
 
 
 def lowered(graph):
@@ -21,9 +16,6 @@ def lowered(graph):
 def one_op(op, spec="f32[64,64]", **attrs):
     sketch = Sketch("sketch")
     return sketch.finish([sketch.op(op, sketch.arg(spec), **attrs)])
-
-
-# ---- decisions -------------------------------------------------------------------------------------------------------
 
 
 def test_a_loop_has_width_and_unrolling():
@@ -66,71 +58,3 @@ def test_a_library_call_has_nothing_to_decide():
 def test_the_default_is_among_the_values_of_every_decision(graph):
     for name, values in choices_for(lowered(graph)).items():
         assert getattr(Schedule(), name) in values
-
-
-# ---- the search ------------------------------------------------------------------------------------------------------
-
-
-class Meter:
-    """Times by a formula; counts how often it is asked about each schedule."""
-
-    def __init__(self, cost, budget=math.inf):
-        self.cost, self.budget, self.asked = cost, budget, []
-
-    def __call__(self, schedule):
-        if len(self.asked) >= self.budget:
-            return None
-        self.asked.append(schedule)
-        return self.cost(schedule)
-
-
-def by_unroll(schedule):
-    return 100.0 / schedule.unroll + (schedule.lane != "stream") + schedule.vector_bits / 1e6
-
-
-def test_the_best_of_a_small_space_is_found():
-    meter = Meter(by_unroll)
-    best, us, tried = tune_schedule(CHOICES, meter, 24, 0, DEFAULT)
-    assert (best.unroll, best.lane, best.vector_bits) == (8, "stream", 256)
-    assert us == pytest.approx(by_unroll(best))
-    assert tried == len(meter.asked)
-
-
-def test_no_schedule_is_measured_twice_and_no_more_than_allowed():
-    for trials in (1, 2, 7, 100):
-        meter = Meter(by_unroll)
-        _, _, tried = tune_schedule(CHOICES, meter, trials, 0, DEFAULT)
-        assert len(meter.asked) == len(set(meter.asked)) == tried <= trials - 1
-        assert Schedule() not in meter.asked
-
-
-def test_the_same_seed_asks_the_same_questions():
-    meters = [Meter(by_unroll) for _ in range(3)]
-    for meter, seed in zip(meters, (5, 5, 6), strict=True):
-        tune_schedule(CHOICES, meter, 10, seed, DEFAULT)
-    assert meters[0].asked == meters[1].asked
-    assert meters[0].asked != meters[2].asked
-
-
-def test_the_default_stays_where_nothing_is_faster():
-    best, us, _ = tune_schedule(CHOICES, Meter(lambda schedule: 200.0), 12, 0, DEFAULT)
-    assert (best, us) == (Schedule(), 100.0)
-
-
-def test_schedules_that_fail_are_passed_over():
-    def cost(schedule):
-        return math.inf if schedule.unroll == 8 else by_unroll(schedule)
-
-    best, us, _ = tune_schedule(CHOICES, Meter(cost), 24, 0, DEFAULT)
-    assert best.unroll == 4
-    assert us < math.inf
-
-
-def test_the_search_ends_with_the_budget():
-    meter = Meter(by_unroll, budget=3)
-    _, _, tried = tune_schedule(CHOICES, meter, 24, 0, DEFAULT)
-    assert tried == 3
-
-
-def test_without_choices_nothing_is_measured():
-    assert tune_schedule({}, Meter(by_unroll), 24, 0, DEFAULT) == (Schedule(), 100.0, 0)

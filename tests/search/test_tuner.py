@@ -329,6 +329,36 @@ def test_a_policys_partition_is_kept_and_its_schedules_are_tuned():
     assert plan.certificate.sum_us == pytest.approx(plan.certificate.e2e_us)
 
 
+class Watched(SyntheticBench):
+    """Remembers what each measurement had to be worth."""
+
+    def kernel(self, digest, kernel, schedule, worth_us=math.inf):
+        self.worth = [*getattr(self, "worth", ()), (digest, schedule, worth_us)]
+        return super().kernel(digest, kernel, schedule, worth_us)
+
+
+def test_schedules_much_slower_than_the_best_are_not_worth_timing_well():
+    graph = softmax_graph(64, 64)
+    bench = Watched(graph, lambda kernel, schedule: plain(kernel, schedule) / schedule.unroll)
+    tuned(graph, bench)
+    best = {}
+    for digest, schedule, worth_us in bench.worth:
+        us = bench.records[digest, schedule]
+        assert worth_us == math.inf if schedule == Schedule() else worth_us >= 3 * best[digest]
+        best[digest] = min(us, best.get(digest, math.inf))
+    assert any(worth_us < math.inf for *_, worth_us in bench.worth)
+
+
+def test_kernels_get_the_same_trials_under_every_policy():
+    graph = softmax_graph(64, 64)
+    benches = [SyntheticBench(graph) for _ in range(2)]
+    plans = [tuned(graph, benches[0]), tuner_of(graph, benches[1]).fixed_plan(Analytical())]
+    (digest,) = {kernel.digest for plan in plans for kernel in plan.kernels}
+    tried = [[schedule for kernel, schedule in bench.records if kernel == digest] for bench in benches]
+    assert tried[0] == tried[1]
+    assert len(tried[0]) > 10
+
+
 # ---- again -----------------------------------------------------------------------------------------------------------
 
 

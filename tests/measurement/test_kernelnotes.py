@@ -1,0 +1,132 @@
+"""What the database knows of kernels besides their times: kept, found, exported, merged, and added to older files."""
+
+import json
+import sqlite3
+from dataclasses import replace
+
+import pytest
+
+from autofuse.errors import MeasureError
+from autofuse.lower.schedule import Schedule
+from autofuse.measurement.database import FORMAT_VERSION, Database, Measurement
+from autofuse.measurement.kernelnotes import KernelNote
+from autofuse.plan.identity import MEASUREMENT_POLICY
+from autofuse.testing.partitions import identity_here
+
+HERE = identity_here()
+THERE = replace(HERE, cores=HERE.cores + 8)
+NOTE = KernelNote("k1", "loop_exp", "loop", "family", (0.0, 1.5, 20.25), 12.5)
+
+
+def measured(kernel="k1"):
+    return Measurement(
+        kernel=kernel,
+        schedule=Schedule(),
+        signature="(f32[64]) -> f32[64]",
+        policy=MEASUREMENT_POLICY,
+        cache_state="warm",
+        code_version=HERE.generator,
+        status="ok",
+        samples_us=(1.0,),
+    )
+
+
+@pytest.fixture
+def database(tmp_path):
+    with Database(tmp_path / "r.db", HERE) as opened:
+        yield opened
+
+
+def test_notes_are_found_by_family_in_the_order_of_digests(database):
+    second, other = replace(NOTE, kernel="k0", predicted_us=None), replace(NOTE, kernel="k2", family="another")
+    for note in (NOTE, second, other):
+        database.note(note)
+    assert database.notes("family") == [second, NOTE]
+    assert database.notes("unheard of") == []
+    assert [note for (_, _), note in database.all_notes().items()] == [second, NOTE, other]
+
+
+def test_a_later_note_takes_the_place_of_an_earlier_one(database):
+    database.note(NOTE)
+    database.note(replace(NOTE, predicted_us=3.0))
+    assert database.notes("family") == [replace(NOTE, predicted_us=3.0)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"features": (1.0, float("nan"))}, r"note\.features\[1\]: must be a number"),
+        ({"predicted_us": float("inf")}, r"note\.predicted_us: must be a number"),
+        ({"title": "x" * 1000}, r"note\.title: has 1000 characters"),
+    ],
+)
+def test_nonsense_is_refused_before_it_is_stored(database, change, message):
+    with pytest.raises(MeasureError, match=message):
+        database.note(replace(NOTE, **change))
+    assert database.notes("family") == []
+
+
+def test_a_file_opened_for_no_machine_takes_no_notes(tmp_path, database):
+    database.note(NOTE)
+    with Database(tmp_path / "r.db") as reader:
+        assert reader.notes("family") == []
+        assert list(reader.all_notes().values()) == [NOTE]
+        with pytest.raises(MeasureError, match="without a device identity"):
+            reader.note(NOTE)
+
+
+# ---- export and merge ------------------------------------------------------------------------------------------------
+
+
+def test_notes_travel_with_the_records(tmp_path, database):
+    database.note(NOTE)
+    for kernel in ("k1", "k2"):
+        database.add(measured(kernel))
+    lines = list(database.export())
+    assert ["note" in json.loads(line) for line in lines] == [True, False]
+    with Database(tmp_path / "there.db", THERE) as there:
+        there.note(replace(NOTE, predicted_us=1.0))
+        assert there.merge(lines) == 2
+        assert there.notes("family") == [replace(NOTE, predicted_us=1.0)]  # its own; the other is another machine's
+        assert list(there.export()) == lines  # THERE has no records of its own
+        assert len(there.all_notes()) == 2
+
+
+def test_merging_does_not_replace_a_note(tmp_path, database):
+    database.note(NOTE)
+    database.add(measured())
+    lines = list(database.export())
+    database.note(replace(NOTE, predicted_us=1.0))
+    assert database.merge(lines) == 0
+    assert database.notes("family") == [replace(NOTE, predicted_us=1.0)]
+
+
+def test_a_bad_note_refuses_the_whole_merge(tmp_path, database):
+    database.note(NOTE)
+    database.add(measured())
+    data = json.loads(next(database.export()))
+    data["note"]["features"] = ["large"]
+    with Database(tmp_path / "there.db", THERE) as there:
+        with pytest.raises(MeasureError, match=r"line 1: note\.features\[0\]: must be a number"):
+            there.merge([json.dumps(data)])
+        assert there.records(all_devices=True) == []
+
+
+# ---- older files -----------------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_version_1_is_brought_up_to_date_and_loses_nothing(tmp_path):
+    path = tmp_path / "old.db"
+    with Database(path, HERE) as database:
+        record = database.add(measured())
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("DROP TABLE kernels")
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    with Database(path, HERE) as database:
+        assert database.records() == [record]
+        assert database.all_notes() == {}
+        database.note(NOTE)
+        assert database._connection.execute("PRAGMA user_version").fetchone()[0] == FORMAT_VERSION
+    with Database(path, HERE) as database:
+        assert database.notes("family") == [NOTE]
