@@ -31,6 +31,8 @@ PRUNED_POLICY = MEASUREMENT_POLICY + PRUNED
 """Its times say that a kernel is slower than something, not how fast it is, so nothing else may count them."""
 
 _RUNNERS = "autofuse.measurement.bench"
+_BUILD_S = 120.0
+"""Most time for building one kernel, the plans that are compared, or a session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ class Bench:
         fresh = [schedule for schedule in schedules if self.recorded(digest, schedule, worth_us) is None]
         if len(fresh) > 1:
             payload = {**_names(kernel), "schedules": [schedule.to_json() for schedule in fresh]}
-            self._run("compile_kernels", payload, self._deadline_s)
+            self._run("compile_kernels", payload, self._deadline_s, _BUILD_S * len(fresh))
 
     def note(self, note: KernelNote) -> None:
         """Keep what is known of a kernel besides its times."""
@@ -237,13 +239,13 @@ class Bench:
         payload = {"plans": texts, "blocks": blocks, "seed": seed, "sample_us": sample_us, "seconds": seconds}
         return self._run("time_plans", payload, 2 * self._deadline_s + 10 * seconds)
 
-    def _run(self, runner: str, payload: Mapping[str, Any], run_s: float) -> Outcome:
+    def _run(self, runner: str, payload: Mapping[str, Any], run_s: float, build_s: float = _BUILD_S) -> Outcome:
         """Run a job in the session; a worker that was lost since the last job gets the session anew."""
         for _ in range(2):
             if self._session_worker != self._worker.restarts or not self._session:
                 self._open()
             data = {**payload, "session": self._session}
-            outcome = self._worker.run(Job(f"{_RUNNERS}:{runner}", data, build_s=120.0, run_s=run_s))
+            outcome = self._worker.run(Job(f"{_RUNNERS}:{runner}", data, build_s=build_s, run_s=run_s))
             if outcome.status != "error" or NO_SESSION not in outcome.message:
                 return outcome
             self._session = ""
@@ -261,7 +263,7 @@ class Bench:
             "threads": self._threads,
             "wanted": sorted(self._wanted),
         }
-        outcome = self._worker.run(Job(f"{_RUNNERS}:open_session", payload, arrays, build_s=120.0, run_s=300.0))
+        outcome = self._worker.run(Job(f"{_RUNNERS}:open_session", payload, arrays, build_s=_BUILD_S, run_s=300.0))
         if outcome.status != "ok":
             raise MeasureError(f"the worker could not prepare the program ({outcome.status}): {outcome.message}")
         self._session_worker = self._worker.restarts
