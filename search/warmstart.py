@@ -61,8 +61,10 @@ class WarmStart:
         note = self._notes[candidate.digest] = self._noted(candidate, candidate.program)
         self._bench.note(note)
         others = [fitting(schedule, choices) for schedule in nearest(note, [*self._tuned, *self._elsewhere(note)])]
-        modelled = cheapest(self._price_of(candidate), choices, _PRICES_PER_TRIAL * trials)
-        found = dict.fromkeys((*others[:_FROM_OTHERS], *modelled[:_FROM_MODEL]))
+        found = dict.fromkeys(others[:_FROM_OTHERS])
+        if len(found) < trials // 2:
+            modelled = cheapest(self._price_of(candidate), choices, _PRICES_PER_TRIAL * trials)
+            found |= dict.fromkeys(modelled[:_FROM_MODEL])
         found.pop(Schedule(), None)
         return list(found)[: trials // 2]
 
