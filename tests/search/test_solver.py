@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import TileProgram
 from autofuse.search import solver
 from autofuse.search.solver import Priced, solve
-from autofuse.search.space import Candidate
+from autofuse.search.space import Candidate, SpaceBuilder
+from autofuse.testing.fusions import LIMITS
+from autofuse.testing.graphs import random_graph
 
 VECTOR = TensorType((8,), F32)
 NO_PROGRAM = TileProgram("none", (), (), Schedule())
@@ -33,9 +36,10 @@ def graph_of(reads, outputs):
     return AtomGraph(build.finish([values[n] for n in outputs]), contract=False)
 
 
-def candidate_of(graph, numbers):
+def candidate_of(graph, numbers, outputs=None):
     atoms = frozenset(graph.atoms[n] for n in numbers)
-    return Candidate(atoms, graph.candidate(atoms, graph.required_outputs(atoms)), str(sorted(numbers)), NO_PROGRAM)
+    outputs = graph.required_outputs(atoms) if outputs is None else outputs
+    return Candidate(atoms, graph.candidate(atoms, outputs), str(sorted(numbers)), NO_PROGRAM)
 
 
 def priced(graph, numbers, price, writes=None):
@@ -46,38 +50,46 @@ def priced(graph, numbers, price, writes=None):
 
 def brute_force(graph, candidates):
     """The price of the cheapest way to make the outputs: a shortest path over sets of values in memory."""
-    number = {value: n for n, value in enumerate(graph.value_order(v for a in graph.atoms for v in graph.writes[a]))}
-    goal = frozenset(number[v] for v in graph.graph.outputs)
-    moves = []
+    made = graph.value_order(v for a in graph.atoms for v in graph.writes[a])
+    bit = {value: 1 << n for n, value in enumerate(made)}
+
+    def bits(values):
+        return sum(bit[value] for value in set(values))
+
+    goal = bits(v for v in graph.graph.outputs if graph.maker(v) is not None)
+    moves = {}
     for p in candidates:
         atoms = p.candidate.atoms
-        read = {v for atom in atoms for v in graph.reads[atom] if graph.maker(v) not in (None, *atoms)}
-        always = [v for v in p.candidate.outputs if v not in p.write_us]
+        needs = bits(v for atom in atoms for v in graph.reads[atom] if graph.maker(v) not in (None, *atoms))
+        always = bits(v for v in p.candidate.outputs if v not in p.write_us)
         for size in range(len(p.write_us) + 1):
             for chosen in itertools.combinations(p.write_us.items(), size):
-                written = frozenset(number[v] for v in (*always, *(v for v, _ in chosen)))
-                moves.append((frozenset(number[v] for v in read), written, p.price_us + sum(us for _, us in chosen)))
-    best = {frozenset(): 0.0}
-    todo = [(0.0, 0, frozenset())]
-    ties = itertools.count(1)
+                move = needs, always | bits(v for v, _ in chosen)
+                moves[move] = min(p.price_us + sum(us for _, us in chosen), moves.get(move, math.inf))
+    best = {0: 0.0}
+    todo = [(0.0, 0)]
     while todo:
-        price, _, there = heapq.heappop(todo)
-        if goal <= there:
+        price, there = heapq.heappop(todo)
+        if there & goal == goal:
             return price
         if price > best[there]:
             continue
-        for needs, written, us in moves:
+        for (needs, written), us in moves.items():
             then = there | written
-            if needs <= there and then != there and price + us < best.get(then, float("inf")):
+            if not needs & ~there and then != there and price + us < best.get(then, math.inf):
                 best[then] = price + us
-                heapq.heappush(todo, (price + us, next(ties), then))
+                heapq.heappush(todo, (price + us, then))
     return None
 
 
-def random_case(seed):
-    """A random graph of up to 7 atoms and a random space of kernels: overlapping, unconnected, circular in pairs."""
+def random_case(seed, most=8):
+    """A random graph of up to `most` atoms, with several outputs and unconnected parts, and a random space of kernels.
+
+    Kernels overlap, so that values are computed more than once; some compute a value only for themselves; some are
+    unconnected; and some need one another.
+    """
     rng = np.random.default_rng(seed)
-    count = int(rng.integers(1, 8))
+    count = int(rng.integers(1, most + 1))
     reads = [[int(s) for s in rng.integers(-1, n, size=int(rng.integers(1, 3)))] if n else [-1] for n in range(count)]
     sinks = [n for n in range(count) if not any(n in sources for sources in reads)]
     outputs = sinks + [n for n in range(count) if n not in sinks and rng.random() < 0.2]
@@ -86,15 +98,36 @@ def random_case(seed):
     sets += [{n for n in range(count) if rng.random() < 0.5} for _ in range(int(rng.integers(0, 16)))]
     candidates = []
     for numbers in sets:
-        if not numbers:
+        written = outputs_of(graph, numbers, rng) if numbers else ()
+        if not written:
             continue
-        atoms = [graph.atoms[n] for n in numbers]
-        inner = {v for atom in atoms for v in graph.reads[atom]} - set(graph.graph.outputs)
-        optional = [v for v in candidate_of(graph, numbers).outputs if v in inner and rng.random() < 0.8]
+        inner = {v for n in numbers for v in graph.reads[graph.atoms[n]]} - set(graph.graph.outputs)
+        optional = [v for v in written if v in inner and rng.random() < 0.8]
         # few distinct prices, so that ties and kernels for nothing occur too
         scale = 1.0 if seed % 2 else float(rng.uniform(0.5, 2))
         writes = {v: float(rng.integers(0, 4)) * scale for v in optional}
-        candidates.append(Priced(candidate_of(graph, numbers), float(rng.integers(1, 9)) * scale, writes))
+        candidates.append(Priced(candidate_of(graph, numbers, written), float(rng.integers(1, 9)) * scale, writes))
+    return graph, candidates
+
+
+def outputs_of(graph, numbers, rng):
+    """What a kernel writes: all that others may need or, where it waits for what is made from it, less than that."""
+    atoms = frozenset(graph.atoms[n] for n in numbers)
+    left = graph.left_to_others(atoms) if rng.random() < 0.5 else ()
+    return tuple(value for value in graph.required_outputs(atoms) if value not in left)
+
+
+def real_case(seed, most=8):
+    """A random program of up to `most` atoms with the kernels that the search has for it; None for a larger one."""
+    rng = np.random.default_rng(seed)
+    graph = AtomGraph(random_graph(rng, 10))
+    if len(graph.atoms) > most:
+        return None
+    candidates = []
+    for candidate in SpaceBuilder(graph, LIMITS).build().candidates:
+        inner = {v for atom in candidate.atoms for v in graph.reads[atom]} - set(graph.graph.outputs)
+        writes = {v: float(rng.uniform(0, 2)) for v in candidate.outputs if v in inner}
+        candidates.append(Priced(candidate, float(rng.uniform(1, 4)) + 0.2 * len(candidate.atoms), writes))
     return graph, candidates
 
 
@@ -112,13 +145,13 @@ def check_solution(graph, candidates, solution):
         assert set(chosen.outputs) <= set(chosen.candidate.outputs)
         there |= set(chosen.outputs)
         total += p.price_us + sum(p.write_us.get(v, 0.0) for v in chosen.outputs)
-    assert set(graph.graph.outputs) <= there
+    assert there.issuperset(v for v in graph.graph.outputs if graph.maker(v) is not None)
     assert solution.price_us == pytest.approx(total, rel=1e-9)
     assert solution.bound_us <= solution.price_us
 
 
-def check_against_brute_force(seed):
-    graph, candidates = random_case(seed)
+def check_against_brute_force(case, name):
+    graph, candidates = case
     expected = brute_force(graph, candidates)
     if expected is None:
         with pytest.raises(SearchError, match="no set of candidates computes the outputs"):
@@ -126,22 +159,86 @@ def check_against_brute_force(seed):
         return
     solution = solve(graph, candidates)
     assert solution.optimal
-    assert solution.price_us == pytest.approx(expected, rel=1e-5), f"seed {seed}"
-    assert solution.bound_us == pytest.approx(expected, rel=1e-5), f"seed {seed}"
+    assert solution.price_us == pytest.approx(expected, rel=1e-5), name
+    assert solution.bound_us == pytest.approx(expected, rel=1e-5), name
     check_solution(graph, candidates, solution)
+
+
+def test_the_random_cases_have_what_they_are_for():
+    """Recompute, several outputs, unconnected parts, circles, kernels that keep a value to themselves, no solution."""
+    several = unconnected = kept = unsolvable = recomputed = cuts = 0
+    for seed in range(150):
+        graph, candidates = random_case(seed)
+        several += len(graph.graph.outputs) > 1
+        unconnected += parts(graph) > 1
+        kept += any(
+            set(p.candidate.outputs) < set(graph.required_outputs(p.candidate.atoms)) and len(p.candidate.atoms) > 1
+            for p in candidates
+        )
+        if brute_force(graph, candidates) is None:
+            unsolvable += 1
+            continue
+        solution = solve(graph, candidates)
+        atoms = [atom for chosen in solution.kernels for atom in chosen.candidate.atoms]
+        recomputed += len(atoms) > len(set(atoms))
+        cuts += solution.cuts > 0
+    assert min(several, unconnected, kept, unsolvable, recomputed, cuts) >= 3
+
+
+def parts(graph):
+    """How many parts a graph has that share no value but the program's input."""
+    joined = {atom: {atom} for atom in graph.atoms}
+    for atom in graph.atoms:
+        for other in graph.successors[atom]:
+            union = joined[atom] | joined[other]
+            for member in union:
+                joined[member] = union
+    return len({frozenset(members) for members in joined.values()})
 
 
 @pytest.mark.parametrize("block", range(10))
 def test_the_solver_finds_what_a_brute_force_finds(block):
     for seed in range(block * 30, block * 30 + 30):
-        check_against_brute_force(seed)
+        check_against_brute_force(random_case(seed), f"seed {seed}")
 
 
 @pytest.mark.parametrize("block", range(3))
 def test_narrowing_loses_no_better_solution(block, monkeypatch):
     monkeypatch.setattr(solver, "_LARGE", 0)
     for seed in range(1000 + block * 30, 1030 + block * 30):
-        check_against_brute_force(seed)
+        check_against_brute_force(random_case(seed), f"seed {seed}")
+
+
+def test_the_solver_finds_what_a_brute_force_finds_among_the_kernels_of_the_search():
+    cases = {seed: real_case(seed) for seed in range(12)}
+    assert sum(case is not None for case in cases.values()) >= 6
+    for seed, case in cases.items():
+        if case is not None:
+            check_against_brute_force(case, f"seed {seed}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(20))
+def test_the_solver_finds_what_a_brute_force_finds_thousands_of_times(block):
+    for seed in range(1000 + block * 250, 1000 + block * 250 + 250):
+        check_against_brute_force(random_case(seed, most=10), f"seed {seed}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(4))
+def test_narrowing_loses_no_better_solution_a_thousand_times(block, monkeypatch):
+    monkeypatch.setattr(solver, "_LARGE", 0)
+    for seed in range(10_000 + block * 250, 10_250 + block * 250):
+        check_against_brute_force(random_case(seed, most=10), f"seed {seed}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(10))
+def test_the_solver_finds_what_a_brute_force_finds_among_the_kernels_of_many_programs(block):
+    for seed in range(100 + block * 20, 120 + block * 20):
+        case = real_case(seed, most=10)
+        if case is not None:
+            check_against_brute_force(case, f"seed {seed}")
 
 
 def test_solutions_unlike_one_another_come_in_order_of_price():
@@ -159,13 +256,6 @@ def test_solutions_unlike_one_another_come_in_order_of_price():
     assert found == pytest.approx([2.5, 2.6, 2.8, 3.0])
     with pytest.raises(SearchError):
         solve(graph, candidates, unlike=used)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("block", range(20))
-def test_the_solver_finds_what_a_brute_force_finds_thousands_of_times(block):
-    for seed in range(1000 + block * 250, 1000 + block * 250 + 250):
-        check_against_brute_force(seed)
 
 
 # ---- circles ---------------------------------------------------------------------------------------------------------
