@@ -40,4 +40,8 @@ class MeasureError(AutofuseError):
 
 
 class SearchError(AutofuseError):
-    """A policy, solver or tuner was asked for something contradictory or returned nonsense."""
+    """A policy, solver or tuner was asked for something contradictory, or has no answer."""
+
+
+class PluginError(AutofuseError):
+    """Code of a user or of another package (a policy, a cost model, a legality) raised, or returned nonsense."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.api.plan import Plan, described_cpu
-from autofuse.cost_models.analytical import AnalyticalCpuModel
+from autofuse.cost_models.base import CostModel
 from autofuse.errors import ArgumentError
 from autofuse.frontend.traced import Traced, is_array
 from autofuse.frontend.traced import trace as trace_function
@@ -33,9 +33,10 @@ from autofuse.report.dump import dump_candidates, dump_graphs
 from autofuse.report.progress import progress_report
 from autofuse.runtime.cpu import cpu_limits
 from autofuse.search.fixed import Fixed
+from autofuse.search.foreign import LegalityTest
 from autofuse.search.planning import Program
 from autofuse.search.policy import Context, SearchPolicy, document_of
-from autofuse.search.registry import policy_by_name
+from autofuse.search.registry import ANALYTICAL, find_legality, find_model, find_policy, policy_by_name
 from autofuse.search.tuner import Budget, Tuner, require_positive
 
 Numerics = Literal["strict"]
@@ -51,6 +52,8 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     partition: Sequence[Sequence[str]] | None = None,
     threads: int | None = None,
     rules: Rules = (),
+    model: str | CostModel = ANALYTICAL,
+    legality: str | LegalityTest | None = None,
     on_unsupported: Literal["error", "eager"] = "error",
 ) -> Plan:
     """Choose fusions with a model, measuring nothing: milliseconds to seconds.
@@ -59,8 +62,10 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     compiler ("rule:xla", "rule:xla-cpu", "rule:xla-priority", "rule:inductor", "rule:grappler"), "module:Class", the
     name of an installed entry point, or a SearchPolicy. `partition`: the kernels themselves, each as names of nodes, in
     place of a policy's. `threads`: how many the plan uses; by default one per core. `rules`: Force, Forbid and Pin, or
-    the name of a TOML file of them, which every policy keeps. Raises TraceError, SearchError, ArgumentError, and
-    LegalityError for rules and kernels that cannot be.
+    the name of a TOML file of them, which every policy keeps. `model`: the cost model: "analytical", "module:Class",
+    the name of an installed entry point, or a CostModel. `legality`: a function of a kernel's nodes that says why it
+    may not be one, or "module:function" or an entry point; every policy keeps to it. Raises TraceError, SearchError,
+    ArgumentError, LegalityError for rules and kernels that cannot be, and PluginError for what plug-ins do wrong.
     """
     _check_backend(backend)
     if partition is not None:
@@ -68,7 +73,8 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     if policy == "measured":
         raise ArgumentError('policy="measured" needs measurements: call autofuse.tune')
     program = traced_program(trace_function(fn, *args, on_unsupported=on_unsupported))
-    return Plan(_compiled(_resolve(policy), make_context(program, threads, rules), threads))
+    context = make_context(program, threads, rules, model=model, legality=legality)
+    return Plan(_compiled(find_policy(policy), context, threads))
 
 
 def tune(
@@ -84,6 +90,8 @@ def tune(
     inputs: str | os.PathLike[str] | None = None,
     threads: int | None = None,
     rules: Rules = (),
+    model: str | CostModel = ANALYTICAL,
+    legality: str | LegalityTest | None = None,
     on_unsupported: Literal["error", "eager"] = "error",
 ) -> Plan:
     """Search, measuring kernels in a worker process, and return the best plan found.
@@ -92,7 +100,8 @@ def tune(
     what it holds for this machine is not measured again, so an interrupted run resumes. `inputs`: an .npz file with
     the arguments' values (`arg0`, `arg1`, ... or the parameter names) where values matter; specs get seeded random
     data otherwise. `policy`: "measured" searches everything; any other policy's partition is kept and only its
-    schedules are tuned. `rules`: as for `compile`. Ctrl-C returns the best plan so far, with a note that says so.
+    schedules are tuned. `rules`, `model`, `legality`: as for `compile`. Ctrl-C returns the best plan so far, with a
+    note that says so.
     """
     _check_backend(backend)
     require_positive("budget", budget)
@@ -101,7 +110,7 @@ def tune(
     traced = trace_function(fn, *args, on_unsupported=on_unsupported)
     program = traced_program(traced)
     arrays = measuring_inputs(traced, args, inputs, seed)
-    context = make_context(program, threads, rules)
+    context = make_context(program, threads, rules, model=model, legality=legality)
     return Plan(_tuned(context, arrays, policy, Budget(budget, max_trials), seed, progress, db, threads))
 
 
@@ -133,11 +142,27 @@ def traced_program(traced: Traced) -> Program:
     )
 
 
-def make_context(program: Program, threads: int | None, rules: Rules = ()) -> Context:
-    """What policies need on this machine. Raises ArgumentError for rules that fit nothing in the program."""
+def make_context(
+    program: Program,
+    threads: int | None,
+    rules: Rules = (),
+    *,
+    model: str | CostModel = ANALYTICAL,
+    legality: str | LegalityTest | None = None,
+) -> Context:
+    """What policies need on this machine. Raises ArgumentError for rules that fit nothing in the program.
+
+    A note of the program's plans names a cost model that is not the usual one. Raises SearchError for a model or
+    legality that is none.
+    """
     description = described_cpu(threads)
     control = bind(read_rules(rules) if isinstance(rules, str | os.PathLike) else rules, program.graph)
-    return Context(program, AnalyticalCpuModel(description), cpu_limits(description), control=control)
+    if legality is not None:
+        control = replace(control, legality=find_legality(legality, program.graph))
+    name = model if isinstance(model, str) else type(model).__name__
+    if name != ANALYTICAL:
+        program = replace(program, notes=(*program.notes, f"cost model: {name}"))
+    return Context(program, find_model(model, description), cpu_limits(description), control=control)
 
 
 def _compiled(policy: SearchPolicy, context: Context, threads: int | None) -> PlanDocument:
@@ -168,7 +193,7 @@ def _tuned(
     ):
         tuner = Tuner(context, bench, identity, budget, seed, report)
         try:
-            document = tuner.measured_plan() if policy == "measured" else tuner.fixed_plan(_resolve(policy))
+            document = tuner.measured_plan() if policy == "measured" else tuner.fixed_plan(find_policy(policy))
             dump_candidates(context, document, bench)
             return document
         except KeyboardInterrupt:
@@ -180,10 +205,6 @@ def _tuned(
 def _interrupted(best: PlanDocument, db: str | os.PathLike[str] | None) -> PlanDocument:
     again = f"run the same call with db={os.fspath(db)!r} to resume" if db else "give db= to be able to resume"
     return replace(best, notes=(*best.notes, f"tuning was interrupted; {again}"))
-
-
-def _resolve(policy: str | SearchPolicy) -> SearchPolicy:
-    return policy_by_name(policy) if isinstance(policy, str) else policy
 
 
 def _check_backend(backend: str) -> None:

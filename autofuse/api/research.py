@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from autofuse.api.compiling import Rules, make_context, measuring_inputs, traced_program
 from autofuse.api.plan import described_cpu
+from autofuse.cost_models.base import CostModel
 from autofuse.errors import ArgumentError, LegalityError
 from autofuse.frontend.traced import trace as trace_function
 from autofuse.fusion.kind import kind_of
@@ -23,7 +24,9 @@ from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench, KernelTime
 from autofuse.measurement.database import Database
 from autofuse.plan.identity import host_cpu_identity
+from autofuse.search.foreign import LegalityTest
 from autofuse.search.policy import Context
+from autofuse.search.registry import ANALYTICAL
 from autofuse.search.space import Candidate
 
 
@@ -85,15 +88,18 @@ def candidates(
     *args: Any,
     threads: int | None = None,
     rules: Rules = (),
+    model: str | CostModel = ANALYTICAL,
+    legality: str | LegalityTest | None = None,
     seed: int = 0,
     on_unsupported: Literal["error", "eager"] = "error",
 ) -> CandidateSpace:
     """The candidate space of a function: kinds, digests and the model's prices, without measuring.
 
-    `args`: arrays or specs, as for `tune`; `measure` uses them, and seeded random data for specs.
+    `args`: arrays or specs, as for `tune`; `measure` uses them, and seeded random data for specs. `rules`, `model`,
+    `legality`: as for `compile`; what a legality refuses is in `refused` with its reason.
     """
     traced = trace_function(fn, *args, on_unsupported=on_unsupported)
-    context = make_context(traced_program(traced), threads, rules)
+    context = make_context(traced_program(traced), threads, rules, model=model, legality=legality)
     space = context.space
     prices = context.prices(space)
     arrays = measuring_inputs(traced, args, None, seed)

@@ -55,6 +55,12 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of all that is random (default 0)")
 
 
+def add_plugin_options(parser: argparse.ArgumentParser) -> None:
+    """The options that name code of the user's own."""
+    parser.add_argument("--model", help="cost model: analytical (default), module:Class or an entry point")
+    parser.add_argument("--legality", help="which kernels there may be: module:function or an entry point")
+
+
 def target_of(options: argparse.Namespace) -> Target:
     """The function and arguments that `add_target_options` were given. Raises ArgumentError."""
     file, _, name = str(options.target).partition(":")

@@ -13,7 +13,7 @@ import numpy as np
 from autofuse.api.compiling import compile as compile_plan
 from autofuse.api.compiling import random_array, tune
 from autofuse.api.plan import Plan
-from autofuse.cli.arguments import Target, add_target_options, target_of
+from autofuse.cli.arguments import Target, add_plugin_options, add_target_options, target_of
 from autofuse.cli.output import WRONG_ANSWER, print_json
 from autofuse.cli.parser import count, positive
 from autofuse.cli.run import check, leaves_of
@@ -22,7 +22,7 @@ from autofuse.frontend.spec import Spec
 from autofuse.ir import tree
 from autofuse.report.comparison import Contender, compare, render
 from autofuse.report.quantities import nearest
-from autofuse.search.registry import policy_names
+from autofuse.search.registry import ANALYTICAL, policy_names
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--untuned", default="", help="policies to compile without tuning, separated by commas")
     parser.add_argument("--blocks", type=count, default=15, help="timed blocks (default 15)")
     parser.add_argument("--rules", type=Path, help="TOML file of fusions to force, forbid and pin")
+    add_plugin_options(parser)
     parser.add_argument("--threads", type=count, help="threads the plans use (default one per core)")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="save the plans as FOLDER/FUNC-POLICY.json")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -83,9 +84,13 @@ def concrete(arguments: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
 def _plan(target: Target, arguments: tuple[Any, ...], policy: str, untuned: bool, options: argparse.Namespace) -> Plan:
     if sys.stderr.isatty() and not options.json:
         print(f"{policy} ...", file=sys.stderr)
+    own: dict[str, Any] = {
+        "rules": options.rules or (),
+        "model": options.model or ANALYTICAL,
+        "legality": options.legality,
+    }
     if untuned:
-        rules = options.rules or ()
-        return compile_plan(target.function, *arguments, policy=policy, threads=options.threads, rules=rules)
+        return compile_plan(target.function, *arguments, policy=policy, threads=options.threads, **own)
     return tune(
         target.function,
         *arguments,
@@ -93,8 +98,8 @@ def _plan(target: Target, arguments: tuple[Any, ...], policy: str, untuned: bool
         budget=options.budget,
         seed=options.seed,
         threads=options.threads,
-        rules=options.rules or (),
         progress=not options.json,
+        **own,
     )
 
 

@@ -19,6 +19,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--why-not", nargs=2, metavar=("A", "B"), help="why these (nodes, values or kernels) are not in one kernel"
     )
+    parser.add_argument("--model", help="with --why-not: the cost model to ask, module:Class or an entry point")
+    parser.add_argument("--legality", help="with --why-not: a legality of your own, module:function or an entry point")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -42,11 +44,16 @@ def _report(plan: Plan, options: argparse.Namespace) -> tuple[dict[str, Any], st
 
 
 def _answer(plan: Plan, options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    from autofuse.cost_models.analytical import AnalyticalCpuModel
+    from autofuse.fusion.control import NO_RULES, Control
     from autofuse.report.whynot import render as render_answer
     from autofuse.report.whynot import why_not
+    from autofuse.search.registry import ANALYTICAL, find_legality, find_model
 
     description = described_cpu()
+    model = find_model(options.model or ANALYTICAL, description)
+    control = NO_RULES
+    if options.legality is not None:
+        control = Control(legality=find_legality(options.legality, plan.graph))
     first, second = options.why_not
-    answer = why_not(plan.document, first, second, cpu_limits(description), AnalyticalCpuModel(description))
+    answer = why_not(plan.document, first, second, cpu_limits(description), model, control)
     return answer.to_json(), render_answer(answer)

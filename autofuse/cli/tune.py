@@ -9,11 +9,11 @@ from pathlib import Path
 
 from autofuse.api.compiling import tune
 from autofuse.api.plan import Plan
-from autofuse.cli.arguments import add_target_options, target_of
+from autofuse.cli.arguments import add_plugin_options, add_target_options, target_of
 from autofuse.cli.output import INTERRUPTED, print_json
 from autofuse.cli.parser import count, positive
 from autofuse.report.summary import render, summarise
-from autofuse.search.registry import HERE, MEASURED
+from autofuse.search.registry import ANALYTICAL, HERE, MEASURED
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--db", type=Path, help="file that keeps every measurement: a later run resumes from it")
     parser.add_argument("--inputs", type=Path, help=".npz with the arguments' values, where values matter")
     parser.add_argument("--rules", type=Path, help="TOML file of fusions to force, forbid and pin")
+    add_plugin_options(parser)
     parser.add_argument("--threads", type=count, help="threads the plan uses (default one per core)")
     parser.add_argument("--on-unsupported", choices=("error", "eager"), default="error", help="eager: leave to NumPy")
     parser.add_argument("--no-progress", action="store_true", help="no progress bar on a terminal either")
@@ -52,6 +53,8 @@ def run(options: argparse.Namespace) -> int:
         inputs=options.inputs,
         threads=options.threads,
         rules=options.rules or (),
+        model=options.model or ANALYTICAL,
+        legality=options.legality,
         on_unsupported=options.on_unsupported,
     )
     plan.save(output)

@@ -4,7 +4,7 @@ A view, an iota or a splat constant belongs to whoever reads it: every kernel th
 writes one (unless it is an output of the graph). An elementwise node joins the atom of its readers if that is one atom
 and its last node needs each element at one index: then nothing is ever recomputed (`y + y[::-1]` computes y elsewhere).
 Everything else is an atom of its own. Nodes that a user's rules force together are one atom, and no node of a rule
-joins an atom by itself: so the space of every policy keeps the rules.
+joins an atom by itself: so the space of every policy keeps the rules. Nor is contracted what a user's legality refuses.
 """
 
 from __future__ import annotations
@@ -205,8 +205,19 @@ class AtomGraph:
         for node in order:
             last = place[node][0]
             groups.setdefault(forced.get(last, last), []).append(node)
-        ordered = sorted(groups.values(), key=lambda nodes: self._position(nodes[-1]))
+        ordered = sorted(self._allowed(groups.values(), forced), key=lambda nodes: self._position(nodes[-1]))
         return [tuple(nodes) for nodes in (self._in_order(ordered) if forced else ordered)]
+
+    def _allowed(self, groups: Iterable[list[Node]], forced: Collection[Node]) -> Iterator[list[Node]]:
+        """The groups. One that the user's legality refuses falls apart, but for what a rule forces together."""
+        legality = self.control.legality
+        for nodes in groups:
+            if legality is None or len(nodes) == 1 or legality.refusal(frozenset(nodes)) is None:
+                yield nodes
+                continue
+            together = [node for node in nodes if node in forced]
+            yield from ([together] if together else [])
+            yield from ([node] for node in nodes if node not in forced)
 
     def _in_order(self, groups: Sequence[Sequence[Node]]) -> list[Sequence[Node]]:
         """The groups in an order in which each can run. Raises LegalityError if there is none."""

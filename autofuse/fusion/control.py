@@ -11,7 +11,7 @@ import difflib
 import fnmatch
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from autofuse.errors import ArgumentError
 from autofuse.fusion.candidate import is_inlined, is_view
@@ -86,17 +86,33 @@ class Apart:
     rule: str
 
 
+class Legality(Protocol):
+    """A test of a user's own for kernels. It gives the same answer for the same nodes."""
+
+    @property
+    def words(self) -> str:
+        """What it is called in messages and notes."""
+        ...
+
+    def refusal(self, nodes: frozenset[Node]) -> str | None:
+        """Why no kernel may compute exactly these nodes, views and constants not among them; None if one may."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Control:
     """Rules, bound to the nodes of a graph."""
 
     together: tuple[Together, ...] = ()
     apart: tuple[Apart, ...] = ()
+    legality: Legality | None = None
+    """Asked about kernels of two nodes and more: without those of one, some programs would have no plan."""
 
     @property
     def rules(self) -> tuple[str, ...]:
         """The rules in words, each once."""
-        return tuple(dict.fromkeys(bound.rule for bound in (*self.together, *self.apart)))
+        words = dict.fromkeys(bound.rule for bound in (*self.together, *self.apart))
+        return (*words, *(() if self.legality is None else (self.legality.words,)))
 
     @property
     def named(self) -> frozenset[Node]:
@@ -125,7 +141,7 @@ class Control:
             if inside and together.alone and inside != nodes:
                 extra = min(node.name for node in nodes - inside)
                 return f"{together.rule} has no place for %{extra}"
-        return None
+        return self.legality.refusal(nodes) if self.legality is not None and len(nodes) > 1 else None
 
 
 NO_RULES = Control()

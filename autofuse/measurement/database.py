@@ -311,7 +311,8 @@ class Database:
             connection.execute("INSERT OR IGNORE INTO facts VALUES ('home', ?)", [self._device])
             home = connection.execute("SELECT value FROM facts WHERE name = 'home'").fetchone()[0]
         if home != self._device:
-            different = "; ".join(map(str, compare(self.devices()[home], identity)))
+            known = self.devices().get(home)
+            different = "not said which" if known is None else "; ".join(map(str, compare(known, identity)))
             raise MeasureError(
                 f"{self.path} holds another machine's measurements ({different}); use another file here, and "
                 "`autofuse db merge` to bring records together"
@@ -351,6 +352,7 @@ def _advice(failure: sqlite3.Error) -> str:
         "SQLITE_CORRUPT": " (the file is damaged; what can be read is printed by `autofuse db export`)",
         "SQLITE_READONLY": " (the file is not writable)",
         "SQLITE_CANTOPEN": " (does the folder exist, and may you write to it?)",
+        "SQLITE_IOERR": " (reading or writing failed: is the disk full, or a limit reached?)",
     }.items():
         if name.startswith(prefix):
             return advice

@@ -9,6 +9,7 @@ from typing import Any
 from autofuse.cost_models.base import CostModel, KernelFacts
 from autofuse.errors import ArgumentError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
+from autofuse.fusion.control import NO_RULES, Control
 from autofuse.ir.graph import Graph, Node
 from autofuse.lower.lowering import Limits
 from autofuse.plan.document import PlanDocument, PlannedKernel
@@ -53,18 +54,21 @@ class WhyNot:
         return asdict(self)
 
 
-def why_not(document: PlanDocument, first: str, second: str, limits: Limits, model: CostModel) -> WhyNot:
+def why_not(
+    document: PlanDocument, first: str, second: str, limits: Limits, model: CostModel, control: Control = NO_RULES
+) -> WhyNot:
     """Explain why `first` and `second` (names of nodes, values or kernels) do not share a kernel.
 
-    Raises ArgumentError for a name that the plan does not have, or that no kernel computes.
+    `control`: what else kernels must keep to. Raises ArgumentError for a name that the plan does not have, or that no
+    kernel computes.
     """
-    return _Question(document, limits, model).answer(first, second)
+    return _Question(document, limits, model, control).answer(first, second)
 
 
 class _Question:
-    def __init__(self, document: PlanDocument, limits: Limits, model: CostModel) -> None:
+    def __init__(self, document: PlanDocument, limits: Limits, model: CostModel, control: Control) -> None:
         self.document, self.model = document, model
-        self.atoms = AtomGraph(document.graph)
+        self.atoms = AtomGraph(document.graph, control=control)
         self.builder = SpaceBuilder(self.atoms, limits)
 
     def answer(self, first: str, second: str) -> WhyNot:

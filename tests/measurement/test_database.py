@@ -191,6 +191,48 @@ def test_full_disk_is_reported_and_nothing_is_lost(tmp_path):
         db.add(fine("later"))
 
 
+LIMITED = """
+import resource, sys
+from autofuse.errors import MeasureError
+from autofuse.measurement.database import Database
+sys.path.insert(0, sys.argv[1])
+from test_database import HERE, fine
+resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))
+stored = 0
+try:
+    with Database(sys.argv[2], HERE) as db:
+        for number in range(10_000):
+            db.add(fine(f"k{number}"))
+            stored += 1
+except MeasureError as error:
+    print(stored)
+    print(error)
+"""
+
+
+def test_a_file_whose_home_is_lost_is_refused(tmp_path):
+    path = tmp_path / "r.db"
+    Database(path, HERE).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE facts SET value = 'nowhere'")
+    connection.close()
+    with pytest.raises(MeasureError, match=r"another machine's measurements \(not said which\)"):
+        Database(path, HERE)
+
+
+def test_a_limit_on_the_length_of_files_is_reported_like_a_full_disk(tmp_path):
+    """In a process of its own, since the limit cannot be lifted again."""
+    path = tmp_path / "r.db"
+    command = [sys.executable, "-c", LIMITED, str(Path(__file__).parent), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    stored, message = done.stdout.splitlines()
+    assert int(stored) > 0
+    assert "is the disk full, or a limit reached?); records stored before are kept" in message
+    with Database(path, HERE) as db:
+        assert len(db.records()) == int(stored)
+        db.add(fine("after"))
+
+
 def test_locked_file_is_reported(tmp_path, monkeypatch):
     path = tmp_path / "r.db"
     monkeypatch.setattr("autofuse.measurement.database._BUSY_S", 0.05)

@@ -1,0 +1,181 @@
+"""Bad input to the search, as a user meets it: one clear error each, from Python and on the command line."""
+
+import errno
+import os
+import sqlite3
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import autofuse as af
+from autofuse.api.plan import described_cpu
+from autofuse.cli.main import main
+from autofuse.errors import ArgumentError, LegalityError, MeasureError, PlanError
+from autofuse.measurement.database import Database
+from autofuse.plan.identity import host_cpu_identity
+
+X = np.linspace(-2, 2, 64, dtype=np.float32).reshape(8, 8)
+PROGRAM = """import numpy as np
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+"""
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def crossed(x):
+    """Two chains: one step of each in either kernel is a circle."""
+    return np.sin(np.exp(x)), np.cos(np.tanh(x))
+
+
+def kernels(fn):
+    """The nodes of `fn`, one kernel each."""
+    return [list(kernel.nodes) for kernel in af.compile(fn, X, policy="unfused").kernels]
+
+
+def of_op(fn, op):
+    (name,) = [node.name for node in af.compile(fn, X).document.graph.nodes if node.op == op]
+    return name
+
+
+# ---- rules and partitions --------------------------------------------------------------------------------------------
+
+RULES = {
+    "contradictory": (
+        [af.Force("exp", "divide"), af.Forbid("exp", "divide")],
+        r"Force\('exp', 'divide'\) and Forbid\('exp', 'divide'\) contradict one another",
+    ),
+    "two owners": ([af.Pin("exp"), af.Force("exp", "divide")], "contradict one another: the first has no place for"),
+    "unknown": (
+        [af.Forbid("exq", "divide")],
+        r"'exq' is no op, node or source line of the program; did you mean exp\?",
+    ),
+    "circular": ([af.Pin("reduce*", "divide")], "a path leaves these nodes and comes back"),
+}
+
+
+@pytest.mark.parametrize(("rules", "message"), RULES.values(), ids=RULES)
+@pytest.mark.parametrize("make", [af.compile, af.tune, af.candidates], ids=["compile", "tune", "candidates"])
+def test_rules_that_cannot_be(make, rules, message):
+    with pytest.raises((ArgumentError, LegalityError), match=message):
+        make(softmax, X, rules=rules)
+
+
+def test_a_partition_that_lacks_something():
+    with pytest.raises(ArgumentError, match="partition: no kernel computes "):
+        af.compile(softmax, X, partition=kernels(softmax)[:-1])
+
+
+def test_a_partition_whose_kernels_wait_for_one_another():
+    exp, sin, tanh, cos = (of_op(crossed, op) for op in ("exp", "sin", "tanh", "cos"))
+    with pytest.raises(ArgumentError, match=r"these kernels wait for one another: kernel 0 waits for .*; kernel 1"):
+        af.compile(crossed, X, partition=[[exp, cos], [tanh, sin]])
+
+
+def test_a_partition_with_an_unknown_name():
+    with pytest.raises(ArgumentError, match="kernel 0: 'divid' is no node of the program; did you mean"):
+        af.compile(softmax, X, partition=[["divid"], *kernels(softmax)])
+
+
+@pytest.mark.parametrize("partition", [[[]], [["x"]], []])
+def test_a_partition_of_nothing(partition):
+    with pytest.raises(ArgumentError, match="partition: "):
+        af.compile(softmax, X, partition=partition)
+
+
+# ---- files of measurements -------------------------------------------------------------------------------------------
+
+
+def other_version(path):
+    Database(path, host_cpu_identity(described_cpu())).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 1000")
+    connection.close()
+
+
+def other_machine(path):
+    here = host_cpu_identity(described_cpu())
+    Database(path, replace(here, cores=here.cores + 8)).close()
+
+
+def other_program(path):
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE theirs (a)")
+    connection.close()
+
+
+def cut_off(path):
+    Database(path, host_cpu_identity(described_cpu())).close()
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+FILES = {
+    "another version": (other_version, r"t\.db has record format 1000, this autofuse uses"),
+    "another machine": (other_machine, r"t\.db holds another machine's measurements \(cores .*autofuse db merge"),
+    "another program": (other_program, r"t\.db is a SQLite file, but not a record database of autofuse"),
+    "text": (lambda path: path.write_text("measurements\n" * 1000), r"t\.db: .*this is no record database"),
+    "cut off": (cut_off, r"t\.db: .*the file is damaged"),
+    "a folder": (lambda path: path.mkdir(), r"t\.db: .*may you write to it"),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), FILES.values(), ids=FILES)
+def test_a_file_that_holds_no_measurements_of_this_machine(tmp_path, capsys, make, message):
+    path, program = tmp_path / "t.db", tmp_path / "program.py"
+    make(path)
+    with pytest.raises(MeasureError, match=message):
+        af.tune(softmax, X, db=path, budget=1.0, progress=False)
+    program.write_text(PROGRAM)
+    assert main(["tune", f"{program}:softmax", "--arg", "f32[8,8]", "--db", str(path), "--budget", "1"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("autofuse: ")
+    assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("size", [0, 1, 50, 100, 101, 1000, 4095, 4096, 4097, 9000])
+def test_a_file_cut_off_anywhere_is_a_new_one_or_an_error(tmp_path, size):
+    path, here = tmp_path / "t.db", host_cpu_identity(described_cpu())
+    Database(path, here).close()
+    path.write_bytes(path.read_bytes()[:size])
+    with suppress(MeasureError), Database(path, here) as base:
+        assert base.records() == []
+
+
+# ---- plan files ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.5, 0.9, 0.999])
+def test_a_plan_file_cut_off_anywhere(tmp_path, capsys, share):
+    path = af.compile(softmax, X).save(tmp_path / "p.json")
+    text = path.read_bytes().rstrip()
+    path.write_bytes(text[: int(share * len(text))])
+    for on_mismatch in ("error", "run", "retune"):
+        with pytest.raises(PlanError, match=r"p\.json"):
+            af.load(path, on_mismatch=on_mismatch)
+    for command in ("run", "explain"):
+        assert main([command, str(path)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_disk_that_is_full_when_a_plan_is_saved(tmp_path, monkeypatch):
+    plan = af.compile(softmax, X)
+    path = plan.save(tmp_path / "p.json")
+    before = path.read_bytes()
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(PlanError, match=r"cannot write the plan to .*p\.json: No space left on device"):
+        plan.save(path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["p.json"]
