@@ -134,3 +134,39 @@ def test_integers_decided_by_floats_may_flip_now_and_then():
     actual[:2000] = 1
     with pytest.raises(WrongAnswerError, match="2000 of 100000"):
         check("y", actual, expected, DECIDED_BY_FLOATS)
+
+
+# ---- arrays of many blocks -------------------------------------------------------------------------------------------
+
+LARGE = 100_000
+
+
+@pytest.mark.parametrize("at", [0, 50_000, LARGE - 1])
+def test_one_wrong_element_of_many_is_found(at):
+    expected = np.ones(LARGE, np.float32)
+    actual = expected.copy()
+    actual[at] = 1.01
+    with pytest.raises(WrongAnswerError, match=rf"x\[{at}\] is off .*1 of {LARGE} elements differ"):
+        check("x", actual, expected)
+    poison(actual[at : at + 1])
+    with pytest.raises(WrongAnswerError, match=rf"x\[{at}\] was not written"):
+        check("x", actual, expected)
+
+
+def test_small_elements_are_measured_by_the_size_of_all():
+    expected = np.full(LARGE, 1e-6, np.float32)
+    actual = expected + np.float32(1e-7)
+    with pytest.raises(WrongAnswerError):
+        check("x", actual, expected)
+    expected[:10], actual[:10] = 1e3, 1e3
+    check("x", actual, expected)
+
+
+def test_flips_are_counted_over_the_whole_array():
+    expected = np.zeros(LARGE, np.int32)
+    actual = expected.copy()
+    actual[:10] = 1  # 1e-4 of all, though not of the first block
+    check("x", actual, expected, DECIDED_BY_FLOATS)
+    actual[-1] = 1
+    with pytest.raises(WrongAnswerError, match=f"11 of {LARGE} elements differ"):
+        check("x", actual, expected, DECIDED_BY_FLOATS)
