@@ -6,6 +6,7 @@ PROGRAM ?= layer_norm_residual
 BUDGET  ?= 20
 PEERS   ?= .venv-peers
 PEERS_OPTIONS ?=
+STUDY_OPTIONS ?=
 
 BIN     := $(VENV)/bin
 CHECKED := autofuse cost_models search datasets experiments tests
@@ -16,7 +17,7 @@ CUDA    := $(VENV)/.installed-cuda
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tune test test-all lint types layers format bench peers fidelity gpu clean
+.PHONY: help setup tune test test-all lint types layers format bench quality rules peers fidelity gpu clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +52,12 @@ format: $(TEST) ## rewrite the code as ruff formats it
 
 bench: $(TUNE) ## the CPU study: every program under every policy against NumPy (about an hour)
 	$(BIN)/python experiments/cpu_first/run.py
+
+quality: $(TUNE) ## how near to the best does the search come? (hours; STUDY_OPTIONS="--quick" takes a minute)
+	$(BIN)/python experiments/search_quality/run.py $(STUDY_OPTIONS)
+
+rules: $(TUNE) ## rules of other compilers against search (hours; STUDY_OPTIONS="--quick" takes minutes)
+	$(BIN)/python experiments/rules_vs_search/run.py $(STUDY_OPTIONS)
 
 peers: $(PEERS)/.installed ## autofuse beside NumPy, JAX, torch.compile and Numba (two hours; PEERS_OPTIONS="--quick" takes minutes)
 	$(PEERS)/bin/python experiments/peers/run.py $(PEERS_OPTIONS)

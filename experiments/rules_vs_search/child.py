@@ -1,0 +1,125 @@
+"""What runs in child processes: python child.py TASK.json OUTCOME.json."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+# The journal and the processes are those of the CPU study; benches and races those of search quality.
+sys.path.extend(str(Path(__file__).resolve().parents[1] / name) for name in ("cpu_first", "search_quality"))
+
+from cells import MEASURED, REACHABLE, Cell
+from journal import Record
+from marks import facts
+from oracles import Corrected, Uniform
+from race import race
+from subject import Subject, bench_of, identity_here, subject_of
+
+from autofuse.errors import LegalityError, SearchError
+from autofuse.lower.schedule import Schedule
+from autofuse.measurement.client import Bench
+from autofuse.plan import file as plan_file
+from autofuse.plan.document import PlanDocument
+from autofuse.search.policy import Analytical, Context, Partition, SearchPolicy
+from autofuse.search.reachable import limited_to
+from autofuse.search.registry import policy_by_name
+from autofuse.search.restriction import Restriction
+from autofuse.search.tuner import Budget, Tuner
+
+CORRECTION_SHARE = 0.25
+"""Of the budget: most time for measuring what corrects the model."""
+
+
+def counted(task: Record) -> Record:
+    """What of the program's graph makes rules stop."""
+    return facts(_subject(task).context.program.graph)
+
+
+def planned(task: Record) -> Record:
+    """A cell's plan with its schedules tuned, and the same kernels under default schedules; both saved."""
+    cell = Cell(**task["as"])
+    subject = _subject(task)
+    start = time.perf_counter()
+    context, notes = _context(cell, subject.context, task["rules"])
+    budget = Budget(task["budget_s"], task["max_trials"] or None)
+    with bench_of(subject) as bench:
+        tuner = Tuner(context, bench, identity_here(), budget, task["tuning_seed"], _quiet)
+        if cell.choice == "search" and cell.oracle == MEASURED:
+            tuned = tuner.measured_plan()
+        else:
+            tuned = tuner.fixed_plan(_policy(cell, bench, budget))
+        failed = [message[:300] for message in bench.counts.failed]
+        measured = bench.counts.measured
+    seconds = time.perf_counter() - start
+    default = replace(tuned, kernels=tuple(replace(kernel, schedule=Schedule()) for kernel in tuned.kernels))
+    works: dict[str, str] = {}
+    for name, document in (("tuned", tuned), ("default", default)):
+        plan_file.save(document, Path(task["folder"], task["plans"][name]))
+        works[name] = work_of(document)
+    return {
+        "seconds": seconds,
+        "kernels": len(tuned.kernels),
+        "measurements": measured,
+        "failed": failed,
+        "notes": [*notes, *tuned.notes],
+        "certificate": None if tuned.certificate is None else asdict(tuned.certificate),
+        "works": works,
+        "paths": list(task["plans"].values()),
+    }
+
+
+def work_of(document: PlanDocument) -> str:
+    """Equal for plans that run the same kernels in the same order under the same schedules."""
+    kernels = [[kernel.nodes, kernel.outputs, kernel.schedule.to_json()] for kernel in document.kernels]
+    order = [[launch.kernel, launch.lane] for launch in document.order]
+    return hashlib.sha256(json.dumps([kernels, order]).encode()).hexdigest()[:12]
+
+
+def _context(cell: Cell, context: Context, rules: list[str]) -> tuple[Context, list[str]]:
+    """The space that a cell chooses in, and what is to be said of it."""
+    if cell.space == REACHABLE and cell.choice == "search":
+        found: list[Partition] = []
+        notes: list[str] = []
+        for rule in rules:
+            try:
+                found.append(policy_by_name(rule).partition(context))
+            except (LegalityError, SearchError) as error:
+                notes.append(f"the space lacks the kernels of {rule}: {error}")
+        return limited_to(context, found), notes
+    if cell.off == "model":
+        return replace(context, model=Uniform()), []
+    if cell.off:
+        return replace(context, restriction=Restriction(**{cell.off: False})), []
+    return context, []
+
+
+def _policy(cell: Cell, bench: Bench, budget: Budget) -> SearchPolicy:
+    if cell.oracle == "residual":
+        return Corrected(bench, CORRECTION_SHARE * budget.seconds)
+    return Analytical() if cell.choice == "search" else policy_by_name(cell.name)
+
+
+def _quiet(what: str, done: float, total: float) -> None:
+    del what, done, total
+
+
+def _subject(task: Record) -> Subject:
+    return subject_of(task["file"], task["size"], task["seed"])
+
+
+def raced(task: Record) -> Record:
+    """Every distinct plan of one program, timed; one of them twice."""
+    plans = {work: str(Path(task["folder"], path)) for work, path in task["works"].items()}
+    return race(task, plans, task["again"])
+
+
+KINDS = {"facts": counted, "plan": planned, "round": raced}
+
+
+if __name__ == "__main__":
+    job = json.loads(Path(sys.argv[1]).read_text())
+    Path(sys.argv[2]).write_text(json.dumps(KINDS[job["kind"]](job)))

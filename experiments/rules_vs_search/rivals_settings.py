@@ -1,0 +1,73 @@
+"""The parameters of the study of rules against search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cells import OFF, Cell, all_cells
+from settings import require
+
+HERE = Path(__file__).resolve().parent
+FREE = (
+    *("programs", "ablations", "rounds", "joins", "shared", "folds", "small_kernels", "small_bytes"),
+    *("target_all", "target_marked"),
+)
+"""What may differ between a run and the one that carries it on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """The entries of study.toml."""
+
+    programs: tuple[str, ...]
+    """Of datasets/workloads."""
+    size: str
+    """Of the programs' arguments: "full" or "small"."""
+    seed: int
+    """Of the programs' arguments."""
+    rules: tuple[str, ...]
+    """Policies that follow another compiler's rules."""
+    ablations: tuple[str, ...]
+    """What the measuring search is also run without."""
+    budget_s: float
+    """Seconds of tuning for every plan alike."""
+    max_trials: int
+    """Measurements for every plan alike; 0 = as many as fit in the seconds."""
+    tuning_seed: int
+    """Of the searches."""
+    rounds: int
+    """Timing processes per program."""
+    blocks: int
+    """Interleaved repetitions in each."""
+    block_ms: float
+    """Timed milliseconds per plan and repetition."""
+    joins: int
+    """Marked programs: this many concatenations ..."""
+    shared: int
+    """... or values of several users ..."""
+    folds: int
+    """... or reductions in a chain ..."""
+    small_kernels: int
+    """... or operations with results ..."""
+    small_bytes: int
+    """... below this size."""
+    target_all: float
+    """The geometric mean of best rule over measured is to be this at least, over all programs ..."""
+    target_marked: float
+    """... and this over the marked ones."""
+
+    def __post_init__(self) -> None:
+        """Raises ArgumentError for a parameter that makes no sense."""
+        require(self.size in ("full", "small"), "size", '"full" or "small"', self.size)
+        for name in ("budget_s", "rounds", "blocks", "block_ms", "target_all", "target_marked"):
+            require(getattr(self, name) > 0, name, "above zero", getattr(self, name))
+        require(self.max_trials >= 0, "max_trials", "zero or more", self.max_trials)
+        require(bool(self.rules), "rules", "at least one policy", self.rules)
+        unknown = [name for name in self.ablations if name not in OFF]
+        require(not unknown, "ablations", f"among {', '.join(OFF)}", self.ablations)
+
+    @property
+    def cells(self) -> list[Cell]:
+        """What is made for every program."""
+        return all_cells(self.rules, self.ablations)

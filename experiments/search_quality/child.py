@@ -1,0 +1,207 @@
+"""What runs in child processes: python child.py TASK.json OUTCOME.json."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "cpu_first"))
+
+from journal import Record
+from moves import cheapest, enumerate_partitions, in_order, moves_of
+from race import race
+from subject import Subject, bench_of, identity_here, subject_of
+
+import autofuse as af
+from autofuse.errors import SearchError
+from autofuse.lower.schedule import Schedule
+from autofuse.measurement.client import Bench
+from autofuse.measurement.workloads import load
+from autofuse.plan import file as plan_file
+from autofuse.plan.document import Launch, PlanDocument
+from autofuse.runtime.kernels import candidate_of
+from autofuse.search.lanes import Work, list_schedule
+from autofuse.search.planning import Tuned, plan_document
+from autofuse.search.registry import MEASURED
+from autofuse.search.solver import Chosen
+
+
+def exhausted(task: Record) -> Record:
+    """Every kernel that a partition of the program's space may have, measured under the default schedule."""
+    subject = _subject(task)
+    space = subject.context.space
+    moves = moves_of(space)
+    kernels: dict[str, Record] = {}
+    with bench_of(subject, Path(task["folder"], task["db"])) as bench:
+        for move in moves:
+            if move.digest not in kernels:
+                found = bench.kernel(move.digest, move.kernel, Schedule())
+                us = found.median_us if found.status == "ok" else None
+                kernels[move.digest] = {"us": us, "status": found.status, "message": found.message[:300]}
+    return {
+        "nodes": len(space.atom_graph.graph.nodes),
+        "atoms": len(space.atom_graph.atoms),
+        "candidates": len(space.candidates),
+        "cut_off": space.cut_off,
+        "classes": sorted(space.classes),
+        "moves": len(moves),
+        "kernels": kernels,
+    }
+
+
+def partitioned(task: Record) -> Record:
+    """All partitions met and priced; plans of the cheapest, and of what the exact solver chooses, saved."""
+    subject = _subject(task)
+    space = subject.context.space
+    moves = moves_of(space)
+    us: Mapping[str, float] = {digest: us for digest, us in task["us"].items() if us is not None}
+    start = time.perf_counter()
+    found = enumerate_partitions(
+        space, moves, us, most=task["most_partitions"], repeats=task["repeats"], keep=task["top"]
+    )
+    seconds = time.perf_counter() - start
+    choices = [(f"best {n}", ranked.us, in_order(moves, ranked.moves)) for n, ranked in enumerate(found.best, 1)]
+    try:
+        exact = cheapest(space, moves, us)
+    except SearchError as error:
+        raise SearchError(f"the kernels that do not fail compute no plan: {error}") from error
+    choices.append(("exact", exact.price_us, list(exact.kernels)))
+    plans: dict[str, str] = {}
+    for name, _, kernels in choices:
+        plans[name] = f"{task['stem']}-{name.replace(' ', '-')}.json"
+        plan_file.save(_document(subject, kernels, us), Path(task["folder"], plans[name]))
+    return {
+        "count": found.count,
+        "complete": found.complete,
+        "seconds": seconds,
+        "sums_us": {name: price for name, price, _ in choices},
+        "plans": plans,
+        "paths": list(plans.values()),
+    }
+
+
+def _document(subject: Subject, kernels: list[Chosen], us: Mapping[str, float]) -> PlanDocument:
+    context = subject.context
+    known = {digest: Tuned(measured_us=time_us) for digest, time_us in us.items()}
+    return plan_document(context.program, context.space.atom_graph, kernels, known, identity_here())
+
+
+def planned(task: Record) -> Record:
+    """A plan by one policy, saved. The measuring search keeps its records in `db`, or replays a copy of `records`."""
+    workload = load(task["file"])
+    arguments = workload.inputs(task["size"], task["seed"])
+    folder = Path(task["folder"])
+    start = time.perf_counter()
+    if task["policy"] == MEASURED:
+        with tempfile.TemporaryDirectory() as private:
+            db = folder / task["db"] if task.get("db") else Path(private, "tune.db")
+            if task.get("records"):
+                shutil.copyfile(folder / task["records"], db)
+            plan = af.tune(
+                workload.function,
+                *arguments,
+                budget=task["budget_s"],
+                max_trials=task["trials"],
+                seed=task["tuning_seed"],
+                progress=False,
+                db=db,
+            )
+    else:
+        plan = af.compile(workload.function, *arguments, policy=task["policy"])
+    seconds = time.perf_counter() - start
+    plan.save(folder / task["plan"])
+    paths = [task["plan"], *([task["db"]] if task.get("db") else [])]
+    certificate = None if plan.certificate is None else asdict(plan.certificate)
+    return {"seconds": seconds, "kernels": len(plan.kernels), "certificate": certificate, "paths": paths}
+
+
+def levelled(task: Record) -> Record:
+    """Plans made comparable: every kernel under the default schedule, with its time, placed on lanes by these times.
+
+    Kernels that have no time yet are measured. Plans of the same kernels become one *work*, saved once.
+    """
+    folder = Path(task["folder"])
+    plans: dict[str, Record] = {}
+    with bench_of(_subject(task), folder / task["db"]) as bench:
+        for name, path in task["plans"].items():
+            plans[name] = _levelled(plan_file.load(folder / path), bench, folder, task["stem"])
+    works = {plan["work"]: plan.pop("path") for plan in plans.values() if "work" in plan}
+    return {"plans": plans, "works": works, "paths": list(works.values())}
+
+
+def _levelled(document: PlanDocument, bench: Bench, folder: Path, stem: str) -> Record:
+    kernels = list(document.kernels)
+    works: list[Work] = []
+    for number, kernel in enumerate(kernels):
+        candidate = candidate_of(document.graph, kernel.nodes, kernel.outputs)
+        found = bench.kernel(kernel.digest, candidate, Schedule())
+        if found.status != "ok":
+            return {"fault": f"{kernel.name}: {found.status}: {found.message[:300]}"}
+        kernels[number] = replace(kernel, schedule=Schedule(), measured_us=found.median_us)
+        works.append(Work(candidate.inputs, candidate.outputs, found.median_us))
+    parts = sorted([list(kernel.nodes), list(kernel.outputs)] for kernel in kernels)
+    work = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+    path = f"{stem}-work-{work}.json"
+    order = tuple(Launch(number, lane) for number, lane in list_schedule(works))
+    plan_file.save(replace(document, kernels=tuple(kernels), order=order, certificate=None, notes=()), folder / path)
+    return {"work": work, "path": path, "kernels": [[kernel.digest, kernel.measured_us] for kernel in kernels]}
+
+
+def raced(task: Record) -> Record:
+    """The works of one program, timed; the cheapest by sum twice."""
+    plans = {work: str(Path(task["folder"], path)) for work, path in task["works"].items()}
+    return race(task, plans, task["again"])
+
+
+def compiled(task: Record) -> Record:
+    """Seconds of `compile` on one workload, imports not included, and the size of what it searched."""
+    workload = load(task["file"])
+    arguments = workload.inputs(task["size"], task["seed"])
+    af.compile(_double, np.ones(8, np.float32))
+    start = time.perf_counter()
+    plan = af.compile(workload.function, *arguments)
+    seconds = time.perf_counter() - start
+    space = af.candidates(workload.function, *arguments)
+    return {
+        "seconds": seconds,
+        "nodes": len(plan.document.graph.nodes),
+        "atoms": len(space.context.space.atom_graph.atoms),
+        "candidates": len(space),
+        "classes": len({option.digest for option in space}),
+        "cut_off": space.cut_off,
+        "kernels": len(plan.kernels),
+    }
+
+
+def _double(x: Any) -> Any:
+    return x + x
+
+
+def _subject(task: Record) -> Subject:
+    return subject_of(task["file"], task["size"], task["seed"])
+
+
+KINDS = {
+    "space": exhausted,
+    "partitions": partitioned,
+    "plan": planned,
+    "replay": planned,
+    "level": levelled,
+    "round": raced,
+    "compile": compiled,
+}
+
+
+if __name__ == "__main__":
+    job = json.loads(Path(sys.argv[1]).read_text())
+    Path(sys.argv[2]).write_text(json.dumps(KINDS[job["kind"]](job)))

@@ -1,0 +1,58 @@
+"""A program made ready to be searched and measured by hand: its context, its arguments, and a bench."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from autofuse.api.compiling import make_context, measuring_inputs, traced_program
+from autofuse.api.plan import described_cpu
+from autofuse.frontend.traced import trace
+from autofuse.measurement.client import Bench
+from autofuse.measurement.database import Database
+from autofuse.measurement.workloads import load
+from autofuse.plan.identity import Identity, host_cpu_identity
+from autofuse.search.policy import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One program."""
+
+    context: Context
+    """Of its cleaned-up graph, on this machine."""
+    arrays: list[NDArray[Any]]
+    """The graph's inputs."""
+
+
+def subject_of(file: str, size: str, seed: int) -> Subject:
+    """The program of a workload file, with the arguments of that size and seed."""
+    workload = load(file)
+    arguments = workload.inputs(size, seed)
+    traced = trace(workload.function, *arguments)
+    return Subject(make_context(traced_program(traced), None), measuring_inputs(traced, arguments, None, seed))
+
+
+def identity_here() -> Identity:
+    """What plans of this machine carry."""
+    return host_cpu_identity(described_cpu(None))
+
+
+@contextmanager
+def bench_of(subject: Subject, db: Path | None = None) -> Generator[Bench]:
+    """A bench for the program's kernels. `db`: the file that keeps measurements; by default they are forgotten."""
+    identity = identity_here()
+    graph = subject.context.program.graph
+    wanted = [value.name for node in graph.nodes if node.op != "constant" for value in node.outputs]
+    with (
+        tempfile.TemporaryDirectory(prefix="autofuse-") as folder,
+        Database(db or Path(folder, "measure.db"), identity) as base,
+        Bench(graph, subject.arrays, wanted, base, identity, described_cpu(None).threads) as bench,
+    ):
+        yield bench
