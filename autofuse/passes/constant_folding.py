@@ -20,6 +20,8 @@ Array = NDArray[Any]
 _RENAMING = ("reshape", "transpose", "slice", "reverse")
 _CHOOSING = ("dynamic_slice", "gather")  # the result's elements come from operand 0, wherever indices point
 
+LARGE_BYTES = 4 << 20
+"""A table that is worth reading rather than computing in every call may be this large."""
 _MOST_FLOPS = 1e8
 
 
@@ -47,7 +49,7 @@ class FoldConstants:
     def _fold(self, node: Node, facts: Facts) -> Call | None:
         if not node.inputs or not _is_computed(node, facts):
             return None
-        held = _known_operands(node, facts)
+        held = self._known_operands(node, facts)
         if held is None or not self._is_small(node, held):
             return None
         (result,) = evaluate_node(node, dict(zip(node.inputs, held, strict=True)))
@@ -59,15 +61,24 @@ class FoldConstants:
         flops = work([v.type for v in node.inputs], [node.output.type], node.attrs) if work else 0.0
         return node.output.type.nbytes <= max(self.limit_bytes, stored) and flops <= _MOST_FLOPS
 
+    def _known_operands(self, node: Node, facts: Facts) -> list[Array] | None:
+        held: list[Array] = []
+        for value in node.inputs:
+            array = self._known(value, facts)
+            if array is None:
+                return None
+            held.append(array)
+        return held
 
-def _known_operands(node: Node, facts: Facts) -> list[Array] | None:
-    held: list[Array] = []
-    for value in node.inputs:
+    def _known(self, value: Value, facts: Facts) -> Array | None:
+        """The elements of a value; those of iotas and of broadcasts too, up to the limit."""
         array = facts.known(value)
-        if array is None:
-            return None
-        held.append(array)
-    return held
+        node = facts.producer(value, "broadcast_in_dim", "iota")
+        if array is not None or node is None or value.type.nbytes > self.limit_bytes:
+            return array
+        sources = {operand: facts.known(operand) for operand in node.inputs}
+        held = {operand: source for operand, source in sources.items() if source is not None}
+        return evaluate_node(node, held)[0] if len(held) == len(sources) else None
 
 
 def _is_computed(node: Node, facts: Facts) -> bool:

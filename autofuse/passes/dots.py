@@ -10,11 +10,14 @@ import numpy as np
 
 from autofuse.ir.graph import Attrs, Graph, Node, Value
 from autofuse.passes.axes import ascending
+from autofuse.passes.cuts import Cut, sliced, whole
 from autofuse.passes.facts import Facts
-from autofuse.passes.rewriting import Call, Rules, call, rewrite
+from autofuse.passes.rewriting import Call, Expression, Rules, call, rewrite
 
 _SIDES = ("lhs", "rhs")
 _ROLES = ("batching", "contracting")
+_MOST_PARTS = 16
+"""Most parts of a concatenation that is taken apart: more are short products, which cost more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +32,43 @@ class FoldDots:
     """
 
     name: ClassVar[str] = "dot-folding"
+    joins_depths: bool = True
+    """Whether products that are added up become one."""
 
     def apply(self, graph: Graph) -> Graph:
         """The graph with folded dots; the same object if nothing applied."""
-        return rewrite(graph, lambda: RULES)
+        return rewrite(graph, lambda: _RULES if self.joins_depths else _RULES_APART)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitDepths:
+    """Writes a product whose left operand is concatenated along the depth as a sum of products, one for each part.
+
+    So no row of the concatenation is put together, and each part is a product of its own. It is what joining depths
+    undoes: the two do not belong into one list of passes. Every product stays, the order of the sum changes; 16-bit
+    floats stay, since each product would round.
+    """
+
+    name: ClassVar[str] = "depths-apart"
+
+    def apply(self, graph: Graph) -> Graph:
+        """The graph with sums of products; the same object if nothing applied."""
+        return rewrite(graph, lambda: {"dot_general": (split_depths,)})
 
 
 def _key(side: str, role: str) -> str:
     return f"{side}_{role}_dimensions"
 
 
-def _free(attrs: Attrs, side: str, rank: int) -> list[int]:
+def free_dimensions(attrs: Attrs, side: str, rank: int) -> list[int]:
+    """The dimensions of `lhs` or `rhs` that are neither batching nor contracting: those of the result, in order."""
     used = {d for role in _ROLES for d in attrs[_key(side, role)]}
     return [d for d in range(rank) if d not in used]
+
+
+def has_one_column_axis(node: Node) -> bool:
+    """Whether the last axis of a product, and it alone, comes from the right operand; not for an empty product."""
+    return len(free_dimensions(node.attrs, "rhs", node.inputs[1].type.rank)) == 1 and node.output.type.size > 0
 
 
 def read_untransposed(node: Node, facts: Facts) -> Call | None:
@@ -51,7 +78,7 @@ def read_untransposed(node: Node, facts: Facts) -> Call | None:
         if inner is None:
             continue
         permutation: Sequence[int] = inner.attrs["permutation"]
-        if not ascending([permutation[d] for d in _free(node.attrs, side, len(permutation))]):
+        if not ascending([permutation[d] for d in free_dimensions(node.attrs, side, len(permutation))]):
             continue
         operands = [inner.inputs[0] if n == number else value for n, value in enumerate(node.inputs)]
         renamed = {_key(side, role): tuple(permutation[d] for d in node.attrs[_key(side, role)]) for role in _ROLES}
@@ -93,10 +120,10 @@ def read_repeated_once(node: Node, facts: Facts) -> Call | None:
         "rhs_batching_dimensions": tuple(axis_of[b] for _, b in kept),
         "rhs_contracting_dimensions": tuple(axis_of[d] for d in given["contracting"]),
     }
-    if not ascending([axis_of[d] for d in _free(node.attrs, "rhs", node.inputs[1].type.rank)]):
+    if not ascending([axis_of[d] for d in free_dimensions(node.attrs, "rhs", node.inputs[1].type.rank)]):
         return None
-    before = [a for a, _ in pairs] + _free(node.attrs, "lhs", node.inputs[0].type.rank)
-    after = [a for a, _ in kept] + _free(attrs, "lhs", node.inputs[0].type.rank)
+    before = [a for a, _ in pairs] + free_dimensions(node.attrs, "lhs", node.inputs[0].type.rank)
+    after = [a for a, _ in kept] + free_dimensions(attrs, "lhs", node.inputs[0].type.rank)
     return call("dot_general", node.inputs[0], y, **attrs) if before == after else None
 
 
@@ -106,7 +133,7 @@ def transpose_dot(node: Node, facts: Facts) -> Call | None:
     if dot is None or not facts.read_once(dot.output):
         return None
     batch = len(dot.attrs["lhs_batching_dimensions"])
-    rows = len(_free(dot.attrs, "lhs", dot.inputs[0].type.rank))
+    rows = len(free_dimensions(dot.attrs, "lhs", dot.inputs[0].type.rank))
     rank = node.output.type.rank
     swapped = (*range(batch), *range(batch + rows, rank), *range(batch, batch + rows))
     if node.attrs["permutation"] != swapped:
@@ -159,8 +186,7 @@ def join_depths(node: Node, facts: Facts) -> Call | None:
 
     Only where the two matrices are neighbouring rows of one array, so that nothing is copied to join them.
     """
-    dtype = node.output.type.dtype
-    if dtype.kind == "bool" or (dtype.is_float and dtype.bits == 16):
+    if not _adds_exactly(node):
         return None
     found = [_plain(value, facts) for value in node.inputs]
     for first, second in (found, found[::-1]):
@@ -186,8 +212,33 @@ def _parts(value: Value, axis: int, facts: Facts) -> Sequence[Value]:
     return node.inputs if node is not None and joined else (value,)
 
 
-RULES: Rules = {
-    "add": (join_depths,),
+def split_depths(node: Node, facts: Facts) -> Expression | None:
+    """concatenate([x, y]) @ w = x @ w[:k] + y @ w[k:]."""
+    inner = facts.producer(node.inputs[0], "concatenate")
+    if inner is None or node.attrs["lhs_contracting_dimensions"] != (inner.attrs["dimension"],):
+        return None
+    if not _adds_exactly(node) or len(inner.inputs) > _MOST_PARTS or node.inputs[0].type.size == 0:
+        return None
+    matrix, (axis,) = node.inputs[1], node.attrs["rhs_contracting_dimensions"]
+    total: Expression | None = None
+    begin = 0
+    for part in inner.inputs:
+        cuts = whole(matrix.type.shape)
+        cuts[axis] = Cut(begin, part.type.shape[inner.attrs["dimension"]])
+        product = call("dot_general", part, sliced(matrix, cuts), **node.attrs)
+        total = product if total is None else call("add", total, product)
+        begin += cuts[axis].count
+    return total
+
+
+def _adds_exactly(node: Node) -> bool:
+    """Whether partial sums of a product or a sum of products round no more than the whole does: not in 16 bits."""
+    dtype = node.output.type.dtype
+    return dtype.kind != "bool" and not (dtype.is_float and dtype.bits == 16)
+
+
+_RULES_APART: Rules = {
     "dot_general": (read_untransposed, canonical_order, read_repeated_once),
     "transpose": (transpose_dot,),
 }
+_RULES: Rules = {"add": (join_depths,), **_RULES_APART}

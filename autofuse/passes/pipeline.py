@@ -10,13 +10,18 @@ from autofuse.errors import ArgumentError
 from autofuse.ir.graph import Graph
 from autofuse.ir.verifier import verify
 from autofuse.passes.arithmetic import SimplifyArithmetic
+from autofuse.passes.choices import DEFAULT, Choices
 from autofuse.passes.common_subexpressions import MergeCommon
-from autofuse.passes.constant_folding import FoldConstants
-from autofuse.passes.dots import FoldDots
+from autofuse.passes.constant_folding import LARGE_BYTES, FoldConstants
+from autofuse.passes.dots import FoldDots, SplitDepths
 from autofuse.passes.folds import SimplifyFolds
+from autofuse.passes.joining import JoinColumns, JoinSteps
+from autofuse.passes.layouts import StoreTransposes
 from autofuse.passes.movement import SimplifyMovement
 from autofuse.passes.outputs import MaterialiseOutputs
+from autofuse.passes.parts import SplitConcatenations
 from autofuse.passes.sinking import SinkViews
+from autofuse.passes.splitting import SplitColumns
 
 Numerics = Literal["strict", "fast"]
 
@@ -38,35 +43,64 @@ class Pass(Protocol):
         ...
 
 
-def passes_for(numerics: Numerics) -> Sequence[Pass]:
+def passes_for(numerics: Numerics, choices: Choices = DEFAULT) -> Sequence[Pass]:
     """The passes of one round, in order."""
     if numerics not in ("strict", "fast"):
         raise ArgumentError(f"numerics must be 'strict' or 'fast', got {numerics!r}")
-    return (
+    usual: Sequence[Pass] = (
         SimplifyMovement(),
         SinkViews(),
         SimplifyArithmetic(numerics),
         SimplifyFolds(numerics),
-        FoldDots(),
-        FoldConstants(),
-        MergeCommon(),
+        FoldDots(joins_depths=choices.depths == "joined"),
     )
+    folding = () if choices.tables == "large" else (FoldConstants(),)
+    return (*usual, *folding, MergeCommon(), *_chosen_passes(choices))
 
 
-def clean(graph: Graph, numerics: Numerics = "strict") -> Graph:
+def clean(graph: Graph, numerics: Numerics = "strict", choices: Choices = DEFAULT) -> Graph:
     """`graph` simplified for fusion, its outputs distinct computed values.
 
     Under "strict" results are equal bit for bit, but for the order of sums and NaN payloads; "fast" also reassociates
     and ignores NaN, infinities and the sign of zero where a simpler form is won. Cleaning twice changes no more.
+    `choices` other than the defaults are made on the graph that the defaults give.
     """
-    passes = passes_for(numerics)
+    graph = _settled(graph, passes_for(numerics))
+    if choices != DEFAULT:
+        graph = _settled(graph, passes_for(numerics, choices))
+    if choices.transposes == "stored":
+        graph = _checked(StoreTransposes(), graph)
+    return _checked(MaterialiseOutputs(), graph)
+
+
+def can_change(graph: Graph, choices: Choices) -> bool:
+    """Whether there is anything in a cleaned-up graph that these choices are about. Much cheaper than making them."""
+    last = (StoreTransposes(),) if choices.transposes == "stored" else ()
+    return any(step.apply(graph) is not graph for step in (*_chosen_passes(choices), *last))
+
+
+def _chosen_passes(choices: Choices) -> Sequence[Pass]:
+    """What choices other than the defaults add to every round."""
+    wanted: Sequence[tuple[bool, Pass]] = (
+        (choices.tables == "large", FoldConstants(LARGE_BYTES)),
+        (choices.depths == "apart", SplitDepths()),
+        (choices.concatenations == "parts", SplitConcatenations()),
+        (choices.steps == "joined", JoinSteps()),
+        (choices.columns == "joined", JoinColumns()),
+        (choices.columns == "split", SplitColumns()),
+    )
+    return [step for is_chosen, step in wanted if is_chosen]
+
+
+def _settled(graph: Graph, passes: Sequence[Pass]) -> Graph:
+    """The graph after the passes, until none of them changes it."""
     idle = 0
     for step in islice(cycle(passes), _MOST_ROUNDS * len(passes)):
         before, graph = graph, _checked(step, graph)
         idle = idle + 1 if graph is before else 0
         if idle == len(passes):
             break
-    return _checked(MaterialiseOutputs(), graph)
+    return graph
 
 
 def _checked(step: Pass, graph: Graph) -> Graph:

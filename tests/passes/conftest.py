@@ -79,3 +79,17 @@ def assert_same():
 def ops():
     """The op names of a graph, in order, without constants."""
     return lambda graph: [node.op for node in graph.nodes if node.op != "constant"]
+
+
+@pytest.fixture
+def assert_same_products():
+    """Check that two graphs give the same bits on small integers held in floats, which every order of sums keeps."""
+
+    def check(before, after):
+        assert [v.type for v in after.outputs] == [v.type for v in before.outputs]
+        rng = np.random.default_rng(0)
+        arrays = [rng.integers(-4, 5, value.type.shape).astype(value.type.dtype.numpy) for value in before.inputs]
+        for old, new in zip(interpret(before, *arrays), interpret(after, *arrays), strict=True):
+            np.testing.assert_array_equal(new, old)
+
+    return check

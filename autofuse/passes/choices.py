@@ -1,0 +1,98 @@
+"""What the clean-up can do in several ways: the choices on which it depends what fusion can do, and how to write them.
+
+None is better in general, so none is a rule; each has programs that it pays for:
+
+- `columns=joined` (`x @ wq`, `x @ wk`, `x @ wv` as one product): narrow products fill registers, the left operand is
+  read once. Costs a copy of the matrices that are no constants.
+- `columns=split` (slices of `x @ w` as products with slices of `w`): what is done with the gates of a recurrent cell
+  goes column by column, so that it can be cut into tiles, and shared by all workers where rows are few.
+- `steps=joined` (`x[t] @ w` for all t as one product): a matrix that many small products read is read once. The
+  product of all steps goes through memory.
+- `depths=apart` (`concatenate([x, h]) @ w` as `x @ w[:k] + h @ w[k:]`, a convolution as a sum of shifted products): no
+  row of the concatenation is packed, and a part that does not change can be computed elsewhere. Short depths cost more.
+- `concatenations=parts` (a fold of a concatenation as folds of its parts): loops without masks, parts in kernels of
+  their own. What the parts share with other readers of the concatenation may be computed twice.
+- `transposes=stored`: what several kernels read across the lines of memory is turned once. Costs a pass over memory.
+- `tables=large`: larger tables are computed ahead of time instead of in every call. The plan grows by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from autofuse.errors import ArgumentError
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """One way to clean up. The defaults are what `clean` does by itself."""
+
+    columns: Literal["apart", "joined", "split"] = "apart"
+    """Products of one left operand with several matrices; products that are read in slices of their columns."""
+    steps: Literal["apart", "joined"] = "apart"
+    """Products of the slices of one array with one matrix."""
+    depths: Literal["joined", "apart"] = "joined"
+    """Products that are added up, with neighbouring rows of one matrix."""
+    concatenations: Literal["whole", "parts"] = "whole"
+    """Concatenations that are folded."""
+    transposes: Literal["read", "stored"] = "read"
+    """Transposed values that several readers have."""
+    tables: Literal["small", "large"] = "small"
+    """What is computed from constants ahead of time."""
+
+    @property
+    def words(self) -> str:
+        """What differs from the defaults, as `read_choices` reads it: `columns=joined,tables=large`."""
+        own, usual = _as_mapping(self), _as_mapping(DEFAULT)
+        return ",".join(f"{name}={own[name]}" for name in _VALUES if own[name] != usual[name]) or "default"
+
+    def joined_with(self, other: Choices) -> Choices:
+        """Those of `other` that are no defaults, and these choices where it has none."""
+        usual = _as_mapping(DEFAULT)
+        changes: dict[str, Any] = {name: value for name, value in _as_mapping(other).items() if value != usual[name]}
+        return replace(self, **changes)
+
+
+_VALUES: Mapping[str, tuple[str, ...]] = {
+    "columns": ("apart", "joined", "split"),
+    "steps": ("apart", "joined"),
+    "depths": ("joined", "apart"),
+    "concatenations": ("whole", "parts"),
+    "transposes": ("read", "stored"),
+    "tables": ("small", "large"),
+}
+"""The values of each choice, the default first."""
+
+DEFAULT = Choices()
+
+
+def alternatives() -> Sequence[Choices]:
+    """For each value of a choice that is no default, the choices that differ from the defaults in it alone."""
+    changes: list[dict[str, Any]] = [{name: value} for name, values in _VALUES.items() for value in values[1:]]
+    return [replace(DEFAULT, **change) for change in changes]
+
+
+def read_choices(text: str) -> Choices:
+    """`default`, or `name=value` pairs separated by commas. Raises ArgumentError for anything else."""
+    changes: dict[str, Any] = {}
+    for part in [] if text.strip() == "default" else text.split(","):
+        name, _, value = (word.strip() for word in part.partition("="))
+        if name not in _VALUES:
+            raise ArgumentError(f"{text!r}: {name!r} is no choice of the clean-up{_nearest(name, list(_VALUES))}")
+        if value not in _VALUES[name]:
+            *first, last = _VALUES[name]
+            raise ArgumentError(f"{text!r}: {name} is {', '.join(first)} or {last}, not {value!r}")
+        changes[name] = value
+    return replace(DEFAULT, **changes)
+
+
+def _as_mapping(choices: Choices) -> Mapping[str, str]:
+    return {name: getattr(choices, name) for name in _VALUES}
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
