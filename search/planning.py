@@ -13,7 +13,7 @@ from autofuse.ir.digest import digest, subgraph_digest
 from autofuse.ir.graph import Graph
 from autofuse.ir.tree import Tree
 from autofuse.lower.schedule import Schedule
-from autofuse.plan.document import Certificate, Launch, PlanDocument, PlannedKernel
+from autofuse.plan.document import Certificate, GraphVariant, Launch, PlanDocument, PlannedKernel
 from autofuse.plan.identity import Identity
 from autofuse.search.lanes import SMALL_US, Work, list_schedule
 from autofuse.search.solver import Chosen
@@ -30,6 +30,8 @@ class Program:
     parameters: tuple[str, ...]
     writebacks: tuple[int, ...]
     notes: tuple[str, ...] = ()
+    variant: GraphVariant | None = None
+    """How `graph` was cleaned up, if not as usual."""
 
     def renamed(self, document: PlanDocument) -> PlanDocument:
         """A plan of an equal graph, found by its digest, with this function's name and argument structure."""
@@ -104,6 +106,7 @@ def plan_document(
         identity=identity,
         certificate=certificate,
         notes=program.notes,
+        variant=program.variant,
     )
 
 

@@ -43,6 +43,11 @@ class Context:
     _prices: dict[str, ClassPrice] = field(default_factory=dict[str, ClassPrice])
     _bare: dict[str, float] = field(default_factory=dict[str, float])
 
+    def of(self, program: Program) -> Context:
+        """The same question about another graph. Prices are shared: they belong to kernels. Rules are not."""
+        fresh = dict[str, float]()
+        return replace(self, program=program, control=NO_RULES, _space=None, _builder=None, _bare=fresh)
+
     @property
     def space(self) -> Space:
         """The full candidate space, enumerated at first use."""

@@ -22,9 +22,11 @@ from autofuse.frontend.traced import trace as trace_function
 from autofuse.fusion.control import Rule, bind
 from autofuse.fusion.rulesfile import read_rules
 from autofuse.ir import dtypes, tree
+from autofuse.ir.digest import digest
 from autofuse.ir.types import TensorType
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
+from autofuse.passes.choices import DEFAULT, Choices, read_choices
 from autofuse.passes.pipeline import clean
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import host_cpu_identity
@@ -35,13 +37,17 @@ from autofuse.runtime.cpu import cpu_limits
 from autofuse.search.fixed import Fixed
 from autofuse.search.foreign import LegalityTest
 from autofuse.search.planning import Program
-from autofuse.search.policy import Context, SearchPolicy, document_of
+from autofuse.search.policy import Analytical, Context, SearchPolicy, document_of
 from autofuse.search.registry import ANALYTICAL, find_legality, find_model, find_policy, policy_by_name
 from autofuse.search.tuner import Budget, Tuner, require_positive
+from autofuse.search.variants import has_variants, price_variants, tune_variants, varied
 
 Numerics = Literal["strict"]
 Rules = Sequence[Rule] | str | os.PathLike[str]
 """Force, Forbid and Pin; or the name of a TOML file of them."""
+
+AUTO = "auto"
+"""For `variants=`: search among the ways to clean a program up."""
 
 
 def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and torch.compile
@@ -54,6 +60,7 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     rules: Rules = (),
     model: str | CostModel = ANALYTICAL,
     legality: str | LegalityTest | None = None,
+    variants: str | Choices = "default",
     on_unsupported: Literal["error", "eager"] = "error",
 ) -> Plan:
     """Choose fusions with a model, measuring nothing: milliseconds to seconds.
@@ -64,17 +71,23 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     place of a policy's. `threads`: how many the plan uses; by default one per core. `rules`: Force, Forbid and Pin, or
     the name of a TOML file of them, which every policy keeps. `model`: the cost model: "analytical", "module:Class",
     the name of an installed entry point, or a CostModel. `legality`: a function of a kernel's nodes that says why it
-    may not be one, or "module:function" or an entry point; every policy keeps to it. Raises TraceError, SearchError,
-    ArgumentError, LegalityError for rules and kernels that cannot be, and PluginError for what plug-ins do wrong.
+    may not be one, or "module:function" or an entry point; every policy keeps to it. `variants`: how the program is
+    cleaned up before fusion, "default", choices such as "columns=joined,tables=large" (`autofuse.passes.choices`), or
+    "auto": under "analytical", without rules and legality, the graph with the cheapest plan, if the model is sure of
+    it; it takes as long again for each graph there is. Raises TraceError, SearchError, ArgumentError, LegalityError for
+    rules and kernels that cannot be, and PluginError for what plug-ins do wrong.
     """
     _check_backend(backend)
     if partition is not None:
         policy = Fixed(tuple(tuple(kernel) for kernel in partition))
     if policy == "measured":
         raise ArgumentError('policy="measured" needs measurements: call autofuse.tune')
-    program = traced_program(trace_function(fn, *args, on_unsupported=on_unsupported))
+    program = traced_program(trace_function(fn, *args, on_unsupported=on_unsupported), _fixed_choices(variants))
     context = make_context(program, threads, rules, model=model, legality=legality)
-    return Plan(_compiled(find_policy(policy), context, threads))
+    chosen = find_policy(policy)
+    if variants == AUTO and isinstance(chosen, Analytical) and _may_vary(context):
+        return Plan(_compiled_best(context, threads))
+    return Plan(_compiled(chosen, context, threads))
 
 
 def tune(
@@ -92,6 +105,7 @@ def tune(
     rules: Rules = (),
     model: str | CostModel = ANALYTICAL,
     legality: str | LegalityTest | None = None,
+    variants: str | Choices = "default",
     on_unsupported: Literal["error", "eager"] = "error",
 ) -> Plan:
     """Search, measuring kernels in a worker process, and return the best plan found.
@@ -100,18 +114,20 @@ def tune(
     what it holds for this machine is not measured again, so an interrupted run resumes. `inputs`: an .npz file with
     the arguments' values (`arg0`, `arg1`, ... or the parameter names) where values matter; specs get seeded random
     data otherwise. `policy`: "measured" searches everything; any other policy's partition is kept and only its
-    schedules are tuned. `rules`, `model`, `legality`: as for `compile`. Ctrl-C returns the best plan so far, with a
-    note that says so.
+    schedules are tuned. `rules`, `model`, `legality`: as for `compile`. `variants`: as for `compile`, but "auto", under
+    "measured" without rules and legality, tunes the graphs that the model finds cheapest too, with half of the budget,
+    and times their plans against the usual graph's. Ctrl-C returns the best plan so far, with a note that says so.
     """
     _check_backend(backend)
     require_positive("budget", budget)
     if max_trials is not None:
         require_positive("max_trials", max_trials)
     traced = trace_function(fn, *args, on_unsupported=on_unsupported)
-    program = traced_program(traced)
+    program = traced_program(traced, _fixed_choices(variants))
     arrays = measuring_inputs(traced, args, inputs, seed)
     context = make_context(program, threads, rules, model=model, legality=legality)
-    return Plan(_tuned(context, arrays, policy, Budget(budget, max_trials), seed, progress, db, threads))
+    varies = variants == AUTO and policy == "measured" and _may_vary(context)
+    return Plan(_tuned(context, arrays, policy, Budget(budget, max_trials), seed, progress, db, threads, varies))
 
 
 def recompile(document: PlanDocument) -> Plan:
@@ -124,15 +140,15 @@ def recompile(document: PlanDocument) -> Plan:
         document.parameters,
         document.writebacks,
         document.notes,
+        document.variant,
     )
     return Plan(_compiled(policy_by_name("analytical"), make_context(program, None), None))
 
 
-def traced_program(traced: Traced) -> Program:
+def traced_program(traced: Traced, choices: Choices = DEFAULT) -> Program:
     """Clean up a traced function's graph."""
     graph = clean(traced.graph)
-    dump_graphs(traced.graph, graph)
-    return Program(
+    program = Program(
         name=safe_name(traced.graph.name),
         graph=graph,
         in_tree=traced.in_tree,
@@ -140,6 +156,36 @@ def traced_program(traced: Traced) -> Program:
         parameters=traced.parameters,
         writebacks=tuple(number for number, _ in traced.writebacks),
     )
+    if choices != DEFAULT:
+        program = varied(program, choices)
+    dump_graphs(traced.graph, program.graph)
+    return program
+
+
+def is_of(document: PlanDocument, program: Program) -> bool:
+    """Whether a plan computes a program: its graph is the program's, or the variant of it that the plan says it is."""
+    if document.variant is None:
+        return document.graph_digest == digest(program.graph)
+    try:
+        choices = read_choices(document.variant.choices)
+    except ArgumentError:  # choices of another version
+        return False
+    return document.graph_digest == digest(clean(program.graph, choices=choices))
+
+
+def _fixed_choices(variants: str | Choices) -> Choices:
+    """What the program is cleaned up with before anything is searched. Raises ArgumentError."""
+    if isinstance(variants, Choices):
+        return variants
+    try:
+        return DEFAULT if variants == AUTO else read_choices(variants)
+    except ArgumentError as error:
+        raise ArgumentError(f'variants={error}; or give "auto" or "default"') from None
+
+
+def _may_vary(context: Context) -> bool:
+    """Whether there are variants to search among: a user's rules name nodes of the usual graph, so they keep it."""
+    return not context.control.rules and has_variants(context.program)
 
 
 def make_context(
@@ -172,6 +218,16 @@ def _compiled(policy: SearchPolicy, context: Context, threads: int | None) -> Pl
     return document
 
 
+def _compiled_best(context: Context, threads: int | None) -> PlanDocument:
+    """The cheapest graph's plan, by the model."""
+    variants = price_variants(context)
+    best = variants.predicted()
+    document = document_of(best.context, best.partition, host_cpu_identity(described_cpu(threads)))
+    document = replace(document, notes=(*document.notes, *variants.notes()))
+    dump_candidates(best.context, document)
+    return document
+
+
 def _tuned(
     context: Context,
     arrays: Sequence[NDArray[Any]],
@@ -181,25 +237,38 @@ def _tuned(
     progress: bool,
     db: str | os.PathLike[str] | None,
     threads: int | None,
+    varies: bool,
 ) -> PlanDocument:
-    program, description = context.program, described_cpu(threads)
+    description = described_cpu(threads)
     identity = host_cpu_identity(description)
-    wanted = [value.name for node in program.graph.nodes if node.op != "constant" for value in node.outputs]
+    tuners: list[Tuner] = []
     with (
         tempfile.TemporaryDirectory(prefix="autofuse-") as folder,
         Database(db or Path(folder, "tune.db"), identity) as base,
         progress_report(progress and sys.stderr.isatty()) as report,
-        Bench(program.graph, arrays, wanted, base, identity, description.threads) as bench,
     ):
-        tuner = Tuner(context, bench, identity, budget, seed, report)
-        try:
+
+        def bench_for(context: Context) -> Bench:
+            graph = context.program.graph
+            wanted = [value.name for node in graph.nodes if node.op != "constant" for value in node.outputs]
+            return Bench(graph, arrays, wanted, base, identity, description.threads)
+
+        def tune_one(context: Context, bench: Bench, budget: Budget) -> PlanDocument:
+            tuner = Tuner(context, bench, identity, budget, seed, report)
+            tuners.append(tuner)
             document = tuner.measured_plan() if policy == "measured" else tuner.fixed_plan(find_policy(policy))
             dump_candidates(context, document, bench)
             return document
+
+        try:
+            if varies:
+                return tune_variants(price_variants(context), tune_one, bench_for, budget, seed)
+            with bench_for(context) as bench:
+                return tune_one(context, bench, budget)
         except KeyboardInterrupt:
-            if tuner.best is None:
+            if not tuners or tuners[0].best is None:
                 raise
-            return _interrupted(tuner.best, db)
+            return _interrupted(tuners[0].best, db)
 
 
 def _interrupted(best: PlanDocument, db: str | os.PathLike[str] | None) -> PlanDocument:

@@ -59,7 +59,7 @@ class Jitted:
         program = compiling.traced_program(trace_function(self.function, *args))
         identity = host_cpu_identity(described_cpu())
         found = self.store.get(digest(program.graph), identity)
-        if found is not None:
+        if found is not None and compiling.is_of(found, program):
             return Plan(program.renamed(found))
         name = getattr(self.function, "__name__", "function")
         if self._on_miss == "error":

@@ -31,6 +31,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", type=Path, help=".npz with the arguments' values, where values matter")
     parser.add_argument("--rules", type=Path, help="TOML file of fusions to force, forbid and pin")
     add_plugin_options(parser)
+    parser.add_argument(
+        "--variants",
+        default="default",
+        help="how the program is cleaned up: default, auto (searched), or choices such as columns=joined,tables=large",
+    )
     parser.add_argument("--threads", type=count, help="threads the plan uses (default one per core)")
     parser.add_argument("--on-unsupported", choices=("error", "eager"), default="error", help="eager: leave to NumPy")
     parser.add_argument("--no-progress", action="store_true", help="no progress bar on a terminal either")
@@ -55,6 +60,7 @@ def run(options: argparse.Namespace) -> int:
         rules=options.rules or (),
         model=options.model or ANALYTICAL,
         legality=options.legality,
+        variants=options.variants,
         on_unsupported=options.on_unsupported,
     )
     plan.save(output)

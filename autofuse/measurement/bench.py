@@ -140,12 +140,13 @@ def _compiled_key(payload: Mapping[str, Any], schedule: Mapping[str, Any]) -> st
 def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:
     """Runner: time whole plans in interleaved blocks, and check their answers.
 
-    Payload: `session`, `plans` (texts), `blocks`, `seed`, `sample_us` (of one sample), `seconds` (stop after that many,
+    Arrays: constants of plans of other graphs with the same arguments and results, as for a session's own. Payload:
+    `session`, `plans` (texts), `blocks`, `seed`, `sample_us` (of one sample), `seconds` (stop after that many,
     but not before `_LEAST_BLOCKS`).
     """
-    del arrays
     session = _session(payload)
-    runs = [_PlanRun(decode(text, session.constants, "plan"), session) for text in payload["plans"]]
+    constants = {**session.constants, **{name[1:]: array for name, array in arrays.items()}}
+    runs = [_PlanRun(decode(text, constants, "plan"), session) for text in payload["plans"]]
     built()
     rng = np.random.default_rng(payload["seed"])
     problems = [run.problem() for run in runs]

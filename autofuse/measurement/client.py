@@ -6,7 +6,7 @@ import math
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from numpy.typing import NDArray
@@ -216,6 +216,7 @@ class Bench:
     ) -> list[PlanTime]:
         """Time whole plans in interleaved blocks: the n-th samples of all plans were taken one right after another.
 
+        The graphs of plans may differ from the bench's, as long as they compute the same results of the same arguments.
         Blocks beyond the seventh are left out after `seconds`. A plan that crashes or hangs is found by running each
         alone; the others are then timed without it.
         """
@@ -235,17 +236,27 @@ class Bench:
     def _time_plans(
         self, plans: Sequence[PlanDocument], blocks: int, seed: int, sample_us: float, seconds: float
     ) -> Outcome:
-        texts = [codec.to_text(codec.encode(plan), None) for plan in plans]
+        encoded = [codec.encode(plan) for plan in plans]
+        foreign = [one for plan, one in zip(plans, encoded, strict=True) if plan.graph is not self._graph]
+        arrays = {f"@{name}": array for one in foreign for name, array in one.constants.items()}
+        texts = [codec.to_text(one, None) for one in encoded]
         payload = {"plans": texts, "blocks": blocks, "seed": seed, "sample_us": sample_us, "seconds": seconds}
-        return self._run("time_plans", payload, 2 * self._deadline_s + 10 * seconds)
+        return self._run("time_plans", payload, 2 * self._deadline_s + 10 * seconds, arrays=arrays)
 
-    def _run(self, runner: str, payload: Mapping[str, Any], run_s: float, build_s: float = _BUILD_S) -> Outcome:
+    def _run(
+        self,
+        runner: str,
+        payload: Mapping[str, Any],
+        run_s: float,
+        build_s: float = _BUILD_S,
+        arrays: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+    ) -> Outcome:
         """Run a job in the session; a worker that was lost since the last job gets the session anew."""
         for _ in range(2):
             if self._session_worker != self._worker.restarts or not self._session:
                 self._open()
             data = {**payload, "session": self._session}
-            outcome = self._worker.run(Job(f"{_RUNNERS}:{runner}", data, build_s=build_s, run_s=run_s))
+            outcome = self._worker.run(Job(f"{_RUNNERS}:{runner}", data, arrays, build_s=build_s, run_s=run_s))
             if outcome.status != "error" or NO_SESSION not in outcome.message:
                 return outcome
             self._session = ""

@@ -18,7 +18,7 @@ from autofuse.ir.graph import Graph
 from autofuse.ir.tree import Tree
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.constants import SideFile, side_file_from
-from autofuse.plan.document import FORMAT_VERSION, Certificate, Launch, PlanDocument, PlannedKernel
+from autofuse.plan.document import FORMAT_VERSION, Certificate, GraphVariant, Launch, PlanDocument, PlannedKernel
 from autofuse.plan.identity import identity_from, identity_to_json
 from autofuse.plan.layout import render
 from autofuse.plan.verify import DIGEST, KIND, MAX_KERNELS, MAX_LANES, MAX_NAME, MAX_NODES, verify
@@ -65,6 +65,7 @@ def encode(plan: PlanDocument) -> Encoded:
         "order": [[launch.kernel, launch.lane] for launch in plan.order],
         "notes": list(plan.notes),
         "constants": None,
+        **({} if plan.variant is None else {"variant": asdict(plan.variant)}),
         "graph_digest": plan.graph_digest,
         "graph": lines,
     }
@@ -111,7 +112,7 @@ def decode(
     """
     item = parse(data, PlanError, what)
     _check_version(item)
-    keys = item.fields(_KEYS)
+    keys = item.fields(_KEYS, optional=("variant",))
     side = keys["constants"].maybe(side_file_from)
     arrays = {**(constants or {}), **(fetch(side) if side is not None and fetch is not None else {})}
     plan = PlanDocument(
@@ -129,6 +130,7 @@ def decode(
         identity=identity_from(keys["identity"]),
         certificate=keys["certificate"].maybe(_certificate),
         notes=tuple(note.text(10_000) for note in keys["notes"].items(100_000)),
+        variant=_variant(keys["variant"]) if "variant" in keys else None,
     )
     found = _digest(plan.graph, keys["graph"])
     if found != plan.graph_digest:
@@ -200,6 +202,11 @@ def _schedule(item: Item) -> Schedule:
         except PlanError as bad:
             decision.fail(str(bad))
     return Schedule.from_json(item.value)
+
+
+def _variant(item: Item) -> GraphVariant:
+    keys = item.fields([f.name for f in fields(GraphVariant)])
+    return GraphVariant(keys["choices"].text(1000), keys["origin"].text(128, DIGEST))
 
 
 def _launch(item: Item) -> Launch:

@@ -97,6 +97,16 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphVariant:
+    """Which of several ways to clean up a program gave the graph of a plan."""
+
+    choices: str
+    """What was chosen differently than usual, as `autofuse.passes.choices` reads it: `columns=joined`."""
+    origin: str
+    """Digest of the graph that the usual clean-up gives."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlanDocument:
     """All of a plan. Frozen, and equal to what a file of it says, no more."""
 
@@ -120,6 +130,13 @@ class PlanDocument:
     certificate: Certificate | None = None
     notes: tuple[str, ...] = ()
     """What a reader should know: silent copies, calls left to NumPy, why a fusion was not made."""
+    variant: GraphVariant | None = None
+    """None where the graph was cleaned up as usual."""
+
+    @property
+    def program_digest(self) -> str:
+        """Digest of the program as it is usually cleaned up: what a store finds the plan by."""
+        return self.graph_digest if self.variant is None else self.variant.origin
 
     @property
     def generator(self) -> str:

@@ -63,7 +63,7 @@ class PlanStore:
             plan = load(path)
         except PlanError as bad:
             return self._miss(str(bad), invalid=True)
-        if plan.graph_digest != graph_digest or plan.numerics != numerics or compare(plan.identity, identity):
+        if plan.program_digest != graph_digest or plan.numerics != numerics or compare(plan.identity, identity):
             return self._miss(f"{path}: holds a plan for something else than its name says", invalid=True)
         with self._lock:
             self._hits += 1
@@ -75,7 +75,7 @@ class PlanStore:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as failure:
             raise PlanError(f"cannot make the plan store {self.folder}: {failure.strerror or failure}") from failure
-        return save(plan, self.path(plan.graph_digest, plan.identity, plan.numerics))
+        return save(plan, self.path(plan.program_digest, plan.identity, plan.numerics))
 
     def stats(self) -> StoreStats:
         """Counts since the store was opened, and why lookups missed."""

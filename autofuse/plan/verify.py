@@ -39,6 +39,8 @@ def verify(plan: PlanDocument) -> None:
     _check_name("name", plan.name)
     if plan.identity.backend != plan.backend:
         _fail("identity.backend", f"is {plan.identity.backend!r}, the plan's backend is {plan.backend!r}")
+    if plan.variant is not None and not DIGEST.fullmatch(plan.variant.origin):
+        _fail("variant.origin", f"{plan.variant.origin!r:.80} is no digest")
     if plan.certificate is not None:
         _check_certificate(plan.certificate)
     _check_signature(plan)

@@ -12,6 +12,9 @@ from autofuse.errors import ArgumentError, AutofuseError, MeasureError, SearchEr
 from autofuse.frontend.traced import trace
 from autofuse.ir.types import parse_type
 from autofuse.measurement.client import Bench
+from autofuse.passes.choices import Choices
+from autofuse.plan.document import GraphVariant
+from autofuse.search import variants
 from autofuse.search.policy import Unfused
 
 X = np.linspace(-2, 2, 32, dtype=np.float32).reshape(4, 8)
@@ -78,6 +81,11 @@ REFUSED = {
     ),
     "threads": ({"threads": 0}, ArgumentError, r"threads=0: this process may run on \d+ hardware threads; give 1\.\."),
     "on_unsupported": ({"on_unsupported": "maybe"}, ArgumentError, r"on_unsupported is \"error\" or \"eager\""),
+    "variants": (
+        {"variants": "columns=wide"},
+        ArgumentError,
+        "variants='columns=wide': columns is apart, joined or split, not 'wide'; or give \"auto\" or \"default\"",
+    ),
 }
 
 
@@ -96,6 +104,71 @@ def test_measuring_is_not_for_compile():
 def test_a_wrong_number_of_arguments_is_named():
     with pytest.raises(ArgumentError, match=r"softmax\(x\) was given 2 arguments"):
         af.compile(softmax, X, X)
+
+
+# ---- variants --------------------------------------------------------------------------------------------------------
+
+
+def heads(x, w, v):
+    return np.tanh(x @ w), x @ v
+
+
+HEADS = X, np.ones((8, 3), np.float32), np.full((8, 2), 0.5, np.float32)
+
+
+def right(plan):
+    for found, expected in zip(plan(*HEADS), heads(*HEADS), strict=True):
+        close(found, expected)
+
+
+def test_a_variant_can_be_asked_for():
+    plan = af.compile(heads, *HEADS, variants="columns=joined")
+    right(plan)
+    assert [node.op for node in plan.document.graph.nodes].count("dot_general") == 1
+    assert "graph variant: columns=joined" in plan.document.notes
+    assert "columns=joined" in plan.explain()
+    right(af.compile(heads, *HEADS, variants=Choices(columns="joined"), policy="unfused"))
+
+
+def test_the_usual_graph_is_what_there_is_without_a_word():
+    plan = af.compile(heads, *HEADS)
+    assert plan.document.variant is None
+    assert plan.document.notes == ()
+
+
+def test_variants_are_priced_and_the_clearly_cheapest_is_taken(monkeypatch):
+    plan = af.compile(heads, *HEADS, variants="auto")
+    right(plan)
+    assert any(note.startswith("graph variants priced: default ") for note in plan.document.notes)
+    monkeypatch.setattr(variants, "is_clearly_cheaper", lambda *_: True)
+    plan = af.compile(heads, *HEADS, variants="auto")
+    right(plan)
+    assert plan.document.variant == GraphVariant("columns=joined", af.compile(heads, *HEADS).document.graph_digest)
+
+
+@pytest.mark.parametrize("options", [{"policy": "unfused"}, {"rules": [af.Forbid("dot_general", "tanh")]}])
+def test_rules_and_other_policies_keep_the_usual_graph(monkeypatch, options):
+    monkeypatch.setattr(variants, "is_clearly_cheaper", lambda *_: True)
+    plan = af.compile(heads, *HEADS, variants="auto", **options)
+    right(plan)
+    assert plan.document.variant is None
+
+
+def test_variants_are_tuned_beside_the_usual_graph(monkeypatch):
+    monkeypatch.setattr(variants, "CLOSE", 100.0)
+    plan = af.tune(heads, *HEADS, variants="auto", budget=2, max_trials=8, progress=False)
+    right(plan)
+    (note,) = [note for note in plan.document.notes if note.startswith("graph variants measured: ")]
+    assert "columns=joined " in note
+    assert "default " in note
+    assert plan.certificate.budget == "1 s, at most 4 measurements"
+
+
+def test_ctrl_c_among_variants_gives_the_best_plan_so_far(monkeypatch):
+    monkeypatch.setattr(compiling, "Tuner", FakeTuner(True, KeyboardInterrupt()))
+    plan = af.tune(heads, *HEADS, variants="auto", progress=False)
+    assert plan.document.variant is None
+    assert plan.document.notes[-1].startswith("tuning was interrupted")
 
 
 # ---- tune ------------------------------------------------------------------------------------------------------------

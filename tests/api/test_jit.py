@@ -2,6 +2,7 @@
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -131,6 +132,31 @@ def test_a_stored_plan_serves_a_function_with_other_names(tmp_path):
     assert jitted.store.stats().hits == 1
     with pytest.raises(ArgumentError, match="y: needs shape"):
         jitted.plan(X)(X[:1])
+
+
+def steps(x, w):
+    return [x[t] @ w for t in range(x.shape[0])]
+
+
+def test_the_plan_of_a_variant_is_found_by_the_program(tmp_path):
+    w = np.arange(12, dtype=np.float32).reshape(3, 4)
+    document = af.compile(steps, X, w, variants="steps=joined").document
+    assert document.program_digest == af.compile(steps, X, w).document.graph_digest != document.graph_digest
+    jitted = af.jit(steps, store=tmp_path, on_miss="error")
+    jitted.store.put(document)
+    for found, expected in zip(jitted(X, w), steps(X, w), strict=True):
+        np.testing.assert_array_equal(found, expected)  # small integers
+    assert jitted.plan(X, w).document.variant == document.variant
+
+
+@pytest.mark.parametrize("choices", ["columns=joined", "of another version"])
+def test_a_plan_that_is_no_such_variant_of_the_program_is_a_miss(tmp_path, choices):
+    w = np.ones((3, 4), np.float32)
+    document = af.compile(steps, X, w, variants="steps=joined").document
+    jitted = af.jit(steps, store=tmp_path, on_miss="error")
+    jitted.store.put(replace(document, variant=replace(document.variant, choices=choices)))
+    with pytest.raises(PlanError, match="no plan for these arguments"):
+        jitted(X, w)
 
 
 def test_a_miss_is_compiled_with_one_warning_per_key(tmp_path):

@@ -42,6 +42,12 @@ def test_tune_saves_a_plan_that_runs(cli: Any, model: Path, tmp_path: Path, arra
     assert report["certificate"]["policy"] == "measured"
 
 
+def test_a_choice_that_there_is_not_is_named(cli: Any, model: Path) -> None:
+    done = cli("tune", f"{model}:dense", *DENSE, "--variants", "colums=joined")
+    assert done.code == 2
+    assert "did you mean columns?" in done.err
+
+
 def test_an_interrupted_tune_saves_and_says_how_to_resume(
     cli: Any, model: Path, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

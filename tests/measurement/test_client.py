@@ -260,6 +260,23 @@ def plans():
     return [plan_of(GRAPH, groups), plan_of(GRAPH, [["fine", *FAILURES], ["columns"], ["rows"]])]
 
 
+def test_plans_of_other_graphs_bring_their_constants(database):
+    table = np.arange(512, dtype=np.float32).reshape(16, 32)
+
+    def graph(turned):
+        sketch = Sketch("scaled")
+        x = sketch.arg("f32[16,32]")
+        factor = sketch.transpose(sketch.constant(table.T.copy())) if turned else sketch.constant(table)
+        return sketch.finish([sketch.op("multiply", x, factor, name="y")])
+
+    usual = graph(turned=False)
+    inputs = random_inputs(usual, np.random.default_rng(0))
+    with Bench(usual, inputs, ["y"], database, identity_here(), threads=1) as bench:
+        times = bench.plans([plan_of(usual), plan_of(graph(turned=True))], 7, 0, 10.0, 1.0)
+    assert [time.problem for time in times] == ["", ""]
+    assert all(len(time.samples_us) == 7 for time in times)
+
+
 def test_plans_are_timed_beside_each_other(shared):
     first, second = shared.plans(plans(), blocks=9, seed=0, sample_us=10.0, seconds=30.0)
     assert len(first.samples_us) == len(second.samples_us) == 9

@@ -11,7 +11,7 @@ from autofuse.errors import PlanError
 from autofuse.ir.digest import digest
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.codec import decode, encode, to_text
-from autofuse.plan.document import Certificate, PlanDocument
+from autofuse.plan.document import Certificate, GraphVariant, PlanDocument
 from autofuse.plan.verify import verify
 from autofuse.testing.plans import example_plan
 
@@ -64,6 +64,17 @@ def test_round_trip_without_what_is_optional():
     assert same(decode(to_text(encode(bare), None)), bare)
 
 
+def test_the_variant_of_a_graph_is_kept_with_its_origin():
+    assert "variant" not in DATA
+    assert SMALL.program_digest == SMALL.graph_digest
+    varied = replace(SMALL, variant=GraphVariant("columns=joined", "ab" * 32))
+    again = decode(to_text(encode(varied), None))
+    assert same(again, varied)
+    assert again.program_digest == "ab" * 32
+    with pytest.raises(PlanError, match=r"variant\.origin: 'mine' is no digest"):
+        verify(replace(SMALL, variant=GraphVariant("columns=joined", "mine")))
+
+
 def test_text_is_the_same_every_time_and_one_line_holds_one_decision():
     assert to_text(encode(decode(TEXT)), None) == TEXT
     lines = [line.strip() for line in TEXT.splitlines()]
@@ -101,6 +112,8 @@ def test_certificate_says_what_it_may_and_additivity_is_derived():
         (("format",), "other", "is no fusion plan"),
         (("certificate", "k"), True, "certificate.k: must be a number"),
         (("constants",), {"file": "../x.npz"}, "constants: the key 'sha256' is missing"),
+        (("variant",), {"choices": "columns=joined"}, "variant: the key 'origin' is missing"),
+        (("variant",), {"choices": "", "origin": "no"}, r"variant\.origin: must be a string of the form"),
     ],
 )
 def test_each_defect_is_named_by_path(path, value, message):

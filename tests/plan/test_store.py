@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from autofuse.errors import PlanError
+from autofuse.plan.document import GraphVariant
 from autofuse.plan.store import PlanStore
 from autofuse.testing.plan_stores import PlanStoreContract
 from autofuse.testing.plans import EXAMPLE_IDENTITY, example_plan
@@ -46,6 +47,16 @@ def test_a_plan_under_another_plans_name_is_a_miss(tmp_path):
     other.rename(store.path(plan.graph_digest, EXAMPLE_IDENTITY))
     assert store.get(plan.graph_digest, EXAMPLE_IDENTITY) is None
     assert "something else" in store.stats().reasons[0]
+
+
+def test_a_plan_of_a_variant_is_found_by_the_usual_graph(tmp_path):
+    store = PlanStore(tmp_path)
+    plan = replace(example_plan(), variant=GraphVariant("columns=joined", "ab" * 32))
+    store.put(plan)
+    found = store.get("ab" * 32, EXAMPLE_IDENTITY)
+    assert found is not None
+    assert found.variant == plan.variant
+    assert store.get(plan.graph_digest, EXAMPLE_IDENTITY) is None
 
 
 def test_many_writers_and_readers_see_whole_plans(tmp_path):
