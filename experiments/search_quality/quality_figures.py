@@ -227,6 +227,8 @@ class Verdict:
     """`SUM` or `END`."""
     runs: int
     """Programs and seeds that were judged."""
+    wanted: int
+    """Programs and seeds that there are: a run without such a plan is not judged, and does not count as near."""
     within: int
     """Of those, as near as they should be."""
     worst: str
@@ -235,16 +237,16 @@ class Verdict:
     @property
     def met(self) -> bool:
         """Whether all runs are near enough; of nothing measured nothing is claimed."""
-        return self.runs > 0 and self.within == self.runs
+        return self.runs > 0 and self.within == self.wanted
 
 
 def verdicts(rows: Sequence[Row], study: Study) -> list[Verdict]:
     """Every target, by both measures."""
     pairs = zip(study.target_shares, study.target_gaps, strict=True)
-    return [_verdict(rows, share, gap, by) for share, gap in pairs for by in (SUM, END)]
+    return [_verdict(rows, study, share, gap, by) for share, gap in pairs for by in (SUM, END)]
 
 
-def _verdict(rows: Sequence[Row], share: float, gap: float, by: str) -> Verdict:
+def _verdict(rows: Sequence[Row], study: Study, share: float, gap: float, by: str) -> Verdict:
     found: list[tuple[float, bool, str]] = []
     for row in rows:
         for choice in row.within(share):
@@ -254,7 +256,8 @@ def _verdict(rows: Sequence[Row], share: float, gap: float, by: str) -> Verdict:
             near = distance <= max(gap, row.noise or 0.0)
             found.append((distance, near, f"{row.program}, seed {choice.seed}: {distance:+.1%}"))
     worst = max(found, default=(0.0, True, "-"))[2]
-    return Verdict(share, gap, by, len(found), sum(near for _, near, _ in found), worst)
+    wanted = len(study.tuning_seeds) * sum(row.space is not None for row in rows)
+    return Verdict(share, gap, by, len(found), wanted, sum(near for _, near, _ in found), worst)
 
 
 # ---- quality against measurements ------------------------------------------------------------------------------------

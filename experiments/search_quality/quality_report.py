@@ -71,7 +71,7 @@ def targets(found: Sequence[Verdict]) -> list[str]:
         word = "**met**" if verdict.met else "**missed**" if verdict.runs else "not measured"
         lines.append(
             f"| at most {verdict.share:.0%} | at most {verdict.gap:.0%} | {verdict.by} | "
-            f"{verdict.within} of {verdict.runs} | {verdict.worst} | {word} |"
+            f"{verdict.within} of {verdict.wanted} | {verdict.worst} | {word} |"
         )
     return lines
 

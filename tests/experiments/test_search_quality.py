@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -308,7 +309,15 @@ def test_targets_are_printed_as_met_or_missed(
     lines = [line for line in text.splitlines() if line.startswith("| at most 30% | at most 2%")]
     assert len(lines) == 2
     assert all(word in line for line in lines)
-    assert "| at most 15% | at most 5% | end to end | 0 of 0 | - | not measured |" in text
+    assert "| at most 15% | at most 5% | end to end | 0 of 1 | - | not measured |" in text
+
+
+def test_a_seed_without_a_plan_is_not_near(study: dict[str, ModuleType], tmp_path: Path) -> None:
+    form = replace(settings(study), tuning_seeds=(0, 1))
+    journal = record_study(study, tmp_path / "raw.jsonl", 10.1)
+    rows = study["quality_figures"].build_rows(["softmax_two_users"], journal, form)
+    verdict = study["quality_figures"].verdicts(rows, form)[0]
+    assert (verdict.within, verdict.runs, verdict.wanted, verdict.met) == (1, 1, 2, False)
 
 
 def test_the_report_says_what_was_bounded_what_failed_and_what_differs(
