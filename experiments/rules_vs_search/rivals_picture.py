@@ -14,6 +14,7 @@ from matplotlib import pyplot as plt
 
 MARKERS = "os^DvP*X"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc3377", "#cc9900", "#56b4e9", "#999999", "#000000")
+TICKS = (0.2, 0.5, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 
 
 def draw(rows: Sequence[Row], study: Study, path: Path) -> bool:
@@ -36,6 +37,9 @@ def draw(rows: Sequence[Row], study: Study, path: Path) -> bool:
             axes.scatter(across, up, marker=marker, c=colour, s=28, label=name, alpha=0.9, linewidths=0, zorder=2)
     axes.axvline(1.0, color="black", linewidth=1.0, zorder=1)
     axes.set_xscale("log")
+    ticks = [tick for tick in TICKS if axes.get_xlim()[0] <= tick <= axes.get_xlim()[1]]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
     names = [f"{row.program}{' *' if row.marks else ''}" for row, _ in ordered]
     axes.set_yticks(range(len(ordered)), names, fontsize=9)
     axes.set_ylim(-0.6, len(ordered) - 0.4)
