@@ -22,7 +22,7 @@ from autofuse.search.pricing import bare_prices, class_prices
 from autofuse.search.residual import ClassPrice
 from autofuse.search.restriction import UNRESTRICTED, Restriction
 from autofuse.search.solver import Chosen, Priced, Solution, lower_bound, solve
-from autofuse.search.space import AtomSet, Candidate, Space, SpaceBuilder
+from autofuse.search.space import AtomSet, Bounds, Candidate, Space, SpaceBuilder
 
 
 @dataclass(slots=True)
@@ -38,6 +38,8 @@ class Context:
     """The user's rules."""
     restriction: Restriction = UNRESTRICTED
     """What the search is kept from using; for studies."""
+    bounds: Bounds = field(default_factory=Bounds)
+    """How far the space is enumerated, and from which size on it is cut into segments."""
     _space: Space | None = field(default=None)
     _builder: SpaceBuilder | None = field(default=None)
     _prices: dict[str, ClassPrice] = field(default_factory=dict[str, ClassPrice])
@@ -53,7 +55,7 @@ class Context:
         """The full candidate space, enumerated at first use."""
         if self._space is None:
             atoms = AtomGraph(self.program.graph, control=self.control)
-            self._builder = SpaceBuilder(atoms, self.limits, restriction=self.restriction)
+            self._builder = SpaceBuilder(atoms, self.limits, self.bounds, self.restriction)
             self._space = self._builder.build()
         return self._space
 
@@ -167,12 +169,13 @@ def solve_at(
     """
     priced = _all_priced(context, space, price, context.saved(space))
     seconds = context.deadline_s if deadline_s is None else deadline_s
-    return solve(space.atom_graph, priced, seconds, unlike=unlike, once=not context.restriction.recompute)
+    once = not context.restriction.recompute
+    return solve(space.atom_graph, priced, seconds, unlike=unlike, once=once, segments=space.segments)
 
 
 def bound_at(context: Context, space: Space, price: Mapping[str, float]) -> float:
     """What no partition costs less than at the given prices per class; at most the price of the cheapest one."""
-    return lower_bound(space.atom_graph, _all_priced(context, space, price, {}))
+    return lower_bound(space.atom_graph, _all_priced(context, space, price, {}), space.segments)
 
 
 def _all_priced(context: Context, space: Space, price: Mapping[str, float], saved: Mapping[str, float]) -> list[Priced]:
@@ -198,11 +201,10 @@ def _priced(context: Context, atoms: AtomGraph, candidate: Candidate, us: float,
 
 
 def _optional_outputs(atoms: AtomGraph, candidate: Candidate) -> list[Value]:
-    returned = set(atoms.graph.outputs)
     return [
         value
         for value in candidate.outputs
-        if value not in returned and any(reader in candidate.atoms for reader in atoms.readers.get(value, ()))
+        if value not in atoms.returned and any(reader in candidate.atoms for reader in atoms.readers.get(value, ()))
     ]
 
 
@@ -228,4 +230,16 @@ def document_of(context: Context, partition: Partition, identity: Identity) -> P
             known[mark] = replace(known[mark], schedule=pinned)
     small_us = SMALL_US if context.restriction.horizontal else 0.0
     document = plan_document(context.program, partition.atoms, partition.kernels, known, identity, small_us=small_us)
-    return replace(document, notes=(*document.notes, *(f"kept rule: {rule}" for rule in context.control.rules)))
+    notes = [f"kept rule: {rule}" for rule in context.control.rules]
+    if partition.solution is not None and partition.solution.segments > 1:
+        notes.append(_segments_note(partition.solution))
+    return replace(document, notes=(*document.notes, *notes))
+
+
+def _segments_note(solution: Solution) -> str:
+    """What was not looked at, since the program is large."""
+    certain = "each is optimal by itself" if solution.optimal else "the time was too short to be sure of each"
+    return (
+        f"searched in {solution.segments} segments, as the program is large: no kernel crosses a cut between them; "
+        f"{certain} under these costs, and bounds are those of such plans"
+    )

@@ -12,17 +12,18 @@ from autofuse.search.space import Candidate
 
 
 def class_prices(model: CostModel, candidates: Sequence[Candidate]) -> dict[str, ClassPrice]:
-    """Price the digest classes of `candidates`.
+    """Price the digest classes of `candidates`; classes that share a program share its price.
 
     Outputs are taken to be reused memory: fresh pages cost every partition the same, as all write the same outputs.
     """
-    members = {candidate.digest: candidate for candidate in candidates}
-    digests = list(members)
-    prices = model.price([KernelFacts(members[digest].program) for digest in digests])
-    return {
-        digest: ClassPrice(float(us), bound, float(floor))
-        for digest, us, bound, floor in zip(digests, prices.us, prices.bound, prices.floor_us, strict=True)
+    programs = {candidate.digest: candidate.program for candidate in candidates}
+    distinct = {id(program): program for program in programs.values()}
+    prices = model.price([KernelFacts(program) for program in distinct.values()])
+    found = {
+        key: ClassPrice(float(us), bound, float(floor))
+        for key, us, bound, floor in zip(distinct, prices.us, prices.bound, prices.floor_us, strict=True)
     }
+    return {digest: found[id(program)] for digest, program in programs.items()}
 
 
 def bare_prices(model: CostModel, left_out: Mapping[str, tuple[Candidate, Sequence[int]]]) -> dict[str, float]:
@@ -30,10 +31,13 @@ def bare_prices(model: CostModel, left_out: Mapping[str, tuple[Candidate, Sequen
 
     What they cost is not what writing them takes: a kernel bound by its computations hides it.
     """
-    bare = {digest: _without(candidate, numbers) for digest, (candidate, numbers) in left_out.items()}
-    known = {digest: program for digest, program in bare.items() if program is not None}
+    keys = {digest: (id(candidate.program), tuple(numbers)) for digest, (candidate, numbers) in left_out.items()}
+    distinct = {keys[digest]: entry for digest, entry in left_out.items()}
+    bare = {key: _without(candidate, numbers) for key, (candidate, numbers) in distinct.items()}
+    known = {key: program for key, program in bare.items() if program is not None}
     prices = model.price([KernelFacts(program) for program in known.values()])
-    return {digest: float(us) for digest, us in zip(known, prices.us, strict=True)}
+    found = {key: float(us) for key, us in zip(known, prices.us, strict=True)}
+    return {digest: found[key] for digest, key in keys.items() if key in found}
 
 
 def _without(candidate: Candidate, numbers: Sequence[int]) -> TileProgram | None:

@@ -21,13 +21,17 @@ is added: whoever makes the first value of U can have read none of them. The pro
 A large program is narrowed first. Its relaxation gives a lower bound and, for each kernel, the reduced cost: by how
 much the bound rises if that kernel runs. A good selection, found among the kernels of small reduced cost, gives an
 upper bound. No better selection runs a kernel whose reduced cost exceeds the difference, so these are closed.
+
+A graph in segments is a program for each of them: what others need of a segment is an output that it must make, what it
+reads of earlier ones is there. Where no kernel crosses a cut that is the same problem, in parts. Equal programs, number
+by number, are solved once.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -40,6 +44,7 @@ from autofuse.errors import SearchError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.ir.graph import Value
 from autofuse.search.firing import Run, completed, fire, trimmed
+from autofuse.search.segments import Segment, homes, leaves
 from autofuse.search.space import Candidate
 
 _LEAST_S = 0.1
@@ -88,6 +93,19 @@ class Solution:
     """Whether the search ended before its deadline."""
     seconds: float
     cuts: int
+    segments: int = 1
+    """Parts that were solved by themselves. With more than one, `bound_us` and `optimal` are about partitions in which
+    no kernel crosses a cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What was found for one program."""
+
+    runs: list[Run]
+    """In running order."""
+    bound_us: float
+    optimal: bool
 
 
 def solve(
@@ -97,27 +115,62 @@ def solve(
     clock: Callable[[], float] = time.monotonic,
     unlike: Sequence[Collection[str]] = (),
     once: bool = False,
+    segments: Sequence[Segment] = (),
 ) -> Solution:
     """Find the cheapest cover. Raises SearchError if the candidates cannot compute the outputs.
 
     `unlike`: sets of digests, such as those of other covers; of each set at least one is to have no kernel. `once`: no
     atom is in two kernels.
+    `segments`: parts of the graph to be solved one by one, without the candidates that cross a cut; `unlike` is then
+    refused, since it is about all of them. () solves the graph whole.
     A deadline that passes gives the best solution so far with `optimal=False`; failing one, every value that is still
     missing is made by the cheapest kernel that can make it.
     """
     start = clock()
     if not graph.atoms:
         return Solution((), 0.0, 0.0, True, 0.0, 0)
-    program = _Program(graph, priced)
+    if len(segments) > 1 and unlike:
+        raise SearchError("a program in segments has no solutions unlike others: each would have to differ whole")
+    programs = _programs(graph, priced, segments)
+    if once:
+        for program, _ in programs:
+            program.run_once()
+    if len(programs) > 1:
+        return _solve_segments(graph, priced, programs, start, deadline_s, clock)
+    program, _ = programs[0]
     for digests in unlike:
         program.leave_out_one_of(digests)
-    if once:
-        program.run_once()
-    if len(priced) >= _LARGE:
-        program.narrow(_NARROW_SHARE * deadline_s)
+    answer = _answer(program, deadline_s, start + deadline_s, clock)
+    kernels = tuple(Chosen(priced[run.number].candidate, run.writes) for run in answer.runs)
+    price = program.price(answer.runs)
+    return Solution(kernels, price, min(answer.bound_us, price), answer.optimal, clock() - start, program.cuts)
+
+
+def lower_bound(graph: AtomGraph, priced: Sequence[Priced], segments: Sequence[Segment] = ()) -> float:
+    """What no partition can cost less than: the relaxed program, without whole numbers. Fast, and never timed out.
+
+    `segments`: as for `solve`; then no partition in which no kernel crosses a cut.
+    """
+    if not graph.atoms:
+        return 0.0
+    known: dict[Hashable, float] = {}
+    total = 0.0
+    for program, _ in _programs(graph, priced, segments):
+        mark = program.mark()
+        if mark not in known:
+            result = program.run(math.inf, relaxed=True)
+            known[mark] = max(0.0, float(result.fun)) if result.status == _OPTIMAL else 0.0
+        total += known[mark]
+    return total
+
+
+def _answer(program: _Program, seconds: float, until: float, clock: Callable[[], float]) -> _Answer:
+    """Solve, cutting circles off, for about so many seconds, which end at `until`."""
+    if len(program.priced) >= _LARGE:
+        program.narrow(_NARROW_SHARE * seconds)
     bound = 0.0
     while True:
-        left = deadline_s - (clock() - start)
+        left = until - clock()
         result = program.run(max(left, _LEAST_S))
         bound = max(bound, _bound_of(result))
         if result.x is None and result.status != _TIME_LIMIT:
@@ -130,19 +183,73 @@ def solve(
             program.cut(stuck)
         else:
             break
-    if not optimal:
-        order = program.completed(order)
+    return _Answer(order if optimal else program.completed(order), bound, optimal)
+
+
+def _solve_segments(
+    graph: AtomGraph,
+    priced: Sequence[Priced],
+    programs: Sequence[tuple[_Program, Sequence[int]]],
+    start: float,
+    deadline_s: float,
+    clock: Callable[[], float],
+) -> Solution:
+    """Each segment by itself, equal ones once; those that are left share the time that is left."""
+    marks: list[Hashable] = [program.mark() for program, _ in programs]
+    waiting = len(set(marks))
+    solved: dict[Hashable, tuple[_Program, _Answer]] = {}
+    selection: list[Run] = []
+    price = bound = 0.0
+    for (program, numbers), mark in zip(programs, marks, strict=True):
+        if mark not in solved:
+            now = clock()
+            share = (start + deadline_s - now) / waiting
+            solved[mark] = program, _answer(program, share, now + share, clock)
+            waiting -= 1
+        first, answer = solved[mark]
+        runs = program.carried_over(first, answer.runs)
+        cost = program.price(runs)
+        price, bound = price + cost, bound + min(answer.bound_us, cost)
+        selection += [
+            Run(numbers[run.number], _reads(graph, priced[numbers[run.number]].candidate), run.writes) for run in runs
+        ]
+    order, stuck = fire(selection, _ranks(priced))
+    assert not stuck, "segments read from earlier ones only"
     kernels = tuple(Chosen(priced[run.number].candidate, run.writes) for run in order)
-    price = program.price(order)
-    return Solution(kernels, price, min(bound, price), optimal, clock() - start, program.cuts)
+    optimal = all(answer.optimal for _, answer in solved.values())
+    cuts = sum(program.cuts for program, _ in programs)
+    return Solution(kernels, price, bound, optimal, clock() - start, cuts, len(programs))
 
 
-def lower_bound(graph: AtomGraph, priced: Sequence[Priced]) -> float:
-    """What no partition can cost less than: the relaxed program, without whole numbers. Fast, and never timed out."""
-    if not graph.atoms:
-        return 0.0
-    result = _Program(graph, priced).run(math.inf, relaxed=True)
-    return max(0.0, float(result.fun)) if result.status == _OPTIMAL else 0.0
+def _programs(
+    graph: AtomGraph, priced: Sequence[Priced], segments: Sequence[Segment]
+) -> list[tuple[_Program, Sequence[int]]]:
+    """The program of each segment, and the numbers of its candidates; those that cross a cut are in none."""
+    if len(segments) < 2:
+        return [(_Program(graph, priced, graph.atoms), range(len(priced)))]
+    home = homes(segments)
+    numbers: list[list[int]] = [[] for _ in segments]
+    for number, p in enumerate(priced):
+        touched = {home[atom] for atom in p.candidate.atoms}
+        if len(touched) == 1:
+            numbers[touched.pop()].append(number)
+    return [
+        (_Program(graph, [priced[n] for n in inside], segment), inside)
+        for segment, inside in zip(segments, numbers, strict=True)
+    ]
+
+
+def _reads(graph: AtomGraph, candidate: Candidate) -> tuple[Value, ...]:
+    """Values a candidate reads that other kernels make."""
+    ordered = sorted(candidate.atoms, key=lambda atom: atom.number)
+    read = dict.fromkeys(value for atom in ordered for value in graph.reads[atom])
+    makers = {value: graph.maker(value) for value in read}
+    return tuple(v for v, maker in makers.items() if maker is not None and maker not in candidate.atoms)
+
+
+def _ranks(priced: Iterable[Priced]) -> list[int]:
+    """By when their last atom stands in the program, the order in which kernels that could run do."""
+    return [max(atom.number for atom in p.candidate.atoms) for p in priced]
 
 
 def _bound_of(result: Any) -> float:
@@ -152,10 +259,12 @@ def _bound_of(result: Any) -> float:
 
 
 class _Program:
-    """Columns and rows of the binary program."""
+    """Columns and rows of the binary program of a graph, or of a segment of it."""
 
-    def __init__(self, graph: AtomGraph, priced: Sequence[Priced]) -> None:
-        self.graph, self.priced = graph, priced
+    def __init__(self, graph: AtomGraph, priced: Sequence[Priced], atoms: Segment) -> None:
+        """`priced`: candidates of these atoms only. Values that other atoms make are there."""
+        self.graph, self.priced, self.atoms = graph, priced, atoms
+        self._inside = frozenset(atoms)
         self.cuts = 0
         self.whole_writes = False
         """Whether y is binary. Nearly always the relaxed y comes out whole by itself, and solving is faster."""
@@ -164,22 +273,47 @@ class _Program:
         self._columns: list[int] = []
         self._data: list[float] = []
         self._lower: list[float] = []
-        self.reads = [self._reads(p.candidate) for p in priced]
-        self.rank = [max(atom.number for atom in p.candidate.atoms) for p in priced]
+        self.reads = [tuple(v for v in _reads(graph, p.candidate) if self._is_made(v)) for p in priced]
+        self.rank = _ranks(priced)
         self.x = [self._column(p.price_us) for p in priced]
         self.closed: NDArray[Any] = np.zeros(len(priced), bool)
         """Kernels that are known not to run."""
         self.y = {(n, v): self._column(c) for n, p in enumerate(priced) for v, c in p.write_us.items()}
-        needed = {v for values in graph.reads.values() for v in values if graph.maker(v) is not None}
-        self.m = {v: self._column(0.0) for v in graph.value_order(needed | self._outputs())}
+        needed = {v for atom in atoms for v in graph.reads[atom] if self._is_made(v)}
+        last = atoms[-1].number
+        self.outputs = frozenset(v for atom in atoms for v in graph.writes[atom] if leaves(graph, v, last))
+        """What the caller or a later segment needs."""
+        self.m = {v: self._column(0.0) for v in graph.value_order(needed | self.outputs)}
         self._writers: dict[Value, list[tuple[int, int]]] = {v: [] for v in self.m}
-        self._containing: dict[FusionAtom, list[int]] = {atom: [] for atom in graph.atoms}
+        self._containing: dict[FusionAtom, list[int]] = {atom: [] for atom in atoms}
         self._index()
         self._availability()
         self._covers()
 
-    def _outputs(self) -> set[Value]:
-        return {v for v in self.graph.graph.outputs if self.graph.maker(v) is not None}
+    def mark(self) -> Hashable:
+        """Equal for programs that are the same number by number, whatever atoms and values they are about."""
+        first = self.atoms[0].number
+        number = {value: n for n, value in enumerate(self.m)}
+        kernels = tuple(
+            (rank - first, tuple(number[v] for v in reads), tuple(number.get(v, -1) for v in p.candidate.outputs))
+            for rank, reads, p in zip(self.rank, self.reads, self.priced, strict=True)
+        )
+        outputs = tuple(n for value, n in number.items() if value in self.outputs)
+        rows = tuple(self._rows), tuple(self._columns), tuple(self._data), tuple(self._lower)
+        return (tuple(self.cost), rows, kernels, outputs)
+
+    def carried_over(self, other: _Program, runs: Sequence[Run]) -> list[Run]:
+        """A selection of a program with an equal mark as one of this program."""
+        found: list[Run] = []
+        for run in runs:
+            there, here = (program.priced[run.number].candidate.outputs for program in (other, self))
+            writes = tuple(here[there.index(value)] for value in run.writes)
+            found.append(Run(run.number, self.reads[run.number], writes))
+        return found
+
+    def _is_made(self, value: Value) -> bool:
+        """Whether a kernel of this program can make a value."""
+        return self.graph.maker(value) in self._inside
 
     def _column(self, cost: float) -> int:
         self.cost.append(cost)
@@ -211,21 +345,16 @@ class _Program:
             self._row({**{column: 1.0 for _, column in writers}, self.m[value]: -1.0}, 0.0)
 
     def _covers(self) -> None:
-        for atom in self.graph.atoms:
+        for atom in self.atoms:
             self._row({self.x[n]: 1.0 for n in self._containing[atom]}, 1.0)
         for value in self.m:
             maker = self.graph.maker(value)
             assert maker is not None
             for reader in self.graph.readers.get(value, ()):
+                if reader not in self._inside:
+                    continue
                 both = [n for n in self._containing[reader] if maker in self.priced[n].candidate.atoms]
                 self._row({self.m[value]: 1.0, **{self.x[n]: 1.0 for n in both}}, 1.0)
-
-    def _reads(self, candidate: Candidate) -> tuple[Value, ...]:
-        """Values a candidate reads that other kernels make."""
-        ordered = sorted(candidate.atoms, key=lambda atom: atom.number)
-        read = dict.fromkeys(value for atom in ordered for value in self.graph.reads[atom])
-        makers = {value: self.graph.maker(value) for value in read}
-        return tuple(v for v, maker in makers.items() if maker is not None and maker not in candidate.atoms)
 
     def narrow(self, seconds: float) -> None:
         """Close the kernels that no cheapest selection runs, as far as that can be told in this time."""
@@ -255,7 +384,7 @@ class _Program:
     def _bounds(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Of the columns: outputs are made, closed kernels do not run."""
         low, high = np.zeros(len(self.cost)), np.ones(len(self.cost))
-        for value in self._outputs():
+        for value in self.outputs:
             low[self.m[value]] = 1.0
         high[np.array(self.x, np.intp)[self.closed]] = 0.0
         return low, high
@@ -289,7 +418,7 @@ class _Program:
     def fired(self, runs: Sequence[Run]) -> tuple[list[Run], list[Value]]:
         """The kernels of a selection that can run, without what nobody needs, and the values others wait for."""
         order, stuck = fire(runs, self.rank)
-        return (order, stuck) if stuck else (trimmed(order, self._outputs()), stuck)
+        return (order, stuck) if stuck else (trimmed(order, self.outputs), stuck)
 
     def completed(self, order: Sequence[Run]) -> list[Run]:
         """A selection that computes the outputs, from one that does not. Raises SearchError if there is none."""
@@ -299,9 +428,9 @@ class _Program:
             for value in run.writes:
                 writers[value].append(run)
         longer = completed(order, list(self.m), writers)
-        if not self._outputs().issubset(value for run in longer for value in run.writes):
+        if not self.outputs.issubset(value for run in longer for value in run.writes):
             raise SearchError("the deadline passed before any partition was found; raise the budget")
-        return trimmed(longer, self._outputs())
+        return trimmed(longer, self.outputs)
 
     def price(self, runs: Iterable[Run]) -> float:
         """What a selection costs."""

@@ -8,16 +8,19 @@ where these values are elementwise work; a fold or a product is not done twice.
 Growth is bounded in size and number; what a bound cut off is counted, never hidden. Whatever the bounds, the space
 holds the singletons and, from every atom that no large fusion has taken in yet, the sets that greedy growth reaches: so
 there is always a cover, and the large fusions are always present.
+
+A large graph is cut into segments first (`segments.py`), and no set grows across a cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.candidate import KernelCandidate
+from autofuse.fusion.control import NO_RULES
 from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.optable import Family, lookup
@@ -26,15 +29,19 @@ from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.search.restriction import UNRESTRICTED, Restriction
+from autofuse.search.segments import Segment, cut, homes, structure
 
 AtomSet = frozenset[FusionAtom]
 _Key = tuple[AtomSet, tuple[Value, ...] | None]
 """A set, and what it writes where that was asked for."""
+_Relation = Mapping[FusionAtom, tuple[FusionAtom, ...]]
 
 _RECOMPUTE = 3
 _LEAST_SCALARS = 64
 _TINY_BYTES = 4096
 """Sharing the loads of a value smaller than this is worth nothing."""
+_MANY = 3
+"""Segments without an equal that may each try as many kernels as a whole graph; more of them share what these may."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +53,8 @@ class Candidate:
     digest: str
     """Equal for kernels that differ only in names: they are priced and tuned once."""
     program: TileProgram | OpaqueProgram
-    """The kernel under the canonical schedule. Shared by all candidates of a digest class."""
+    """The kernel under the canonical schedule. Shared by all candidates of a digest class, and by classes that differ
+    only in where slices of inputs begin."""
 
     @property
     def outputs(self) -> tuple[Value, ...]:
@@ -62,7 +70,12 @@ class Bounds:
     sets_per_atom: int = 64
     """Most sets enumerated from one atom."""
     classes: int = 400
-    """Enumeration stops when this many distinct kernels have been tried."""
+    """Enumeration stops when this many distinct kernels have been tried. In segments this holds for each one that is
+    not like another, less where there are many, and half of it is for greedy growth; single atoms do not count."""
+    whole: int = 600
+    """Most atoms of a graph that is searched whole: twenty layers of BERT. A larger one is cut into segments."""
+    segment: int = 160
+    """Most atoms of a segment."""
 
 
 @dataclass(slots=True)
@@ -75,6 +88,8 @@ class Space:
     """Why a set that was tried is no kernel."""
     cut_off: int = 0
     """Sets from which enumeration did not go on because of a bound."""
+    segments: tuple[Segment, ...] = ()
+    """The parts that were enumerated one by one; () for a graph that was enumerated whole."""
 
     @property
     def classes(self) -> Mapping[str, list[Candidate]]:
@@ -83,6 +98,15 @@ class Space:
         for candidate in self.candidates:
             found.setdefault(candidate.digest, []).append(candidate)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Explored:
+    """What enumeration found in a segment, for those that are like it."""
+
+    segment: Segment
+    sets: tuple[AtomSet, ...]
+    cut_off: int
 
 
 class SpaceBuilder:
@@ -100,26 +124,36 @@ class SpaceBuilder:
         self._limits = limits
         self._bounds = bounds
         self._restriction = restriction
+        self._most_programs = bounds.classes
+        """Enumeration stops when so many have been tried."""
         self._by_set: dict[_Key, Candidate | None] = {}
         self._reasons: dict[_Key, str] = {}
         self._programs: dict[str, TileProgram | OpaqueProgram | str] = {}
-        self._siblings = _siblings(atom_graph)
+        """By digest: a program, or why there is none."""
+        self._lowered: dict[str, TileProgram | OpaqueProgram | str] = {}
+        """The same by digest less where slices begin."""
+        self._makers: _Relation = atom_graph.predecessors
+        self._following: _Relation = atom_graph.successors
+        self._siblings: _Relation = _siblings(atom_graph)
         self._absorbed: set[FusionAtom] = set()
         """Atoms that greedy growth from another one took into a large kernel."""
-        self._following = atom_graph.successors
         self._tiny = {a for a in atom_graph.atoms if all(v.type.nbytes < _TINY_BYTES for v in atom_graph.writes[a])}
         """Atoms whose results tie nothing together: a scalar that a hundred kernels read joins one of them at most."""
+        self._ruled = atom_graph.control != NO_RULES
 
     def build(self, extra: Iterable[AtomSet] = ()) -> Space:
         """Enumerate. `extra` sets (those of rule policies) are added if they are legal."""
-        for atom in self._graph.atoms:
+        atoms = self._graph.atoms
+        for atom in atoms:
             self.require(frozenset((atom,)))
-        for atom in self._graph.atoms:
-            if atom not in self._absorbed:
-                self._grow_greedily(atom)
-        self._enumerate()
-        for atoms in extra:
-            self.try_add(atoms)
+        segments = cut(self._graph, self._bounds.segment) if len(atoms) > self._bounds.whole else (atoms,)
+        if len(segments) > 1:
+            self._explore_apart(segments)
+        else:
+            self._grow_all(atoms)
+            self._enumerate(atoms)
+        for chosen in extra:
+            self.try_add(chosen)
         return self.space
 
     def require(self, atoms: AtomSet, outputs: tuple[Value, ...] | None = None) -> Candidate:
@@ -153,9 +187,10 @@ class SpaceBuilder:
         return f"rules: {rules[0]}: " if rules and len(atoms) == 1 else ""
 
     def _make(self, atoms: AtomSet, outputs: tuple[Value, ...] | None) -> Candidate:
-        broken = self._graph.control.refusal(frozenset(node for atom in atoms for node in atom.nodes))
-        if broken is not None:
-            raise LegalityError(broken)
+        if self._ruled:
+            broken = self._graph.control.refusal(frozenset(node for atom in atoms for node in atom.nodes))
+            if broken is not None:
+                raise LegalityError(broken)
         if outputs is None:
             outputs = self._outputs(atoms)
         elif len(atoms) > 1 and not self._graph.left_to_others(atoms).isdisjoint(outputs):
@@ -163,7 +198,7 @@ class SpaceBuilder:
         kernel = self._restriction.kernel(self._graph, atoms, outputs)
         digest = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
         if digest not in self._programs:
-            self._programs[digest] = self._lower(kernel, digest, self._most_scalars(atoms, kernel))
+            self._programs[digest] = self._program(atoms, kernel, digest)
         program = self._programs[digest]
         if isinstance(program, str):
             raise LegalityError(program)
@@ -175,7 +210,7 @@ class SpaceBuilder:
         left = self._graph.left_to_others(atoms) if len(atoms) > 1 else frozenset[Value]()
         if not left:
             return required
-        makers = {self._graph.atom_of[self._graph.graph.producers[value]] for value in left}
+        makers = [self._graph.atom_of[self._graph.graph.producers[value]] for value in self._graph.value_order(left)]
         heavy = next((node.name for atom in makers for node in atom.nodes if not _is_light(node)), None)
         if heavy is not None:
             raise LegalityError(f"a path leaves the set and comes back, and %{heavy} is not worth doing twice")
@@ -185,6 +220,14 @@ class SpaceBuilder:
             idle = min(atoms - needed, key=lambda atom: atom.number)
             raise LegalityError(f"a path leaves the set and comes back, and nothing here needs {idle}")
         return written
+
+    def _program(self, atoms: AtomSet, kernel: KernelCandidate, digest: str) -> TileProgram | OpaqueProgram | str:
+        """The kernel lowered, or why it cannot be. Where slices of inputs begin changes nothing but addresses."""
+        moved = moved_slices(kernel)
+        mark = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs, moved) if moved else digest
+        if mark not in self._lowered:
+            self._lowered[mark] = self._lower(kernel, digest, self._most_scalars(atoms, kernel))
+        return self._lowered[mark]
 
     def _lower(self, kernel: KernelCandidate, digest: str, scalars: int) -> TileProgram | OpaqueProgram | str:
         try:
@@ -199,7 +242,62 @@ class SpaceBuilder:
         parts = sum(_count_scalars(self.require(frozenset((atom,))).program) for atom in atoms)
         return min(self._limits.scalars, max(_LEAST_SCALARS, _RECOMPUTE * parts))
 
+    # ---- segments ------------------------------------------------------------------------------------------------
+
+    def _explore_apart(self, segments: Sequence[Segment]) -> None:
+        """Enumerate each segment by itself; of equal ones the first, whose sets the others have too."""
+        self.space.segments = tuple(segments)
+        home = homes(segments)
+        self._makers = _inside(self._makers, home)
+        self._following = _inside(self._following, home)
+        self._siblings = _inside(self._siblings, home)
+        shapes = self._shapes(segments)
+        left, waiting = _MANY * self._bounds.classes, len(set(shapes))
+        explored: dict[Hashable, _Explored] = {}
+        for segment, shape in zip(segments, shapes, strict=True):
+            if shape in explored:
+                self._repeat(explored[shape], segment)
+                continue
+            before = len(self._programs)
+            explored[shape] = self._explore(segment, min(self._bounds.classes, max(left, 0) // waiting))
+            left -= len(self._programs) - before
+            waiting -= 1
+
+    def _shapes(self, segments: Sequence[Segment]) -> list[Hashable]:
+        """Equal for segments in which enumeration goes the same way."""
+        if self._ruled:
+            return list(range(len(segments)))
+        alone = {atom: self.require(frozenset((atom,))).digest for atom in self._graph.atoms}
+        return [structure(self._graph, segment, alone) for segment in segments]
+
+    def _explore(self, segment: Segment, classes: int) -> _Explored:
+        """Enumerate one segment; `classes`: how many distinct kernels may be tried, half of them by greedy growth."""
+        programs, candidates, cut_off = len(self._programs), len(self.space.candidates), self.space.cut_off
+        self._most_programs = programs + classes // 2
+        self._grow_all(segment)
+        self._most_programs = programs + classes
+        self._enumerate(segment)
+        sets = tuple(candidate.atoms for candidate in self.space.candidates[candidates:])
+        return _Explored(segment, sets, self.space.cut_off - cut_off)
+
+    def _repeat(self, explored: _Explored, segment: Segment) -> None:
+        """Try in a segment what was found in one that is like it."""
+        twin = dict(zip(explored.segment, segment, strict=True))
+        for atoms in explored.sets:
+            self.try_add(frozenset(twin[atom] for atom in atoms))
+        self.space.cut_off += explored.cut_off
+
     # ---- growth --------------------------------------------------------------------------------------------------
+
+    def _grow_all(self, atoms: Sequence[FusionAtom]) -> None:
+        """Greedy growth from each atom that none has taken in; in a segment as long as it has kernels left to try."""
+        for atom in atoms:
+            if atom in self._absorbed:
+                continue
+            if self.space.segments and len(self._programs) >= self._most_programs:
+                self.space.cut_off += 1
+            else:
+                self._grow_greedily(atom)
 
     def _grow_greedily(self, atom: FusionAtom) -> None:
         """Absorb neighbours while that is legal: producers first, then consumers and siblings.
@@ -213,7 +311,7 @@ class SpaceBuilder:
             options = [n for n in self._neighbours(current) if n not in refused]
             if not options:
                 break
-            grown = self._closure(current | frozenset(options[:step]))
+            grown = self._graph.closure(current | frozenset(options[:step]))
             if self.try_add(grown) is not None:
                 current = grown
                 step *= 2
@@ -224,19 +322,22 @@ class SpaceBuilder:
         if len(current) > 2 * self._bounds.atoms:
             self._absorbed |= current
 
-    def _enumerate(self) -> None:
-        """All small sets, smallest first, so that a bound cuts off the largest ones everywhere alike."""
-        counts: dict[FusionAtom, int] = dict.fromkeys(self._graph.atoms, 0)
-        frontier: list[AtomSet] = [frozenset((atom,)) for atom in self._graph.atoms]
+    def _enumerate(self, atoms: Sequence[FusionAtom]) -> None:
+        """All small sets of these atoms, smallest first, so that a bound cuts off the largest ones everywhere alike."""
+        counts: dict[FusionAtom, int] = dict.fromkeys(atoms, 0)
+        frontier: list[AtomSet] = [frozenset((atom,)) for atom in atoms]
         seen: set[AtomSet] = set(frontier)
         while frontier:
             following: list[AtomSet] = []
             for current in frontier:
                 first = min(current, key=lambda a: a.number)
+                if self._out_of_bounds(len(current) + 1, counts[first]):
+                    self.space.cut_off += self._is_open(current, first, seen)
+                    continue
                 for grown in self._grown(current, first):
                     if grown in seen:
                         continue
-                    if self._out_of_bounds(grown, counts[first]):
+                    if self._out_of_bounds(len(grown), counts[first]):
                         self.space.cut_off += 1
                         break
                     seen.add(grown)
@@ -245,32 +346,32 @@ class SpaceBuilder:
                         following.append(grown)
             frontier = following
 
-    def _grown(self, current: AtomSet, first: FusionAtom) -> Iterator[AtomSet]:
-        """The set with one neighbour more, made convex or left as it is; only sets in which `first` is first.
+    def _grown(self, current: AtomSet, first: FusionAtom) -> list[AtomSet]:
+        """The set with one neighbour more, made convex or left as it is, small ones first."""
+        open_sets = self._with_one_more(current, first)
+        closed = [self._graph.closure(atoms) for atoms in open_sets]
+        return sorted(dict.fromkeys((*closed, *open_sets)), key=len)
 
-        Small ones come first.
-        """
-        later = [neighbour for neighbour in self._neighbours(current) if neighbour.number >= first.number]
-        open_sets = [current | {neighbour} for neighbour in later]
-        closed = [self._closure(atoms) for atoms in open_sets]
-        yield from sorted(dict.fromkeys((*closed, *open_sets)), key=len)
+    def _is_open(self, current: AtomSet, first: FusionAtom, seen: Collection[AtomSet]) -> bool:
+        """Whether a set would grow to one that was not seen, were there no bounds."""
+        open_sets = self._with_one_more(current, first)
+        if any(atoms not in seen for atoms in open_sets):
+            return True
+        return any(self._graph.closure(atoms) not in seen for atoms in open_sets)
 
-    def _out_of_bounds(self, atoms: AtomSet, tried: int) -> bool:
+    def _with_one_more(self, current: AtomSet, first: FusionAtom) -> list[AtomSet]:
+        """The set with each of its neighbours; only sets in which `first` is first."""
+        return [current | {other} for other in self._neighbours(current) if other.number >= first.number]
+
+    def _out_of_bounds(self, size: int, tried: int) -> bool:
         """Whether enumeration stops before a set, of which so many with the same first atom were tried."""
         bounds = self._bounds
-        return len(atoms) > bounds.atoms or tried >= bounds.sets_per_atom or len(self._programs) >= bounds.classes
-
-    def _closure(self, atoms: AtomSet) -> AtomSet:
-        """Add the atoms that lie on paths between members, so that the set is convex."""
-        low, high = min(a.number for a in atoms), max(a.number for a in atoms)
-        below = _reach(atoms, self._graph.successors, low, high)
-        above = _reach(atoms, self._graph.predecessors, low, high)
-        return atoms | (below & above)
+        return size > bounds.atoms or tried >= bounds.sets_per_atom or len(self._programs) >= self._most_programs
 
     def _neighbours(self, atoms: AtomSet) -> list[FusionAtom]:
         ordered = sorted(atoms, key=lambda a: a.number)
         found: dict[FusionAtom, None] = {}
-        for relation in (self._graph.predecessors, self._following, self._siblings):
+        for relation in (self._makers, self._following, self._siblings):
             for atom in ordered:
                 if relation is self._following and len(atoms) > 1 and atom in self._tiny:
                     continue
@@ -278,6 +379,32 @@ class SpaceBuilder:
                     if other not in atoms:
                         found[other] = None
         return list(found)
+
+
+def moved_slices(kernel: KernelCandidate) -> dict[Node, str]:
+    """Texts for slices of what a kernel reads, as if the first slice of each value began at the value's beginning.
+
+    Kernels that are equal by these texts do the same at other addresses, as the steps of a loop over time do. Values
+    that the kernel also reads in another way are left out.
+    """
+    made = {value for node in kernel.nodes for value in node.outputs}
+    readers: dict[Value, list[Node]] = {}
+    for node in kernel.nodes:
+        for value in kernel.graph.reads(node):
+            if value not in made:
+                readers.setdefault(value, []).append(node)
+    texts: dict[Node, str] = {}
+    for nodes in readers.values():
+        if all(node.op == "slice" for node in nodes):
+            first = [min(starts) for starts in zip(*(node.attrs["start_indices"] for node in nodes), strict=True)]
+            texts.update((node, _moved_text(node, first)) for node in nodes)
+    return texts
+
+
+def _moved_text(node: Node, first: Sequence[int]) -> str:
+    """A slice, as far from the beginning as it is from `first`."""
+    starts = [start - begin for start, begin in zip(node.attrs["start_indices"], first, strict=True)]
+    return f"slice[from {starts} by {node.attrs['strides']}]:{node.output.type}"
 
 
 def _is_light(node: Node) -> bool:
@@ -291,20 +418,12 @@ def _count_scalars(program: TileProgram | OpaqueProgram) -> int:
     return sum(1 for phase in program.phases() for _ in statements(phase.steps))
 
 
-def _reach(
-    atoms: AtomSet, edges: Mapping[FusionAtom, Sequence[FusionAtom]], low: int, high: int
-) -> frozenset[FusionAtom]:
-    seen: set[FusionAtom] = set()
-    todo = list(atoms)
-    while todo:
-        for other in edges[todo.pop()]:
-            if low <= other.number <= high and other not in seen:
-                seen.add(other)
-                todo.append(other)
-    return frozenset(seen)
+def _inside(relation: _Relation, home: Mapping[FusionAtom, int]) -> _Relation:
+    """A relation between atoms of one segment only."""
+    return {atom: tuple(other for other in others if home[other] == home[atom]) for atom, others in relation.items()}
 
 
-def _siblings(graph: AtomGraph) -> Mapping[FusionAtom, tuple[FusionAtom, ...]]:
+def _siblings(graph: AtomGraph) -> _Relation:
     """Atoms that read a value in common which is large enough for sharing its loads to matter."""
     found: dict[FusionAtom, dict[FusionAtom, None]] = {atom: {} for atom in graph.atoms}
     for value, readers in graph.readers.items():

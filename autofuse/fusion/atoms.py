@@ -58,6 +58,11 @@ class AtomGraph:
     # ---- what lies between atoms ---------------------------------------------------------------------------------
 
     @cached_property
+    def returned(self) -> frozenset[Value]:
+        """The outputs of the graph."""
+        return frozenset(self.graph.outputs)
+
+    @cached_property
     def reads(self) -> Mapping[FusionAtom, tuple[Value, ...]]:
         """Values an atom needs from memory or from another atom, through views."""
         return {
@@ -77,9 +82,8 @@ class AtomGraph:
     @cached_property
     def writes(self) -> Mapping[FusionAtom, tuple[Value, ...]]:
         """Values an atom makes that another atom or the caller needs."""
-        outputs = set(self.graph.outputs)
         return {
-            atom: tuple(v for node in atom.nodes for v in node.outputs if v in outputs or self._escapes(atom, v))
+            atom: tuple(v for node in atom.nodes for v in node.outputs if v in self.returned or self._escapes(atom, v))
             for atom in self.atoms
         }
 
@@ -107,8 +111,12 @@ class AtomGraph:
 
     def value_order(self, values: Iterable[Value]) -> list[Value]:
         """Values in the order of the graph, so that nothing depends on hashing."""
-        wanted = set(values)
-        return [value for value in self.graph.values() if value in wanted]
+        positions = self._value_positions
+        return sorted({value for value in values if value in positions}, key=positions.__getitem__)
+
+    @cached_property
+    def _value_positions(self) -> Mapping[Value, int]:
+        return {value: number for number, value in enumerate(self.graph.values())}
 
     def sources(self, node: Node) -> Iterator[Value]:
         """The values behind the views that `node` reads: graph inputs, constants, results of atoms."""
@@ -125,12 +133,11 @@ class AtomGraph:
 
     def required_outputs(self, atoms: frozenset[FusionAtom]) -> tuple[Value, ...]:
         """What a kernel of these atoms must write if nothing is recomputed elsewhere."""
-        outputs = set(self.graph.outputs)
         return tuple(
             value
             for atom in sorted(atoms, key=lambda a: a.number)
             for value in self.writes[atom]
-            if value in outputs or any(reader not in atoms for reader in self.readers.get(value, ()))
+            if value in self.returned or any(reader not in atoms for reader in self.readers.get(value, ()))
         )
 
     def candidate(self, atoms: frozenset[FusionAtom], outputs: tuple[Value, ...]) -> KernelCandidate:
@@ -150,22 +157,25 @@ class AtomGraph:
 
         Another kernel must make them, and this one computes them once more for itself. None if the set is convex.
         """
-        first = min(atom.number for atom in atoms)
-        todo = [p for atom in atoms for p in self.predecessors[atom] if p not in atoms]
-        before = set(todo)
-        while todo:
-            for maker in self.predecessors[todo.pop()]:
-                if maker not in before and maker not in atoms and maker.number > first:
-                    before.add(maker)
-                    todo.append(maker)
-        if not before:
+        between = self._between(atoms)
+        if not between:
             return frozenset()
         return frozenset(
             v
             for atom in atoms
             for v in self.writes[atom]
-            if any(reader in before for reader in self.readers.get(v, ()))
+            if any(between >> reader.number & 1 for reader in self.readers.get(v, ()))
         )
+
+    def closure(self, atoms: frozenset[FusionAtom]) -> frozenset[FusionAtom]:
+        """The set with all that lies on paths between its members: the smallest convex set that holds it."""
+        between = self._between(atoms)
+        found: list[FusionAtom] = []
+        while between:
+            lowest = between & -between
+            found.append(self.atoms[lowest.bit_length() - 1])
+            between ^= lowest
+        return atoms.union(found) if found else atoms
 
     def needed(self, atoms: frozenset[FusionAtom], outputs: Iterable[Value]) -> frozenset[FusionAtom]:
         """Those of the atoms that the outputs are computed from, as far as the set goes."""
@@ -182,10 +192,36 @@ class AtomGraph:
         """Whether no path leaves the set and comes back."""
         return not self.left_to_others(atoms)
 
+    def _between(self, atoms: frozenset[FusionAtom]) -> int:
+        """The atoms outside a set that need a member's result and are needed by a member: bit n stands for atom n."""
+        above, below = self._above, self._below
+        before = after = own = 0
+        for atom in atoms:
+            before |= above[atom]
+            after |= below[atom]
+            own |= 1 << atom.number
+        return before & after & ~own
+
+    @cached_property
+    def _above(self) -> Mapping[FusionAtom, int]:
+        """The atoms that each atom needs, directly or not, as bits: a walk per question would cost far more."""
+        found: dict[FusionAtom, int] = {}
+        for atom in self.atoms:
+            found[atom] = _union(found, self.predecessors[atom])
+        return found
+
+    @cached_property
+    def _below(self) -> Mapping[FusionAtom, int]:
+        """The atoms that need each atom, directly or not, as bits."""
+        found: dict[FusionAtom, int] = {}
+        for atom in reversed(self.atoms):
+            found[atom] = _union(found, self.successors[atom])
+        return found
+
     # ---- contraction ---------------------------------------------------------------------------------------------
 
     def _is_free(self, node: Node) -> bool:
-        if any(value in self.graph.outputs for value in node.outputs):
+        if not self.returned.isdisjoint(node.outputs):
             return False
         return is_inlined(node) or is_view(node)
 
@@ -196,8 +232,9 @@ class AtomGraph:
         for node in reversed(order):
             places = self._read_at(node, place) if self._may_join(node) else set[_Place]()
             place[node] = places.pop() if len(places) == 1 else (node, ())
+        position = self.graph.positions
         forced = {
-            node: min(together.nodes, key=self._position)
+            node: min(together.nodes, key=position.__getitem__)
             for together in self.control.together
             for node in together.nodes
         }
@@ -205,7 +242,7 @@ class AtomGraph:
         for node in order:
             last = place[node][0]
             groups.setdefault(forced.get(last, last), []).append(node)
-        ordered = sorted(self._allowed(groups.values(), forced), key=lambda nodes: self._position(nodes[-1]))
+        ordered = sorted(self._allowed(groups.values(), forced), key=lambda nodes: position[nodes[-1]])
         return [tuple(nodes) for nodes in (self._in_order(ordered) if forced else ordered)]
 
     def _allowed(self, groups: Iterable[list[Node]], forced: Collection[Node]) -> Iterator[list[Node]]:
@@ -248,17 +285,10 @@ class AtomGraph:
         rule = next((t.rule for t in self.control.together if len(t.nodes) > 1 and t.nodes & left), "a rule")
         return f"rules: {rule}: a path leaves these nodes and comes back, so they cannot be one kernel"
 
-    @cached_property
-    def _positions(self) -> Mapping[Node, int]:
-        return {node: number for number, node in enumerate(self.graph.nodes)}
-
-    def _position(self, node: Node) -> int:
-        return self._positions[node]
-
     def _may_join(self, node: Node) -> bool:
         if not self._joins or node in self._named or lookup(node.op).family is not Family.ELEMENTWISE:
             return False
-        return node.output not in self.graph.outputs
+        return node.output not in self.returned
 
     def _is_closed(self, node: Node) -> bool:
         """Whether nothing can join a node's atom."""
@@ -287,6 +317,14 @@ class AtomGraph:
 
     def _escapes(self, atom: FusionAtom, value: Value) -> bool:
         return any(reader is not atom for reader in self.readers.get(value, ()))
+
+
+def _union(reached: Mapping[FusionAtom, int], atoms: Iterable[FusionAtom]) -> int:
+    """The atoms and all that is reached from them, as bits."""
+    bits = 0
+    for atom in atoms:
+        bits |= reached[atom] | 1 << atom.number
+    return bits
 
 
 _Place = tuple[Node, tuple[Any, ...]]

@@ -37,7 +37,7 @@ def make_candidate(graph: Graph, nodes: frozenset[Node], outputs: tuple[Value, .
             producer = graph.producers.get(value)
             if producer is not None and is_inlined(producer):
                 wanted.add(producer)
-    return KernelCandidate(graph, tuple(node for node in graph.nodes if node in wanted), outputs)
+    return KernelCandidate(graph, tuple(sorted(wanted, key=graph.positions.__getitem__)), outputs)
 
 
 @lru_cache(maxsize=65536)

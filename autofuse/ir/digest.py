@@ -20,6 +20,8 @@ from autofuse.ir.literals import array_hash, attribute_text
 
 _Description = tuple[str, tuple[Value, ...]]
 _DESCRIBED: WeakKeyDictionary[Node, _Description] = WeakKeyDictionary()
+_OWN_TEXTS: Mapping[Node, str] = {}
+"""No node is taken for anything but what it is."""
 
 
 def digest(graph: Graph) -> str:
@@ -27,17 +29,20 @@ def digest(graph: Graph) -> str:
     return _sha256(_canonical(graph.inputs, graph.producers, graph.outputs)[0])
 
 
-def subgraph_digest(graph: Graph, nodes: Collection[Node], outputs: Sequence[Value]) -> str:
+def subgraph_digest(
+    graph: Graph, nodes: Collection[Node], outputs: Sequence[Value], texts: Mapping[Node, str] = _OWN_TEXTS
+) -> str:
     """The structural sha256 of a kernel: `nodes` of `graph`, of which `outputs` are written, in this order.
 
     What the nodes read from outside counts by type and by which reads share it, numbered in the walk's order.
+    `texts`: what to take for some nodes in place of op, attributes and types, for digests of something coarser.
     Raises GraphError for an output that none of the nodes makes.
     """
     producers = {value: node for node in nodes for value in node.outputs}
     for value in outputs:
         if value not in producers:
             raise GraphError(f"graph {graph.name}: kernel output %{value.name} is made by none of the kernel's nodes")
-    return _sha256(_canonical((), producers, outputs)[0])
+    return _sha256(_canonical((), producers, outputs, texts)[0])
 
 
 def _sha256(text: str) -> str:
@@ -45,7 +50,10 @@ def _sha256(text: str) -> str:
 
 
 def _canonical(
-    inputs: Sequence[Value], producers: Mapping[Value, Node], outputs: Sequence[Value]
+    inputs: Sequence[Value],
+    producers: Mapping[Value, Node],
+    outputs: Sequence[Value],
+    texts: Mapping[Node, str] = _OWN_TEXTS,
 ) -> tuple[str, tuple[Value, ...]]:
     """The text that is hashed, and the values read from outside, in the order of first use."""
     numbers: dict[Value, str] = {value: f"a{number}" for number, value in enumerate(inputs)}
@@ -70,7 +78,7 @@ def _canonical(
             if node not in finished:
                 finished.add(node)
                 first = len(numbers)
-                lines.append(f"{text}({','.join(numbers[read] for read in reads)})")
+                lines.append(f"{texts.get(node, text)}({','.join(numbers[read] for read in reads)})")
                 numbers.update((made, f"n{first + n}") for n, made in enumerate(node.outputs))
     lines.append(f"return {','.join(numbers[value] for value in outputs)}")
     return "\n".join(lines), tuple(free)

@@ -85,6 +85,11 @@ class Graph:
         return {value: tuple(nodes) for value, nodes in found.items()}
 
     @cached_property
+    def positions(self) -> Mapping[Node, int]:
+        """Where each node stands in `nodes`."""
+        return {node: number for number, node in enumerate(self.nodes)}
+
+    @cached_property
     def node_by_name(self) -> Mapping[str, Node]:
         """Nodes by the name of each of their outputs."""
         return {value.name: node for node in self.nodes for value in node.outputs}

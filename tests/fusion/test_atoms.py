@@ -191,6 +191,38 @@ def test_a_set_is_convex_if_no_path_leaves_it_and_comes_back(sketch):
     assert graph.is_convex(frozenset((home["c"], home["e"])))
 
 
+def reached(graph, atoms, edges):
+    """All that a walk along the edges meets."""
+    found, todo = set(), list(atoms)
+    while todo:
+        for other in edges[todo.pop()]:
+            if other not in found:
+                found.add(other)
+                todo.append(other)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_lies_between_the_members_of_a_set(seed):
+    rng = np.random.default_rng(seed)
+    graph = AtomGraph(random_graph(rng, 30), contract=bool(seed % 2))
+    for _ in range(40):
+        atoms = frozenset(atom for atom in graph.atoms if rng.random() < 0.2) or frozenset(graph.atoms[:1])
+        above, below = (reached(graph, atoms, edges) for edges in (graph.predecessors, graph.successors))
+        between = (above & below) - atoms
+        assert graph.closure(atoms) == atoms | between
+        left = {v for a in atoms for v in graph.writes[a] if between & set(graph.readers.get(v, ()))}
+        assert graph.left_to_others(atoms) == left
+        assert graph.is_convex(atoms) == (not between)
+
+
+def test_values_are_put_in_the_order_of_the_graph():
+    graph = AtomGraph(softmax_graph())
+    values = list(graph.graph.values())
+    assert graph.value_order(reversed(values[1:4])) == values[1:4]
+    assert graph.value_order([values[0], values[0]]) == values[:1]
+
+
 def test_required_outputs_are_what_others_read_and_what_the_program_returns(sketch):
     x = sketch.arg("f32[8,4]")
     peak = sketch.fold(x, 1, combiner="maximum", name="peak")

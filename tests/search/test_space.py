@@ -7,11 +7,15 @@ import sys
 import numpy as np
 import pytest
 
+from autofuse.cost_models.analytical import AnalyticalCpuModel
+from autofuse.cost_models.base import KernelFacts
+from autofuse.device.cpu import detect
 from autofuse.errors import LegalityError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
-from autofuse.search.space import Bounds, SpaceBuilder
+from autofuse.lower.tile import TileProgram
+from autofuse.search.space import Bounds, SpaceBuilder, moved_slices
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.sketches import Sketch, attention_graph, diamond_graph, layers_graph, softmax_graph
@@ -235,3 +239,69 @@ def test_every_process_enumerates_the_same_candidates_in_the_same_order():
     first = run("1")
     assert first.count(b"\n") > 50
     assert first == run("2")
+
+
+# ---- slices ----------------------------------------------------------------------------------------------------------
+
+
+def steps_graph(steps=6, width=64):
+    """`h = tanh(h * x[t])` for each row of `x`."""
+    sketch = Sketch("steps")
+    x, h = sketch.arg(f"f32[{steps},{width}]"), sketch.arg(f"f32[{width}]", "h")
+    for t in range(steps):
+        at = {"start_indices": (t, 0), "limit_indices": (t + 1, width), "strides": (1, 1)}
+        row = sketch.reshape(sketch.op("slice", x, **at), width)
+        h = sketch.op("tanh", sketch.op("multiply", h, row), name=f"h{t}")
+    return sketch.finish([h])
+
+
+def uncontracted(graph):
+    return SpaceBuilder(AtomGraph(graph, contract=False), LIMITS).build()
+
+
+def test_steps_of_a_sequence_are_lowered_once():
+    space = uncontracted(steps_graph())
+    products = [c for c in space.candidates if len(c.atoms) == 1 and c.kernel.nodes[-1].op == "multiply"]
+    assert len(products) == 6
+    assert len({candidate.digest for candidate in products}) == 6
+    assert len({id(candidate.program) for candidate in products}) == 1
+
+
+def test_what_kernels_that_share_a_program_cost_is_what_each_would_cost():
+    """In every window of steps: the slices keep their distances, only the place of the first one differs."""
+    model = AnalyticalCpuModel(detect(LIMITS.workers))
+    shared = [c for c in uncontracted(steps_graph()).candidates if c.program.name != f"k_{c.digest[:12]}"]
+    assert len(shared) > 6
+    own = [KernelFacts(lower(c.kernel, Schedule(), "own", LIMITS)) for c in shared]
+    assert model.price(own).us == pytest.approx(model.price([KernelFacts(c.program) for c in shared]).us)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_kernels_are_shared_only_if_each_can_be_lowered(seed):
+    graph = random_graph(np.random.default_rng(seed), 14, families=("index", "elementwise", "reduce"))
+    for candidate in uncontracted(graph).candidates:
+        own = lower(candidate.kernel, Schedule(), "own", LIMITS)
+        assert type(own) is type(candidate.program)
+        if isinstance(own, TileProgram):
+            assert [buffer.type for buffer in own.buffers] == [buffer.type for buffer in candidate.program.buffers]
+
+
+def test_a_value_that_is_read_whole_too_is_not_moved():
+    sketch = Sketch("both")
+    x = sketch.arg("f32[4,4]")
+    rows = [
+        sketch.op("slice", x, start_indices=(t, 0), limit_indices=(t + 1, 4), strides=(1, 1), name=f"row{t}")
+        for t in (1, 3)
+    ]
+    whole = sketch.op("add", x, sketch.broadcast(sketch.reshape(rows[0], 4), x, 1), name="whole")
+    apart = sketch.op("subtract", rows[0], rows[1], name="apart")
+    graph = sketch.finish([whole, apart])
+    atoms = AtomGraph(graph, contract=False)
+    by_name = {atom.nodes[-1].name: frozenset((atom,)) for atom in atoms.atoms}
+    builder = SpaceBuilder(atoms, LIMITS)
+    assert moved_slices(builder.require(by_name["whole"]).kernel) == {}
+    texts = moved_slices(builder.require(by_name["apart"]).kernel)
+    assert {node.name: text.partition("]")[0] for node, text in texts.items()} == {
+        "row1": "slice[from [0, 0",
+        "row3": "slice[from [2, 0",
+    }

@@ -1,0 +1,98 @@
+"""One search of the scaling study, in a process of its own: child.py TASK.json OUTCOME.json."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from autofuse.api.compiling import make_context, traced_program
+from autofuse.api.plan import described_cpu
+from autofuse.frontend.spec import spec
+from autofuse.frontend.traced import trace
+from autofuse.measurement.workloads import load
+from autofuse.passes.pipeline import clean
+from autofuse.plan.identity import host_cpu_identity
+from autofuse.search.planning import Program
+from autofuse.search.policy import Analytical, document_of
+from autofuse.search.space import Bounds
+from autofuse.testing.graphs import random_graph
+from autofuse.testing.partitions import program_of
+
+Record = dict[str, Any]
+Result = TypeVar("Result")
+WIDTH, TOKENS = 768, 128
+FEATURES, STATE, BATCH = 64, 256, 128
+
+
+def bert(layers: int, seed: int) -> Program:
+    """The encoder of BERT-base with so many layers; no arrays, only their types."""
+    del seed
+    shapes = {"qkv": (WIDTH, 3 * WIDTH), "out": (WIDTH, WIDTH), "in": (WIDTH, 4 * WIDTH), "down": (4 * WIDTH, WIDTH)}
+    layer = {f"w_{name}": spec(shape) for name, shape in shapes.items()}
+    layer |= {f"b_{name}": spec((columns,)) for name, (_, columns) in shapes.items()}
+    layer |= {f"{name}{norm}": spec((WIDTH,)) for name in ("gamma", "beta") for norm in (1, 2)}
+    function = load("bert_encoder").function
+    return traced_program(trace(function, spec((TOKENS, WIDTH)), [dict(layer) for _ in range(layers)]))
+
+
+def lstm(steps: int, seed: int) -> Program:
+    """A recurrence over so many steps, unrolled."""
+    del seed
+    shapes = (steps, BATCH, FEATURES), (FEATURES, 4 * STATE), (STATE, 4 * STATE), (4 * STATE,)
+    return traced_program(trace(load("lstm_sequence").function, *(spec(shape) for shape in shapes)))
+
+
+def irregular(nodes: int, seed: int) -> Program:
+    """A random graph: no two parts of it are equal."""
+    graph = random_graph(np.random.default_rng(seed), nodes, extents=(1, 16, 64, 128), max_rank=2)
+    return program_of(clean(graph))
+
+
+PROGRAMS: dict[str, Callable[[int, int], Program]] = {"bert": bert, "lstm": lstm, "random": irregular}
+
+
+def search(task: Record) -> Record:
+    """Seconds of each step, the peak of memory, and what was found."""
+    seconds: dict[str, float] = {}
+
+    def timed(step: str, work: Callable[[], Result]) -> Result:
+        start = time.perf_counter()
+        result = work()
+        seconds[step] = time.perf_counter() - start
+        return result
+
+    program = timed("trace", lambda: PROGRAMS[task["program"]](task["size"], task["seed"]))
+    context = make_context(program, None)
+    context.bounds = Bounds(whole=0 if task["way"] == "segments" else len(program.graph.nodes), segment=task["segment"])
+    space = timed("enumerate", lambda: context.space)
+    timed("price", lambda: context.saved(space))
+    partition = timed("solve", lambda: Analytical().partition(context))
+    document = timed("write", lambda: document_of(context, partition, host_cpu_identity(described_cpu(None))))
+    solution = partition.solution
+    assert solution is not None
+    return {
+        "nodes": len(program.graph.nodes),
+        "atoms": len(space.atom_graph.atoms),
+        "segments": solution.segments,
+        "candidates": len(space.candidates),
+        "classes": len(space.classes),
+        "cut_off": space.cut_off,
+        "kernels": len(document.kernels),
+        "price_us": solution.price_us,
+        "bound_us": solution.bound_us,
+        "optimal": solution.optimal,
+        "seconds": seconds,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+if __name__ == "__main__":
+    job = json.loads(Path(sys.argv[1]).read_text())
+    Path(sys.argv[2]).write_text(json.dumps(search(job)))

@@ -1,0 +1,83 @@
+"""How the search grows with the program, and what cutting it costs: python experiments/search_scaling/run.py.
+
+Deeper and deeper BERT encoders, longer and longer unrolled recurrences and larger and larger random graphs are planned
+under the analytical model, whole and in segments, each in a process of its own. Nothing is measured but the search.
+Writes search-scaling.jsonl (a record per process, as soon as it is done) and search-scaling.md into --out. The same
+command again does what is missing. Some twenty minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+# The journal and the processes are those of the CPU study.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "cpu_first"))
+
+from children import exit_code, in_child, tell
+from journal import Journal, Record
+from provenance import ROOT, machine, open_run
+from scaling_report import render
+
+CHILD = Path(__file__).resolve().parent / "child.py"
+LIMIT_S = 600.0
+SIZES = {
+    "bert": (1, 2, 4, 8, 12, 16, 24, 32, 48, 64),
+    "lstm": (4, 8, 16, 32, 64),
+    "random": (125, 250, 500, 1000),
+}
+"""By program: layers, steps and operations."""
+WAYS = ("segments", "whole")
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "experiments" / "results", help="folder for the report")
+    parser.add_argument("--programs", default=",".join(SIZES), help="separated by commas (default %(default)s)")
+    parser.add_argument("--most", type=int, help="largest size of any program; default all")
+    parser.add_argument("--whole", type=int, help="largest size that is also searched whole; default all")
+    parser.add_argument("--segment", type=int, default=160, help="most atoms of a segment (default 160)")
+    parser.add_argument("--seed", type=int, default=0, help="of the random graphs")
+    parser.add_argument("--fresh", action="store_true", help="throw away the records that there are")
+    options = parser.parse_args(argv)
+    options.programs = options.programs.split(",")
+    unknown = sorted(set(options.programs) - set(SIZES))
+    if unknown:
+        parser.error(f"--programs: must be among {', '.join(SIZES)}; got {unknown[0]!r}")
+    return options
+
+
+def tasks(options: argparse.Namespace) -> list[Record]:
+    """What is searched, in order."""
+    return [
+        {"kind": "search", "program": program, "size": size, "way": way}
+        for program in options.programs
+        for size in SIZES[program]
+        if options.most is None or size <= options.most
+        for way in WAYS
+        if way == "segments" or options.whole is None or size <= options.whole
+    ]
+
+
+def study(options: argparse.Namespace) -> None:
+    """All of it; the report is written even when it is interrupted."""
+    journal = Journal(options.out / "search-scaling.jsonl", options.fresh)
+    run = open_run(journal, {"segment": options.segment, "seed": options.seed}, machine())
+    wanted = tasks(options)
+    try:
+        for task in wanted:
+            known = journal.latest(**task)
+            if known and known["status"] == "ok":
+                continue
+            outcome = in_child(CHILD, {**task, **run["settings"]}, LIMIT_S)
+            journal.append(task | outcome)
+            tell(f"{task['program']} {task['size']} {task['way']}", task | outcome)
+    finally:
+        path = options.out / "search-scaling.md"
+        path.write_text(render(run, [record for task in wanted if (record := journal.latest(**task))]))
+        print(f"wrote {path}, {journal.path}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(lambda: study(parse())))
