@@ -20,7 +20,7 @@ from autofuse.search.space import SpaceBuilder
 from autofuse.testing.cost_models import CostModelContract, sample_kernels
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.partitions import context_of
-from autofuse.testing.search_policies import decisions
+from autofuse.testing.search_policies import SearchPolicyContract, decisions
 from autofuse.testing.sketches import Sketch, attention_graph, softmax_graph
 
 KERNELS = sample_kernels()
@@ -304,6 +304,13 @@ def policy_that(gives, name="mine"):
             return gives(context)
 
     return checked_policy(Mine())
+
+
+class TestChecked(SearchPolicyContract):
+    """A wrapped policy keeps the contract that it keeps by itself."""
+
+    def policy(self):
+        return policy_that(lambda context: Analytical().partition(context))
 
 
 def test_a_sound_partition_passes_as_it_is():
