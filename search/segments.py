@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from autofuse.errors import ArgumentError
@@ -26,31 +26,71 @@ _NARROW = 4
 """A segment has at least this part of the most atoms: room to find a place where little crosses."""
 _CUT_BYTES = 4096
 """What a cut costs that nothing crosses: kernels on both sides of it can no longer share a launch."""
+_DEARER = 1.5
+"""How much more may cross where that makes segments equal."""
 
 
 def cut(graph: AtomGraph, most: int) -> tuple[Segment, ...]:
-    """Segments of at most `most` atoms, with the fewest bytes across all cuts together; of equals the longest, last.
+    """Segments of at most `most` atoms, with few bytes across all cuts together, and with many equal ones.
 
-    By dynamic programming over the positions. Raises ArgumentError unless `most` is positive.
+    By dynamic programming over the positions: over all, and over those of one kind each, between the same operations.
+    Of what is not much dearer than the cheapest, the cuts with the fewest different segments. Raises ArgumentError
+    unless `most` is positive.
     """
     if most < 1:
         raise ArgumentError(f"segment={most!r} must be a positive number of atoms")
     atoms = graph.atoms
     if len(atoms) <= most:
         return (atoms,)
-    least = max(1, most // _NARROW)
     crossing = crossing_bytes(graph)
-    best = [0.0] + [math.inf] * len(atoms)
-    begin = [0] * len(best)
-    for end in range(least, len(best)):
-        for start in range(max(0, end - most), end - least + 1):
-            if best[start] < best[end]:
-                best[end], begin[end] = best[start], start
-        best[end] += crossing[end] + _CUT_BYTES
-    ends = [len(atoms)]
-    while ends[-1]:
-        ends.append(begin[ends[-1]])
-    return tuple(atoms[start:end] for start, end in itertools.pairwise(reversed(ends)))
+    kinds = [_kind(graph, atom) for atom in atoms]
+    price, positions = _cheapest(range(len(crossing)), crossing, most)
+    found = [(_different(kinds, positions), price, positions)]
+    for places in _alike(kinds):
+        other, positions = _cheapest(places, crossing, most)
+        if other <= _DEARER * price:
+            found.append((_different(kinds, positions), other, positions))
+    _, _, positions = min(found, key=lambda entry: entry[:2])
+    return tuple(atoms[start:end] for start, end in itertools.pairwise(positions))
+
+
+def _cheapest(places: Sequence[int], crossing: Sequence[int], most: int) -> tuple[float, list[int]]:
+    """The cheapest of the positions from the first to the last at which to cut; of equal segments the longest, last.
+
+    The price is infinite where these positions lie too far apart.
+    """
+    least = max(1, most // _NARROW)
+    best, before, first = [0.0], [0], 0
+    for number in range(1, len(places)):
+        while places[number] - places[first] > most:
+            first += 1
+        near = [n for n in range(first, number) if places[number] - places[n] >= least]
+        chosen = min(near, key=best.__getitem__, default=0)
+        best.append((best[chosen] if near else math.inf) + crossing[places[number]] + _CUT_BYTES)
+        before.append(chosen)
+    taken = [len(places) - 1]
+    while taken[-1]:
+        taken.append(before[taken[-1]])
+    return best[-1], [places[n] for n in reversed(taken)]
+
+
+def _kind(graph: AtomGraph, atom: FusionAtom) -> Hashable:
+    """What an atom does, roughly: enough to recognise the repeated parts of a network."""
+    return tuple(node.op for node in atom.nodes), tuple(str(value.type) for value in graph.writes[atom])
+
+
+def _alike(kinds: Sequence[Hashable]) -> Iterator[list[int]]:
+    """The positions between atoms of the same two kinds, with both ends, for each two kinds."""
+    found: dict[Hashable, list[int]] = {}
+    for position, pair in enumerate(itertools.pairwise(kinds), 1):
+        found.setdefault(pair, []).append(position)
+    for positions in found.values():
+        yield [0, *positions, len(kinds)]
+
+
+def _different(kinds: Sequence[Hashable], positions: Sequence[int]) -> int:
+    """How many segments look different."""
+    return len({tuple(kinds[start:end]) for start, end in itertools.pairwise(positions)})
 
 
 def crossing_bytes(graph: AtomGraph) -> list[int]:

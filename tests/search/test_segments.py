@@ -76,6 +76,18 @@ def test_of_equal_cuts_the_last_segments_are_the_longest():
     assert [len(segment) for segment in cut(chain(7), 3)] == [1, 3, 3]
 
 
+def test_cuts_that_cost_the_same_make_equal_segments():
+    """Exponentials and tangents in turn: segments of five would begin with either."""
+    sketch = Sketch("turns")
+    value = sketch.arg("f32[1024]")
+    for number in range(12):
+        value = sketch.op(("exp", "tanh")[number % 2], value)
+    graph = AtomGraph(sketch.finish([value]), contract=False)
+    segments = cut(graph, 5)
+    assert [len(segment) for segment in segments] == [4, 4, 4]
+    assert len(set(shapes_of(graph, segments))) == 1
+
+
 def test_a_small_graph_is_one_segment():
     graph = chain(4)
     assert cut(graph, 4) == (graph.atoms,)
