@@ -12,6 +12,7 @@ from autofuse.cost_models.extract import features
 from autofuse.cost_models.features import FEATURES_VERSION, matrix
 from autofuse.errors import BackendError, LegalityError
 from autofuse.fusion.kind import kind_of, title_of
+from autofuse.ir.digest import digest
 from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (
@@ -46,11 +47,13 @@ class WarmStart:
 
     Similar kernels run the same loops with the same operations, at other sizes. Those of this program count as soon as
     they have been tuned; those of other programs if the bench has records of them. The records of this program's own
-    kernels do not count, so that a second run on them makes the same guesses as the first one.
+    kernels do not count, nor those of its variants, so that a second run on them makes the same guesses as the first.
     """
 
     def __init__(self, context: Context, bench: Bench) -> None:
         self._context, self._bench = context, bench
+        variant = context.program.variant
+        self._program = digest(context.program.graph) if variant is None else variant.origin
         self._notes: dict[str, KernelNote] = {}
         self._tuned: list[tuple[KernelNote, Schedule]] = []
 
@@ -81,6 +84,7 @@ class WarmStart:
             kernel=candidate.digest,
             title=f"{kind}_{title_of(candidate.kernel)}"[:_MOST_TITLE],
             kind=kind,
+            program=self._program,
             family=family_of(program),
             features=tuple(round(float(value), 3) for value in matrix([features(program)])[0]),
             predicted_us=us if us < math.inf else None,
@@ -89,7 +93,7 @@ class WarmStart:
     def _elsewhere(self, note: KernelNote) -> list[tuple[KernelNote, Schedule]]:
         """Similar kernels of other programs, with their best schedules."""
         own = self._context.prices(self._context.space)
-        return [(found.note, fastest(found.times)) for found in self._bench.relatives(note.family, own)]
+        return [(found.note, fastest(found.times)) for found in self._bench.relatives(note.family, self._program, own)]
 
     def _price_of(self, candidate: Candidate) -> Callable[[Schedule], float]:
         """The model's price of a kernel under a schedule; infinite where that is no kernel."""

@@ -185,14 +185,18 @@ class Bench:
             self._run("compile_kernels", payload, self._deadline_s, _BUILD_S * len(fresh))
 
     def note(self, note: KernelNote) -> None:
-        """Keep what is known of a kernel besides its times."""
+        """Keep what is known of a kernel besides its times; the first note of it stays."""
         self._database.note(note)
 
-    def relatives(self, family: str, without: Collection[str]) -> list[Relative]:
-        """The kernels of a family of which this machine has timed several schedules, but those of certain digests."""
+    def relatives(self, family: str, program: str, without: Collection[str]) -> list[Relative]:
+        """The kernels of a family of which this machine has timed several schedules.
+
+        Those that were first tuned for `program` do not count, nor those of certain digests.
+        """
         found: list[Relative] = []
         for note in self._database.notes(family):
-            times = {} if note.kernel in without else self._times(note.kernel)
+            own = note.program == program or note.kernel in without
+            times = {} if own else self._times(note.kernel)
             if len(times) > 1:
                 found.append(Relative(note, times))
         return found

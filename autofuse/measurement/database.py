@@ -33,10 +33,10 @@ from autofuse.measurement.timer import median
 from autofuse.plan.identity import Identity, compare, identity_from, identity_hash, identity_to_json
 from autofuse.strictjson import Item, parse
 
-FORMAT_VERSION = 2
-"""Of the tables. Version 1, without notes of kernels, is brought up to date when it is opened, another one is refused:
+FORMAT_VERSION = 3
+"""Of the tables. Older ones differ in notes of kernels only and are brought up to date when opened; others are refused:
 `autofuse db export` of that version and `merge` here carry over."""
-_WITHOUT_NOTES = 1
+_OTHER_NOTES = (1, 2)
 APPLICATION_ID = 0x41465553
 """Marks our files among SQLite files (`AFUS`)."""
 Status = Literal["ok", "wrong", "crash", "timeout", "error"]
@@ -161,7 +161,7 @@ class Database:
         return record
 
     def note(self, note: KernelNote) -> None:
-        """Keep what is known of a kernel, for the machine at hand; it takes the place of an earlier note.
+        """Keep what is known of a kernel, for the machine at hand; the first note of it stays.
 
         Raises MeasureError for numbers that are not finite or negative, and for over-long texts.
         """
@@ -237,7 +237,7 @@ class Database:
                     _insert_device(connection, identity)
                     added += _insert(connection, record)
                     if note is not None:
-                        write_note(connection, record.device, note, "IGNORE")
+                        write_note(connection, record.device, note)
         return added
 
     def _own_device(self) -> str:
@@ -260,8 +260,8 @@ class Database:
             self._create()
         elif application != APPLICATION_ID:
             raise MeasureError(f"{self.path} is a SQLite file, but not a record database of autofuse")
-        elif version == _WITHOUT_NOTES:
-            self._add_notes()
+        elif version in _OTHER_NOTES:
+            self._renew_notes()
         elif version != FORMAT_VERSION:
             raise MeasureError(
                 f"{self.path} has record format {version}, this autofuse uses {FORMAT_VERSION}; export it with the "
@@ -297,10 +297,11 @@ class Database:
             connection.execute("ROLLBACK")
             raise
 
-    def _add_notes(self) -> None:
-        """Bring a file of version 1 up to date: all that it lacks is a table."""
+    def _renew_notes(self) -> None:
+        """Bring an older file up to date: notes are made again when their kernels are tuned again."""
         with self._writing() as connection:
-            if connection.execute("PRAGMA user_version").fetchone()[0] == _WITHOUT_NOTES:  # nobody was faster
+            if connection.execute("PRAGMA user_version").fetchone()[0] in _OTHER_NOTES:  # nobody was faster
+                connection.execute("DROP TABLE IF EXISTS kernels")
                 connection.execute(KERNELS_TABLE)
                 connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 

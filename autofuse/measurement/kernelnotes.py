@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from autofuse.errors import MeasureError
 from autofuse.strictjson import Item, parse
@@ -14,9 +14,10 @@ from autofuse.strictjson import Item, parse
 KERNELS_TABLE = """
 CREATE TABLE kernels (
   device TEXT NOT NULL REFERENCES devices (hash), kernel TEXT NOT NULL, title TEXT NOT NULL, kind TEXT NOT NULL,
-  family TEXT NOT NULL, features TEXT NOT NULL, predicted_us REAL, PRIMARY KEY (device, kernel))
+  program TEXT NOT NULL, family TEXT NOT NULL, features TEXT NOT NULL, predicted_us REAL,
+  PRIMARY KEY (device, kernel))
 """
-_COLUMNS = "kernel, title, kind, family, features, predicted_us"
+_COLUMNS = "kernel, title, kind, program, family, features, predicted_us"
 _MOST_FEATURES = 10_000
 _MOST_US = 1e15
 
@@ -31,6 +32,8 @@ class KernelNote:
     """A name to be read, e.g. `loop_exp`."""
     kind: str
     """Kind of fusion."""
+    program: str
+    """Digest of the graph that it was first tuned for."""
     family: str
     """Equal for kernels that run the same loops with the same operations, whatever their sizes."""
     features: tuple[float, ...]
@@ -44,6 +47,7 @@ def note_to_json(note: KernelNote) -> dict[str, Any]:
     return {
         "title": note.title,
         "kind": note.kind,
+        "program": note.program,
         "family": note.family,
         "features": list(note.features),
         "predicted_us": note.predicted_us,
@@ -52,26 +56,26 @@ def note_to_json(note: KernelNote) -> dict[str, Any]:
 
 def note_from(kernel: str, item: Item) -> KernelNote:
     """The reverse. Raises the item's error for anything else."""
-    keys = item.fields(("title", "kind", "family", "features", "predicted_us"))
+    keys = item.fields(("title", "kind", "program", "family", "features", "predicted_us"))
     return KernelNote(
         kernel=kernel,
         title=keys["title"].text(),
         kind=keys["kind"].text(),
+        program=keys["program"].text(),
         family=keys["family"].text(),
         features=tuple(value.number(0, _MOST_US) for value in keys["features"].items(_MOST_FEATURES)),
         predicted_us=keys["predicted_us"].maybe(lambda price: price.number(0, _MOST_US)),
     )
 
 
-def write_note(
-    connection: sqlite3.Connection, device: str, note: KernelNote, verb: Literal["REPLACE", "IGNORE"] = "REPLACE"
-) -> None:
-    """Store a note. `verb`: what to do if there is one already: `REPLACE` it or `IGNORE` the new one."""
+def write_note(connection: sqlite3.Connection, device: str, note: KernelNote) -> None:
+    """Store a note, unless there is one of the kernel."""
     # what was not good enough to be read again never gets in
     note_from(note.kernel, Item(note_to_json(note), "note", MeasureError, f"kernel {note.kernel}"))
     features = json.dumps(list(note.features), allow_nan=False)
-    values = [device, note.kernel, note.title, note.kind, note.family, features, note.predicted_us]
-    connection.execute(f"INSERT OR {verb} INTO kernels (device, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+    values = [device, note.kernel, note.title, note.kind, note.program, note.family, features, note.predicted_us]
+    marks = ", ".join("?" * len(values))
+    connection.execute(f"INSERT OR IGNORE INTO kernels (device, {_COLUMNS}) VALUES ({marks})", values)
 
 
 def read_notes(
@@ -86,11 +90,12 @@ def read_notes(
 
 
 def _from_row(row: Sequence[Any], what: str) -> KernelNote:
-    _, kernel, title, kind, family, features, predicted_us = row
+    _, kernel, title, kind, program, family, features, predicted_us = row
     where = f"{what}: kernel {kernel}"
     data = {
         "title": title,
         "kind": kind,
+        "program": program,
         "family": family,
         "features": parse(features, MeasureError, where).value,
         "predicted_us": predicted_us,

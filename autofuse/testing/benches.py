@@ -113,15 +113,16 @@ class SyntheticBench:
         self.batches.append((digest, tuple(schedules)))
 
     def note(self, note: KernelNote) -> None:
-        """Kept in `notes`."""
-        self.notes[note.kernel] = note
+        """Kept in `notes`, unless there is one of the kernel."""
+        self.notes.setdefault(note.kernel, note)
 
-    def relatives(self, family: str, without: Collection[str]) -> list[Relative]:
+    def relatives(self, family: str, program: str, without: Collection[str]) -> list[Relative]:
         """Those of `notes`, with the times in `records`."""
         found: list[Relative] = []
         for digest, note in self.notes.items():
             times = {schedule: us for (kernel, schedule), us in self.records.items() if kernel == digest}
-            if note.family == family and digest not in without and len(times) > 1:
+            foreign = note.program != program and digest not in without
+            if note.family == family and foreign and len(times) > 1:
                 found.append(Relative(note, times))
         return found
 

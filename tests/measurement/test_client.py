@@ -196,7 +196,7 @@ def test_a_crash_of_the_compiler_is_left_to_the_kernel_that_causes_it(faulty, da
 
 def test_relatives_are_kernels_of_the_family_with_several_schedules(database):
     def noted(name, family):
-        return KernelNote(digest(kernel(name)), name, "reduction", family, (1.0, 2.0), 5.0)
+        return KernelNote(digest(kernel(name)), name, "reduction", "theirs", family, (1.0, 2.0), 5.0)
 
     with bench_on(database) as bench:
         for name, family in (("columns", "sums"), ("rows", "sums"), ("fine", "loops")):
@@ -205,9 +205,10 @@ def test_relatives_are_kernels_of_the_family_with_several_schedules(database):
         time(bench, "rows")
         for schedule in (DEFAULT, SMALL):
             time(bench, "fine", schedule=schedule)
-        assert bench.relatives("sums", ()) == [Relative(noted("columns", "sums"), times)]
-        assert bench.relatives("sums", {digest(kernel("columns"))}) == []
-        assert bench.relatives("products", ()) == []
+        assert bench.relatives("sums", "mine", ()) == [Relative(noted("columns", "sums"), times)]
+        assert bench.relatives("sums", "theirs", ()) == []
+        assert bench.relatives("sums", "mine", {digest(kernel("columns"))}) == []
+        assert bench.relatives("products", "mine", ()) == []
 
 
 # ---- lost workers ----------------------------------------------------------------------------------------------------

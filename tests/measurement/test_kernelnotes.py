@@ -15,7 +15,7 @@ from autofuse.testing.partitions import identity_here
 
 HERE = identity_here()
 THERE = replace(HERE, cores=HERE.cores + 8)
-NOTE = KernelNote("k1", "loop_exp", "loop", "family", (0.0, 1.5, 20.25), 12.5)
+NOTE = KernelNote("k1", "loop_exp", "loop", "program", "family", (0.0, 1.5, 20.25), 12.5)
 
 
 def measured(kernel="k1"):
@@ -46,10 +46,10 @@ def test_notes_are_found_by_family_in_the_order_of_digests(database):
     assert [note for (_, _), note in database.all_notes().items()] == [second, NOTE, other]
 
 
-def test_a_later_note_takes_the_place_of_an_earlier_one(database):
+def test_the_first_note_of_a_kernel_stays(database):
     database.note(NOTE)
-    database.note(replace(NOTE, predicted_us=3.0))
-    assert database.notes("family") == [replace(NOTE, predicted_us=3.0)]
+    database.note(replace(NOTE, program="another", predicted_us=3.0))
+    assert database.notes("family") == [NOTE]
 
 
 @pytest.mark.parametrize(
@@ -95,10 +95,10 @@ def test_notes_travel_with_the_records(tmp_path, database):
 def test_merging_does_not_replace_a_note(tmp_path, database):
     database.note(NOTE)
     database.add(measured())
-    lines = list(database.export())
-    database.note(replace(NOTE, predicted_us=1.0))
-    assert database.merge(lines) == 0
-    assert database.notes("family") == [replace(NOTE, predicted_us=1.0)]
+    data = json.loads(next(database.export()))
+    data["note"]["predicted_us"] = 1.0
+    assert database.merge([json.dumps(data)]) == 0
+    assert database.notes("family") == [NOTE]
 
 
 def test_a_bad_note_refuses_the_whole_merge(tmp_path, database):
@@ -115,13 +115,17 @@ def test_a_bad_note_refuses_the_whole_merge(tmp_path, database):
 # ---- older files -----------------------------------------------------------------------------------------------------
 
 
-def test_a_file_of_version_1_is_brought_up_to_date_and_loses_nothing(tmp_path):
+@pytest.mark.parametrize(
+    ("version", "change"), [(1, "DROP TABLE kernels"), (2, "ALTER TABLE kernels DROP COLUMN program")]
+)
+def test_an_older_file_is_brought_up_to_date_and_loses_no_record(tmp_path, version, change):
     path = tmp_path / "old.db"
     with Database(path, HERE) as database:
         record = database.add(measured())
+        database.note(NOTE)
     connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("DROP TABLE kernels")
-    connection.execute("PRAGMA user_version = 1")
+    connection.execute(change)
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     with Database(path, HERE) as database:
         assert database.records() == [record]

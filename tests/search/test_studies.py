@@ -18,7 +18,7 @@ from autofuse.testing.partitions import identity_here
 
 HERE = identity_here()
 THERE = replace(HERE, product="Another CPU", cores=HERE.cores + 8)
-NOTE = KernelNote("a" * 64, "loop_exp", "loop", "family", (1.0,), 12.5)
+NOTE = KernelNote("a" * 64, "loop_exp", "loop", "program", "family", (1.0,), 12.5)
 
 
 def measured(*samples, kernel="a", status="ok", policy=MEASUREMENT_POLICY, message="", **schedule):

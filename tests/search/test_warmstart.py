@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from autofuse.cost_models.base import Prices
+from autofuse.ir.digest import digest
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.kernelnotes import KernelNote
+from autofuse.plan.document import GraphVariant
 from autofuse.search.schedules import choices_for
 from autofuse.search.tuner import Budget, Tuner
 from autofuse.search.warmstart import WarmStart, cheapest, family_of, fitting, nearest
@@ -52,7 +54,7 @@ def test_operations_types_and_loops_do():
 
 
 def noted(kernel, *features, family="family"):
-    return KernelNote(kernel, kernel, "loop", family, features, 1.0)
+    return KernelNote(kernel, kernel, "loop", "program", family, features, 1.0)
 
 
 def test_the_nearest_kernels_of_the_family_come_first():
@@ -159,8 +161,8 @@ def test_a_kernel_starts_with_what_was_best_for_its_family_in_the_same_program()
     bench = SyntheticBench(graph, prefers_two)
     tuned(graph, bench)
     first = {}
-    for digest, schedules in bench.batches:
-        first.setdefault(digest, schedules[0])
+    for kernel, schedules in bench.batches:
+        first.setdefault(kernel, schedules[0])
     assert list(first.values())[1].unroll == 2
 
 
@@ -171,3 +173,26 @@ def test_a_second_run_on_the_records_of_the_first_makes_the_same_guesses():
     second.plan_cost = lambda plan: 1.0
     assert tuned(second.graph, second).kernels == plan.kernels
     assert second.batches == first.batches
+
+
+def test_variants_of_a_program_make_no_guesses_for_one_another():
+    """Their kernels are in the records of the first run, and were not when it began."""
+    usual, varied = context_of(one_op("exp", "f32[64,64]")), context_of(one_op("exp", "f32[500,30]"))
+    other = SyntheticBench(varied.program.graph, prefers_two)
+    tuned(varied.program.graph, other)
+    origin = digest(usual.program.graph)
+    bench = SyntheticBench(usual.program.graph, prefers_two, records=other.records)
+    (candidate,) = usual.space.candidates
+    for program, expected in ((origin, []), ("another", [Schedule(unroll=2)])):
+        bench.notes = {key: replace(note, program=program) for key, note in other.notes.items()}
+        guesses = WarmStart(usual, bench).guesses(candidate, choices_for(candidate.program, 256), 8)
+        assert [guess for guess in guesses if guess.unroll == 2] == expected
+
+
+def test_a_variant_belongs_to_the_program_it_is_made_from():
+    context = context_of(one_op("exp", "f32[64,64]"))
+    context.program = replace(context.program, variant=GraphVariant("columns=joined", "the usual graph"))
+    (candidate,) = context.space.candidates
+    bench = SyntheticBench(context.program.graph)
+    WarmStart(context, bench).guesses(candidate, choices_for(candidate.program), 8)
+    assert [note.program for note in bench.notes.values()] == ["the usual graph"]
