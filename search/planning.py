@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autofuse.fusion.atoms import AtomGraph
+from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.kind import kind_of, title_of
 from autofuse.ir.digest import digest, subgraph_digest
 from autofuse.ir.graph import Graph
@@ -55,6 +56,32 @@ class Tuned:
     bound: str | None = None
 
 
+def planned_kernels(
+    atoms: AtomGraph, kernels: Sequence[Chosen], known: Mapping[str, Tuned]
+) -> list[tuple[KernelCandidate, PlannedKernel]]:
+    """The kernels of a partition, written down. `known` by the digest of the chosen kernel."""
+    names: dict[str, int] = {}
+    found: list[tuple[KernelCandidate, PlannedKernel]] = []
+    for chosen in kernels:
+        kernel = atoms.candidate(chosen.candidate.atoms, chosen.outputs)
+        mark = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
+        tuned = known.get(mark, Tuned())
+        kind = kind_of(kernel)
+        planned = PlannedKernel(
+            name=_unique(f"{kind}_{title_of(kernel)}", names),
+            kind=kind,
+            nodes=tuple(node.name for node in kernel.nodes),
+            outputs=tuple(value.name for value in kernel.outputs),
+            schedule=tuned.schedule,
+            digest=mark,
+            predicted_us=tuned.predicted_us,
+            measured_us=tuned.measured_us,
+            bound=tuned.bound,
+        )
+        found.append((kernel, planned))
+    return found
+
+
 def plan_document(
     program: Program,
     atoms: AtomGraph,
@@ -68,29 +95,8 @@ def plan_document(
 
     `small_us`: independent kernels shorter than this share a launch.
     """
-    names: dict[str, int] = {}
-    planned: list[PlannedKernel] = []
-    works: list[Work] = []
-    for chosen in kernels:
-        kernel = atoms.candidate(chosen.candidate.atoms, chosen.outputs)
-        mark = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
-        tuned = known.get(mark, Tuned())
-        us = tuned.measured_us or tuned.predicted_us or math.inf
-        works.append(Work(kernel.inputs, kernel.outputs, us))
-        kind = kind_of(kernel)
-        planned.append(
-            PlannedKernel(
-                name=_unique(f"{kind}_{title_of(kernel)}", names),
-                kind=kind,
-                nodes=tuple(node.name for node in kernel.nodes),
-                outputs=tuple(value.name for value in kernel.outputs),
-                schedule=tuned.schedule,
-                digest=mark,
-                predicted_us=tuned.predicted_us,
-                measured_us=tuned.measured_us,
-                bound=tuned.bound,
-            )
-        )
+    planned = planned_kernels(atoms, kernels, known)
+    works = [Work(k.inputs, k.outputs, p.measured_us or p.predicted_us or math.inf) for k, p in planned]
     return PlanDocument(
         name=program.name,
         backend="cpu",
@@ -101,13 +107,18 @@ def plan_document(
         out_tree=program.out_tree,
         parameters=program.parameters,
         writebacks=program.writebacks,
-        kernels=tuple(planned),
+        kernels=tuple(kernel for _, kernel in planned),
         order=tuple(Launch(number, lane) for number, lane in list_schedule(works, small_us)),
         identity=identity,
         certificate=certificate,
         notes=program.notes,
         variant=program.variant,
     )
+
+
+def one_by_one(document: PlanDocument) -> PlanDocument:
+    """The plan without lanes: no two kernels run at the same time."""
+    return replace(document, order=tuple(Launch(number) for number in range(len(document.kernels))))
 
 
 def _unique(name: str, taken: dict[str, int]) -> str:

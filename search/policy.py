@@ -17,7 +17,8 @@ from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import Identity
 from autofuse.search.lanes import SMALL_US
-from autofuse.search.planning import Program, Tuned, plan_document
+from autofuse.search.memory import MemoryLimit
+from autofuse.search.planning import Program, Tuned, one_by_one, plan_document
 from autofuse.search.pricing import bare_prices, class_prices
 from autofuse.search.residual import ClassPrice
 from autofuse.search.restriction import UNRESTRICTED, Restriction
@@ -40,6 +41,8 @@ class Context:
     """What the search is kept from using; for studies."""
     bounds: Bounds = field(default_factory=Bounds)
     """How far the space is enumerated, and from which size on it is cut into segments."""
+    memory: MemoryLimit | None = None
+    """How much memory a plan may take."""
     _space: Space | None = field(default=None)
     _builder: SpaceBuilder | None = field(default=None)
     _prices: dict[str, ClassPrice] = field(default_factory=dict[str, ClassPrice])
@@ -48,7 +51,8 @@ class Context:
     def of(self, program: Program) -> Context:
         """The same question about another graph. Prices are shared: they belong to kernels. Rules are not."""
         fresh = dict[str, float]()
-        return replace(self, program=program, control=NO_RULES, _space=None, _builder=None, _bare=fresh)
+        memory = None if self.memory is None else MemoryLimit(self.memory.nbytes, program, self.limits)
+        return replace(self, program=program, control=NO_RULES, memory=memory, _space=None, _builder=None, _bare=fresh)
 
     @property
     def space(self) -> Space:
@@ -68,11 +72,11 @@ class Context:
         except PlanError as error:
             raise ArgumentError(f"rules: Pin: {error}") from None
 
-    def require(self, atoms: AtomSet) -> Candidate:
-        """The candidate of a set, added to the space. Raises LegalityError."""
+    def try_add(self, atoms: AtomSet) -> Candidate | None:
+        """The candidate of a set of the space's atoms, added to the space; None if it is no kernel."""
         assert self.space is not None
         assert self._builder is not None
-        return self._builder.require(atoms)
+        return self._builder.try_add(atoms)
 
     def prices(self, space: Space) -> Mapping[str, ClassPrice]:
         """The model's price of every digest class."""
@@ -165,12 +169,19 @@ def solve_at(
     """The cheapest partition at the given prices per class; classes priced infinite are left out.
 
     `deadline_s`: by default the context's. `unlike`: as for `solve`. Raises SearchError if the classes that are left
-    cannot compute the program.
+    cannot compute the program, or not in the memory that there is.
     """
     priced = _all_priced(context, space, price, context.saved(space))
     seconds = context.deadline_s if deadline_s is None else deadline_s
     once = not context.restriction.recompute
-    return solve(space.atom_graph, priced, seconds, unlike=unlike, once=once, segments=space.segments)
+    if context.memory is None:
+        return solve(space.atom_graph, priced, seconds, unlike=unlike, once=once, segments=space.segments)
+
+    def solve_within(rooms: Sequence[Room], left: float) -> Solution:
+        segments = () if rooms else space.segments  # what is alive at one moment may be of several segments
+        return solve(space.atom_graph, priced, left, unlike=unlike, once=once, segments=segments, rooms=rooms)
+
+    return context.memory.solve(space.atom_graph, solve_within, seconds)
 
 
 def bound_at(context: Context, space: Space, price: Mapping[str, float]) -> float:
@@ -219,7 +230,10 @@ def predicted(kernels: Iterable[Chosen], prices: Mapping[str, ClassPrice]) -> di
 
 
 def document_of(context: Context, partition: Partition, identity: Identity) -> PlanDocument:
-    """A plan document for a partition, with the schedules and times that it knows, and the rules it keeps as notes."""
+    """A plan document for a partition, with the schedules and times that it knows, and the rules it keeps as notes.
+
+    Where memory is limited, kernels run one by one if they must.
+    """
     known: dict[str, Tuned] = {}
     for chosen in partition.kernels:
         kernel = partition.atoms.candidate(chosen.candidate.atoms, chosen.outputs)
@@ -230,6 +244,9 @@ def document_of(context: Context, partition: Partition, identity: Identity) -> P
             known[mark] = replace(known[mark], schedule=pinned)
     small_us = SMALL_US if context.restriction.horizontal else 0.0
     document = plan_document(context.program, partition.atoms, partition.kernels, known, identity, small_us=small_us)
+    if context.memory is not None and not context.memory.fits(document):
+        # kernels that run together keep more alive
+        document = one_by_one(document)
     notes = [f"kept rule: {rule}" for rule in context.control.rules]
     if partition.solution is not None and partition.solution.segments > 1:
         notes.append(_segments_note(partition.solution))

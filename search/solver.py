@@ -81,6 +81,17 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """A limit on what exists at one moment, in bytes."""
+
+    values: Mapping[Value, int]
+    """What each takes if it is in memory."""
+    workspaces: Mapping[Candidate, int]
+    """What each takes if it runs."""
+    at_most: int
+
+
+@dataclass(frozen=True, slots=True)
 class Solution:
     """A partition and what is known about it."""
 
@@ -116,30 +127,28 @@ def solve(
     unlike: Sequence[Collection[str]] = (),
     once: bool = False,
     segments: Sequence[Segment] = (),
+    rooms: Sequence[Room] = (),
 ) -> Solution:
     """Find the cheapest cover. Raises SearchError if the candidates cannot compute the outputs.
 
     `unlike`: sets of digests, such as those of other covers; of each set at least one is to have no kernel. `once`: no
-    atom is in two kernels.
-    `segments`: parts of the graph to be solved one by one, without the candidates that cross a cut; `unlike` is then
-    refused, since it is about all of them. () solves the graph whole.
+    atom is in two kernels. `rooms`: limits on what exists; one that the deadline does not leave time for may be broken.
+    `segments`: parts of the graph to be solved one by one, without the candidates that cross a cut; `unlike` and
+    `rooms` are then refused, since they are about all of them. () solves the graph whole.
     A deadline that passes gives the best solution so far with `optimal=False`; failing one, every value that is still
     missing is made by the cheapest kernel that can make it.
     """
     start = clock()
     if not graph.atoms:
         return Solution((), 0.0, 0.0, True, 0.0, 0)
-    if len(segments) > 1 and unlike:
-        raise SearchError("a program in segments has no solutions unlike others: each would have to differ whole")
+    if len(segments) > 1 and (unlike or rooms):
+        raise SearchError("a program in segments has no solutions unlike others, and no rows on what exists in all")
     programs = _programs(graph, priced, segments)
-    if once:
-        for program, _ in programs:
-            program.run_once()
+    for program, _ in programs:
+        program.demand(unlike, once, rooms)
     if len(programs) > 1:
         return _solve_segments(graph, priced, programs, start, deadline_s, clock)
     program, _ = programs[0]
-    for digests in unlike:
-        program.leave_out_one_of(digests)
     answer = _answer(program, deadline_s, start + deadline_s, clock)
     kernels = tuple(Chosen(priced[run.number].candidate, run.writes) for run in answer.runs)
     price = program.price(answer.runs)
@@ -451,6 +460,15 @@ class _Program:
         for value in stuck:
             self._row({**first, self.m[value]: -1.0}, 0.0)
 
+    def demand(self, unlike: Sequence[Collection[str]], once: bool, rooms: Sequence[Room]) -> None:
+        """Add the rows of what the caller of `solve` wants beside a cover."""
+        for digests in unlike:
+            self.leave_out_one_of(digests)
+        if once:
+            self.run_once()
+        for room in rooms:
+            self.keep_within(room)
+
     def leave_out_one_of(self, digests: Collection[str]) -> None:
         """Demand that of these classes at least one has no kernel."""
         used = {digest: self._column(0.0) for digest in sorted(digests)}
@@ -463,6 +481,15 @@ class _Program:
         """Demand that no atom runs twice."""
         for numbers in self._containing.values():
             self._row({self.x[number]: -1.0 for number in numbers}, -1.0)
+
+    def keep_within(self, room: Room) -> None:
+        """Demand that values and kernels together take no more than there is room for."""
+        taken = {self.m[value]: nbytes for value, nbytes in room.values.items() if value in self.m}
+        for number, priced in enumerate(self.priced):
+            if priced.candidate in room.workspaces:
+                taken[self.x[number]] = room.workspaces[priced.candidate]
+        unit = max(taken.values(), default=1)
+        self._row({column: -nbytes / unit for column, nbytes in taken.items()}, -room.at_most / unit)
 
     def uncovered(self) -> str:
         """An atom that no candidate computes, in words; empty if there is none."""

@@ -1,11 +1,12 @@
 """The measuring loop: solve, measure what matters, solve again, until the best measured plan is close to the bound.
 
-First the kernels of the baseline policies are measured, then the single atoms, as far as the budget allows. Each round
-then solves the program at optimistic prices (measured where known, else exp(mu - k sigma) of the model's price), at
-expected prices (exp(mu)), and with the measured kernels alone. The first optimum is a statistical lower bound, the last
-one is the best plan so far; when the two are within epsilon, more measuring is not worth its time. Until then the
-unmeasured kernels of the first two are measured and the residual is refitted. Then the chosen kernels' schedules are
-tuned, and the tuned plan is run end to end against those of the baselines.
+First the kernels of the baselines are measured, among them those of other compilers' rules, then the single atoms, as
+far as the budget allows. Each round then solves the program at optimistic prices (measured where known, else
+exp(mu - k sigma) of the model's price), at expected prices (exp(mu)), and with the measured kernels alone. The first
+optimum is a statistical lower bound, the last one is the best plan so far; when the two are within epsilon, more
+measuring is not worth its time. Until then the unmeasured kernels of the first two are measured and the residual is
+refitted. Then the chosen kernels' schedules are tuned, and those of the best partitions that rules make; the tuned plan
+is run end to end against all of these.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autofuse.device.describe import vector_bits
@@ -24,18 +25,9 @@ from autofuse.measurement.timer import median
 from autofuse.plan.document import Certificate, PlanDocument
 from autofuse.plan.identity import CpuIdentity, Identity
 from autofuse.search.acceptance import fastest, noise_floor
-from autofuse.search.planning import Tuned
-from autofuse.search.policy import (
-    Analytical,
-    Context,
-    Partition,
-    SearchPolicy,
-    Unfused,
-    bound_at,
-    document_of,
-    predicted,
-    solve_at,
-)
+from autofuse.search.baselines import BASELINES, Ruled, decide_by_rules
+from autofuse.search.planning import Tuned, one_by_one
+from autofuse.search.policy import Context, Partition, SearchPolicy, bound_at, document_of, predicted, solve_at
 from autofuse.search.residual import ClassPrice, Residual, optimistic
 from autofuse.search.schedules import choices_for
 from autofuse.search.schedulesearch import tune_schedule
@@ -45,15 +37,15 @@ from autofuse.search.warmstart import WarmStart
 
 K_SIGMA = 1.0
 EPSILON = 0.05
-BASELINES: tuple[SearchPolicy, ...] = (Unfused(), Analytical())
-"""A tuned plan never loses to these. The last is the best guess before anything is measured."""
 
-_FIRST_SHARE, _LOOP_SHARE, _SCHEDULE_SHARE = 0.25, 0.6, 0.9
-"""Of the budget: when the single atoms, the loop and the schedules must be done."""
+_RULES_SHARE, _FIRST_SHARE, _LOOP_SHARE, _SCHEDULE_SHARE = 0.15, 0.25, 0.6, 0.9
+"""Of the budget: when the rules have decided, and the single atoms, the loop and the schedules must be done."""
 _SOLVE_SHARE = 0.1
 _BLOCKS, _SAMPLE_US = 25, 4000.0
 _CHOICES, _CLOSE = 3, 1.1
 """Partitions that are run end to end, and how much dearer than the best sum the others may be."""
+_RIVALS = 2
+"""Partitions of rules, the best by their sums, that are run end to end too."""
 _WORTH_A_SCHEDULE = 0.98
 """A schedule other than the default must be this much faster alone."""
 
@@ -93,6 +85,15 @@ class _Clock:
         return self.now() - self.start
 
 
+@dataclass(frozen=True, slots=True)
+class _Entrant:
+    """A plan that is run end to end."""
+
+    name: str
+    partition: Partition
+    plan: PlanDocument
+
+
 class Tuner:
     """Finds and measures a plan for one program."""
 
@@ -124,30 +125,42 @@ class Tuner:
         self._clock = _Clock(budget, bench, clock)
         self._deadline_s = min(context.deadline_s, max(1.0, _SOLVE_SHARE * budget.seconds))
 
-    def measured_plan(self, baselines: Sequence[SearchPolicy] = BASELINES) -> PlanDocument:
-        """Search the whole space, measuring. Raises SearchError or MeasureError."""
+    def measured_plan(
+        self, baselines: Sequence[SearchPolicy] = BASELINES, rules: Sequence[SearchPolicy] = ()
+    ) -> PlanDocument:
+        """Search the whole space, measuring. Raises SearchError or MeasureError.
+
+        The plan does not lose to a baseline's, nor to the best one of `rules`, which has its schedules tuned too.
+        """
         found: list[tuple[str, Partition]] = []
         for policy in baselines:
             found.append((policy.name, policy.partition(self.context)))
-            self.best = self._document(found[-1][1])
-        chosen = self._measure_until_certain([partition for _, partition in found])
+            self._keep(found[-1][1])
+        ruled = decide_by_rules(self.context, rules, lambda: self._clock.share_left(_RULES_SHARE))
+        chosen = self._measure_until_certain([partition for _, partition in (*ruled.partitions, *found)])
         self._tune_schedules(chosen.kernels)
-        self.best = self._document(self._timed(chosen, scheduled=True))
-        others = self._runners_up(chosen)
-        for partition in others:
+        self._keep(self._timed(chosen, scheduled=True))
+        rivals = self._rivals(ruled)
+        others = [(f"measured, choice {n}", partition) for n, partition in enumerate(self._runners_up(chosen), 2)]
+        for _, partition in (*rivals, *others):
+            self._measure((kernel.candidate for kernel in partition.kernels), _SCHEDULE_SHARE)
             self._tune_schedules(partition.kernels)
         entrants = [(name, self._timed(partition)) for name, partition in found]
-        entrants += [(f"measured, choice {n}", self._timed(p, scheduled=True)) for n, p in enumerate(others, 2)]
-        return self._accept([*entrants, ("measured", self._timed(chosen, scheduled=True))], "measured")
+        entrants += [(name, self._timed(p, scheduled=True)) for name, p in (*rivals, *others, ("measured", chosen))]
+        plan = self._accept(entrants, "measured", [name for name, _ in rivals])
+        self.best = replace(plan, notes=(*plan.notes, *(f"not compared with {words}" for words in ruled.left_out)))
+        return self.best
 
     def fixed_plan(self, policy: SearchPolicy) -> PlanDocument:
         """Tune only the schedules of a policy's own partition, with the same budget."""
         partition = policy.partition(self.context)
-        self.best = self._document(partition)
+        if self.context.memory is not None:
+            self.context.memory.check(self._document(partition), policy.name)
+        self._keep(partition)
         self._measure((chosen.candidate for chosen in partition.kernels), _LOOP_SHARE)
         self._tune_schedules(partition.kernels)
         tuned = self._timed(partition, scheduled=True)
-        self.best = self._document(tuned)
+        self._keep(tuned)
         plain = f"{policy.name}, default schedules", self._timed(partition)
         return self._accept([plain, (policy.name, tuned)], policy.name)
 
@@ -218,7 +231,7 @@ class Tuner:
             best = solve_at(self.context, space, known, self._deadline_s)
         except SearchError:
             return None
-        self.best = self._document(self._partition(space, best))
+        self._keep(self._partition(space, best))
         return best
 
     def _runners_up(self, chosen: Partition) -> list[Partition]:
@@ -241,6 +254,13 @@ class Tuner:
                 break
             found.append(self._partition(space, solution))
         return found[1:]
+
+    def _rivals(self, ruled: Ruled) -> list[tuple[str, Partition]]:
+        """The best partitions of rules, by what is known of their kernels."""
+        costs = optimistic(self._prices(), self._measured, self._residual, 0.0)
+        sums = [sum(costs[chosen.candidate.digest] for chosen in p.kernels) for _, p in ruled.partitions]
+        sound = [number for number, us in enumerate(sums) if us < math.inf]
+        return [ruled.partitions[number] for number in sorted(sound, key=lambda n: sums[n])[:_RIVALS]]
 
     def _partition(self, space: Space, solution: Solution) -> Partition:
         known = predicted(solution.kernels, self._prices())
@@ -305,29 +325,43 @@ class Tuner:
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
-    def _accept(self, partitions: Sequence[tuple[str, Partition]], policy: str) -> PlanDocument:
-        """Run the plans end to end, keep the fastest; ties go to the last one. Certify it."""
+    def _accept(
+        self, partitions: Sequence[tuple[str, Partition]], policy: str, rules: Collection[str] = ()
+    ) -> PlanDocument:
+        """Run the plans end to end, keep the fastest; ties go to the last one. Certify it.
+
+        `rules`: which of them are rules of other compilers.
+        """
         sound = [(name, partition) for name, partition in partitions if not self._has_failed(partition)]
         if not sound:
             raise MeasureError(f"every plan has a kernel that fails: {self._failure()}")
+        entrants = [_Entrant(name, partition, self._document(partition)) for name, partition in self._fitting(sound)]
+        entrants[-1:] = self._with_and_without_lanes(entrants[-1])
         self.report("comparing plans end to end", 0, 1)
-        race = self._race([self._document(partition) for _, partition in sound])
-        entrants = [number for number, time in enumerate(race) if time.samples_us and not time.problem]
-        if not entrants:  # rounding alone takes a program this far from the interpreter, or all plans share a defect
-            entrants = [number for number, time in enumerate(race) if time.samples_us]
-        if not entrants:
+        race = self._race([entrant.plan for entrant in entrants])
+        right = [number for number, time in enumerate(race) if time.samples_us and not time.problem]
+        if not right:  # rounding alone takes a program this far from the interpreter, or all plans share a defect
+            right = [number for number, time in enumerate(race) if time.samples_us]
+        if not right:
             raise MeasureError(f"no plan can be run end to end: {race[-1].problem}")
-        winner = entrants[fastest([race[number].samples_us for number in entrants])]
+        winner = right[fastest([race[number].samples_us for number in right])]
         self.report("comparing plans end to end", 1, 1)
-        times = {name: median(t.samples_us) for (name, _), t in zip(sound, race, strict=True) if t.samples_us}
-        name, partition = sound[winner]
-        document = self._document(partition)
+        times = {e.name: median(t.samples_us) for e, t in zip(entrants, race, strict=True) if t.samples_us}
+        name, partition, document = entrants[winner].name, entrants[winner].partition, entrants[winner].plan
         notes = [*document.notes, f"accepted partition: {name}"]
         if race[winner].problem:
             notes.append(f"no plan's answer is within tolerance of the interpreter's: {race[winner].problem}")
         certificate = self._certificate(partition, policy, times[name], times.get("unfused"), document)
+        rule = min((other for other in times if other in rules), key=lambda other: times[other], default=None)
+        certificate = replace(certificate, rule=rule, rule_us=None if rule is None else times[rule])
         self.best = replace(document, certificate=certificate, notes=tuple(notes))
         return self.best
+
+    def _with_and_without_lanes(self, entrant: _Entrant) -> list[_Entrant]:
+        """A plan as it is and with its kernels one by one, which is preferred where it is as fast."""
+        if not any(launch.lane for launch in entrant.plan.order):
+            return [entrant]
+        return [replace(entrant, name=f"{entrant.name}, on lanes"), replace(entrant, plan=one_by_one(entrant.plan))]
 
     def _race(self, plans: Sequence[PlanDocument]) -> list[PlanTime]:
         """Samples per plan; plans that do the same work share them."""
@@ -337,6 +371,26 @@ class Tuner:
         timed = self.bench.plans(list(distinct.values()), _BLOCKS, self.seed, _SAMPLE_US, seconds)
         found = dict(zip(distinct, timed, strict=True))
         return [found[work] for work in works]
+
+    def _keep(self, partition: Partition) -> None:
+        """Hold on to a plan, in case the run is interrupted."""
+        document = self._document(partition)
+        if self.context.memory is None or self.context.memory.fits(document):
+            self.best = document
+
+    def _fitting(self, partitions: Sequence[tuple[str, Partition]]) -> list[tuple[str, Partition]]:
+        """Those that the memory is enough for, with the default schedules where the tuned ones take more.
+
+        Raises SearchError if there is none.
+        """
+        memory = self.context.memory
+        if memory is None:
+            return list(partitions)
+        both = [(name, form) for name, p in partitions for form in (p, self._timed(p))]
+        fitting = {name: form for name, form in reversed(both) if memory.fits(self._document(form))}
+        if not fitting:
+            memory.check(self._document(partitions[-1][1]), partitions[-1][0])
+        return [(name, fitting[name]) for name, _ in partitions if name in fitting]
 
     def _has_failed(self, partition: Partition) -> bool:
         return any(self._measured.get(chosen.candidate.digest) == math.inf for chosen in partition.kernels)

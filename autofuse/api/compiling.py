@@ -34,8 +34,10 @@ from autofuse.plan.verify import safe_name
 from autofuse.report.dump import dump_candidates, dump_graphs
 from autofuse.report.progress import progress_report
 from autofuse.runtime.cpu import cpu_limits
+from autofuse.search.baselines import rule_policies
 from autofuse.search.fixed import Fixed
 from autofuse.search.foreign import LegalityTest
+from autofuse.search.memory import MemoryLimit
 from autofuse.search.planning import Program
 from autofuse.search.policy import Analytical, Context, SearchPolicy, document_of
 from autofuse.search.registry import ANALYTICAL, find_legality, find_model, find_policy, policy_by_name
@@ -61,6 +63,7 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     model: str | CostModel = ANALYTICAL,
     legality: str | LegalityTest | None = None,
     variants: str | Choices = "default",
+    max_memory: int | None = None,
     on_unsupported: Literal["error", "eager"] = "error",
 ) -> Plan:
     """Choose fusions with a model, measuring nothing: milliseconds to seconds.
@@ -74,8 +77,9 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     may not be one, or "module:function" or an entry point; every policy keeps to it. `variants`: how the program is
     cleaned up before fusion, "default", choices such as "columns=joined,tables=large" (`autofuse.passes.choices`), or
     "auto": under "analytical", without rules and legality, the graph with the cheapest plan, if the model is sure of
-    it; it takes as long again for each graph there is. Raises TraceError, SearchError, ArgumentError, LegalityError for
-    rules and kernels that cannot be, and PluginError for what plug-ins do wrong.
+    it; it takes as long again for each graph there is. `max_memory`: most bytes that arguments, constants, results and
+    temporaries of a call may take together. Raises TraceError, SearchError (also where memory is not enough),
+    ArgumentError, LegalityError for rules and kernels that cannot be, and PluginError for what plug-ins do wrong.
     """
     _check_backend(backend)
     if partition is not None:
@@ -83,7 +87,7 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     if policy == "measured":
         raise ArgumentError('policy="measured" needs measurements: call autofuse.tune')
     program = traced_program(trace_function(fn, *args, on_unsupported=on_unsupported), _fixed_choices(variants))
-    context = make_context(program, threads, rules, model=model, legality=legality)
+    context = make_context(program, threads, rules, model=model, legality=legality, max_memory=max_memory)
     chosen = find_policy(policy)
     if variants == AUTO and isinstance(chosen, Analytical) and _may_vary(context):
         return Plan(_compiled_best(context, threads))
@@ -106,6 +110,7 @@ def tune(
     model: str | CostModel = ANALYTICAL,
     legality: str | LegalityTest | None = None,
     variants: str | Choices = "default",
+    max_memory: int | None = None,
     on_unsupported: Literal["error", "eager"] = "error",
 ) -> Plan:
     """Search, measuring kernels in a worker process, and return the best plan found.
@@ -114,9 +119,10 @@ def tune(
     what it holds for this machine is not measured again, so an interrupted run resumes. `inputs`: an .npz file with
     the arguments' values (`arg0`, `arg1`, ... or the parameter names) where values matter; specs get seeded random
     data otherwise. `policy`: "measured" searches everything; any other policy's partition is kept and only its
-    schedules are tuned. `rules`, `model`, `legality`: as for `compile`. `variants`: as for `compile`, but "auto", under
-    "measured" without rules and legality, tunes the graphs that the model finds cheapest too, with half of the budget,
-    and times their plans against the usual graph's. Ctrl-C returns the best plan so far, with a note that says so.
+    schedules are tuned. `rules`, `model`, `legality`, `max_memory`: as for `compile`. `variants`: as for `compile`, but
+    "auto", under "measured" without rules and legality, tunes the graphs that the model finds cheapest too, with half
+    of the budget, and times their plans against the usual graph's. Ctrl-C returns the best plan so far, with a note
+    that says so.
     """
     _check_backend(backend)
     require_positive("budget", budget)
@@ -125,7 +131,7 @@ def tune(
     traced = trace_function(fn, *args, on_unsupported=on_unsupported)
     program = traced_program(traced, _fixed_choices(variants))
     arrays = measuring_inputs(traced, args, inputs, seed)
-    context = make_context(program, threads, rules, model=model, legality=legality)
+    context = make_context(program, threads, rules, model=model, legality=legality, max_memory=max_memory)
     varies = variants == AUTO and policy == "measured" and _may_vary(context)
     return Plan(_tuned(context, arrays, policy, Budget(budget, max_trials), seed, progress, db, threads, varies))
 
@@ -195,6 +201,7 @@ def make_context(
     *,
     model: str | CostModel = ANALYTICAL,
     legality: str | LegalityTest | None = None,
+    max_memory: int | None = None,
 ) -> Context:
     """What policies need on this machine. Raises ArgumentError for rules that fit nothing in the program.
 
@@ -202,18 +209,28 @@ def make_context(
     legality that is none.
     """
     description = described_cpu(threads)
+    limits = cpu_limits(description)
     control = bind(read_rules(rules) if isinstance(rules, str | os.PathLike) else rules, program.graph)
     if legality is not None:
         control = replace(control, legality=find_legality(legality, program.graph))
     name = model if isinstance(model, str) else type(model).__name__
     if name != ANALYTICAL:
         program = replace(program, notes=(*program.notes, f"cost model: {name}"))
-    return Context(program, find_model(model, description), cpu_limits(description), control=control)
+    memory = None if max_memory is None else MemoryLimit(_whole_bytes(max_memory), program, limits)
+    return Context(program, find_model(model, description), limits, control=control, memory=memory)
+
+
+def _whole_bytes(max_memory: object) -> int:
+    if not isinstance(max_memory, int) or isinstance(max_memory, bool) or max_memory <= 0:
+        raise ArgumentError(f"max_memory={max_memory!r}: must be a number of bytes, such as 512 << 20")
+    return max_memory
 
 
 def _compiled(policy: SearchPolicy, context: Context, threads: int | None) -> PlanDocument:
     partition = policy.partition(context)
     document = document_of(context, partition, host_cpu_identity(described_cpu(threads)))
+    if context.memory is not None:
+        context.memory.check(document, policy.name)
     dump_candidates(context, document)
     return document
 
@@ -256,7 +273,10 @@ def _tuned(
         def tune_one(context: Context, bench: Bench, budget: Budget) -> PlanDocument:
             tuner = Tuner(context, bench, identity, budget, seed, report)
             tuners.append(tuner)
-            document = tuner.measured_plan() if policy == "measured" else tuner.fixed_plan(find_policy(policy))
+            if policy == "measured":
+                document = tuner.measured_plan(rules=rule_policies())
+            else:
+                document = tuner.fixed_plan(find_policy(policy))
             dump_candidates(context, document, bench)
             return document
 

@@ -49,10 +49,17 @@ class Plan:
 
     def __call__(self, *args: Any, out: Any = None) -> Any:
         """Run. `out`: arrays (in the result's structure) to write the results into. Raises ArgumentError."""
-        if out is None and self._native is not None:
+        if out is not None:
+            if self._native_into is not None and self._native_into(*args, out) is not NotImplemented:
+                return out
+        elif self._native is not None:
             result = self._native(*args)
             if result is not NotImplemented:
                 return result
+        return self._call_through_python(args, out)
+
+    def _call_through_python(self, args: tuple[Any, ...], out: Any) -> Any:
+        """A call that native code leaves to Python: conversions, structures of `out`, errors in words."""
         executable = self.executable
         leaves = args if self._flat and len(args) == self._arity else self._flatten(args)
         if out is not None:
@@ -100,7 +107,7 @@ class Plan:
         """What each kernel does and why, as text."""
         from autofuse.report.explain import explain
 
-        return explain(self.document, self.lowered, self.executable.arena_bytes)
+        return explain(self.document, self.lowered)
 
     def source(self) -> dict[str, str]:
         """Generated LLVM IR by kernel name; equal kernels share the first one's."""
@@ -170,6 +177,14 @@ class Plan:
             return _native_call(self._ready)
         executable = self.executable
         return None if executable.opaque or self._written_later else _native_call(executable.native)
+
+    @cached_property
+    def _native_into(self) -> Callable[..., Any] | None:
+        """The same for arrays to one result in memory that is given: arguments, then the result."""
+        if self._native is None:
+            return None
+        native = self._ready or self.executable.native
+        return native.call_into if self._native is native.call_one else None
 
     @cached_property
     def _flat(self) -> bool:

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _report(plan: Plan, options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    report = build_report(plan.document, plan.lowered, plan.executable.arena_bytes)
+    report = build_report(plan.document, plan.lowered)
     if options.kernel is None:
         return report.to_json(), render(report)
     kernel = kernel_named(report, options.kernel)

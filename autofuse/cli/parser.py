@@ -11,6 +11,7 @@ from autofuse.report.quantities import nearest
 
 _BAD_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 _BAD_OPTION = re.compile(r"unrecognized arguments: (--?[^\s=]+)")
+_BYTES = re.compile(r"([0-9]+(?:\.[0-9]*)?)\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -46,4 +47,13 @@ def count(text: str) -> int:
     value = int(text) if text.isdecimal() else 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return value
+
+
+def nbytes(text: str) -> int:
+    """An argparse type: a number of bytes, with K, M, G or T for powers of 1024 (KiB and KB mean the same)."""
+    found = _BYTES.fullmatch(text.strip())
+    value = 0 if found is None else int(float(found.group(1)) * 1024 ** " kmgt".index((found.group(2) or " ").lower()))
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes, such as 512M or 2GiB")
     return value

@@ -11,7 +11,7 @@ from autofuse.api.compiling import tune
 from autofuse.api.plan import Plan
 from autofuse.cli.arguments import add_plugin_options, add_target_options, target_of
 from autofuse.cli.output import INTERRUPTED, print_json
-from autofuse.cli.parser import count, positive
+from autofuse.cli.parser import count, nbytes, positive
 from autofuse.report.summary import render, summarise
 from autofuse.search.registry import ANALYTICAL, HERE, MEASURED
 
@@ -36,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="default",
         help="how the program is cleaned up: default, auto (searched), or choices such as columns=joined,tables=large",
     )
+    parser.add_argument("--max-memory", type=nbytes, help="most memory of a call, arguments included: 512M, 2GiB")
     parser.add_argument("--threads", type=count, help="threads the plan uses (default one per core)")
     parser.add_argument("--on-unsupported", choices=("error", "eager"), default="error", help="eager: leave to NumPy")
     parser.add_argument("--no-progress", action="store_true", help="no progress bar on a terminal either")
@@ -61,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
         model=options.model or ANALYTICAL,
         legality=options.legality,
         variants=options.variants,
+        max_memory=options.max_memory,
         on_unsupported=options.on_unsupported,
     )
     plan.save(output)

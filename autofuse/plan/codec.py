@@ -218,11 +218,15 @@ _CERTIFICATE_READERS: dict[str, Callable[[Item], Any]] = {
     "str": lambda item: item.text(1000),
     "int": lambda item: item.integer(-(1 << 63), 1 << 64),
     "float | None": lambda item: item.maybe(Item.number),
+    "str | None": lambda item: item.maybe(lambda name: name.text(1000)),
 }
+_LATER_KEYS = ("rule", "rule_us")
+"""Of certificates: files of this format's first days lack them."""
 
 
 def _certificate(item: Item) -> Certificate:
-    keys = item.fields([f.name for f in fields(Certificate)], optional=("additivity",))
+    readers = {f.name: _CERTIFICATE_READERS[str(f.type)] for f in fields(Certificate)}
+    required = [name for name in readers if name not in _LATER_KEYS]
+    keys = item.fields(required, optional=("additivity", *_LATER_KEYS))
     # additivity is written for readers; it is derived from the two times
-    read: dict[str, Any] = {f.name: _CERTIFICATE_READERS[str(f.type)](keys[f.name]) for f in fields(Certificate)}
-    return Certificate(**read)
+    return Certificate(**{name: read(keys[name]) for name, read in readers.items() if name in keys})

@@ -76,6 +76,10 @@ class Certificate:
     """The winner measured again on fresh samples, against winner's curse."""
     unfused_us: float | None = None
     """Measured time of the unfused plan."""
+    rule: str | None = None
+    """The rules of another compiler whose plan, with tuned schedules, was the fastest of such plans."""
+    rule_us: float | None = None
+    """Measured time of that plan."""
     noise_floor_us: float | None = None
     """Differences below this mean nothing on this machine (an A/A run)."""
     words: str = OPTIMALITY_WORDS

@@ -19,6 +19,7 @@ from autofuse.plan.document import Certificate, PlanDocument
 from autofuse.report.quantities import bytes_text, microseconds, nearest
 from autofuse.report.tileprint import loop_lines
 from autofuse.runtime.kernels import LoweredKernel, canonical
+from autofuse.runtime.memory import plan_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,12 @@ class PlanReport:
     written_arguments: tuple[str, ...]
     """Arguments that the function modifies in place."""
     kernels: tuple[KernelReport, ...]
+    launches: int
+    """Groups of kernels that run one after the other."""
     arena_bytes: int
     """Memory for temporaries and workspaces of one call."""
+    peak_bytes: int
+    """All that exists while a call runs: arguments, constants, results, temporaries and workspaces."""
     certificate: dict[str, Any] | None
     notes: tuple[str, ...]
 
@@ -97,13 +102,14 @@ class PlanReport:
         return asdict(self)
 
 
-def explain(document: PlanDocument, lowered: Sequence[LoweredKernel], arena_bytes: int) -> str:
+def explain(document: PlanDocument, lowered: Sequence[LoweredKernel]) -> str:
     """A plan as text: its kernels in running order, memory, notes and certificate."""
-    return render(build_report(document, lowered, arena_bytes))
+    return render(build_report(document, lowered))
 
 
-def build_report(document: PlanDocument, lowered: Sequence[LoweredKernel], arena_bytes: int) -> PlanReport:
+def build_report(document: PlanDocument, lowered: Sequence[LoweredKernel]) -> PlanReport:
     """Gather the facts. `lowered`: the plan's kernels in running order."""
+    memory = plan_memory(document.graph, document.writebacks, lowered)
     roles = _roles(document.graph)
     first: dict[TileProgram, str] = {}
     kernels: list[KernelReport] = []
@@ -125,7 +131,9 @@ def build_report(document: PlanDocument, lowered: Sequence[LoweredKernel], arena
         results=_operands(document.graph.outputs, roles),
         written_arguments=tuple(document.graph.inputs[number].name for number in document.writebacks),
         kernels=tuple(kernels),
-        arena_bytes=arena_bytes,
+        launches=memory.launches,
+        arena_bytes=memory.arena_bytes,
+        peak_bytes=memory.peak_bytes,
         certificate=None if document.certificate is None else certificate_data(document.certificate),
         notes=document.notes,
     )
@@ -207,13 +215,16 @@ def render_kernel(kernel: KernelReport) -> str:
 def _head_lines(report: PlanReport) -> Iterator[str]:
     count = len(report.kernels)
     threads = f", {report.threads} threads" if report.threads else ""
-    yield f"plan {report.name}: {count} kernel{'s' * (count != 1)} for {report.backend} ({report.device}{threads})"
+    launches = "" if report.launches == count else f" in {report.launches} launch{'es' * (report.launches != 1)}"
+    what = f"{count} kernel{'s' * (count != 1)}{launches}"
+    yield f"plan {report.name}: {what} for {report.backend} ({report.device}{threads})"
     yield f"  arguments  {_operand_list(report.arguments)}"
     yield f"  results    {_operand_list(report.results)}"
     if report.written_arguments:
         yield f"  written in place: {', '.join(report.written_arguments)}"
     saved = "no temporaries" if report.arena_bytes == 0 else f"{bytes_text(report.arena_bytes)} of temporaries"
-    yield f"  memory     {saved}; numerics {report.numerics}; graph {report.graph_digest[:16]}"
+    yield f"  memory     {saved}, {bytes_text(report.peak_bytes)} with arguments, constants and results"
+    yield f"  numerics   {report.numerics}; graph {report.graph_digest[:16]}"
 
 
 def _kernels_lines(kernels: Sequence[KernelReport]) -> Iterator[str]:
@@ -308,6 +319,9 @@ def _time_lines(certificate: dict[str, Any]) -> Iterator[str]:
         yield f"  whole call {microseconds(e2e)}{again}{spread}"
     if unfused is not None and e2e:
         yield f"  unfused    {microseconds(unfused)}, {unfused / e2e:.2f} times as long"
+    rule, rule_us = certificate["rule"], certificate["rule_us"]
+    if rule_us is not None and e2e:
+        yield f"  rules      {microseconds(rule_us)}, {rule_us / e2e:.2f} times as long: {rule}"
     total, additivity = certificate["sum_us"], certificate["additivity"]
     if total is not None and additivity is not None:
         yield f"  kernels    {microseconds(total)} in sum; the whole call takes {additivity:.2f} of that"

@@ -22,8 +22,8 @@ from autofuse.lower.lowering import Limits
 from autofuse.lower.tile import Dot, OpaqueProgram, Space, TileProgram
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import CpuIdentity
-from autofuse.runtime.kernels import LoweredKernel, canonical, groups_of, lower_plan, may_write_in_place
-from autofuse.runtime.memory import Lifetime, plan_arena
+from autofuse.runtime.kernels import LoweredKernel, canonical, groups_of, lower_plan
+from autofuse.runtime.memory import MemoryPlan, plan_memory
 from autofuse.runtime.opaque import OpaqueCall, opaque_code
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class CpuExecutable:
     opaque: tuple[OpaqueCall, ...]
     aliased: frozenset[int]
     """Outputs written straight into the argument they are written back to."""
-    arena_bytes: int
+    memory: MemoryPlan
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...] | Any:
         """Run on exactly typed, C-contiguous arrays; NotImplemented if they are not. Write-backs are not copied."""
@@ -155,9 +155,9 @@ class _Builder:
         return waiting
 
     def _built(self, engine: Engine, waiting: Mapping[str, Callable[[], bytes]]) -> CpuExecutable:
-        arena, workspaces, arena_bytes = self._plan_memory()
-        calls = tuple(self._call(n, kernel, arena, workspaces) for n, kernel in enumerate(self.kernels))
-        aliases = self._aliases()
+        memory = plan_memory(self.document.graph, self.document.writebacks, self.kernels)
+        calls = tuple(self._call(number, kernel, memory) for number, kernel in enumerate(self.kernels))
+        aliases = tuple(OutputAlias(output, source) for output, source in memory.aliases)
         identity, in_tree = self.document.identity, self.document.in_tree
         program = CpuProgram(
             name=self.document.name,
@@ -167,7 +167,7 @@ class _Builder:
             outputs=tuple(value.type for value in self.document.graph.outputs),
             output_aliases=aliases,
             constants=tuple(self.constants),
-            arena_bytes=arena_bytes,
+            arena_bytes=memory.arena_bytes,
             in_trees=in_tree.children if isinstance(in_tree, Branch) else None,
             out_tree=self.document.out_tree,
             threads=identity.threads if isinstance(identity, CpuIdentity) else None,
@@ -178,47 +178,18 @@ class _Builder:
         ]
         native = NativeProgram(program, engine, objects=objects)
         aliased = frozenset(alias.output for alias in aliases)
-        return CpuExecutable(self.document, self.kernels, native, tuple(self._opaque), aliased, arena_bytes)
+        return CpuExecutable(self.document, self.kernels, native, tuple(self._opaque), aliased, memory)
 
-    def _plan_memory(self) -> tuple[Mapping[Value, int], Mapping[tuple[int, str], int], int]:
-        first: dict[Value, int] = {}
-        last: dict[Value, int] = {}
-        for step, kernel in zip(self.groups, self.kernels, strict=True):
-            for value in kernel.writes:
-                if value not in self.outputs:
-                    first.setdefault(value, step)
-                    last[value] = max(last.get(value, step), step)
-            for value in kernel.reads:
-                if value in first:
-                    last[value] = max(last[value], step)
-        keys: list[Value | tuple[int, str]] = list(first)
-        lifetimes = [Lifetime(value.type.nbytes, first[value], last[value]) for value in first]
-        for number, kernel in enumerate(self.kernels):
-            for buffer in kernel.workspaces:
-                keys.append((number, buffer.name))
-                lifetimes.append(Lifetime(buffer.type.nbytes, self.groups[number], self.groups[number]))
-        offsets, total = plan_arena(lifetimes)
-        where = dict(zip(keys, offsets, strict=True))
-        arena = {key: offset for key, offset in where.items() if isinstance(key, Value)}
-        spaces = {key: offset for key, offset in where.items() if isinstance(key, tuple)}
-        return arena, spaces, total
-
-    def _call(
-        self,
-        step: int,
-        kernel: LoweredKernel,
-        arena: Mapping[Value, int],
-        workspaces: Mapping[tuple[int, str], int],
-    ) -> KernelCall:
+    def _call(self, step: int, kernel: LoweredKernel, memory: MemoryPlan) -> KernelCall:
         values = iter((*kernel.reads, *kernel.writes))
         refs: list[BufferRef] = []
         for buffer in kernel.program.buffers:
             if buffer.space is Space.SCRATCH:
                 continue
             if buffer.space is Space.WORKSPACE:
-                refs.append(BufferRef("arena", workspaces[step, buffer.name]))
+                refs.append(BufferRef("arena", memory.workspaces[step, buffer.name]))
             else:
-                refs.append(self._place(next(values), arena))
+                refs.append(self._place(next(values), memory.offsets))
         code = self._code(kernel, refs)
         return KernelCall(code.name, tuple(refs), step - self.groups.index(self.groups[step]))
 
@@ -247,39 +218,8 @@ class _Builder:
             return self._opaque_codes[count]
         return self._codes[self._canonical[id(kernel.program)]]
 
-    def _aliases(self) -> tuple[OutputAlias, ...]:
-        """Write-backs that can go straight into the argument's memory."""
-        graph, document = self.document.graph, self.document
-        found: list[OutputAlias] = []
-        returned = len(graph.outputs) - len(document.writebacks)
-        for number, source in enumerate(document.writebacks):
-            output = returned + number
-            if self._safe_in_place(graph.inputs[source], graph.outputs[output]):
-                found.append(OutputAlias(output, source))
-        return tuple(found)
-
-    def _safe_in_place(self, source: Value, target: Value) -> bool:
-        """Whether nothing needs the old value of `source` once `target` is being written."""
-        writers = [n for n, kernel in enumerate(self.kernels) if target in kernel.writes]
-        if len(writers) != 1 or source.type != target.type:
-            return False
-        (writer,) = writers
-        at = self.groups[writer]
-        others = [n for n, kernel in enumerate(self.kernels) if n != writer and source in kernel.reads]
-        if any(self.groups[number] >= at for number in others):
-            return False
-        kernel = self.kernels[writer]
-        if source not in kernel.reads:
-            return True
-        names = {v: b.name for v, b in zip((*kernel.reads, *kernel.writes), _parameters(kernel), strict=True)}
-        return may_write_in_place(kernel.program, names[source], names[target])
-
 
 def _code_size(program: TileProgram) -> int:
     """How much code a kernel becomes, roughly: a product is like a hundred statements."""
     steps = [step for phase in program.phases() for step in phase.steps]
     return sum(100 if isinstance(step, Dot) else sum(len(stage.body) for stage in step.stages) for step in steps)
-
-
-def _parameters(kernel: LoweredKernel) -> list[Any]:
-    return [b for b in kernel.program.buffers if b.space in (Space.INPUT, Space.OUTPUT)]

@@ -48,7 +48,7 @@ class LoweredKernel:
 def lower_plan(document: PlanDocument, limits: Limits) -> tuple[LoweredKernel, ...]:
     """Lower every kernel, in running order. Raises PlanError if one is not legal: the plan is not ours."""
     return tuple(
-        replace(_lower_one(document.graph, document.kernels[launch.kernel], limits), lane=launch.lane)
+        replace(lower_kernel(document.graph, document.kernels[launch.kernel], limits), lane=launch.lane)
         for launch in document.order
     )
 
@@ -92,7 +92,8 @@ def candidate_of(graph: Graph, nodes: Sequence[str], outputs: Sequence[str]) -> 
     return KernelCandidate(graph, ordered, tuple(graph.value_by_name[name] for name in outputs))
 
 
-def _lower_one(graph: Graph, planned: PlannedKernel, limits: Limits) -> LoweredKernel:
+def lower_kernel(graph: Graph, planned: PlannedKernel, limits: Limits) -> LoweredKernel:
+    """Lower one kernel of a plan. Raises PlanError if it is not legal."""
     candidate = candidate_of(graph, planned.nodes, planned.outputs)
     try:
         scalars = max(limits.scalars, plain_scalars(candidate))

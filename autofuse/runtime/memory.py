@@ -1,9 +1,14 @@
-"""The static memory plan: where each intermediate lives in the arena, given when it is alive."""
+"""The static memory plan: where each temporary lives in the arena, given when it is alive, and what a call needs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+
+from autofuse.ir.graph import Graph, Value
+from autofuse.lower.tile import Space
+from autofuse.runtime.kernels import LoweredKernel, groups_of, may_write_in_place
 
 ALIGNMENT = 64
 """Bytes: a cache line, and a vector of 512 bits."""
@@ -18,6 +23,72 @@ class Lifetime:
     """The step that writes it."""
     last: int
     """The last step that reads it; at least `first`."""
+
+
+Workspace = tuple[int, str]
+"""Memory private to a kernel: its position in running order, and the name of the buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What lives in the arena while one group of kernels runs."""
+
+    values: Mapping[Value, int]
+    """Bytes of the arena that each takes."""
+    workspaces: Mapping[int, int]
+    """The same for workspaces, by the kernel's position in running order."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in use."""
+        return sum(self.values.values()) + sum(self.workspaces.values())
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """The memory of one call, in bytes."""
+
+    offsets: Mapping[Value, int]
+    """Of temporaries in the arena."""
+    workspaces: Mapping[Workspace, int]
+    """Offsets of workspaces in the arena."""
+    arena_bytes: int
+    """Of temporaries and workspaces: the most that live at one time, and what lies between them."""
+    aliases: tuple[tuple[int, int], ...]
+    """(output, input): results that are written straight into an argument."""
+    argument_bytes: int
+    constant_bytes: int
+    """Of constants that kernels read from memory."""
+    result_bytes: int
+    """Of results that are no arguments."""
+    lives: Mapping[Value | Workspace, Lifetime]
+    """Of temporaries and workspaces; steps are groups of kernels that run at the same time."""
+    used: tuple[int, ...]
+    """Bytes in use in the arena, by step."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """All that exists while a call runs: arguments, constants, results, temporaries and workspaces."""
+        return self.fixed_bytes + self.arena_bytes
+
+    @property
+    def fixed_bytes(self) -> int:
+        """The same without the arena: what no choice of kernels changes much."""
+        return self.argument_bytes + self.constant_bytes + self.result_bytes
+
+    @property
+    def launches(self) -> int:
+        """Groups of kernels that run one after the other."""
+        return len(self.used)
+
+    def moment(self, step: int) -> Moment:
+        """What is alive at a step."""
+        alive = {key: _padded(life.nbytes) for key, life in self.lives.items() if life.first <= step <= life.last}
+        spaces: dict[int, int] = {}
+        for key, nbytes in alive.items():
+            if isinstance(key, tuple):
+                spaces[key[0]] = spaces.get(key[0], 0) + nbytes
+        return Moment({key: nbytes for key, nbytes in alive.items() if isinstance(key, Value)}, spaces)
 
 
 def plan_arena(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
@@ -49,3 +120,97 @@ def plan_arena(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
 
 def _padded(nbytes: int) -> int:
     return max(-(-nbytes // ALIGNMENT), 1) * ALIGNMENT
+
+
+def plan_memory(graph: Graph, writebacks: Sequence[int], kernels: Sequence[LoweredKernel]) -> MemoryPlan:
+    """Plan the memory of one call.
+
+    `writebacks`: inputs that the last outputs are the new values of. `kernels`: in running order.
+    """
+    groups = groups_of(kernels)
+    lives = _lifetimes(graph, kernels, groups)
+    offsets, total = plan_arena(list(lives.values()))
+    where = dict(zip(lives, offsets, strict=True))
+    aliases = _aliases(graph, writebacks, kernels, groups)
+    written = {output for output, _ in aliases}
+    return MemoryPlan(
+        offsets={key: offset for key, offset in where.items() if isinstance(key, Value)},
+        workspaces={key: offset for key, offset in where.items() if isinstance(key, tuple)},
+        arena_bytes=total,
+        aliases=aliases,
+        argument_bytes=sum(value.type.nbytes for value in graph.inputs),
+        constant_bytes=sum(value.type.nbytes for value in _constants(graph, kernels)),
+        result_bytes=sum(v.type.nbytes for number, v in enumerate(graph.outputs) if number not in written),
+        lives=lives,
+        used=_used(lives.values(), groups[-1] + 1 if groups else 0),
+    )
+
+
+def _lifetimes(
+    graph: Graph, kernels: Sequence[LoweredKernel], groups: Sequence[int]
+) -> dict[Value | Workspace, Lifetime]:
+    """When temporaries and workspaces are alive; steps are groups."""
+    first: dict[Value, int] = {}
+    last: dict[Value, int] = {}
+    returned = set(graph.outputs)
+    for step, kernel in zip(groups, kernels, strict=True):
+        for value in kernel.writes:
+            if value not in returned:
+                first.setdefault(value, step)
+                last[value] = max(last.get(value, step), step)
+        for value in kernel.reads:
+            if value in first:
+                last[value] = max(last[value], step)
+    lives: dict[Value | Workspace, Lifetime] = {
+        value: Lifetime(value.type.nbytes, first[value], last[value]) for value in first
+    }
+    for number, kernel in enumerate(kernels):
+        for buffer in kernel.workspaces:
+            lives[number, buffer.name] = Lifetime(buffer.type.nbytes, groups[number], groups[number])
+    return lives
+
+
+def _used(lives: Iterable[Lifetime], steps: int) -> tuple[int, ...]:
+    """Bytes in use at each step."""
+    change = [0] * (steps + 1)
+    for life in lives:
+        change[life.first] += _padded(life.nbytes)
+        change[life.last + 1] -= _padded(life.nbytes)
+    return tuple(accumulate(change))[:steps]
+
+
+def _constants(graph: Graph, kernels: Sequence[LoweredKernel]) -> set[Value]:
+    read = {value for kernel in kernels for value in kernel.reads}
+    return {v for v in read if (producer := graph.producers.get(v)) is not None and producer.op == "constant"}
+
+
+def _aliases(
+    graph: Graph, writebacks: Sequence[int], kernels: Sequence[LoweredKernel], groups: Sequence[int]
+) -> tuple[tuple[int, int], ...]:
+    """Write-backs that can go straight into the argument's memory."""
+    returned = len(graph.outputs) - len(writebacks)
+    return tuple(
+        (returned + number, source)
+        for number, source in enumerate(writebacks)
+        if _safe_in_place(graph.inputs[source], graph.outputs[returned + number], kernels, groups)
+    )
+
+
+def _safe_in_place(source: Value, target: Value, kernels: Sequence[LoweredKernel], groups: Sequence[int]) -> bool:
+    """Whether nothing needs the old value of `source` once `target` is being written."""
+    writers = [number for number, kernel in enumerate(kernels) if target in kernel.writes]
+    if len(writers) != 1 or source.type != target.type:
+        return False
+    (writer,) = writers
+    others = [number for number, kernel in enumerate(kernels) if number != writer and source in kernel.reads]
+    if any(groups[number] >= groups[writer] for number in others):
+        return False
+    kernel = kernels[writer]
+    if source not in kernel.reads:
+        return True
+    names = dict(zip((*kernel.reads, *kernel.writes), _parameters(kernel), strict=True))
+    return may_write_in_place(kernel.program, names[source], names[target])
+
+
+def _parameters(kernel: LoweredKernel) -> list[str]:
+    return [buffer.name for buffer in kernel.program.buffers if buffer.space in (Space.INPUT, Space.OUTPUT)]

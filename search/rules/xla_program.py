@@ -9,7 +9,9 @@ from autofuse.ir.graph import Node
 from autofuse.ir.optable import Family, all_ops
 from autofuse.ir.types import TensorType
 
-PASSED = frozenset({"broadcast", "bitcast", "transpose", "slice", "reverse", "get_tuple_element", "reciprocal"})
+_ADDED = frozenset({"negation", "reciprocal"})
+"""Elementwise opcodes that only the other compiler has: of an exponent, and of a divisor."""
+PASSED = frozenset({"broadcast", "bitcast", "transpose", "slice", "reverse", "get_tuple_element"}) | _ADDED
 """Opcodes that are no operations of ours: their readers look through them."""
 
 
@@ -77,4 +79,4 @@ class Instruction:
 @cache
 def _elementwise() -> frozenset[str]:
     """Opcodes of elementwise instructions."""
-    return frozenset(op.name for op in all_ops() if op.family is Family.ELEMENTWISE) | {"constant", "reciprocal"}
+    return frozenset(op.name for op in all_ops() if op.family is Family.ELEMENTWISE) | {"constant"} | _ADDED

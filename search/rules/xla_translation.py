@@ -5,7 +5,8 @@ What passes before fusion make of a program is modelled as far as it decides ker
 - a repeated constant is a broadcast of a scalar, and equal scalars are one instruction;
 - folds read their initial value; `argmin` and `argmax` are folds of a pair, a running fold is a reduce-window;
 - an op with several results has a get-tuple-element for each;
-- a float divided by a constant, or by what exp, power, sqrt or rsqrt give, is a product, which is cheap;
+- a float divided by a constant, or by what exp, power, sqrt or rsqrt give, is a product, which is cheap; an exponential
+  or power that others read too is computed once more for it, of the negated exponent;
 - a fold of a transpose folds other dimensions, where that needs no transpose of its result;
 - and what `Rewrites` names.
 Layouts are row-major throughout: other transposes move data. (XLA, service/algebraic_simplifier.cc, for the rewriting.)
@@ -73,6 +74,8 @@ class _Reader:
         self._scalars: dict[tuple[str, bytes], Instruction] = {}
         self._reciprocals: dict[Instruction, Instruction] = {}
         """By broadcast, the broadcast of the reciprocal."""
+        self._inverses: dict[Instruction, Instruction] = {}
+        """By exponential or power, the one of the negated exponent."""
 
     def add(
         self,
@@ -153,7 +156,7 @@ class _Reader:
         if not node.output.type.dtype.is_float:
             return self.plain(node)
         if self._inverts(node, left, right):
-            return self.add("multiply", (left, right), node.output.type, node=node)
+            return self.add("multiply", (left, self._inverse(node.inputs[1], right)), node.output.type, node=node)
         if self._rewrites.reciprocals and right.opcode == "broadcast" and right.operands[0].size > 1:
             return self.add("multiply", (left, self._reciprocal(right)), node.output.type, node=node)
         return self.plain(node)
@@ -165,6 +168,17 @@ class _Reader:
             return left.opcode != "constant"
         once = len(self._graph.users[node.inputs[1]]) == 1 and node.inputs[1] not in self._graph.outputs
         return right.opcode in ("exp", "power") or (right.opcode in ("sqrt", "rsqrt") and once)
+
+    def _inverse(self, value: Value, divisor: Instruction) -> Instruction:
+        """The factor in place of a divisor. One that only this division reads is replaced, and stands for itself."""
+        shared = len(self._graph.users[value]) > 1 or value in self._graph.outputs
+        if not shared or divisor.opcode not in ("exp", "power"):
+            return divisor
+        if divisor not in self._inverses:
+            exponent = divisor.operands[-1]
+            operands = (*divisor.operands[:-1], self.add("negation", (exponent,), *exponent.types))
+            self._inverses[divisor] = self.add(divisor.opcode, operands, *divisor.types, node=divisor.node)
+        return self._inverses[divisor]
 
     def _reciprocal(self, repeated: Instruction) -> Instruction:
         if repeated not in self._reciprocals:

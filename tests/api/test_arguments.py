@@ -262,6 +262,20 @@ def test_wrong_out_is_named(blended, out, message):
         blended(X, Y, out=out)
 
 
+def test_a_result_goes_to_given_memory_without_python(blended, monkeypatch):
+    out = np.empty_like(X)
+    blended(X, Y, out=out)
+    monkeypatch.setattr(type(blended), "_call_through_python", None)
+    assert blended(X, Y, out=out) is out
+    np.testing.assert_array_equal(out, blend(X, Y))
+
+
+def test_too_few_arguments_beside_out_are_counted(blended):
+    for args in ((X,), (X, Y, X)):
+        with pytest.raises(ArgumentError, match=rf"takes 2 arguments, got {len(args)}"):
+            blended(*args, out=np.empty_like(X))
+
+
 def test_several_outs_must_be_separate():
     plan = af.compile(lambda x: (x + 1, x * 2), X)
     outs = (np.empty_like(X), np.empty_like(X))

@@ -41,6 +41,8 @@ CERTIFICATE = Certificate(
     e2e_us=9.0,
     holdout_us=9.1,
     unfused_us=27.0,
+    rule="rule:xla",
+    rule_us=18.0,
     noise_floor_us=0.2,
 )
 
@@ -59,7 +61,7 @@ def chain(x: Any, w: Any) -> Any:
 
 
 def report_of(plan: Plan) -> Any:
-    return build_report(plan.document, plan.lowered, plan.executable.arena_bytes)
+    return build_report(plan.document, plan.lowered)
 
 
 def ask(plan: Plan, first: str, second: str) -> WhyNot:
@@ -92,10 +94,11 @@ def test_roles_bytes_and_source_lines() -> None:
 
 def test_certificates_are_put_in_words() -> None:
     plan = af.compile(chain, af.spec("f32[8,4]"), af.spec("f32[4,4]"))
-    text = render(build_report(replace(plan.document, certificate=CERTIFICATE), plan.lowered, 0))
+    text = render(build_report(replace(plan.document, certificate=CERTIFICATE), plan.lowered))
     assert "optimal under these costs (policy measured, seed 3, budget 20 s)" in text
     assert "whole call 9.00 us, measured again 9.10 us (noise floor 0.200 us)" in text
     assert "unfused    27.0 us, 3.00 times as long" in text
+    assert "rules      18.0 us, 2.00 times as long: rule:xla" in text
     assert "the whole call takes 0.90 of that" in text
     assert "statistical 8.00 us (k = 1, search stops within 5%)" in text
 

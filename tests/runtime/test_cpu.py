@@ -55,7 +55,7 @@ def test_equal_kernels_share_code(sketch):
 def test_intermediates_share_memory(sketch):
     plan = chain(sketch, 6)
     executable = build_executable(plan, LIMITS)
-    assert executable.arena_bytes == 2 * 4096
+    assert executable.memory.arena_bytes == 2 * 4096
     check_plan(plan, random_inputs(plan.graph, np.random.default_rng(0)))
 
 
@@ -67,7 +67,7 @@ def test_kernels_that_run_together_do_not_share_memory(sketch):
     plan = plan_of(graph, [[name] for name in "abcde"])
     lanes = tuple(Launch(number, lane) for number, lane in zip(range(5), (0, 1, 0, 1, 0), strict=True))
     alone = tuple(Launch(number) for number in range(5))
-    sizes = [build_executable(replace(plan, order=order), LIMITS).arena_bytes for order in (lanes, alone)]
+    sizes = [build_executable(replace(plan, order=order), LIMITS).memory.arena_bytes for order in (lanes, alone)]
     assert sizes == [4 * 4096, 3 * 4096]
     inputs = random_inputs(graph, np.random.default_rng(0))
     for order in (lanes, alone):
@@ -98,7 +98,7 @@ def test_split_reductions_have_workspaces_in_the_arena(sketch):
     plan = replace(plan, kernels=(split,))
     executable = build_executable(plan, LIMITS)
     assert executable.kernels[0].workspaces
-    assert executable.arena_bytes >= 8 * 4
+    assert executable.memory.arena_bytes >= 8 * 4
     check_plan(plan, random_inputs(graph, np.random.default_rng(0)))
 
 
@@ -106,7 +106,7 @@ def test_an_output_that_others_read_is_read_from_its_array(sketch):
     first = sketch.op("exp", sketch.arg("f32[64]"), name="first")
     graph = sketch.finish([first, sketch.op("tanh", first, name="second")])
     plan = plan_of(graph, [["first"], ["second"]])
-    assert build_executable(plan, LIMITS).arena_bytes == 0
+    assert build_executable(plan, LIMITS).memory.arena_bytes == 0
     check_plan(plan, random_inputs(graph, np.random.default_rng(0)))
 
 

@@ -105,6 +105,16 @@ def test_what_native_code_does_not_take_is_built_after_all(path):
         plan(state, 3.0)
 
 
+def test_a_result_in_memory_that_is_given_needs_nothing_built(tmp_path):
+    x = np.arange(64.0)
+    path = af.compile(lambda x: x * 2 + 1, x).save(tmp_path / "line.json")
+    af.load(path)(x)
+    plan, out = af.load(path), np.empty(64)
+    assert plan(x, out=out) is out
+    np.testing.assert_array_equal(out, x * 2 + 1)
+    assert "executable" not in vars(plan)
+
+
 def test_the_document_is_read_when_it_is_asked_for(path):
     plan = made_ready(path)
     path.unlink()

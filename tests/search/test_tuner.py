@@ -15,13 +15,14 @@ from autofuse.fusion.control import Pin, bind
 from autofuse.lower.schedule import Schedule
 from autofuse.plan import codec
 from autofuse.plan.verify import verify
+from autofuse.search.fixed import Fixed
 from autofuse.search.policy import Analytical, Partition, Unfused, document_of, solve_at
 from autofuse.search.tuner import EPSILON, Budget, Tuner, require_positive
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.fusions import check_plan
 from autofuse.testing.graphs import random_graph, random_inputs
 from autofuse.testing.partitions import context_of, identity_here
-from autofuse.testing.sketches import attention_graph, diamond_graph, layers_graph, softmax_graph
+from autofuse.testing.sketches import Sketch, attention_graph, diamond_graph, layers_graph, softmax_graph
 
 plain = modelled()
 PLENTY = Budget(seconds=1000.0)
@@ -240,6 +241,19 @@ def test_a_plan_that_crashes_as_a_whole_is_not_kept():
     assert "accepted partition: unfused" in tuned(graph, bench).notes
 
 
+@pytest.mark.parametrize(("together", "alone"), [(10.0, 50.0), (50.0, 10.0), (50.0, 50.0)])
+def test_lanes_are_kept_where_they_are_faster(together, alone):
+    sketch = Sketch("lanes")
+    x = sketch.arg("f32[1024]")
+    tops = [sketch.fold(sketch.op(op, x, name=op), 0, name=f"{op}s") for op in ("exp", "sin")]
+    graph = sketch.finish(tops)
+    separate = Fixed((("exp", "exps"), ("sin", "sins")), "separate")
+    cost = lambda plan: together if any(launch.lane for launch in plan.order) else alone  # noqa: E731
+    bench = SyntheticBench(graph, lambda kernel, schedule: 5.0, plan_cost=cost)
+    plan = tuner_of(graph, bench).fixed_plan(separate)
+    assert any(launch.lane for launch in plan.order) == (together < alone)
+
+
 def test_no_plan_that_runs_is_an_error():
     graph = softmax_graph(64, 64)
     with pytest.raises(MeasureError, match="no plan can be run end to end: crash: it crashed"):
@@ -271,6 +285,51 @@ def test_where_every_answer_is_off_the_plan_says_so():
     notes = tuned(graph, bench).notes
     assert "accepted partition: measured" in notes
     assert "no plan's answer is within tolerance of the interpreter's: %share is off" in notes
+
+
+# ---- rules of other compilers ----------------------------------------------------------------------------------------
+
+RULE = Fixed((("peak",), ("shifted", "grown", "total", "share")), "rule:made")
+
+
+def test_a_rules_plan_is_kept_where_it_is_faster_as_a_whole():
+    graph = softmax_graph(64, 64)
+    bench = SyntheticBench(
+        graph, lambda kernel, schedule: 100.0, plan_cost=lambda plan: 10.0 if len(plan.kernels) == 2 else 50.0
+    )
+    plan = tuner_of(graph, bench).measured_plan(rules=[RULE])
+    assert len(plan.kernels) == 2
+    assert "accepted partition: rule:made" in plan.notes
+    assert (plan.certificate.rule, plan.certificate.rule_us) == ("rule:made", plan.certificate.e2e_us)
+
+
+def test_the_best_rules_compete_with_tuned_schedules():
+    def cost(kernel, schedule):
+        return plain(kernel, schedule) / schedule.unroll
+
+    graph = softmax_graph(64, 64)
+    bench = SyntheticBench(graph, cost)
+    plan = tuner_of(graph, bench).measured_plan(rules=[RULE, Unfused()])
+    rivals = [raced for raced in bench.raced if len(raced.kernels) == 2]
+    assert any({kernel.schedule.unroll for kernel in raced.kernels} == {8} for raced in rivals)
+    assert plan.certificate.rule == "rule:made"
+    assert plan.certificate.e2e_us <= plan.certificate.rule_us
+
+
+def test_rules_with_a_kernel_that_fails_do_not_compete():
+    graph = softmax_graph(64, 64)
+    (whole,) = [c for c in RULE.partition(context_of(graph)).kernels if len(c.candidate.kernel.nodes) > 3]
+    bench = SyntheticBench(graph, failing=frozenset((whole.candidate.digest,)))
+    certificate = tuner_of(graph, bench).measured_plan(rules=[RULE]).certificate
+    assert (certificate.rule, certificate.rule_us) == (None, None)
+
+
+def test_rules_that_cannot_be_compared_are_named():
+    graph = softmax_graph(64, 64)
+    late = tuner_of(graph, SyntheticBench(graph))
+    late._clock.start -= 500.0
+    notes = late.measured_plan(rules=[RULE]).notes
+    assert "not compared with rule:made: no time was left for it" in notes
 
 
 # ---- the certificate -------------------------------------------------------------------------------------------------

@@ -292,6 +292,27 @@ def test_division_by_a_broadcast_was_not_made_a_product_before():
     assert kernels(shared_quotient("rows"), XlaCpu(reciprocals=False)) == {"quotient", "one", "other"}
 
 
+def shared_divisor(op: str, is_shared: bool) -> Graph:
+    """A quotient by an exponential or a root, which something else may read too."""
+    build = Sketch("divisor")
+    low = build.op("tanh", build.arg("f32[4096]"), name="low")
+    below = build.op(op, low, name="below")
+    quotient = build.op("divide", build.arg("f32[4096]", "y"), below, name="quotient")
+    return build.finish([quotient, *([build.op("negate", below, name="other")] if is_shared else [])])
+
+
+@pytest.mark.parametrize(
+    ("op", "is_shared", "expected"),
+    [
+        ("exp", False, {"low below quotient"}),
+        ("exp", True, {"low", "below quotient", "below other"}),
+        ("sqrt", True, {"low below", "quotient", "other"}),
+    ],
+)
+def test_an_exponential_that_divides_is_one_of_its_own(op, is_shared, expected):
+    assert kernels(shared_divisor(op, is_shared)) == expected
+
+
 def quotients(swapped: bool) -> Graph:
     build = Sketch("quotients")
     x = build.arg("i32[4096]")

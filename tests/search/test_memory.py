@@ -1,0 +1,146 @@
+"""Plans within a limit on memory."""
+
+import numpy as np
+import pytest
+
+import autofuse as af
+from autofuse.errors import ArgumentError, SearchError
+from autofuse.plan.document import Launch
+from autofuse.search.memory import MemoryLimit
+from autofuse.search.policy import Analytical, Partition, Unfused, document_of, solve_at
+from autofuse.search.tuner import Budget, Tuner
+from autofuse.testing.benches import SyntheticBench
+from autofuse.testing.graphs import random_graph
+from autofuse.testing.partitions import context_of, identity_here
+from autofuse.testing.sketches import Sketch, layers_graph, softmax_graph
+
+FIXED = 2 * 64 * 64 * 4
+"""Bytes of the argument and the result of `softmax_graph(64, 64)`."""
+ONE = 64 * 64 * 4
+
+
+def limited(graph, nbytes):
+    context = context_of(graph)
+    context.memory = MemoryLimit(nbytes, context.program, context.limits)
+    return context
+
+
+def small_ones_cheap(space):
+    """Prices at which nothing is worth fusing."""
+    return {c.digest: 1.0 if len(c.atoms) == 1 else 100.0 * len(c.atoms) for c in space.candidates}
+
+
+def document(context, solution):
+    partition = Partition(context.space.atom_graph, solution.kernels, {}, solution.price_us)
+    return document_of(context, partition, identity_here())
+
+
+def peak(context, plan):
+    return MemoryLimit(1, context.program, context.limits).memory(plan.kernels, plan.order).peak_bytes
+
+
+def test_dear_fusions_are_made_where_memory_is_short():
+    plenty = limited(softmax_graph(64, 64), 10 * FIXED)
+    short = limited(softmax_graph(64, 64), FIXED + ONE // 2)
+    apart, fused = (solve_at(c, c.space, small_ones_cheap(c.space)) for c in (plenty, short))
+    assert len(apart.kernels) == len(plenty.space.atom_graph.atoms)
+    assert fused.price_us > apart.price_us
+    assert peak(plenty, document(plenty, apart)) > FIXED + ONE // 2
+    assert peak(short, document(short, fused)) <= FIXED + ONE // 2
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_limit_is_kept_or_refused(seed):
+    graph = random_graph(np.random.default_rng(seed), 12)
+    context = context_of(graph)
+    prices = small_ones_cheap(context.space)
+    free = document(context, solve_at(context, context.space, prices))
+    needed = peak(context, free)
+    inputs = MemoryLimit(1, context.program, context.limits).memory(free.kernels, free.order).fixed_bytes
+    for share in (0.0, 0.4, 0.8):
+        tight = limited(graph, int(inputs + share * (needed - inputs)))
+        try:
+            solution = solve_at(tight, tight.space, small_ones_cheap(tight.space))
+        except SearchError:
+            continue
+        assert peak(tight, document(tight, solution)) <= tight.memory.nbytes
+
+
+def test_kernels_run_one_by_one_where_running_together_takes_too_much():
+    sketch = Sketch("lanes")
+    x = sketch.arg("f32[1024]")
+    tops = [sketch.fold(sketch.op("exp", sketch.op("multiply", x, sketch.splat(n, x))), 0) for n in (1.0, 2.0, 3.0)]
+    context = context_of(sketch.finish(tops))
+    partition = Unfused().partition(context)
+    together = document_of(context, partition, identity_here())
+    assert any(launch.lane for launch in together.order)
+    alone = peak(context, together) - 4096
+    context.memory = MemoryLimit(alone, context.program, context.limits)
+    assert document_of(context, partition, identity_here()).order == tuple(
+        Launch(number) for number in range(len(together.kernels))
+    )
+
+
+def test_too_little_memory_says_what_is_needed():
+    context = limited(softmax_graph(64, 64), FIXED - 1)
+    with pytest.raises(SearchError, match=f"max_memory={FIXED - 1}: arguments, constants and results alone take"):
+        Analytical().partition(context)
+
+
+def test_where_nothing_fits_the_smallest_plan_found_is_named():
+    context = limited(softmax_graph(64, 64), FIXED)
+    atoms = context.space.atom_graph
+    first = solve_at(context_of(softmax_graph(64, 64)), context.space, small_ones_cheap(context.space))
+
+    def solve(rooms, seconds):
+        if rooms:
+            raise SearchError("infeasible")
+        return first
+
+    with pytest.raises(SearchError, match=f"max_memory={FIXED}: no plan was found that takes so little; the smallest"):
+        context.memory.solve(atoms, solve, 10.0)
+
+
+# ---- policies and the tuner ------------------------------------------------------------------------------------------
+
+
+def softmax(x):
+    shifted = x - x.max(axis=1, keepdims=True)
+    grown = np.exp(shifted)
+    return grown / grown.sum(axis=1, keepdims=True)
+
+
+def test_policies_that_do_not_look_for_it_are_checked():
+    x = np.zeros((64, 64), np.float32)
+    assert len(af.compile(softmax, x, max_memory=FIXED + 4096).kernels) < 5
+    with pytest.raises(SearchError, match=r"max_memory=36864: the plan of policy='unfused' takes \d+ bytes"):
+        af.compile(softmax, x, policy="unfused", max_memory=FIXED + 4096)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, "1G", True])
+def test_a_limit_is_a_number_of_bytes(wrong):
+    with pytest.raises(ArgumentError, match="max_memory="):
+        af.compile(softmax, np.zeros((8, 8), np.float32), max_memory=wrong)
+
+
+def tuner_of(context, bench):
+    report = lambda what, done, total: None  # noqa: E731
+    return Tuner(context, bench, identity_here(), Budget(1000.0), 0, report, bench.clock)
+
+
+def test_a_tuned_plan_keeps_the_limit_where_more_memory_would_be_faster():
+    graph = softmax_graph(64, 64)
+    context = limited(graph, FIXED + ONE // 2)
+    bench = SyntheticBench(graph, lambda kernel, schedule: 1.0 + 100.0 * (len(kernel.nodes) > 3))
+    plan = tuner_of(context, bench).measured_plan()
+    assert peak(context, plan) <= context.memory.nbytes
+    assert all(peak(context, raced) <= context.memory.nbytes for raced in bench.raced)
+
+
+def test_a_fixed_policy_is_refused_before_anything_is_measured():
+    graph = layers_graph(2, 64, 64)
+    context = limited(graph, sum(value.type.nbytes for value in (*graph.inputs, *graph.outputs)) + 64)
+    bench = SyntheticBench(graph)
+    with pytest.raises(SearchError, match="the plan of policy='unfused' takes"):
+        tuner_of(context, bench).fixed_plan(Unfused())
+    assert not bench.records
