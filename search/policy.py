@@ -22,7 +22,7 @@ from autofuse.search.planning import Program, Tuned, one_by_one, plan_document
 from autofuse.search.pricing import bare_prices, class_prices
 from autofuse.search.residual import ClassPrice
 from autofuse.search.restriction import UNRESTRICTED, Restriction
-from autofuse.search.solver import Chosen, Priced, Solution, lower_bound, solve
+from autofuse.search.solver import Chosen, Priced, Room, Solution, lower_bound, solve
 from autofuse.search.space import AtomSet, Bounds, Candidate, Space, SpaceBuilder
 
 

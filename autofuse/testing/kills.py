@@ -28,11 +28,12 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NoReturn
 from unittest.mock import patch
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Graph
@@ -292,8 +293,15 @@ class TimelessBench(Bench):
         del seed, sample_us, seconds
         return [PlanTime((_plan_us(plan),) * blocks) for plan in plans]
 
-    def _run(self, runner: str, payload: Mapping[str, Any], run_s: float, build_s: float = 0.0) -> Outcome:
-        del run_s, build_s
+    def _run(
+        self,
+        runner: str,
+        payload: Mapping[str, Any],
+        run_s: float,
+        build_s: float = 0.0,
+        arrays: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+    ) -> Outcome:
+        del run_s, build_s, arrays
         if runner != "time_kernel":
             return Outcome("ok", "", {}, {}, 0.0, 0.0)
         kernel = candidate_of(self._graph, payload["nodes"], payload["outputs"])
