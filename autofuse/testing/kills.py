@@ -45,6 +45,7 @@ from autofuse.plan.document import PlanDocument
 from autofuse.plan.file import save
 from autofuse.plan.identity import Identity
 from autofuse.runtime.kernels import candidate_of
+from autofuse.search.baselines import rule_policies
 from autofuse.search.policy import Context
 from autofuse.search.tuner import Budget, Tuner
 from autofuse.testing.graphs import random_graph
@@ -263,7 +264,7 @@ def _tune(order: Order, context: Context, identity: Identity, tell: Callable[...
         tuner = Tuner(
             context, bench, identity, budget, order.seed, lambda *_: None, lambda: 0.1 * bench.counts.measured
         )
-        document = tuner.measured_plan()
+        document = tuner.measured_plan(rules=rule_policies())
     save(document, folder / PLAN)
 
 
