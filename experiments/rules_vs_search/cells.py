@@ -13,6 +13,9 @@ SCHEDULES = ("tuned", "default")
 REACHABLE, FULL = "rule-reachable", "full"
 """Spaces: the kernels that any of the rules makes and the single operations, or all candidates."""
 
+TUNE = "tune"
+"""The measuring search with the kernels of rules in its space, and their best plans in its final race."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -69,6 +72,7 @@ def all_cells(rules: Sequence[str], ablations: Sequence[str]) -> list[Cell]:
     oracles = ("analytical", "residual", MEASURED)
     found += [Cell(f"reachable, {oracle}", REACHABLE, "search", oracle) for oracle in oracles]
     found += [Cell(oracle, FULL, "search", oracle) for oracle in oracles]
+    found.append(Cell(TUNE, FULL, "search", MEASURED))
     return found + [Cell(f"{MEASURED} {OFF[name]}", FULL, "search", MEASURED, name) for name in ablations]
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 # The journal and the processes are those of the CPU study; benches and races those of search quality.
 sys.path.extend(str(Path(__file__).resolve().parents[1] / name) for name in ("cpu_first", "search_quality"))
 
-from cells import MEASURED, REACHABLE, Cell
+from autofuse.search.baselines import rule_policies
+from cells import MEASURED, REACHABLE, TUNE, Cell
 from journal import Record
 from marks import facts
 from oracles import Corrected, Uniform
@@ -49,7 +50,7 @@ def planned(task: Record) -> Record:
     with bench_of(subject) as bench:
         tuner = Tuner(context, bench, identity_here(), budget, task["tuning_seed"], _quiet)
         if cell.choice == "search" and cell.oracle == MEASURED:
-            tuned = tuner.measured_plan()
+            tuned = tuner.measured_plan(rules=rule_policies() if cell.name == TUNE else ())
         else:
             tuned = tuner.fixed_plan(_policy(cell, bench, budget))
         failed = [message[:300] for message in bench.counts.failed]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from cells import MEASURED, SCHEDULES, Cell, variant
+from cells import MEASURED, SCHEDULES, TUNE, Cell, variant
 from interleaved import Ratio, Samples, noise_floor, ratio
 from journal import Journal, Record
 from marks import marks
@@ -19,7 +19,7 @@ BASE = variant("unfused", "default")
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How another plan stands to that of the measuring search."""
+    """How another plan stands to that of the measuring search, or of `tune`."""
 
     name: str
     over: Ratio
@@ -46,6 +46,8 @@ class Row:
     """Median microseconds of a call, by variant."""
     against: Mapping[str, Standing]
     """Every other variant against the measured plan with tuned schedules."""
+    against_tune: Mapping[str, Standing]
+    """The rules, schedules tuned, against the plan of `tune`; `measured` in `ahead` is then that plan."""
     gain: Mapping[str, Ratio]
     """Time of the unfused plan under default schedules over that of each variant."""
     kernels: Mapping[str, int]
@@ -95,6 +97,11 @@ def _row(program: str, journal: Journal, study: Study) -> Row:
             name: Standing(name, ratio(found, samples[MEASURED]), noise)
             for name, found in samples.items()
             if name != MEASURED and MEASURED in samples
+        },
+        against_tune={
+            name: Standing(name, ratio(samples[name], samples[TUNE]), noise)
+            for name in study.rules
+            if name in samples and TUNE in samples
         },
         gain={name: ratio(samples[BASE], found) for name, found in samples.items() if BASE in samples},
         kernels={cell.name: record["kernels"] for cell, record in made.items()},
@@ -178,16 +185,26 @@ class Verdict:
 def verdicts(rows: Sequence[Row], study: Study) -> list[Verdict]:
     """Every target."""
     found = best_rules(rows, study)
-    slower = [f"`{row.program}` ({best.name}, {best.over.value:.2f})" for row, best in found if best.ahead == "other"]
+    raced = [(row, min(row.against_tune.values(), key=_over)) for row in rows if row.against_tune]
     return [
-        Verdict(
-            "never slower than the fastest rule beyond the noise floor",
-            f"slower in {len(slower)} of {len(found)}{': ' if slower else ''}{', '.join(slower)}",
-            None if not found else not slower,
-        ),
+        _never_slower("the search", found),
+        _never_slower("`tune`, which races the best plans of rules too,", raced),
         _mean_verdict("all programs", found, study.target_all),
         _mean_verdict("the marked programs", [pair for pair in found if pair[0].marks], study.target_marked),
     ]
+
+
+def _over(standing: Standing) -> float:
+    return standing.over.value
+
+
+def _never_slower(what: str, found: Sequence[tuple[Row, Standing]]) -> Verdict:
+    slower = [f"`{row.program}` ({best.name}, {best.over.value:.2f})" for row, best in found if best.ahead == "other"]
+    return Verdict(
+        f"{what} is never slower than the fastest rule beyond the noise floor",
+        f"slower in {len(slower)} of {len(found)}{': ' if slower else ''}{', '.join(slower)}",
+        None if not found else not slower,
+    )
 
 
 def _mean_verdict(which: str, found: Sequence[tuple[Row, Standing]], least: float) -> Verdict:

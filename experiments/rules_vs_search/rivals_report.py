@@ -16,7 +16,8 @@ their schedules tuned; each makes its own measurements. So a ratio compares ways
 how the compilers themselves run these programs is another study. A plan is made in one process and timed in others, all
 plans of a program in random interleaved blocks; answers are checked against NumPy in every process. Plans of equal
 kernels, schedules and order are one plan and share their samples. `measured` is the search alone: it has not seen what
-the rules make of a program, and their plans are not among those that it chooses from in the end.
+the rules make of a program, and their plans are not among those that it chooses from in the end; `tune` is the same
+search with both, which is what `autofuse.tune` does.
 
 *Spaces*: `full` is all candidates; `rule-reachable` is what the kernels of all rules together are, each operation an
 atom, with no others to choose. *Oracles*: the analytical model; the same corrected per bottleneck by the measured

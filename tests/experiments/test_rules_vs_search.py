@@ -83,7 +83,7 @@ def test_what_is_wrong_with_the_parameters_is_named(
 
 def test_every_cell_has_a_name_of_its_own(study: dict[str, ModuleType]) -> None:
     cells = settings(study, quick=False).cells
-    assert len({cell.name for cell in cells}) == len(cells) == 1 + 5 + 1 + 6 + 5
+    assert len({cell.name for cell in cells}) == len(cells) == 1 + 5 + 1 + 6 + 1 + 5
     assert {(cell.space, cell.oracle) for cell in cells if cell.choice == "search" and not cell.off} == {
         (space, oracle) for space in ("rule-reachable", "full") for oracle in ("analytical", "residual", "measured")
     }
@@ -173,6 +173,7 @@ US = {
     "analytical": 210.0,
     "residual": 205.0,
     "measured": 200.0,
+    "tune": 200.0,
     "measured without recomputation": 230.0,
     "measured without a model": 200.0,
 }
@@ -215,7 +216,7 @@ def lines_with(text: str, *words: str) -> list[str]:
 
 def test_the_fastest_rule_is_what_the_search_is_held_against(study: dict[str, ModuleType], tmp_path: Path) -> None:
     text = report_of(study, tmp_path / "raw.jsonl", US)
-    (never,) = lines_with(text, "| never slower")
+    (never,) = lines_with(text, "| the search is never slower")
     assert "slower in 0 of 1 | **met** |" in never
     (everywhere,) = lines_with(text, "at least 1.2 over all")
     assert "1.30 [1.30, 1.30] over 1 | **met** |" in everywhere
@@ -224,9 +225,11 @@ def test_the_fastest_rule_is_what_the_search_is_held_against(study: dict[str, Mo
 
 
 def test_a_program_where_a_rule_is_faster_is_named(study: dict[str, ModuleType], tmp_path: Path) -> None:
-    text = report_of(study, tmp_path / "raw.jsonl", {**US, "rule:xla-cpu": 180.0})
-    (never,) = lines_with(text, "| never slower")
+    text = report_of(study, tmp_path / "raw.jsonl", {**US, "rule:xla-cpu": 180.0, "tune": 180.0})
+    (never,) = lines_with(text, "| the search is never slower")
     assert "slower in 1 of 1: `softmax` (rule:xla-cpu, 0.90) | **missed** |" in never
+    (tune,) = lines_with(text, "| `tune`, which")
+    assert "slower in 0 of 1 | **met** |" in tune
 
 
 def test_every_cell_has_its_gain_over_the_unfused_plan(study: dict[str, ModuleType], tmp_path: Path) -> None:
@@ -247,7 +250,7 @@ def test_nothing_is_claimed_of_nothing(study: dict[str, ModuleType], tmp_path: P
     journal, form = record_study(study, tmp_path / "raw.jsonl", US), settings(study)
     rows = study["rivals_figures"].build_rows(["not_measured"], journal, form)
     found = study["rivals_figures"].verdicts(rows, form)
-    assert [verdict.met for verdict in found] == [None, None, None]
+    assert [verdict.met for verdict in found] == [None, None, None, None]
     assert not study["rivals_picture"].draw(rows, form, tmp_path / "none.png")
 
 
