@@ -12,7 +12,6 @@ from pathlib import Path
 # The journal and the processes are those of the CPU study; benches and races those of search quality.
 sys.path.extend(str(Path(__file__).resolve().parents[1] / name) for name in ("cpu_first", "search_quality"))
 
-from autofuse.search.baselines import rule_policies
 from cells import MEASURED, REACHABLE, TUNE, Cell
 from journal import Record
 from marks import facts
@@ -25,6 +24,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench
 from autofuse.plan import file as plan_file
 from autofuse.plan.document import PlanDocument
+from autofuse.search.baselines import rule_policies
 from autofuse.search.policy import Analytical, Context, Partition, SearchPolicy
 from autofuse.search.reachable import limited_to
 from autofuse.search.registry import policy_by_name
