@@ -125,8 +125,9 @@ def gone(pid: int) -> bool:
 
 
 TUNER = """
-import sys
+import signal, sys
 from autofuse.measurement.pool import Job, Worker
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a script starts in the background
 with Worker() as worker:
     worker.run(Job("autofuse.testing.jobs:fine", {}))
     print("ready", flush=True)
