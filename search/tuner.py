@@ -361,7 +361,10 @@ class Tuner:
         """A plan as it is and with its kernels one by one, which is preferred where it is as fast."""
         if not any(launch.lane for launch in entrant.plan.order):
             return [entrant]
-        return [replace(entrant, name=f"{entrant.name}, on lanes"), replace(entrant, plan=one_by_one(entrant.plan))]
+        alone = replace(entrant, plan=one_by_one(entrant.plan))
+        if self.context.memory is not None and not self.context.memory.fits(alone.plan):
+            return [entrant]  # in another order, other values are alive together
+        return [replace(entrant, name=f"{entrant.name}, on lanes"), alone]
 
     def _race(self, plans: Sequence[PlanDocument]) -> list[PlanTime]:
         """Samples per plan; plans that do the same work share them."""

@@ -16,6 +16,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.plan import codec
 from autofuse.plan.verify import verify
 from autofuse.search.fixed import Fixed
+from autofuse.search.memory import MemoryLimit
 from autofuse.search.policy import Analytical, Partition, Unfused, document_of, solve_at
 from autofuse.search.tuner import EPSILON, Budget, Tuner, require_positive
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
@@ -252,6 +253,21 @@ def test_lanes_are_kept_where_they_are_faster(together, alone):
     bench = SyntheticBench(graph, lambda kernel, schedule: 5.0, plan_cost=cost)
     plan = tuner_of(graph, bench).fixed_plan(separate)
     assert any(launch.lane for launch in plan.order) == (together < alone)
+
+
+def test_a_plan_without_lanes_that_takes_too_much_memory_does_not_compete(monkeypatch):
+    sketch = Sketch("lanes")
+    x = sketch.arg("f32[1024]")
+    tops = [sketch.fold(sketch.op(op, x, name=op), 0, name=f"{op}s") for op in ("exp", "sin")]
+    graph = sketch.finish(tops)
+    separate = Fixed((("exp", "exps"), ("sin", "sins")), "separate")
+    context = context_of(graph)
+    context.memory = MemoryLimit(1 << 20, context.program, context.limits)
+    monkeypatch.setattr(MemoryLimit, "fits", lambda self, plan: any(launch.lane for launch in plan.order))
+    bench = SyntheticBench(graph, lambda kernel, schedule: 5.0, plan_cost=lambda plan: 10.0)
+    plan = tuner_of(graph, bench, context=context).fixed_plan(separate)
+    assert any(launch.lane for launch in plan.order)
+    assert all(any(launch.lane for launch in raced.order) for raced in bench.raced)
 
 
 def test_no_plan_that_runs_is_an_error():
