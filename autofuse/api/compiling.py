@@ -137,7 +137,11 @@ def tune(
 
 
 def recompile(document: PlanDocument) -> Plan:
-    """Decide a plan's fusions anew for this machine, with the analytical model."""
+    """Decide a plan's fusions anew for this machine, with the analytical model.
+
+    Its graph is kept, and so is the way it was cleaned up; rules, limits and certificate belong to the old decisions.
+    """
+    kept = [] if document.variant is None else [f"graph variant: {document.variant.choices}"]
     program = Program(
         document.name,
         document.graph,
@@ -145,7 +149,7 @@ def recompile(document: PlanDocument) -> Plan:
         document.out_tree,
         document.parameters,
         document.writebacks,
-        document.notes,
+        (*kept, "decided anew for this machine by the cost model, without rules and limits of users"),
         document.variant,
     )
     return Plan(_compiled(policy_by_name("analytical"), make_context(program, None), None))

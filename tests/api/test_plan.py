@@ -82,6 +82,18 @@ def test_a_plan_for_another_machine_says_what_differs(plan, tmp_path):
         af.load(path, on_mismatch="maybe")
 
 
+def test_a_plan_that_is_decided_anew_does_not_claim_what_the_old_one_kept(tmp_path):
+    x = np.ones((4, 6), np.float32)
+    old = af.compile(lambda x: np.exp(x) / np.exp(x).sum(), x, rules=[af.Pin("exp", schedule={"unroll": 2})])
+    assert any(note.startswith("kept rule") for note in old.document.notes)
+    path = old.save(tmp_path / "p.json")
+    data = json.loads(path.read_text())
+    data["identity"]["llvm"] = "1.0"
+    path.write_text(json.dumps(data))
+    (note,) = af.load(path, on_mismatch="retune").document.notes
+    assert note == "decided anew for this machine by the cost model, without rules and limits of users"
+
+
 def test_an_illegal_fusion_in_a_file_is_refused(tmp_path):
     plan = af.compile(lambda x: np.exp(x.sum(1)).sum(0), np.ones((4, 6), np.float32), policy="unfused")
     path = plan.save(tmp_path / "p.json")
