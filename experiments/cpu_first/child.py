@@ -7,15 +7,15 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from interleaved import interleave, mismatch
 from journal import Record
+from rounds import time_right_ones
 from table import AGAIN, NUMPY, POLICIES
 
-from autofuse.errors import AutofuseError
-from autofuse.measurement.workloads import Workload, arrays, load
+from autofuse.measurement.workloads import Workload, load
 
 
 class AutofusePlans:
@@ -73,40 +73,14 @@ def make_plan(task: Record) -> Record:
 
 def time_round(task: Record) -> Record:
     """Samples of every variant whose answer is right, and the faults of the others."""
-    program = load(task["file"])
-    variants: dict[str, Callable[..., Any]] = {NUMPY: program.function}
-    faults: dict[str, str] = {}
-    expected = _answer(program, program.function, task)
+    program, engine = load(task["file"]), ENGINES[task["engine"]]
     wanted = {policy: policy for policy in POLICIES} | {AGAIN: "unfused"}
-    for name, policy in wanted.items():
-        if policy not in task["plans"]:
-            continue
-        try:
-            call = ENGINES[task["engine"]].load(program, task["plans"][policy])
-            fault = mismatch(expected, _answer(program, call, task))
-        except AutofuseError as error:
-            faults[name] = f"{type(error).__name__}: {error}"
-            continue
-        if fault:
-            faults[name] = f"wrong answer, {fault}"
-        else:
-            variants[name] = call
-    del expected
-    arguments = program.inputs(task["size"], task["seed"])
-    bound = {name: _bind(call, arguments) for name, call in variants.items()}
-    samples = interleave(bound, task["blocks"], task["block_seconds"], task["seed"] + task["round"])
-    rounded = {name: [[round(us, 2) for us in block] for block in blocks] for name, blocks in samples.items()}
-    return {"samples": rounded, "faults": faults}
-
-
-def _answer(program: Workload, call: Callable[..., Any], task: Record) -> list[Any]:
-    """Results and arguments after one call on fresh arguments, for programs that write in place."""
-    arguments = program.inputs(task["size"], task["seed"])
-    return [*arrays(call(*arguments)), *arrays(arguments)]
-
-
-def _bind(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[[], Any]:
-    return lambda: call(*arguments)
+    makers = {
+        name: partial(engine.load, program, task["plans"][policy])
+        for name, policy in wanted.items()
+        if policy in task["plans"]
+    }
+    return time_right_ones(program, task, makers, numpy=NUMPY)
 
 
 if __name__ == "__main__":
