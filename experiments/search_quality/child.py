@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -37,17 +38,23 @@ from autofuse.search.solver import Chosen
 
 
 def exhausted(task: Record) -> Record:
-    """Every kernel that a partition of the program's space may have, measured under the default schedule."""
+    """Every kernel that a partition of the program's space may have, measured under the default schedule.
+
+    The order is another in every round, so that what the machine does besides meets other kernels.
+    """
     subject = _subject(task)
     space = subject.context.space
     moves = moves_of(space)
+    distinct = list({move.digest: move for move in moves}.values())
     kernels: dict[str, Record] = {}
-    with bench_of(subject, Path(task["folder"], task["db"])) as bench:
-        for move in moves:
-            if move.digest not in kernels:
-                found = bench.kernel(move.digest, move.kernel, Schedule())
-                us = found.median_us if found.status == "ok" else None
-                kernels[move.digest] = {"us": us, "status": found.status, "message": found.message[:300]}
+    database = Path(task["folder"], task["db"])
+    database.unlink(missing_ok=True)
+    with bench_of(subject, database) as bench:
+        for number in np.random.default_rng([task["seed"], task["round"]]).permutation(len(distinct)):
+            move = distinct[number]
+            found = bench.kernel(move.digest, move.kernel, Schedule())
+            us = found.median_us if found.status == "ok" else None
+            kernels[move.digest] = {"us": us, "status": found.status, "message": found.message[:300]}
     return {
         "nodes": len(space.atom_graph.graph.nodes),
         "atoms": len(space.atom_graph.atoms),
@@ -128,33 +135,53 @@ def planned(task: Record) -> Record:
 def levelled(task: Record) -> Record:
     """Plans made comparable: every kernel under the default schedule, with its time, placed on lanes by these times.
 
-    Kernels that have no time yet are measured. Plans of the same kernels become one *work*, saved once.
+    A kernel has a time from every round that measured the space; one that none measured is measured as often now. Plans
+    of the same kernels become one *work*, saved once.
     """
     folder = Path(task["folder"])
-    plans: dict[str, Record] = {}
-    with bench_of(_subject(task), folder / task["db"]) as bench:
-        for name, path in task["plans"].items():
-            plans[name] = _levelled(plan_file.load(folder / path), bench, folder, task["stem"])
+    subject = _subject(task)
+    documents = {name: plan_file.load(folder / path) for name, path in task["plans"].items()}
+    times: dict[str, list[float]] = {}
+    faults: dict[str, str] = {}
+    for database in task["dbs"]:
+        with bench_of(subject, folder / database) as bench:
+            for digest, us in _times(documents, bench, faults).items():
+                times.setdefault(digest, []).append(us)
+    plans: dict[str, Record] = {name: {"fault": fault} for name, fault in faults.items()}
+    for name, document in documents.items():
+        if name not in faults:
+            plans[name] = _levelled(document, times, folder, task["stem"])
     works = {plan["work"]: plan.pop("path") for plan in plans.values() if "work" in plan}
     return {"plans": plans, "works": works, "paths": list(works.values())}
 
 
-def _levelled(document: PlanDocument, bench: Bench, folder: Path, stem: str) -> Record:
+def _times(documents: Mapping[str, PlanDocument], bench: Bench, faults: dict[str, str]) -> dict[str, float]:
+    """Time every kernel of the plans on this bench; a plan of which one fails is added to `faults`."""
+    times: dict[str, float] = {}
+    for name, document in documents.items():
+        for kernel in document.kernels:
+            candidate = candidate_of(document.graph, kernel.nodes, kernel.outputs)
+            found = bench.kernel(kernel.digest, candidate, Schedule())
+            times[kernel.digest] = found.median_us
+            if found.status != "ok":
+                faults.setdefault(name, f"{kernel.name}: {found.status}: {found.message[:300]}")
+    return times
+
+
+def _levelled(document: PlanDocument, times: Mapping[str, list[float]], folder: Path, stem: str) -> Record:
     kernels = list(document.kernels)
     works: list[Work] = []
     for number, kernel in enumerate(kernels):
         candidate = candidate_of(document.graph, kernel.nodes, kernel.outputs)
-        found = bench.kernel(kernel.digest, candidate, Schedule())
-        if found.status != "ok":
-            return {"fault": f"{kernel.name}: {found.status}: {found.message[:300]}"}
-        kernels[number] = replace(kernel, schedule=Schedule(), measured_us=found.median_us)
-        works.append(Work(candidate.inputs, candidate.outputs, found.median_us))
+        us = statistics.median(times[kernel.digest])
+        kernels[number] = replace(kernel, schedule=Schedule(), measured_us=us)
+        works.append(Work(candidate.inputs, candidate.outputs, us))
     parts = sorted([list(kernel.nodes), list(kernel.outputs)] for kernel in kernels)
     work = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
     path = f"{stem}-work-{work}.json"
     order = tuple(Launch(number, lane) for number, lane in list_schedule(works))
     plan_file.save(replace(document, kernels=tuple(kernels), order=order, certificate=None, notes=()), folder / path)
-    return {"work": work, "path": path, "kernels": [[kernel.digest, kernel.measured_us] for kernel in kernels]}
+    return {"work": work, "path": path, "kernels": [[kernel.digest, times[kernel.digest]] for kernel in kernels]}
 
 
 def raced(task: Record) -> Record:

@@ -10,7 +10,7 @@ from interleaved import Ratio, Samples, noise_floor, ratio
 from journal import Journal, Record
 from quality_settings import Study
 from race import AGAIN
-from steps import name_of, searched, total
+from steps import median_times, name_of, searched, total
 
 SUM, END = "sum of kernels", "end to end"
 """What a plan is judged by."""
@@ -50,17 +50,31 @@ class Choice:
     seed: int | None
     measured: float
     """Share of the classes that it measured."""
-    gap: float
-    """By how much the sum of its kernels exceeds the smallest one, as a share."""
+    by_sum: Ratio
+    """The sum of its kernels over the smallest one, paired by the rounds that measured them."""
     over: Ratio | None
     """Its time end to end over that of the fastest plan; None where that was not timed."""
     kernels: int
+
+    @property
+    def gap(self) -> float:
+        """By how much the sum of its kernels exceeds the smallest one, as a share."""
+        return self.by_sum.value - 1.0
 
     def distance(self, by: str) -> float | None:
         """From the best, as a share; None where that was not measured."""
         if by == SUM:
             return self.gap
         return None if self.over is None else self.over.value - 1.0
+
+    def near(self, by: str, gap: float, noise: float | None) -> bool:
+        """Whether the distance is at most `gap`, or could as well be none.
+
+        Sums have their own noise: the lower half of their interval. That of times end to end is `noise`.
+        """
+        distance = self.distance(by)
+        floor = self.by_sum.value / self.by_sum.low - 1.0 if by == SUM else noise or 0.0
+        return distance is not None and distance <= max(gap, floor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +112,22 @@ def build_rows(programs: Iterable[str], journal: Journal, study: Study) -> list[
 
 def _row(program: str, journal: Journal, study: Study) -> Row:
     newest = [journal.latest(kind=kind, program=program) for kind in ("space", "partitions", "level")]
-    space, partitions, level = (
-        journal.latest(kind=kind, program=program, status="ok") for kind in ("space", "partitions", "level")
-    )
+    partitions, level = (journal.latest(kind=kind, program=program, status="ok") for kind in ("partitions", "level"))
+    spaces = [journal.latest(kind="space", program=program, round=n, status="ok") for n in range(study.space_rounds)]
+    measured = [space for space in spaces if space is not None]
     faults = [f"{record['kind']}: {record['error']}" for record in newest if record and record["status"] != "ok"]
     plans = {} if level is None else {name: plan for name, plan in level["plans"].items() if "work" in plan}
     sums = {name: total(plan) for name, plan in plans.items()}
-    best = min((us for name, us in sums.items() if _is_reference(name)), default=None)
+    best = min((name for name in sums if _is_reference(name)), key=lambda name: sums[name], default=None)
     rounds = [] if level is None else _rounds(program, journal, study, level)
     samples = _samples(rounds)
     again = samples.pop(AGAIN, None)
     fastest = min(samples, key=lambda work: _median(samples[work]), default=None)
     source = rounds[0]["again"] if rounds else None
-    found = _Found(plans, sums, samples, fastest)
+    found = _Found(plans, samples, fastest)
     return Row(
         program=program,
-        space=None if best is None or not space or not partitions else _space(space, partitions, sums, best),
+        space=None if best is None or not measured or not partitions else _space(measured, partitions, plans, best),
         choices=() if best is None else tuple(_choices(program, journal, study, found, best)),
         noise=None if again is None or source not in samples else noise_floor(samples[source], again),
         fastest=", ".join(name for name, plan in plans.items() if fastest == plan["work"] and _is_named(name)),
@@ -125,7 +139,6 @@ def _row(program: str, journal: Journal, study: Study) -> Row:
 @dataclass(frozen=True, slots=True)
 class _Found:
     plans: Mapping[str, Record]
-    sums: Mapping[str, float]
     samples: Mapping[str, list[Samples]] = field(repr=False)
     fastest: str | None
 
@@ -158,24 +171,30 @@ def _median(rounds: Sequence[Samples]) -> float:
     return float(np.median([np.median(block) for blocks in rounds for block in blocks]))
 
 
-def _space(space: Record, partitions: Record, sums: Mapping[str, float], best: float) -> Space:
-    kernels = space["kernels"].values()
+def _space(spaces: Sequence[Record], partitions: Record, plans: Mapping[str, Record], best: str) -> Space:
+    space, times = spaces[0], median_times(spaces)
     return Space(
         nodes=space["nodes"],
         atoms=space["atoms"],
         candidates=space["candidates"],
         classes=len(space["classes"]),
-        kernels=len(kernels),
-        failed=sum(kernel["us"] is None for kernel in kernels),
+        kernels=len(times),
+        failed=sum(us is None for us in times.values()),
         partitions=partitions["count"],
         complete=partitions["complete"],
         seconds=partitions["seconds"],
-        best_us=best,
-        exact_gap=sums.get("exact", best) / best - 1.0,
+        best_us=total(plans[best]),
+        exact_gap=_sums_over(plans.get("exact", plans[best]), plans[best]).value - 1.0,
     )
 
 
-def _choices(program: str, journal: Journal, study: Study, found: _Found, best: float) -> Iterable[Choice]:
+def _sums_over(plan: Record, best: Record) -> Ratio:
+    """The sum of one plan's kernels over that of another, paired by round."""
+    one, other = ([[[sum(us)]] for us in zip(*(times for _, times in p["kernels"]), strict=True)] for p in (plan, best))
+    return ratio(one, other)
+
+
+def _choices(program: str, journal: Journal, study: Study, found: _Found, best: str) -> Iterable[Choice]:
     for search in searched(study):
         name = name_of(search)
         plan = found.plans.get(name)
@@ -192,7 +211,7 @@ def _choices(program: str, journal: Journal, study: Study, found: _Found, best: 
             share=search["share"],
             seed=search["tuning_seed"],
             measured=certificate["measured"] / certificate["classes"] if certificate else 0.0,
-            gap=found.sums[name] / best - 1.0,
+            by_sum=_sums_over(plan, found.plans[best]),
             over=over,
             kernels=made["kernels"],
         )
@@ -253,7 +272,7 @@ def _verdict(rows: Sequence[Row], study: Study, share: float, gap: float, by: st
             distance = choice.distance(by)
             if distance is None:
                 continue
-            near = distance <= max(gap, row.noise or 0.0)
+            near = choice.near(by, gap, row.noise)
             found.append((distance, near, f"{row.program}, seed {choice.seed}: {distance:+.1%}"))
     worst = max(found, default=(0.0, True, "-"))[2]
     wanted = len(study.tuning_seeds) * sum(row.space is not None for row in rows)

@@ -21,9 +21,11 @@ def draw(rows: Sequence[Row], searched: Sequence[Searched], study: Study, path: 
     points = curve(rows, study)
     if not points and not searched:
         return False
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.6), layout="constrained")
-    _draw_quality(left, rows, study)
-    _draw_times(right, searched)
+    drawn = [lambda axes: _draw_quality(axes, rows, study)] if points else []
+    drawn += [lambda axes: _draw_times(axes, searched)] if searched else []
+    figure, panels = plt.subplots(1, len(drawn), figsize=(6 * len(drawn), 4.6), layout="constrained", squeeze=False)
+    for axes, draw_on in zip(panels[0], drawn, strict=True):
+        draw_on(axes)
     figure.savefig(path, dpi=130)
     plt.close(figure)
     return True
@@ -58,9 +60,8 @@ def _draw_times(axes: Any, searched: Sequence[Searched]) -> None:
         low, middle, high = one.seconds
         axes.plot([one.nodes, one.nodes], [low, high], color="#999999", linewidth=1.0)
         axes.plot([one.nodes], [middle], marker="o", color="#0072b2", markersize=4)
-    if searched:
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
     axes.set_xlabel("nodes of the cleaned-up graph")
     axes.set_ylabel("seconds of compile")
     axes.grid(color="#eeeeee")

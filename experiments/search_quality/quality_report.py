@@ -10,11 +10,11 @@ from quality_settings import Study
 
 METHOD = """\
 Every program is small enough to be solved by force. All kernels that a partition of its space may have are measured
-alone, with one bench and one database, under the default schedule: every class of candidates, and each again
-without the outputs that it may leave out. All partitions are met and priced as the sum of their kernels. A partition is
-kernels that can run in order, write every value that is needed once, and none that is not; it may compute atoms again,
-as often as is said below. The exact solver chooses among the same kernels at the same prices, without that bound,
-which checks that the bound hides nothing.
+alone under the default schedule, in several processes and in another order in each: every class of candidates, and each
+again without the outputs that it may leave out. A kernel's time is the median over the processes. All partitions are
+met and priced as the sum of their kernels. A partition is kernels that can run in order, write every value that is
+needed once, and none that is not; it may compute atoms again, as often as is said below. The exact solver chooses among
+the same kernels at the same prices, without that bound, which checks that the bound hides nothing.
 
 A search is held against the smallest of these sums, and end to end against the fastest of all plans that were timed:
 the cheapest partitions by sum, and what each search chose. All plans run under default schedules, with lanes by the
@@ -23,7 +23,8 @@ measurements for every seed, from nothing, and is judged by those of the exhaust
 measured counts the classes of the space; kernels of the unfused plan that are none of these are measured besides. The
 fastest plan is chosen by the same times, which makes the others look further away.
 
-A target counts as met where every program and seed is as near to the best as it says, or as near as the noise floor."""
+A target counts as met where every program and seed is as near to the best as it says, or as near as the noise floor:
+end to end that of the same plan timed twice, of sums the lower half of the 95 % interval over processes."""
 
 
 def render(rows: Sequence[Row], searched: Sequence[Searched], run: Record, study: Study) -> str:
@@ -46,13 +47,16 @@ def render(rows: Sequence[Row], searched: Sequence[Searched], run: Record, study
 def heading(run: Record) -> list[str]:
     """Title, method, machine and command."""
     machine, settings = run["machine"], run["settings"]
+    rounds = settings["space_rounds"]
+    processes = f"{rounds} process" if rounds == 1 else f"{rounds} processes"
     return [
         "# How near to the best does the search come?",
         "",
         METHOD,
         "",
-        f"Size {settings['size']}; enumeration stops after {settings['most_partitions']:,} partitions; atoms may be "
-        f"computed {settings['repeats']} times in all beyond the first; the {settings['top']} cheapest run end to end. "
+        f"Size {settings['size']}; spaces measured by {processes}; enumeration stops after "
+        f"{settings['most_partitions']:,} partitions; atoms may be computed {settings['repeats']} times in all beyond "
+        f"the first; the {settings['top']} cheapest run end to end. "
         f"{settings['blocks']} interleaved blocks of about {settings['block_ms']:g} ms per plan and process; intervals "
         "are 95 % bootstrap intervals over processes and blocks.",
         f"Machine: {machine['model']}, {machine['cores']} cores, {machine['threads']} threads used by plans; "

@@ -24,6 +24,8 @@ class Study:
     """Of the programs' arguments: "full" or "small"."""
     seed: int
     """Of the programs' arguments."""
+    space_rounds: int
+    """Processes that each measure the whole space; a kernel's time is the median over them."""
     most_partitions: int
     """Enumeration stops after so many partitions."""
     repeats: int
@@ -56,7 +58,16 @@ class Study:
     def __post_init__(self) -> None:
         """Raises ArgumentError for a parameter that makes no sense."""
         require(self.size in ("full", "small"), "size", '"full" or "small"', self.size)
-        for name in ("most_partitions", "top", "rounds", "blocks", "compile_repeats", "budget_s", "block_ms"):
+        for name in (
+            "space_rounds",
+            "most_partitions",
+            "top",
+            "rounds",
+            "blocks",
+            "compile_repeats",
+            "budget_s",
+            "block_ms",
+        ):
             require(getattr(self, name) > 0, name, "above zero", getattr(self, name))
         require(self.repeats >= 0, "repeats", "zero or more", self.repeats)
         require(all(share > 0 for share in self.trials), "trials", "shares above zero", self.trials)

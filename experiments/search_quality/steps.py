@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 
 from journal import Record
@@ -35,9 +36,18 @@ def name_of(search: Mapping[str, object]) -> str:
     return f"{search['policy']} {search['share']:g} seed {search['tuning_seed']}"
 
 
-def total(plan: Mapping[str, Sequence[tuple[str, float]]]) -> float:
-    """The sum of the times of a levelled plan's kernels."""
-    return sum(us for _, us in plan["kernels"])
+def total(plan: Record) -> float:
+    """The sum of the median times of a levelled plan's kernels."""
+    return sum(statistics.median(us) for _, us in plan["kernels"])
+
+
+def median_times(spaces: Sequence[Record]) -> dict[str, float | None]:
+    """The median time of every kernel of a space over the rounds that measured it; None for one that ever failed."""
+    found: dict[str, float | None] = {}
+    for digest in spaces[0]["kernels"]:
+        times = [space["kernels"][digest]["us"] for space in spaces]
+        found[digest] = None if None in times else statistics.median(times)
+    return found
 
 
 class Steps:
@@ -65,14 +75,17 @@ class Steps:
 
     def _exhaust(self, program: Workload) -> Record | None:
         """The space, measured whole and its partitions met; None if that could not be done."""
-        space = self._once.step(key(program, "space"), self._bench_task(program))
-        if space["status"] != "ok":
-            return None
-        us = {name: kernel["us"] for name, kernel in space["kernels"].items()}
         study = self._study
+        spaces: list[Record] = []
+        for index, database in enumerate(self._databases(program)):
+            what = {**key(program, "space"), "round": index}
+            spaces.append(self._once.step(what, {**self._task(program), "db": database}))
+            if spaces[-1]["status"] != "ok":
+                return None
+        us = median_times(spaces)
         bounds = {"most_partitions": study.most_partitions, "repeats": study.repeats, "top": study.top}
         done = self._once.step(key(program, "partitions"), {**self._task(program), **bounds, "us": us})
-        return {**space, "plans": done["plans"]} if done["status"] == "ok" else None
+        return {**spaces[0], "plans": done["plans"]} if done["status"] == "ok" else None
 
     def _search(self, program: Workload, space: Record) -> None:
         """Every search's plan, then all plans made comparable."""
@@ -86,7 +99,8 @@ class Steps:
             if self._once.step({**key(program, "plan"), **search}, task)["status"] == "ok":
                 plans[name] = plan
         files = {name: self._once.mark(path) for name, path in plans.items()}
-        self._once.step({**key(program, "level"), "of": files}, {**self._bench_task(program), "plans": plans})
+        task = {**self._task(program), "dbs": self._databases(program), "plans": plans}
+        self._once.step({**key(program, "level"), "of": files}, task)
 
     def _race(self, program: Workload, index: int) -> None:
         level = self._journal.latest(**key(program, "level"))
@@ -129,9 +143,9 @@ class Steps:
     def _task(self, program: Workload) -> Record:
         return {"file": str(program.file), "stem": self._stem(program)}
 
-    def _bench_task(self, program: Workload) -> Record:
-        """With the file of the program's measurements, which the steps that are no search share."""
-        return {**self._task(program), "db": f"{self._stem(program)}.db"}
+    def _databases(self, program: Workload) -> list[str]:
+        """The files of the program's measurements, one of each round, which the steps that are no search share."""
+        return [f"{self._stem(program)}-{index}.db" for index in range(self._study.space_rounds)]
 
     def _stem(self, program: Workload) -> str:
         return f"{program.name}-{self._study.size}"

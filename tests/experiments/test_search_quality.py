@@ -259,19 +259,22 @@ def record_study(study: dict[str, ModuleType], path: Path, tuned_us: float) -> A
     }
     sizes = {"nodes": 9, "atoms": 5, "candidates": 12, "cut_off": 0, "moves": 14}
     machine = {"model": "a CPU", "cores": 1, "threads": 2, "system": "Linux", "python": "3", "numpy": "2"}
-    chosen = {name: getattr(settings(study), name) for name in ("size", "repeats", "top", "blocks", "block_ms")}
+    entries = ("size", "repeats", "top", "blocks", "block_ms", "space_rounds")
+    chosen = {name: getattr(settings(study), name) for name in entries}
     chosen["most_partitions"] = 2000
     run = {"kind": "run", "settings": chosen, "machine": machine, "command": "run", "begun": "today", "commit": "abc"}
     journal.append(run)
-    journal.append({**what, "kind": "space", **sizes, "classes": ["a", "b", "c"], "kernels": kernels})
+    for index in range(settings(study).space_rounds):
+        space = {"kind": "space", "round": index, **sizes, "classes": ["a", "b", "c"], "kernels": kernels}
+        journal.append({**what, **space})
     journal.append({**what, "kind": "partitions", "count": 1234, "complete": False, "seconds": 0.5})
     for search in study["steps"].searched(settings(study)):
         certificate = None if search["share"] is None else {"measured": 0.87, "classes": 3}
         journal.append({**what, "kind": "plan", **search, "kernels": 2, "certificate": certificate})
-    plans = {name: {"work": "w1", "kernels": [["a", 10.0]]} for name in ("best 1", "exact")}
-    plans["unfused"] = {"work": "w2", "kernels": [["b", 6.0], ["b", 6.0]]}
+    plans = {name: {"work": "w1", "kernels": [["a", [10.0, 10.0]]]} for name in ("best 1", "exact")}
+    plans["unfused"] = {"work": "w2", "kernels": [["b", [6.0, 6.0]], ["b", [6.0, 6.0]]]}
     plans["analytical"] = {"fault": "kernel: crash: it crashed"}
-    plans["measured 0.5 seed 0"] = {"work": "w3", "kernels": [["d", tuned_us]]}
+    plans["measured 0.5 seed 0"] = {"work": "w3", "kernels": [["d", [tuned_us, tuned_us]]]}
     journal.append({**what, "kind": "level", "plans": plans, "works": {}})
     us = {"w1": 10.0, "w2": 12.0, "w3": tuned_us, "again": 10.0}
     samples = {name: [[time] * 3] * 5 for name, time in us.items()}
