@@ -15,9 +15,10 @@ sys.path.extend(str(Path(__file__).resolve().parents[1] / name) for name in ("cp
 from cells import MEASURED, REACHABLE, TUNE, Cell
 from journal import Record
 from marks import facts
-from oracles import Corrected, Uniform
+from oracles import Corrected, Decided, Uniform
 from race import race
 from subject import Subject, bench_of, identity_here, subject_of
+from twins import mark_of_partition, mark_of_space, shared
 
 from autofuse.errors import LegalityError, SearchError
 from autofuse.lower.schedule import Schedule
@@ -41,32 +42,47 @@ def counted(task: Record) -> Record:
 
 
 def planned(task: Record) -> Record:
-    """A cell's plan with its schedules tuned, and the same kernels under default schedules; both saved."""
+    """A cell's plan with its schedules tuned, and the same kernels under default schedules; both saved.
+
+    `made`: records of the program's earlier cells by mark; one that comes to the same takes their plans.
+    """
+    folder = Path(task["folder"])
     cell = Cell(**task["as"])
     subject = _subject(task)
     start = time.perf_counter()
     context, notes = _context(cell, subject.context, task["rules"])
     budget = Budget(task["budget_s"], task["max_trials"] or None)
+    measures = cell.choice == "search" and cell.oracle == MEASURED
+    mark = mark_of_space(cell, context) if measures else None
+    if mark in task["made"]:
+        return shared(task["made"][mark], task["plans"], folder, notes)
     with bench_of(subject) as bench:
         tuner = Tuner(context, bench, identity_here(), budget, task["tuning_seed"], _quiet)
-        if cell.choice == "search" and cell.oracle == MEASURED:
+        if measures:
             tuned = tuner.measured_plan(rules=rule_policies() if cell.name == TUNE else ())
         else:
-            tuned = tuner.fixed_plan(_policy(cell, bench, budget))
+            policy = _policy(cell, bench, budget)
+            partition = policy.partition(context)
+            mark = mark_of_partition(partition)
+            if mark in task["made"]:
+                return shared(task["made"][mark], task["plans"], folder, notes)
+            tuned = tuner.fixed_plan(Decided(policy.name, partition))
         failed = [message[:300] for message in bench.counts.failed]
         measured = bench.counts.measured
     seconds = time.perf_counter() - start
     default = replace(tuned, kernels=tuple(replace(kernel, schedule=Schedule()) for kernel in tuned.kernels))
     works: dict[str, str] = {}
     for name, document in (("tuned", tuned), ("default", default)):
-        plan_file.save(document, Path(task["folder"], task["plans"][name]))
+        plan_file.save(document, folder / task["plans"][name])
         works[name] = work_of(document)
     return {
+        "mark": mark,
         "seconds": seconds,
         "kernels": len(tuned.kernels),
         "measurements": measured,
         "failed": failed,
-        "notes": [*notes, *tuned.notes],
+        "space_notes": notes,
+        "notes": list(tuned.notes),
         "certificate": None if tuned.certificate is None else asdict(tuned.certificate),
         "works": works,
         "paths": list(task["plans"].values()),

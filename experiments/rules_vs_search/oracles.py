@@ -44,6 +44,19 @@ class Uniform:
 
 
 @dataclass(frozen=True, slots=True)
+class Decided:
+    """A partition that is there already, as a policy."""
+
+    name: str
+    chosen: Partition
+
+    def partition(self, context: Context) -> Partition:
+        """The partition, which was made for this context."""
+        del context
+        return self.chosen
+
+
+@dataclass(frozen=True, slots=True)
 class Corrected:
     """The cheapest partition at the analytical prices, corrected per bottleneck by some measurements.
 

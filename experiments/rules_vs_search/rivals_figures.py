@@ -118,7 +118,7 @@ def _faults(cell: str, record: Record | None) -> Iterable[str]:
         yield f"{cell}: {record['error']}"
     for message in record.get("failed", ()):
         yield f"{cell}: a kernel failed: {message}"
-    for note in record.get("notes", ()):
+    for note in (*record.get("space_notes", ()), *record.get("notes", ())):
         if note.startswith(("the space lacks", "no plan's answer")):
             yield f"{cell}: {note}"
 

@@ -17,7 +17,8 @@ how the compilers themselves run these programs is another study. A plan is made
 plans of a program in random interleaved blocks; answers are checked against NumPy in every process. Plans of equal
 kernels, schedules and order are one plan and share their samples. `measured` is the search alone: it has not seen what
 the rules make of a program, and their plans are not among those that it chooses from in the end; `tune` is the same
-search with both, which is what `autofuse.tune` does.
+search with both, which is what `autofuse.tune` does. Policies that choose the same kernels share one plan, and so do
+measuring searches among the same candidates: what they have in common is not made twice, with other luck.
 
 *Spaces*: `full` is all candidates; `rule-reachable` is what the kernels of all rules together are, each operation an
 atom, with no others to choose. *Oracles*: the analytical model; the same corrected per bottleneck by the measured

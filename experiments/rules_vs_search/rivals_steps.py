@@ -35,8 +35,20 @@ class Steps:
         stem = f"{program.name}-{study.size}-{cell.name.replace(', ', '-').replace(' ', '-').replace(':', '-')}"
         task = {"file": str(program.file), "as": asdict(cell), "rules": study.rules, "budget_s": study.budget_s}
         task |= {"max_trials": study.max_trials, "tuning_seed": study.tuning_seed}
+        task["made"] = self._made(program, cell)
         task["plans"] = {schedules: f"{stem}-{schedules}.json" for schedules in SCHEDULES}
         self._once.step(plan_key(program, cell), task)
+
+    def _made(self, program: Workload, until: Cell) -> Record:
+        """The records of the cells before one, by mark; of those with the same mark the first."""
+        found: Record = {}
+        for cell in self._study.cells:
+            if cell == until:
+                break
+            made = self._once.journal.latest(**plan_key(program, cell))
+            if self._once.holds(made) and made and made.get("mark"):
+                found.setdefault(made["mark"], made)
+        return found
 
     def _race(self, program: Workload, index: int) -> None:
         """Every distinct plan once, and the measured one again."""

@@ -24,7 +24,7 @@ from autofuse.testing.sketches import Sketch, attention_graph, layers_graph, sof
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = ROOT / "experiments" / "rules_vs_search"
-NAMES = ("cells", "journal", "marks", "oracles", "rivals_figures", "rivals_picture", "rivals_report")
+NAMES = ("cells", "journal", "marks", "oracles", "rivals_figures", "rivals_picture", "rivals_report", "twins")
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_everything_but_the_model_is_a_switch_of_the_search(study: dict[str, Mod
     ("before", "after", "fault"),
     [
         ('"horizontal", "model"]', '"luck"]', "ablations: must be among recompute, stitch"),
-        ("budget_s = 20.0", "budget_s = 0", "budget_s: must be above zero, got 0"),
+        ("budget_s = 6.0", "budget_s = 0", "budget_s: must be above zero, got 0"),
         ("max_trials = 0", "max_trials = -1", "max_trials: must be zero or more, got -1"),
     ],
 )
@@ -125,6 +125,40 @@ def test_many_small_operations_mark_a_program(study: dict[str, ModuleType]) -> N
 
 
 # ---- oracles ---------------------------------------------------------------------------------------------------------
+
+
+def test_cells_that_choose_the_same_kernels_share_a_plan(study: dict[str, ModuleType], tmp_path: Path) -> None:
+    twins, context = study["twins"], context_of(softmax_graph(64, 64))
+    chosen = Analytical().partition(context)
+    mark = twins.mark_of_partition(chosen)
+    assert mark == twins.mark_of_partition(study["oracles"].Decided("again", chosen).partition(context))
+    assert mark != twins.mark_of_partition(policy_by_name("unfused").partition(context))
+    for name in ("tuned", "default"):
+        (tmp_path / f"a-{name}.json").write_text(name)
+    record = {entry: entry for entry in twins.COPIED} | {
+        "cell": "a",
+        "files": {"a-tuned.json": "", "a-default.json": ""},
+    }
+    outcome = twins.shared(record, {"tuned": "b-tuned.json", "default": "b-default.json"}, tmp_path, ["of its own"])
+    assert (outcome["notes"], outcome["space_notes"]) == ("notes", ["of its own"])
+    assert (outcome["same_as"], outcome["paths"]) == ("a", ["b-tuned.json", "b-default.json"])
+    assert [(tmp_path / path).read_text() for path in outcome["paths"]] == ["tuned", "default"]
+
+
+def test_searches_among_the_same_kernels_share_a_plan(study: dict[str, ModuleType]) -> None:
+    twins, graph = study["twins"], softmax_graph(64, 64)
+    cells = {cell.name: cell for cell in settings(study, quick=False).cells}
+
+    def mark(name: str) -> str | None:
+        cell, context = cells[name], context_of(graph)
+        if cell.off in ("stitch", "multi_output"):
+            context.restriction = Restriction(**{cell.off: False})
+        return twins.mark_of_space(cell, context)
+
+    assert mark("measured") is not None
+    assert mark("measured without stitching") != mark("measured")
+    assert mark("tune") is mark("analytical") is mark("measured without a model") is None
+    assert mark("measured without recomputation") is None
 
 
 def test_without_a_model_the_search_still_finds_a_plan_by_measuring(study: dict[str, ModuleType]) -> None:
