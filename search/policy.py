@@ -16,13 +16,15 @@ from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import Identity
+from autofuse.search.dominance import undominated
 from autofuse.search.lanes import SMALL_US
 from autofuse.search.memory import MemoryLimit
 from autofuse.search.planning import Program, Tuned, one_by_one, plan_document
+from autofuse.search.priced import Priced
 from autofuse.search.pricing import bare_prices, class_prices
 from autofuse.search.residual import ClassPrice
 from autofuse.search.restriction import UNRESTRICTED, Restriction
-from autofuse.search.solver import Chosen, Priced, Room, Solution, lower_bound, solve
+from autofuse.search.solver import Chosen, Room, Solution, lower_bound, solve
 from autofuse.search.space import AtomSet, Bounds, Candidate, Space, SpaceBuilder
 
 
@@ -182,6 +184,12 @@ def solve_at(
         return solve(space.atom_graph, priced, left, unlike=unlike, once=once, segments=segments, rooms=rooms)
 
     return context.memory.solve(space.atom_graph, solve_within, seconds)
+
+
+def dominated_at(context: Context, space: Space, price: Mapping[str, float]) -> int:
+    """How many candidates the solver leaves out at the given prices per class, as two smaller ones cost no more."""
+    priced = _all_priced(context, space, price, context.saved(space))
+    return len(priced) - len(undominated(space.atom_graph, priced))
 
 
 def bound_at(context: Context, space: Space, price: Mapping[str, float]) -> float:

@@ -18,9 +18,10 @@ kernels are fired in order, U is the set of values that those left over wait for
 
 is added: whoever makes the first value of U can have read none of them. The program is solved again.
 
-A large program is narrowed first. Its relaxation gives a lower bound and, for each kernel, the reduced cost: by how
-much the bound rises if that kernel runs. A good selection, found among the kernels of small reduced cost, gives an
-upper bound. No better selection runs a kernel whose reduced cost exceeds the difference, so these are closed.
+Candidates that two smaller ones replace for no more are left out beforehand (`dominance.py`). A large program is
+narrowed then. Its relaxation gives a lower bound and, for each kernel, the reduced cost: by how much the bound rises
+if that kernel runs. A good selection, found among the kernels of small reduced cost, gives an upper bound. No better
+selection runs a kernel whose reduced cost exceeds the difference, so these are closed.
 
 A graph in segments is a program for each of them: what others need of a segment is an output that it must make, what it
 reads of earlier ones is there. Where no kernel crosses a cut that is the same problem, in parts. Equal programs, number
@@ -32,7 +33,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -43,7 +44,9 @@ from scipy.sparse import csr_array
 from autofuse.errors import SearchError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.ir.graph import Value
+from autofuse.search.dominance import undominated
 from autofuse.search.firing import Run, completed, fire, trimmed
+from autofuse.search.priced import Priced
 from autofuse.search.segments import Segment, homes, leaves
 from autofuse.search.space import Candidate
 
@@ -58,17 +61,6 @@ _NARROW_SHARE = 0.3
 _TIME_LIMIT = 1
 _OPTIMAL = 0
 """Statuses of `scipy.optimize.milp`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Priced:
-    """A candidate with its price."""
-
-    candidate: Candidate
-    price_us: float
-    """Time of the kernel when it writes its sinks only."""
-    write_us: Mapping[Value, float]
-    """Extra time for each output that another kernel could recompute instead; outputs not named are in the price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +99,8 @@ class Solution:
     segments: int = 1
     """Parts that were solved by themselves. With more than one, `bound_us` and `optimal` are about partitions in which
     no kernel crosses a cut."""
+    dominated: int = 0
+    """Candidates that were left out since two smaller ones do the same for no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,16 +137,15 @@ def solve(
         return Solution((), 0.0, 0.0, True, 0.0, 0)
     if len(segments) > 1 and (unlike or rooms):
         raise SearchError("a program in segments has no solutions unlike others, and no rows on what exists in all")
-    programs = _programs(graph, priced, segments)
+    kept = priced if unlike or rooms else undominated(graph, priced)
+    programs = _programs(graph, kept, segments)
     for program, _ in programs:
         program.demand(unlike, once, rooms)
     if len(programs) > 1:
-        return _solve_segments(graph, priced, programs, start, deadline_s, clock)
-    program, _ = programs[0]
-    answer = _answer(program, deadline_s, start + deadline_s, clock)
-    kernels = tuple(Chosen(priced[run.number].candidate, run.writes) for run in answer.runs)
-    price = program.price(answer.runs)
-    return Solution(kernels, price, min(answer.bound_us, price), answer.optimal, clock() - start, program.cuts)
+        found = _solve_segments(graph, kept, programs, start, deadline_s, clock)
+    else:
+        found = _solve_whole(programs[0][0], start, deadline_s, clock)
+    return replace(found, dominated=len(priced) - len(kept))
 
 
 def lower_bound(graph: AtomGraph, priced: Sequence[Priced], segments: Sequence[Segment] = ()) -> float:
@@ -171,6 +164,13 @@ def lower_bound(graph: AtomGraph, priced: Sequence[Priced], segments: Sequence[S
             known[mark] = max(0.0, float(result.fun)) if result.status == _OPTIMAL else 0.0
         total += known[mark]
     return total
+
+
+def _solve_whole(program: _Program, start: float, deadline_s: float, clock: Callable[[], float]) -> Solution:
+    answer = _answer(program, deadline_s, start + deadline_s, clock)
+    kernels = tuple(Chosen(program.priced[run.number].candidate, run.writes) for run in answer.runs)
+    price = program.price(answer.runs)
+    return Solution(kernels, price, min(answer.bound_us, price), answer.optimal, clock() - start, program.cuts)
 
 
 def _answer(program: _Program, seconds: float, until: float, clock: Callable[[], float]) -> _Answer:

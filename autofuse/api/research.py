@@ -25,7 +25,7 @@ from autofuse.measurement.client import Bench, KernelTime
 from autofuse.measurement.database import Database
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.search.foreign import LegalityTest
-from autofuse.search.policy import Context
+from autofuse.search.policy import Context, dominated_at
 from autofuse.search.registry import ANALYTICAL
 from autofuse.search.space import Candidate
 
@@ -59,6 +59,8 @@ class CandidateSpace:
     """Sets of nodes that were tried and are no kernel, with the reason."""
     cut_off: int
     """Sets from which enumeration did not go on because of a bound."""
+    dominated: int
+    """Candidates that two smaller ones replace for no more, at these prices; the solver leaves them out."""
     context: Context
     arrays: Sequence[NDArray[Any]]
     threads: int | None
@@ -102,9 +104,10 @@ def candidates(
     context = make_context(traced_program(traced), threads, rules, model=model, legality=legality)
     space = context.space
     prices = context.prices(space)
+    dominated = dominated_at(context, space, {digest: price.predicted_us for digest, price in prices.items()})
     arrays = measuring_inputs(traced, args, None, seed)
     refused = {_names(atoms): reason for atoms, reason in space.refused.items()}
-    found = CandidateSpace((), refused, space.cut_off, context, arrays, threads)
+    found = CandidateSpace((), refused, space.cut_off, dominated, context, arrays, threads)
     found.options = tuple(
         KernelOption(
             nodes=_names(candidate.atoms),

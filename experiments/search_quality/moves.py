@@ -22,7 +22,8 @@ from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Value
 from autofuse.search.firing import Run, fire
-from autofuse.search.solver import Chosen, Priced, Solution, solve
+from autofuse.search.priced import Priced
+from autofuse.search.solver import Chosen, Solution, solve
 from autofuse.search.space import Candidate, Space
 
 

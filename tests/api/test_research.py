@@ -5,6 +5,7 @@ import pytest
 
 import autofuse as af
 from autofuse.errors import ArgumentError, LegalityError, PlanError
+from autofuse.search.policy import Analytical
 
 X = np.linspace(-2, 2, 64, dtype=np.float32).reshape(8, 8)
 
@@ -32,6 +33,17 @@ def test_the_space_shows_what_the_search_chooses_among(space):
     assert whole.predicted_us >= whole.floor_us > 0
     assert space.find(*whole.nodes) is whole
     assert af.compile(softmax, X, partition=[whole.nodes])(X) == pytest.approx(softmax(X), rel=1e-5)
+
+
+def test_the_space_counts_what_the_solver_leaves_out():
+    def two_products(x, w):
+        return np.tanh(x @ w) @ w
+
+    large = np.ones((256, 256), np.float32)
+    space = af.candidates(two_products, large, large)
+    solution = Analytical().partition(space.context).solution
+    assert space.dominated == solution.dominated == 1
+    assert len(space) > 2
 
 
 def test_a_candidate_can_be_measured(space):

@@ -7,7 +7,7 @@ from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.dtypes import F32
 from autofuse.ir.types import TensorType
 from autofuse.search.greedy import Beam, Greedy
-from autofuse.search.policy import Analytical, Unfused, solve_at
+from autofuse.search.policy import Analytical, Unfused, dominated_at, solve_at
 from autofuse.search.registry import MEASURED, policy_by_name, policy_names
 from autofuse.testing.partitions import context_of
 from autofuse.testing.search_policies import SearchPolicyContract, decisions
@@ -64,6 +64,18 @@ def test_classes_of_infinite_price_are_left_out():
     assert [c.candidate for c in solve_at(context, space, prices).kernels] == [whole]
     without = solve_at(context, space, prices | {whole.digest: float("inf")})
     assert len(without.kernels) == 2
+
+
+def test_what_two_smaller_kernels_replace_is_counted_at_the_prices_asked_for():
+    context = context_of(softmax_graph(16, 16))
+    space = context.space
+    several = [c for c in space.candidates if len(c.atoms) > 1]
+    equal = dict.fromkeys(space.classes, 1.0)
+    assert dominated_at(context, space, equal) == 0
+    dear = {c.digest: 10.0 ** len(c.atoms) for c in space.candidates}
+    assert dominated_at(context, space, dear) == len(several)
+    assert solve_at(context, space, dear).dominated == len(several)
+    assert dominated_at(context, space, dear | {c.digest: float("inf") for c in several}) == 0
 
 
 def test_a_value_is_computed_twice_where_writing_it_costs_more():
