@@ -5,8 +5,8 @@ far as the budget allows. Each round then solves the program at optimistic price
 exp(mu - k sigma) of the model's price), at expected prices (exp(mu)), and with the measured kernels alone. The first
 optimum is a statistical lower bound, the last one is the best plan so far; when the two are within epsilon, more
 measuring is not worth its time. Until then the unmeasured kernels of the first two are measured and the residual is
-refitted. Then the chosen kernels' schedules are tuned, and those of the best partitions that rules make; the tuned plan
-is run end to end against all of these.
+refitted. Then the chosen kernels' schedules are tuned, and those of the model's choice and of the best partitions that
+rules make; the tuned plan is run end to end against all of these.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from autofuse.device.describe import vector_bits
 from autofuse.errors import MeasureError, SearchError
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.client import Bench, PlanTime
+from autofuse.measurement.client import Bench, PlanTime, Trial
 from autofuse.measurement.timer import median
 from autofuse.plan.document import Certificate, PlanDocument
 from autofuse.plan.identity import CpuIdentity, Identity
@@ -142,6 +142,7 @@ class Tuner:
         self._keep(self._timed(chosen, scheduled=True))
         rivals = self._rivals(ruled)
         others = [(f"measured, choice {n}", partition) for n, partition in enumerate(self._runners_up(chosen), 2)]
+        others.append((f"{found[-1][0]}, schedules tuned", found[-1][1]))
         for _, partition in (*rivals, *others):
             self._measure((kernel.candidate for kernel in partition.kernels), _SCHEDULE_SHARE)
             self._tune_schedules(partition.kernels)
@@ -199,16 +200,13 @@ class Tuner:
     def _measure(self, candidates: Iterable[Candidate], share: float) -> None:
         """Time candidates that were not yet, under the default schedule, until that share of the budget is used."""
         prices = self._prices()
-        for candidate in candidates:
-            digest = candidate.digest
-            if digest in self._measured:
-                continue
-            if not self._clock.share_left(share):
-                return
-            us = self.bench.kernel(digest, candidate.kernel, self._first_schedule(candidate)).median_us
-            self._measured[digest] = us
+        fresh = {candidate.digest: candidate for candidate in candidates if candidate.digest not in self._measured}
+        trials = [Trial(c.digest, c.kernel, self._first_schedule(c)) for c in fresh.values()]
+        times = self.bench.kernels(trials, lambda: self._clock.share_left(share))
+        for digest, found in zip(fresh, times, strict=False):
+            self._measured[digest] = found.median_us
             if digest in prices:
-                self._residual.observe(prices[digest].bound, prices[digest].predicted_us, us)
+                self._residual.observe(prices[digest].bound, prices[digest].predicted_us, found.median_us)
 
     def _first_schedule(self, candidate: Candidate) -> Schedule:
         """The schedule a kernel is measured under before schedules are searched: the user's, or the default."""
@@ -296,15 +294,14 @@ class Tuner:
         digest, kernel = candidate.digest, candidate.kernel
         default = self._measured[digest]
 
+        def time_left() -> bool:
+            return self._clock.share_left(_SCHEDULE_SHARE)
+
         def measure(schedules: Sequence[Schedule], worth_us: float) -> list[float]:
-            found: list[float] = []
-            if self._clock.share_left(_SCHEDULE_SHARE):
+            if time_left():
                 self.bench.compile(digest, kernel, schedules, worth_us)
-            for schedule in schedules:
-                if not self._clock.share_left(_SCHEDULE_SHARE):
-                    break
-                found.append(self.bench.kernel(digest, kernel, schedule, worth_us).median_us)
-            return found
+            trials = [Trial(digest, kernel, schedule, worth_us) for schedule in schedules]
+            return [found.median_us for found in self.bench.kernels(trials, time_left)]
 
         first = self._warm_start.guesses(candidate, choices, trials)
         best, us, tried = tune_schedule(choices, measure, trials, self.seed, {Schedule(): default}, first)

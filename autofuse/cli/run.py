@@ -20,7 +20,7 @@ from autofuse.errors import ArgumentError
 from autofuse.frontend.spec import Spec
 from autofuse.ir import tree
 from autofuse.ir.types import of_array
-from autofuse.measurement.timer import TimingPolicy, measure
+from autofuse.measurement.timer import TimingPolicy, measure, rest
 from autofuse.report.quantities import microseconds, nearest
 
 Array = NDArray[Any]
@@ -48,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
     policy = TimingPolicy()
     if options.repeat:
         policy = TimingPolicy(0.0, options.repeat, options.repeat, 0.0, 1e9, 0.0)
+    rest()
     timing = measure(lambda: plan(*arguments), policy)
     if options.output is not None:
         from autofuse.report.repro import save_arrays

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from time import perf_counter_ns
+from time import perf_counter_ns, sleep
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,8 @@ from autofuse.runtime.kernels import candidate_of
 Array = NDArray[Any]
 Built = Callable[[], None]
 
+_FEW_SAMPLES = 3
+"""Of a kernel in one moment: it is timed in several."""
 _LEAST_BLOCKS = 7
 """Fewer samples of a plan say little."""
 
@@ -57,7 +59,9 @@ class _Session:
     constants: Mapping[str, Array]
     values: dict[str, Array] = field(default_factory=dict[str, Array])
     compiled: dict[str, CpuExecutable] = field(default_factory=dict[str, CpuExecutable])
-    """Kernels compiled ahead of being timed, by `_compiled_key`."""
+    """Kernels compiled ahead of being timed, by `_key`."""
+    ready: dict[str, Callable[[], object]] = field(default_factory=dict[str, Callable[[], object]])
+    """Kernels that were timed once and will be again, by `_key`."""
 
 
 _sessions: dict[str, _Session] = {}
@@ -79,15 +83,15 @@ def open_session(payload: Mapping[str, Any], arrays: Mapping[str, Array], built:
 
 
 def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:
-    """Runner: check a kernel's answer, then time it.
+    """Runner: check a kernel's answer, then time it for a moment, and hold it ready for `time_again`.
 
     Payload: `session`, `nodes`, `outputs`, `schedule`, `time_cap_us`, `worth_us` (stop early if it takes longer than
-    that; null or absent: never).
+    that, and do not hold it; null or absent: never).
     """
     del arrays
     session = _session(payload)
     kernel = candidate_of(session.graph, payload["nodes"], payload["outputs"])
-    executable = session.compiled.pop(_compiled_key(payload, payload["schedule"]), None)
+    executable = session.compiled.pop(_key(payload, payload["schedule"]), None)
     if executable is None:
         document = kernel_document(kernel, Schedule.from_json(payload["schedule"]), session.description)
         executable = build_executable(document, cpu_limits(session.description))
@@ -106,10 +110,41 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: 
         check(f"%{value.name}", out, right, allowed[value])
     worth_us = payload.get("worth_us")
     policy = TimingPolicy(
-        time_cap_us=float(payload["time_cap_us"]), worth_us=math.inf if worth_us is None else float(worth_us)
+        min_samples=_FEW_SAMPLES,
+        time_cap_us=float(payload["time_cap_us"]),
+        worth_us=math.inf if worth_us is None else float(worth_us),
     )
-    timing = measure(partial(executable.native.call_into, *inputs, *outs), policy)
+    call = partial(executable.native.call_into, *inputs, *outs)
+    timing = measure(call, policy)
+    if not timing.pruned:
+        session.ready[_key(payload, payload["schedule"])] = call
     return Answer({"samples_us": list(timing.samples_us), "median_us": timing.median_us, "pruned": timing.pruned})
+
+
+def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:
+    """Runner: time the kernels that are held ready for some more moments, in rounds over all of them.
+
+    What else the machine does slows everything down for a while, and one moment may be such a while. Payload:
+    `session`, `kernels` (each with `nodes`, `outputs`, `schedule`), `rounds`, `round_us` (least time from one round to
+    the next), `time_cap_us` (of one moment), `seed`. Answer: the median of each moment, by kernel; none for a kernel
+    that is not held. No kernel is held any more when this returns.
+    """
+    del arrays
+    session = _session(payload)
+    held, session.ready = session.ready, {}
+    calls = [held.get(_key(kernel, kernel["schedule"])) for kernel in payload["kernels"]]
+    built()
+    policy = TimingPolicy(min_samples=1, time_cap_us=float(payload["time_cap_us"]))
+    rng = np.random.default_rng(payload["seed"])
+    medians: list[list[float]] = [[] for _ in calls]
+    for _ in range(payload["rounds"]):
+        start = perf_counter_ns()
+        for number in rng.permutation(len(calls)):
+            call = calls[number]
+            if call is not None:
+                medians[number].append(measure(call, policy).median_us)
+        sleep(max(0.0, payload["round_us"] / 1e6 - (perf_counter_ns() - start) / 1e9))
+    return Answer({"medians_us": medians})
 
 
 def compile_kernels(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:
@@ -124,7 +159,7 @@ def compile_kernels(payload: Mapping[str, Any], arrays: Mapping[str, Array], bui
     documents = [kernel_document(kernel, Schedule.from_json(s), session.description) for s in schedules]
     executables = build_executables(documents, cpu_limits(session.description))
     session.compiled = {
-        _compiled_key(payload, schedule): executable
+        _key(payload, schedule): executable
         for schedule, executable in zip(schedules, executables, strict=True)
         if executable is not None
     }
@@ -132,7 +167,7 @@ def compile_kernels(payload: Mapping[str, Any], arrays: Mapping[str, Array], bui
     return Answer({"compiled": len(session.compiled)})
 
 
-def _compiled_key(payload: Mapping[str, Any], schedule: Mapping[str, Any]) -> str:
+def _key(payload: Mapping[str, Any], schedule: Mapping[str, Any]) -> str:
     """What a kernel of a session goes by under a schedule."""
     return json.dumps([payload["nodes"], payload["outputs"], schedule], sort_keys=True)
 

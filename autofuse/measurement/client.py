@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType, TracebackType
 from typing import Any
 
@@ -30,9 +30,30 @@ PRUNED = "+pruned"
 PRUNED_POLICY = MEASUREMENT_POLICY + PRUNED
 """Its times say that a kernel is slower than something, not how fast it is, so nothing else may count them."""
 
+_MOMENTS = 5
+"""At which a kernel is timed."""
+_ROUND_US = 20_000.0
+"""Least time between two of them."""
+_TOGETHER = 8
+"""Kernels that are timed in turns."""
+_HELD_BYTES = 1 << 29
+"""Of what they write: with more, fewer are timed in turns."""
+_QUIET = {"OPENBLAS_THREAD_TIMEOUT": "4", "OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
+"""Set in the worker: threads that the interpreter's products leave behind sleep at once (see `timer.rest`)."""
 _RUNNERS = "autofuse.measurement.bench"
 _BUILD_S = 120.0
 """Most time for building one kernel, the plans that are compared, or a session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A kernel to be timed under a schedule."""
+
+    digest: str
+    kernel: KernelCandidate
+    schedule: Schedule
+    worth_us: float = math.inf
+    """A kernel that takes longer need not be timed well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +99,18 @@ class BenchCounts:
     """Messages of kernels that crashed, hung or answered wrongly."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A trial after its first moment."""
+
+    trial: Trial
+    place: int
+    """Among the times that are asked for."""
+    time: KernelTime
+    samples_us: tuple[float, ...]
+    """Of that moment."""
+
+
 class Bench:
     """Measures kernels of one graph on given arguments. Use it as a context manager, from one thread.
 
@@ -93,11 +126,12 @@ class Bench:
         database: Database,
         identity: Identity,
         threads: int,
-        time_cap_us: float = 60_000.0,
+        time_cap_us: float = 50_000.0,
         deadline_s: float = 60.0,
     ) -> None:
-        """`wanted`: names of the values that kernels read or write. `time_cap_us`: most time for timing one kernel.
+        """`wanted`: names of the values that kernels read or write.
 
+        `time_cap_us`: most time for timing one kernel, if a few calls take no longer.
         `deadline_s`: a kernel that was built and gives no answer for so long is taken to hang.
         """
         self.counts = BenchCounts()
@@ -106,7 +140,7 @@ class Bench:
         self._code_version = identity.generator
         self._threads = threads
         self._time_cap_us, self._deadline_s = time_cap_us, deadline_s
-        self._worker = Worker()
+        self._worker = Worker(_QUIET)
         self._session = ""
         self._session_worker = -1
 
@@ -119,44 +153,92 @@ class Bench:
     def kernel(
         self, digest: str, kernel: KernelCandidate, schedule: Schedule, worth_us: float = math.inf
     ) -> KernelTime:
-        """Time a kernel, checked against the interpreter first. A failing kernel costs one record.
+        """Time one kernel; as `kernels`."""
+        return self.kernels([Trial(digest, kernel, schedule, worth_us)])[0]
 
-        One that takes longer than `worth_us` is not timed well: a few samples, recorded under a policy of their own,
-        which later calls find only if they are content with that too.
+    def kernels(self, trials: Sequence[Trial], go_on: Callable[[], bool] = lambda: True) -> list[KernelTime]:
+        """Time kernels, each checked against the interpreter first. A failing kernel costs one record.
+
+        A kernel's samples are the medians of several moments. Some kernels at a time are timed in turns, so that what
+        slows the machine down for a while neither spoils all samples of one nor spares another. A kernel that takes
+        longer than `worth_us` gets a few calls in one moment, recorded under a policy of its own, which later calls
+        find only if they are content with that too. `go_on` is asked before each kernel: the times end where it says
+        no.
         """
-        known = self.recorded(digest, schedule, worth_us)
-        if known is not None:
-            self.counts.replayed += 1
-            return known
+        found: list[KernelTime] = []
+        waiting: list[_Begun] = []
+        for trial in trials:
+            if not go_on():
+                break
+            known = self.recorded(trial.digest, trial.schedule, trial.worth_us)
+            if known is not None:
+                self.counts.replayed += 1
+                found.append(known)
+                continue
+            begun = self._begin(trial, len(found))
+            found.append(begun.time)
+            if begun.time.status != "ok" or begun.time.pruned:
+                self._record(trial, begun.time, begun.samples_us)
+                continue
+            waiting.append(begun)
+            if len(waiting) == _TOGETHER or sum(_written(w.trial.kernel) for w in waiting) > _HELD_BYTES:
+                self._finish(waiting, found)
+        self._finish(waiting, found)
+        return found
+
+    def _begin(self, trial: Trial, place: int) -> _Begun:
+        """Build, check and time a kernel for a first moment."""
         payload: dict[str, Any] = {
-            **_names(kernel),
-            "schedule": schedule.to_json(),
-            "time_cap_us": self._time_cap_us,
-            "worth_us": worth_us if worth_us < math.inf else None,
+            **_described(trial),
+            "time_cap_us": self._time_cap_us / _MOMENTS,
+            "worth_us": trial.worth_us if trial.worth_us < math.inf else None,
         }
         outcome = self._run("time_kernel", payload, self._deadline_s)
         if outcome.status == "crash":  # perhaps the system killed the worker for reasons of its own
             outcome = self._run("time_kernel", payload, self._deadline_s)
         self.counts.measured += 1
-        samples = tuple(float(s) for s in outcome.data.get("samples_us", ())) if outcome.status == "ok" else ()
-        pruned = bool(outcome.data.get("pruned", False))
-        self._database.add(
-            Measurement(
-                kernel=digest,
-                schedule=schedule,
-                signature=signature_of(kernel),
-                policy=PRUNED_POLICY if pruned else MEASUREMENT_POLICY,
-                cache_state="warm",
-                code_version=self._code_version,
-                status=outcome.status,
-                message=f"stopped early: slower than {worth_us:g} us" if pruned else outcome.message,
-                samples_us=samples,
-            )
-        )
         if outcome.status != "ok":
             self.counts.failed.append(f"{payload['nodes'][-1]}: {outcome.status}: {outcome.message}")
-            return KernelTime(outcome.status, math.inf, outcome.message)
-        return KernelTime("ok", median(samples), pruned=pruned)
+            return _Begun(trial, place, KernelTime(outcome.status, math.inf, outcome.message), ())
+        samples = tuple(float(s) for s in outcome.data["samples_us"])
+        time = KernelTime("ok", median(samples), pruned=bool(outcome.data["pruned"]))
+        return _Begun(trial, place, time, samples)
+
+    def _finish(self, waiting: list[_Begun], found: list[KernelTime]) -> None:
+        """Time the kernels that wait for the moments that are left, record them, and put their times in place."""
+        if not waiting:
+            return
+        longest = sum(begun.time.median_us for begun in waiting) / 1e6
+        payload: dict[str, Any] = {
+            "kernels": [_described(begun.trial) for begun in waiting],
+            "rounds": _MOMENTS - 1,
+            "round_us": _ROUND_US,
+            "time_cap_us": self._time_cap_us / _MOMENTS,
+            "seed": len(waiting),
+        }
+        outcome = self._run("time_again", payload, self._deadline_s + 10 * _MOMENTS * longest)
+        later = outcome.data["medians_us"] if outcome.status == "ok" else [() for _ in waiting]
+        for begun, medians in zip(waiting, later, strict=True):
+            samples = (begun.time.median_us, *(float(us) for us in medians))
+            found[begun.place] = replace(begun.time, median_us=median(samples))
+            self._record(begun.trial, begun.time, samples)
+        waiting.clear()
+
+    def _record(self, trial: Trial, time: KernelTime, samples_us: tuple[float, ...]) -> None:
+        slow = f"stopped early: slower than {trial.worth_us:g} us"
+        self._database.add(
+            Measurement(
+                kernel=trial.digest,
+                schedule=trial.schedule,
+                signature=signature_of(trial.kernel),
+                policy=PRUNED_POLICY if time.pruned else MEASUREMENT_POLICY,
+                cache_state="warm",
+                code_version=self._code_version,
+                status=time.status,
+                message=slow if time.pruned else time.message,
+                samples_us=samples_us,
+            )
+        )
 
     def recorded(self, digest: str, schedule: Schedule, worth_us: float = math.inf) -> KernelTime | None:
         """What the database knows of a kernel under a schedule; None if nothing.
@@ -289,6 +371,15 @@ def signature_of(kernel: KernelCandidate) -> str:
     reads = ", ".join(str(value.type) for value in kernel.inputs)
     writes = ", ".join(str(value.type) for value in kernel.outputs)
     return f"({reads}) -> {writes}"
+
+
+def _described(trial: Trial) -> dict[str, Any]:
+    """A trial as the worker is told of it."""
+    return {**_names(trial.kernel), "schedule": trial.schedule.to_json()}
+
+
+def _written(kernel: KernelCandidate) -> int:
+    return sum(value.type.nbytes for value in kernel.outputs)
 
 
 def _names(kernel: KernelCandidate) -> dict[str, list[str]]:

@@ -20,6 +20,7 @@ _MAD_TO_SIGMA = 1.4826
 """For normal samples the standard deviation is this many median absolute deviations."""
 _MEDIAN_SPREAD = math.sqrt(math.pi / 2)
 """Standard error of a median over that of a mean, for normal samples."""
+_REST_S = 0.15
 _FEW_SAMPLES = 3
 """After so many, a call that is not worth timing is given up: one or two may have been disturbed."""
 
@@ -97,6 +98,16 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
     low = max(0, math.floor(count / 2 - reach))
     high = min(count - 1, math.ceil(count / 2 + reach) - 1)
     return ordered[low], ordered[max(high, low)]
+
+
+def rest() -> None:
+    """Wait until threads that other libraries left spinning have gone to sleep.
+
+    After a product the threads of OpenBLAS, and so NumPy's, wait in a loop for up to 2^28 cycles (its THREAD_TIMEOUT; a
+    ninth of a second at 2.4 GHz) and take a CPU from whatever runs meanwhile: a plan on two threads takes twice as
+    long.
+    """
+    time.sleep(_REST_S)
 
 
 def measure(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.measurement.timer import median, median_interval
+from autofuse.measurement.timer import median, median_interval, rest
 from autofuse.report.quantities import microseconds, table
 
 Call = Callable[[], object]
@@ -74,7 +74,8 @@ def compare(contenders: Sequence[Contender], blocks: int = 15, block_us: float =
 def interleave(calls: Mapping[str, Call], blocks: int, block_us: float, seed: int) -> dict[str, list[float]]:
     """Microseconds per call: one number per call and block; within a block each has its turn, in random order.
 
-    A turn is one untimed call, then as many as fit into about `block_us`.
+    A turn is one untimed call, then as many as fit into about `block_us`, and what one turn leaves behind has settled
+    before the next: threads of NumPy's BLAS that still spin would make whoever follows look slow.
     """
     rng = np.random.default_rng(seed)
     names = list(calls)
@@ -83,6 +84,7 @@ def interleave(calls: Mapping[str, Call], blocks: int, block_us: float, seed: in
     for _ in range(blocks):
         for number in rng.permutation(len(names)):
             name = names[number]
+            rest()
             calls[name]()
             samples[name].append(_time(calls[name], repeats[name]))
     return samples

@@ -17,7 +17,7 @@ from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Graph
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.client import BenchCounts, KernelTime, PlanTime, Relative
+from autofuse.measurement.client import BenchCounts, KernelTime, PlanTime, Relative, Trial
 from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.plan.document import PlanDocument
 from autofuse.runtime.kernels import candidate_of
@@ -104,6 +104,15 @@ class SyntheticBench:
             self.counts.failed.append(f"{kernel.nodes[-1].name}: crash: it crashed")
         self.records[digest, schedule] = us
         return _time(us, worth_us)
+
+    def kernels(self, trials: Sequence[Trial], go_on: Callable[[], bool] = lambda: True) -> list[KernelTime]:
+        """One after the other."""
+        found: list[KernelTime] = []
+        for trial in trials:
+            if not go_on():
+                break
+            found.append(self.kernel(trial.digest, trial.kernel, trial.schedule, trial.worth_us))
+        return found
 
     def compile(
         self, digest: str, kernel: KernelCandidate, schedules: Sequence[Schedule], worth_us: float = math.inf

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.measurement.timer import rest
+
 Samples = list[list[float]]
 """Microseconds of each call, by block."""
 
@@ -22,9 +24,12 @@ FLIPPED_SHARE = 1e-3
 
 
 def interleave(
-    variants: Mapping[str, Callable[[], Any]], blocks: int, block_seconds: float, seed: int
+    variants: Mapping[str, Callable[[], Any]], blocks: int, block_seconds: float, seed: int, *, resting: bool = False
 ) -> dict[str, Samples]:
     """Time each variant in `blocks` blocks, whose order within each repetition is drawn anew.
+
+    `resting`: before every block, threads that the one before may have left spinning go to sleep, as those of NumPy's
+    BLAS do; without it only before the first.
 
     A block runs its variant once untimed (so that every variant finds its own data and code warm), then at least
     three times, and until about `block_seconds` are spent. The results of a call are dropped before the next call.
@@ -35,10 +40,13 @@ def interleave(
     names = list(variants)
     collecting = gc.isenabled()
     gc.disable()
+    rest()
     try:
         for _ in range(blocks):
             for position in rng.permutation(len(names)):
                 name = names[position]
+                if resting:
+                    rest()
                 samples[name].append(_block(variants[name], calls[name]))
             gc.collect()
     finally:

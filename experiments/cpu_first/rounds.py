@@ -39,7 +39,8 @@ def time_right_ones(
     del expected
     arguments = program.inputs(task["size"], task["seed"])
     bound = {name: _bind(call, arguments) for name, call in calls.items()}
-    samples = interleave(bound, task["blocks"], task["block_seconds"], task["seed"] + task["round"])
+    seed = task["seed"] + task["round"]
+    samples = interleave(bound, task["blocks"], task["block_seconds"], seed, resting=numpy is not None)
     rounded = {name: [[round(us, 2) for us in block] for block in blocks] for name, blocks in samples.items()}
     return {"samples": rounded, "faults": faults}
 

@@ -26,7 +26,7 @@ from subject import Subject, bench_of, identity_here, subject_of
 import autofuse as af
 from autofuse.errors import SearchError
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.client import Bench
+from autofuse.measurement.client import Bench, Trial
 from autofuse.measurement.workloads import load
 from autofuse.plan import file as plan_file
 from autofuse.plan.document import Launch, PlanDocument
@@ -50,11 +50,11 @@ def exhausted(task: Record) -> Record:
     database = Path(task["folder"], task["db"])
     database.unlink(missing_ok=True)
     with bench_of(subject, database) as bench:
-        for number in np.random.default_rng([task["seed"], task["round"]]).permutation(len(distinct)):
-            move = distinct[number]
-            found = bench.kernel(move.digest, move.kernel, Schedule())
+        order = np.random.default_rng([task["seed"], task["round"]]).permutation(len(distinct))
+        trials = [Trial(distinct[n].digest, distinct[n].kernel, Schedule()) for n in order]
+        for trial, found in zip(trials, bench.kernels(trials), strict=True):
             us = found.median_us if found.status == "ok" else None
-            kernels[move.digest] = {"us": us, "status": found.status, "message": found.message[:300]}
+            kernels[trial.digest] = {"us": us, "status": found.status, "message": found.message[:300]}
     return {
         "nodes": len(space.atom_graph.graph.nodes),
         "atoms": len(space.atom_graph.atoms),

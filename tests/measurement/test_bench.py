@@ -1,5 +1,7 @@
 """What the worker runs for the tuner, called in this process."""
 
+from time import perf_counter_ns
+
 import numpy as np
 import pytest
 
@@ -107,6 +109,36 @@ def test_a_kernel_that_is_not_worth_timing_gets_few_samples(session):
     given_up = bench.time_kernel({**payload, "worth_us": 0.0}, {}, nothing).data
     assert (len(given_up["samples_us"]), given_up["pruned"]) == (3, True)
     assert not bench.time_kernel({**payload, "worth_us": None}, {}, nothing).data["pruned"]
+
+
+def test_kernels_are_timed_again_in_rounds_and_then_let_go(session, monkeypatch):
+    kernels = [kernel_payload(["grown"], ["grown"]), kernel_payload(["peak"], ["peak"])]
+    for payload in kernels:
+        bench.time_kernel(payload, {}, nothing)
+    order = []
+    real = bench.measure
+    monkeypatch.setattr(bench, "measure", lambda call, policy: order.append(call) or real(call, policy))
+    again = {"session": "s", "kernels": kernels, "rounds": 3, "round_us": 1.0, "time_cap_us": 100.0, "seed": 1}
+    found = bench.time_again(again, {}, nothing).data["medians_us"]
+    assert [len(medians) for medians in found] == [3, 3]
+    assert all(us > 0 for medians in found for us in medians)
+    assert [len(set(order[at : at + 2])) for at in (0, 2, 4)] == [2, 2, 2]
+    assert session.ready == {}
+    assert bench.time_again(again, {}, nothing).data["medians_us"] == [[], []]
+
+
+def test_rounds_are_apart(session):
+    payload = kernel_payload(["grown"], ["grown"])
+    bench.time_kernel(payload, {}, nothing)
+    again = {"session": "s", "kernels": [payload], "rounds": 3, "round_us": 20_000.0, "time_cap_us": 10.0, "seed": 0}
+    start = perf_counter_ns()
+    bench.time_again(again, {}, nothing)
+    assert (perf_counter_ns() - start) / 1e6 > 55
+
+
+def test_a_kernel_that_was_given_up_is_not_held(session):
+    bench.time_kernel({**kernel_payload(["grown"], ["grown"]), "worth_us": 0.0}, {}, nothing)
+    assert session.ready == {}
 
 
 def test_kernels_compiled_ahead_are_found_when_they_are_timed(session, monkeypatch):

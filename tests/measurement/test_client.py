@@ -12,9 +12,10 @@ from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.digest import subgraph_digest
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement import client
-from autofuse.measurement.client import PRUNED_POLICY, Bench, Relative
+from autofuse.measurement.client import PRUNED_POLICY, Bench, Relative, Trial
 from autofuse.measurement.database import Database
 from autofuse.measurement.kernelnotes import KernelNote
+from autofuse.measurement.pool import Outcome
 from autofuse.plan.document import Launch
 from autofuse.plan.identity import MEASUREMENT_POLICY
 from autofuse.testing.graphs import random_inputs
@@ -84,6 +85,23 @@ def time(bench, *names, schedule=DEFAULT):
     return bench.kernel(digest(candidate), candidate, schedule)
 
 
+def trials(*names):
+    candidates = [kernel(name) for name in names]
+    return [Trial(digest(candidate), candidate, DEFAULT) for candidate in candidates]
+
+
+def runs_of(bench, monkeypatch):
+    """The runners that the bench calls from now on, with their payloads."""
+    real, seen = bench._run, []
+
+    def run(runner, payload, *rest):
+        seen.append((runner, payload))
+        return real(runner, payload, *rest)
+
+    monkeypatch.setattr(bench, "_run", run)
+    return seen
+
+
 def worker_pid(bench):
     return bench._worker._process.pid
 
@@ -105,7 +123,7 @@ def test_a_kernel_is_timed_and_recorded_and_then_replayed(database):
     assert (found.status, found.policy, found.cache_state) == ("ok", MEASUREMENT_POLICY, "warm")
     assert (found.signature, found.code_version) == ("(f32[16,8]) -> f32[16,8]", identity_here().generator)
     assert found.median_us == first.median_us
-    assert len(found.samples_us) >= 7
+    assert len(found.samples_us) == 5
     # a later run on the same records starts no worker at all
     with bench_on(database) as later:
         assert time(later, "fine").median_us == first.median_us
@@ -152,6 +170,76 @@ def test_a_kernel_that_is_no_legal_fusion_is_an_error(shared):
 # ---- schedules -------------------------------------------------------------------------------------------------------
 
 
+def test_kernels_take_turns(database, monkeypatch):
+    with bench_on(database) as bench:
+        alone = time(bench, "columns")
+        seen = runs_of(bench, monkeypatch)
+        found = bench.kernels(trials("fine", "columns", "rows"))
+        assert [runner for runner, _ in seen] == ["time_kernel", "time_kernel", "time_again"]
+        assert [kernel["nodes"] for kernel in seen[-1][1]["kernels"]] == [["fine"], ["rows"]]
+        assert [result.status for result in found] == ["ok"] * 3
+        assert (found[1].replayed, found[1].median_us) == (True, alone.median_us)
+        for result, trial in zip(found, trials("fine", "columns", "rows"), strict=True):
+            assert bench.recorded(trial.digest, DEFAULT).median_us == result.median_us
+        assert bench.counts.measured == 3
+
+
+def test_only_some_kernels_are_held_at_a_time(database, monkeypatch):
+    with bench_on(database) as bench:
+        seen = runs_of(bench, monkeypatch)
+        monkeypatch.setattr(client, "_TOGETHER", 2)
+        bench.kernels(trials("fine", "columns", "rows"))
+        assert [len(payload["kernels"]) for runner, payload in seen if runner == "time_again"] == [2, 1]
+    assert len(database.records()) == 3
+
+
+def test_kernels_that_write_much_are_timed_alone(database, monkeypatch):
+    with bench_on(database) as bench:
+        seen = runs_of(bench, monkeypatch)
+        monkeypatch.setattr(client, "_HELD_BYTES", 100)
+        bench.kernels(trials("fine", "rows"))
+        assert [len(payload["kernels"]) for runner, payload in seen if runner == "time_again"] == [1, 1]
+
+
+def test_the_times_end_where_the_caller_says_no(database):
+    with bench_on(database) as bench:
+        found = bench.kernels(trials("fine", "columns", "rows"), lambda: bench.counts.measured < 2)
+        assert len(found) == 2
+    assert len(database.records()) == 2
+
+
+def test_a_failing_kernel_among_others_costs_one_record(faulty, database):
+    found = faulty.kernels(trials("fine", "wrong", "rows"))
+    assert [result.status for result in found] == ["ok", "wrong", "ok"]
+    assert [len(record.measurement.samples_us) for record in database.records()] == [0, 5, 5]
+
+
+def test_a_crash_leaves_the_kernels_before_it_their_first_moment(faulty, database):
+    found = faulty.kernels(trials("fine", "crash", "rows"))
+    assert [result.status for result in found] == ["ok", "crash", "ok"]
+    assert [len(record.measurement.samples_us) for record in database.records()] == [0, 1, 5]
+
+
+def test_what_goes_wrong_in_later_moments_leaves_the_first(database, monkeypatch):
+    with bench_on(database) as bench:
+        real = bench._run
+        lost = Outcome("crash", "gone", {}, {}, 0.0, 0.0)
+        monkeypatch.setattr(
+            bench, "_run", lambda runner, *rest: lost if runner == "time_again" else real(runner, *rest)
+        )
+        (found,) = bench.kernels(trials("fine"))
+        assert found.status == "ok"
+        (record,) = database.records()
+        assert record.measurement.samples_us == (found.median_us,)
+
+
+def test_threads_of_other_libraries_do_not_spin_in_the_worker(database):
+    with bench_on(database) as bench:
+        time(bench, "fine")
+        with open(f"/proc/{worker_pid(bench)}/environ") as file:
+            assert "OPENBLAS_THREAD_TIMEOUT=4" in file.read().split("\0")
+
+
 def test_a_kernel_that_is_too_slow_is_given_up_and_known_to_be_that_slow(database):
     candidate = kernel("fine")
     name = digest(candidate)
@@ -170,7 +258,7 @@ def test_a_kernel_that_is_too_slow_is_given_up_and_known_to_be_that_slow(databas
     assert (few.status, few.policy, len(few.samples_us)) == ("ok", PRUNED_POLICY, 3)
     assert few.message == "stopped early: slower than 0.001 us"
     assert (many.policy, many.message) == (MEASUREMENT_POLICY, "")
-    assert len(many.samples_us) >= 7
+    assert len(many.samples_us) == 5
 
 
 def test_schedules_that_are_not_known_are_compiled_together(database, monkeypatch):

@@ -13,6 +13,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A clock that only calls move: [nanoseconds]."""
     now = [0]
     monkeypatch.setattr(comparison.time, "perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr(comparison, "rest", lambda: None)
     return now
 
 
