@@ -68,10 +68,13 @@ def completed(order: Sequence[Run], values: Sequence[Value], writers: Mapping[Va
     """
     done = {value for run in order for value in run.writes}
     longer = list(order)
-    for value in values:
-        if value not in done:
-            run = next((r for r in writers[value] if done.issuperset(r.reads)), None)
-            if run is not None:
-                longer.append(run)
-                done.update(run.writes)
-    return longer
+    while True:
+        before = len(longer)
+        for value in values:
+            if value not in done:
+                run = next((r for r in writers[value] if done.issuperset(r.reads)), None)
+                if run is not None:
+                    longer.append(run)
+                    done.update(run.writes)
+        if len(longer) == before:  # an early value may need a kernel that reads a later one
+            return longer

@@ -17,7 +17,7 @@ from autofuse.ir.graph import Value
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """What a search may use. Policies with rules of their own are not restricted, but for `horizontal`."""
+    """What a search may use. Policies with rules of their own heed `horizontal` and `schedules` only."""
 
     recompute: bool = True
     """Several kernels may compute the same atom."""
@@ -27,6 +27,8 @@ class Restriction:
     """A kernel may write several values. Where it may not, it writes the last one only."""
     horizontal: bool = True
     """Small kernels that do not depend on one another may share a launch."""
+    schedules: bool = True
+    """Tuning may look for schedules other than the default."""
 
     def kernel(self, graph: AtomGraph, atoms: frozenset[FusionAtom], outputs: tuple[Value, ...]) -> KernelCandidate:
         """The kernel of some atoms. It writes `outputs`, less those that it may not. Raises LegalityError."""

@@ -3,7 +3,8 @@
 Variables: x_S (binary) runs candidate S; y_{S,v} in 0..1 writes an output of S that S itself may leave out; m_v in
 0..1: value v is in memory. Minimise sum price_S x_S + sum write y. Rows:
 
-    x_S <= m_v                     for each input v of S made by another kernel
+    x_S <= m_v                     for each input v of S made by another kernel; the kernels that write one value only,
+                                   the same one, are added up, since no more than one of them is of use
     y_{S,v} <= x_S
     m_v <= sum of writers          (x_S for the values S always writes, y_{S,v} for the optional ones)
     m_o = 1                        for outputs of the graph
@@ -11,8 +12,9 @@ Variables: x_S (binary) runs candidate S; y_{S,v} in 0..1 writes an output of S 
     m_u + sum over S containing maker(u) and w of x_S >= 1       for each edge maker(u) -> w
 
 The last two families follow from the others for whole numbers, but without them the relaxation is so weak that a few
-layers of a transformer do not close. A selection may still be circular (two kernels that need one another). Then the
-kernels are fired in order, U is the set of values that those left over wait for, and for each u in U the row
+layers of a transformer do not close. Likewise without the sums in the first: two halves of kernels would do with half
+of what both read. A selection may still be circular (two kernels that need one another). Then the kernels are fired in
+order, U is the set of values that those left over wait for, and for each u in U the row
 
     m_u <= sum of writers of any v in U that read nothing of U
 
@@ -345,9 +347,14 @@ class _Program:
                     self._writers[value].append((number, self.y.get((number, value), self.x[number])))
 
     def _availability(self) -> None:
+        alike: dict[tuple[Value | int, Value], list[int]] = {}
         for number, p in enumerate(self.priced):
+            outputs = p.candidate.outputs
             for value in self.reads[number]:
-                self._row({self.m[value]: 1.0, self.x[number]: -1.0}, 0.0)
+                alike.setdefault((outputs[0] if len(outputs) == 1 else number, value), []).append(number)
+        for (_, value), numbers in alike.items():
+            self._row({self.m[value]: 1.0, **{self.x[n]: -1.0 for n in numbers}}, 0.0)
+        for number, p in enumerate(self.priced):
             for value in p.write_us:
                 self._row({self.x[number]: 1.0, self.y[number, value]: -1.0}, 0.0)
         for value, writers in self._writers.items():

@@ -271,6 +271,8 @@ class Tuner:
 
     def _tune_schedules(self, kernels: Sequence[Chosen]) -> None:
         """Tune the kernels that take the most time first; each gets trials in proportion."""
+        if not self.context.restriction.schedules:
+            return
         count: dict[str, int] = {}
         for chosen in kernels:
             count[chosen.candidate.digest] = count.get(chosen.candidate.digest, 0) + 1

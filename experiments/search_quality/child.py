@@ -31,10 +31,13 @@ from autofuse.measurement.workloads import load
 from autofuse.plan import file as plan_file
 from autofuse.plan.document import Launch, PlanDocument
 from autofuse.runtime.kernels import candidate_of
+from autofuse.search.baselines import rule_policies
 from autofuse.search.lanes import Work, list_schedule
 from autofuse.search.planning import Tuned, plan_document
 from autofuse.search.registry import MEASURED
+from autofuse.search.restriction import Restriction
 from autofuse.search.solver import Chosen
+from autofuse.search.tuner import Budget, Tuner
 
 
 def exhausted(task: Record) -> Record:
@@ -104,32 +107,53 @@ def _document(subject: Subject, kernels: list[Chosen], us: Mapping[str, float]) 
 
 
 def planned(task: Record) -> Record:
-    """A plan by one policy, saved. The measuring search keeps its records in `db`, or replays a copy of `records`."""
+    """A plan by one policy, saved. The measuring search leaves schedules alone, and its measurements are forgotten."""
+    start = time.perf_counter()
+    if task["policy"] == MEASURED:
+        subject = _subject(task)
+        context = replace(subject.context, restriction=Restriction(schedules=False))
+        budget = Budget(task["budget_s"], task["trials"])
+        with bench_of(subject) as bench:
+            tuner = Tuner(context, bench, identity_here(), budget, task["tuning_seed"], _quiet)
+            document = tuner.measured_plan(rules=rule_policies())
+    else:
+        workload = load(task["file"])
+        arguments = workload.inputs(task["size"], task["seed"])
+        document = af.compile(workload.function, *arguments, policy=task["policy"]).document
+    return _saved(document, task, time.perf_counter() - start)
+
+
+def replayed(task: Record) -> Record:
+    """A tuned plan, saved, with its records in `db`; or tuned again from a copy of `records`."""
     workload = load(task["file"])
     arguments = workload.inputs(task["size"], task["seed"])
     folder = Path(task["folder"])
     start = time.perf_counter()
-    if task["policy"] == MEASURED:
-        with tempfile.TemporaryDirectory() as private:
-            db = folder / task["db"] if task.get("db") else Path(private, "tune.db")
-            if task.get("records"):
-                shutil.copyfile(folder / task["records"], db)
-            plan = af.tune(
-                workload.function,
-                *arguments,
-                budget=task["budget_s"],
-                max_trials=task["trials"],
-                seed=task["tuning_seed"],
-                progress=False,
-                db=db,
-            )
-    else:
-        plan = af.compile(workload.function, *arguments, policy=task["policy"])
-    seconds = time.perf_counter() - start
-    plan.save(folder / task["plan"])
+    with tempfile.TemporaryDirectory() as private:
+        db = folder / task["db"] if task.get("db") else Path(private, "tune.db")
+        if task.get("records"):
+            shutil.copyfile(folder / task["records"], db)
+        plan = af.tune(
+            workload.function,
+            *arguments,
+            budget=task["budget_s"],
+            max_trials=task["trials"],
+            seed=task["tuning_seed"],
+            progress=False,
+            db=db,
+        )
+    return _saved(plan.document, task, time.perf_counter() - start)
+
+
+def _saved(document: PlanDocument, task: Record, seconds: float) -> Record:
+    plan_file.save(document, Path(task["folder"], task["plan"]))
     paths = [task["plan"], *([task["db"]] if task.get("db") else [])]
-    certificate = None if plan.certificate is None else asdict(plan.certificate)
-    return {"seconds": seconds, "kernels": len(plan.kernels), "certificate": certificate, "paths": paths}
+    certificate = None if document.certificate is None else asdict(document.certificate)
+    return {"seconds": seconds, "kernels": len(document.kernels), "certificate": certificate, "paths": paths}
+
+
+def _quiet(what: str, done: float, total: float) -> None:
+    del what, done, total
 
 
 def levelled(task: Record) -> Record:
@@ -222,7 +246,7 @@ KINDS = {
     "space": exhausted,
     "partitions": partitioned,
     "plan": planned,
-    "replay": planned,
+    "replay": replayed,
     "level": levelled,
     "round": raced,
     "compile": compiled,

@@ -36,3 +36,8 @@ def test_a_selection_is_completed_by_the_best_kernel_that_can_run():
     writers = {A: [Run(7, (C,), (A,)), Run(8, (), (A,))], B: [Run(9, (A,), (B,))], C: []}
     assert numbers(completed([], [A, B, C], writers)) == [8, 9]
     assert numbers(completed([Run(0, (), (A,))], [A, B, C], writers)) == [0, 9]
+
+
+def test_a_selection_is_completed_in_whatever_order_its_kernels_can_run():
+    writers = {A: [Run(1, (B,), (A,))], B: [Run(2, (), (B,))]}
+    assert numbers(completed([], [A, B], writers)) == [2, 1]

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from autofuse.fusion.kind import kind_of
+from autofuse.lower.schedule import Schedule
 from autofuse.search.policy import Analytical, Partition, Unfused, document_of, solve_at
 from autofuse.search.reachable import limited_to
 from autofuse.search.restriction import Restriction
 from autofuse.search.rules.xla import XlaClassic
+from autofuse.search.tuner import Budget, Tuner
+from autofuse.testing.benches import SyntheticBench, modelled
 from autofuse.testing.fusions import check_plan
 from autofuse.testing.graphs import random_graph, random_inputs
 from autofuse.testing.partitions import context_of, identity_here
@@ -111,6 +114,19 @@ def test_without_sharing_launches_every_kernel_is_on_the_first_lane():
         plan = document_of(context, Unfused().partition(context), identity_here())
         lanes[switch] = [launch.lane for launch in plan.order]
     assert lanes == {"stitch": [0, 1, 2], "horizontal": [0, 0, 0]}
+
+
+def test_without_schedules_tuning_tries_none():
+    graph = GRAPHS["softmax"]
+    tried = {}
+    for schedules in (True, False):
+        context = replace(context_of(graph), restriction=Restriction(schedules=schedules))
+        bench = SyntheticBench(graph, modelled())
+        tuner = Tuner(context, bench, identity_here(), Budget(1000.0), 0, lambda what, done, total: None, bench.clock)
+        plan = tuner.measured_plan()
+        tried[schedules] = plan.certificate.schedules_tried
+        assert schedules or all(kernel.schedule == Schedule() for kernel in plan.kernels)
+    assert tried[True] > tried[False] == 0
 
 
 # ---- limited to given kernels ----------------------------------------------------------------------------------------
