@@ -1,17 +1,20 @@
-"""One search of the scaling study, in a process of its own: child.py TASK.json OUTCOME.json."""
+"""One search or tuning run of the scaling study, in a process of its own: child.py TASK.json OUTCOME.json."""
 
 from __future__ import annotations
 
 import json
 import resource
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+import autofuse
 from autofuse.api.compiling import make_context, traced_program
 from autofuse.api.plan import described_cpu
 from autofuse.frontend.spec import spec
@@ -89,10 +92,39 @@ def search(task: Record) -> Record:
         "bound_us": solution.bound_us,
         "optimal": solution.optimal,
         "seconds": seconds,
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_mib": peak_mib(),
     }
+
+
+def tune(task: Record) -> Record:
+    """The workload of twelve layers, tuned with measurements: seconds on the clock, and what came of it."""
+    workload = load("bert_encoder")
+    arguments = workload.inputs("full", task["seed"])
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        plan = autofuse.tune(
+            workload.function, *arguments, budget=task["budget_s"], progress=False, db=Path(folder, "tune.db")
+        )
+    seconds = time.perf_counter() - start
+    certificate = plan.certificate
+    assert certificate is not None
+    return {
+        "seconds": seconds,
+        "nodes": len(plan.document.graph.nodes),
+        "kernels": len(plan.kernels),
+        "certificate": asdict(certificate),
+        "peak_mib": peak_mib(),
+    }
+
+
+def peak_mib() -> float:
+    """Of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+KINDS = {"search": search, "tune": tune}
 
 
 if __name__ == "__main__":
     job = json.loads(Path(sys.argv[1]).read_text())
-    Path(sys.argv[2]).write_text(json.dumps(search(job)))
+    Path(sys.argv[2]).write_text(json.dumps(KINDS[job["kind"]](job)))

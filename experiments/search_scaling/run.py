@@ -1,7 +1,7 @@
 """How the search grows with the program, and what cutting it costs: python experiments/search_scaling/run.py.
 
 Deeper and deeper BERT encoders, longer and longer unrolled recurrences and larger and larger random graphs are planned
-under the analytical model, whole and in segments, each in a process of its own. Nothing is measured but the search.
+under the analytical model, whole and in segments, each in a process of its own, and BERT of twelve layers is tuned.
 Writes search-scaling.jsonl (a record per process, as soon as it is done) and search-scaling.md into --out. The same
 command again does what is missing. Some twenty minutes.
 """
@@ -38,6 +38,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--most", type=int, help="largest size of any program; default all")
     parser.add_argument("--whole", type=int, help="largest size that is also searched whole; default all")
     parser.add_argument("--segment", type=int, default=160, help="most atoms of a segment (default 160)")
+    parser.add_argument("--budget", type=float, default=100.0, help="seconds of tuning BERT; 0: none (default 100)")
     parser.add_argument("--seed", type=int, default=0, help="of the random graphs")
     parser.add_argument("--fresh", action="store_true", help="throw away the records that there are")
     options = parser.parse_args(argv)
@@ -49,8 +50,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def tasks(options: argparse.Namespace) -> list[Record]:
-    """What is searched, in order."""
-    return [
+    """What is searched, in order, and what is tuned."""
+    layers = SIZES["bert"] if options.most is None else [n for n in SIZES["bert"] if n <= options.most]
+    tuned: Record = {"kind": "tune", "program": "bert", "size": 12, "way": "tuned", "budget_s": options.budget}
+    return [tuned] * ("bert" in options.programs and 12 in layers and options.budget > 0) + [
         {"kind": "search", "program": program, "size": size, "way": way}
         for program in options.programs
         for size in SIZES[program]

@@ -62,6 +62,17 @@ def test_the_loss_is_what_the_segments_cost_more(report: ModuleType) -> None:
     assert row == ["12", "950", "324", "3", "4.0", "1.0, 1.0, 1.0, 1.0", "200", "8.0", "200", "2.00 %"]
 
 
+def test_targets_are_met_or_missed(report: ModuleType) -> None:
+    tuned = {"kind": "tune", "program": "bert", "size": 12, "way": "tuned", "status": "ok", "seconds": 121.0}
+    records = [record("whole", 100.0, 2.0), tuned | {"peak_mib": 600.0}]
+    records.append(record("segments", 1.0, 2.0, size=64, nodes=4558))
+    text = report.render(RUN, records)
+    assert "| BERT of 12 layers planned under the model | 10 s | 8 s | **met** |" in text
+    assert "| BERT of 12 layers tuned with measurements | 120 s | 121 s | **missed** |" in text
+    assert "| 4,558 nodes under the model | 60 s | 8 s | **met** |" in text
+    assert "| peak of memory, all of these | 2048 MiB | 600 MiB | **met** |" in text
+
+
 def test_one_way_alone_has_no_loss_and_an_unfinished_one_is_marked(report: ModuleType) -> None:
     text = report.render(RUN, [record("segments", 102.0, 1.0, optimal=False)])
     assert row_of(text, 12)[-4:-1] == ["-", "-", "-"]
@@ -69,7 +80,14 @@ def test_one_way_alone_has_no_loss_and_an_unfinished_one_is_marked(report: Modul
 
 
 def test_failed_searches_are_named(report: ModuleType) -> None:
-    failed = {"program": "bert", "size": 64, "way": "whole", "status": "failed", "error": "stopped after 600 s"}
+    failed = {
+        "kind": "search",
+        "program": "bert",
+        "size": 64,
+        "way": "whole",
+        "status": "failed",
+        "error": "stopped after 600 s",
+    }
     assert "- failed: bert 64, whole: stopped after 600 s" in report.render(RUN, [failed])
 
 
