@@ -188,18 +188,12 @@ class Bench:
 
     def _begin(self, trial: Trial, place: int) -> _Begun:
         """Build, check and time a kernel for a first moment."""
-        payload: dict[str, Any] = {
-            **_described(trial),
-            "time_cap_us": self._time_cap_us / _MOMENTS,
-            "worth_us": trial.worth_us if trial.worth_us < math.inf else None,
-        }
-        outcome = self._run("time_kernel", payload, self._deadline_s)
+        outcome = self._first_moment(trial)
         if outcome.status == "crash":  # perhaps the system killed the worker for reasons of its own
-            outcome = self._run("time_kernel", payload, self._deadline_s)
+            outcome = self._first_moment(trial)
         self.counts.measured += 1
         if outcome.status != "ok":
-            self.counts.failed.append(f"{payload['nodes'][-1]}: {outcome.status}: {outcome.message}")
-            return _Begun(trial, place, KernelTime(outcome.status, math.inf, outcome.message), ())
+            return _Begun(trial, place, self._failed(trial, outcome), ())
         samples = tuple(float(s) for s in outcome.data["samples_us"])
         time = KernelTime("ok", median(samples), pruned=bool(outcome.data["pruned"]))
         return _Begun(trial, place, time, samples)
@@ -208,21 +202,52 @@ class Bench:
         """Time the kernels that wait for the moments that are left, record them, and put their times in place."""
         if not waiting:
             return
-        longest = sum(begun.time.median_us for begun in waiting) / 1e6
+        outcome = self._later_moments(waiting)
+        later = outcome.data["medians_us"] if outcome.status == "ok" else [() for _ in waiting]
+        for begun, medians in zip(waiting, later, strict=True):
+            found[begun.place] = self._finished(begun, medians) if medians else self._finish_alone(begun)
+        waiting.clear()
+
+    def _finish_alone(self, begun: _Begun) -> KernelTime:
+        """Time a kernel, which the worker was lost with, by itself: if it fails again, it is the one to blame."""
+        outcome = self._first_moment(begun.trial)
+        if outcome.status == "ok":
+            outcome = self._later_moments([begun])
+        if outcome.status == "ok":
+            return self._finished(begun, outcome.data["medians_us"][0])
+        failed = self._failed(begun.trial, outcome)
+        self._record(begun.trial, failed, ())
+        return failed
+
+    def _first_moment(self, trial: Trial) -> Outcome:
+        payload: dict[str, Any] = {
+            **_described(trial),
+            "time_cap_us": self._time_cap_us / _MOMENTS,
+            "worth_us": trial.worth_us if trial.worth_us < math.inf else None,
+        }
+        return self._run("time_kernel", payload, self._deadline_s)
+
+    def _later_moments(self, waiting: Sequence[_Begun]) -> Outcome:
+        """Of kernels that the worker holds ready; none for one that it does not hold."""
+        together_s = sum(begun.time.median_us for begun in waiting) / 1e6
         payload: dict[str, Any] = {
             "kernels": [_described(begun.trial) for begun in waiting],
             "rounds": _MOMENTS - 1,
             "round_us": _ROUND_US,
             "time_cap_us": self._time_cap_us / _MOMENTS,
-            "seed": len(waiting),
+            "seed": self.counts.measured,
         }
-        outcome = self._run("time_again", payload, self._deadline_s + 10 * _MOMENTS * longest)
-        later = outcome.data["medians_us"] if outcome.status == "ok" else [() for _ in waiting]
-        for begun, medians in zip(waiting, later, strict=True):
-            samples = (begun.time.median_us, *(float(us) for us in medians))
-            found[begun.place] = replace(begun.time, median_us=median(samples))
-            self._record(begun.trial, begun.time, samples)
-        waiting.clear()
+        return self._run("time_again", payload, self._deadline_s + 10 * _MOMENTS * together_s)
+
+    def _failed(self, trial: Trial, outcome: Outcome) -> KernelTime:
+        self.counts.failed.append(f"{trial.kernel.nodes[-1].name}: {outcome.status}: {outcome.message}")
+        return KernelTime(outcome.status, math.inf, outcome.message)
+
+    def _finished(self, begun: _Begun, medians_us: Sequence[float]) -> KernelTime:
+        """Record the first moment and the later ones."""
+        samples = (begun.time.median_us, *(float(us) for us in medians_us))
+        self._record(begun.trial, begun.time, samples)
+        return replace(begun.time, median_us=median(samples))
 
     def _record(self, trial: Trial, time: KernelTime, samples_us: tuple[float, ...]) -> None:
         slow = f"stopped early: slower than {trial.worth_us:g} us"

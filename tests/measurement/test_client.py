@@ -214,23 +214,36 @@ def test_a_failing_kernel_among_others_costs_one_record(faulty, database):
     assert [len(record.measurement.samples_us) for record in database.records()] == [0, 5, 5]
 
 
-def test_a_crash_leaves_the_kernels_before_it_their_first_moment(faulty, database):
+def test_a_crash_costs_the_kernels_before_it_nothing(faulty, database):
     found = faulty.kernels(trials("fine", "crash", "rows"))
     assert [result.status for result in found] == ["ok", "crash", "ok"]
-    assert [len(record.measurement.samples_us) for record in database.records()] == [0, 1, 5]
+    assert sorted(len(record.measurement.samples_us) for record in database.records()) == [0, 5, 5]
+    assert faulty.counts.measured == 3
 
 
-def test_what_goes_wrong_in_later_moments_leaves_the_first(database, monkeypatch):
+def lost_in(bench, monkeypatch, name):
+    """Make the worker crash whenever a kernel is timed in later moments."""
+    real = bench._run
+
+    def run(runner, payload, *rest):
+        if runner == "time_again" and any(kernel["outputs"] == [name] for kernel in payload["kernels"]):
+            os.kill(worker_pid(bench), signal.SIGKILL)
+            bench._worker._process.wait()
+            return Outcome("crash", "gone", {}, {}, 0.0, 0.0)
+        return real(runner, payload, *rest)
+
+    monkeypatch.setattr(bench, "_run", run)
+
+
+def test_a_kernel_that_crashes_in_later_moments_is_found_among_those_timed_with_it(database, monkeypatch):
     with bench_on(database) as bench:
-        real = bench._run
-        lost = Outcome("crash", "gone", {}, {}, 0.0, 0.0)
-        monkeypatch.setattr(
-            bench, "_run", lambda runner, *rest: lost if runner == "time_again" else real(runner, *rest)
-        )
-        (found,) = bench.kernels(trials("fine"))
-        assert found.status == "ok"
-        (record,) = database.records()
-        assert record.measurement.samples_us == (found.median_us,)
+        lost_in(bench, monkeypatch, "columns")
+        found = bench.kernels(trials("fine", "columns", "rows"))
+        assert [result.status for result in found] == ["ok", "crash", "ok"]
+        assert found[1].median_us == float("inf")
+        assert bench.counts.failed == ["columns: crash: gone"]
+        assert bench.recorded(trials("columns")[0].digest, DEFAULT).status == "crash"
+    assert [len(record.measurement.samples_us) for record in database.records()] == [5, 0, 5]
 
 
 def test_threads_of_other_libraries_do_not_spin_in_the_worker(database):
