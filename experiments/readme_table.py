@@ -27,13 +27,13 @@ def section(rows: Sequence[Any], run: dict[str, Any], programs: Sequence[str], g
     best = [row.best(COLUMN) for row in whole]
     over_numpy = geometric_mean(row.against[COLUMN]["numpy"].over.value for row in whole)
     over_best = geometric_mean(standing.over.value for standing in best)
-    counts = {who: sum(standing.ahead == who for standing in best) for who in ("autofuse", "neither", "peer")}
+    counts = {who: sum(standing.ahead == who for standing in best) for who in ("ours", "neither", "theirs")}
     lines = [
         f"On {machine['model']} ({settings['threads']} threads), tuned plans of {len(whole)} programs are "
         f"{over_numpy:.1f} times as fast as NumPy, and {over_best:.2f} times as fast as the fastest of JAX, "
         f"torch.compile, torch's own ops and Numba, chosen program by program (geometric means; "
-        f"{settings['budget']:g} s of tuning each). Against that best one autofuse is ahead on {counts['autofuse']} "
-        f"programs, behind on {counts['peer']}, and not to be told apart on {counts['neither']}. Milliseconds per "
+        f"{settings['budget']:g} s of tuning each). Against that best one autofuse is ahead on {counts['ours']} "
+        f"programs, behind on {counts['theirs']}, and not to be told apart on {counts['neither']}. Milliseconds per "
         "call, of JAX and torch their better form; all in "
         "[experiments/results/peers.md](experiments/results/peers.md):",
         "",
@@ -43,9 +43,7 @@ def section(rows: Sequence[Any], run: dict[str, Any], programs: Sequence[str], g
     for row in [row for row in whole if row.program in programs] or whole:
         cells = [least(row, variants) for variants in (("numpy",), JAX, TORCH, ("numba",), ("autofuse",))]
         standing = row.best(COLUMN)
-        over = standing.over
-        ratio = f"{over.value:.2f} [{over.low:.2f}, {over.high:.2f}] {standing.peer}"
-        lines.append(f"| `{row.program}` | {' | '.join(cells)} | {ratio} |")
+        lines.append(f"| `{row.program}` | {' | '.join(cells)} | {standing.over} {standing.name} |")
     return "\n".join(lines) + "\n"
 
 
@@ -70,8 +68,8 @@ def main() -> int:
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
     parser.add_argument("--programs", default=PROGRAMS)
     options = parser.parse_args()
-    sys.path[:0] = [str(STUDY), str(STUDY.parent / "cpu_first")]
-    journal, table, figures = (importlib.import_module(name) for name in ("journal", "table", "figures"))
+    sys.path[:0] = [str(STUDY), str(STUDY.parent / "common")]
+    journal, standings, figures = (importlib.import_module(name) for name in ("journal", "standings", "figures"))
     records = journal.Journal(options.records)
     run = records.latest(kind="run")
     if run is None:
@@ -82,7 +80,7 @@ def main() -> int:
     workloads = {file.stem for file in (ROOT / "datasets" / "workloads").glob("*.py")}
     names = sorted({record["program"] for record in timed} & workloads)
     rows = figures.build_rows(names, records, rounds)
-    text = section(rows, run, options.programs.split(","), table.geometric_mean)
+    text = section(rows, run, options.programs.split(","), standings.geometric_mean)
     options.readme.write_text(replaced(options.readme.read_text(), text))
     return 0
 

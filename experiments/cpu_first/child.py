@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+
 from journal import Record
 from rounds import time_right_ones
 from table import AGAIN, NUMPY, POLICIES

@@ -10,6 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+
 from children import exit_code, in_child, tell
 from journal import Journal, Record
 from provenance import ROOT, commit, digest, machine, open_run

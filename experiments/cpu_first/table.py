@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from interleaved import Ratio, Samples, block_medians, noise_floor, ratio
 from journal import Journal, Record
+from standings import geometric_mean
 
 POLICIES = ("unfused", "analytical", "measured")
 NUMPY = "numpy"
@@ -98,12 +99,6 @@ def _faults(plans: dict[str, Record], rounds: Sequence[Record]) -> Iterable[str]
         seen.update(lines)
 
 
-def geometric_mean(values: Iterable[float]) -> float:
-    """The mean for ratios; NaN for none."""
-    logs = [math.log(value) for value in values]
-    return math.exp(sum(logs) / len(logs)) if logs else math.nan
-
-
 def render(rows: Sequence[Row], heading: Sequence[str]) -> str:
     """The whole report: heading lines, table, means, faults."""
     parts = [*heading, "", *_table(rows), "", *_means(rows)]
@@ -144,7 +139,7 @@ def _ratio_text(found: Ratio | None, noise: float | None) -> str:
         return "-"
     if noise is None:
         return f"{found.value:.2f}"
-    text = f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    text = str(found)
     return text if found.beyond(noise) else text + " (noise)"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "cpu_first"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 
 from interleaved import interleave, mismatch
 from prepared import leaves

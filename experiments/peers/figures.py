@@ -9,28 +9,10 @@ import numpy as np
 from floors import floor_ms
 from interleaved import Ratio, Samples, noise_floor, ratio
 from journal import Journal, Record
+from standings import Standing
 from variants import AGAIN, AUTOFUSE, COLD, NUMPY, PEERS, VARIANTS
 
 COLUMNS = ("fresh", "reused")
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How a peer stands to autofuse."""
-
-    peer: str
-    """The variant."""
-    over: Ratio
-    """Time of the peer over time of autofuse: above 1 autofuse is ahead."""
-    noise: float
-    """Share below which the two are not told apart: autofuse against itself; 0 where that was not measured."""
-
-    @property
-    def ahead(self) -> str:
-        """`autofuse`, `peer`, or `neither` where the interval does not leave the noise."""
-        if not self.over.beyond(self.noise):
-            return "neither"
-        return "autofuse" if self.over.value > 1.0 else "peer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +62,10 @@ class Row:
     def break_even(self) -> float | None:
         """Calls after which tuning has paid against the best peer; infinite where it never does, None if unknown."""
         best, own = self.best("fresh"), self.times["fresh"].get(AUTOFUSE)
-        if best is None or own is None or self.tune_s is None or best.peer not in self.times["fresh"]:
+        if best is None or own is None or self.tune_s is None or best.name not in self.times["fresh"]:
             return None
-        there = self.times["fresh"][best.peer].value
-        return break_even(self.tune_s, own.value, self.ready_s.get(best.peer, 0.0), there)
+        there = self.times["fresh"][best.name].value
+        return break_even(self.tune_s, own.value, self.ready_s.get(best.name, 0.0), there)
 
 
 def break_even(own_s: float, own_ms: float, other_s: float, other_ms: float) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from figures import COLUMNS, Row, SmallThings, Standing
 from interleaved import Ratio
 from journal import Record
-from table import geometric_mean
+from standings import NEITHER, OURS, THEIRS, geometric_mean
 from variants import AGAIN, AUTOFUSE, NUMPY, PEERS, VARIANTS
 
 SHOWN = (NUMPY, *PEERS, AUTOFUSE)
@@ -52,8 +52,8 @@ def summary(rows: Sequence[Row], column: str) -> list[str]:
         found = [row.against[column][variant] for row in rows if variant in row.against[column]]
         if found:
             lines.append(_against(variant, found))
-    ahead = [(row, standing) for row, standing in best if standing.ahead == "peer"]
-    named = ", ".join(f"`{row.program}` ({standing.peer}, {ratio_text(standing)})" for row, standing in ahead)
+    ahead = [(row, standing) for row, standing in best if standing.ahead == THEIRS]
+    named = ", ".join(f"`{row.program}` ({standing.name}, {standing.text})" for row, standing in ahead)
     noise = sorted(standing.noise for _, standing in best)
     lines += ["", f"A peer is ahead beyond the noise floor in {len(ahead)} of {len(best)}: {named or 'none'}."]
     lines.append(
@@ -63,7 +63,7 @@ def summary(rows: Sequence[Row], column: str) -> list[str]:
 
 
 def _against(name: str, standings: Sequence[Standing]) -> str:
-    counts = [sum(standing.ahead == who for standing in standings) for who in ("autofuse", "neither", "peer")]
+    counts = [sum(standing.ahead == who for standing in standings) for who in (OURS, NEITHER, THEIRS)]
     mean = geometric_mean(standing.over.value for standing in standings)
     return (
         f"| {name} | {'-' if math.isnan(mean) else f'{mean:.2f}'} | {len(standings)} | "
@@ -80,16 +80,9 @@ def times(rows: Sequence[Row], column: str) -> list[str]:
         best = row.best(column)
         fastest = min((found[variant].value for variant in SHOWN if variant in found), default=0.0)
         cells = [_emphasised(found.get(variant), fastest) for variant in SHOWN]
-        last = ["-", "-"] if best is None else [f"{ratio_text(best)} {best.peer}", f"{best.noise:.1%}"]
+        last = ["-", "-"] if best is None else [f"{best.text} {best.name}", f"{best.noise:.1%}"]
         lines.append("| " + " | ".join([f"`{row.program}`", *cells, *last]) + " |")
     return lines
-
-
-def ratio_text(standing: Standing) -> str:
-    """The ratio with its interval, and whether it is lost in the noise."""
-    over = standing.over
-    text = f"{over.value:.2f} [{over.low:.2f}, {over.high:.2f}]"
-    return text if standing.ahead != "neither" else text + " (noise)"
 
 
 def _emphasised(found: Ratio | None, fastest: float) -> str:

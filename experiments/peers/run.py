@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 # The journal, the interleaving and the processes are those of the CPU study.
-sys.path.append(str(Path(__file__).resolve().parents[1] / "cpu_first"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 
 if __name__ == "__main__":
     sys.exit(importlib.import_module("study").main())

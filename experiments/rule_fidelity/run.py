@@ -14,8 +14,8 @@ import signal
 import sys
 from pathlib import Path
 
-# The journal and the processes are those of the CPU study.
-sys.path.append(str(Path(__file__).resolve().parents[1] / "cpu_first"))
+# What studies have in common.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 
 from children import exit_code, in_child, tell
 from fidelity_report import render

@@ -9,8 +9,8 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-# The journal and the processes are those of the CPU study; benches and races those of search quality.
-sys.path.extend(str(Path(__file__).resolve().parents[1] / name) for name in ("cpu_first", "search_quality"))
+# What studies have in common.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 
 from cells import MEASURED, REACHABLE, TUNE, Cell
 from journal import Record

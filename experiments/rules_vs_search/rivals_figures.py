@@ -12,27 +12,10 @@ from journal import Journal, Record
 from marks import marks
 from race import AGAIN
 from rivals_settings import Study
+from standings import THEIRS, Standing
 
 BASE = variant("unfused", "default")
 """What speed-ups are over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How another plan stands to that of the measuring search, or of `tune`."""
-
-    name: str
-    over: Ratio
-    """Its time over that of the measured plan: above 1 the measured plan is faster."""
-    noise: float
-    """Share below which the two are not told apart."""
-
-    @property
-    def ahead(self) -> str:
-        """`measured`, `other`, or `neither` where the interval does not leave the noise."""
-        if not self.over.beyond(self.noise):
-            return "neither"
-        return "measured" if self.over.value > 1.0 else "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +30,7 @@ class Row:
     against: Mapping[str, Standing]
     """Every other variant against the measured plan with tuned schedules."""
     against_tune: Mapping[str, Standing]
-    """The rules, schedules tuned, against the plan of `tune`; `measured` in `ahead` is then that plan."""
+    """The rules, schedules tuned, against the plan of `tune`."""
     gain: Mapping[str, Ratio]
     """Time of the unfused plan under default schedules over that of each variant."""
     kernels: Mapping[str, int]
@@ -199,7 +182,7 @@ def _over(standing: Standing) -> float:
 
 
 def _never_slower(what: str, found: Sequence[tuple[Row, Standing]]) -> Verdict:
-    slower = [f"`{row.program}` ({best.name}, {best.over.value:.2f})" for row, best in found if best.ahead == "other"]
+    slower = [f"`{row.program}` ({best.name}, {best.over.value:.2f})" for row, best in found if best.ahead == THEIRS]
     return Verdict(
         f"{what} is never slower than the fastest rule beyond the noise floor",
         f"slower in {len(slower)} of {len(found)}{': ' if slower else ''}{', '.join(slower)}",
@@ -212,5 +195,4 @@ def _mean_verdict(which: str, found: Sequence[tuple[Row, Standing]], least: floa
     target = f"fastest rule / measured at least {least:g} over {which} (geometric mean)"
     if value is None:
         return Verdict(target, "no program", None)
-    words = f"{value.value:.2f} [{value.low:.2f}, {value.high:.2f}] over {len(found)}"
-    return Verdict(target, words, value.value >= least)
+    return Verdict(target, f"{value} over {len(found)}", value.value >= least)

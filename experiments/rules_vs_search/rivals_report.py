@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from cells import MEASURED, SCHEDULES, SENSELESS, variant
 from interleaved import Ratio
 from journal import Record
-from rivals_figures import Row, Standing, against, best_rules, marked, mean, verdicts
+from rivals_figures import Row, against, best_rules, marked, mean, verdicts
 from rivals_settings import Study
+from standings import NEITHER, OURS, THEIRS, Standing
 
 METHOD = """\
 Every policy fuses for one code generator, and every plan gets the same budget, in which its kernels are measured and
@@ -120,7 +121,7 @@ def policies(rows: Sequence[Row], study: Study) -> list[str]:
 
 def _against(name: str, found: Sequence[Standing], of_marked: Sequence[Standing]) -> str:
     means = [mean_text(mean([standing.over.value for standing in some])) for some in (found, of_marked)]
-    counts = [str(sum(standing.ahead == who for standing in found)) for who in ("measured", "neither", "other")]
+    counts = [str(sum(standing.ahead == who for standing in found)) for who in (OURS, NEITHER, THEIRS)]
     return "| " + " | ".join([name, *means, *counts]) + " |"
 
 
@@ -139,19 +140,13 @@ def programs(rows: Sequence[Row], study: Study) -> list[str]:
         cells = [
             f"`{row.program}`{'*' if row.marks else ''}",
             "-" if us is None else f"{us / 1e3:.3g}",
-            "-" if best is None else f"{_standing_text(best)} {best.name}",
+            "-" if best is None else f"{best.text} {best.name}",
             *(f"{row.against[name].over.value:.2f}" if name in row.against else "-" for name in others),
             f"{row.kernels.get(best.name, '-') if best else '-'}, {row.kernels.get(MEASURED, '-')}",
             f"{row.noise:.1%}",
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
-
-
-def _standing_text(standing: Standing) -> str:
-    over = standing.over
-    text = f"{over.value:.2f} [{over.low:.2f}, {over.high:.2f}]"
-    return text if standing.ahead != "neither" else text + " (noise)"
 
 
 def ablations(rows: Sequence[Row], study: Study) -> list[str]:
@@ -187,4 +182,4 @@ def markings(rows: Sequence[Row], study: Study) -> list[str]:
 
 def mean_text(value: Ratio | None) -> str:
     """A geometric mean with its interval."""
-    return "-" if value is None else f"{value.value:.2f} [{value.low:.2f}, {value.high:.2f}]"
+    return "-" if value is None else str(value)

@@ -16,8 +16,8 @@ import signal
 import sys
 from pathlib import Path
 
-# The journal and the processes are those of the CPU study; benches and races those of search quality.
-sys.path.extend(str(Path(__file__).resolve().parents[1] / name) for name in ("cpu_first", "search_quality"))
+# What studies have in common.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 
 from children import exit_code
 from command import parse, written

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "cpu_first"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 
 from journal import Record
 from moves import cheapest, enumerate_partitions, in_order, moves_of

@@ -1,4 +1,4 @@
-"""The journal of the CPU study, which keeps this study's records too."""
+"""The journal of this study's records."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from typing import Any
 
 Record = dict[str, Any]
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "cpu_first"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 Journal: Any = importlib.import_module("journal").Journal
-"""See `experiments/cpu_first/journal.py`."""
+"""See `experiments/common/journal.py`."""

@@ -1,10 +1,8 @@
 """The GPU study: its references agree with its programs, its report reads well, and it says that it needs a GPU."""
 
-import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -18,19 +16,7 @@ from autofuse.lower.tile import Space
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = ROOT / "experiments" / "gpu_first"
-
-
-@pytest.fixture(scope="module")
-def study() -> Iterator[dict[str, ModuleType]]:
-    """The study's modules, found beside its script."""
-    names = ("cases", "report")
-    sys.path.insert(0, str(STUDY))
-    try:
-        yield {name: importlib.import_module(name) for name in names}
-    finally:
-        sys.path.remove(str(STUDY))
-        for name in names:
-            del sys.modules[name]
+MODULES = ("cases", "report")
 
 
 def test_references_agree_with_the_programs(study: dict[str, ModuleType]) -> None:

@@ -1,11 +1,9 @@
 """The study of products and fork-joins: its report, and a small run that is carried on."""
 
-import importlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = ROOT / "experiments" / "limits"
+MODULES = ("limits_report",)
 RUN = {
     "machine": {"model": "a CPU", "cores": 2, "isa": "avx2", "blas": "a BLAS"},
     "commit": "abc",
@@ -23,14 +22,9 @@ RUN = {
 
 
 @pytest.fixture
-def report() -> Iterator[ModuleType]:
-    """The study's report module, found as its script finds it."""
-    sys.path.insert(0, str(STUDY))
-    try:
-        yield importlib.import_module("limits_report")
-    finally:
-        sys.path.remove(str(STUDY))
-        sys.modules.pop("limits_report", None)
+def report(study: dict[str, ModuleType]) -> ModuleType:
+    """The study's report module."""
+    return study["limits_report"]
 
 
 def product(status: str = "ok", **samples: list[float]) -> dict[str, Any]:

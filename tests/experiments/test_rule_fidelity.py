@@ -1,29 +1,12 @@
 """The fidelity study: HLO is read right, kernels are compared right, and the report says both."""
 
-import importlib
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-
-import pytest
 
 from autofuse.testing.sketches import Sketch, softmax_graph
 
 STUDY = Path(__file__).resolve().parents[2] / "experiments" / "rule_fidelity"
-NAMES = ("agreement", "fidelity_report", "hlo")
-
-
-@pytest.fixture
-def study() -> Iterator[dict[str, ModuleType]]:
-    """The study's modules, found as its script finds them."""
-    sys.path.insert(0, str(STUDY))
-    try:
-        yield {name: importlib.import_module(name) for name in NAMES}
-    finally:
-        sys.path.remove(str(STUDY))
-        for name in NAMES:
-            sys.modules.pop(name, None)
+MODULES = ("agreement", "fidelity_report", "hlo")
 
 
 HLO = """\

@@ -4,7 +4,6 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -13,22 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = ROOT / "experiments" / "vector_math"
-
-
-@pytest.fixture(scope="module")
-def study() -> Iterator[dict[str, ModuleType]]:
-    """The study's modules, found beside its script."""
-    before, path = set(sys.modules), list(sys.path)
-    sys.path.insert(0, str(STUDY))
-    try:
-        yield {
-            name: importlib.import_module(name) for name in ("accuracy", "functions", "kernels", "precision", "report")
-        }
-    finally:
-        sys.path[:] = path
-        for name in set(sys.modules) - before:
-            if str(ROOT / "experiments") in str(getattr(sys.modules[name], "__file__", "")):
-                del sys.modules[name]
+MODULES = ("accuracy", "functions", "kernels", "precision", "report")
 
 
 @pytest.mark.parametrize(("dtype", "wide"), [(np.float32, np.float64), (np.float64, np.longdouble)])

@@ -113,6 +113,10 @@ class Ratio:
     high: float
     """Upper end."""
 
+    def __str__(self) -> str:
+        """For a table."""
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
     def beyond(self, noise: float) -> bool:
         """Whether the whole interval lies further from 1 than `noise`, a share such as 0.02."""
         return self.low > 1.0 + noise or self.high < 1.0 / (1.0 + noise)
