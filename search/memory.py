@@ -22,8 +22,9 @@ from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
 from autofuse.runtime.kernels import LoweredKernel, candidate_of, lower_kernel
 from autofuse.runtime.memory import MemoryPlan, Moment, plan_memory
+from autofuse.search.coverprogram import Room
 from autofuse.search.planning import Program, planned_kernels
-from autofuse.search.solver import Chosen, Room, Solution
+from autofuse.search.solver import Chosen, Solution
 
 
 @dataclass(slots=True)

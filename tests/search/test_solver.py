@@ -5,7 +5,7 @@ import pytest
 from autofuse.errors import SearchError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.builder import GraphBuilder
-from autofuse.search import solver
+from autofuse.search import coverprogram, solver
 from autofuse.search.solver import solve
 from autofuse.testing.covers import VECTOR, brute_force, fault_of, graph_of, priced, random_case, real_case
 from autofuse.testing.milps import Late
@@ -210,7 +210,7 @@ def test_an_atom_that_no_candidate_computes_is_named():
 def test_the_best_so_far_is_returned_when_the_time_is_up(monkeypatch):
     graph, _, single = two_pairs()
     late = Late()
-    monkeypatch.setattr(solver, "milp", late)
+    monkeypatch.setattr(coverprogram, "milp", late)
     solution = solve(graph, single, deadline_s=12.0)
     assert not solution.optimal
     assert solution.price_us == pytest.approx(8.0)
@@ -224,18 +224,39 @@ def test_without_anything_so_far_each_value_is_made_by_its_cheapest_kernel(monke
     def nothing(result):
         result.x, result.fun, result.mip_dual_bound = None, None, None
 
-    monkeypatch.setattr(solver, "milp", Late(nothing))
+    monkeypatch.setattr(coverprogram, "milp", Late(nothing))
     solution = solve(graph, [*circular, *single])
     assert not solution.optimal
     assert solution.bound_us == 0.0
     assert not fault_of(graph, [*circular, *single], solution)
 
 
+def test_a_selection_that_narrowing_found_is_kept_where_nothing_better_comes(monkeypatch):
+    """Kernels value by value cost 4, the two of the selection 3; the second call of HiGHS finds nothing."""
+    graph = graph_of([[-1], [0], [1], [2]], [3])
+    candidates = [priced(graph, {n}, 1.0) for n in range(4)] + [priced(graph, pair, 1.5) for pair in ({0, 1}, {2, 3})]
+    monkeypatch.setattr(solver, "_LARGE", 0)
+    calls = []
+
+    def first_only(result):
+        calls.append(1)
+        if len(calls) > 1:
+            result.x, result.fun, result.mip_dual_bound = None, None, None
+
+    monkeypatch.setattr(coverprogram, "milp", Late(first_only))
+    monkeypatch.setattr(solver, "undominated", lambda graph, candidates: list(candidates))
+    solution = solve(graph, candidates)
+    assert len(calls) == 2
+    assert not solution.optimal
+    assert solution.price_us == pytest.approx(3.0)
+    assert not fault_of(graph, candidates, solution)
+
+
 def test_a_circle_at_the_deadline_is_completed(monkeypatch):
     graph, circular, single = two_pairs()
     times = iter((0.0, 0.0, 100.0, 100.0, 100.0))
     late = Late()
-    monkeypatch.setattr(solver, "milp", late)
+    monkeypatch.setattr(coverprogram, "milp", late)
     # the first selection is circular; the clock leaves no time to cut it off
     solution = solve(graph, [*circular, *single], 10.0, clock=lambda: next(times))
     assert len(late.limits) == 2
@@ -247,7 +268,7 @@ def test_a_circle_at_the_deadline_is_completed(monkeypatch):
 def test_a_deadline_without_any_partition_says_so(monkeypatch):
     graph, circular, _ = two_pairs()
     times = iter((0.0, 50.0))
-    monkeypatch.setattr(solver, "milp", Late())
+    monkeypatch.setattr(coverprogram, "milp", Late())
     with pytest.raises(SearchError, match="raise the budget"):
         solve(graph, circular, 10.0, clock=lambda: next(times))
 
@@ -256,7 +277,7 @@ def test_writes_that_the_relaxation_pays_in_parts_are_made_whole(monkeypatch):
     graph = graph_of([[-1], [0], [0], [0]], [1, 2, 3])
     ab, ac = priced(graph, {0, 1}, 1.0, {0: 1.0}), priced(graph, {0, 2}, 1.0, {0: 1.0})
     candidates = [ab, ac, priced(graph, {3}, 1.0)]
-    real, seen = solver.milp, []
+    real, seen = coverprogram.milp, []
 
     def split(cost, *, integrality, **options):
         result = real(cost, integrality=integrality, **options)
@@ -265,7 +286,7 @@ def test_writes_that_the_relaxation_pays_in_parts_are_made_whole(monkeypatch):
             result.x[3:5] = 0.5  # both kernels write half of a: their columns follow those of the three candidates
         return result
 
-    monkeypatch.setattr(solver, "milp", split)
+    monkeypatch.setattr(coverprogram, "milp", split)
     solution = solve(graph, candidates)
     assert seen[0] == 3
     assert solution.price_us == pytest.approx(4.0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autofuse.errors import SearchError
-from autofuse.search import solver
+from autofuse.search import coverprogram
 from autofuse.search.solver import lower_bound, solve
 from autofuse.testing.covers import brute_force, chain_of, fault_of, graph_of, priced, random_case
 from autofuse.testing.milps import Late
@@ -44,8 +44,8 @@ def test_segments_are_solved_as_well_as_all_that_does_not_cross_a_cut(block):
 
 def counted(monkeypatch):
     """How often HiGHS is called."""
-    real, calls = solver.milp, []
-    monkeypatch.setattr(solver, "milp", lambda *args, **options: calls.append(1) or real(*args, **options))
+    real, calls = coverprogram.milp, []
+    monkeypatch.setattr(coverprogram, "milp", lambda *args, **options: calls.append(1) or real(*args, **options))
     return calls
 
 
@@ -73,7 +73,7 @@ def test_segments_that_differ_are_solved_each(monkeypatch, different):
 def test_segments_share_the_time_that_is_left(monkeypatch):
     graph, candidates = chain_of(6, price=lambda number: 1.0 + number)
     late = Late()
-    monkeypatch.setattr(solver, "milp", late)
+    monkeypatch.setattr(coverprogram, "milp", late)
     solution = solve(graph, candidates, 12.0, clock=lambda: 0.0, segments=pieces(graph, 2, 4))
     assert late.limits == pytest.approx([4.0, 6.0, 12.0])
     assert not solution.optimal
