@@ -16,6 +16,7 @@ from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import Identity
+from autofuse.search.coverprogram import Room
 from autofuse.search.dominance import undominated
 from autofuse.search.lanes import SMALL_US
 from autofuse.search.memory import MemoryLimit
@@ -24,7 +25,7 @@ from autofuse.search.priced import Priced
 from autofuse.search.pricing import bare_prices, class_prices
 from autofuse.search.residual import ClassPrice
 from autofuse.search.restriction import UNRESTRICTED, Restriction
-from autofuse.search.solver import Chosen, Room, Solution, lower_bound, solve
+from autofuse.search.solver import Chosen, Solution, lower_bound, solve
 from autofuse.search.space import AtomSet, Bounds, Candidate, Space, SpaceBuilder
 
 

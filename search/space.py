@@ -70,8 +70,9 @@ class Bounds:
     sets_per_atom: int = 64
     """Most sets enumerated from one atom."""
     classes: int = 400
-    """Enumeration stops when this many distinct kernels have been tried. In segments this holds for each one that is
-    not like another, less where there are many, and half of it is for greedy growth; single atoms do not count."""
+    """Enumeration stops when this many distinct kernels have been tried beside single atoms and what greedy growth
+    tries. In segments this holds for each one that is not like another, less where there are many, and half of it is
+    for greedy growth."""
     whole: int = 600
     """Most atoms of a graph that is searched whole: twenty layers of BERT. A larger one is cut into segments."""
     segment: int = 160
@@ -124,7 +125,7 @@ class SpaceBuilder:
         self._limits = limits
         self._bounds = bounds
         self._restriction = restriction
-        self._most_programs = bounds.classes
+        self._most_programs = 0
         """Enumeration stops when so many have been tried."""
         self._by_set: dict[_Key, Candidate | None] = {}
         self._reasons: dict[_Key, str] = {}
@@ -151,6 +152,7 @@ class SpaceBuilder:
             self._explore_apart(segments)
         else:
             self._grow_all(atoms)
+            self._most_programs = len(self._programs) + self._bounds.classes
             self._enumerate(atoms)
         for chosen in extra:
             self.try_add(chosen)

@@ -52,14 +52,26 @@ _WORTH_A_SCHEDULE = 0.98
 Report = Callable[[str, float, float], None]
 """Told (what is being done, how much is done, how much there is)."""
 
+DEFAULT_S = 60.0
+"""Seconds of tuning where nothing is said about a budget."""
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
     """What a tuning run may use."""
 
-    seconds: float = 60.0
+    seconds: float = DEFAULT_S
+    """Infinite where only measurements are limited."""
     max_trials: int | None = None
     """Most kernel measurements; None = as many as fit in the time."""
+
+    def race_s(self, share: float) -> float:
+        """Seconds for running whole plans: that share of the time, or of the default time if that is not limited."""
+        return max(1.0, share * (self.seconds if math.isfinite(self.seconds) else DEFAULT_S))
+
+    def solve_s(self, most: float) -> float:
+        """Seconds that solving once may take, which are never more than `most`."""
+        return min(most, max(1.0, _SOLVE_SHARE * self.seconds))
 
 
 @dataclass(slots=True)
@@ -84,6 +96,13 @@ class _Clock:
     def elapsed(self) -> float:
         return self.now() - self.start
 
+    def progress(self) -> tuple[float, float]:
+        """How much is used, and how much there is: of the time, or of the measurements where time is not limited."""
+        if math.isfinite(self.budget.seconds) or self.budget.max_trials is None:
+            return min(self.elapsed(), self.budget.seconds), self.budget.seconds
+        counts = self.bench.counts
+        return min(counts.measured + counts.replayed, self.budget.max_trials), self.budget.max_trials
+
 
 @dataclass(frozen=True, slots=True)
 class _Entrant:
@@ -107,10 +126,13 @@ class Tuner:
         report: Report,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.context, self.bench, self.identity = context, bench, identity
+        self._clock = _Clock(budget, bench, clock)
+        assert context.space is not None, "enumerated once, for both contexts"
+        self.context = replace(context, deadline_s=budget.solve_s(context.deadline_s))
+        self.bench, self.identity = bench, identity
         self.budget, self.seed, self.report = budget, seed, report
-        self.best: PlanDocument | None = None
-        """The best plan so far; kept when the run is interrupted."""
+        self._kept: list[tuple[Partition, PlanDocument]] = []
+        """Plans that can be used, the best last."""
         self._measured: dict[str, float] = {}
         """Time by digest under the default schedule; infinite for a kernel that failed."""
         self._scheduled: dict[str, tuple[Schedule, float]] = {}
@@ -122,8 +144,11 @@ class Tuner:
         self._rounds = 0
         self._tried = 0
         self._bound_us: float | None = None
-        self._clock = _Clock(budget, bench, clock)
-        self._deadline_s = min(context.deadline_s, max(1.0, _SOLVE_SHARE * budget.seconds))
+
+    @property
+    def best(self) -> PlanDocument | None:
+        """The best plan so far of which no kernel is known to fail; for a run that is interrupted."""
+        return next((plan for partition, plan in reversed(self._kept) if not self._has_failed(partition)), None)
 
     def measured_plan(
         self, baselines: Sequence[SearchPolicy] = BASELINES, rules: Sequence[SearchPolicy] = ()
@@ -147,10 +172,10 @@ class Tuner:
             self._measure((kernel.candidate for kernel in partition.kernels), _SCHEDULE_SHARE)
             self._tune_schedules(partition.kernels)
         entrants = [(name, self._timed(partition)) for name, partition in found]
+        entrants.append(("measured, default schedules", self._timed(chosen)))
         entrants += [(name, self._timed(p, scheduled=True)) for name, p in (*rivals, *others, ("measured", chosen))]
-        plan = self._accept(entrants, "measured", [name for name, _ in rivals])
-        self.best = replace(plan, notes=(*plan.notes, *(f"not compared with {words}" for words in ruled.left_out)))
-        return self.best
+        left_out = [f"not compared with {words}" for words in ruled.left_out]
+        return self._accept(entrants, "measured", [name for name, _ in rivals], left_out)
 
     def fixed_plan(self, policy: SearchPolicy) -> PlanDocument:
         """Tune only the schedules of a policy's own partition, with the same budget."""
@@ -174,10 +199,16 @@ class Tuner:
         best: Solution | None = None
         while True:
             self._rounds += 1
-            low, expected = self._solve(space, K_SIGMA), self._solve(space, 0.0)
+            try:
+                low, expected = self._solve(space, K_SIGMA), self._solve(space, 0.0)
+            except MeasureError:  # too many kernels of the space fail; those of a baseline may be others
+                sound = [partition for partition in reversed(baselines) if self._is_sound(partition)]
+                if not sound:
+                    raise
+                return sound[0]
             self._bound_us = min(low.bound_us, low.price_us)
             best = self._best_measured(space) or best
-            self.report("measuring kernels", min(self._clock.elapsed(), self.budget.seconds), self.budget.seconds)
+            self.report("measuring kernels", *self._clock.progress())
             if best is not None and best.price_us <= (1 + EPSILON) * self._bound_us:
                 break
             todo = [c.candidate for c in (*low.kernels, *expected.kernels) if c.candidate.digest not in self._measured]
@@ -216,7 +247,7 @@ class Tuner:
         """The cheapest partition at prices exp(mu - k sigma). Raises MeasureError if failed kernels leave none."""
         prices = optimistic(self._prices(), self._measured, self._residual, k)
         try:
-            return solve_at(self.context, space, prices, self._deadline_s)
+            return solve_at(self.context, space, prices, self.context.deadline_s)
         except SearchError as error:
             if math.inf not in self._measured.values():
                 raise
@@ -226,7 +257,7 @@ class Tuner:
         """The cheapest partition of measured kernels; None if they cannot compute the program."""
         known = {digest: self._measured.get(digest, math.inf) for digest in self._prices()}
         try:
-            best = solve_at(self.context, space, known, self._deadline_s)
+            best = solve_at(self.context, space, known, self.context.deadline_s)
         except SearchError:
             return None
         self._keep(self._partition(space, best))
@@ -245,7 +276,7 @@ class Tuner:
         while len(found) < _CHOICES and self._clock.share_left(_SCHEDULE_SHARE):
             used = [{kernel.candidate.digest for kernel in partition.kernels} for partition in found]
             try:
-                solution = solve_at(self.context, space, known, self._deadline_s, unlike=used)
+                solution = solve_at(self.context, space, known, self.context.deadline_s, unlike=used)
             except SearchError:
                 break
             if solution.price_us > _CLOSE * chosen.solution.price_us:
@@ -325,11 +356,15 @@ class Tuner:
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def _accept(
-        self, partitions: Sequence[tuple[str, Partition]], policy: str, rules: Collection[str] = ()
+        self,
+        partitions: Sequence[tuple[str, Partition]],
+        policy: str,
+        rules: Collection[str] = (),
+        notes: Sequence[str] = (),
     ) -> PlanDocument:
         """Run the plans end to end, keep the fastest; ties go to the last one. Certify it.
 
-        `rules`: which of them are rules of other compilers.
+        `rules`: which of them are rules of other compilers. `notes`: for the plan, beside those on this.
         """
         sound = [(name, partition) for name, partition in partitions if not self._has_failed(partition)]
         if not sound:
@@ -345,16 +380,17 @@ class Tuner:
             raise MeasureError(f"no plan can be run end to end: {race[-1].problem}")
         winner = right[fastest([race[number].samples_us for number in right])]
         self.report("comparing plans end to end", 1, 1)
-        times = {e.name: median(t.samples_us) for e, t in zip(entrants, race, strict=True) if t.samples_us}
+        times = {entrants[number].name: median(race[number].samples_us) for number in right}
         name, partition, document = entrants[winner].name, entrants[winner].partition, entrants[winner].plan
-        notes = [*document.notes, f"accepted partition: {name}"]
+        told = [f"accepted partition: {name}"]
         if race[winner].problem:
-            notes.append(f"no plan's answer is within tolerance of the interpreter's: {race[winner].problem}")
+            told.append(f"no plan's answer is within tolerance of the interpreter's: {race[winner].problem}")
         certificate = self._certificate(partition, policy, times[name], times.get("unfused"), document)
         rule = min((other for other in times if other in rules), key=lambda other: times[other], default=None)
         certificate = replace(certificate, rule=rule, rule_us=None if rule is None else times[rule])
-        self.best = replace(document, certificate=certificate, notes=tuple(notes))
-        return self.best
+        plan = replace(document, certificate=certificate, notes=(*document.notes, *told, *notes))
+        self._kept.append((partition, plan))
+        return plan
 
     def _with_and_without_lanes(self, entrant: _Entrant) -> list[_Entrant]:
         """A plan as it is and with its kernels one by one, which is preferred where it is as fast."""
@@ -369,7 +405,7 @@ class Tuner:
         """Samples per plan; plans that do the same work share them."""
         works = [(plan.order, *((k.nodes, k.outputs, k.schedule) for k in plan.kernels)) for plan in plans]
         distinct = dict(zip(works, plans, strict=True))
-        seconds = max(1.0, 0.1 * self.budget.seconds)
+        seconds = self.budget.race_s(0.1)
         timed = self.bench.plans(list(distinct.values()), _BLOCKS, self.seed, _SAMPLE_US, seconds)
         found = dict(zip(distinct, timed, strict=True))
         return [found[work] for work in works]
@@ -378,7 +414,7 @@ class Tuner:
         """Hold on to a plan, in case the run is interrupted."""
         document = self._document(partition)
         if self.context.memory is None or self.context.memory.fits(document):
-            self.best = document
+            self._kept.append((partition, document))
 
     def _fitting(self, partitions: Sequence[tuple[str, Partition]]) -> list[tuple[str, Partition]]:
         """Those that the memory is enough for, with the default schedules where the tuned ones take more.
@@ -394,7 +430,16 @@ class Tuner:
             memory.check(self._document(partitions[-1][1]), partitions[-1][0])
         return [(name, fitting[name]) for name, _ in partitions if name in fitting]
 
+    def _is_sound(self, partition: Partition) -> bool:
+        """Whether every kernel was measured, and none failed."""
+        return all(self._measured.get(c.candidate.digest, math.inf) < math.inf for c in partition.kernels)
+
     def _has_failed(self, partition: Partition) -> bool:
+        """Whether a kernel is known to fail, under the schedule that it has here or under its first one."""
+        for candidate in (chosen.candidate for chosen in partition.kernels):
+            schedule = self.context.pinned(candidate) or partition.known.get(candidate.digest, Tuned()).schedule
+            if (candidate.digest, schedule) in self.bench.counts.failing:
+                return True
         return any(self._measured.get(chosen.candidate.digest) == math.inf for chosen in partition.kernels)
 
     def _failure(self) -> str:
@@ -407,7 +452,7 @@ class Tuner:
         space = self.context.space
         times = [partition.known[chosen.candidate.digest].measured_us for chosen in partition.kernels]
         floors = {digest: price.floor_us for digest, price in self._prices().items()}
-        seconds = max(1.0, 0.05 * self.budget.seconds)
+        seconds = self.budget.race_s(0.05)
         again = self.bench.plans([document, document], _BLOCKS, self.seed + 1, _SAMPLE_US, seconds)
         held = [time.samples_us for time in again]
         return Certificate(
@@ -436,8 +481,10 @@ class Tuner:
 
 
 def _budget_words(budget: Budget) -> str:
-    words = f"{budget.seconds:g} s"
-    return words if budget.max_trials is None else f"{words}, at most {budget.max_trials} measurements"
+    words = [f"{budget.seconds:g} s"] if math.isfinite(budget.seconds) else []
+    if budget.max_trials is not None:
+        words.append(f"at most {budget.max_trials} measurements")
+    return ", ".join(words)
 
 
 def require_positive(name: str, value: object) -> None:

@@ -226,7 +226,7 @@ def _part(budget: Budget, share: float) -> Budget:
 
 def _fastest_plan(plans: Sequence[PlanDocument], bench: Bench, budget: Budget, seed: int) -> PlanDocument:
     """The plan to keep, the last one if in doubt, with a note that gives the times of all."""
-    times = bench.plans(plans, _BLOCKS, seed, _SAMPLE_US, max(1.0, _RACE_SHARE * budget.seconds))
+    times = bench.plans(plans, _BLOCKS, seed, _SAMPLE_US, budget.race_s(_RACE_SHARE))
     sound = [number for number, time in enumerate(times) if time.samples_us and not time.problem]
     if not sound:
         return plans[-1]

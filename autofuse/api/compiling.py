@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import tempfile
@@ -41,7 +42,7 @@ from autofuse.search.memory import MemoryLimit
 from autofuse.search.planning import Program
 from autofuse.search.policy import Analytical, Context, SearchPolicy, document_of
 from autofuse.search.registry import ANALYTICAL, find_legality, find_model, find_policy, policy_by_name
-from autofuse.search.tuner import Budget, Tuner, require_positive
+from autofuse.search.tuner import DEFAULT_S, Budget, Tuner, require_positive
 from autofuse.search.variants import has_variants, price_variants, tune_variants, varied
 
 Numerics = Literal["strict"]
@@ -98,7 +99,7 @@ def tune(
     fn: Callable[..., Any],
     *args: Any,
     backend: str = "cpu",
-    budget: float = 60.0,
+    budget: float | None = None,
     policy: str | SearchPolicy = "measured",
     seed: int = 0,
     progress: bool = True,
@@ -115,25 +116,24 @@ def tune(
 ) -> Plan:
     """Search, measuring kernels in a worker process, and return the best plan found.
 
-    `budget`: seconds of measuring. `max_trials`: most kernel measurements. `db`: file that keeps every measurement;
-    what it holds for this machine is not measured again, so an interrupted run resumes. `inputs`: an .npz file with
-    the arguments' values (`arg0`, `arg1`, ... or the parameter names) where values matter; specs get seeded random
-    data otherwise. `policy`: "measured" searches everything; any other policy's partition is kept and only its
-    schedules are tuned. `rules`, `model`, `legality`, `max_memory`: as for `compile`. `variants`: as for `compile`, but
-    "auto", under "measured" without rules and legality, tunes the graphs that the model finds cheapest too, with half
-    of the budget, and times their plans against the usual graph's. Ctrl-C returns the best plan so far, with a note
-    that says so.
+    `budget`: seconds of measuring; by default 60, or as many as `max_trials` takes. `max_trials`: most kernel
+    measurements; alone, it makes how far the search goes independent of the machine's speed. `db`: file that keeps
+    every measurement; what it holds for this machine is not measured again, so an interrupted run resumes. `inputs`: an
+    .npz file with the arguments' values (`arg0`, `arg1`, ... or the parameter names) where values matter; specs get
+    seeded random data otherwise. `policy`: "measured" searches everything; any other policy's partition is kept and
+    only its schedules are tuned. `rules`, `model`, `legality`, `max_memory`: as for `compile`. `variants`: as for
+    `compile`, but "auto", under "measured" without rules and legality, tunes the graphs that the model finds cheapest
+    too, with half of the budget, and times their plans against the usual graph's. Ctrl-C returns the best plan so far,
+    with a note that says so.
     """
     _check_backend(backend)
-    require_positive("budget", budget)
-    if max_trials is not None:
-        require_positive("max_trials", max_trials)
+    limits = _budget(budget, max_trials)
     traced = trace_function(fn, *args, on_unsupported=on_unsupported)
     program = traced_program(traced, _fixed_choices(variants))
     arrays = measuring_inputs(traced, args, inputs, seed)
     context = make_context(program, threads, rules, model=model, legality=legality, max_memory=max_memory)
     varies = variants == AUTO and policy == "measured" and _may_vary(context)
-    return Plan(_tuned(context, arrays, policy, Budget(budget, max_trials), seed, progress, db, threads, varies))
+    return Plan(_tuned(context, arrays, policy, limits, seed, progress, db, threads, varies))
 
 
 def recompile(document: PlanDocument) -> Plan:
@@ -298,6 +298,14 @@ def _tuned(
 def _interrupted(best: PlanDocument, db: str | os.PathLike[str] | None) -> PlanDocument:
     again = f"run the same call with db={os.fspath(db)!r} to resume" if db else "give db= to be able to resume"
     return replace(best, notes=(*best.notes, f"tuning was interrupted; {again}"))
+
+
+def _budget(seconds: float | None, max_trials: int | None) -> Budget:
+    for name, value in (("budget", seconds), ("max_trials", max_trials)):
+        if value is not None:
+            require_positive(name, value)
+    default = DEFAULT_S if max_trials is None else math.inf
+    return Budget(default if seconds is None else seconds, max_trials)
 
 
 def _check_backend(backend: str) -> None:

@@ -19,14 +19,14 @@ from autofuse.search.registry import ANALYTICAL, HERE, MEASURED
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     add_target_options(parser)
-    parser.add_argument("--budget", type=positive, default=60.0, help="seconds of measuring (default 60)")
+    parser.add_argument("--budget", type=positive, help="seconds of measuring (default 60, without --max-trials)")
     parser.add_argument("-o", "--output", type=Path, help="plan file to write (default FUNC.plan.json)")
     parser.add_argument(
         "--policy",
         default="measured",
         help=f"{MEASURED} (default), or a policy whose fusions are kept: {', '.join(HERE)}, or module:Class",
     )
-    parser.add_argument("--max-trials", type=count, help="most kernel measurements")
+    parser.add_argument("--max-trials", type=count, help="most kernel measurements; no limit on time then")
     parser.add_argument("--db", type=Path, help="file that keeps every measurement: a later run resumes from it")
     parser.add_argument("--inputs", type=Path, help=".npz with the arguments' values, where values matter")
     parser.add_argument("--rules", type=Path, help="TOML file of fusions to force, forbid and pin")

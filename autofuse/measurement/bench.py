@@ -134,7 +134,7 @@ def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: B
     held, session.ready = session.ready, {}
     calls = [held.get(_key(kernel, kernel["schedule"])) for kernel in payload["kernels"]]
     built()
-    policy = TimingPolicy(min_samples=1, time_cap_us=float(payload["time_cap_us"]))
+    policy = TimingPolicy(min_samples=_FEW_SAMPLES, time_cap_us=float(payload["time_cap_us"]))
     rng = np.random.default_rng(payload["seed"])
     medians: list[list[float]] = [[] for _ in calls]
     for _ in range(payload["rounds"]):
@@ -185,15 +185,15 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: B
     built()
     rng = np.random.default_rng(payload["seed"])
     problems = [run.problem() for run in runs]
-    calls = [run.call for run in runs]
-    batches = [max(1, round(payload["sample_us"] / max(_once(call), 0.5))) for call in calls]
-    samples: list[list[float]] = [[] for _ in calls]
+    batches = [max(1, round(payload["sample_us"] / max(_once(run.call), 0.5))) for run in runs]
+    samples: list[list[float]] = [[] for _ in runs]
     start = perf_counter_ns()
     for block in range(payload["blocks"]):
         if block >= _LEAST_BLOCKS and (perf_counter_ns() - start) / 1e9 > payload["seconds"]:
             break
-        for number in rng.permutation(len(calls)):
-            samples[number].append(_once(calls[number], batches[number]))
+        for number in rng.permutation(len(runs)):
+            runs[number].restore()
+            samples[number].append(_once(runs[number].call, batches[number]))
     return Answer({"samples_us": samples, "problems": problems})
 
 
@@ -269,14 +269,31 @@ class _PlanRun:
     def __init__(self, document: PlanDocument, session: _Session) -> None:
         self._executable = build_executable(document, cpu_limits(session.description))
         self._inputs = [_exact(array) for array in session.inputs]
-        for number in document.writebacks:
-            self._inputs[number] = self._inputs[number].copy()
+        self._fresh = {number: self._inputs[number] for number in document.writebacks}
+        """What the plan writes to, as it was given."""
+        for number, array in self._fresh.items():
+            self._inputs[number] = array.copy()
+        first = len(session.graph.outputs) - len(document.writebacks)
+        self._copied = [
+            (first + place, self._inputs[number])
+            for place, number in enumerate(document.writebacks)
+            if first + place not in self._executable.aliased
+        ]
+        """Results that a call of the plan copies to an argument: (number, argument)."""
         self._expected = [_value_array(session, value) for value in session.graph.outputs]
 
+    def restore(self) -> None:
+        """Undo what calls wrote into the arguments."""
+        for number, array in self._fresh.items():
+            np.copyto(self._inputs[number], array)
+
     def call(self) -> tuple[Array, ...]:
+        """All that a call of the plan does."""
         results = self._executable.run(self._inputs)
         if results is NotImplemented:
             raise MeasureError("the plan refused its own arguments")
+        for number, argument in self._copied:
+            np.copyto(argument, results[number])
         return results
 
     def problem(self) -> str:

@@ -42,7 +42,7 @@ _QUIET = {"OPENBLAS_THREAD_TIMEOUT": "4", "OMP_WAIT_POLICY": "PASSIVE", "KMP_BLO
 """Set in the worker: threads that the interpreter's products leave behind sleep at once (see `timer.rest`)."""
 _RUNNERS = "autofuse.measurement.bench"
 _BUILD_S = 120.0
-"""Most time for building one kernel, the plans that are compared, or a session."""
+"""Most time for building one kernel, one plan, or a session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,8 @@ class BenchCounts:
     replayed: int = 0
     failed: list[str] = field(default_factory=list[str])
     """Messages of kernels that crashed, hung or answered wrongly."""
+    failing: set[tuple[str, Schedule]] = field(default_factory=set[tuple[str, Schedule]])
+    """Digests of such kernels, also of those that the database knows of, with the schedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,8 @@ class Bench:
             known = self.recorded(trial.digest, trial.schedule, trial.worth_us)
             if known is not None:
                 self.counts.replayed += 1
+                if known.status != "ok":
+                    self.counts.failing.add((trial.digest, trial.schedule))
                 found.append(known)
                 continue
             begun = self._begin(trial, len(found))
@@ -211,6 +215,10 @@ class Bench:
     def _finish_alone(self, begun: _Begun) -> KernelTime:
         """Time a kernel, which the worker was lost with, by itself: if it fails again, it is the one to blame."""
         outcome = self._first_moment(begun.trial)
+        if outcome.status == "ok" and outcome.data["pruned"]:
+            pruned = replace(begun.time, median_us=median(outcome.data["samples_us"]), pruned=True)
+            self._record(begun.trial, pruned, tuple(outcome.data["samples_us"]))
+            return pruned
         if outcome.status == "ok":
             outcome = self._later_moments([begun])
         if outcome.status == "ok":
@@ -241,6 +249,7 @@ class Bench:
 
     def _failed(self, trial: Trial, outcome: Outcome) -> KernelTime:
         self.counts.failed.append(f"{trial.kernel.nodes[-1].name}: {outcome.status}: {outcome.message}")
+        self.counts.failing.add((trial.digest, trial.schedule))
         return KernelTime(outcome.status, math.inf, outcome.message)
 
     def _finished(self, begun: _Begun, medians_us: Sequence[float]) -> KernelTime:
@@ -329,7 +338,8 @@ class Bench:
 
         The graphs of plans may differ from the bench's, as long as they compute the same results of the same arguments.
         Blocks beyond the seventh are left out after `seconds`. A plan that crashes or hangs is found by running each
-        alone; the others are then timed without it.
+        alone; the others are then timed without it. Plans that fail only together, perhaps for want of memory, are
+        timed one after another.
         """
         outcome = self._time_plans(plans, blocks, seed, sample_us, seconds)
         if outcome.status == "ok":
@@ -340,7 +350,7 @@ class Bench:
         alone = [self.plans([plan], 1, seed, sample_us, seconds)[0] for plan in plans]
         sound = [plan for plan, time in zip(plans, alone, strict=True) if time.samples_us]
         if len(sound) == len(plans):
-            raise MeasureError(f"timing whole plans failed ({outcome.status}): {outcome.message}")
+            return [self.plans([plan], blocks, seed, sample_us, seconds)[0] for plan in plans]
         timed = iter(self.plans(sound, blocks, seed, sample_us, seconds) if sound else ())
         return [next(timed) if time.samples_us else time for time in alone]
 
@@ -352,7 +362,8 @@ class Bench:
         arrays = {f"@{name}": array for one in foreign for name, array in one.constants.items()}
         texts = [codec.to_text(one, None) for one in encoded]
         payload = {"plans": texts, "blocks": blocks, "seed": seed, "sample_us": sample_us, "seconds": seconds}
-        return self._run("time_plans", payload, 2 * self._deadline_s + 10 * seconds, arrays=arrays)
+        run_s = len(plans) * self._deadline_s + 10 * seconds
+        return self._run("time_plans", payload, self._deadline_s + run_s, _BUILD_S * len(plans), arrays)
 
     def _run(
         self,

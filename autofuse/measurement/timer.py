@@ -23,6 +23,8 @@ _MEDIAN_SPREAD = math.sqrt(math.pi / 2)
 _REST_S = 0.15
 _FEW_SAMPLES = 3
 """After so many, a call that is not worth timing is given up: one or two may have been disturbed."""
+_LONGEST = 10
+"""Times the cap of a time: after that, no more samples are waited for, however few there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ def measure(
     while not _done(samples, policy, (clock() - start) / 1e3):
         samples.append(_sample(call, batch, flush, clock))
     low, high = median_interval(samples)
-    settled, pruned = _settled(samples, policy), _worthless(samples, policy)
+    settled, pruned = _settled(samples, policy), _worthless(samples, policy, (clock() - start) / 1e3)
     return Timing(median(samples), mad(samples), low, high, batch, tuple(samples), settled, pruned)
 
 
@@ -160,15 +162,16 @@ def _sample(call: Call, batch: int, flush: Call | None, clock: Clock) -> float:
 def _done(samples: list[float], policy: TimingPolicy, spent_us: float) -> bool:
     if not samples:
         return False
-    if _worthless(samples, policy):
+    if _worthless(samples, policy, spent_us):
         return True
     if len(samples) < policy.min_samples:
-        return spent_us >= 10 * policy.time_cap_us
+        return spent_us >= _LONGEST * policy.time_cap_us
     return spent_us >= policy.time_cap_us or len(samples) >= policy.max_samples or _settled(samples, policy)
 
 
-def _worthless(samples: list[float], policy: TimingPolicy) -> bool:
-    return len(samples) >= _FEW_SAMPLES and min(samples) > policy.worth_us
+def _worthless(samples: list[float], policy: TimingPolicy, spent_us: float) -> bool:
+    enough = len(samples) >= _FEW_SAMPLES or spent_us >= _LONGEST * policy.time_cap_us
+    return enough and min(samples) > policy.worth_us
 
 
 def _settled(samples: list[float], policy: TimingPolicy) -> bool:

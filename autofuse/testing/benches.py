@@ -102,6 +102,7 @@ class SyntheticBench:
         us = math.inf if digest in self.failing else self.cost(kernel, schedule)
         if us == math.inf:
             self.counts.failed.append(f"{kernel.nodes[-1].name}: crash: it crashed")
+            self.counts.failing.add((digest, schedule))
         self.records[digest, schedule] = us
         return _time(us, worth_us)
 

@@ -71,6 +71,17 @@ def test_run_checks_and_times(cli: Any, plan: Path, tmp_path: Path) -> None:
         assert archive["out0"].shape == (16, 24)
 
 
+def test_run_times_when_threads_of_the_check_have_gone_to_sleep(
+    cli: Any, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    timed = run_command.measure
+    monkeypatch.setattr(run_command, "rest", lambda: happened.append("rest"))
+    monkeypatch.setattr(run_command, "measure", lambda *args: happened.append("measure") or timed(*args))
+    assert cli("run", plan, "--check", "--repeat", "1").code == 0
+    assert happened == ["rest", "measure"]
+
+
 def test_run_takes_arguments_of_files(cli: Any, plan: Path, tmp_path: Path, arrays: tuple[Any, ...]) -> None:
     x, w, b = arrays
     np.savez(tmp_path / "in.npz", x=x, arg1=w)

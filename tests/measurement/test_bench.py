@@ -127,6 +127,17 @@ def test_kernels_are_timed_again_in_rounds_and_then_let_go(session, monkeypatch)
     assert bench.time_again(again, {}, nothing).data["medians_us"] == [[], []]
 
 
+def test_a_moment_is_more_than_one_sample(session, monkeypatch):
+    payload = kernel_payload(["grown"], ["grown"])
+    bench.time_kernel(payload, {}, nothing)
+    taken = []
+    real = bench.measure
+    monkeypatch.setattr(bench, "measure", lambda call, policy: taken.append(real(call, policy)) or taken[-1])
+    again = {"session": "s", "kernels": [payload], "rounds": 4, "round_us": 1.0, "time_cap_us": 2000.0, "seed": 0}
+    bench.time_again(again, {}, nothing)
+    assert all(len(timing.samples_us) >= 3 for timing in taken)
+
+
 def test_rounds_are_apart(session):
     payload = kernel_payload(["grown"], ["grown"])
     bench.time_kernel(payload, {}, nothing)
@@ -194,6 +205,43 @@ def test_timing_plans_leaves_the_arguments_alone():
     answer = bench.time_plans(plans_payload([plan_of(graph, writebacks=(0,))]), {}, nothing)
     assert answer.data["problems"] == [""]
     np.testing.assert_array_equal(bench._sessions["s"].inputs[0], before)
+
+
+def test_a_whole_plan_writes_its_results_back_as_a_call_does():
+    """Neighbours are read, so that nothing is written in place: a call copies the result, and so does what is timed."""
+    sketch = Sketch("update")
+    x = sketch.arg("f32[64,64]")
+    graph = sketch.finish([sketch.op("add", x, sketch.transpose(x), name="both")])
+    inputs = random_inputs(graph, np.random.default_rng(0))
+    open_on(graph, inputs, ["both"])
+    run = bench._PlanRun(plan_of(graph, writebacks=(0,)), bench._sessions["s"])
+    assert run._executable.aliased == frozenset()
+    once = inputs[0] + inputs[0].T
+    for expected in (once, once + once.T):
+        run.call()
+        np.testing.assert_array_equal(run._inputs[0], expected)
+    run.restore()
+    np.testing.assert_array_equal(run._inputs[0], inputs[0])
+
+
+def test_every_sample_of_a_plan_begins_with_the_arguments_as_they_were(monkeypatch):
+    sketch = Sketch("update")
+    x = sketch.arg("f32[64]")
+    graph = sketch.finish([sketch.op("add", x, x, name="twice")])
+    inputs = random_inputs(graph, np.random.default_rng(0))
+    open_on(graph, inputs, ["twice"])
+    seen = []
+    real = bench._once
+
+    def once(call, batch=1):
+        seen.append(call.__self__._inputs[0].copy())
+        return real(call, batch)
+
+    monkeypatch.setattr(bench, "_once", once)
+    bench.time_plans(plans_payload([plan_of(graph, writebacks=(0,))], sample_us=50.0), {}, nothing)
+    assert len(seen) == 10
+    for array in seen[1:]:  # after the one that sizes the samples
+        np.testing.assert_array_equal(array, inputs[0])
 
 
 # ---- tolerances ------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import pytest
 from autofuse.ir import dtypes
 from autofuse.measurement.checks import (
     DECIDED_BY_FLOATS,
+    POISON_BYTE,
     WrongAnswerError,
     check,
     check_all,
@@ -133,6 +134,20 @@ def test_integers_decided_by_floats_may_flip_now_and_then():
         check("y", actual, expected)
     actual[:2000] = 1
     with pytest.raises(WrongAnswerError, match="2000 of 100000"):
+        check("y", actual, expected, DECIDED_BY_FLOATS)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_a_byte_that_may_flip_may_come_out_as_the_poison(dtype):
+    value = np.array([POISON_BYTE], np.uint8).view(dtype)[0]
+    expected = np.full(100_000, value - dtype(1), dtype)
+    actual = expected.copy()
+    actual[:3] = value
+    check("y", actual, expected, DECIDED_BY_FLOATS)
+    with pytest.raises(WrongAnswerError, match="was not written"):
+        check("y", actual, expected)
+    actual[:2000] = value
+    with pytest.raises(WrongAnswerError, match="was not written"):
         check("y", actual, expected, DECIDED_BY_FLOATS)
 
 

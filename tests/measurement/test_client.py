@@ -393,6 +393,18 @@ def test_a_plan_that_crashes_is_found_and_the_others_are_timed(faulty):
     assert "SIGSEGV" in times[1].problem
 
 
+def test_plans_that_fail_only_together_are_timed_one_after_another(shared, monkeypatch):
+    real = shared._time_plans
+
+    def run(plans, *rest):
+        return Outcome("crash", "too much memory", {}, {}, 0.0, 0.0) if len(plans) > 1 else real(plans, *rest)
+
+    monkeypatch.setattr(shared, "_time_plans", run)
+    times = shared.plans(plans(), 8, 0, 10.0, 30.0)
+    assert [len(time.samples_us) for time in times] == [8, 8]
+    assert [time.problem for time in times] == ["", ""]
+
+
 def test_a_plan_that_cannot_be_built_is_found(shared):
     good, _ = plans()
     both = replace(good.kernels[-1], nodes=("columns", "rows"), outputs=("columns", "rows"), name="both")

@@ -152,6 +152,17 @@ def test_a_call_that_is_not_worth_timing_is_given_up_after_three_samples():
     assert not timed.pruned
 
 
+def test_a_very_long_call_is_given_up_too():
+    """It never comes to three samples."""
+    fake = FakeTime()
+    policy = TimingPolicy(worth_us=300_000.0)
+    given_up = measure(fake.call(1_000_000.0), policy, clock=fake.clock)
+    assert len(given_up.samples_us) < 3
+    assert given_up.pruned
+    timed = measure(fake.call(200_000.0), policy, clock=fake.clock)
+    assert not timed.pruned
+
+
 def test_one_fast_sample_of_the_first_three_is_reason_to_go_on():
     fake = FakeTime()
     call = fake.call(2_500.0, 100.0, 100.0, 50.0, 100.0)  # the first one warms up

@@ -48,6 +48,23 @@ def test_drift_meets_all_contenders_alike(clock: list[int]) -> None:
     assert found.rows[1].speedup == pytest.approx(2.0, rel=0.02)
 
 
+def test_threads_that_spin_go_to_sleep_before_every_turn(clock: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+    monkeypatch.setattr(comparison, "rest", lambda: happened.append("rest"))
+
+    def noting(name: str) -> comparison.Call:
+        def call() -> None:
+            happened.append(name)
+            clock[0] += 10_000
+
+        return call
+
+    interleave({name: noting(name) for name in "ab"}, blocks=3, block_us=10.0, seed=0)
+    turns = happened[2:]  # after a call of each to find out how often it fits
+    assert turns[::3] == ["rest"] * 6
+    assert "rest" not in turns[1::3] + turns[2::3]
+
+
 def test_every_block_holds_every_call_in_an_order_of_the_seed(clock: list[int]) -> None:
     calls: list[str] = []
 

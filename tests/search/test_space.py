@@ -186,7 +186,7 @@ def test_what_the_bounds_cut_off_is_counted():
     few = space_of(graph, Bounds(sets_per_atom=1))
     assert few.cut_off > 0
     assert len(few.candidates) < len(space_of(graph).candidates)
-    assert space_of(graph, Bounds(classes=8)).cut_off > 0
+    assert space_of(graph, Bounds(classes=2)).cut_off > 0
 
 
 def test_small_sets_come_first_where_a_bound_cuts():

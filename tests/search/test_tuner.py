@@ -125,6 +125,28 @@ def test_measuring_ends_in_time(seconds):
     assert bench.now_s <= 0.9 * seconds + 0.3
 
 
+def test_where_only_measurements_are_limited_time_does_not_matter():
+    graph, seen = attention_graph(64, 32), []
+    fast, slow = (SyntheticBench(graph, step_s=step_s) for step_s in (0.0, 1000.0))
+    budget = Budget(math.inf, 20)
+    first, second = (
+        Tuner(context_of(graph), bench, identity_here(), budget, 0, lambda *told: seen.append(told), bench.clock)
+        for bench in (fast, slow)
+    )
+    assert codec.encode(first.measured_plan()) == codec.encode(second.measured_plan())
+    assert slow.counts.measured == fast.counts.measured > 10
+    done, total = zip(*((done, total) for what, done, total in seen if what == "measuring kernels"), strict=True)
+    assert set(total) == {20}
+    assert 0 < done[0] <= done[-1] <= 20
+    assert first.best.certificate.budget == "at most 20 measurements"
+
+
+def test_whole_plans_are_raced_for_a_share_of_the_time():
+    assert Budget(100.0).race_s(0.1) == pytest.approx(10.0)
+    assert Budget(2.0).race_s(0.1) == 1.0
+    assert Budget(math.inf, 5).race_s(0.1) == Budget().race_s(0.1) == pytest.approx(6.0)
+
+
 def test_a_budget_for_nothing_still_gives_a_plan_that_is_no_slower_than_unfused():
     graph = SMALL["random 3"]
     bench = SyntheticBench(graph, step_s=50.0)
@@ -164,6 +186,18 @@ def test_a_program_that_no_kernel_computes_says_why():
     bench = SyntheticBench(graph, cost=lambda kernel, schedule: math.inf)
     with pytest.raises(MeasureError, match=r"is no plan: share: crash: it crashed"):
         tuned(graph, bench)
+
+
+def test_a_baseline_of_other_kernels_is_what_remains_where_the_space_has_no_plan():
+    """Neighbours that every candidate joins fail together; the unfused plan runs them one by one."""
+    sketch = Sketch("chain")
+    x = sketch.arg("f32[4096]")
+    graph = sketch.finish([sketch.op("tanh", sketch.op("exp", x, name="grown"), name="bounded")])
+    space = context_of(graph).space
+    assert len(space.atom_graph.atoms) == 1
+    bench = SyntheticBench(graph, failing=frozenset(space.classes))
+    plan = tuned(graph, bench)
+    assert [kernel.nodes for kernel in plan.kernels] == [("grown",), ("bounded",)]
 
 
 def test_a_fixed_partition_with_a_kernel_that_fails_says_why():
@@ -332,6 +366,24 @@ def test_the_best_rules_compete_with_tuned_schedules():
     assert plan.certificate.e2e_us <= plan.certificate.rule_us
 
 
+def test_the_models_own_choice_competes_with_tuned_schedules():
+    """One kernel, measured far dearer than the parts; as a whole, and with another schedule, it is the fastest."""
+
+    def cost(kernel, schedule):
+        whole = {"peak", "share"} <= {node.name for node in kernel.nodes}
+        return (100.0 if whole else 1.0) / schedule.unroll
+
+    def plan_cost(plan):
+        return 1.0 if len(plan.kernels) == 1 and plan.kernels[0].schedule != Schedule() else 10.0
+
+    graph = softmax_graph(64, 64)
+    choice = Analytical().partition(context_of(graph))
+    assert len(choice.kernels) == 1
+    bench = SyntheticBench(graph, cost, plan_cost=plan_cost)
+    plan = tuned(graph, bench)
+    assert "accepted partition: analytical, schedules tuned" in plan.notes
+
+
 def test_rules_with_a_kernel_that_fails_do_not_compete():
     graph = softmax_graph(64, 64)
     (whole,) = [c for c in RULE.partition(context_of(graph)).kernels if len(c.candidate.kernel.nodes) > 3]
@@ -489,6 +541,19 @@ def test_an_interrupt_leaves_a_plan_to_use(after):
         tuner.measured_plan()
     verify(tuner.best)
     check_plan(tuner.best, random_inputs(graph, np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize("after", range(1, 12))
+def test_an_interrupt_never_leaves_a_plan_with_a_kernel_that_is_known_to_fail(after):
+    graph = attention_graph(16, 8)
+    guess = [chosen.candidate.digest for chosen in Analytical().partition(context_of(graph)).kernels]
+    bench = SyntheticBench(graph, failing=frozenset(guess), interrupt_after=after)
+    tuner = tuner_of(graph, bench)
+    with pytest.raises(KeyboardInterrupt):
+        tuner.measured_plan()
+    failed = {digest for digest, _ in bench.counts.failing}
+    assert failed
+    assert failed.isdisjoint(kernel.digest for kernel in tuner.best.kernels)
 
 
 @pytest.mark.parametrize("amount", [0, -1, math.inf, math.nan, "60", None])
