@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,18 +129,6 @@ def check(name: str, actual: NDArray[Any], expected: NDArray[Any], allowed: Tole
     wrong, deviation = _differences(actual, expected, allowed, size)
     if np.count_nonzero(wrong) > allowed.flips * wrong.size:
         _report(name, f"is off ({deviation}; allowed: {allowed.relative:.3g} relative)", wrong, actual, expected)
-
-
-def check_all(
-    actual: Mapping[str, NDArray[Any]],
-    expected: Mapping[str, NDArray[Any]],
-    allowed: Mapping[str, Tolerance] | None = None,
-) -> None:
-    """`check` for each output by name. Raises WrongAnswerError if the names differ, too."""
-    if set(actual) != set(expected):
-        raise WrongAnswerError(f"the outputs are {sorted(actual)}, expected {sorted(expected)}")
-    for name, value in expected.items():
-        check(name, actual[name], value, (allowed or {}).get(name))
 
 
 def _is_right(actual: NDArray[Any], expected: NDArray[Any], allowed: Tolerance, size: _Size) -> bool:

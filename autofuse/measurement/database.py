@@ -277,8 +277,9 @@ class Database:
             try:
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 return
-            except sqlite3.OperationalError:
-                if time.monotonic() > deadline:
+            except sqlite3.OperationalError as error:
+                busy = error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+                if not busy or time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
 
@@ -294,7 +295,8 @@ class Database:
                 connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:  # SQLite itself has rolled back where the disk is full
+                connection.execute("ROLLBACK")
             raise
 
     def _renew_notes(self) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -115,11 +115,6 @@ class Worker:
         except BaseException:
             self._kill()
             raise
-
-    def run_all(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
-        """Do jobs one after another; each outcome comes as soon as it is known."""
-        for job in jobs:
-            yield self.run(job)
 
     def _run(self, job: Job) -> Outcome:
         self._built_at = 0.0

@@ -1,4 +1,4 @@
-"""Timing a call: warm-up, repeats until the median is known well enough, and fair comparisons of two calls."""
+"""Timing a call: warm-up, repeats until the median is known well enough, and what differences mean nothing."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _MAD_TO_SIGMA = 1.4826
 _MEDIAN_SPREAD = math.sqrt(math.pi / 2)
 """Standard error of a median over that of a mean, for normal samples."""
 _REST_S = 0.15
+_AA_SAMPLE_US = 50.0
 _FEW_SAMPLES = 3
 """After so many, a call that is not worth timing is given up: one or two may have been disturbed."""
 _LONGEST = 10
@@ -181,83 +182,20 @@ def _settled(samples: list[float], policy: TimingPolicy) -> bool:
     return high - low <= policy.relative_interval * median(samples)
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Whether a challenger is faster than the incumbent. Microseconds."""
+def noise_floor(call: Call, blocks: int = 20, *, seed: int = 0, clock: Clock = time.perf_counter_ns) -> float:
+    """Microseconds below which a difference means nothing here: an A/A run's apparent gain plus 3 sigma.
 
-    incumbent_us: float
-    challenger_us: float
-    gain_us: float
-    """Median over blocks of incumbent minus challenger; positive = the challenger is faster."""
-    sigma_us: float
-    """Standard error of the gain."""
-    gains_us: tuple[float, float]
-    """The gain over the blocks that began with the incumbent, and over those that began with the challenger."""
-    accepted: bool
-    """The gain exceeds the threshold by 3 sigma, overall, and the threshold in both orders."""
-    threshold_us: float
-
-
-def interleaved(
-    incumbent: Call,
-    challenger: Call,
-    blocks: int = 20,
-    *,
-    seed: int = 0,
-    min_sample_us: float = 50.0,
-    least_us: float = 1.0,
-    least_share: float = 0.01,
-    clock: Clock = time.perf_counter_ns,
-) -> Comparison:
-    """Time two calls in alternation and decide. Each block times both, half of the blocks in each order, shuffled.
-
-    Accepted: gain > max(`least_us`, `least_share` of the incumbent) beyond 3 sigma, and in both orders. Drift of the
-    machine hits both calls of a block alike. Raises MeasureError for fewer than 6 blocks.
+    Each block times the call twice and calls one of the two the first, in shuffled order: the gain of the second is
+    taken over all blocks, and over those of either order alone. Raises MeasureError for fewer than 6 blocks.
     """
     if blocks < 6:
         raise MeasureError(f"blocks={blocks}: at least 6 are needed to tell a gain from noise")
-    policy = TimingPolicy(warmup_us=min_sample_us, min_sample_us=min_sample_us)
-    batches = _warm_up(incumbent, policy, clock), _warm_up(challenger, policy, clock)
+    batch = _warm_up(call, TimingPolicy(warmup_us=_AA_SAMPLE_US, min_sample_us=_AA_SAMPLE_US), clock)
     orders = [index % 2 == 0 for index in range(blocks)]
     random.Random(seed).shuffle(orders)
-    times: list[tuple[float, float]] = []
-    for incumbent_first in orders:
-        if incumbent_first:
-            a = _sample(incumbent, batches[0], None, clock)
-            b = _sample(challenger, batches[1], None, clock)
-        else:
-            b = _sample(challenger, batches[1], None, clock)
-            a = _sample(incumbent, batches[0], None, clock)
-        times.append((a, b))
-    return decide(times, orders, least_us, least_share)
-
-
-def decide(
-    times: Sequence[tuple[float, float]],
-    incumbent_first: Sequence[bool],
-    least_us: float = 1.0,
-    least_share: float = 0.01,
-) -> Comparison:
-    """The accept decision on (incumbent, challenger) times of blocks; see `interleaved`."""
-    gains = [a - b for a, b in times]
-    pairs = list(zip(gains, incumbent_first, strict=True))
-    both = (median([g for g, first in pairs if first]), median([g for g, first in pairs if not first]))
-    base = median([a for a, _ in times])
-    gain = median(gains)
-    sigma = median_error(gains)
-    threshold = max(least_us, least_share * base)
-    return Comparison(
-        incumbent_us=base,
-        challenger_us=median([b for _, b in times]),
-        gain_us=gain,
-        sigma_us=sigma,
-        gains_us=both,
-        accepted=gain - 3 * sigma > threshold and min(both) > threshold,
-        threshold_us=threshold,
-    )
-
-
-def noise_floor(call: Call, blocks: int = 20, *, seed: int = 0, clock: Clock = time.perf_counter_ns) -> float:
-    """Microseconds below which a difference means nothing here: an A/A run's apparent gain plus 3 sigma."""
-    same = interleaved(call, call, blocks, seed=seed, clock=clock)
-    return max(abs(same.gain_us), *(abs(g) for g in same.gains_us)) + 3 * same.sigma_us
+    gains: list[float] = []
+    for in_order in orders:
+        one, other = _sample(call, batch, None, clock), _sample(call, batch, None, clock)
+        gains.append(one - other if in_order else other - one)
+    apart = [[gain for gain, order in zip(gains, orders, strict=True) if order == which] for which in (True, False)]
+    return max(abs(median(part)) for part in (gains, *apart)) + 3 * median_error(gains)

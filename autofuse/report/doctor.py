@@ -182,8 +182,8 @@ def _warnings(
         yield f"noisy: a call timed against itself differs by {noise['share']:.0%}; other work is running"
     if description.quota_cores is not None and description.quota_cores < description.cores:
         yield f"the control group grants {description.quota_cores:g} of {description.cores} cores"
-    if versions["optuna"] is None or versions["scikit-learn"] is None:
-        yield "tuning needs more packages: pip install 'autofuse[tune]'"
+    if versions["optuna"] is None:
+        yield "tuning schedules needs Optuna: pip install 'autofuse[tune]'"
 
 
 def render(found: Diagnosis) -> str:

@@ -224,6 +224,16 @@ def test_a_whole_plan_writes_its_results_back_as_a_call_does():
     np.testing.assert_array_equal(run._inputs[0], inputs[0])
 
 
+@pytest.mark.parametrize(("call_us", "calls"), [(10.0, 1), (1000.0, 0)])
+def test_a_call_that_is_short_warms_the_caches_before_every_sample(graph, session, monkeypatch, call_us, calls):
+    happened = []
+    real = bench._PlanRun.call
+    monkeypatch.setattr(bench._PlanRun, "call", lambda run: happened.append("call") or real(run))
+    monkeypatch.setattr(bench, "_once", lambda call, batch=1: happened.append("sample") or call_us)
+    bench.time_plans(plans_payload([plan_of(graph)], sample_us=100.0), {}, nothing)
+    assert happened == ["call", "sample", *(["call"] * calls + ["sample"]) * 9]  # one call checks, one sample sizes
+
+
 def test_every_sample_of_a_plan_begins_with_the_arguments_as_they_were(monkeypatch):
     sketch = Sketch("update")
     x = sketch.arg("f32[64]")
@@ -240,8 +250,8 @@ def test_every_sample_of_a_plan_begins_with_the_arguments_as_they_were(monkeypat
     monkeypatch.setattr(bench, "_once", once)
     bench.time_plans(plans_payload([plan_of(graph, writebacks=(0,))], sample_us=50.0), {}, nothing)
     assert len(seen) == 10
-    for array in seen[1:]:  # after the one that sizes the samples
-        np.testing.assert_array_equal(array, inputs[0])
+    for array in seen[1:]:  # after the one that sizes the samples; a call has warmed the caches
+        np.testing.assert_array_equal(array, 2 * inputs[0])
 
 
 # ---- tolerances ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from autofuse.measurement.checks import (
     POISON_BYTE,
     WrongAnswerError,
     check,
-    check_all,
     poison,
     poisoned,
     tolerance,
@@ -114,15 +113,6 @@ def test_tolerance_grows_with_the_square_root_of_the_terms():
     assert many.relative == pytest.approx(100 * one.relative)
     assert tolerance(dtypes.BF16, 10_000).relative < 2 * tolerance(dtypes.BF16).relative
     assert tolerance(dtypes.I64, 10_000).relative == 0.0
-
-
-def test_all_outputs_are_checked_by_name():
-    good = {"a": np.ones(2), "b": np.zeros(2)}
-    check_all(good, {k: v.copy() for k, v in good.items()})
-    with pytest.raises(WrongAnswerError, match=r"the outputs are \['a'\], expected \['a', 'b'\]"):
-        check_all({"a": np.ones(2)}, good)
-    with pytest.raises(WrongAnswerError, match=r"b\[0\]"):
-        check_all({"a": np.ones(2), "b": np.ones(2)}, good)
 
 
 def test_integers_decided_by_floats_may_flip_now_and_then():

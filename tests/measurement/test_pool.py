@@ -44,7 +44,7 @@ def test_job_answers_with_data_and_arrays(worker):
 
 
 def test_one_process_serves_many_jobs(worker):
-    pids = {outcome.data["pid"] for outcome in worker.run_all([FINE] * 3)}
+    pids = {worker.run(FINE).data["pid"] for _ in range(3)}
     assert len(pids) == 1
     assert pids != {os.getpid()}
 
@@ -71,7 +71,7 @@ def test_one_process_serves_many_jobs(worker):
     ids=lambda value: value.payload.get("running") if isinstance(value, Job) else None,
 )
 def test_a_bad_job_costs_one_outcome_and_the_queue_goes_on(worker, job, status, message):
-    bad, good = worker.run_all([job, FINE])
+    bad, good = worker.run(job), worker.run(FINE)
     assert bad.status == status
     assert message.replace("\\", "") in bad.message
     assert good.status == "ok"

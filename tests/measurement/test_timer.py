@@ -5,8 +5,6 @@ import pytest
 from autofuse.errors import MeasureError
 from autofuse.measurement.timer import (
     TimingPolicy,
-    decide,
-    interleaved,
     mad,
     measure,
     median,
@@ -101,44 +99,26 @@ def test_median_interval_covers_the_true_median_as_often_as_it_says():
     assert inside >= 930  # 95 %, less three standard errors of 1000 trials
 
 
-def test_clear_gain_is_accepted_and_equal_calls_are_not():
-    fake = FakeTime()
-    slow, fast = fake.call(100.0), fake.call(90.0)
-    won = interleaved(slow, fast, clock=fake.clock)
-    assert won.accepted
-    assert won.gain_us == pytest.approx(10.0)
-    assert not interleaved(slow, slow, clock=fake.clock).accepted
-    assert not interleaved(fast, slow, clock=fake.clock).accepted
-
-
-@pytest.mark.parametrize(("incumbent", "challenger"), [(50.0, 49.1), (1000.0, 991.0)])
-def test_gains_below_one_microsecond_or_one_percent_are_refused(incumbent, challenger):
-    fake = FakeTime()
-    assert not interleaved(fake.call(incumbent), fake.call(challenger), clock=fake.clock).accepted
-
-
-def test_gain_in_one_order_only_is_refused():
-    first = [True, False] * 10
-    times = [(100.0, 80.0) if f else (100.0, 100.0) for f in first]
-    assert not decide(times, first).accepted
-    assert decide([(100.0, 80.0)] * 20, first).accepted
-
-
-def test_gain_within_the_noise_is_refused():
-    noise = random.Random(3)
-    times = [(100.0 + noise.gauss(0, 40), 95.0 + noise.gauss(0, 40)) for _ in range(20)]
-    assert not decide(times, [True, False] * 10).accepted
-
-
 def test_noise_floor_of_a_steady_machine_is_zero():
     fake = FakeTime()
     assert noise_floor(fake.call(100.0), clock=fake.clock) == 0.0
 
 
+def test_the_noise_floor_is_above_what_an_unsteady_machine_shows_as_a_gain():
+    fake, noise = FakeTime(), random.Random(3)
+    times = [100.0 + noise.gauss(0, 10) for _ in range(60)]
+    assert 2.0 < noise_floor(fake.call(*times), clock=fake.clock) < 30.0
+
+
+def test_a_machine_that_favours_one_turn_of_two_has_a_floor():
+    fake = FakeTime()
+    assert noise_floor(fake.call(100.0, *[100.0, 90.0] * 30), clock=fake.clock) >= 10.0
+
+
 def test_too_few_blocks_are_refused():
     fake = FakeTime()
     with pytest.raises(MeasureError, match="blocks=2"):
-        interleaved(fake.call(1.0), fake.call(1.0), 2, clock=fake.clock)
+        noise_floor(fake.call(1.0), 2, clock=fake.clock)
 
 
 def test_a_call_that_is_not_worth_timing_is_given_up_after_three_samples():
