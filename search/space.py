@@ -154,6 +154,8 @@ class SpaceBuilder:
             self._grow_all(atoms)
             self._most_programs = len(self._programs) + self._bounds.classes
             self._enumerate(atoms)
+        if self._restriction.recompute and self._restriction.multi_output:
+            self._add_leaner()
         for chosen in extra:
             self.try_add(chosen)
         return self.space
@@ -370,6 +372,46 @@ class SpaceBuilder:
         bounds = self._bounds
         return size > bounds.atoms or tried >= bounds.sets_per_atom or len(self._programs) >= self._most_programs
 
+    # ---- what others may compute once more -----------------------------------------------------------------------
+
+    def _add_leaner(self) -> None:
+        """The same sets, writing what others need to compute large values for themselves, instead of these.
+
+        A row's peak and the sum of its exponentials, say, in place of all differences from the peak, of which the
+        reader needs one a row.
+        """
+        for candidate in list(self.space.candidates):
+            outputs = self._leaner(candidate)
+            if outputs:
+                self.try_add(candidate.atoms, outputs)
+
+    def _leaner(self, candidate: Candidate) -> tuple[Value, ...]:
+        """What a kernel of the same atoms writes; () if that is nothing smaller, or if some atom is then idle."""
+        atoms = candidate.atoms
+        spared = {v for v in candidate.outputs if v not in self._graph.returned and self._is_light_inside(v, atoms)}
+        needed: set[Value] = set()
+        todo, seen = list(spared), set(spared)
+        while todo:
+            maker = self._graph.maker(todo.pop())
+            assert maker is not None
+            for value in self._graph.reads[maker]:
+                if self._graph.maker(value) not in atoms or value in seen:
+                    continue
+                if self._is_light_inside(value, atoms):
+                    seen.add(value)
+                    todo.append(value)
+                else:
+                    needed.add(value)
+        outputs = self._graph.value_order((set(candidate.outputs) - spared) | needed)
+        if not needed or _nbytes(outputs) >= _nbytes(candidate.outputs) or self._graph.needed(atoms, outputs) != atoms:
+            return ()
+        return tuple(outputs)
+
+    def _is_light_inside(self, value: Value, atoms: AtomSet) -> bool:
+        """Whether one of the atoms makes a value, and another kernel may as well compute it from what that reads."""
+        maker = self._graph.maker(value)
+        return maker in atoms and all(_is_light(node) for node in maker.nodes)
+
     def _neighbours(self, atoms: AtomSet) -> list[FusionAtom]:
         ordered = sorted(atoms, key=lambda a: a.number)
         found: dict[FusionAtom, None] = {}
@@ -412,6 +454,10 @@ def _moved_text(node: Node, first: Sequence[int]) -> str:
 def _is_light(node: Node) -> bool:
     """Whether computing a node's elements again may cost less than keeping them."""
     return lookup(node.op).family in (Family.ELEMENTWISE, Family.INDEX, Family.LEAF)
+
+
+def _nbytes(values: Iterable[Value]) -> int:
+    return sum(value.type.nbytes for value in values)
 
 
 def _count_scalars(program: TileProgram | OpaqueProgram) -> int:

@@ -15,9 +15,12 @@ from autofuse.fusion.atoms import AtomGraph
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import TileProgram
+from autofuse.search.policy import Analytical
+from autofuse.search.restriction import Restriction
 from autofuse.search.space import Bounds, SpaceBuilder, moved_slices
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.graphs import random_graph
+from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch, attention_graph, diamond_graph, layers_graph, softmax_graph
 
 DEFAULT = Bounds()
@@ -123,6 +126,43 @@ def test_what_a_path_comes_back_to_must_need_what_it_left():
     builder = SpaceBuilder(AtomGraph(sketch.finish([c]), contract=False), LIMITS)
     with pytest.raises(LegalityError, match="nothing here needs"):
         builder.require(named(builder.space, "a", "c"))
+
+
+def peaks_and_sums():
+    """Differences from a row's peak, which a sum along the rows and one down the columns read."""
+    sketch = Sketch("centred")
+    x = sketch.arg("f32[512,512]")
+    peak = sketch.fold(x, 1, combiner="maximum", name="peak")
+    shifted = sketch.op("subtract", x, sketch.broadcast(peak, x, 0), name="shifted")
+    total = sketch.fold(sketch.op("exp", shifted, name="grown"), 1, name="total")
+    return sketch.finish([total, sketch.fold(shifted, 0, name="columns")])
+
+
+def outputs_of(space, *names):
+    atoms = named(space, *names)
+    return {tuple(value.name for value in c.outputs) for c in space.candidates if c.atoms == atoms}
+
+
+def test_a_kernel_may_write_what_others_need_to_compute_a_large_value_once_more():
+    space = space_of(peaks_and_sums())
+    assert outputs_of(space, "peak", "shifted", "total") == {("shifted", "total"), ("peak", "total")}
+    assert outputs_of(space, "shifted", "columns") == {("shifted", "columns")}  # where writing the first is optional
+    chosen = Analytical().partition(context_of(peaks_and_sums())).kernels
+    assert "shifted" not in {value.name for kernel in chosen for value in kernel.outputs}
+
+
+def test_what_is_as_large_as_the_value_or_heavy_itself_is_no_reason_to_compute_it_again():
+    sketch = Sketch("product")
+    x, w = sketch.arg("f32[64,64]"), sketch.arg("f32[64,64]")
+    h = sketch.op("tanh", sketch.dot(x, w, name="made"), name="h")
+    space = space_of(sketch.finish([sketch.fold(h, 0, name="columns"), sketch.fold(h, 1, name="rows")]))
+    assert all("made" not in {v.name for v in c.outputs} or len(c.atoms) == 1 for c in space.candidates)
+
+
+@pytest.mark.parametrize("off", ["recompute", "multi_output"])
+def test_what_studies_switch_off_is_not_written_for_others(off):
+    builder = SpaceBuilder(AtomGraph(peaks_and_sums()), LIMITS, restriction=Restriction(**{off: False}))
+    assert ("peak", "total") not in outputs_of(builder.build(), "peak", "shifted", "total")
 
 
 def test_a_kernel_may_be_asked_to_write_less():
