@@ -72,6 +72,8 @@ class CoverProgram:
         self.graph, self.priced, self.atoms = graph, priced, atoms
         self._inside = frozenset(atoms)
         self.cuts = 0
+        self._unlike: Sequence[Collection[str]] = ()
+        self._once = False
         self.whole_writes = False
         """Whether y is binary. Nearly always the relaxed y comes out whole by itself, and solving is faster."""
         self.cost: list[float] = []
@@ -243,9 +245,18 @@ class CoverProgram:
             for value in run.writes:
                 writers[value].append(run)
         longer = completed(order, list(self.m), writers)
-        if not self.outputs.issubset(value for run in longer for value in run.writes):
+        found = trimmed(longer, self.outputs)
+        if not self.outputs.issubset(value for run in found for value in run.writes) or not self._keeps_demands(found):
             raise SearchError("the deadline passed before any partition was found; raise the budget")
-        return trimmed(longer, self.outputs)
+        return found
+
+    def _keeps_demands(self, runs: Sequence[Run]) -> bool:
+        """Whether a selection that did not come from the program has what was demanded of one, rooms aside."""
+        used = {self.priced[run.number].candidate.digest for run in runs}
+        if any(used.issuperset(digests) for digests in self._unlike):
+            return False
+        atoms = [atom for run in runs for atom in self.priced[run.number].candidate.atoms]
+        return not self._once or len(set(atoms)) == len(atoms)
 
     def price(self, runs: Iterable[Run]) -> float:
         """What a selection costs."""
@@ -268,6 +279,7 @@ class CoverProgram:
 
     def demand(self, unlike: Sequence[Collection[str]], once: bool, rooms: Sequence[Room]) -> None:
         """Add the rows of what the caller of `solve` wants beside a cover."""
+        self._unlike, self._once = unlike, once
         for digests in unlike:
             self.leave_out_one_of(digests)
         if once:

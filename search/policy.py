@@ -184,7 +184,10 @@ def solve_at(
         segments = () if rooms else space.segments  # what is alive at one moment may be of several segments
         return solve(space.atom_graph, priced, left, unlike=unlike, once=once, segments=segments, rooms=rooms)
 
-    return context.memory.solve(space.atom_graph, solve_within, seconds)
+    def known(kernels: Sequence[Chosen]) -> Mapping[str, Tuned]:
+        return _decided(context, Partition(space.atom_graph, tuple(kernels), {}, 0.0))
+
+    return context.memory.solve(space.atom_graph, solve_within, seconds, known)
 
 
 def dominated_at(context: Context, space: Space, price: Mapping[str, float]) -> int:
@@ -243,6 +246,20 @@ def document_of(context: Context, partition: Partition, identity: Identity) -> P
 
     Where memory is limited, kernels run one by one if they must.
     """
+    known = _decided(context, partition)
+    small_us = SMALL_US if context.restriction.horizontal else 0.0
+    document = plan_document(context.program, partition.atoms, partition.kernels, known, identity, small_us=small_us)
+    if context.memory is not None and not context.memory.fits(document):
+        # kernels that run together keep more alive
+        document = one_by_one(document)
+    notes = [f"kept rule: {rule}" for rule in context.control.rules]
+    if partition.solution is not None:
+        notes += _certainty(partition.solution, len(context.space.segments), context.memory is not None)
+    return replace(document, notes=(*document.notes, *notes))
+
+
+def _decided(context: Context, partition: Partition) -> dict[str, Tuned]:
+    """What is known of a partition's kernels, by the digest of what they write; users' schedules before others."""
     known: dict[str, Tuned] = {}
     for chosen in partition.kernels:
         kernel = partition.atoms.candidate(chosen.candidate.atoms, chosen.outputs)
@@ -251,21 +268,20 @@ def document_of(context: Context, partition: Partition, identity: Identity) -> P
         pinned = context.pinned(chosen.candidate)
         if pinned is not None:
             known[mark] = replace(known[mark], schedule=pinned)
-    small_us = SMALL_US if context.restriction.horizontal else 0.0
-    document = plan_document(context.program, partition.atoms, partition.kernels, known, identity, small_us=small_us)
-    if context.memory is not None and not context.memory.fits(document):
-        # kernels that run together keep more alive
-        document = one_by_one(document)
-    notes = [f"kept rule: {rule}" for rule in context.control.rules]
-    if partition.solution is not None and partition.solution.segments > 1:
-        notes.append(_segments_note(partition.solution))
-    return replace(document, notes=(*document.notes, *notes))
+    return known
 
 
-def _segments_note(solution: Solution) -> str:
-    """What was not looked at, since the program is large."""
-    certain = "each is optimal by itself" if solution.optimal else "the time was too short to be sure of each"
-    return (
-        f"searched in {solution.segments} segments, as the program is large: no kernel crosses a cut between them; "
-        f"{certain} under these costs, and bounds are those of such plans"
-    )
+def _certainty(solution: Solution, segments: int, limited: bool) -> Iterable[str]:
+    """What was not looked at, or not proved."""
+    if segments > 1:
+        certain = (
+            "each is optimal by itself" if solution.optimal else "it was not proved that each is optimal by itself"
+        )
+        yield (
+            f"searched in {segments} segments, as the program is large: no kernel crosses a cut between them; "
+            f"{certain} under these costs, and bounds are those of such plans"
+        )
+    elif not solution.optimal:
+        why = "of those that keep the limit on memory" if limited else "the time was too short to prove it the cheapest"
+        gap = f"under these costs no plan takes less than {solution.bound_us:.4g} us, this one {solution.price_us:.4g}"
+        yield f"the best partition found, {why}: {gap}"

@@ -89,7 +89,8 @@ def solve(
     """Find the cheapest cover. Raises SearchError if the candidates cannot compute the outputs.
 
     `unlike`: sets of digests, such as those of other covers; of each set at least one is to have no kernel. `once`: no
-    atom is in two kernels. `rooms`: limits on what exists; one that the deadline does not leave time for may be broken.
+    atom is in two kernels. `rooms`: limits on what exists; one that the deadline does not leave time for may be broken,
+    the others not.
     `segments`: parts of the graph to be solved one by one, without the candidates that cross a cut; `unlike` and
     `rooms` are then refused, since they are about all of them. () solves the graph whole.
     A deadline that passes gives the best solution so far with `optimal=False`; failing one, every value that is still

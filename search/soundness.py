@@ -21,7 +21,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.search.firing import Run, fire
 from autofuse.search.planning import Tuned
 from autofuse.search.policy import Context, Partition
-from autofuse.search.solver import Chosen
+from autofuse.search.solver import Chosen, Solution
 from autofuse.search.space import Candidate
 
 _MOST_NAMES = 5
@@ -94,6 +94,9 @@ def _wrong_numbers(partition: Partition) -> Iterator[str]:
     """Prices that are no prices, schedules that are none."""
     if not _is_time(partition.price_us):
         yield f"its price_us is {partition.price_us!r:.80}; it must be a number, finite and not negative"
+    solution = cast("Any", partition.solution)
+    if solution is not None and not isinstance(solution, Solution):
+        yield f"its solution is a {type(solution).__name__}; it must be None or what `solve` returned"
     known = cast("Any", partition.known)
     if not isinstance(known, Mapping):
         yield f"what it knows is a {type(known).__name__}, not a mapping of digests to Tuned"

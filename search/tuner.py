@@ -22,7 +22,7 @@ from autofuse.errors import MeasureError, SearchError
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench, PlanTime, Trial
 from autofuse.measurement.timer import median
-from autofuse.plan.document import Certificate, PlanDocument
+from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument
 from autofuse.plan.identity import CpuIdentity, Identity
 from autofuse.search.acceptance import fastest, noise_floor
 from autofuse.search.baselines import BASELINES, Ruled, decide_by_rules
@@ -346,7 +346,8 @@ class Tuner:
     def _timed(self, partition: Partition, scheduled: bool = False) -> Partition:
         """The partition with its measured times, under the default schedules or the best ones found."""
         known: dict[str, Tuned] = {}
-        for digest, tuned in partition.known.items():
+        for digest in dict.fromkeys(chosen.candidate.digest for chosen in partition.kernels):
+            tuned = partition.known.get(digest, Tuned())
             schedule, us = Schedule(), self._measured.get(digest, math.inf)
             if scheduled:
                 schedule, us = self._scheduled.get(digest, (schedule, us))
@@ -474,6 +475,7 @@ class Tuner:
             holdout_us=median(held[0]) if held[0] else None,
             unfused_us=unfused,
             noise_floor_us=noise_floor(*held) if all(held) else None,
+            words=OPTIMAL if partition.solution is not None and partition.solution.optimal else NOT_PROVED,
         )
 
     def _document(self, partition: Partition) -> PlanDocument:

@@ -6,15 +6,15 @@ import math
 import os
 import sys
 import tempfile
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.api.arrayfiles import read_arguments
 from autofuse.api.plan import Plan, described_cpu
 from autofuse.cost_models.base import CostModel
 from autofuse.errors import ArgumentError
@@ -128,6 +128,7 @@ def tune(
     """
     _check_backend(backend)
     limits = _budget(budget, max_trials)
+    _check_seed(seed)
     traced = trace_function(fn, *args, on_unsupported=on_unsupported)
     program = traced_program(traced, _fixed_choices(variants))
     arrays = measuring_inputs(traced, args, inputs, seed)
@@ -152,7 +153,8 @@ def recompile(document: PlanDocument) -> Plan:
         (*kept, "decided anew for this machine by the cost model, without rules and limits of users"),
         document.variant,
     )
-    return Plan(_compiled(policy_by_name("analytical"), make_context(program, None), None))
+    threads = Plan(document).threads
+    return Plan(_compiled(policy_by_name("analytical"), make_context(program, threads), threads))
 
 
 def traced_program(traced: Traced, choices: Choices = DEFAULT) -> Program:
@@ -214,7 +216,7 @@ def make_context(
     """
     description = described_cpu(threads)
     limits = cpu_limits(description)
-    control = bind(read_rules(rules) if isinstance(rules, str | os.PathLike) else rules, program.graph)
+    control = bind(_rules(rules), program.graph)
     if legality is not None:
         control = replace(control, legality=find_legality(legality, program.graph))
     name = model if isinstance(model, str) else type(model).__name__
@@ -222,6 +224,14 @@ def make_context(
         program = replace(program, notes=(*program.notes, f"cost model: {name}"))
     memory = None if max_memory is None else MemoryLimit(_whole_bytes(max_memory), program, limits)
     return Context(program, find_model(model, description), limits, control=control, memory=memory)
+
+
+def _rules(rules: Rules) -> Sequence[Rule]:
+    if isinstance(rules, str | os.PathLike):
+        return read_rules(rules)
+    if not isinstance(cast("object", rules), Sequence):
+        raise ArgumentError(f"rules={rules!r:.80}: must be a list of Force, Forbid and Pin, or the name of a TOML file")
+    return rules
 
 
 def _whole_bytes(max_memory: object) -> int:
@@ -295,9 +305,17 @@ def _tuned(
             return _interrupted(tuners[0].best, db)
 
 
+_INTERRUPTED = "tuning was interrupted"
+
+
+def was_interrupted(plan: Plan) -> bool:
+    """Whether Ctrl-C ended the tuning of a plan."""
+    return any(note.startswith(_INTERRUPTED) for note in plan.document.notes)
+
+
 def _interrupted(best: PlanDocument, db: str | os.PathLike[str] | None) -> PlanDocument:
     again = f"run the same call with db={os.fspath(db)!r} to resume" if db else "give db= to be able to resume"
-    return replace(best, notes=(*best.notes, f"tuning was interrupted; {again}"))
+    return replace(best, notes=(*best.notes, f"{_INTERRUPTED}; {again}"))
 
 
 def _budget(seconds: float | None, max_trials: int | None) -> Budget:
@@ -306,6 +324,11 @@ def _budget(seconds: float | None, max_trials: int | None) -> Budget:
             require_positive(name, value)
     default = DEFAULT_S if max_trials is None else math.inf
     return Budget(default if seconds is None else seconds, max_trials)
+
+
+def _check_seed(seed: object) -> None:
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise ArgumentError(f"seed={seed!r}: must be a whole number from 0")
 
 
 def _check_backend(backend: str) -> None:
@@ -318,7 +341,8 @@ def measuring_inputs(
 ) -> list[NDArray[Any]]:
     """Concrete arrays for the graph's inputs: the caller's own, those of a file, or seeded random ones for specs."""
     leaves, _ = tree.flatten(tuple(args), is_array)
-    given = _from_file(inputs, traced) if inputs is not None else {}
+    names = [value.name for value in traced.graph.inputs]
+    given = {} if inputs is None else read_arguments(inputs, names, f"inputs={os.fspath(inputs)!r}")
     rng = np.random.default_rng(seed)
     arrays: list[NDArray[Any]] = []
     for value, leaf in zip(traced.graph.inputs, leaves, strict=True):
@@ -341,21 +365,3 @@ def random_array(type_: TensorType, rng: np.random.Generator) -> NDArray[Any]:
     if type_.dtype == dtypes.BOOL:
         return rng.random(type_.shape) < 0.5
     return rng.integers(0, 8, type_.shape).astype(type_.dtype.numpy)
-
-
-def _from_file(path: str | os.PathLike[str], traced: Traced) -> dict[str, NDArray[Any]]:
-    try:
-        loaded: Any = np.load(path, allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise ArgumentError(f"inputs={os.fspath(path)!r}: must be an .npz file, with the arguments by name")
-        with loaded as archive:
-            found = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ArgumentError(f"inputs={os.fspath(path)!r}: cannot be read as .npz: {error}") from error
-    names = [value.name for value in traced.graph.inputs]
-    numbered = {f"arg{number}": name for number, name in enumerate(names)}
-    renamed = {key if key in names else numbered.get(key, key): array for key, array in found.items()}
-    unknown = sorted(set(renamed) - set(names))
-    if unknown:
-        raise ArgumentError(f"inputs: {unknown[0]!r} is no argument; the arguments are {', '.join(names)}")
-    return renamed

@@ -73,8 +73,18 @@ class Jitted:
             compiling.tune(self.function, *args) if self._on_miss == "tune" else compiling.compile(self.function, *args)
         )
         if self._on_miss == "tune":
-            self.store.put(plan.document)
+            if compiling.was_interrupted(plan):
+                raise KeyboardInterrupt
+            self._put(plan)
         return plan
+
+    def _put(self, plan: Plan) -> None:
+        """Keep a tuned plan. One that cannot be kept is still used."""
+        assert self.store is not None
+        try:
+            self.store.put(plan.document)
+        except PlanError as failure:
+            warnings.warn(f"autofuse: the tuned plan is not kept: {failure}", stacklevel=5)
 
 
 def jit(

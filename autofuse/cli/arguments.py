@@ -17,6 +17,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from autofuse.api.arrayfiles import UNREADABLE
+from autofuse.cli.parser import seed
 from autofuse.errors import ArgumentError, ParseError
 from autofuse.frontend.spec import Spec, spec
 from autofuse.measurement import workloads
@@ -52,7 +54,7 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
         default="full",
         help="size of a program's own inputs, where no --arg is given (default full)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of all that is random (default 0)")
+    parser.add_argument("--seed", type=seed, default=0, help="seed of all that is random (default 0)")
 
 
 def add_plugin_options(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +95,7 @@ def parse_argument(text: str) -> Any:
         return found
     try:
         value: object = ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise ArgumentError(
             f"--arg {text!r} is no spec (f32[2048,4096]), no file (@x.npy) and no Python value (3, 1e-5, True, 'text')"
         ) from None
@@ -138,7 +140,7 @@ def _array_of_file(reference: str) -> Any:
     file, _, key = reference.partition(":")
     try:
         loaded = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as failure:
+    except UNREADABLE as failure:
         raise ArgumentError(f"--arg @{reference}: cannot read an array from {file}: {failure}") from failure
     if isinstance(loaded, np.ndarray):
         return cast("Any", loaded)
@@ -147,7 +149,10 @@ def _array_of_file(reference: str) -> Any:
             key = archive.files[0]
         if key not in archive.files:
             raise ArgumentError(f"--arg @{reference}: write @{file}:NAME, NAME being one of {', '.join(archive.files)}")
-        return archive[key]
+        try:
+            return archive[key]
+        except UNREADABLE as failure:
+            raise ArgumentError(f"--arg @{reference}: cannot read {key} from {file}: {failure}") from failure
 
 
 def _workload(found: workloads.Workload, options: argparse.Namespace) -> Target:
@@ -166,7 +171,7 @@ def _imported(file: Path) -> ModuleType:
     sys.path.insert(0, str(file.resolve().parent))  # as for a script: its neighbours can be imported
     try:
         specification.loader.exec_module(module)
-    except (ImportError, SyntaxError) as failure:
+    except Exception as failure:  # whatever that file does when it is imported
         raise ArgumentError(f"{file}: importing it failed: {type(failure).__name__}: {failure}") from failure
     return module
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.api.compiling import compile as compile_plan
-from autofuse.api.compiling import random_array, tune
+from autofuse.api.compiling import random_array, tune, was_interrupted
 from autofuse.api.plan import Plan
 from autofuse.cli.arguments import Target, add_plugin_options, add_target_options, target_of
 from autofuse.cli.output import WRONG_ANSWER, print_json
@@ -91,7 +91,7 @@ def _plan(target: Target, arguments: tuple[Any, ...], policy: str, untuned: bool
     }
     if untuned:
         return compile_plan(target.function, *arguments, policy=policy, threads=options.threads, **own)
-    return tune(
+    plan = tune(
         target.function,
         *arguments,
         policy=policy,
@@ -101,6 +101,9 @@ def _plan(target: Target, arguments: tuple[Any, ...], policy: str, untuned: bool
         progress=not options.json,
         **own,
     )
+    if was_interrupted(plan):  # half tuned, it is nothing to compare with
+        raise KeyboardInterrupt
+    return plan
 
 
 def _make_folder(folder: Path) -> None:

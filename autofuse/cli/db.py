@@ -13,6 +13,7 @@ from typing import Any
 from autofuse.cli.output import print_json
 from autofuse.errors import ArgumentError, MeasureError
 from autofuse.measurement.database import Database
+from autofuse.plan.atomic import written_whole
 from autofuse.plan.identity import identity_to_json
 from autofuse.search.studies import write_studies
 
@@ -74,9 +75,12 @@ def _export(options: argparse.Namespace) -> None:
             for line in base.export():
                 print(line)
             return
+        if options.output.exists() and options.output.samefile(options.file):
+            raise ArgumentError(f"--output {options.output}: is the database itself; name another file")
         try:
-            with options.output.open("w", encoding="utf-8") as file:
-                file.writelines(f"{line}\n" for line in base.export())
+            with written_whole(options.output.absolute().parent) as (file, place):
+                file.writelines(f"{line}\n".encode() for line in base.export())
+                place(options.output)
         except OSError as failure:
             raise ArgumentError(f"cannot write {options.output}: {failure.strerror or failure}") from failure
 

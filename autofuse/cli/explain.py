@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from autofuse.api.plan import Plan, described_cpu, load
@@ -21,6 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", help="with --why-not: the cost model to ask, module:Class or an entry point")
     parser.add_argument("--legality", help="with --why-not: a legality of your own, module:function or an entry point")
+    parser.add_argument("--rules", type=Path, help="with --why-not: TOML file of the rules to ask under")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -44,16 +46,17 @@ def _report(plan: Plan, options: argparse.Namespace) -> tuple[dict[str, Any], st
 
 
 def _answer(plan: Plan, options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    from autofuse.fusion.control import NO_RULES, Control
+    from autofuse.fusion.control import bind
+    from autofuse.fusion.rulesfile import read_rules
     from autofuse.report.whynot import render as render_answer
     from autofuse.report.whynot import why_not
     from autofuse.search.registry import ANALYTICAL, find_legality, find_model
 
-    description = described_cpu()
+    description = described_cpu(plan.threads)
     model = find_model(options.model or ANALYTICAL, description)
-    control = NO_RULES
+    control = bind(() if options.rules is None else read_rules(options.rules), plan.graph)
     if options.legality is not None:
-        control = Control(legality=find_legality(options.legality, plan.graph))
+        control = replace(control, legality=find_legality(options.legality, plan.graph))
     first, second = options.why_not
     answer = why_not(plan.document, first, second, cpu_limits(description), model, control)
     return answer.to_json(), render_answer(answer)

@@ -82,7 +82,3 @@ def usage() -> str:
             "autofuse COMMAND --help says more; autofuse --version prints the version.",
         )
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -50,6 +50,13 @@ def count(text: str) -> int:
     return value
 
 
+def seed(text: str) -> int:
+    """An argparse type: a whole number from 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
+    return int(text)
+
+
 def nbytes(text: str) -> int:
     """An argparse type: a number of bytes, with K, M, G or T for powers of 1024 (KiB and KB mean the same)."""
     found = _BYTES.fullmatch(text.strip())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from autofuse import __version__
 from autofuse.api.plan import described_cpu, load
+from autofuse.cli.parser import seed
 from autofuse.cli.run import arguments_of, leaves_of
 from autofuse.report.repro import write_bundle
 from autofuse.runtime.cpu import cpu_limits
@@ -19,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
     parser.add_argument("--arg", action="append", default=[], metavar="VALUE", help="next argument, as for tune")
     parser.add_argument("--inputs", type=Path, help=".npz with the arguments' values; what it lacks is random")
-    parser.add_argument("--seed", type=int, default=0, help="seed of random arguments (default 0)")
+    parser.add_argument("--seed", type=seed, default=0, help="seed of random arguments (default 0)")
 
 
 def run(options: argparse.Namespace) -> int:

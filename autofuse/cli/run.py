@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.api.arrayfiles import read_arguments
 from autofuse.api.plan import Plan, load
 from autofuse.cli.arguments import parse_arguments
 from autofuse.cli.output import WRONG_ANSWER, print_json
-from autofuse.cli.parser import count
+from autofuse.cli.parser import count, seed
 from autofuse.errors import ArgumentError
 from autofuse.frontend.spec import Spec
 from autofuse.ir import tree
 from autofuse.ir.types import of_array
 from autofuse.measurement.timer import TimingPolicy, measure, rest
-from autofuse.report.quantities import microseconds, nearest
+from autofuse.report.quantities import microseconds
 
 Array = NDArray[Any]
 
@@ -31,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN", help="a plan file")
     parser.add_argument("--arg", action="append", default=[], metavar="VALUE", help="next argument, as for tune")
     parser.add_argument("--inputs", type=Path, help=".npz with the arguments' values; what it lacks is random")
-    parser.add_argument("--seed", type=int, default=0, help="seed of random arguments (default 0)")
+    parser.add_argument("--seed", type=seed, default=0, help="seed of random arguments (default 0)")
     parser.add_argument("--repeat", type=count, help="time this many calls instead of until the time is known to 2 %%")
     parser.add_argument("-o", "--output", type=Path, help=".npz file to write the results to")
     parser.add_argument("--check", action="store_true", help="compare with the interpreter; exit code 1 if wrong")
@@ -76,7 +77,8 @@ def run(options: argparse.Namespace) -> int:
 def arguments_of(plan: Plan, options: argparse.Namespace) -> tuple[Any, ...]:
     """Arguments for a plan: those given, those of a file, and seeded random arrays for the rest."""
     structure = plan.document.in_tree
-    from_file = _arrays_of_file(options.inputs, plan) if options.inputs is not None else {}
+    names = [value.name for value in plan.graph.inputs]
+    from_file = {} if options.inputs is None else read_arguments(options.inputs, names, f"--inputs {options.inputs}")
     rng = np.random.default_rng(options.seed)
     given = parse_arguments(options.arg)
     if given:
@@ -158,21 +160,6 @@ def _random(type_: Any, rng: np.random.Generator) -> Array:
     from autofuse.api.compiling import random_array  # imports the search, which other runs do without
 
     return random_array(type_, rng)
-
-
-def _arrays_of_file(path: Path, plan: Plan) -> dict[str, Array]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            found: dict[str, Array] = {str(name): archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError) as failure:
-        raise ArgumentError(f"--inputs {path}: {failure}") from failure
-    names = [value.name for value in plan.graph.inputs]
-    numbered = {f"arg{number}": name for number, name in enumerate(names)}
-    arrays = {numbered.get(name, name): array for name, array in found.items()}
-    for name in arrays:
-        if name not in names:
-            raise ArgumentError(f"--inputs {path}: {name!r} is no argument{nearest(name, names)}")
-    return arrays
 
 
 def _statistics(array: Array) -> dict[str, Any]:

@@ -7,11 +7,11 @@ import shlex
 import sys
 from pathlib import Path
 
-from autofuse.api.compiling import tune
-from autofuse.api.plan import Plan
+from autofuse.api.compiling import tune, was_interrupted
 from autofuse.cli.arguments import add_plugin_options, add_target_options, target_of
 from autofuse.cli.output import INTERRUPTED, print_json
 from autofuse.cli.parser import count, nbytes, positive
+from autofuse.errors import ArgumentError
 from autofuse.report.summary import render, summarise
 from autofuse.search.registry import ANALYTICAL, HERE, MEASURED
 
@@ -47,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
     """Tune. A plan that was interrupted is saved all the same; the exit code is then 130."""
     target = target_of(options)
     output = options.output or Path(f"{target.name}.plan.json")
+    _require_place(output)
     plan = tune(
         target.function,
         *target.arguments,
@@ -72,11 +73,14 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(render(plan.document), end="")
         print(f"saved {output}")
-    return _interrupted(options) if _was_interrupted(plan) else 0
+    return _interrupted(options) if was_interrupted(plan) else 0
 
 
-def _was_interrupted(plan: Plan) -> bool:
-    return any(note.startswith("tuning was interrupted") for note in plan.document.notes)
+def _require_place(output: Path) -> None:
+    """Raise ArgumentError, before any time is spent, for a place where no plan can be written."""
+    if output.is_dir() or not output.absolute().parent.is_dir():
+        problem = "is a folder" if output.is_dir() else f"there is no folder {output.parent}"
+        raise ArgumentError(f"--output {output}: {problem}; name a file in a folder that there is")
 
 
 def _interrupted(options: argparse.Namespace) -> int:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import difflib
 import fnmatch
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
 
 from autofuse.errors import ArgumentError
 from autofuse.fusion.candidate import is_inlined, is_view
@@ -155,6 +155,8 @@ def bind(rules: Sequence[Rule], graph: Graph) -> Control:
     together: list[Together] = []
     apart: list[Apart] = []
     for rule in rules:
+        if not isinstance(cast("object", rule), Rule):
+            raise ArgumentError(f"rules: {rule!r:.80} is no Force, Forbid or Pin")
         match rule:
             case Force():
                 together += [Together(_closure(pair, graph), False, str(rule)) for pair in _pairs(rule, graph)]
@@ -163,7 +165,7 @@ def bind(rules: Sequence[Rule], graph: Graph) -> Control:
             case Pin():
                 nodes = frozenset[Node]().union(*(_matching(pattern, graph, rule) for pattern in rule.nodes))
                 together.append(Together(nodes, True, str(rule), rule.schedule))
-    control = Control(tuple(_joined(together)), tuple(apart))
+    control = Control(tuple(_whole(together, graph)), tuple(apart))
     _check(control)
     return control
 
@@ -196,12 +198,14 @@ def _closure(nodes: frozenset[Node], graph: Graph) -> frozenset[Node]:
     for node in reversed(graph.nodes):
         if any(user in above for value in node.outputs for user in graph.users[value]):
             above.add(node)
-    return frozenset(node for node in below & above if _is_real(node))
+    return frozenset(node for node in below & above if _is_real(node, graph))
 
 
-def _is_real(node: Node) -> bool:
-    """Whether a node computes something, rather than being part of whoever reads it."""
-    return not is_view(node) and not is_inlined(node) and node.op != "constant"
+def _is_real(node: Node, graph: Graph) -> bool:
+    """Whether a node computes something, rather than being part of whoever reads it. A view that is a result does."""
+    if is_view(node):
+        return any(value in graph.outputs for value in node.outputs)
+    return not is_inlined(node) and node.op != "constant"
 
 
 def _behind_views(graph: Graph, node: Node) -> Iterator[Node]:
@@ -219,7 +223,9 @@ def _behind_views(graph: Graph, node: Node) -> Iterator[Node]:
 
 def _matching(pattern: str, graph: Graph, rule: Rule) -> frozenset[Node]:
     """The nodes that a pattern names: those that compute something. Raises ArgumentError if there are none."""
-    real = [node for node in graph.nodes if _is_real(node)]
+    if not isinstance(cast("object", pattern), str):
+        raise ArgumentError(f"rules: {rule}: {pattern!r:.80} must be a text: a node, an op, a pattern or a source line")
+    real = [node for node in graph.nodes if _is_real(node, graph)]
     found = frozenset(node for node in real if any(fnmatch.fnmatchcase(text, pattern) for text in _names(node)))
     if found:
         return found
@@ -244,6 +250,15 @@ def _short(file: str) -> str:
     return file.replace("\\", "/").rsplit("/", 1)[-1]
 
 
+def _whole(sets: Sequence[Together], graph: Graph) -> list[Together]:
+    """Sets that have nodes in common become one, which takes in what lies between its nodes, until none changes."""
+    while True:
+        joined = _joined(sets)
+        sets = [t if t.alone else replace(t, nodes=_closure(t.nodes, graph)) for t in joined]
+        if sets == joined:
+            return joined
+
+
 def _joined(sets: Iterable[Together]) -> list[Together]:
     """Sets that have nodes in common become one; a set that stays alone takes no others in."""
     done: list[Together] = []
@@ -257,7 +272,7 @@ def _joined(sets: Iterable[Together]) -> list[Together]:
                     raise ArgumentError(
                         f"rules: {one.rule} and {two.rule} contradict one another: the first has no place for %{extra}"
                     )
-            rule = current.rule if current.rule == other.rule else f"{other.rule} and {current.rule}"
+            rule = " and ".join(dict.fromkeys((*other.rule.split(" and "), *current.rule.split(" and "))))
             schedules = dict.fromkeys(t.schedule for t in (current, other) if t.schedule)
             if len(schedules) > 1:
                 raise ArgumentError(f"rules: {other.rule} and {current.rule} contradict one another")

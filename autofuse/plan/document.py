@@ -13,7 +13,8 @@ from autofuse.plan.identity import Identity
 FORMAT_VERSION = 1
 """Version of the file format. Readers accept this version only; a plan is cheap to make again."""
 
-OPTIMALITY_WORDS = "optimal under these costs"
+OPTIMAL = "optimal under these costs"
+NOT_PROVED = "the best found, not proved optimal under these costs"
 """What a certificate may claim, and no more."""
 
 
@@ -82,7 +83,8 @@ class Certificate:
     """Measured time of that plan."""
     noise_floor_us: float | None = None
     """Differences below this mean nothing on this machine (an A/A run)."""
-    words: str = OPTIMALITY_WORDS
+    words: str = OPTIMAL
+    """`OPTIMAL`, or `NOT_PROVED` where the search was cut short or another plan was faster as a whole."""
 
     @property
     def additivity(self) -> float | None:

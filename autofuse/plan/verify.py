@@ -12,7 +12,7 @@ from typing import NoReturn
 from autofuse.errors import PlanError
 from autofuse.ir import tree
 from autofuse.ir.graph import Graph, Node, Value
-from autofuse.plan.document import OPTIMALITY_WORDS, Certificate, PlanDocument, PlannedKernel
+from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument, PlannedKernel
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 """Names of plans and kernels: they become symbols of generated code."""
@@ -58,8 +58,8 @@ def _check_name(path: str, name: str) -> None:
 
 
 def _check_certificate(certificate: Certificate) -> None:
-    if certificate.words != OPTIMALITY_WORDS:
-        _fail("certificate.words", f"must be {OPTIMALITY_WORDS!r}, got {certificate.words!r:.80}")
+    if certificate.words not in (OPTIMAL, NOT_PROVED):
+        _fail("certificate.words", f"must be {OPTIMAL!r} or {NOT_PROVED!r}, got {certificate.words!r:.80}")
     if certificate.measured > certificate.classes:
         _fail("certificate.measured", f"{certificate.measured} of {certificate.classes} classes cannot be measured")
 

@@ -48,6 +48,8 @@ class WhyNot:
     places: tuple[tuple[str, str], ...]
     """Where each name's nodes come from: (node, source line)."""
     attempts: tuple[Attempt, ...]
+    kept: tuple[str, ...] = ()
+    """Rules of the user that the plan keeps, as its notes say them. Attempts know only of rules that are given anew."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -69,14 +71,26 @@ class _Question:
     def __init__(self, document: PlanDocument, limits: Limits, model: CostModel, control: Control) -> None:
         self.document, self.model = document, model
         self.atoms = AtomGraph(document.graph, control=control)
+        if any(self._is_split(kernel) for kernel in document.kernels):
+            self.atoms = AtomGraph(document.graph, contract=False, control=control)
         self.builder = SpaceBuilder(self.atoms, limits)
+
+    def _is_split(self, kernel: PlannedKernel) -> bool:
+        """Whether a kernel computes a part of an atom, as those of plans do that were not made of such atoms."""
+        return not _node_names(self._atoms_of_kernel(kernel)).issubset(kernel.nodes)
 
     def answer(self, first: str, second: str) -> WhyNot:
         one, other = self._atoms(first), self._atoms(second)
-        both = _node_names(one) | _node_names(other)
+        both = self._named(first) | self._named(second)
         together = tuple(k.name for k in self.document.kernels if both <= set(k.nodes))
         attempts = () if together else tuple(self._attempts(first, one, second, other))
-        return WhyNot(first, second, together, tuple(_places((*_ordered(one), *_ordered(other)))), attempts)
+        places = tuple(_places((*_ordered(one), *_ordered(other))))
+        kept = tuple(note for note in self.document.notes if note.startswith("kept rule: "))
+        return WhyNot(first, second, together, places, attempts, kept)
+
+    def _named(self, name: str) -> set[str]:
+        """The nodes of a name: a kernel's, or the node itself."""
+        return next((set(kernel.nodes) for kernel in self.document.kernels if kernel.name == name), {name})
 
     def _attempts(self, first: str, one: AtomSet, second: str, other: AtomSet) -> Iterator[Attempt]:
         """The union of the kernels that hold them; and, where that is more, of the two alone."""
@@ -190,6 +204,9 @@ def render(answer: WhyNot) -> str:
     for attempt in answer.attempts:
         lines.append(f"joining {attempt.what}:")
         lines.append(f"  {_verdict(attempt)}")
+    if answer.kept and any(attempt.legal for attempt in answer.attempts):
+        lines.append("the plan was made under rules, which may forbid it (give them as --rules to ask under them):")
+        lines += [f"  {note}" for note in answer.kept]
     return "\n".join(lines) + "\n"
 
 

@@ -191,6 +191,31 @@ def test_a_miss_may_be_tuned_and_is_found_the_next_time(tmp_path, tuning):
     assert len(tuning) == 1
 
 
+def test_a_plan_whose_tuning_was_interrupted_is_not_kept(tmp_path, monkeypatch):
+    def interrupted(function, *args):
+        plan = compiling.compile(function, *args)
+        return af.Plan(compiling._interrupted(plan.document, None))
+
+    monkeypatch.setattr(compiling, "tune", interrupted)
+    jitted = af.jit(scale, store=tmp_path, on_miss="tune")
+    with pytest.warns(UserWarning, match="tune"), pytest.raises(KeyboardInterrupt):
+        jitted(X, 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tuned_plan_that_cannot_be_kept_is_used_all_the_same(tmp_path, tuning, monkeypatch):
+    jitted = af.jit(scale, store=tmp_path, on_miss="tune")
+
+    def full(document):
+        raise PlanError("the disk is full")
+
+    monkeypatch.setattr(jitted.store, "put", full)
+    with pytest.warns(UserWarning, match="is not kept: the disk is full"):
+        np.testing.assert_array_equal(jitted(X, 2), X * 2)
+    jitted(X, 2)
+    assert len(tuning) == 1
+
+
 def test_a_damaged_entry_is_a_miss(tmp_path, tuning):
     with pytest.warns(UserWarning, match="no tuned plan"):
         af.jit(scale, store=tmp_path, on_miss="tune")(X, 2)

@@ -48,6 +48,21 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(ArgumentError, match="cannot read an array"):
         parse_argument(f"@{tmp_path}/objects.npy")
+    np.savez(tmp_path / "objects.npz", a=np.array([{}], dtype=object))
+    with pytest.raises(ArgumentError, match="cannot read a from"):
+        parse_argument(f"@{tmp_path}/objects.npz:a")
+
+
+def test_a_broken_archive_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 no zip")
+    with pytest.raises(ArgumentError, match="cannot read an array"):
+        parse_argument(f"@{tmp_path}/broken.npz")
+
+
+def test_a_file_that_fails_when_it_is_imported_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("open('/nowhere/at/all')\n")
+    with pytest.raises(ArgumentError, match=r"bad\.py: importing it failed: FileNotFoundError"):
+        target(f"{tmp_path / 'bad.py'}:f")
 
 
 @pytest.mark.parametrize(
@@ -58,6 +73,8 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
         ("q7[2]", "is not a tensor type"),
         ("__import__('os')", "no Python value"),
         ("x", "no Python value"),
+        ("{[1]: 2}", "no Python value"),
+        ("(" * 5000, "no Python value"),
     ],
 )
 def test_what_is_not_understood(text: str, message: str) -> None:

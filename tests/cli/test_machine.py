@@ -85,6 +85,14 @@ def test_db_info_export_and_merge(cli: Any, records: Path, tmp_path: Path) -> No
         assert len(base.records(all_devices=True)) == 2
 
 
+def test_an_export_does_not_overwrite_its_own_database(cli: Any, records: Path) -> None:
+    before = records.read_bytes()
+    done = cli("db", "export", records, "-o", records)
+    assert done.code == 2
+    assert "is the database itself" in done.err
+    assert records.read_bytes() == before
+
+
 def test_db_refuses_other_files(cli: Any, tmp_path: Path, records: Path) -> None:
     (tmp_path / "text.txt").write_text("no record\n")
     assert cli("db", "info", tmp_path / "text.txt").code == 2

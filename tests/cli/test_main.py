@@ -16,7 +16,7 @@ from autofuse.cli import explain as explain_command
 from autofuse.cli.main import COMMANDS, one_line, usage
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-m", "autofuse.cli.main"]
+COMMAND = [sys.executable, "-m", "autofuse"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import autofuse as af
+from autofuse.api import compiling
 from autofuse.api.plan import Plan
+from autofuse.cli import compare as compare_command
 from autofuse.cli import run as run_command
 from autofuse.cli import tune as tune_command
 from autofuse.measurement.database import Database
@@ -25,7 +27,7 @@ def test_tune_saves_a_plan_that_runs(cli: Any, model: Path, tmp_path: Path, arra
     saved, records = tmp_path / "p.json", tmp_path / "tune.db"
     done = cli("tune", f"{model}:dense", *DENSE, "--budget", "2", "--max-trials", "12", "-o", saved, "--db", records)
     assert done.code == 0, done.err
-    assert "certificate: optimal under these costs" in done.out
+    assert "optimal under these costs (policy measured" in done.out  # proved or not, as the plans are timed
     assert f"saved {saved}" in done.out
     x, w, b = arrays
     h = np.tanh(x @ w + b)
@@ -102,6 +104,13 @@ def test_run_refuses_what_does_not_fit(cli: Any, plan: Path, tmp_path: Path) -> 
     assert "x: needs shape (16, 8), got (16, 9)" in wrong.err
     np.savez(tmp_path / "in.npz", z=np.zeros(3))
     assert "'z' is no argument" in cli("run", plan, "--inputs", tmp_path / "in.npz").err
+    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 no zip")
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    for name in ("broken.npz", "x.npy", "none.npz"):
+        refused = cli("run", plan, "--inputs", tmp_path / name)
+        assert refused.code == 2, name
+        assert f"--inputs {tmp_path / name}: " in refused.err
+    assert "'-1' is not a whole number from 0" in cli("run", plan, "--seed", "-1").err
 
 
 def test_a_wrong_answer_exits_with_1(cli: Any, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +148,41 @@ def test_why_not_prices_a_legal_fusion(cli: Any, plan: Path) -> None:
     assert "the model prices it at" in done.out
     assert "is an argument of the program" in cli("explain", plan, "--why-not", "x", "h").err
     assert "is no node, value or kernel" in cli("explain", plan, "--why-not", "nothing_like_it", "h").err
+
+
+def test_why_not_knows_of_rules(cli: Any, model: Path, tmp_path: Path) -> None:
+    namespace: dict[str, Any] = {}
+    exec(compile(model.read_text(), str(model), "exec"), namespace)
+    specs = [af.spec(text) for text in ("f32[16,8]", "f32[8,24]", "f32[24]")]
+    plan, rules = tmp_path / "ruled.json", tmp_path / "rules.toml"
+    rules.write_text('[[forbid]]\nnodes = ["h", "reduce"]\n')
+    af.compile(namespace["dense"], *specs, policy="unfused", rules=rules).save(plan)
+    asked = cli("explain", plan, "--why-not", "h", "reduce").out
+    assert "the model prices it at" in asked
+    assert "kept rule: Forbid('h', 'reduce')" in asked
+    ruled = cli("explain", plan, "--why-not", "h", "reduce", "--rules", rules).out
+    assert "Forbid('h', 'reduce') keeps" in ruled
+    assert "kept rule" not in ruled
+
+
+def test_tune_finds_out_first_whether_it_can_write(cli: Any, model: Path, tmp_path: Path) -> None:
+    for output in (tmp_path / "nowhere" / "p.json", tmp_path):
+        done = cli("tune", f"{model}:dense", *DENSE, "--budget", "1000", "-o", output)
+        assert done.code == 2
+        assert f"--output {output}: " in done.err
+
+
+def test_compare_does_not_go_on_with_a_plan_that_was_interrupted(
+    cli: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: Any, **options: Any) -> Plan:
+        plan = af.compile(*args, policy="unfused")
+        return Plan(compiling._interrupted(plan.document, None))
+
+    monkeypatch.setattr(compare_command, "tune", interrupted)
+    done = cli("compare", f"{model}:dense", *DENSE, "--policies", "measured", "--save", tmp_path / "plans")
+    assert done.code == 130
+    assert list((tmp_path / "plans").iterdir()) == []
 
 
 def test_repro_makes_a_bundle_that_checks_itself(cli: Any, plan: Path, tmp_path: Path) -> None:

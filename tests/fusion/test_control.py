@@ -151,6 +151,31 @@ def test_what_lies_between_joins_what_is_forced():
     assert names(together.nodes) == {"peak", "shifted", "grown", "total"}
 
 
+def test_what_lies_between_sets_that_become_one_joins_them():
+    """`y` reads nothing of `m`, nor the other way round, until `z` has brought them together; then `w` is between."""
+    sketch = Sketch("between")
+    x = sketch.arg("f32[64]")
+    y = sketch.op("multiply", x, x, name="y")
+    z = sketch.op("add", y, x, name="z")
+    w = sketch.op("tanh", y, name="w")
+    graph = sketch.finish([sketch.op("multiply", z, w, name="m")])
+    (together,) = bind([Force("multiply", "add")], graph).together
+    assert names(together.nodes) == {"y", "z", "w", "m"}
+    assert together.rule == "Force('multiply', 'add')"
+
+
+@pytest.mark.parametrize("wrong", [("exp", "reduce"), "rules.toml", None])
+def test_what_is_no_rule_is_an_error(wrong):
+    with pytest.raises(ArgumentError, match="is no Force, Forbid or Pin"):
+        bind([wrong], softmax_graph())
+
+
+@pytest.mark.parametrize("rule", [Force(3, "grown"), Forbid("grown", None), Pin(1.5)])
+def test_a_pattern_that_is_no_text_is_an_error(rule):
+    with pytest.raises(ArgumentError, match="must be a text"):
+        bind([rule], softmax_graph())
+
+
 def test_a_path_that_leaves_what_is_pinned_and_comes_back_is_refused():
     graph = softmax_graph()
     with pytest.raises(LegalityError, match=r"Pin\('peak', 'total'\): a path leaves these nodes and comes back"):

@@ -139,6 +139,21 @@ def test_why_not_names_the_rule_and_what_lies_between() -> None:
     assert "not legal either" in answer.attempts[0].reason
 
 
+def test_why_not_of_a_plan_whose_kernels_cut_what_usually_stays_together() -> None:
+    def chain(x: Any) -> Any:
+        e = np.exp(x)
+        t = np.tanh(e)
+        return np.sin(t)
+
+    plan = af.compile(chain, af.spec("f32[4096]"), partition=[["e", "t"], ["sin"]])
+    assert ask(plan, "e", "t").together_in == (plan.kernels[0].name,)
+    answer = ask(plan, "t", "sin")
+    assert answer.together_in == ()
+    (attempt, *_) = answer.attempts
+    assert set(attempt.nodes) == {"e", "t", "sin"}
+    assert attempt.apart_us is not None
+
+
 def test_why_not_of_things_that_are_together() -> None:
     def pair(x: Any) -> Any:
         a = np.exp(x)

@@ -31,7 +31,7 @@ def small_ones_cheap(space):
 
 
 def document(context, solution):
-    partition = Partition(context.space.atom_graph, solution.kernels, {}, solution.price_us)
+    partition = Partition(context.space.atom_graph, solution.kernels, {}, solution.price_us, solution)
     return document_of(context, partition, identity_here())
 
 
@@ -99,6 +99,66 @@ def test_where_nothing_fits_the_smallest_plan_found_is_named():
 
     with pytest.raises(SearchError, match=f"max_memory={FIXED}: no plan was found that takes so little; the smallest"):
         context.memory.solve(atoms, solve, 10.0)
+
+
+def less_their_peaks(x):
+    x -= x.max(axis=1, keepdims=True)
+
+
+def test_a_result_goes_straight_into_its_argument_where_memory_is_short():
+    """One kernel computes peaks and differences in two passes over the argument, which it may not overwrite meanwhile;
+    two kernels may."""
+    x = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float32)
+    rows = 512 * 4
+    limit = x.nbytes + 4 * rows
+    assert len(af.compile(less_their_peaks, x).kernels) == 1
+    plan = af.compile(less_their_peaks, x, max_memory=limit)
+    assert len(plan.kernels) == 2
+    expected, given = x.copy(), x.copy()
+    less_their_peaks(expected)
+    plan(given)
+    np.testing.assert_array_equal(given, expected)
+    with pytest.raises(SearchError, match="arguments, constants and results alone take"):
+        af.compile(less_their_peaks, x, max_memory=x.nbytes - 1)
+
+
+def test_a_limit_far_below_the_size_of_a_value_still_makes_progress():
+    """What is missing is a part in a million of what is alive: too little for the solver to see in bytes."""
+    graph = softmax_graph(4096, 4096)
+    one = 4096 * 4096 * 4
+    free = limited(graph, 100 * one)
+    apart = document(free, solve_at(free, free.space, small_ones_cheap(free.space)))
+    tight = limited(graph, peak(free, apart) - 1)
+    solution = solve_at(tight, tight.space, small_ones_cheap(tight.space), deadline_s=20.0)
+    assert peak(tight, document(tight, solution)) < peak(free, apart)
+
+
+def test_what_is_proved_under_a_limit_is_no_bound_for_plans_in_general():
+    free, short = (limited(softmax_graph(64, 64), nbytes) for nbytes in (10 * FIXED, FIXED + ONE // 2))
+    apart, fused = (solve_at(c, c.space, small_ones_cheap(c.space)) for c in (free, short))
+    assert apart.optimal
+    assert not fused.optimal
+    assert fused.bound_us == pytest.approx(apart.price_us)
+    (note,) = [note for note in document(short, fused).notes if note.startswith("the best partition found")]
+    assert "of those that keep the limit on memory: under these costs no plan takes less than" in note
+    assert not any("partition found" in note for note in document(free, apart).notes)
+
+
+def test_a_pinned_schedule_counts_with_its_workspace():
+    x = np.random.default_rng(0).standard_normal((64, 65536)).astype(np.float32)
+    pin = [af.Pin("reduce*", schedule={"split": 64})]
+    total = lambda x: x.sum(axis=1)  # noqa: E731
+    taken = peak_of(af.compile(total, x, rules=pin))
+    assert taken > peak_of(af.compile(total, x))
+    plan = af.compile(total, x, rules=pin, max_memory=taken)
+    assert [dict(kernel.schedule.to_json()).get("split") for kernel in plan.kernels] == [64]
+    with pytest.raises(SearchError, match="no plan was found that takes so little"):
+        af.compile(total, x, rules=pin, max_memory=taken - 1)
+
+
+def peak_of(plan):
+    context = context_of(plan.graph)
+    return MemoryLimit(1, context.program, context.limits).memory(plan.document.kernels, plan.document.order).peak_bytes
 
 
 # ---- policies and the tuner ------------------------------------------------------------------------------------------

@@ -60,6 +60,10 @@ def test_kernels_that_compute_a_value_for_themselves_are_sound():
     assert defect(Analytical().partition(context), context) is None
 
 
+def test_what_it_says_was_solved_is_a_solution():
+    assert "its solution is a str" in found(lambda partition: replace(partition, solution="optimal"))
+
+
 def test_it_is_a_partition():
     context, partition = unfused()
     for nothing in (None, [], partition.kernels, Partition):

@@ -14,6 +14,7 @@ from autofuse.errors import MeasureError, SearchError
 from autofuse.fusion.control import Pin, bind
 from autofuse.lower.schedule import Schedule
 from autofuse.plan import codec
+from autofuse.plan.document import NOT_PROVED, OPTIMAL
 from autofuse.plan.verify import verify
 from autofuse.search.fixed import Fixed
 from autofuse.search.memory import MemoryLimit
@@ -251,6 +252,21 @@ def test_a_runner_up_that_costs_much_more_is_not_tried():
     assert {len(plan.kernels) for plan in bench.raced} == {1, 5}
 
 
+def test_a_partition_that_knows_nothing_of_its_kernels_is_tuned_like_any_other():
+    class Silent:
+        name = "silent"
+
+        def partition(self, context):
+            return replace(Unfused().partition(context), known={})
+
+    graph = softmax_graph(64, 64)
+    bench = SyntheticBench(graph, lambda kernel, schedule: plain(kernel, schedule) / schedule.unroll)
+    plan = tuner_of(graph, bench).fixed_plan(Silent())
+    assert {kernel.schedule.unroll for kernel in plan.kernels} == {8}
+    assert all(kernel.measured_us is not None for kernel in plan.kernels)
+    assert plan.certificate.sum_us == pytest.approx(bench.plan_us(plan))
+
+
 def test_a_pinned_schedule_is_what_is_measured_and_nothing_else_is_tried():
     graph = softmax_graph(64, 64)
     bench = SyntheticBench(graph, lambda kernel, schedule: plain(kernel, schedule) / schedule.unroll)
@@ -428,7 +444,17 @@ def test_the_certificate_counts(monkeypatch):
     assert certificate.rounds >= 1
     assert (certificate.seed, certificate.policy) == (7, "measured")
     assert certificate.budget == "1000 s, at most 500 measurements"
-    assert certificate.words == "optimal under these costs"
+    assert certificate.words == OPTIMAL
+
+
+def test_a_certificate_claims_no_more_than_was_proved():
+    """Here the unfused plan is faster as a whole, which no sum of kernels says."""
+    graph = softmax_graph(64, 64)
+    bench = SyntheticBench(graph, plan_cost=lambda plan: 100.0 / len(plan.kernels))
+    plan = tuned(graph, bench)
+    assert "accepted partition: unfused" in plan.notes
+    assert plan.certificate.words == NOT_PROVED
+    verify(plan)
 
 
 def test_kernels_carry_predicted_and_measured_times():
