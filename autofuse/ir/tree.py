@@ -320,7 +320,7 @@ def _same_static(a: Any, b: Any) -> bool:
     if first is not None or second is not None:
         return first is second
     if isinstance(a, float) and isinstance(b, float):
-        return a == b or (math.isnan(a) and math.isnan(b))
+        return float.__repr__(a) == float.__repr__(b)  # 0.0 is not -0.0, and NaN is NaN
     return type(a) is type(b) and a == b
 
 

@@ -77,7 +77,10 @@ class ContractionBuilder:
         """Where the sums of several products gather, once the first of them is lowered."""
 
     def add(self, node: Node) -> None:
-        """Lower one `dot_general` or `convolution`."""
+        """Lower one `dot_general` or `convolution`.
+
+        They come in the order in which they run: the first of a sum overwrites what the others add to.
+        """
         form = self._dot_form(node) if node.op == "dot_general" else self._convolution_form(node)
         level = self.phase.levels[node.output] - 1
         dtype = node.output.type.dtype

@@ -404,6 +404,8 @@ class PhaseBuilder:
             size *= symbol.extent
         offset = self.row_offset(size) + position
         dtype = value.type.dtype
+        if not self._shares_kept(stage, level, symbols):
+            return self._compute(stage, value, at, None)
         if stage.level == level:
             scalar = self._compute(stage, value, at, None)
             self._kept[instance] = self.scratch(value.name, dtype, size)
@@ -412,6 +414,13 @@ class PhaseBuilder:
         if instance not in self._kept:
             self.value(self.draft.stage(level, symbols), value, at, None)
         return self.load_at(stage, self._kept[instance], dtype, offset, None)
+
+    @staticmethod
+    def _shares_kept(stage: StageDraft, level: int, symbols: tuple[Symbol, ...]) -> bool:
+        """Whether a stage is the one that keeps a value walked by `symbols`, or one that can load it."""
+        if stage.level == level:
+            return set(stage.symbols) == set(symbols)
+        return set(stage.symbols) >= set(symbols)
 
 
 def _of_nothing(node: Node) -> bool | int | float:

@@ -129,9 +129,9 @@ class _Lowering:
         phase = PhaseBuilder(self.candidate, self.domain.dimensions, self.domain.grid, buffers, keep, local)
         phase.draft.limit = self.limits.scalars
         contraction = ContractionBuilder(phase, self.candidate, self.domain.rows, rows)
-        for node in self.candidate.nodes:
-            if is_contraction(node):
-                contraction.add(node)
+        products = [node for node in self.candidate.nodes if is_contraction(node)]
+        for node in sorted(products, key=lambda node: phase.levels[node.output]):
+            contraction.add(node)
         for value in sorted(self.candidate.outputs, key=lambda v: phase.levels[v]):
             if value not in contraction.direct:
                 phase.store_output(value)

@@ -144,7 +144,7 @@ class _Splitter:
             return
         wanted = {number for stage in short for s in stage.body for number in operands(s)}
         fresh = any(partial.launch == len(self.launches) - 1 for n, partial in self.partials.items() if n in wanted)
-        folds = any(isinstance(s, Reduce) for stage in short for s in stage.body)
+        folds = any(isinstance(s, Reduce | ArgReduce) for stage in short for s in stage.body)
         phase = self._short(short)
         if fresh or folds or any(buffer.space is Space.SCRATCH for buffer in self.program.buffers):
             self.launches.append((phase,))
@@ -192,10 +192,10 @@ class _Splitter:
         """Stages that are not split, as they were."""
         late: list[Statement] = []
         folds = self._folds(stages)
-        for reduce in (s for stage in stages for s in stage.body if isinstance(s, Reduce)):
+        for reduce in (s for stage in stages for s in stage.body if isinstance(s, Reduce | ArgReduce)):
             name = self._workspace("total", TensorType((1, self.points), reduce.dtype))
             late.append(Store(name, self._point(), reduce.result))
-            self.partials[reduce.result] = _Partial(reduce, name, 1, len(self.launches))
+            self.partials[reduce.result] = _Partial(_refold(reduce), name, 1, len(self.launches))
         if late:
             stages = (*stages, Stage((), tuple(late), None))
         return self._phase([*folds, *stages], None)
@@ -268,6 +268,13 @@ class _Splitter:
         )
         launches = tuple(tuple(map(moved, launch)) for launch in program.launches)
         return replace(program, buffers=buffers, launches=launches)
+
+
+def _refold(reduce: Reduce | ArgReduce) -> Reduce:
+    """What folds a single total again: of a position there is nothing but the one."""
+    if isinstance(reduce, Reduce):
+        return reduce
+    return Reduce(reduce.result, reduce.dtype, "maximum", reduce.operand)
 
 
 def _spread(size: int, dtype: DType) -> TensorType:

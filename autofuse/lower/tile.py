@@ -62,13 +62,25 @@ class Buffer:
     space: Space
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """`result = value`, of `dtype`. `value` is a Python bool, int or float (inf and nan allowed)."""
+    """`result = value`, of `dtype`. `value` is a Python bool, int or float (inf and nan allowed).
+
+    Two are equal if they are the same code: 0.0 and -0.0 differ, one NaN is like another.
+    """
 
     result: Scalar
     dtype: DType
     value: bool | int | float
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Scalar, DType, str]:
+        return self.result, self.dtype, repr(self.value)
 
 
 @dataclass(frozen=True, slots=True)

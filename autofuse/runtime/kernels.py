@@ -134,6 +134,15 @@ def _rename_stage(stage: Stage, names: Mapping[str, str]) -> Stage:
     return replace(stage, body=tuple(rename(s) for s in stage.body))
 
 
+def may_fail(program: TileProgram | OpaqueProgram) -> bool:
+    """Whether a kernel can raise an error: it calls a function of a library; sorting and its like always succeed."""
+    return isinstance(program, OpaqueProgram) and _calls_library(program.graph)
+
+
+def _calls_library(graph: Graph) -> bool:
+    return any(node.op == "custom_call" or any(map(_calls_library, node.regions)) for node in graph.nodes)
+
+
 def may_write_in_place(program: TileProgram | OpaqueProgram, source: str, target: str) -> bool:
     """Whether the OUTPUT `target` may share memory with the INPUT `source`: each element is read where it is written.
 

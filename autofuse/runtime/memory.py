@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from autofuse.ir.graph import Graph, Value
 from autofuse.lower.tile import Space
-from autofuse.runtime.kernels import LoweredKernel, groups_of, may_write_in_place
+from autofuse.runtime.kernels import LoweredKernel, groups_of, may_fail, may_write_in_place
 
 ALIGNMENT = 64
 """Bytes: a cache line, and a vector of 512 bits."""
@@ -187,7 +187,9 @@ def _constants(graph: Graph, kernels: Sequence[LoweredKernel]) -> set[Value]:
 def _aliases(
     graph: Graph, writebacks: Sequence[int], kernels: Sequence[LoweredKernel], groups: Sequence[int]
 ) -> tuple[tuple[int, int], ...]:
-    """Write-backs that can go straight into the argument's memory."""
+    """Write-backs that can go straight into the argument's memory; none if a call may fail and must leave it alone."""
+    if any(may_fail(kernel.program) for kernel in kernels):
+        return ()
     returned = len(graph.outputs) - len(writebacks)
     return tuple(
         (returned + number, source)

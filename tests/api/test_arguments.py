@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import autofuse as af
-from autofuse.api.arguments import overlap
+from autofuse.api.arguments import check_written, overlap
 from autofuse.errors import ArgumentError
 
 
@@ -197,6 +197,22 @@ def test_writing_into_read_only_memory_is_refused_before_anything_runs(shifted):
         shifted(frozen, Y)
     with pytest.raises(ArgumentError, match=r"x: .*elements overlap"):
         shifted(np.lib.stride_tricks.as_strided(np.ones(4, np.float32), (3, 4), (0, 4)), Y)
+
+
+def test_an_array_of_nothing_does_not_overlap_itself():
+    empty = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (0, 4), (0, 0))
+    check_written([empty], ["x"], [0])
+    out = np.empty((), np.float32)
+    af.compile(shift, floats(0, 4), floats(0, 4))(empty, floats(0, 4), out=out)
+    assert out == 0
+
+
+def test_a_static_zero_of_the_other_sign_is_another_value():
+    with np.errstate(divide="ignore"):
+        plan = af.compile(lambda x, c: x / c, X, 0.0)
+        np.testing.assert_array_equal(plan(X, 0.0), X / 0.0)
+    with pytest.raises(ArgumentError, match=r"c must be 0\.0, the value at tracing; got -0\.0"):
+        plan(X, -0.0)
 
 
 @pytest.mark.parametrize("layout", [np.copy, np.asfortranarray], ids=["exact", "fortran"])

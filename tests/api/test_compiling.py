@@ -72,6 +72,19 @@ def test_what_is_left_to_numpy_is_part_of_the_plan():
     close(plan(a, b), solve(a, b))
 
 
+def test_a_call_of_numpy_that_fails_leaves_the_arguments_alone():
+    def step(s, a, b):
+        s[:] = np.exp(-np.linalg.solve(a, b))
+
+    s, a, b = np.full(3, 7.0), np.eye(3), np.ones(3)
+    plan = af.compile(step, s, a, b, on_unsupported="eager")
+    with pytest.raises(np.linalg.LinAlgError):
+        plan(s, np.zeros((3, 3)), b)
+    np.testing.assert_array_equal(s, np.full(3, 7.0))
+    plan(s, a, b)
+    close(s, np.exp(-b))
+
+
 REFUSED = {
     "backend": ({"backend": "tpu"}, ArgumentError, r"backend='tpu': plans can be compiled and tuned for \"cpu\""),
     "policy": (

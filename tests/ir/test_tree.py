@@ -122,6 +122,16 @@ def test_static_parts_compare_by_value() -> None:
     assert tree.flatten_as(structure, [math.nan, np.dtype("f4"), "a"]) == []
 
 
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_zeros_of_either_sign_are_two_static_values(zero: float) -> None:
+    _, structure = tree.flatten([zero], is_array)
+    assert tree.flatten_as(structure, [zero]) == []
+    assert not tree.take_leaves(structure, [-zero], [])
+    with pytest.raises(ArgumentError):
+        tree.flatten_as(structure, [-zero])
+    assert structure != tree.flatten([-zero], is_array)[1]
+
+
 def test_held_arrays_compare_by_content() -> None:
     _, structure = tree.flatten([tree.hold(A), B], is_array)
     read = tree.from_json(tree.to_json(structure))

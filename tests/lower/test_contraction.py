@@ -285,6 +285,20 @@ def test_products_that_are_added_up_gather_in_one_place(rows):
     assert len({dot.out.buffer for dot in dots}) == 1
 
 
+@pytest.mark.parametrize(("rows", "width", "hidden"), [(512, 64, 256), (32, 64, 128), (1, 8, 16)])
+def test_the_product_of_a_sum_that_runs_first_overwrites(rows, width, hidden):
+    """The chain of two products is traced before the single one, which runs a level earlier."""
+
+    def residual(x, w1, w2, w3):
+        out = np.maximum(x @ w1, 0) @ w2
+        return x @ w3 + out
+
+    shapes = [(rows, width), (width, hidden), (hidden, width), (width, width)]
+    program = check_fused(residual, *(normal(*shape, seed=seed) for seed, shape in enumerate(shapes)))
+    sums = [dot.accumulate for dot in dots_of(program) if dot.out == dots_of(program)[-1].out]
+    assert sums == [False, True]
+
+
 def test_a_sum_of_products_goes_straight_to_the_output():
     program = check_fused(
         lambda a, b, c, d, e, f: a @ b + c @ d + e @ f, *(normal(5, 5) for _ in range(6)), schedule=PANELS

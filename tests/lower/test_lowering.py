@@ -294,6 +294,16 @@ def test_recomputing_instead_of_keeping():
     assert sum(isinstance(s, Map) and s.opcode == "exp" for _, s in statements(phase_of(program).steps)) == 2
 
 
+def test_a_kept_value_is_recomputed_by_loops_over_something_else():
+    def program(x, w, a):
+        e = np.exp(a)
+        total = np.abs(x - (e + 1)[:, None]).max(1) + np.abs(w - e[:, None]).max(1)
+        return total[:, None] * (x + e[:, None]), total[:, None] * (w - e[:, None])
+
+    check_fused(lambda x, w, a: program(x, w, a)[0], normal(64, 1000), normal(64, 50, seed=1), normal(64, seed=2))
+    check_fused(program, normal(6, 40), normal(6, 9, seed=1), normal(6, seed=2))
+
+
 def test_what_does_not_fit_on_chip_is_recomputed():
     program = check_fused(softmax, normal(3, 600), limits=Limits(scratch_bytes=1000))
     assert not scratch_of(program)

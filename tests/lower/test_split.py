@@ -64,6 +64,25 @@ def test_a_long_loop_after_a_short_one_reads_both_sums():
     assert len(found.launches) >= 2
 
 
+@pytest.mark.parametrize("fold", [np.argmax, np.argmin])
+def test_a_position_found_between_two_long_loops_reaches_the_second(fold):
+    def program(x):
+        y = x - x.mean()
+        return y * fold(y)
+
+    assert len(check_fused(program, normal(40_003)).launches) == 3
+
+
+@pytest.mark.parametrize("shape", [(4, 50_257), (1, 100_000)], ids=str)
+def test_a_softmax_without_its_peak(shape):
+    def program(x):
+        e = np.exp(x - x.max(-1, keepdims=True))
+        p = e / e.sum(-1, keepdims=True)
+        return np.where(np.arange(shape[1]) == p.argmax(-1)[:, None], np.float32(0), p)
+
+    check_fused(program, normal(*shape))
+
+
 def test_a_short_part_of_many_is_not_lost():
     """40 parts of 1000 and one of 7; all of them are folded in the same order on each run."""
     x = np.arange(40_007, dtype=np.int64)

@@ -52,6 +52,19 @@ def test_equal_kernels_share_code(sketch):
     assert len(executable.native.source()) == 2
 
 
+def test_kernels_with_zeros_of_either_sign_do_not_share_code(sketch):
+    inputs = sketch.arg("f32[1000]"), sketch.arg("f32[1000]", "y")
+    results = [
+        sketch.op("multiply", value, sketch.splat(zero, value), name=name)
+        for value, zero, name in zip(inputs, (0.0, -0.0), ("plus", "minus"), strict=True)
+    ]
+    plan = plan_of(sketch.finish(results), [["plus"], ["minus"]])
+    ones = np.ones(1000, np.float32)
+    plus, minus = build_executable(plan, LIMITS).run([ones, ones])
+    assert not np.signbit(plus).any()
+    assert np.signbit(minus).all()
+
+
 def test_intermediates_share_memory(sketch):
     plan = chain(sketch, 6)
     executable = build_executable(plan, LIMITS)

@@ -26,6 +26,17 @@ def lowered(graph):
 # ---- sharing code ----------------------------------------------------------------------------------------------------
 
 
+def test_kernels_that_differ_in_the_sign_of_zero_are_different(sketch):
+    def clipped(zero):
+        build = Sketch("clipped")
+        x = build.arg("f32[8]")
+        return lowered(build.finish([build.op("add", x, build.splat(zero, x))]))
+
+    assert canonical(clipped(0.0)) == canonical(clipped(0.0))
+    assert canonical(clipped(0.0)) != canonical(clipped(-0.0))
+    assert canonical(clipped(float("nan"))) == canonical(clipped(float("nan")))
+
+
 def test_kernels_of_equal_layers_are_equal_but_for_names():
     def layer(names):
         build = Sketch(names)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autofuse.ir.ops.calls import register_call
 from autofuse.plan.document import Launch
 from autofuse.runtime.kernels import lower_plan
 from autofuse.runtime.memory import ALIGNMENT, Lifetime, plan_arena, plan_memory
@@ -126,6 +127,21 @@ def test_a_result_in_the_memory_of_an_argument_takes_none(sketch):
     memory = memory_of(plan_of(graph, writebacks=(0,)))
     assert memory.aliases == ((0, 0),)
     assert (memory.result_bytes, memory.peak_bytes) == (0, 4096)
+
+
+def test_no_argument_is_written_before_a_call_that_may_fail(sketch):
+    register_call("tests.memory.fails", np.exp, replace=True)
+    x, y = sketch.arg("f32[1024]"), sketch.arg("f32[1024]", "y")
+    called = sketch.op("custom_call", y, name="called", call_target_name="tests.memory.fails", results=(y.type,))
+    graph = sketch.finish([called, sketch.op("exp", x, name="new")])
+    assert memory_of(plan_of(graph, [["new"], ["called"]], writebacks=(0,))).aliases == ()
+
+
+def test_an_argument_may_be_written_beside_a_sort(sketch):
+    x, y = sketch.arg("f32[1024]"), sketch.arg("f32[1024]", "y")
+    ordered = sketch.op("sort", y, name="ordered", dimension=0, descending=False, stable=True)
+    graph = sketch.finish([ordered, sketch.op("exp", x, name="new")])
+    assert memory_of(plan_of(graph, [["ordered"], ["new"]], writebacks=(0,))).aliases == ((1, 0),)
 
 
 def test_workspaces_live_while_their_kernel_runs(sketch):

@@ -2,7 +2,8 @@
 ; such, without Python code. A tree is data, 64-bit words in pre-order (treedata.py writes it): a kind, then
 ;   0 array: nothing; 1 array that NumPy would give as a scalar: the empty tuple; 2 a value of the same type and equal:
 ;   the value;
-;   3 tuple, 4 list: its type, the number of children, the children; 5 dict: the same, then the keys, the children.
+;   3 tuple, 4 list: its type, the number of children, the children; 5 dict: the same, then the keys, the children;
+;   6 a float of the same bits, or the same object: the float.
 
 declare i64 @PyTuple_Size(ptr)
 declare ptr @PyTuple_GetItem(ptr, i64)
@@ -16,6 +17,7 @@ declare ptr @PyDict_GetItemWithError(ptr, ptr)
 declare i32 @PyDict_SetItem(ptr, ptr, ptr)
 declare ptr @PyObject_GetItem(ptr, ptr)
 declare i32 @PyObject_RichCompareBool(ptr, ptr, i32)
+declare double @PyFloat_AsDouble(ptr)
 declare void @PyErr_Clear()
 
 ; like af_call, but takes the arguments and gives the results in their trees
@@ -96,7 +98,8 @@ entry:
   %second = getelementptr i64, ptr %at, i64 2
   switch i64 %kind, label %container [ i64 0, label %array
                                        i64 1, label %scalar
-                                       i64 2, label %static ]
+                                       i64 2, label %static
+                                       i64 6, label %static ]
 array:
   store ptr %first, ptr %node
   br label %leaf
@@ -126,7 +129,18 @@ equal:
   ; 2 is Py_EQ
   %compared = call i32 @PyObject_RichCompareBool(ptr %required, ptr %object, i32 2)
   switch i32 %compared, label %clear [ i32 0, label %no
-                                       i32 1, label %yes ]
+                                       i32 1, label %alike ]
+alike:
+  %float = icmp eq i64 %kind, 6
+  br i1 %float, label %signs, label %yes
+signs:
+  ; 0.0 equals -0.0, but is another value
+  %required.number = call double @PyFloat_AsDouble(ptr %required)
+  %given.number = call double @PyFloat_AsDouble(ptr %object)
+  %required.bits = bitcast double %required.number to i64
+  %given.bits = bitcast double %given.number to i64
+  %bits.same = icmp eq i64 %required.bits, %given.bits
+  br i1 %bits.same, label %yes, label %no
 container:
   %type.field = getelementptr i8, ptr %object, i64 ${type}
   %type = load ptr, ptr %type.field
@@ -198,7 +212,8 @@ entry:
   %second = getelementptr i64, ptr %at, i64 2
   switch i64 %kind, label %container [ i64 0, label %array
                                        i64 1, label %scalar
-                                       i64 2, label %static ]
+                                       i64 2, label %static
+                                       i64 6, label %static ]
 array:
   store ptr %first, ptr %node
   %array.item = call ptr @next_output(ptr %number, ptr %outputs)

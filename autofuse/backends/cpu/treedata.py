@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from autofuse.ir.tree import Branch, Digest, Leaf, Static, Tree
 
-_ARRAY, _SCALAR, _STATIC = 0, 1, 2
+_ARRAY, _SCALAR, _STATIC, _FLOAT = 0, 1, 2, 6
 _CONTAINERS: dict[str, tuple[int, type]] = {"tuple": (3, tuple), "list": (4, list), "dict": (5, dict)}
 _DEEPEST = 64
 _NOTHING: tuple[()] = ()
@@ -45,7 +45,7 @@ def _write(tree: Tree, words: list[int], kept: list[Any], depth: int) -> bool:
             return False
         case Static(value=value):
             kept.append(value)
-            words += [_STATIC, id(value)]
+            words += [_FLOAT if type(value) is float else _STATIC, id(value)]
         case Branch():
             return _write_branch(tree, words, kept, depth)
     return True

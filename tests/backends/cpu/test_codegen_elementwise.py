@@ -1,5 +1,8 @@
 """Element-wise kernels: sizes that leave tails, every dtype, every way to address memory."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -117,6 +120,33 @@ A, J = Symbol("a", 6), Symbol("i0", 45)
 )
 def test_every_way_to_address(offset, shape, dtype, lane_is_stage):
     check(addressed(offset, (A, J), shape, lane_is_stage, dtype), exact=True)
+
+
+AT_THE_END_OF_MEMORY = """
+import ctypes, mmap
+import numpy as np
+import autofuse as af
+
+page = mmap.PAGESIZE
+memory = mmap.mmap(-1, 2 * page)
+begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+protect = ctypes.CDLL(None, use_errno=True).mprotect
+protect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+assert protect(begin + page, page, 0) == 0
+
+def check(extent, stride):
+    x = np.frombuffer(memory, np.float32, extent, page - 4 * extent)
+    x[:] = np.arange(1, extent + 1)
+    plan = af.compile(lambda x: x[::stride] * np.float32(2), x)
+    np.testing.assert_array_equal(plan(x), x[::stride] * 2)
+
+for extent, stride in [(5, 4), (4, 3), (3, 2), (13, 4), (29, 4)]:
+    check(extent, stride)
+"""
+
+
+def test_strided_loads_touch_nothing_behind_the_last_element():
+    subprocess.run([sys.executable, "-c", AT_THE_END_OF_MEMORY], check=True, timeout=120)
 
 
 @pytest.mark.parametrize("index_dtype", [I32, I64, U8, I8, U64], ids=str)

@@ -103,6 +103,12 @@ def test_no_reference_is_lost_or_kept(plan):
     assert all(abs(b - a) < 10 for a, b in zip(before, after, strict=True))
 
 
+def test_a_float_is_taken_by_its_bits():
+    zero = af.compile(lambda x, c: np.copysign(x, c), A, 0.0)
+    assert native(zero, A, float("0")) is not NotImplemented
+    assert native(zero, A, -0.0) is NotImplemented
+
+
 class Rude:
     """Equal to nothing, loudly, and in the same place of every dict as `"x"`."""
 

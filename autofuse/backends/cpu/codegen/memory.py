@@ -128,7 +128,8 @@ def _load_vector(
     count = group.lanes.count
     vec = Vec(place.dtype, count)
     test = lane_mask(fn, mask, group)
-    if test is None and not parts.varying and 2 <= parts.stride <= _SHORT_STRIDE and not _private(place, group):
+    short = 2 <= parts.stride <= min(_SHORT_STRIDE, count + 1)
+    if test is None and not parts.varying and short and not _private(place, group):
         name = _strided(fn, place, parts, group)
     elif parts.varying or parts.stride not in (1, -1) or _private(place, group):
         name = _gather(fn, place, offset, parts, test, group)
@@ -162,7 +163,10 @@ def _contiguous(fn: FunctionText, place: Place, start: Affine, mask: str | None,
 
 
 def _strided(fn: FunctionText, place: Place, parts: Split, group: Group) -> str:
-    """Every element of a short stride: contiguous vectors and shuffles. Nothing behind the last element is touched."""
+    """Every element of a short stride: contiguous vectors and shuffles. Nothing behind the last element is touched.
+
+    The stride is at most count + 1: the last element then lies in the last vector, or ends the one before.
+    """
     count, stride = group.lanes.count, parts.stride
     memory = Vec(place.dtype, count).memory
     vectors = [_contiguous(fn, place, parts.uniform + count * n, None, group, inside=True) for n in range(stride - 1)]
