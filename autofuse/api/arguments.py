@@ -66,7 +66,9 @@ def check_written(leaves: Sequence[Any], names: Sequence[str], written: Collecti
             continue
         if not array.flags.writeable:
             raise ArgumentError(f"{name}: the function writes into it, but it is read-only; pass a writeable array")
-        if array.size and any(stride == 0 and extent > 1 for stride, extent in zip(array.strides, array.shape, strict=True)):
+        if array.size and any(
+            stride == 0 and extent > 1 for stride, extent in zip(array.strides, array.shape, strict=True)
+        ):
             raise ArgumentError(f"{name}: the function writes into it, but its elements overlap; pass a copy")
         for other, leaf in enumerate(leaves):
             if other != number and isinstance(leaf, np.ndarray) and overlap(array, leaf):

@@ -104,7 +104,7 @@ def test_no_reference_is_lost_or_kept(plan):
 
 
 def test_a_float_is_taken_by_its_bits():
-    zero = af.compile(lambda x, c: np.copysign(x, c), A, 0.0)
+    zero = af.compile(lambda x, c: x / c, A, 0.0)
     assert native(zero, A, float("0")) is not NotImplemented
     assert native(zero, A, -0.0) is NotImplemented
 
