@@ -122,6 +122,15 @@ def test_a_result_goes_straight_into_its_argument_where_memory_is_short():
         af.compile(less_their_peaks, x, max_memory=x.nbytes - 1)
 
 
+def test_beside_a_call_that_may_fail_no_result_goes_into_its_argument():
+    def step(s, a):
+        s[:] = np.exp(s) + np.linalg.inv(a)
+
+    arrays = np.ones((64, 64)), np.eye(64)
+    with pytest.raises(SearchError, match=f"arguments, constants and results alone take {3 * arrays[0].nbytes}"):
+        af.compile(step, *arrays, on_unsupported="eager", max_memory=3 * arrays[0].nbytes - 1)
+
+
 def test_a_limit_far_below_the_size_of_a_value_still_makes_progress():
     """What is missing is a part in a million of what is alive: too little for the solver to see in bytes."""
     graph = softmax_graph(4096, 4096)
