@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from autofuse.ir.dtypes import BF16, F16, F32
 from autofuse.ir.graph import Node, Value
-from autofuse.search.rules.grappler_sight import Composite, Sight
+from autofuse.search.rules.grappler_sight import MOST_FACTORS, Composite, Sight
 
 LEAST_EPSILON = 1.001e-5
 """FusedBatchNormV3 raises smaller ones to this: below it Keras (2.x, LayerNormalization) writes a layer norm out."""
@@ -64,10 +64,12 @@ class _Factors:
     found: list[tuple[Value, bool]] = field(default_factory=list[tuple[Value, bool]])
     """Each factor, and whether it divides."""
 
-    def take_apart(self, product: Value) -> None:
-        """Find the factors, also of vectors that are repeated along all axes but the last."""
+    def take_apart(self, product: Value) -> bool:
+        """Find the factors, also of vectors that are repeated along all axes but the last; whether they are few."""
         todo = [product]
         while todo:
+            if len(self.found) + len(todo) > MOST_FACTORS:
+                return False
             value = todo.pop()
             node = self.sight.node(value, "multiply", "divide")
             if node is None and self.sight.is_vector(value, value.type.rank - 1):
@@ -81,6 +83,7 @@ class _Factors:
                 self.found.append((node.inputs[1], True))
             else:
                 todo.append(node.inputs[1])
+        return True
 
 
 def batch_norm(sight: Sight, node: Node) -> Composite | None:
@@ -97,7 +100,8 @@ def batch_norm(sight: Sight, node: Node) -> Composite | None:
 def _normalised(sight: Sight, product: Value) -> Composite | None:
     """A batch norm before its offset; a scale of one may be left out."""
     factors = _Factors(sight)
-    factors.take_apart(product)
+    if not factors.take_apart(product):
+        return None
     centres: list[Node] = []
     roots: list[_Root] = []
     scales: list[Value] = []

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from autofuse.search.rules.grappler_graph import Op, OpGraph
 from autofuse.search.rules.grappler_patterns import ADDITIONS, MATMUL, Match, biased, is_same, is_transposed, sides
+from autofuse.search.rules.grappler_sight import MOST_FACTORS
 from autofuse.search.rules.reading import Use
 
 TOLERANCE = 0.01
@@ -36,10 +37,15 @@ class _Product:
 
 
 def _product(graph: OpGraph, op: Op | None) -> _Product:
-    """The product that ends in an operation; it goes on through products that have one reader."""
+    """The product that ends in an operation; it goes on through products that have one reader.
+
+    Nothing is found of one that has too many factors for any pattern.
+    """
     found = _Product()
     todo = [] if op is None else [op]
     while todo:
+        if len(found.factors) + len(found.numbers) + len(todo) > MOST_FACTORS:
+            return _Product()
         op = todo.pop()
         found.ops.append(op)
         for use in _factors(graph, op):

@@ -15,6 +15,8 @@ from autofuse.ir.graph import Node, Value
 from autofuse.passes.matching import numbered_sides
 from autofuse.search.rules.reading import Reading, Use
 
+MOST_FACTORS = 8
+"""No pattern has a product of more factors, so none is taken apart any further: of squares of squares they double."""
 _ROUNDING = 1e-3
 """Relative: what numbers such as 1/n may have lost in 16 bits."""
 

@@ -76,11 +76,12 @@ def _prepared(grouping: Grouping, backend: Backend) -> Program:
 def _product_of(program: Program, node: Node) -> Node | None:
     """The matrix product that an addition is fused with as `addmm` (fx_passes/post_grad.py); None if there is none.
 
+    Of two products it is the second: the pattern that has the product on the right is registered first.
     On a GPU not if all that reads the sum is elementwise: then the addition goes there.
     """
     if node.op != "add" or program.passes(node) or program.is_forced(node):
         return None
-    for value, other in (node.inputs, node.inputs[::-1]):
+    for value, other in (node.inputs[::-1], node.inputs):
         product = program.graph.producers.get(value)
         if product is None or not is_matrix_product(product) or not program.is_plain_call(product):
             continue

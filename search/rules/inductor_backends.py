@@ -192,7 +192,7 @@ def _splits(nest: Nest, outer: int, inner: int) -> bool:
             return True
         if extent > left:
             return extent % left == 0 and (extent // left) > 0 and inner % (extent // left) == 0
-        if left % extent:
+        if not extent or left % extent:
             return False
         left //= extent
     return left == 1

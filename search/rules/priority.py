@@ -2,8 +2,8 @@
 
 Source: priority_fusion.cc and fusion_pipeline.cc of OpenXLA. An entry of the queue is a producer: it is computed within
 all of its readers, or within none. After the queue numbers are inlined, equal copies within kernels become one, and
-multi-output fusion follows; this is repeated until nothing changes. Vetoes: `priority_vetoes.py`; predictions:
-`priority_time.py`; what the program is taken to be: `priority_translation.py`.
+multi-output fusion follows; each pass runs once. Vetoes: `priority_vetoes.py`; predictions: `priority_time.py`; what
+the program is taken to be: `priority_translation.py`.
 
 Beyond XLA's rules a merge is left out where this code generator has no kernel for it. A returned reshape costs XLA
 nothing, so here the kernel that makes its operand writes it, where there is such a kernel.
@@ -66,14 +66,12 @@ class XlaPriorityCalibrated:
 
 
 def fuse(module: Module, times: RunTimes, vetoes: Vetoes) -> None:
-    """Run the passes of the fusion pipeline until none of them changes anything."""
-    changed = True
-    while changed:
-        changed = PriorityQueue(module, times, vetoes).run()
-        changed |= module.inline_constants()
-        module.clean()
-        changed |= MultiOutputFusion(module, times, vetoes).run()
-        module.clean()
+    """Run the passes of the fusion pipeline, each once."""
+    PriorityQueue(module, times, vetoes).run()
+    module.inline_constants()
+    module.clean()
+    MultiOutputFusion(module, times, vetoes).run()
+    module.clean()
     module.write_bitcasts_in_place()
 
 

@@ -228,6 +228,19 @@ def test_gelu_without_a_bias_is_left_written_out():
     assert count(gelu(exact=True, biased=False), ONEDNN) == 6
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("shape", ["64", "2,4,4,8"])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_powers_of_powers_are_not_taken_apart(dtype: str, shape: str, scaled: bool):
+    build = Layers("powers")
+    x = y = build.arg(f"{dtype}[{shape}]", "x")
+    for _ in range(40):
+        square = build.op("multiply", y, y)
+        y = build.number("multiply", square, 0.5) if scaled else build.op("multiply", square, x)
+    offset = build.broadcast(build.arg(f"{dtype}[8]", "offset"), y, 3) if y.type.rank > 1 else x
+    assert count(build.finish([build.op("add", y, offset)]), ONEDNN) == 81
+
+
 # ---- kernels and rules -------------------------------------------------------------------------------------------
 
 

@@ -99,8 +99,26 @@ def test_a_bias_is_part_of_the_product():
     assert kernels(linear_graph()) == of("product shifted", "cut")
 
 
+def test_of_two_products_the_second_takes_their_sum_in():
+    build = Sketch("two")
+    x, w = build.arg("f32[64,32]", "x"), build.arg("f32[32,48]", "w")
+    h, u = build.arg("f32[64,40]", "h"), build.arg("f32[40,48]", "u")
+    first, second = build.dot(x, w, "first"), build.dot(h, u, "second")
+    total = build.op("add", first, second, name="total")
+    assert kernels(build.finish([build.op("tanh", total, name="bent")])) == of("first", "second total", "bent")
+
+
 def test_on_a_gpu_a_bias_goes_with_what_follows_it():
     assert kernels(linear_graph(), GPU) == of("product", "shifted cut")
+
+
+def test_on_a_gpu_loops_of_no_rounds_are_compared_too():
+    build = Sketch("empty")
+    x, y, bias = build.arg("f32[0,16]", "x"), build.arg("f32[0,16]", "y"), build.arg("f32[16]", "bias")
+    shifted = build.op("add", x, build.broadcast(bias, x, 1), name="shifted")
+    scaled = build.op("multiply", y, build.broadcast(bias, y, 1), name="scaled")
+    graph = build.finish([shifted, build.fold(scaled, 1, name="total")])
+    assert set().union(*kernels(graph, GPU)) == {"shifted", "scaled", "total"}
 
 
 def reduced_graph(*dimensions):
