@@ -227,20 +227,32 @@ class Grouping:
 
     def partition(self) -> Partition:
         """The groups as kernels, in an order in which each can run. Raises LegalityError, SearchError."""
-        waiting = list(self)
-        order: list[Group] = []
-        written: set[FusionAtom] = set()
-        while waiting:
-            ready = [group for group in waiting if written.issuperset(self.reads(group))]
-            if not ready:
-                raise SearchError("the merged kernels wait for one another")
-            order += ready
-            written.update(root for group in ready for root in group.roots)
-            waiting = [group for group in waiting if not written.issuperset(group.roots)]
-        kernels = tuple(Chosen(c, c.outputs) for c in map(self.candidate, order))
+        kernels = tuple(Chosen(c, c.outputs) for c in map(self.candidate, self._in_order()))
         prices = self.context.prices(self.builder.space)
         known = predicted(kernels, prices)
         return Partition(self.atoms, kernels, known, sum(prices[k.candidate.digest].predicted_us for k in kernels))
+
+    def _in_order(self) -> list[Group]:
+        """The groups in layers, each of which reads earlier ones only. Raises SearchError."""
+        place = {group: number for number, group in enumerate(self)}
+        waits = {group: len(self.makers(group)) for group in place}
+        readers: dict[Group, list[Group]] = {group: [] for group in place}
+        for group in place:
+            for maker in self.makers(group):
+                readers[maker].append(group)
+        order: list[Group] = []
+        layer = [group for group, count in waits.items() if not count]
+        while layer:
+            order += layer
+            following: list[Group] = []
+            for reader in (reader for group in layer for reader in readers[group]):
+                waits[reader] -= 1
+                if not waits[reader]:
+                    following.append(reader)
+            layer = sorted(following, key=place.__getitem__)
+        if len(order) < len(place):
+            raise SearchError("the merged kernels wait for one another")
+        return order
 
     def _is_needed(self, value: Value, root: FusionAtom) -> bool:
         """Whether a group reads a value that it does not compute."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autofuse.search.rules.priority_emitters import Emitters, Kind
-from autofuse.search.rules.priority_folds import emitted_fold, exchange_of, fold_of
+from autofuse.search.rules.priority_folds import emitted_fold, exchange_of
 from autofuse.search.rules.priority_instructions import CONSTANT, Instruction
 from autofuse.search.rules.priority_kernels import Kernel, combined
 from autofuse.search.rules.priority_module import Module
@@ -82,16 +82,10 @@ class MultiOutputFusion:
         return not self.vetoes.over_budget(first, second, consumed=False)
 
     def _mixes_columns(self, first: Kernel, second: Kernel) -> bool:
-        """Whether one is a column reduction and the other writes something that no reduction makes."""
-        pairs = (first, second), (second, first)
-        return any(self._folds_columns(one) and self._writes_plain(other) for one, other in pairs)
-
-    def _folds_columns(self, kernel: Kernel) -> bool:
-        folds = (fold_of(hero) for hero in self.emitters.real_reductions(kernel))
-        return any(fold is not None and not fold.is_row for fold in folds)
-
-    def _writes_plain(self, kernel: Kernel) -> bool:
-        return len(self.emitters.real_reductions(kernel)) < len(kernel.roots)
+        """Whether one is about a column reduction and the other about no reduction, whatever else they write."""
+        one, other = emitted_fold(self._loop_hero(first)), emitted_fold(self._loop_hero(second))
+        found = one if other is None else other if one is None else None
+        return found is not None and not found.is_row
 
     # ---- a value and one of its readers ----------------------------------------------------------------------------
 
@@ -136,8 +130,13 @@ class MultiOutputFusion:
         return kernel.first.is_elementwise or (kernel.is_fusion and not kernel.first.is_variadic)
 
     def _go_together(self, first: Kernel, second: Kernel) -> bool:
-        """Whether the loops of two kernels are one, a reduction's being those over what it folds."""
+        """Whether the loops of two kernels are one, a reduction's being those over what it folds.
+
+        FusionHeroesAreCompatible, and the test for equal shapes.
+        """
         one, other = self._loop_hero(first), self._loop_hero(second)
+        if (_is_plain_transpose(one) and _has_emitter(other)) or (_has_emitter(one) and _is_plain_transpose(other)):
+            return False
         folds, exchanges = (emitted_fold(one), emitted_fold(other)), (exchange_of(one), exchange_of(other))
         if None not in folds and folds[0] != folds[1]:
             return False
@@ -163,9 +162,19 @@ def _rank(kernel: Kernel) -> int:
     return 0 if len(kernel.roots) > 1 else 1 if kernel.is_fusion else 2
 
 
+def _has_emitter(hero: Instruction) -> bool:
+    """Whether it is a reduction or a transpose that is no mere loop."""
+    return emitted_fold(hero) is not None or exchange_of(hero) is not None
+
+
+def _is_plain_transpose(hero: Instruction) -> bool:
+    """Whether it is a transpose that is not worth tiles."""
+    return hero.opcode == "transpose" and exchange_of(hero) is None
+
+
 def _loop_size(hero: Instruction) -> int:
     """Elements of the loop; shapes of equally many are the same up to a reshape that moves nothing."""
-    if emitted_fold(hero) is not None or exchange_of(hero) is not None:
+    if _has_emitter(hero):
         return hero.operands[0].type.size
     return hero.type.size
 

@@ -329,6 +329,25 @@ def test_an_operation_shares_the_loop_of_a_row_reduction_but_not_of_a_column_red
     assert kernels(build, total, build.op("multiply", x, build.splat(2.0, x), name="scaled")) == expected
 
 
+def test_a_column_reduction_joins_another_that_also_writes_what_it_folds():
+    build = Sketch("columns")
+    x = build.arg("f32[4096,1024]")
+    turned = build.op("negate", x, name="turned")
+    assert kernels(build, turned, build.fold(turned, 0, name="sum"), build.fold(x, 0, name="total")) == [
+        "turned sum total"
+    ]
+
+
+def test_a_transpose_without_tiles_shares_no_loop_with_a_reduction():
+    build = Sketch("turned")
+    x = build.arg("f32[64,64,1024]")
+    outputs = (
+        build.emit("transpose", [build.op("exp", x, name="grown")], permutation=(1, 0, 2), name="turned"),
+        build.fold(x, 2, name="total"),
+    )
+    assert kernels(build, *outputs) == ["grown turned", "total"]
+
+
 @pytest.mark.parametrize(("start", "expected"), [(2047, ["low high"]), (2048, ["high", "low"])])
 def test_readers_of_parts_merge_if_the_parts_overlap(start, expected):
     build = Sketch("parts")
