@@ -2,17 +2,18 @@
 
 What XLA's earlier passes do is modelled as far as it changes kernels: a reshape, and a transpose or broadcast that
 moves nothing, is a bitcast; a repeated constant is a broadcast of a scalar; a reduction has an initial value, which is
-a constant, and a very long one has several steps; a division by a number is a multiplication; `logistic`, `exp2` and
+a constant, and a very long one has several steps; a product that folds nothing is a multiplication, and one with a
+vector a reduction of one, unless it is large; a division by a number is a multiplication; `logistic`, `exp2` and
 `log2` are several operations, so that they follow a reduction in a kernel of their own.
 
 Not modelled: layouts other than row-major, the Triton rewriters (softmax, matrix products), epilogues that the matrix
-product's library call absorbs, 16-bit floats computed as f32. Products, scans, and whatever is a library call on this
+product's library call absorbs, 16-bit floats computed as f32. All other products, scans, and whatever is a library call on this
 side, sort and scatter among it, fuse with nothing; so do nodes that a rule of the user forces together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -31,9 +32,12 @@ from autofuse.search.rules.grouping import Grouping
 from autofuse.search.rules.priority_instructions import BITCAST, CONSTANT, LIBRARY, PARAMETER, Instruction
 from autofuse.search.rules.priority_reductions import ReductionTree
 from autofuse.search.rules.reading import Reading
+from autofuse.search.rules.xla_products import Multiplication, multiplication, product_with_vector
 
 _SLOTS = 32
 """Numbers per node of the graph: the first is of a constant that is made up for it, the last its own."""
+LARGE_PRODUCT = 10_000_000
+"""A matrix times a vector of more is left to Triton (ShouldStrengthReduceDotToReduce); see `product_with_vector`."""
 
 
 @dataclass(slots=True)
@@ -123,6 +127,10 @@ class Translation:
     # ---- operations ------------------------------------------------------------------------------------------------
 
     def _add_operation(self, node: Node, atom: FusionAtom) -> None:
+        form = _as_multiplication(node)
+        if form is not None:
+            self.values[node.output] = self._product(node, form, atom)
+            return
         operands = tuple(self._of(value) for value in node.inputs)
         if node.op == "reduce":
             self.values[node.output] = self._reduction(node, operands[0], atom)
@@ -130,6 +138,38 @@ class Translation:
         if node.op == "reduce_window":
             operands = (*operands, self._init(node))
         self.values[node.output] = self._instruction(node, self._opcode(node), operands, atom)
+
+    def _product(self, node: Node, form: Multiplication, atom: FusionAtom) -> Instruction:
+        """A multiplication, which is the operation to our groups, and a reduction of it."""
+        numbers, dtype = count(_SLOTS * self._positions[node] + 1), node.output.type.dtype
+
+        def make(
+            opcode: str, type_: TensorType, operands: tuple[Instruction, ...], attrs: Attrs, of: FusionAtom | None
+        ) -> Instruction:
+            return Instruction(next(numbers), opcode, type_, operands, attrs, of)
+
+        whole = TensorType(form.shape, dtype)
+        operands: list[Instruction] = []
+        for value, factor in zip(node.inputs, form.factors, strict=True):
+            x = self._of(value)
+            if x.type.shape != factor.kept:
+                x = make(BITCAST, TensorType(factor.kept, dtype), (x,), {}, None)
+            if x.type != whole or not _is_sorted(factor.places):
+                is_bitcast = x.type.size == whole.size and _is_sorted(factor.places)
+                attrs = {"shape": form.shape, "broadcast_dimensions": factor.places}
+                x = make(BITCAST if is_bitcast else "broadcast_in_dim", whole, (x,), attrs, None)
+            operands.append(x)
+        made = make("multiply", whole, tuple(operands), {}, atom)
+        if form.folded:
+            made = ReductionTree(make, self._zero(node), "add").build(made, form.folded, None)
+        if not _is_sorted(form.order):
+            shape = tuple(made.type.shape[axis] for axis in form.order)
+            made = make("transpose", TensorType(shape, dtype), (made,), {"permutation": form.order}, None)
+        return made if made.type == node.output.type else make(BITCAST, node.output.type, (made,), {}, None)
+
+    def _zero(self, node: Node) -> Instruction:
+        """What the sum of a product starts from."""
+        return self._constant(node, node.output.type.dtype, np.zeros(1, node.output.type.dtype.numpy))
 
     def _reduction(self, node: Node, x: Instruction, atom: FusionAtom) -> Instruction:
         """A reduction, in several steps if it is very long."""
@@ -178,7 +218,18 @@ class Translation:
 
 
 def _is_barrier(node: Node) -> bool:
-    return is_opaque(node) or is_contraction(node) or node.op in ("cumulative", "constant") or len(node.outputs) != 1
+    if is_opaque(node) or node.op in ("cumulative", "constant") or len(node.outputs) != 1:
+        return True
+    return is_contraction(node) and _as_multiplication(node) is None
+
+
+def _as_multiplication(node: Node) -> Multiplication | None:
+    """A product that is none any more when fusion begins."""
+    return multiplication(node) or product_with_vector(node, LARGE_PRODUCT)
+
+
+def _is_sorted(axes: Sequence[int]) -> bool:
+    return list(axes) == sorted(axes)
 
 
 def _moves_nothing(node: Node) -> bool:

@@ -23,6 +23,7 @@ from autofuse.search.rules.xla_instruction import InstructionFusion
 from autofuse.search.rules.xla_merger import FusionMerger, MergeRule
 from autofuse.search.rules.xla_outputs import MultiOutputFusion
 from autofuse.search.rules.xla_time import A100, Gpu
+from autofuse.search.rules.xla_translation import Rewrites
 from autofuse.search.rules.xla_units import Units
 
 MOST_ROUNDS = 25
@@ -41,7 +42,7 @@ class XlaClassic:
     """What the model of time is asked about."""
 
     def partition(self, context: Context) -> Partition:
-        units = Units(Grouping(context))
+        units = Units(Grouping(context), Rewrites(vectors=True))
         for pipeline in (self._fuse, self._fuse_horizontally):
             for _ in range(MOST_ROUNDS):
                 if not pipeline(units):

@@ -12,7 +12,7 @@ from autofuse.ir.types import TensorType
 _ADDED = frozenset({"negation", "reciprocal"})
 """Elementwise opcodes that only the other compiler has: of an exponent, and of a divisor."""
 PASSED = frozenset({"broadcast", "bitcast", "transpose", "slice", "reverse", "get_tuple_element"}) | _ADDED
-"""Opcodes that are no operations of ours: their readers look through them."""
+"""Opcodes that are no operations of ours. Nor is the fold that is the second half of a product."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,6 +74,11 @@ class Instruction:
 
     def __repr__(self) -> str:
         return f"{self.opcode} {self.number if self.node is None else self.node.name}"
+
+
+def is_passed(value: Instruction) -> bool:
+    """Whether an instruction is no operation of ours: its readers look through it."""
+    return value.opcode in PASSED or (value.opcode == "reduce" and value.node is None)
 
 
 @cache

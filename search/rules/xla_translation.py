@@ -7,11 +7,12 @@ What passes before fusion make of a program is modelled as far as it decides ker
 - an op with several results has a get-tuple-element for each;
 - a float divided by a constant, or by what exp, power, sqrt or rsqrt give, is a product, which is cheap; an exponential
   or power that others read too is computed once more for it, of the negated exponent;
+- a product that folds nothing is a multiplication, and where `Rewrites` says so one with a vector a fold of one;
 - a fold of a transpose folds other dimensions, where that needs no transpose of its result;
 - and what `Rewrites` names.
 Layouts are row-major throughout: other transposes move data. (XLA, service/algebraic_simplifier.cc, for the rewriting.)
 
-Not modelled: other simplifications, products of two vectors as folds, 16-bit floats computed in f32, and the
+Not modelled: other simplifications, 16-bit floats computed in f32, and the
 expansion of single ops: a `logistic`, an `exp2`, a `log2` are one instruction each, as expensive as their expansion.
 Opaque ops are custom calls, `scatter` too: no library call takes operations in here.
 """
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,7 @@ from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.types import TensorType, of_array
 from autofuse.passes.matching import as_number
+from autofuse.search.rules.xla_products import Factor, multiplication, product_with_vector
 from autofuse.search.rules.xla_program import Instruction
 
 
@@ -43,6 +46,8 @@ class Rewrites:
     """A fold over more than so many elements of a dimension is a reduce-window and a small fold; None: it is not."""
     reciprocals: bool = False
     """Whether a float divided by a broadcast array is a product with the broadcast of the array's reciprocal."""
+    vectors: bool = False
+    """Whether a product with a vector is a multiplication and a fold."""
 
 
 NO_REWRITES = Rewrites()
@@ -148,8 +153,32 @@ class _Reader:
     # ---- elementwise ---------------------------------------------------------------------------------------------
 
     def plain(self, node: Node) -> Instruction:
-        opcode = "dot" if node.op == "dot_general" else node.op
-        return self.add(opcode, tuple(self.of[value] for value in node.inputs), node.output.type, node=node)
+        return self.add(node.op, tuple(self.of[value] for value in node.inputs), node.output.type, node=node)
+
+    def product(self, node: Node) -> Instruction:
+        """A call, a multiplication, or a multiplication and a fold, which is then a view of it to our groups."""
+        operands = tuple(self.of[value] for value in node.inputs)
+        form = multiplication(node) or (product_with_vector(node) if self._rewrites.vectors else None)
+        if form is None:
+            return self.add("dot", operands, node.output.type, node=node)
+        dtype = node.output.type.dtype
+        pairs = zip(operands, form.factors, strict=True)
+        factors = tuple(self._repeated(x, factor, form.shape) for x, factor in pairs)
+        made = self.add("multiply", factors, TensorType(form.shape, dtype), node=node)
+        if not form.folded:
+            return made
+        shape = tuple(extent for axis, extent in enumerate(form.shape) if axis not in form.folded)
+        made = self.add("reduce", (made, self._initial("add", dtype)), TensorType(shape, dtype), axes=form.folded)
+        return made if made.type == node.output.type else self.add("bitcast", (made,), node.output.type)
+
+    def _repeated(self, x: Instruction, factor: Factor, shape: tuple[int, ...]) -> Instruction:
+        """An operand as it is multiplied."""
+        if x.type.shape == shape and factor.places == tuple(range(len(shape))):
+            return x
+        if x.type.shape != factor.kept:
+            x = self.add("bitcast", (x,), TensorType(factor.kept, x.type.dtype))
+        opcode = "bitcast" if x.size == prod(shape) and _is_increasing(factor.places) else "broadcast"
+        return self.add(opcode, (x,), TensorType(shape, x.type.dtype))
 
     def divide(self, node: Node) -> Instruction:
         left, right = (self.of[value] for value in node.inputs)
@@ -242,6 +271,7 @@ _SPECIAL: Mapping[str, Callable[[_Reader, Node], Instruction]] = {
     "reshape": _Reader.reshape,
     "transpose": _Reader.transpose,
     "divide": _Reader.divide,
+    "dot_general": _Reader.product,
     "reduce": _Reader.fold,
     "reduce_window": _Reader.window,
     "cumulative": _Reader.window,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from autofuse.fusion.atoms import FusionAtom
 from autofuse.search.rules.grouping import Group, Grouping
-from autofuse.search.rules.xla_program import PASSED, Instruction
+from autofuse.search.rules.xla_program import Instruction, is_passed
 from autofuse.search.rules.xla_translation import NO_REWRITES, Rewrites, translate
 from autofuse.search.rules.xla_unit import Kind, Unit, merged, read_by
 
@@ -153,7 +153,7 @@ class Units:
     def _origin(self, value: Instruction) -> Instruction | None:
         """The operation that a value is a view of."""
         while not self._is_operation(value):
-            if value.opcode not in PASSED:
+            if not is_passed(value):
                 return None
             value = value.operands[0]
         return value
@@ -207,7 +207,7 @@ class Units:
         """What lies between a value and an operation of `atom`, the value included; nothing if it is no view of one."""
         between: list[Instruction] = []
         while not self._is_operation(value):
-            if not value.operands or not (value.opcode in PASSED or value.node is None):
+            if not value.operands or not (is_passed(value) or value.node is None):
                 return []
             between.append(value)
             value = value.operands[0]
