@@ -44,6 +44,20 @@ def edges(graph: Graph) -> list[tuple[str, str]]:
     return [(maker.nodes[0].name, atom.nodes[0].name) for atom in atoms.atoms for maker in atoms.predecessors[atom]]
 
 
+def without_repeats(kernels: Sequence[tuple[str, frozenset[int]]]) -> list[tuple[str, frozenset[int]]]:
+    """Inductor's kernels of node numbers, calls without the nodes that other kernels compute.
+
+    A call's origins include what was inlined into an operand of it, although the operand is written by a kernel.
+    """
+    computed = frozenset[int]().union(*(nodes for kind, nodes in kernels if not is_call(kind)))
+    return [(kind, nodes - computed if is_call(kind) else nodes) for kind, nodes in kernels]
+
+
+def is_call(kind: str) -> bool:
+    """Whether a kind of Inductor's scheduler nodes is a call of a library."""
+    return kind.startswith("Extern")
+
+
 def compare(graph: Graph, theirs: Kernels, ours: Kernels) -> Agreement:
     """Their kernels and ours of one program."""
     nodes = [atom.nodes[0].name for atom in AtomGraph(graph, contract=False).atoms]

@@ -4,7 +4,8 @@ Modelled: ConstantPushDown, AddOpsRewrite, SqrtDivToRsqrtMul, ConvertLog1p, Conv
 UnaryOpsComposition and FuseSquaredDiff; `grappler_names` has the renamings. Operations are visited from the last one to
 the first, and at each the first stage that applies is taken. Not modelled, since the number of kernels stays the same
 and our operations stay as they are: MinimizeBroadcasts and other changes of order (of products, of a maximum and a
-monotonic function, of unary operations and a concatenation), and the folding of constants into filters.
+monotonic function, of unary operations and a concatenation). Not modelled either, although it saves a kernel: a product
+with a constant behind a convolution with a constant filter becomes part of that filter (MulConvPushDown).
 """
 
 from __future__ import annotations

@@ -5,6 +5,11 @@ all of its readers, or within none. After the queue numbers are inlined, equal c
 multi-output fusion follows; each pass runs once. Vetoes: `priority_vetoes.py`; predictions: `priority_time.py`; what
 the program is taken to be: `priority_translation.py`.
 
+Not modelled: before the queue, DotMerger (small products with an operand in common as one product), GemmRewriter (a
+scale, a bias, an activation or a matrix that is added in a call of cuBLAS, as in `a @ b + c @ d`), the convolution
+rewriters (a bias, an addend, an activation in a call of cuDNN) and fusion by Triton; after it, horizontal fusion of
+loops and reductions, which versions from the middle of 2023 until 2025 run.
+
 Beyond XLA's rules a merge is left out where this code generator has no kernel for it. A returned reshape costs XLA
 nothing, so here the kernel that makes its operand writes it, where there is such a kernel.
 """

@@ -6,9 +6,10 @@ a constant, and a very long one has several steps; a product that folds nothing 
 vector a reduction of one, unless it is large; a division by a number is a multiplication; `logistic`, `exp2` and
 `log2` are several operations, so that they follow a reduction in a kernel of their own.
 
-Not modelled: layouts other than row-major, the Triton rewriters (softmax, matrix products), epilogues that the matrix
-product's library call absorbs, 16-bit floats computed as f32. All other products, scans, and whatever is a library call on this
-side, sort and scatter among it, fuse with nothing; so do nodes that a rule of the user forces together.
+Not modelled: layouts other than row-major, the Triton rewriters (softmax, matrix products), products merged with one
+another, epilogues that library calls of products and convolutions absorb, 16-bit floats computed as f32. All other
+products, scans, and whatever is a library call on this side, sort and scatter among it, fuse with nothing; so do nodes
+that a rule of the user forces together.
 """
 
 from __future__ import annotations

@@ -2,8 +2,14 @@
 
 Source: XLA, service/gpu/gpu_compiler.cc and the passes it names, end of 2022 to spring 2023. In order: instruction
 fusion without and with duplication, the fusion merger, multi-output fusion; then horizontal fusion of loops and of
-folds. Products, convolutions and everything opaque are library calls, which take nothing in: the rewriting of biases
-and activations into calls of cuBLAS and cuDNN is not modelled, nor is that of very large folds into trees.
+folds. Products (but for those of `xla_products.py`), convolutions and everything opaque are library calls, which take
+nothing in.
+
+Not modelled, of what comes before fusion:
+- GemmRewriter: a scale, a bias, a ReLU or GELU, or a matrix that is added (as in `a @ b + c @ d`) in a call of cuBLAS;
+- the convolution rewriters: a bias, a scaled addend, an activation in one call of cuDNN;
+- DotMerger: small products with an operand in common as one product, of which slices are taken;
+- very long folds as trees of folds.
 
 An op is in a kernel once and views are free here (see `xla_units.py`). So a kernel that XLA would have compute a value
 at two indices computes it as this code generator does; a transpose, slice or broadcast that XLA writes to memory, or

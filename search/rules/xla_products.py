@@ -1,9 +1,9 @@
 """Products that XLA writes as multiplications before fusion (algebraic_simplifier.cc, HandleDot).
 
-One that folds nothing is a multiplication of two repeated operands, on all backends. On a GPU one with a vector, that is
-an operand of which all axes are batches or folded (those of one element do not count), is a multiplication and a sum
+One that folds nothing is a multiplication of two repeated operands, on all backends. On a GPU one with a vector, that
+is an operand of which all axes are batches or folded (those of one element do not count), is a multiplication and a sum
 over the axes of the other operand. Where XLA transposes that operand first, in the hope of a layout that makes it free,
-its axes are left in their order here.
+its axes are left in their order here. Products whose operands have another type than the result stay products.
 """
 
 from __future__ import annotations

@@ -54,6 +54,12 @@ def test_equal_kernels_agree_in_all(study: dict[str, ModuleType]) -> None:
     assert (found.same, found.edges, found.agreed) == (3, 5, 5)
 
 
+def test_a_call_has_not_computed_what_other_kernels_do(study: dict[str, ModuleType]) -> None:
+    kernels = [("SchedulerNode", {1, 2}), ("ExternKernelSchedulerNode", {1, 2, 3}), ("FusedSchedulerNode", {2, 4})]
+    found = study["agreement"].without_repeats([(kind, frozenset(nodes)) for kind, nodes in kernels])
+    assert [set(nodes) for _, nodes in found] == [{1, 2}, {3}, {2, 4}]
+
+
 def test_pairs_that_one_side_fuses_are_named(study: dict[str, ModuleType]) -> None:
     theirs, ours = kernels("peak", "shifted grown total", "share"), kernels("peak", "shifted", "grown total share")
     found = study["agreement"].compare(softmax_graph(), theirs, ours)
