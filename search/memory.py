@@ -86,7 +86,8 @@ class MemoryLimit:
                 if not rooms:
                     raise
                 raise SearchError(self._too_little(least, None if left > 0 else deadline_s)) from error
-            bound = min(bound, solution.bound_us) if rooms else solution.bound_us
+            if not rooms:
+                bound = solution.bound_us
             memory = self._one_by_one(atoms, solution.kernels, known(solution.kernels))
             least = min(least, memory.peak_bytes)
             if memory.peak_bytes <= self.nbytes:

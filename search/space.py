@@ -177,7 +177,9 @@ class SpaceBuilder:
             try:
                 candidate = self._make(atoms, outputs)
             except LegalityError as error:
-                self._reasons[key] = self.space.refused[atoms] = str(error)
+                self._reasons[key] = str(error)
+                if self._by_set.get((atoms, None)) is None:  # it may be a kernel if it writes something else
+                    self.space.refused[atoms] = str(error)
                 self._by_set[key] = None
             else:
                 self._by_set[key] = candidate

@@ -116,6 +116,18 @@ def test_a_value_may_be_computed_where_it_is_needed_and_made_elsewhere_too():
     assert [value.name for value in twice.outputs] == ["z"]
 
 
+def test_a_set_that_is_a_kernel_is_not_refused_for_what_it_cannot_write():
+    """{y, z} leaves y to others; asked to write it all the same, it is no kernel, and still is one without."""
+    builder = builder_of(centred())
+    space = builder.build()
+    twice = named(space, "y", "z")
+    y, z = (space.atom_graph.graph.value_by_name[name] for name in "yz")
+    assert builder.try_add(twice, (y, z)) is None
+    assert twice not in space.refused
+    with pytest.raises(LegalityError, match="a path leaves the set and comes back"):
+        builder.require(twice, (y, z))
+
+
 def test_what_a_path_comes_back_to_must_need_what_it_left():
     """Nothing in {a, c} needs a once the set leaves it to others: b reads it and c reads b."""
     sketch = Sketch("line")

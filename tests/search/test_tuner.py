@@ -358,6 +358,15 @@ def test_where_every_answer_is_off_the_plan_says_so():
 RULE = Fixed((("peak",), ("shifted", "grown", "total", "share")), "rule:made")
 
 
+def test_a_kernel_that_fails_among_those_that_are_being_measured_counts_at_an_interrupt():
+    graph = softmax_graph(64, 64)
+    first = RULE.partition(context_of(graph)).kernels[0].candidate.digest
+    tuner = tuner_of(graph, SyntheticBench(graph, failing=frozenset((first,)), interrupt_after=1))
+    with pytest.raises(KeyboardInterrupt):
+        tuner.fixed_plan(RULE)
+    assert tuner.best is None
+
+
 def test_a_rules_plan_is_kept_where_it_is_faster_as_a_whole():
     graph = softmax_graph(64, 64)
     bench = SyntheticBench(
