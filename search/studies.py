@@ -120,10 +120,10 @@ def _decisions(schedules: Sequence[Schedule]) -> Mapping[str, tuple[Any, ...]]:
 def _result(optuna: Any, record: Record) -> dict[str, Any]:
     """State, value and attributes of a trial."""
     m, state = record.measurement, optuna.trial.TrialState
-    if m.median_us is None:
+    if m.us is None:
         return {"state": state.FAIL, "user_attrs": {"status": m.status, "message": m.message[:_MOST_MESSAGE]}}
     attributes = {"samples": len(m.samples_us)}
     if m.policy.endswith(PRUNED):
-        early = {0: m.median_us}
-        return {"state": state.PRUNED, "value": m.median_us, "intermediate_values": early, "user_attrs": attributes}
-    return {"state": state.COMPLETE, "value": m.median_us, "user_attrs": attributes}
+        early = {0: m.us}
+        return {"state": state.PRUNED, "value": m.us, "intermediate_values": early, "user_attrs": attributes}
+    return {"state": state.COMPLETE, "value": m.us, "user_attrs": attributes}

@@ -21,10 +21,9 @@ from autofuse.device.describe import vector_bits
 from autofuse.errors import MeasureError, SearchError
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench, PlanTime, Trial
-from autofuse.measurement.timer import median
+from autofuse.measurement.racing import MOST_BLOCKS, SAMPLE_US, fastest, noise_floor
 from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument
 from autofuse.plan.identity import CpuIdentity, Identity
-from autofuse.search.acceptance import fastest, noise_floor
 from autofuse.search.baselines import BASELINES, Ruled, decide_by_rules
 from autofuse.search.planning import Tuned, one_by_one
 from autofuse.search.policy import Context, Partition, SearchPolicy, bound_at, document_of, predicted, solve_at
@@ -41,7 +40,6 @@ EPSILON = 0.05
 _RULES_SHARE, _FIRST_SHARE, _LOOP_SHARE, _SCHEDULE_SHARE = 0.15, 0.25, 0.6, 0.9
 """Of the budget: when the rules have decided, and the single atoms, the loop and the schedules must be done."""
 _SOLVE_SHARE = 0.1
-_BLOCKS, _SAMPLE_US = 25, 4000.0
 _CHOICES, _CLOSE = 3, 1.1
 """Partitions that are run end to end, and how much dearer than the best sum the others may be."""
 _RIVALS = 2
@@ -235,9 +233,9 @@ class Tuner:
         trials = [Trial(c.digest, c.kernel, self._first_schedule(c)) for c in fresh.values()]
         times = self.bench.kernels(trials, lambda: self._clock.share_left(share))
         for digest, found in zip(fresh, times, strict=False):
-            self._measured[digest] = found.median_us
+            self._measured[digest] = found.us
             if digest in prices:
-                self._residual.observe(prices[digest].bound, prices[digest].predicted_us, found.median_us)
+                self._residual.observe(prices[digest].bound, prices[digest].predicted_us, found.us)
 
     def _first_schedule(self, candidate: Candidate) -> Schedule:
         """The schedule a kernel is measured under before schedules are searched: the user's, or the default."""
@@ -334,7 +332,7 @@ class Tuner:
             if time_left():
                 self.bench.compile(digest, kernel, schedules, worth_us)
             trials = [Trial(digest, kernel, schedule, worth_us) for schedule in schedules]
-            return [found.median_us for found in self.bench.kernels(trials, time_left)]
+            return [found.us for found in self.bench.kernels(trials, time_left)]
 
         first = self._warm_start.guesses(candidate, choices, trials)
         best, us, tried = tune_schedule(choices, measure, trials, self.seed, {Schedule(): default}, first)
@@ -381,7 +379,7 @@ class Tuner:
             raise MeasureError(f"no plan can be run end to end: {race[-1].problem}")
         winner = right[fastest([race[number].samples_us for number in right])]
         self.report("comparing plans end to end", 1, 1)
-        times = {entrants[number].name: median(race[number].samples_us) for number in right}
+        times = {entrants[number].name: race[number].us for number in right}
         name, partition, document = entrants[winner].name, entrants[winner].partition, entrants[winner].plan
         told = [f"accepted partition: {name}"]
         if race[winner].problem:
@@ -407,7 +405,7 @@ class Tuner:
         works = [(plan.order, *((k.nodes, k.outputs, k.schedule) for k in plan.kernels)) for plan in plans]
         distinct = dict(zip(works, plans, strict=True))
         seconds = self.budget.race_s(0.1)
-        timed = self.bench.plans(list(distinct.values()), _BLOCKS, self.seed, _SAMPLE_US, seconds)
+        timed = self.bench.plans(list(distinct.values()), MOST_BLOCKS, self.seed, SAMPLE_US, seconds)
         found = dict(zip(distinct, timed, strict=True))
         return [found[work] for work in works]
 
@@ -454,8 +452,8 @@ class Tuner:
         times = [partition.known[chosen.candidate.digest].measured_us for chosen in partition.kernels]
         floors = {digest: price.floor_us for digest, price in self._prices().items()}
         seconds = self.budget.race_s(0.05)
-        again = self.bench.plans([document, document], _BLOCKS, self.seed + 1, _SAMPLE_US, seconds)
-        held = [time.samples_us for time in again]
+        first, second = self.bench.plans([document, document], MOST_BLOCKS, self.seed + 1, SAMPLE_US, seconds)
+        ran = bool(first.samples_us and second.samples_us)
         return Certificate(
             policy=policy,
             seed=self.seed,
@@ -472,9 +470,9 @@ class Tuner:
             statistical_bound_us=self._bound_us,
             sum_us=sum(t for t in times if t is not None) if all(t is not None for t in times) else None,
             e2e_us=e2e,
-            holdout_us=median(held[0]) if held[0] else None,
+            holdout_us=first.us if first.samples_us else None,
             unfused_us=unfused,
-            noise_floor_us=noise_floor(*held) if all(held) else None,
+            noise_floor_us=noise_floor(first.samples_us, second.samples_us) if ran else None,
             words=OPTIMAL if partition.solution is not None and partition.solution.optimal else NOT_PROVED,
         )
 

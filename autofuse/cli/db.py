@@ -12,6 +12,7 @@ from typing import Any
 
 from autofuse.cli.output import print_json
 from autofuse.errors import ArgumentError, MeasureError
+from autofuse.measurement.client import RACE_POLICY
 from autofuse.measurement.database import Database
 from autofuse.plan.atomic import written_whole
 from autofuse.plan.identity import identity_to_json
@@ -50,17 +51,20 @@ def _info(options: argparse.Namespace) -> None:
         print_json(report)
         return
     counts = ", ".join(f"{count} {status}" for status, count in report["statuses"].items()) or "none"
-    print(f"{options.file}: {report['records']} records ({counts}) of {report['kernels']} kernels")
+    of = f"{report['kernels']} kernels and {report['plans']} plans"
+    print(f"{options.file}: {report['records']} records ({counts}) of {of}")
     for name, device in report["devices"].items():
         print(f"  {name[:12]}  {device['records']} records  {device['identity']['product']}")
 
 
 def _facts(base: Database) -> dict[str, Any]:
     records = base.records(all_devices=True)
+    raced = {record for record in records if record.measurement.policy == RACE_POLICY}
     per_device = Counter(record.device for record in records)
     return {
         "records": len(records),
-        "kernels": len({record.measurement.kernel for record in records}),
+        "kernels": len({record.measurement.kernel for record in records if record not in raced}),
+        "plans": len({record.measurement.kernel for record in raced}),
         "statuses": dict(Counter(record.measurement.status for record in records)),
         "devices": {
             name: {"records": per_device[name], "identity": identity_to_json(identity)}

@@ -32,7 +32,8 @@ from autofuse.ir.text import parse_graph
 from autofuse.ir.tree import Branch, Leaf
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.checks import DECIDED_BY_FLOATS, Tolerance, WrongAnswerError, check, poison, tolerance
-from autofuse.measurement.timer import TimingPolicy, measure
+from autofuse.measurement.racing import LEAST_BLOCKS, contenders, is_decided
+from autofuse.measurement.timer import TimingPolicy, fastest_call, measure
 from autofuse.measurement.worker import Answer
 from autofuse.plan.codec import decode
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
@@ -44,11 +45,11 @@ Array = NDArray[Any]
 Built = Callable[[], None]
 
 _FEW_SAMPLES = 3
-_LONG = 5
-"""Times the time of a sample: a call as long as that is not made twice to warm the caches."""
 """Of a kernel in one moment: it is timed in several."""
-_LEAST_BLOCKS = 7
-"""Fewer samples of a plan say little."""
+_LONG = 5
+"""Times the time of a turn: a call as long as that is not made twice to warm the caches."""
+_BETWEEN = 5
+"""Blocks from one look at who leads to the next."""
 
 NO_SESSION = "no such session: the worker was started anew"
 
@@ -120,7 +121,7 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: 
     timing = measure(call, policy)
     if not timing.pruned:
         session.ready[_key(payload, payload["schedule"])] = call
-    return Answer({"samples_us": list(timing.samples_us), "median_us": timing.median_us, "pruned": timing.pruned})
+    return Answer({"samples_us": list(timing.samples_us), "pruned": timing.pruned})
 
 
 def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:
@@ -128,8 +129,8 @@ def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: B
 
     What else the machine does slows everything down for a while, and one moment may be such a while. Payload:
     `session`, `kernels` (each with `nodes`, `outputs`, `schedule`), `rounds`, `round_us` (least time from one round to
-    the next), `time_cap_us` (of one moment), `seed`. Answer: the median of each moment, by kernel; none for a kernel
-    that is not held. No kernel is held any more when this returns.
+    the next), `time_cap_us` (of one moment), `seed`. Answer: the fastest sample of each moment, by kernel; none for
+    a kernel that is not held. No kernel is held any more when this returns.
     """
     del arrays
     session = _session(payload)
@@ -138,15 +139,15 @@ def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: B
     built()
     policy = TimingPolicy(min_samples=_FEW_SAMPLES, time_cap_us=float(payload["time_cap_us"]))
     rng = np.random.default_rng(payload["seed"])
-    medians: list[list[float]] = [[] for _ in calls]
+    fastest: list[list[float]] = [[] for _ in calls]
     for _ in range(payload["rounds"]):
         start = perf_counter_ns()
         for number in rng.permutation(len(calls)):
             call = calls[number]
             if call is not None:
-                medians[number].append(measure(call, policy).median_us)
+                fastest[number].append(measure(call, policy).fastest_us)
         sleep(max(0.0, payload["round_us"] / 1e6 - (perf_counter_ns() - start) / 1e9))
-    return Answer({"medians_us": medians})
+    return Answer({"fastest_us": fastest})
 
 
 def compile_kernels(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:
@@ -177,9 +178,12 @@ def _key(payload: Mapping[str, Any], schedule: Mapping[str, Any]) -> str:
 def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:
     """Runner: time whole plans in interleaved blocks, each warmed by a call first, and check their answers.
 
+    A sample is the fastest call of a plan's turn in a block. A plan that is slower than another beyond doubt is
+    dropped, and blocks end when more of them cannot decide anything.
+
     Arrays: constants of plans of other graphs with the same arguments and results, as for a session's own. Payload:
-    `session`, `plans` (texts), `blocks`, `seed`, `sample_us` (of one sample), `seconds` (stop after that many,
-    but not before `_LEAST_BLOCKS`).
+    `session`, `plans` (texts), `blocks`, `seed`, `sample_us` (of one turn), `seconds` (stop after that many,
+    but not before `LEAST_BLOCKS`).
     """
     session = _session(payload)
     constants = {**session.constants, **{name[1:]: array for name, array in arrays.items()}}
@@ -188,17 +192,22 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: B
     rng = np.random.default_rng(payload["seed"])
     problems = [run.problem() for run in runs]
     once_us = [_once(run.call) for run in runs]
-    batches = [max(1, round(payload["sample_us"] / max(us, 0.5))) for us in once_us]
+    sample_us = float(payload["sample_us"])
+    running = list(range(len(runs)))
     samples: list[list[float]] = [[] for _ in runs]
     start = perf_counter_ns()
     for block in range(payload["blocks"]):
-        if block >= _LEAST_BLOCKS and (perf_counter_ns() - start) / 1e9 > payload["seconds"]:
+        if block >= LEAST_BLOCKS and (perf_counter_ns() - start) / 1e9 > payload["seconds"]:
             break
-        for number in rng.permutation(len(runs)):
+        if block % _BETWEEN == 0 and block:
+            if is_decided(samples):
+                break
+            running = contenders(samples)
+        for number in rng.permutation(running):
             runs[number].restore()
-            if once_us[number] < _LONG * payload["sample_us"]:
+            if once_us[number] < _LONG * sample_us:
                 runs[number].call()  # what ran before has left its own data in the caches
-            samples[number].append(_once(runs[number].call, batches[number]))
+            samples[number].append(fastest_call(runs[number].call, sample_us, once_us[number]))
     return Answer({"samples_us": samples, "problems": problems})
 
 
@@ -313,11 +322,10 @@ class _PlanRun:
         return ""
 
 
-def _once(call: Callable[[], object], batch: int = 1) -> float:
+def _once(call: Callable[[], object]) -> float:
     start = perf_counter_ns()
-    for _ in range(batch):
-        call()
-    return (perf_counter_ns() - start) / batch / 1000
+    call()
+    return (perf_counter_ns() - start) / 1000
 
 
 def _session(payload: Mapping[str, Any]) -> _Session:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,7 +22,6 @@ from autofuse.measurement.bench import NO_SESSION
 from autofuse.measurement.database import Database, Measurement, Status
 from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.measurement.pool import Job, Outcome, Worker
-from autofuse.measurement.timer import median
 from autofuse.plan import codec
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import MEASUREMENT_POLICY, Identity
@@ -29,6 +30,9 @@ PRUNED = "+pruned"
 """Ends the policy of a measurement that was given up after a few samples."""
 PRUNED_POLICY = MEASUREMENT_POLICY + PRUNED
 """Its times say that a kernel is slower than something, not how fast it is, so nothing else may count them."""
+
+RACE_POLICY = "race-fastest/1"
+"""Of samples of whole plans that ran against each other."""
 
 _MOMENTS = 5
 """At which a kernel is timed."""
@@ -61,8 +65,8 @@ class KernelTime:
     """What measuring one kernel under one schedule gave."""
 
     status: Status
-    median_us: float
-    """Infinite unless `status` is `ok`."""
+    us: float
+    """The fastest sample: other programs can only add to a kernel's time. Infinite unless `status` is `ok`."""
     message: str = ""
     replayed: bool = False
     """Taken from the database, not measured now."""
@@ -84,9 +88,14 @@ class PlanTime:
     """What timing one whole plan beside others gave."""
 
     samples_us: tuple[float, ...]
-    """Microseconds per call, one sample per block; empty if the plan could not be run."""
+    """Microseconds of the fastest call of each block that the plan was in; empty if it could not be run."""
     problem: str = ""
     """Why it could not be run, or what is wrong with its answer."""
+
+    @property
+    def us(self) -> float:
+        """Microseconds of the fastest call of all; infinite without one."""
+        return min(self.samples_us, default=math.inf)
 
 
 @dataclass(slots=True)
@@ -161,11 +170,11 @@ class Bench:
     def kernels(self, trials: Sequence[Trial], go_on: Callable[[], bool] = lambda: True) -> list[KernelTime]:
         """Time kernels, each checked against the interpreter first. A failing kernel costs one record.
 
-        A kernel's samples are the medians of several moments. Some kernels at a time are timed in turns, so that what
-        slows the machine down for a while neither spoils all samples of one nor spares another. A kernel that takes
-        longer than `worth_us` gets a few calls in one moment, recorded under a policy of its own, which later calls
-        find only if they are content with that too. `go_on` is asked before each kernel: the times end where it says
-        no.
+        A kernel's samples are the fastest calls of several moments. Some kernels at a time are timed in turns, so that
+        what slows the machine down for a while neither spoils all samples of one nor spares another. A kernel that
+        takes longer than `worth_us` gets a few calls in one moment, recorded under a policy of its own, which later
+        calls find only if they are content with that too. `go_on` is asked before each kernel: the times end where it
+        says no.
         """
         found: list[KernelTime] = []
         waiting: list[_Begun] = []
@@ -199,7 +208,7 @@ class Bench:
         if outcome.status != "ok":
             return _Begun(trial, place, self._failed(trial, outcome), ())
         samples = tuple(float(s) for s in outcome.data["samples_us"])
-        time = KernelTime("ok", median(samples), pruned=bool(outcome.data["pruned"]))
+        time = KernelTime("ok", min(samples), pruned=bool(outcome.data["pruned"]))
         return _Begun(trial, place, time, samples)
 
     def _finish(self, waiting: list[_Begun], found: list[KernelTime]) -> None:
@@ -207,22 +216,22 @@ class Bench:
         if not waiting:
             return
         outcome = self._later_moments(waiting)
-        later = outcome.data["medians_us"] if outcome.status == "ok" else [() for _ in waiting]
-        for begun, medians in zip(waiting, later, strict=True):
-            found[begun.place] = self._finished(begun, medians) if medians else self._finish_alone(begun)
+        later = outcome.data["fastest_us"] if outcome.status == "ok" else [() for _ in waiting]
+        for begun, fastest in zip(waiting, later, strict=True):
+            found[begun.place] = self._finished(begun, fastest) if fastest else self._finish_alone(begun)
         waiting.clear()
 
     def _finish_alone(self, begun: _Begun) -> KernelTime:
         """Time a kernel, which the worker was lost with, by itself: if it fails again, it is the one to blame."""
         outcome = self._first_moment(begun.trial)
         if outcome.status == "ok" and outcome.data["pruned"]:
-            pruned = replace(begun.time, median_us=median(outcome.data["samples_us"]), pruned=True)
+            pruned = replace(begun.time, us=min(outcome.data["samples_us"]), pruned=True)
             self._record(begun.trial, pruned, tuple(outcome.data["samples_us"]))
             return pruned
         if outcome.status == "ok":
             outcome = self._later_moments([begun])
         if outcome.status == "ok":
-            return self._finished(begun, outcome.data["medians_us"][0])
+            return self._finished(begun, outcome.data["fastest_us"][0])
         failed = self._failed(begun.trial, outcome)
         self._record(begun.trial, failed, ())
         return failed
@@ -237,7 +246,7 @@ class Bench:
 
     def _later_moments(self, waiting: Sequence[_Begun]) -> Outcome:
         """Of kernels that the worker holds ready; none for one that it does not hold."""
-        together_s = sum(begun.time.median_us for begun in waiting) / 1e6
+        together_s = sum(begun.time.us for begun in waiting) / 1e6
         payload: dict[str, Any] = {
             "kernels": [_described(begun.trial) for begun in waiting],
             "rounds": _MOMENTS - 1,
@@ -252,11 +261,11 @@ class Bench:
         self.counts.failing.add((trial.digest, trial.schedule))
         return KernelTime(outcome.status, math.inf, outcome.message)
 
-    def _finished(self, begun: _Begun, medians_us: Sequence[float]) -> KernelTime:
+    def _finished(self, begun: _Begun, fastest_us: Sequence[float]) -> KernelTime:
         """Record the first moment and the later ones."""
-        samples = (begun.time.median_us, *(float(us) for us in medians_us))
+        samples = (begun.time.us, *(float(us) for us in fastest_us))
         self._record(begun.trial, begun.time, samples)
-        return replace(begun.time, median_us=median(samples))
+        return replace(begun.time, us=min(samples))
 
     def _record(self, trial: Trial, time: KernelTime, samples_us: tuple[float, ...]) -> None:
         slow = f"stopped early: slower than {trial.worth_us:g} us"
@@ -282,11 +291,11 @@ class Bench:
         records = self._find(digest, schedule, MEASUREMENT_POLICY)
         if not records:
             given_up = [m for m in self._find(digest, schedule, PRUNED_POLICY) if _slower(m, worth_us)]
-            return KernelTime("ok", median(given_up[-1].samples_us), "", True, True) if given_up else None
+            return KernelTime("ok", min(given_up[-1].samples_us), "", True, True) if given_up else None
         last = records[-1]
         if last.status != "ok":
             return KernelTime(last.status, math.inf, last.message, replayed=True)
-        return KernelTime("ok", median([us for m in records if (us := m.median_us) is not None]), "", True)
+        return KernelTime("ok", min(us for m in records if (us := m.us) is not None), "", True)
 
     def compile(
         self, digest: str, kernel: KernelCandidate, schedules: Sequence[Schedule], worth_us: float = math.inf
@@ -318,12 +327,12 @@ class Bench:
         return found
 
     def _times(self, digest: str) -> dict[Schedule, float]:
-        """Medians of all times of a kernel, by schedule."""
-        found: dict[Schedule, list[float]] = {}
+        """The times of a kernel, by schedule."""
+        found: dict[Schedule, float] = {}
         for m in self._find(digest, None, MEASUREMENT_POLICY):
-            if m.median_us is not None:
-                found.setdefault(m.schedule, []).append(m.median_us)
-        return {schedule: median(times) for schedule, times in found.items()}
+            if m.us is not None:
+                found[m.schedule] = min(m.us, found.get(m.schedule, math.inf))
+        return found
 
     def _find(self, digest: str, schedule: Schedule | None, policy: str) -> list[Measurement]:
         records = self._database.find(
@@ -337,21 +346,51 @@ class Bench:
         """Time whole plans in interleaved blocks: the n-th samples of all plans were taken one right after another.
 
         The graphs of plans may differ from the bench's, as long as they compute the same results of the same arguments.
-        Blocks beyond the seventh are left out after `seconds`. A plan that crashes or hangs is found by running each
-        alone; the others are then timed without it. Plans that fail only together, perhaps for want of memory, are
-        timed one after another.
+        `blocks`: the most there are; they end when more cannot decide which plan is the fastest, or after `seconds`,
+        but not before the seventh. A race is recorded, and not run again. A plan that crashes or hangs is found by
+        running each alone; the others are then timed without it. Plans that fail only together, perhaps for want of
+        memory, are timed one after another. Neither is recorded.
         """
+        entries = _entries(plans, blocks, seed, sample_us, seconds)
+        records = [self._find(entry, None, RACE_POLICY) for entry in entries]
+        if all(records):
+            return [PlanTime(found[0].samples_us, found[0].message) for found in records]
+        times = self._race(plans, blocks, seed, sample_us, seconds)
+        if all(time.samples_us for time in times):
+            self._record_race(entries, times)
+        return times
+
+    def _record_race(self, entries: Sequence[str], times: Sequence[PlanTime]) -> None:
+        records = [
+            Measurement(
+                kernel=entry,
+                schedule=Schedule(),
+                signature=f"plan {number} of {len(times)}",
+                policy=RACE_POLICY,
+                cache_state="warm",
+                code_version=self._code_version,
+                status="ok",
+                message=time.problem,
+                samples_us=time.samples_us,
+            )
+            for number, (entry, time) in enumerate(zip(entries, times, strict=True), 1)
+        ]
+        self._database.add_all(records)
+
+    def _race(
+        self, plans: Sequence[PlanDocument], blocks: int, seed: int, sample_us: float, seconds: float
+    ) -> list[PlanTime]:
         outcome = self._time_plans(plans, blocks, seed, sample_us, seconds)
         if outcome.status == "ok":
             pairs = zip(outcome.data["samples_us"], outcome.data["problems"], strict=True)
             return [PlanTime(tuple(float(s) for s in samples), problem) for samples, problem in pairs]
         if len(plans) == 1:
             return [PlanTime((), f"{outcome.status}: {outcome.message}")]
-        alone = [self.plans([plan], 1, seed, sample_us, seconds)[0] for plan in plans]
+        alone = [self._race([plan], 1, seed, sample_us, seconds)[0] for plan in plans]
         sound = [plan for plan, time in zip(plans, alone, strict=True) if time.samples_us]
         if len(sound) == len(plans):
-            return [self.plans([plan], blocks, seed, sample_us, seconds)[0] for plan in plans]
-        timed = iter(self.plans(sound, blocks, seed, sample_us, seconds) if sound else ())
+            return [self._race([plan], blocks, seed, sample_us, seconds)[0] for plan in plans]
+        timed = iter(self._race(sound, blocks, seed, sample_us, seconds) if sound else ())
         return [next(timed) if time.samples_us else time for time in alone]
 
     def _time_plans(
@@ -421,6 +460,21 @@ def _written(kernel: KernelCandidate) -> int:
 def _names(kernel: KernelCandidate) -> dict[str, list[str]]:
     """How the worker finds a kernel in its graph."""
     return {"nodes": [node.name for node in kernel.nodes], "outputs": [value.name for value in kernel.outputs]}
+
+
+def _entries(plans: Sequence[PlanDocument], blocks: int, seed: int, sample_us: float, seconds: float) -> list[str]:
+    """Digests of the plans' places in a race: of the work of all of them, and of how they are timed."""
+    works = [
+        [
+            plan.graph_digest,
+            [[kernel.nodes, kernel.outputs, kernel.schedule.to_json()] for kernel in plan.kernels],
+            [[launch.kernel, launch.lane] for launch in plan.order],
+            plan.writebacks,
+        ]
+        for plan in plans
+    ]
+    text = json.dumps([works, blocks, seed, sample_us, seconds], sort_keys=True)
+    return [hashlib.sha256(f"{number} {text}".encode()).hexdigest() for number in range(len(plans))]
 
 
 def _slower(measurement: Measurement, worth_us: float) -> bool:

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -29,14 +29,16 @@ from autofuse.measurement.kernelnotes import (
     read_notes,
     write_note,
 )
-from autofuse.measurement.timer import median
 from autofuse.plan.identity import Identity, compare, identity_from, identity_hash, identity_to_json
 from autofuse.strictjson import Item, parse
 
-FORMAT_VERSION = 3
-"""Of the tables. Older ones differ in notes of kernels only and are brought up to date when opened; others are refused:
-`autofuse db export` of that version and `merge` here carry over."""
+FORMAT_VERSION = 4
+"""Of the tables. Older ones are brought up to date when opened; newer ones are refused: `autofuse db export` of that
+version and `merge` here carry over."""
 _OTHER_NOTES = (1, 2)
+"""Versions whose notes of kernels are another table."""
+_OLDER = (*_OTHER_NOTES, 3)
+"""Versions whose times were medians and called so."""
 APPLICATION_ID = 0x41465553
 """Marks our files among SQLite files (`AFUS`)."""
 Status = Literal["ok", "wrong", "crash", "timeout", "error"]
@@ -52,7 +54,7 @@ class Measurement:
     """What is known of one measurement, without where it was made."""
 
     kernel: str
-    """Structural digest of the kernel (or of a whole plan)."""
+    """Structural digest of the kernel, or of a whole plan's place among those that it ran against."""
     schedule: Schedule
     signature: str
     """Types of inputs and outputs, e.g. `(f32[64,64]) -> f32[64]`."""
@@ -69,8 +71,9 @@ class Measurement:
     """Raw samples, in the order in which they were taken."""
 
     @property
-    def median_us(self) -> float | None:
-        return median(self.samples_us) if self.samples_us else None
+    def us(self) -> float | None:
+        """The time: the fastest sample, since what else the machine does can only add."""
+        return min(self.samples_us, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +95,14 @@ CREATE TABLE records (
   id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, kernel TEXT NOT NULL, schedule TEXT NOT NULL,
   device TEXT NOT NULL REFERENCES devices (hash), signature TEXT NOT NULL, policy TEXT NOT NULL,
   cache_state TEXT NOT NULL, code_version TEXT NOT NULL, status TEXT NOT NULL, message TEXT NOT NULL,
-  samples_us TEXT NOT NULL, median_us REAL, created_ns INTEGER NOT NULL);
+  samples_us TEXT NOT NULL, us REAL, created_ns INTEGER NOT NULL);
 CREATE INDEX by_kernel ON records (device, kernel, schedule, policy, cache_state, code_version);
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 {KERNELS_TABLE};
 """
 _COLUMNS = (
     "uid, kernel, schedule, device, signature, policy, cache_state, code_version, status, message, samples_us, "
-    "median_us, created_ns"
+    "us, created_ns"
 )
 
 
@@ -152,13 +155,20 @@ class Database:
 
         Raises MeasureError for numbers that are not finite, samples without `ok` or the reverse, over-long texts.
         """
+        return self.add_all([measurement])[0]
+
+    def add_all(self, measurements: Sequence[Measurement]) -> list[Record]:
+        """Store measurements as `add` does: all of them or none."""
         device = self._own_device()
-        message = measurement.message[:_MAX_MESSAGE].encode(errors="replace").decode()
-        checked = _measurement(_items(replace(measurement, message=message), "measurement"))
-        record = _stamped(checked, device, time.time_ns())
+        records: list[Record] = []
+        for measurement in measurements:
+            message = measurement.message[:_MAX_MESSAGE].encode(errors="replace").decode()
+            checked = _measurement(_items(replace(measurement, message=message), "measurement"))
+            records.append(_stamped(checked, device, time.time_ns()))
         with self._writing() as connection:
-            _insert(connection, record)
-        return record
+            for record in records:
+                _insert(connection, record)
+        return records
 
     def note(self, note: KernelNote) -> None:
         """Keep what is known of a kernel, for the machine at hand; the first note of it stays.
@@ -260,8 +270,8 @@ class Database:
             self._create()
         elif application != APPLICATION_ID:
             raise MeasureError(f"{self.path} is a SQLite file, but not a record database of autofuse")
-        elif version in _OTHER_NOTES:
-            self._renew_notes()
+        elif version in _OLDER:
+            self._renew()
         elif version != FORMAT_VERSION:
             raise MeasureError(
                 f"{self.path} has record format {version}, this autofuse uses {FORMAT_VERSION}; export it with the "
@@ -299,13 +309,17 @@ class Database:
                 connection.execute("ROLLBACK")
             raise
 
-    def _renew_notes(self) -> None:
+    def _renew(self) -> None:
         """Bring an older file up to date: notes are made again when their kernels are tuned again."""
         with self._writing() as connection:
-            if connection.execute("PRAGMA user_version").fetchone()[0] in _OTHER_NOTES:  # nobody was faster
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version not in _OLDER:  # another process was faster
+                return
+            if version in _OTHER_NOTES:
                 connection.execute("DROP TABLE IF EXISTS kernels")
                 connection.execute(KERNELS_TABLE)
-                connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+            connection.execute("ALTER TABLE records RENAME COLUMN median_us TO us")
+            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
     def _settle(self, identity: Identity) -> None:
         """Make `identity` the file's home, or refuse if another machine is."""
@@ -372,7 +386,7 @@ def _insert(connection: sqlite3.Connection, record: Record) -> int:
     samples = json.dumps(list(m.samples_us), allow_nan=False)
     values = (
         *(record.uid, m.kernel, schedule_key(m.schedule), record.device, m.signature, m.policy, m.cache_state),
-        *(m.code_version, m.status, m.message, samples, m.median_us, record.created_ns),
+        *(m.code_version, m.status, m.message, samples, m.us, record.created_ns),
     )
     marks = ", ".join("?" * len(values))
     return connection.execute(f"INSERT OR IGNORE INTO records ({_COLUMNS}) VALUES ({marks})", values).rowcount

@@ -22,6 +22,7 @@ _MEDIAN_SPREAD = math.sqrt(math.pi / 2)
 """Standard error of a median over that of a mean, for normal samples."""
 _REST_S = 0.15
 _AA_SAMPLE_US = 50.0
+_MIN_SAMPLE_US = 20.0
 _FEW_SAMPLES = 3
 """After so many, a call that is not worth timing is given up: one or two may have been disturbed."""
 _LONGEST = 10
@@ -40,7 +41,7 @@ class TimingPolicy:
     """Stop when the 95 % interval of the median is this narrow, relative to the median."""
     time_cap_us: float = 200_000.0
     """Stop after this time, whatever the interval; `min_samples` are taken first, within ten times this cap."""
-    min_sample_us: float = 20.0
+    min_sample_us: float = _MIN_SAMPLE_US
     """Calls shorter than this are timed in batches, so that reading the clock does not count."""
     cache_state: Literal["warm", "cold"] = "warm"
     """`cold` runs the caller's flush before each sample, outside of the timed region; batches then hold one call."""
@@ -66,6 +67,11 @@ class Timing:
     """Whether the interval became as narrow as the policy asks."""
     pruned: bool = False
     """Whether it stopped because the call takes longer than `worth_us`."""
+
+    @property
+    def fastest_us(self) -> float:
+        """The least sample: what else the machine does can only add to a call's time."""
+        return min(self.samples_us)
 
 
 def median(values: Sequence[float]) -> float:
@@ -149,6 +155,16 @@ def _warm_up(call: Call, policy: TimingPolicy, clock: Clock) -> int:
     if policy.cache_state == "cold" or fastest >= policy.min_sample_us:
         return 1
     return math.ceil(policy.min_sample_us / max(fastest, 1e-3))
+
+
+def fastest_call(call: Call, about_us: float, once_us: float, clock: Clock = time.perf_counter_ns) -> float:
+    """The least time of a call, in microseconds, of as many as fit into `about_us`; at least one.
+
+    `once_us`: roughly what a call takes. Short ones are timed in batches, so that reading the clock does not count.
+    """
+    batch = max(1, math.ceil(min(about_us, _MIN_SAMPLE_US) / max(once_us, 1e-3)))
+    samples = max(1, round(about_us / (batch * max(once_us, 1e-3))))
+    return min(_sample(call, batch, None, clock) for _ in range(samples))
 
 
 def _sample(call: Call, batch: int, flush: Call | None, clock: Clock) -> float:

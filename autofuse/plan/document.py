@@ -36,14 +36,17 @@ class PlannedKernel:
     predicted_us: float | None = None
     """Price by the cost model."""
     measured_us: float | None = None
-    """Median measured time, alone."""
+    """Measured time, alone: the fastest sample."""
     bound: str | None = None
     """What limits it: `memory`, `compute`, `overhead`, ..."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What the search can say about its result. Times are in microseconds; None = not determined."""
+    """What the search can say about its result. None = not determined.
+
+    Times are in microseconds; those of whole calls are the fastest of many, taken in turns with other plans'.
+    """
 
     policy: str
     """Search policy that made the plan."""

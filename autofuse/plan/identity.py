@@ -17,7 +17,7 @@ from autofuse.strictjson import Item
 GENERATOR_VERSIONS = {"cpu": "cpu/3", "cuda": "cuda/1"}
 """Code generator of each backend. Raised whenever an unchanged plan would compile to other code."""
 
-MEASUREMENT_POLICY = "warm-median/3"
+MEASUREMENT_POLICY = "warm-fastest/1"
 """How times in a plan and in the record database are taken; raised when they stop being comparable with older ones."""
 
 _CLASS_STEP = 1.25

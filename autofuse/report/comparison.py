@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.measurement.timer import median, median_interval, rest
+from autofuse.measurement.timer import fastest_call, median, median_interval, rest
 from autofuse.report.quantities import microseconds, table
 
 Call = Callable[[], object]
@@ -34,7 +34,7 @@ class Row:
     kernels: int | None
     predicted_us: float | None
     us: float
-    """Median over blocks."""
+    """Median over blocks of the fastest call of each."""
     low_us: float
     """Ends of the 95 % interval of that median."""
     high_us: float
@@ -72,29 +72,29 @@ def compare(contenders: Sequence[Contender], blocks: int = 15, block_us: float =
 
 
 def interleave(calls: Mapping[str, Call], blocks: int, block_us: float, seed: int) -> dict[str, list[float]]:
-    """Microseconds per call: one number per call and block; within a block each has its turn, in random order.
+    """Microseconds of the fastest call, by block; within a block each has its turn, in random order.
 
-    A turn is one untimed call, then as many as fit into about `block_us`, and what one turn leaves behind has settled
-    before the next: threads of NumPy's BLAS that still spin would make whoever follows look slow.
+    A turn is one untimed call, then as many as fit into about `block_us`: what else the machine does can only add to
+    them. What one turn leaves behind has settled before the next: threads of NumPy's BLAS that still spin would make
+    whoever follows look slow.
     """
     rng = np.random.default_rng(seed)
     names = list(calls)
-    repeats = {name: max(1, round(block_us / max(_time(calls[name], 1), 0.5))) for name in names}
+    once_us = {name: _once_us(calls[name]) for name in names}
     samples: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(blocks):
         for number in rng.permutation(len(names)):
             name = names[number]
             rest()
             calls[name]()
-            samples[name].append(_time(calls[name], repeats[name]))
+            samples[name].append(fastest_call(calls[name], block_us, once_us[name], time.perf_counter_ns))
     return samples
 
 
-def _time(call: Call, repeats: int) -> float:
+def _once_us(call: Call) -> float:
     start = time.perf_counter_ns()
-    for _ in range(repeats):
-        call()
-    return (time.perf_counter_ns() - start) / 1e3 / repeats
+    call()
+    return (time.perf_counter_ns() - start) / 1e3
 
 
 def _row(contender: Contender, own: Sequence[float], reference: Sequence[float]) -> Row:

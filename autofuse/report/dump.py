@@ -67,7 +67,7 @@ def dump_candidates(context: Context, document: PlanDocument, bench: Bench | Non
         nodes = " ".join(node.name for atom in sorted(candidate.atoms, key=lambda a: a.number) for node in atom.nodes)
         outputs = " ".join(value.name for value in candidate.outputs)
         row = (candidate.digest, nodes, kind_of(candidate.kernel), outputs, price.predicted_us, price.bound)
-        writer.writerow((*row, "" if known is None else known.median_us, int(candidate.digest in chosen)))
+        writer.writerow((*row, "" if known is None else known.us, int(candidate.digest in chosen)))
     _write(_plan_folder(folder, document) / "candidates.csv", table.getvalue())
 
 

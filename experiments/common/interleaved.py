@@ -122,6 +122,15 @@ class Ratio:
         return self.low > 1.0 + noise or self.high < 1.0 / (1.0 + noise)
 
 
+def fastest_calls(blocks: Samples) -> Samples:
+    """Of each block the fastest call alone.
+
+    What else a machine does can only add to a call's time, and does so for seconds on shared ones: the fastest calls of
+    blocks differ between repetitions half as much as their medians.
+    """
+    return [[min(block)] for block in blocks]
+
+
 def block_medians(rounds: Sequence[Samples]) -> NDArray[Any]:
     """Median microseconds of each block, shape [rounds, blocks]; rounds must have equally many blocks."""
     return np.array([[np.median(block) for block in blocks] for blocks in rounds])

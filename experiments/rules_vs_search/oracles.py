@@ -81,7 +81,7 @@ class Corrected:
             if digest in known or time.monotonic() > until:
                 continue
             known.add(digest)
-            us = self.bench.kernel(digest, chosen.candidate.kernel, Schedule()).median_us
+            us = self.bench.kernel(digest, chosen.candidate.kernel, Schedule()).us
             price = context.prices(space)[digest]
             residual.observe(price.bound, price.predicted_us, us)
             if us == math.inf:

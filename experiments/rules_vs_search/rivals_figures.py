@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from cells import MEASURED, SCHEDULES, TUNE, Cell, variant
-from interleaved import Ratio, Samples, noise_floor, ratio
+from interleaved import Ratio, Samples, fastest_calls, noise_floor, ratio
 from journal import Journal, Record
 from marks import marks
 from race import AGAIN
@@ -117,9 +117,9 @@ def _rounds(program: str, journal: Journal, study: Study) -> list[Record]:
 
 
 def _by_work(rounds: Sequence[Record]) -> dict[str, list[Samples]]:
-    """Samples of the plans that every round has."""
-    names = rounds[0]["samples"] if rounds else ()
-    return {name: [r["samples"][name] for r in rounds] for name in names if all(name in r["samples"] for r in rounds)}
+    """The fastest call of each block, of the plans that every round has."""
+    names = [name for name in (rounds[0]["samples"] if rounds else ()) if all(name in r["samples"] for r in rounds)]
+    return {name: [fastest_calls(record["samples"][name]) for record in rounds] for name in names}
 
 
 def _median(rounds: Sequence[Samples]) -> float:

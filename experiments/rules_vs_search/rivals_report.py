@@ -15,7 +15,8 @@ METHOD = """\
 Every policy fuses for one code generator, and every plan gets the same budget, in which its kernels are measured and
 their schedules tuned; each makes its own measurements. So a ratio compares ways to choose kernels, not code generators:
 how the compilers themselves run these programs is another study. A plan is made in one process and timed in others, all
-plans of a program in random interleaved blocks; answers are checked against NumPy in every process. Plans of equal
+plans of a program in random interleaved blocks; answers are checked against NumPy in every process. A plan's time is
+the fastest call of a block, since what else the machine does can only add to it; ratios are of blocks. Plans of equal
 kernels, schedules and order are one plan and share their samples. `measured` is the search alone: it has not seen what
 the rules make of a program, and their plans are not among those that it chooses from in the end; `tune` is the same
 search with both, which is what `autofuse.tune` does. Policies that choose the same kernels share one plan, and so do

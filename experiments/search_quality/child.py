@@ -56,7 +56,7 @@ def exhausted(task: Record) -> Record:
         order = np.random.default_rng([task["seed"], task["round"]]).permutation(len(distinct))
         trials = [Trial(distinct[n].digest, distinct[n].kernel, Schedule()) for n in order]
         for trial, found in zip(trials, bench.kernels(trials), strict=True):
-            us = found.median_us if found.status == "ok" else None
+            us = found.us if found.status == "ok" else None
             kernels[trial.digest] = {"us": us, "status": found.status, "message": found.message[:300]}
     return {
         "nodes": len(space.atom_graph.graph.nodes),
@@ -186,7 +186,7 @@ def _times(documents: Mapping[str, PlanDocument], bench: Bench, faults: dict[str
         for kernel in document.kernels:
             candidate = candidate_of(document.graph, kernel.nodes, kernel.outputs)
             found = bench.kernel(kernel.digest, candidate, Schedule())
-            times[kernel.digest] = found.median_us
+            times[kernel.digest] = found.us
             if found.status != "ok":
                 faults.setdefault(name, f"{kernel.name}: {found.status}: {found.message[:300]}")
     return times

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from interleaved import Ratio, Samples, noise_floor, ratio
+from interleaved import Ratio, Samples, fastest_calls, noise_floor, ratio
 from journal import Journal, Record
 from quality_settings import Study
 from race import AGAIN
@@ -162,9 +162,9 @@ def _rounds(program: str, journal: Journal, study: Study, level: Record) -> list
 
 
 def _samples(rounds: Sequence[Record]) -> dict[str, list[Samples]]:
-    """Samples by work, of the works that every round has."""
+    """The fastest call of each block by work, of the works that every round has."""
     names = [name for name in (rounds[0]["samples"] if rounds else ()) if all(name in r["samples"] for r in rounds)]
-    return {name: [record["samples"][name] for record in rounds] for name in names}
+    return {name: [fastest_calls(record["samples"][name]) for record in rounds] for name in names}
 
 
 def _median(rounds: Sequence[Samples]) -> float:

@@ -11,18 +11,20 @@ from quality_settings import Study
 METHOD = """\
 Every program is small enough to be solved by force. All kernels that a partition of its space may have are measured
 alone under the default schedule, in several processes and in another order in each: every class of candidates, and each
-again without the outputs that it may leave out. A kernel's time is the median over the processes. All partitions are
-met and priced as the sum of their kernels. A partition is kernels that can run in order, write every value that is
-needed once, and none that is not; it may compute atoms again, as often as is said below. The exact solver chooses among
-the same kernels at the same prices, without that bound, which checks that the bound hides nothing.
+again without the outputs that it may leave out. A kernel's time is the fastest of its calls in a process, and of these
+the median over the processes. All partitions are met and priced as the sum of their kernels. A partition is kernels
+that can run in order, write every value that is needed once, and none that is not; it may compute atoms again, as often
+as is said below. The exact solver chooses among the same kernels at the same prices, without that bound, which checks
+that the bound hides nothing.
 
 A search is held against the smallest of these sums, and end to end against the fastest of all plans that were timed:
 the cheapest partitions by sum, and what each search chose. All plans run under default schedules, with lanes by the
 same measured times, so that partitions are compared and nothing else; the measuring search (`measured`) looks for no
-others either, since with tuned schedules another partition may rightly be better. It makes its own measurements for
-every seed, from nothing, and is judged by those of the exhaustive run. The share of classes that it measured counts the
-classes of the space; kernels of the unfused plan that are none of these are measured besides. The fastest plan is
-chosen by the same times, which makes the others look further away.
+others either, since with tuned schedules another partition may rightly be better. A plan's time is the fastest call of
+a block, since what else the machine does can only add to it, and of these the median over blocks and processes. It
+makes its own measurements for every seed, from nothing, and is judged by those of the exhaustive run. The share of
+classes that it measured counts the classes of the space; kernels of the unfused plan that are none of these are
+measured besides. The fastest plan is chosen by the same times, which makes the others look further away.
 
 A target counts as met where every program and seed is as near to the best as it says, or as near as the noise floor:
 end to end that of the same plan timed twice, of sums the lower half of the 95 % interval over processes."""
@@ -175,7 +177,7 @@ def sameness(rows: Sequence[Row]) -> list[str]:
     equal = [row for row in found if row.same and row.same["equal"]]
     lines = [
         "Same seed, same count of measurements, same records, two processes: the plan files are to be equal byte for "
-        "byte, but for the times of whole plans in the certificate, which are measured anew.",
+        "byte.",
         "",
         f"Equal: {len(equal)} of {len(found)}: {'**met**' if len(equal) == len(found) else '**missed**'}.",
     ]

@@ -116,17 +116,17 @@ def test_a_kernel_is_timed_and_recorded_and_then_replayed(database):
         other = time(bench, "fine", schedule=Schedule(unroll=1))
         assert (bench.counts.measured, bench.counts.replayed, bench.counts.failed) == (2, 1, [])
     assert first.status == other.status == "ok"
-    assert 0 < first.median_us < 1e6
-    assert (again.median_us, again.replayed) == (first.median_us, True)
+    assert 0 < first.us < 1e6
+    assert (again.us, again.replayed) == (first.us, True)
     (record,) = database.find(digest(kernel("fine")), DEFAULT)
     found = record.measurement
     assert (found.status, found.policy, found.cache_state) == ("ok", MEASUREMENT_POLICY, "warm")
     assert (found.signature, found.code_version) == ("(f32[16,8]) -> f32[16,8]", identity_here().generator)
-    assert found.median_us == first.median_us
+    assert found.us == first.us
     assert len(found.samples_us) == 5
     # a later run on the same records starts no worker at all
     with bench_on(database) as later:
-        assert time(later, "fine").median_us == first.median_us
+        assert time(later, "fine").us == first.us
         assert later._worker._process is None
 
 
@@ -136,7 +136,7 @@ def test_a_kernel_is_timed_and_recorded_and_then_replayed(database):
 )
 def test_a_kernel_that_answers_wrongly_or_raises_costs_one_record(faulty, database, name, status, message):
     found = time(faulty, name)
-    assert (found.status, found.median_us) == (status, float("inf"))
+    assert (found.status, found.us) == (status, float("inf"))
     assert message in found.message
     assert [r.measurement.status for r in database.find(digest(kernel(name)))] == [status]
     assert faulty.counts.failed == [f"{name}: {status}: {found.message}"]
@@ -146,7 +146,7 @@ def test_a_kernel_that_answers_wrongly_or_raises_costs_one_record(faulty, databa
 
 def test_a_kernel_that_crashes_is_tried_twice_and_costs_one_record(faulty, database):
     found = time(faulty, "crash")
-    assert (found.status, found.median_us) == ("crash", float("inf"))
+    assert (found.status, found.us) == ("crash", float("inf"))
     assert "SIGSEGV" in found.message
     assert faulty._worker.restarts == 2
     assert [r.measurement.status for r in database.find(digest(kernel("crash")))] == ["crash"]
@@ -156,7 +156,7 @@ def test_a_kernel_that_crashes_is_tried_twice_and_costs_one_record(faulty, datab
 
 def test_a_kernel_that_hangs_is_stopped(faulty, database):
     found = time(faulty, "hang")
-    assert (found.status, found.median_us) == ("timeout", float("inf"))
+    assert (found.status, found.us) == ("timeout", float("inf"))
     assert "run deadline of 1 s" in found.message
     assert time(faulty, "fine").status == "ok"
 
@@ -178,9 +178,9 @@ def test_kernels_take_turns(database, monkeypatch):
         assert [runner for runner, _ in seen] == ["time_kernel", "time_kernel", "time_again"]
         assert [kernel["nodes"] for kernel in seen[-1][1]["kernels"]] == [["fine"], ["rows"]]
         assert [result.status for result in found] == ["ok"] * 3
-        assert (found[1].replayed, found[1].median_us) == (True, alone.median_us)
+        assert (found[1].replayed, found[1].us) == (True, alone.us)
         for result, trial in zip(found, trials("fine", "columns", "rows"), strict=True):
-            assert bench.recorded(trial.digest, DEFAULT).median_us == result.median_us
+            assert bench.recorded(trial.digest, DEFAULT).us == result.us
         assert bench.counts.measured == 3
 
 
@@ -240,7 +240,7 @@ def test_a_kernel_that_crashes_in_later_moments_is_found_among_those_timed_with_
         lost_in(bench, monkeypatch, "columns")
         found = bench.kernels(trials("fine", "columns", "rows"))
         assert [result.status for result in found] == ["ok", "crash", "ok"]
-        assert found[1].median_us == float("inf")
+        assert found[1].us == float("inf")
         assert bench.counts.failed == ["columns: crash: gone"]
         assert bench.recorded(trials("columns")[0].digest, DEFAULT).status == "crash"
     assert [len(record.measurement.samples_us) for record in database.records()] == [5, 0, 5]
@@ -260,13 +260,13 @@ def test_a_kernel_that_is_too_slow_is_given_up_and_known_to_be_that_slow(databas
         given_up = bench.kernel(name, candidate, DEFAULT, worth_us=1e-3)
         again = bench.kernel(name, candidate, DEFAULT, worth_us=1e-3)
         assert (given_up.pruned, given_up.replayed) == (True, False)
-        assert (again.pruned, again.replayed, again.median_us) == (True, True, given_up.median_us)
+        assert (again.pruned, again.replayed, again.us) == (True, True, given_up.us)
         # three samples are no answer to how fast it is, nor to whether it is slower than something else
         assert bench.recorded(name, DEFAULT) is None
         assert bench.recorded(name, DEFAULT, worth_us=1e9) is None
         full = bench.kernel(name, candidate, DEFAULT)
         assert (full.pruned, full.replayed) == (False, False)
-        assert bench.kernel(name, candidate, DEFAULT, worth_us=1e-3).median_us == full.median_us
+        assert bench.kernel(name, candidate, DEFAULT, worth_us=1e-3).us == full.us
     few, many = (record.measurement for record in database.find(name))
     assert (few.status, few.policy, len(few.samples_us)) == ("ok", PRUNED_POLICY, 3)
     assert few.message == "stopped early: slower than 0.001 us"
@@ -302,7 +302,7 @@ def test_relatives_are_kernels_of_the_family_with_several_schedules(database):
     with bench_on(database) as bench:
         for name, family in (("columns", "sums"), ("rows", "sums"), ("fine", "loops")):
             bench.note(noted(name, family))
-        times = {schedule: time(bench, "columns", schedule=schedule).median_us for schedule in (DEFAULT, SMALL)}
+        times = {schedule: time(bench, "columns", schedule=schedule).us for schedule in (DEFAULT, SMALL)}
         time(bench, "rows")
         for schedule in (DEFAULT, SMALL):
             time(bench, "fine", schedule=schedule)

@@ -55,7 +55,7 @@ def test_records_are_found_by_kernel_and_schedule(tmp_path):
         assert len(db.find("k1")) == 2
         assert db.find("k1", policy="other") == []
         assert db.find("k3") == []
-        assert stored.measurement.median_us == 2.0
+        assert stored.measurement.us == 1.0
         assert len(db.records()) == 3
 
 
@@ -155,7 +155,7 @@ def test_another_format_version_is_refused(tmp_path):
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 7")
     connection.close()
-    with pytest.raises(MeasureError, match="record format 7, this autofuse uses 3"):
+    with pytest.raises(MeasureError, match="record format 7, this autofuse uses 4"):
         Database(path, HERE)
 
 

@@ -116,20 +116,22 @@ def test_a_bad_note_refuses_the_whole_merge(tmp_path, database):
 
 
 @pytest.mark.parametrize(
-    ("version", "change"), [(1, "DROP TABLE kernels"), (2, "ALTER TABLE kernels DROP COLUMN program")]
+    ("version", "change", "notes"),
+    [(1, "DROP TABLE kernels", 0), (2, "ALTER TABLE kernels DROP COLUMN program", 0), (3, "", 1)],
 )
-def test_an_older_file_is_brought_up_to_date_and_loses_no_record(tmp_path, version, change):
+def test_an_older_file_is_brought_up_to_date_and_loses_no_record(tmp_path, version, change, notes):
     path = tmp_path / "old.db"
     with Database(path, HERE) as database:
         record = database.add(measured())
         database.note(NOTE)
     connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("ALTER TABLE records RENAME COLUMN us TO median_us")
     connection.execute(change)
     connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     with Database(path, HERE) as database:
         assert database.records() == [record]
-        assert database.all_notes() == {}
+        assert len(database.all_notes()) == notes
         database.note(NOTE)
         assert database._connection.execute("PRAGMA user_version").fetchone()[0] == FORMAT_VERSION
     with Database(path, HERE) as database:

@@ -55,7 +55,7 @@ def write(database, tmp_path):
 
 def test_a_study_has_a_trial_for_each_record(database, tmp_path):
     database.note(NOTE)
-    database.add(measured(3.0, 1.0, 2.0))
+    database.add(measured(3.0, 2.0, 2.5))
     database.add(measured(1.5, unroll=8, stream_stores=True))
     database.add(measured(30.0, 31.0, 32.0, policy=PRUNED_POLICY, unroll=1))
     database.add(measured(status="wrong", message="%y[0] is off", unroll=8, stream_stores=False))
@@ -66,7 +66,7 @@ def test_a_study_has_a_trial_for_each_record(database, tmp_path):
     assert told == [
         ("COMPLETE", 2.0, {"unroll": 4, "stream_stores": None}),
         ("COMPLETE", 1.5, {"unroll": 8, "stream_stores": True}),
-        ("PRUNED", 31.0, {"unroll": 1, "stream_stores": None}),
+        ("PRUNED", 30.0, {"unroll": 1, "stream_stores": None}),
         ("FAIL", None, {"unroll": 8, "stream_stores": False}),
     ]
     assert study.trials[0].distributions["stream_stores"].choices == (None, False, True)

@@ -1,0 +1,83 @@
+"""Which of several whole plans is the fastest, from samples of all of them taken in turns.
+
+The n-th samples of all plans were taken in one block, one right after another, so that what slows the machine down for
+a while meets all of them. A plan that is slower beyond doubt is dropped: it has fewer samples than the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autofuse.measurement.timer import median, median_error
+
+LEAST_GAIN = 0.01
+"""Relative gain that is worth a decision."""
+SIGMAS = 3.0
+"""Standard errors that a gain must exceed to be beyond doubt."""
+MOST_BLOCKS, SAMPLE_US = 150, 2000.0
+"""Of a race: blocks, and microseconds of one plan's turn in each."""
+LEAST_BLOCKS = 7
+"""Fewer samples of a plan say little."""
+SURE_BLOCKS = 15
+"""Of fewer, the spread may look small by luck."""
+
+
+def paired_gain(slow: Sequence[float], fast: Sequence[float]) -> tuple[float, float]:
+    """By how much the second plan is faster, in microseconds, and the standard error of that.
+
+    Over the blocks in which both ran.
+    """
+    gains = [a - b for a, b in zip(slow, fast, strict=False)]
+    return median(gains), median_error(gains)
+
+
+def contenders(samples: Sequence[Sequence[float]]) -> list[int]:
+    """The numbers of the plans that may yet be the fastest: the leader, and those that it does not beat beyond doubt.
+
+    Beyond doubt is by 1 % and three standard errors, after some blocks.
+    """
+    leader, running = _leader(samples)
+    if len(samples[leader]) < SURE_BLOCKS:
+        return running
+    return [number for number in running if number == leader or not _beats(samples[leader], samples[number])]
+
+
+def is_decided(samples: Sequence[Sequence[float]]) -> bool:
+    """Whether no further block can matter: the contenders are known to be within 1 % of each other's time."""
+    leader, running = _leader(samples)
+    if len(samples[leader]) < SURE_BLOCKS:
+        return False
+    return all(_is_alike(samples[leader], samples[number]) for number in running if number != leader)
+
+
+def fastest(samples: Sequence[Sequence[float]]) -> int:
+    """The number of the plan to keep: the last one within 1 % of the fastest, as far as the samples tell.
+
+    Plans stand in the order in which they should be preferred, the best last.
+    """
+    leader, _ = _leader(samples)
+    worth = LEAST_GAIN * median(samples[leader])
+    near = [number for number in contenders(samples) if paired_gain(samples[number], samples[leader])[0] <= worth]
+    return near[-1]
+
+
+def noise_floor(first: Sequence[float], second: Sequence[float]) -> float:
+    """What an A/A race, two runs of one plan, shows as a gain: differences below this mean nothing here."""
+    gain, error = paired_gain(first, second)
+    return abs(gain) + SIGMAS * error
+
+
+def _leader(samples: Sequence[Sequence[float]]) -> tuple[int, list[int]]:
+    """The plan with the least median, and all that it is compared with: those that were not dropped."""
+    most = max(len(own) for own in samples)
+    running = [number for number, own in enumerate(samples) if len(own) == most]
+    return min(running, key=lambda number: median(samples[number])), running
+
+
+def _beats(fast: Sequence[float], slow: Sequence[float]) -> bool:
+    gain, error = paired_gain(slow, fast)
+    return gain - SIGMAS * error > LEAST_GAIN * median(fast)
+
+
+def _is_alike(one: Sequence[float], other: Sequence[float]) -> bool:
+    return noise_floor(one, other) <= LEAST_GAIN * median(one)
