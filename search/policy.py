@@ -254,7 +254,7 @@ def document_of(context: Context, partition: Partition, identity: Identity) -> P
         document = one_by_one(document)
     notes = [f"kept rule: {rule}" for rule in context.control.rules]
     if partition.solution is not None:
-        notes += _certainty(partition.solution, len(context.space.segments), context.memory is not None)
+        notes += _certainty(partition.solution, context.space, context.memory is not None)
     return replace(document, notes=(*document.notes, *notes))
 
 
@@ -271,8 +271,14 @@ def _decided(context: Context, partition: Partition) -> dict[str, Tuned]:
     return known
 
 
-def _certainty(solution: Solution, segments: int, limited: bool) -> Iterable[str]:
+def _certainty(solution: Solution, space: Space, limited: bool) -> Iterable[str]:
     """What was not looked at, or not proved."""
+    segments = len(space.segments)
+    if space.cut_off:
+        yield (
+            f"searched among {len(space.candidates)} kernels; {space.cut_off} sets of operations were not grown "
+            "further, for their size or their number"
+        )
     if segments > 1:
         certain = (
             "each is optimal by itself" if solution.optimal else "it was not proved that each is optimal by itself"

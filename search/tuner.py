@@ -40,7 +40,7 @@ EPSILON = 0.05
 _RULES_SHARE, _FIRST_SHARE, _LOOP_SHARE, _SCHEDULE_SHARE = 0.15, 0.25, 0.6, 0.9
 """Of the budget: when the rules have decided, and the single atoms, the loop and the schedules must be done."""
 _SOLVE_SHARE = 0.1
-_CHOICES, _CLOSE = 3, 1.1
+_CHOICES, _CLOSE = 4, 1.1
 """Partitions that are run end to end, and how much dearer than the best sum the others may be."""
 _RIVALS = 2
 """Partitions of rules, the best by their sums, that are run end to end too."""
@@ -262,19 +262,20 @@ class Tuner:
         return best
 
     def _runners_up(self, chosen: Partition) -> list[Partition]:
-        """The next best partitions of measured kernels, each without some class of every better one.
+        """The next best partitions by expected prices, each without some class of every better one.
 
-        Kernels on different lanes overlap, so that the cheapest sum need not be the fastest plan.
+        Kernels leave data in caches to one another, and on different lanes they overlap, so that the cheapest sum need
+        not be the fastest plan; and who is the fastest as a whole can be seen without a measurement of every kernel.
         """
         if chosen.solution is None:
             return []
         space = self.context.space
-        known = {digest: self._measured.get(digest, math.inf) for digest in self._prices()}
+        prices = optimistic(self._prices(), self._measured, self._residual, 0.0)
         found = [chosen]
         while len(found) < _CHOICES and self._clock.share_left(_SCHEDULE_SHARE):
             used = [{kernel.candidate.digest for kernel in partition.kernels} for partition in found]
             try:
-                solution = solve_at(self.context, space, known, self.context.deadline_s, unlike=used)
+                solution = solve_at(self.context, space, prices, self.context.deadline_s, unlike=used)
             except SearchError:
                 break
             if solution.price_us > _CLOSE * chosen.solution.price_us:

@@ -73,8 +73,14 @@ class Together:
 
     nodes: frozenset[Node]
     alone: bool
-    rule: str
+    rules: tuple[str, ...]
+    """What asks for it, in words."""
     schedule: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def rule(self) -> str:
+        """All that asks for it, in words."""
+        return " and ".join(self.rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +117,8 @@ class Control:
     @property
     def rules(self) -> tuple[str, ...]:
         """The rules in words, each once."""
-        words = dict.fromkeys(bound.rule for bound in (*self.together, *self.apart))
+        joined = [rule for together in self.together for rule in together.rules]
+        words = dict.fromkeys((*joined, *(apart.rule for apart in self.apart)))
         return (*words, *(() if self.legality is None else (self.legality.words,)))
 
     @property
@@ -159,12 +166,12 @@ def bind(rules: Sequence[Rule], graph: Graph) -> Control:
             raise ArgumentError(f"rules: {rule!r:.80} is no Force, Forbid or Pin")
         match rule:
             case Force():
-                together += [Together(_closure(pair, graph), False, str(rule)) for pair in _pairs(rule, graph)]
+                together += [Together(_closure(pair, graph), False, (str(rule),)) for pair in _pairs(rule, graph)]
             case Forbid():
                 apart.append(Apart(_matching(rule.first, graph, rule), _matching(rule.second, graph, rule), str(rule)))
             case Pin():
                 nodes = frozenset[Node]().union(*(_matching(pattern, graph, rule) for pattern in rule.nodes))
-                together.append(Together(nodes, True, str(rule), rule.schedule))
+                together.append(Together(nodes, True, (str(rule),), rule.schedule))
     control = Control(tuple(_whole(together, graph)), tuple(apart))
     _check(control)
     return control
@@ -272,12 +279,12 @@ def _joined(sets: Iterable[Together]) -> list[Together]:
                     raise ArgumentError(
                         f"rules: {one.rule} and {two.rule} contradict one another: the first has no place for %{extra}"
                     )
-            rule = " and ".join(dict.fromkeys((*other.rule.split(" and "), *current.rule.split(" and "))))
+            rules = tuple(dict.fromkeys((*other.rules, *current.rules)))
             schedules = dict.fromkeys(t.schedule for t in (current, other) if t.schedule)
             if len(schedules) > 1:
                 raise ArgumentError(f"rules: {other.rule} and {current.rule} contradict one another")
             alone = current.alone or other.alone
-            current = Together(current.nodes | other.nodes, alone, rule, next(iter(schedules), ()))
+            current = Together(current.nodes | other.nodes, alone, rules, next(iter(schedules), ()))
         done.append(current)
     return done
 

@@ -179,7 +179,8 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: B
     """Runner: time whole plans in interleaved blocks, each warmed by a call first, and check their answers.
 
     A sample is the fastest call of a plan's turn in a block. A plan that is slower than another beyond doubt is
-    dropped, and blocks end when more of them cannot decide anything.
+    dropped, as is one whose answer is wrong where another's is right, and blocks end when more of them cannot decide
+    anything.
 
     Arrays: constants of plans of other graphs with the same arguments and results, as for a session's own. Payload:
     `session`, `plans` (texts), `blocks`, `seed`, `sample_us` (of one turn), `seconds` (stop after that many,
@@ -194,15 +195,17 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: B
     once_us = [_once(run.call) for run in runs]
     sample_us = float(payload["sample_us"])
     running = list(range(len(runs)))
+    racing = [number for number in running if not problems[number]] or running
     samples: list[list[float]] = [[] for _ in runs]
     start = perf_counter_ns()
     for block in range(payload["blocks"]):
         if block >= LEAST_BLOCKS and (perf_counter_ns() - start) / 1e9 > payload["seconds"]:
             break
         if block % _BETWEEN == 0 and block:
-            if is_decided(samples):
+            raced = [samples[number] for number in racing]
+            if is_decided(raced):
                 break
-            running = contenders(samples)
+            running = [racing[place] for place in contenders(raced)]
         for number in rng.permutation(running):
             runs[number].restore()
             if once_us[number] < _LONG * sample_us:

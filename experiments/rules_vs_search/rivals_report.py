@@ -57,7 +57,8 @@ def heading(run: Record) -> list[str]:
         "",
         METHOD,
         "",
-        f"Size {settings['size']}; {settings['budget_s']:g} s of tuning for every plan{trials}, seed "
+        f"Size {settings['size']}; {settings['budget_s']:g} s of tuning for every plan of a program alike, and "
+        f"{settings['budget_per_operation_s']:g} s more for every operation of the program{trials}; seed "
         f"{settings['tuning_seed']}; {settings['blocks']} blocks of about {settings['block_ms']:g} ms per plan and "
         "process.",
         f"Machine: {machine['model']}, {machine['cores']} cores, {machine['threads']} threads used by plans; "

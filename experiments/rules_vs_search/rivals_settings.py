@@ -31,7 +31,9 @@ class Study:
     ablations: tuple[str, ...]
     """What the measuring search is also run without."""
     budget_s: float
-    """Seconds of tuning for every plan alike."""
+    """Seconds of tuning for every plan of a program alike ..."""
+    budget_per_operation_s: float
+    """... and so many more for every operation of the program: large ones have more kernels to measure."""
     max_trials: int
     """Measurements for every plan alike; 0 = as many as fit in the seconds."""
     tuning_seed: int
@@ -62,7 +64,8 @@ class Study:
         require(self.size in ("full", "small"), "size", '"full" or "small"', self.size)
         for name in ("budget_s", "rounds", "blocks", "block_ms", "target_all", "target_marked"):
             require(getattr(self, name) > 0, name, "above zero", getattr(self, name))
-        require(self.max_trials >= 0, "max_trials", "zero or more", self.max_trials)
+        for name in ("budget_per_operation_s", "max_trials"):
+            require(getattr(self, name) >= 0, name, "zero or more", getattr(self, name))
         require(bool(self.rules), "rules", "at least one policy", self.rules)
         unknown = [name for name in self.ablations if name not in OFF]
         require(not unknown, "ablations", f"among {', '.join(OFF)}", self.ablations)

@@ -21,19 +21,32 @@ class Steps:
         self._once, self._study = once, study
 
     def make_all(self, programs: Sequence[Workload]) -> None:
-        """Facts and plans of all programs, then rounds of processes, so that slow drifts meet all programs."""
-        for program in programs:
-            self._once.step(key(program, "facts"), {"file": str(program.file)})
-            for cell in self._study.cells:
-                self._plan(program, cell)
-        for index in range(self._study.rounds):
-            for program in programs:
-                self._race(program, index)
+        """One program after the other, whole: its facts, its plans, and the rounds that time them.
 
-    def _plan(self, program: Workload, cell: Cell) -> None:
+        A program whose rounds are recorded is done, even where the files of its plans are gone.
+        """
+        for program in programs:
+            if self._is_done(program):
+                continue
+            facts = self._once.step(key(program, "facts"), {"file": str(program.file)})
+            for cell in self._study.cells:
+                self._plan(program, cell, facts.get("operations", 0))
+            for task, what in self._races(program):
+                self._once.step(what, task)
+
+    def _is_done(self, program: Workload) -> bool:
+        """Whether every cell has a plan, and all rounds have timed these."""
+        made = [self._once.journal.latest(**plan_key(program, cell)) for cell in self._study.cells]
+        if not all(record and record["status"] == "ok" for record in made):
+            return False
+        rounds = [self._once.journal.latest(**what) for _, what in self._races(program)]
+        return all(record and record["status"] == "ok" for record in rounds)
+
+    def _plan(self, program: Workload, cell: Cell, operations: int) -> None:
         study = self._study
         stem = f"{program.name}-{study.size}-{cell.name.replace(', ', '-').replace(' ', '-').replace(':', '-')}"
-        task = {"file": str(program.file), "as": asdict(cell), "rules": study.rules, "budget_s": study.budget_s}
+        task: Record = {"file": str(program.file), "as": asdict(cell), "rules": study.rules}
+        task["budget_s"] = study.budget_s + study.budget_per_operation_s * operations
         task |= {"max_trials": study.max_trials, "tuning_seed": study.tuning_seed}
         task["made"] = self._made(program, cell)
         task["plans"] = {schedules: f"{stem}-{schedules}.json" for schedules in SCHEDULES}
@@ -50,25 +63,27 @@ class Steps:
                 found.setdefault(made["mark"], made)
         return found
 
-    def _race(self, program: Workload, index: int) -> None:
-        """Every distinct plan once, and the measured one again."""
+    def _races(self, program: Workload) -> list[tuple[Record, Record]]:
+        """Task and key of each round: every distinct plan once, and the measured one again."""
         works: dict[str, str] = {}
+        marks: dict[str, str] = {}
         again = None
         for cell in self._study.cells:
             made = self._once.journal.latest(**plan_key(program, cell))
             if not made or made["status"] != "ok":
                 continue
-            for schedules, path in zip(SCHEDULES, made["files"], strict=True):
-                works.setdefault(made["works"][schedules], path)
+            for schedules, (path, mark) in zip(SCHEDULES, made["files"].items(), strict=True):
+                if works.setdefault(made["works"][schedules], path) == path:
+                    marks[made["works"][schedules]] = mark
             if cell.name == MEASURED or again is None:
                 again = made["works"]["tuned"]
         if again is None:
-            return
-        marks = {work: self._once.mark(path) for work, path in works.items()}
-        what: Record = {**key(program, "round"), "round": index, "again": again, "of": marks}
+            return []
         study = self._study
         task = {"file": str(program.file), "works": works, "blocks": study.blocks}
-        self._once.step(what, {**task, "block_seconds": study.block_ms / 1e3})
+        task["block_seconds"] = study.block_ms / 1e3
+        what: Record = {**key(program, "round"), "again": again, "of": marks}
+        return [(task, {**what, "round": index}) for index in range(study.rounds)]
 
 
 def plan_key(program: Workload, cell: Cell) -> Record:

@@ -266,6 +266,16 @@ def test_a_plan_that_is_slower_beyond_doubt_is_dropped_and_the_race_ends_when_it
     assert 15 < len(others[0]) == len(others[1]) <= 90
 
 
+def test_a_wrong_plan_does_not_beat_right_ones(graph, session, monkeypatch):
+    plans = [plan_of(graph, [[name] for name in NAMES]), plan_of(graph)]
+    real = bench._PlanRun.problem
+    monkeypatch.setattr(bench._PlanRun, "problem", lambda run: real(run) or "off" * (len(run._executable.kernels) == 1))
+    monkeypatch.setattr(bench, "fastest_call", lambda call, *_: float(len(call.__self__._executable.kernels)))
+    answer = bench.time_plans(plans_payload(plans, blocks=90), {}, nothing).data
+    assert answer["problems"] == ["", "off"]
+    assert [len(samples) for samples in answer["samples_us"]] == [15, 5]
+
+
 def test_a_race_of_equals_ends_early(graph, session, monkeypatch):
     monkeypatch.setattr(bench, "fastest_call", lambda *_: 10.0)
     answer = bench.time_plans(plans_payload([plan_of(graph), plan_of(graph)], blocks=90), {}, nothing)
