@@ -42,6 +42,8 @@ _RULES_SHARE, _FIRST_SHARE, _LOOP_SHARE, _SCHEDULE_SHARE = 0.15, 0.25, 0.6, 0.9
 _SOLVE_SHARE = 0.1
 _CHOICES, _CLOSE = 4, 1.1
 """Partitions that are run end to end, and how much dearer than the best sum the others may be."""
+_BETWEEN_SHARE = 0.3
+"""Of an average kernel's time: what a kernel may cost the others."""
 _RIVALS = 2
 """Partitions of rules, the best by their sums, that are run end to end too."""
 _WORTH_A_SCHEDULE = 0.98
@@ -165,6 +167,7 @@ class Tuner:
         self._keep(self._timed(chosen, scheduled=True))
         rivals = self._rivals(ruled)
         others = [(f"measured, choice {n}", partition) for n, partition in enumerate(self._runners_up(chosen), 2)]
+        others += [("measured, fewer kernels", partition) for partition in self._fewer_kernels(chosen)]
         others.append((f"{found[-1][0]}, schedules tuned", found[-1][1]))
         for _, partition in (*rivals, *others):
             self._measure((kernel.candidate for kernel in partition.kernels), _SCHEDULE_SHARE)
@@ -282,6 +285,24 @@ class Tuner:
                 break
             found.append(self._partition(space, solution))
         return found[1:]
+
+    def _fewer_kernels(self, chosen: Partition) -> list[Partition]:
+        """The best partition by expected prices where every kernel costs a share of an average one more.
+
+        Kernels that are timed alone find their data in the caches; in a plan they push out one another's.
+        """
+        if chosen.solution is None or not self._clock.share_left(_SCHEDULE_SHARE):
+            return []
+        between_us = _BETWEEN_SHARE * chosen.solution.price_us / len(chosen.kernels)
+        prices = optimistic(self._prices(), self._measured, self._residual, 0.0)
+        dearer = {digest: us + between_us for digest, us in prices.items()}
+        try:
+            solution = solve_at(self.context, self.context.space, dearer, self.context.deadline_s)
+        except SearchError:
+            return []
+        if len(solution.kernels) >= len(chosen.kernels):
+            return []
+        return [self._partition(self.context.space, solution)]
 
     def _rivals(self, ruled: Ruled) -> list[tuple[str, Partition]]:
         """The best partitions of rules, by what is known of their kernels."""

@@ -245,6 +245,20 @@ def test_a_runner_up_is_kept_where_it_is_faster_as_a_whole():
     assert any(note.startswith("accepted partition: measured, choice") for note in plan.notes)
 
 
+def test_fewer_kernels_are_kept_where_kernels_cost_one_another_time():
+    """Alone, small kernels are a little faster than large ones; in a plan every kernel costs the others time."""
+    graph = softmax_graph(64, 64)
+    steps = {"peak", "shifted", "grown", "total", "share"}
+    bench = SyntheticBench(
+        graph,
+        lambda kernel, schedule: 1.0 + 100.0 * len(steps & {node.name for node in kernel.nodes}) ** 1.05,
+        plan_cost=lambda plan: 100.0 * len(plan.kernels),
+    )
+    plan = tuner_of(graph, bench).measured_plan(baselines=[Unfused()])
+    assert len(plan.kernels) == 1
+    assert "accepted partition: measured, fewer kernels" in plan.notes
+
+
 def test_a_runner_up_that_costs_much_more_is_not_tried():
     graph = softmax_graph(64, 64)
     bench = SyntheticBench(graph, lambda kernel, schedule: 100.0)
