@@ -60,7 +60,7 @@ def test_everything_but_the_model_is_a_switch_of_the_search(study: dict[str, Mod
     ("before", "after", "fault"),
     [
         ('"horizontal", "model"]', '"luck"]', "ablations: must be among recompute, stitch"),
-        ("budget_s = 5.0", "budget_s = 0", "budget_s: must be above zero, got 0"),
+        ("budget_s = 4.0", "budget_s = 0", "budget_s: must be above zero, got 0"),
         ("max_trials = 0", "max_trials = -1", "max_trials: must be zero or more, got -1"),
     ],
 )
