@@ -33,7 +33,7 @@ from autofuse.ir.tree import Branch, Leaf
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.checks import DECIDED_BY_FLOATS, Tolerance, WrongAnswerError, check, poison, tolerance
 from autofuse.measurement.racing import LEAST_BLOCKS, contenders, is_decided
-from autofuse.measurement.timer import TimingPolicy, fastest_call, measure
+from autofuse.measurement.timer import TimingPolicy, fastest_call, measure, rough_us
 from autofuse.measurement.worker import Answer
 from autofuse.plan.codec import decode
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
@@ -192,7 +192,7 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: B
     built()
     rng = np.random.default_rng(payload["seed"])
     problems = [run.problem() for run in runs]
-    once_us = [_once(run.call) for run in runs]
+    once_us = [rough_us(run.call) for run in runs]
     sample_us = float(payload["sample_us"])
     running = list(range(len(runs)))
     racing = [number for number in running if not problems[number]] or running
@@ -323,12 +323,6 @@ class _PlanRun:
         except WrongAnswerError as wrong:
             return str(wrong)
         return ""
-
-
-def _once(call: Callable[[], object]) -> float:
-    start = perf_counter_ns()
-    call()
-    return (perf_counter_ns() - start) / 1000
 
 
 def _session(payload: Mapping[str, Any]) -> _Session:

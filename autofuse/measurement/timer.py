@@ -25,6 +25,7 @@ _AA_SAMPLE_US = 50.0
 _MIN_SAMPLE_US = 20.0
 _FEW_SAMPLES = 3
 """After so many, a call that is not worth timing is given up: one or two may have been disturbed."""
+_LONG_CALL_US = 1000.0
 _LONGEST = 10
 """Times the cap of a time: after that, no more samples are waited for, however few there are."""
 
@@ -155,6 +156,12 @@ def _warm_up(call: Call, policy: TimingPolicy, clock: Clock) -> int:
     if policy.cache_state == "cold" or fastest >= policy.min_sample_us:
         return 1
     return math.ceil(policy.min_sample_us / max(fastest, 1e-3))
+
+
+def rough_us(call: Call, clock: Clock = time.perf_counter_ns) -> float:
+    """Roughly what a call takes, in microseconds: the least of a few calls, or of one that is long."""
+    first = _sample(call, 1, None, clock)
+    return first if first > _LONG_CALL_US else min(first, *(_sample(call, 1, None, clock) for _ in range(_FEW_SAMPLES)))
 
 
 def fastest_call(call: Call, about_us: float, once_us: float, clock: Clock = time.perf_counter_ns) -> float:

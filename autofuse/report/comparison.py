@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.measurement.timer import fastest_call, median, median_interval, rest
+from autofuse.measurement.timer import fastest_call, median, median_interval, rest, rough_us
 from autofuse.report.quantities import microseconds, table
 
 Call = Callable[[], object]
@@ -80,7 +80,7 @@ def interleave(calls: Mapping[str, Call], blocks: int, block_us: float, seed: in
     """
     rng = np.random.default_rng(seed)
     names = list(calls)
-    once_us = {name: _once_us(calls[name]) for name in names}
+    once_us = {name: rough_us(calls[name], time.perf_counter_ns) for name in names}
     samples: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(blocks):
         for number in rng.permutation(len(names)):
@@ -89,12 +89,6 @@ def interleave(calls: Mapping[str, Call], blocks: int, block_us: float, seed: in
             calls[name]()
             samples[name].append(fastest_call(calls[name], block_us, once_us[name], time.perf_counter_ns))
     return samples
-
-
-def _once_us(call: Call) -> float:
-    start = time.perf_counter_ns()
-    call()
-    return (time.perf_counter_ns() - start) / 1e3
 
 
 def _row(contender: Contender, own: Sequence[float], reference: Sequence[float]) -> Row:

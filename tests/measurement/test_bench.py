@@ -229,7 +229,7 @@ def test_a_call_that_is_short_warms_the_caches_before_every_sample(graph, sessio
     happened = []
     real = bench._PlanRun.call
     monkeypatch.setattr(bench._PlanRun, "call", lambda run: happened.append("call") or real(run))
-    monkeypatch.setattr(bench, "_once", lambda call: happened.append("once") or call_us)
+    monkeypatch.setattr(bench, "rough_us", lambda call: happened.append("once") or call_us)
     monkeypatch.setattr(bench, "fastest_call", lambda *_: happened.append("sample") or 1.0)
     bench.time_plans(plans_payload([plan_of(graph)], sample_us=100.0), {}, nothing)
     assert happened == ["call", "once", *(["call"] * calls + ["sample"]) * 9]  # a call checks, one tells how long it is

@@ -5,11 +5,13 @@ import pytest
 from autofuse.errors import MeasureError
 from autofuse.measurement.timer import (
     TimingPolicy,
+    fastest_call,
     mad,
     measure,
     median,
     median_interval,
     noise_floor,
+    rough_us,
 )
 
 
@@ -149,3 +151,21 @@ def test_one_fast_sample_of_the_first_three_is_reason_to_go_on():
     timing = measure(call, TimingPolicy(worth_us=60.0), clock=fake.clock)
     assert len(timing.samples_us) >= 7
     assert not timing.pruned
+
+
+def test_the_fastest_of_as_many_calls_as_fit_is_kept():
+    fake = FakeTime()
+    assert fastest_call(fake.call(100.0, 90.0, 110.0, 95.0, 10.0), 400.0, 100.0, clock=fake.clock) == 90.0
+
+
+def test_short_calls_are_timed_in_batches_and_long_ones_once():
+    fake = FakeTime()
+    times = [1.0] * 10 + [0.5] * 10 + [2.0] * 20
+    assert fastest_call(fake.call(*times), 40.0, 2.0, clock=fake.clock) == 0.5
+    assert fastest_call(fake.call(5000.0, 1.0), 100.0, 5000.0, clock=fake.clock) == 5000.0
+
+
+def test_what_a_call_takes_is_found_by_few_calls_or_by_one_long_one():
+    fake = FakeTime()
+    assert rough_us(fake.call(50.0, 4.0, 3.0, 5.0, 1.0), clock=fake.clock) == 3.0
+    assert rough_us(fake.call(2000.0, 1.0), clock=fake.clock) == 2000.0

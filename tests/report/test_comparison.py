@@ -60,7 +60,7 @@ def test_threads_that_spin_go_to_sleep_before_every_turn(clock: list[int], monke
         return call
 
     interleave({name: noting(name) for name in "ab"}, blocks=3, block_us=10.0, seed=0)
-    turns = happened[2:]  # after a call of each to find out how often it fits
+    turns = happened[8:]  # after four calls of each to find out how often it fits
     assert turns[::3] == ["rest"] * 6
     assert "rest" not in turns[1::3] + turns[2::3]
 
@@ -77,6 +77,6 @@ def test_every_block_holds_every_call_in_an_order_of_the_seed(clock: list[int]) 
 
     samples = interleave({name: noting(name) for name in "abc"}, blocks=5, block_us=10.0, seed=3)
     assert {name: len(values) for name, values in samples.items()} == {"a": 5, "b": 5, "c": 5}
-    turns = [calls[3 + 2 * turn] for turn in range(15)]
+    turns = [calls[12 + 2 * turn] for turn in range(15)]
     assert all(set(turns[3 * block : 3 * block + 3]) == set("abc") for block in range(5))
     assert len({tuple(turns[3 * block : 3 * block + 3]) for block in range(5)}) > 1
