@@ -51,7 +51,7 @@ class Observation:
 
     facts: KernelFacts
     us: float
-    """Median of the measurement."""
+    """The time that was measured."""
     program: str
     """The program that the kernel was taken from: evaluation never trains and tests on the same one."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from autofuse.errors import ArgumentError, LegalityError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
@@ -14,6 +15,20 @@ from autofuse.search.firing import Run, fire, trimmed
 from autofuse.search.policy import Context, Partition, predicted
 from autofuse.search.solver import Chosen
 from autofuse.search.space import AtomSet, Candidate, SpaceBuilder
+
+
+def fixed(partition: object) -> Fixed:
+    """The policy of a partition given by a user. Raises ArgumentError unless it is lists of names of nodes."""
+    if not _is_list(partition):
+        raise ArgumentError(f"partition={partition!r:.80}: must be a list of kernels, each a list of names of nodes")
+    for number, kernel in enumerate(cast("Sequence[object]", partition)):
+        if not _is_list(kernel) or not all(isinstance(name, str) for name in cast("Sequence[object]", kernel)):
+            raise ArgumentError(f"partition: kernel {number} must be a list of names of nodes; got {kernel!r:.80}")
+    return Fixed(tuple(tuple(kernel) for kernel in cast("Sequence[Sequence[str]]", partition)))
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 @dataclass(frozen=True, slots=True)

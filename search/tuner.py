@@ -5,8 +5,9 @@ far as the budget allows. Each round then solves the program at optimistic price
 exp(mu - k sigma) of the model's price), at expected prices (exp(mu)), and with the measured kernels alone. The first
 optimum is a statistical lower bound, the last one is the best plan so far; when the two are within epsilon, more
 measuring is not worth its time. Until then the unmeasured kernels of the first two are measured and the residual is
-refitted. Then the chosen kernels' schedules are tuned, and those of the model's choice and of the best partitions that
-rules make; the tuned plan is run end to end against all of these.
+refitted. Then the chosen kernels' schedules are tuned. The partitions of rules, the model's choice and runners-up run
+end to end under default schedules; those that are the fastest so get their schedules tuned too, and the tuned plan is
+run against all of these.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from autofuse.device.describe import vector_bits
 from autofuse.errors import MeasureError, SearchError
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench, PlanTime, Trial
-from autofuse.measurement.racing import MOST_BLOCKS, SAMPLE_US, fastest, noise_floor
-from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument
+from autofuse.measurement.racing import MOST_BLOCKS, SAME_BLOCKS, TURN_US, fastest, noise_floor, paired_ratio
+from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument, PlannedKernel
 from autofuse.plan.identity import CpuIdentity, Identity
-from autofuse.search.baselines import BASELINES, Ruled, decide_by_rules
+from autofuse.runtime.kernels import candidate_of
+from autofuse.search.baselines import BASELINES, decide_by_rules
 from autofuse.search.planning import Tuned, one_by_one
 from autofuse.search.policy import Context, Partition, SearchPolicy, bound_at, document_of, predicted, solve_at
 from autofuse.search.residual import ClassPrice, Residual, optimistic
@@ -37,15 +39,19 @@ from autofuse.search.warmstart import WarmStart
 K_SIGMA = 1.0
 EPSILON = 0.05
 
-_RULES_SHARE, _FIRST_SHARE, _LOOP_SHARE, _SCHEDULE_SHARE = 0.15, 0.25, 0.6, 0.9
-"""Of the budget: when the rules have decided, and the single atoms, the loop and the schedules must be done."""
-_SOLVE_SHARE = 0.1
+_RULES_SHARE, _FIRST_SHARE, _LOOP_SHARE, _CHOSEN_SHARE, _SCHEDULE_SHARE = 0.15, 0.25, 0.6, 0.75, 0.9
+"""Of the budget: when the rules have decided, and the single atoms, the loop, the schedules of the chosen kernels and
+those of all others must be done."""
+_SOLVE_SHARE, _HEATS_SHARE, _RACE_SHARE, _AGAIN_SHARE = 0.1, 0.05, 0.1, 0.05
+"""Of the budget: for solving once; and most time for running whole plans, to see which are worth tuning, in the end,
+and the winner once more."""
 _CHOICES, _CLOSE = 4, 1.1
-"""Partitions that are run end to end, and how much dearer than the best sum the others may be."""
+"""Partitions among the cheapest by sum, and how much dearer than the best sum they may be."""
 _BETWEEN_SHARE = 0.3
 """Of an average kernel's time: what a kernel may cost the others."""
 _RIVALS = 2
-"""Partitions of rules, the best by their sums, that are run end to end too."""
+"""Partitions of rules, the fastest end to end, whose schedules are tuned too; and as many of the others."""
+_ON_LANES = ", on lanes"
 _WORTH_A_SCHEDULE = 0.98
 """A schedule other than the default must be this much faster alone."""
 
@@ -144,6 +150,8 @@ class Tuner:
         self._rounds = 0
         self._tried = 0
         self._bound_us: float | None = None
+        self._proved: Solution | None = None
+        """What was shown to be optimal under the costs that were measured, or close to it."""
 
     @property
     def best(self) -> PlanDocument | None:
@@ -155,7 +163,8 @@ class Tuner:
     ) -> PlanDocument:
         """Search the whole space, measuring. Raises SearchError or MeasureError.
 
-        The plan does not lose to a baseline's, nor to the best one of `rules`, which has its schedules tuned too.
+        The plan does not lose to a baseline's, nor to the best one of `rules`, which has its schedules tuned too as far
+        as the budget allows.
         """
         found: list[tuple[str, Partition]] = []
         for policy in baselines:
@@ -163,19 +172,21 @@ class Tuner:
             self._keep(found[-1][1])
         ruled = decide_by_rules(self.context, rules, lambda: self._clock.share_left(_RULES_SHARE))
         chosen = self._measure_until_certain([partition for _, partition in (*ruled.partitions, *found)])
-        self._tune_schedules(chosen.kernels)
+        self._tune_schedules(chosen.kernels, _CHOSEN_SHARE)
         self._keep(self._timed(chosen, scheduled=True))
-        rivals = self._rivals(ruled)
         others = [(f"measured, choice {n}", partition) for n, partition in enumerate(self._runners_up(chosen), 2)]
         others += [("measured, fewer kernels", partition) for partition in self._fewer_kernels(chosen)]
         others.append((f"{found[-1][0]}, schedules tuned", found[-1][1]))
-        for _, partition in (*rivals, *others):
+        rivals, others = self._fastest_of(ruled.partitions, others)
+        left_out = [f"not compared with {words}" for words in ruled.left_out]
+        for name, partition in (*rivals, *others):
             self._measure((kernel.candidate for kernel in partition.kernels), _SCHEDULE_SHARE)
-            self._tune_schedules(partition.kernels)
+            if not self._tune_schedules(partition.kernels, _SCHEDULE_SHARE):
+                left_out.append(f"compared with {name} before all of its schedules were tuned: the budget was used")
+        self._tune_schedules(chosen.kernels, _SCHEDULE_SHARE)
         entrants = [(name, self._timed(partition)) for name, partition in found]
         entrants.append(("measured, default schedules", self._timed(chosen)))
-        entrants += [(name, self._timed(p, scheduled=True)) for name, p in (*rivals, *others, ("measured", chosen))]
-        left_out = [f"not compared with {words}" for words in ruled.left_out]
+        entrants += [(name, self._timed(p, scheduled=True)) for name, p in (*others, *rivals, ("measured", chosen))]
         return self._accept(entrants, "measured", [name for name, _ in rivals], left_out)
 
     def fixed_plan(self, policy: SearchPolicy) -> PlanDocument:
@@ -185,8 +196,10 @@ class Tuner:
             self.context.memory.check(self._document(partition), policy.name)
         self._keep(partition)
         self._measure((chosen.candidate for chosen in partition.kernels), _LOOP_SHARE)
-        self._tune_schedules(partition.kernels)
+        self._tune_schedules(partition.kernels, _SCHEDULE_SHARE)
         tuned = self._timed(partition, scheduled=True)
+        if partition.solution is not None and partition.solution.optimal:
+            self._proved = partition.solution
         self._keep(tuned)
         plain = f"{policy.name}, default schedules", self._timed(partition)
         return self._accept([plain, (policy.name, tuned)], policy.name)
@@ -211,6 +224,7 @@ class Tuner:
             best = self._best_measured(space) or best
             self.report("measuring kernels", *self._clock.progress())
             if best is not None and best.price_us <= (1 + EPSILON) * self._bound_us:
+                self._proved = best
                 break
             todo = [c.candidate for c in (*low.kernels, *expected.kernels) if c.candidate.digest not in self._measured]
             if not todo or not self._clock.share_left(_LOOP_SHARE):
@@ -274,6 +288,7 @@ class Tuner:
             return []
         space = self.context.space
         prices = optimistic(self._prices(), self._measured, self._residual, 0.0)
+        best_us = self._expected_us(prices)
         found = [chosen]
         while len(found) < _CHOICES and self._clock.share_left(_SCHEDULE_SHARE):
             used = [{kernel.candidate.digest for kernel in partition.kernels} for partition in found]
@@ -281,10 +296,17 @@ class Tuner:
                 solution = solve_at(self.context, space, prices, self.context.deadline_s, unlike=used)
             except SearchError:
                 break
-            if solution.price_us > _CLOSE * chosen.solution.price_us:
+            if solution.price_us > _CLOSE * best_us:
                 break
-            found.append(self._partition(space, solution))
+            found.append(replace(self._partition(space, solution), solution=None))
         return found[1:]
+
+    def _expected_us(self, prices: Mapping[str, float]) -> float:
+        """The least sum at expected prices: zero if there is no plan."""
+        try:
+            return solve_at(self.context, self.context.space, prices, self.context.deadline_s).price_us
+        except SearchError:
+            return 0.0
 
     def _fewer_kernels(self, chosen: Partition) -> list[Partition]:
         """The best partition by expected prices where every kernel costs a share of an average one more.
@@ -293,8 +315,8 @@ class Tuner:
         """
         if chosen.solution is None or not self._clock.share_left(_SCHEDULE_SHARE):
             return []
-        between_us = _BETWEEN_SHARE * chosen.solution.price_us / len(chosen.kernels)
         prices = optimistic(self._prices(), self._measured, self._residual, 0.0)
+        between_us = _BETWEEN_SHARE * self._expected_us(prices) / len(chosen.kernels)
         dearer = {digest: us + between_us for digest, us in prices.items()}
         try:
             solution = solve_at(self.context, self.context.space, dearer, self.context.deadline_s)
@@ -302,14 +324,26 @@ class Tuner:
             return []
         if len(solution.kernels) >= len(chosen.kernels):
             return []
-        return [self._partition(self.context.space, solution)]
+        return [replace(self._partition(self.context.space, solution), solution=None)]
 
-    def _rivals(self, ruled: Ruled) -> list[tuple[str, Partition]]:
-        """The best partitions of rules, by what is known of their kernels."""
-        costs = optimistic(self._prices(), self._measured, self._residual, 0.0)
-        sums = [sum(costs[chosen.candidate.digest] for chosen in p.kernels) for _, p in ruled.partitions]
-        sound = [number for number, us in enumerate(sums) if us < math.inf]
-        return [ruled.partitions[number] for number in sorted(sound, key=lambda n: sums[n])[:_RIVALS]]
+    def _fastest_of(
+        self, ruled: Sequence[tuple[str, Partition]], others: Sequence[tuple[str, Partition]]
+    ) -> tuple[list[tuple[str, Partition]], list[tuple[str, Partition]]]:
+        """Of the partitions of rules, and of others, those that are the fastest end to end under default schedules."""
+        both: list[tuple[str, Partition]] = []
+        plans: list[PlanDocument] = []
+        for name, partition in (*ruled, *others):
+            document = self._document(self._timed(partition))
+            fits = self.context.memory is None or self.context.memory.fits(document)
+            if fits and not self._has_failed(partition):
+                both.append((name, partition))
+                plans.append(document)
+        times = self._race(plans, _HEATS_SHARE) if plans else []
+        order = sorted((time.us, number) for number, time in enumerate(times) if time.samples_us and not time.problem)
+        names = {name for name, _ in ruled}
+        found = [both[number] for _, number in order]
+        rivals = [entry for entry in found if entry[0] in names]
+        return rivals[:_RIVALS], [entry for entry in found if entry[0] not in names][:_RIVALS]
 
     def _partition(self, space: Space, solution: Solution) -> Partition:
         known = predicted(solution.kernels, self._prices())
@@ -320,10 +354,13 @@ class Tuner:
 
     # ---- schedules -----------------------------------------------------------------------------------------------
 
-    def _tune_schedules(self, kernels: Sequence[Chosen]) -> None:
-        """Tune the kernels that take the most time first; each gets trials in proportion."""
+    def _tune_schedules(self, kernels: Sequence[Chosen], share: float) -> bool:
+        """Tune the kernels that take the most time first; each gets trials in proportion.
+
+        Returns whether that was done for all of them before that share of the budget was used.
+        """
         if not self.context.restriction.schedules:
-            return
+            return True
         count: dict[str, int] = {}
         for chosen in kernels:
             count[chosen.candidate.digest] = count.get(chosen.candidate.digest, 0) + 1
@@ -334,12 +371,13 @@ class Tuner:
         free = [d for d in fresh if self.context.pinned(one[d]) is None]
         ordered = sorted(free, key=lambda d: (-cost[d], d))
         for done, digest in enumerate(ordered):
-            if not self._clock.share_left(_SCHEDULE_SHARE):
-                return
+            if not self._clock.share_left(share):
+                return False
             self.report("tuning schedules", done, len(ordered))
             self._searched.add(digest)
             self._tune_one(one[digest], 4 + round(28 * cost[digest] / total))
         self.report("tuning schedules", len(ordered), len(ordered))
+        return all(d in self._searched or self.context.pinned(one[d]) is not None for d in one)
 
     def _tune_one(self, candidate: Candidate, trials: int) -> None:
         widest = vector_bits(self.identity.isa) if isinstance(self.identity, CpuIdentity) else None
@@ -390,10 +428,13 @@ class Tuner:
         sound = [(name, partition) for name, partition in partitions if not self._has_failed(partition)]
         if not sound:
             raise MeasureError(f"every plan has a kernel that fails: {self._failure()}")
-        entrants = [_Entrant(name, partition, self._document(partition)) for name, partition in self._fitting(sound)]
-        entrants[-1:] = self._with_and_without_lanes(entrants[-1])
+        entrants = [
+            form
+            for name, partition in self._fitting(sound)
+            for form in self._with_and_without_lanes(_Entrant(name, partition, self._document(partition)))
+        ]
         self.report("comparing plans end to end", 0, 1)
-        race = self._race([entrant.plan for entrant in entrants])
+        race = self._race([entrant.plan for entrant in entrants], _RACE_SHARE)
         right = [number for number, time in enumerate(race) if time.samples_us and not time.problem]
         if not right:  # rounding alone takes a program this far from the interpreter, or all plans share a defect
             right = [number for number, time in enumerate(race) if time.samples_us]
@@ -401,12 +442,18 @@ class Tuner:
             raise MeasureError(f"no plan can be run end to end: {race[-1].problem}")
         winner = right[fastest([race[number].samples_us for number in right])]
         self.report("comparing plans end to end", 1, 1)
-        times = {entrants[number].name: race[number].us for number in right}
-        name, partition, document = entrants[winner].name, entrants[winner].partition, entrants[winner].plan
+        times: dict[str, float] = {}
+        """By name of the plan, with lanes or without: as many times the winner's as in the blocks that both were in."""
+        for number in right:
+            plain = entrants[number].name.removesuffix(_ON_LANES)
+            us = race[winner].us * paired_ratio(race[number].samples_us, race[winner].samples_us)
+            times[plain] = min(us, times.get(plain, math.inf))
+        name, partition = entrants[winner].name, entrants[winner].partition
+        document = self._with_times(entrants[winner].plan)
         told = [f"accepted partition: {name}"]
         if race[winner].problem:
             told.append(f"no plan's answer is within tolerance of the interpreter's: {race[winner].problem}")
-        certificate = self._certificate(partition, policy, times[name], times.get("unfused"), document)
+        certificate = self._certificate(partition, policy, race[winner].us, times.get("unfused"), document)
         rule = min((other for other in times if other in rules), key=lambda other: times[other], default=None)
         certificate = replace(certificate, rule=rule, rule_us=None if rule is None else times[rule])
         plan = replace(document, certificate=certificate, notes=(*document.notes, *told, *notes))
@@ -420,14 +467,28 @@ class Tuner:
         alone = replace(entrant, plan=one_by_one(entrant.plan))
         if self.context.memory is not None and not self.context.memory.fits(alone.plan):
             return [entrant]  # in another order, other values are alive together
-        return [replace(entrant, name=f"{entrant.name}, on lanes"), alone]
+        return [replace(entrant, name=f"{entrant.name}{_ON_LANES}"), alone]
 
-    def _race(self, plans: Sequence[PlanDocument]) -> list[PlanTime]:
+    def _with_times(self, document: PlanDocument) -> PlanDocument:
+        """The plan with its kernels timed as they are in it: some write less than the candidates that were measured."""
+        known = {digest for digest, us in self._measured.items() if us < math.inf}
+        kernels = list(document.kernels)
+        for number, kernel in enumerate(kernels):
+            if kernel.digest not in known:
+                us = self._time_of(document, kernel) if self._clock.share_left(1.0) else math.inf
+                kernels[number] = replace(kernel, measured_us=us if us < math.inf else None)
+        return replace(document, kernels=tuple(kernels))
+
+    def _time_of(self, document: PlanDocument, kernel: PlannedKernel) -> float:
+        candidate = candidate_of(document.graph, kernel.nodes, kernel.outputs)
+        return self.bench.kernel(kernel.digest, candidate, kernel.schedule).us
+
+    def _race(self, plans: Sequence[PlanDocument], share: float) -> list[PlanTime]:
         """Samples per plan; plans that do the same work share them."""
         works = [(plan.order, *((k.nodes, k.outputs, k.schedule) for k in plan.kernels)) for plan in plans]
         distinct = dict(zip(works, plans, strict=True))
-        seconds = self.budget.race_s(0.1)
-        timed = self.bench.plans(list(distinct.values()), MOST_BLOCKS, self.seed, SAMPLE_US, seconds)
+        seconds = self.budget.race_s(share)
+        timed = self.bench.plans(list(distinct.values()), MOST_BLOCKS, self.seed, TURN_US, seconds)
         found = dict(zip(distinct, timed, strict=True))
         return [found[work] for work in works]
 
@@ -471,10 +532,12 @@ class Tuner:
         self, partition: Partition, policy: str, e2e: float, unfused: float | None, document: PlanDocument
     ) -> Certificate:
         space = self.context.space
-        times = [partition.known[chosen.candidate.digest].measured_us for chosen in partition.kernels]
+        times = [kernel.measured_us for kernel in document.kernels]
         floors = {digest: price.floor_us for digest, price in self._prices().items()}
-        seconds = self.budget.race_s(0.05)
-        first, second = self.bench.plans([document, document], MOST_BLOCKS, self.seed + 1, SAMPLE_US, seconds)
+        seconds = self.budget.race_s(_AGAIN_SHARE)
+        first, second = self.bench.plans(
+            [document, document], SAME_BLOCKS, self.seed + 1, TURN_US, seconds, decides=False
+        )
         ran = bool(first.samples_us and second.samples_us)
         return Certificate(
             policy=policy,
@@ -495,7 +558,7 @@ class Tuner:
             holdout_us=first.us if first.samples_us else None,
             unfused_us=unfused,
             noise_floor_us=noise_floor(first.samples_us, second.samples_us) if ran else None,
-            words=OPTIMAL if partition.solution is not None and partition.solution.optimal else NOT_PROVED,
+            words=OPTIMAL if self._proved is not None and partition.solution is self._proved else NOT_PROVED,
         )
 
     def _document(self, partition: Partition) -> PlanDocument:

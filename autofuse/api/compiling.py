@@ -36,7 +36,7 @@ from autofuse.report.dump import dump_candidates, dump_graphs
 from autofuse.report.progress import progress_report
 from autofuse.runtime.cpu import cpu_limits
 from autofuse.search.baselines import rule_policies
-from autofuse.search.fixed import Fixed
+from autofuse.search.fixed import fixed
 from autofuse.search.foreign import LegalityTest
 from autofuse.search.memory import MemoryLimit
 from autofuse.search.planning import Program
@@ -84,7 +84,7 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     """
     _check_backend(backend)
     if partition is not None:
-        policy = Fixed(tuple(tuple(kernel) for kernel in partition))
+        policy = fixed(partition)
     if policy == "measured":
         raise ArgumentError('policy="measured" needs measurements: call autofuse.tune')
     program = traced_program(trace_function(fn, *args, on_unsupported=on_unsupported), _fixed_choices(variants))

@@ -17,7 +17,7 @@ from autofuse.cli.arguments import Target, add_plugin_options, add_target_option
 from autofuse.cli.output import WRONG_ANSWER, print_json
 from autofuse.cli.parser import count, positive
 from autofuse.cli.run import check, leaves_of
-from autofuse.errors import ArgumentError
+from autofuse.errors import ArgumentError, AutofuseError
 from autofuse.frontend.spec import Spec
 from autofuse.ir import tree
 from autofuse.report.comparison import Contender, compare, render
@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare. A plan whose answers are wrong is reported and not timed; the exit code is then 1."""
+    """Compare. A plan that cannot be made or answers wrongly is reported and not timed; the exit code is then 1."""
     policies = _names(options.policies, policy_names())
     untuned = _names(options.untuned, policies)
     target = target_of(options)
@@ -52,10 +52,14 @@ def run(options: argparse.Namespace) -> int:
     contenders = [Contender("numpy", _bound(target.function, arguments))]
     faults: dict[str, list[str]] = {}
     for policy in policies:
-        plan = _plan(target, arguments, policy, policy in untuned, options)
+        try:
+            plan = _plan(target, arguments, policy, policy in untuned, options)
+        except AutofuseError as error:
+            faults[policy] = [str(error)]
+            continue
         wrong = check(plan, arguments)
         if wrong:
-            faults[policy] = wrong
+            faults[policy] = [f"WRONG: {'; '.join(wrong)}"]
             continue
         if options.save is not None:
             plan.save(options.save / f"{target.name}-{policy.replace(':', '-')}.json")
@@ -69,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"{target.name}, {'tuned' if not untuned else 'partly tuned'} with {options.budget:g} s each")
         print(render(found), end="")
         for policy, wrong in faults.items():
-            print(f"{policy}: WRONG: {'; '.join(wrong)}")
+            print(f"{policy}: {'; '.join(wrong)}")
     return WRONG_ANSWER if faults else 0
 
 

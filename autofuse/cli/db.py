@@ -12,7 +12,7 @@ from typing import Any
 
 from autofuse.cli.output import print_json
 from autofuse.errors import ArgumentError, MeasureError
-from autofuse.measurement.client import RACE_POLICY
+from autofuse.measurement.client import RACE
 from autofuse.measurement.database import Database
 from autofuse.plan.atomic import written_whole
 from autofuse.plan.identity import identity_to_json
@@ -51,7 +51,7 @@ def _info(options: argparse.Namespace) -> None:
         print_json(report)
         return
     counts = ", ".join(f"{count} {status}" for status, count in report["statuses"].items()) or "none"
-    of = f"{report['kernels']} kernels and {report['plans']} plans"
+    of = f"{report['kernels']} kernels and {report['plans']} of plans in races"
     print(f"{options.file}: {report['records']} records ({counts}) of {of}")
     for name, device in report["devices"].items():
         print(f"  {name[:12]}  {device['records']} records  {device['identity']['product']}")
@@ -59,12 +59,12 @@ def _info(options: argparse.Namespace) -> None:
 
 def _facts(base: Database) -> dict[str, Any]:
     records = base.records(all_devices=True)
-    raced = {record for record in records if record.measurement.policy == RACE_POLICY}
+    raced = {record for record in records if record.measurement.policy.startswith(RACE)}
     per_device = Counter(record.device for record in records)
     return {
         "records": len(records),
         "kernels": len({record.measurement.kernel for record in records if record not in raced}),
-        "plans": len({record.measurement.kernel for record in raced}),
+        "plans": len(raced),
         "statuses": dict(Counter(record.measurement.status for record in records)),
         "devices": {
             name: {"records": per_device[name], "identity": identity_to_json(identity)}

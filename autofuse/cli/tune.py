@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+import tempfile
 from pathlib import Path
 
 from autofuse.api.compiling import tune, was_interrupted
+from autofuse.api.plan import Plan
 from autofuse.cli.arguments import add_plugin_options, add_target_options, target_of
 from autofuse.cli.output import INTERRUPTED, print_json
 from autofuse.cli.parser import count, nbytes, positive
-from autofuse.errors import ArgumentError
+from autofuse.errors import ArgumentError, PlanError
 from autofuse.report.summary import render, summarise
 from autofuse.search.registry import ANALYTICAL, HERE, MEASURED
 
@@ -66,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
         max_memory=options.max_memory,
         on_unsupported=options.on_unsupported,
     )
-    plan.save(output)
+    _save(plan, output)
     summary = {**summarise(plan.document), "plan": str(output)}
     if options.json:
         print_json(summary)
@@ -81,6 +83,23 @@ def _require_place(output: Path) -> None:
     if output.is_dir() or not output.absolute().parent.is_dir():
         problem = "is a folder" if output.is_dir() else f"there is no folder {output.parent}"
         raise ArgumentError(f"--output {output}: {problem}; name a file in a folder that there is")
+    try:
+        with tempfile.TemporaryFile(dir=output.absolute().parent):
+            pass
+    except OSError as failure:
+        raise ArgumentError(f"--output {output}: no file can be written there: {failure.strerror or failure}") from None
+
+
+def _save(plan: Plan, output: Path) -> None:
+    """Save the plan; where that fails after all, among temporary files, so that tuning was not for nothing."""
+    try:
+        plan.save(output)
+    except PlanError as failure:
+        try:
+            kept = plan.save(Path(tempfile.mkdtemp(prefix="autofuse-plan-"), output.name))
+        except (OSError, PlanError):
+            raise failure from None
+        raise PlanError(f"{failure}; the plan is in {kept}") from None
 
 
 def _interrupted(options: argparse.Namespace) -> int:

@@ -32,8 +32,8 @@ from autofuse.ir.text import parse_graph
 from autofuse.ir.tree import Branch, Leaf
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.checks import DECIDED_BY_FLOATS, Tolerance, WrongAnswerError, check, poison, tolerance
-from autofuse.measurement.racing import LEAST_BLOCKS, contenders, is_decided
-from autofuse.measurement.timer import TimingPolicy, fastest_call, measure, rough_us
+from autofuse.measurement.racing import LEAST_BLOCKS, SURE_S, contenders, is_decided
+from autofuse.measurement.timer import TimingPolicy, fastest_call, measure, rough_us, turn_of
 from autofuse.measurement.worker import Answer
 from autofuse.plan.codec import decode
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
@@ -183,8 +183,8 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: B
     anything.
 
     Arrays: constants of plans of other graphs with the same arguments and results, as for a session's own. Payload:
-    `session`, `plans` (texts), `blocks`, `seed`, `sample_us` (of one turn), `seconds` (stop after that many,
-    but not before `LEAST_BLOCKS`).
+    `session`, `plans` (texts), `blocks`, `seed`, `turn_us` (see `timer.turn_of`), `seconds` (stop after that many, but
+    not before `LEAST_BLOCKS`), `decides` (whether plans are dropped and blocks end early at all).
     """
     session = _session(payload)
     constants = {**session.constants, **{name[1:]: array for name, array in arrays.items()}}
@@ -193,24 +193,26 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: B
     rng = np.random.default_rng(payload["seed"])
     problems = [run.problem() for run in runs]
     once_us = [rough_us(run.call) for run in runs]
-    sample_us = float(payload["sample_us"])
+    batch, times = turn_of(payload["turn_us"], once_us)
+    warms = min(once_us) < _LONG * payload["turn_us"]
     running = list(range(len(runs)))
     racing = [number for number in running if not problems[number]] or running
     samples: list[list[float]] = [[] for _ in runs]
     start = perf_counter_ns()
     for block in range(payload["blocks"]):
-        if block >= LEAST_BLOCKS and (perf_counter_ns() - start) / 1e9 > payload["seconds"]:
+        elapsed_s = (perf_counter_ns() - start) / 1e9
+        if block >= LEAST_BLOCKS and elapsed_s > payload["seconds"]:
             break
-        if block % _BETWEEN == 0 and block:
+        if payload["decides"] and block % _BETWEEN == 0 and block:
             raced = [samples[number] for number in racing]
-            if is_decided(raced):
+            if is_decided(raced) and elapsed_s > min(SURE_S, payload["seconds"]):
                 break
             running = [racing[place] for place in contenders(raced)]
         for number in rng.permutation(running):
             runs[number].restore()
-            if once_us[number] < _LONG * sample_us:
+            if warms:
                 runs[number].call()  # what ran before has left its own data in the caches
-            samples[number].append(fastest_call(runs[number].call, sample_us, once_us[number]))
+            samples[number].append(fastest_call(runs[number].call, batch, times))
     return Answer({"samples_us": samples, "problems": problems})
 
 

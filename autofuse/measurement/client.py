@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType, TracebackType
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import MeasureError
@@ -31,7 +32,8 @@ PRUNED = "+pruned"
 PRUNED_POLICY = MEASUREMENT_POLICY + PRUNED
 """Its times say that a kernel is slower than something, not how fast it is, so nothing else may count them."""
 
-RACE_POLICY = "race-fastest/1"
+RACE = "race-"
+RACE_POLICY = f"{RACE}fastest/1"
 """Of samples of whole plans that ran against each other."""
 
 _MOMENTS = 5
@@ -94,7 +96,7 @@ class PlanTime:
 
     @property
     def us(self) -> float:
-        """Microseconds of the fastest call of all; infinite without one."""
+        """Microseconds of the fastest call of all, which the more blocks, the less it is; infinite without one."""
         return min(self.samples_us, default=math.inf)
 
 
@@ -154,6 +156,7 @@ class Bench:
         self._worker = Worker(_QUIET)
         self._session = ""
         self._session_worker = -1
+        self._digest = ""
 
     def __enter__(self) -> Bench:
         return self
@@ -341,24 +344,44 @@ class Bench:
         return [record.measurement for record in records]
 
     def plans(
-        self, plans: Sequence[PlanDocument], blocks: int, seed: int, sample_us: float, seconds: float
+        self,
+        plans: Sequence[PlanDocument],
+        blocks: int,
+        seed: int,
+        turn_us: float,
+        seconds: float,
+        *,
+        decides: bool = True,
     ) -> list[PlanTime]:
         """Time whole plans in interleaved blocks: the n-th samples of all plans were taken one right after another.
 
         The graphs of plans may differ from the bench's, as long as they compute the same results of the same arguments.
-        `blocks`: the most there are; they end when more cannot decide which plan is the fastest, or after `seconds`,
-        but not before the seventh. A race is recorded, and not run again. A plan that crashes or hangs is found by
+        `blocks`: the most there are; they end when more cannot decide which plan is the fastest (unless `decides` is
+        False), or after `seconds`, but not before the seventh. A race is recorded, and not run again on the same
+        arguments. A plan that crashes or hangs is found by
         running each alone; the others are then timed without it. Plans that fail only together, perhaps for want of
         memory, are timed one after another. Neither is recorded.
         """
-        entries = _entries(plans, blocks, seed, sample_us, seconds)
+        how = {"blocks": blocks, "seed": seed, "turn_us": turn_us, "seconds": seconds, "decides": decides}
+        entries = _entries(plans, how, self._inputs_digest())
         records = [self._find(entry, None, RACE_POLICY) for entry in entries]
         if all(records):
             return [PlanTime(found[0].samples_us, found[0].message) for found in records]
-        times = self._race(plans, blocks, seed, sample_us, seconds)
-        if all(time.samples_us for time in times):
-            self._record_race(entries, times)
-        return times
+        together = self._race(plans, how)
+        if together is None:
+            return self._race_apart(plans, how)
+        self._record_race(entries, together)
+        return together
+
+    def _inputs_digest(self) -> str:
+        """Of the arguments: how long a plan takes, and whether its answer is right, may depend on their values."""
+        if not self._digest:
+            found = hashlib.sha256()
+            for array in self._inputs:
+                found.update(f"{array.dtype} {array.shape}".encode())
+                found.update(np.ascontiguousarray(array).tobytes())
+            self._digest = found.hexdigest()
+        return self._digest
 
     def _record_race(self, entries: Sequence[str], times: Sequence[PlanTime]) -> None:
         records = [
@@ -377,31 +400,32 @@ class Bench:
         ]
         self._database.add_all(records)
 
-    def _race(
-        self, plans: Sequence[PlanDocument], blocks: int, seed: int, sample_us: float, seconds: float
-    ) -> list[PlanTime]:
-        outcome = self._time_plans(plans, blocks, seed, sample_us, seconds)
-        if outcome.status == "ok":
-            pairs = zip(outcome.data["samples_us"], outcome.data["problems"], strict=True)
-            return [PlanTime(tuple(float(s) for s in samples), problem) for samples, problem in pairs]
-        if len(plans) == 1:
-            return [PlanTime((), f"{outcome.status}: {outcome.message}")]
-        alone = [self._race([plan], 1, seed, sample_us, seconds)[0] for plan in plans]
+    def _race(self, plans: Sequence[PlanDocument], how: Mapping[str, Any]) -> list[PlanTime] | None:
+        """All plans together; None if one of them crashes or hangs so."""
+        outcome = self._time_plans(plans, how)
+        return _plan_times(outcome) if outcome.status == "ok" else None
+
+    def _race_apart(self, plans: Sequence[PlanDocument], how: Mapping[str, Any]) -> list[PlanTime]:
+        """What is to blame for a race that failed is found by running each plan alone; the others run again."""
+        alone = [self._alone(plan, {**how, "blocks": 1}) for plan in plans]
         sound = [plan for plan, time in zip(plans, alone, strict=True) if time.samples_us]
-        if len(sound) == len(plans):
-            return [self._race([plan], blocks, seed, sample_us, seconds)[0] for plan in plans]
-        timed = iter(self._race(sound, blocks, seed, sample_us, seconds) if sound else ())
+        together = self._race(sound, how) if 0 < len(sound) < len(plans) else None
+        timed = iter(together or [self._alone(plan, how) for plan in sound])
         return [next(timed) if time.samples_us else time for time in alone]
 
-    def _time_plans(
-        self, plans: Sequence[PlanDocument], blocks: int, seed: int, sample_us: float, seconds: float
-    ) -> Outcome:
+    def _alone(self, plan: PlanDocument, how: Mapping[str, Any]) -> PlanTime:
+        outcome = self._time_plans([plan], how)
+        if outcome.status == "ok":
+            return _plan_times(outcome)[0]
+        return PlanTime((), f"{outcome.status}: {outcome.message}")
+
+    def _time_plans(self, plans: Sequence[PlanDocument], how: Mapping[str, Any]) -> Outcome:
         encoded = [codec.encode(plan) for plan in plans]
         foreign = [one for plan, one in zip(plans, encoded, strict=True) if plan.graph is not self._graph]
         arrays = {f"@{name}": array for one in foreign for name, array in one.constants.items()}
         texts = [codec.to_text(one, None) for one in encoded]
-        payload = {"plans": texts, "blocks": blocks, "seed": seed, "sample_us": sample_us, "seconds": seconds}
-        run_s = len(plans) * self._deadline_s + 10 * seconds
+        payload = {"plans": texts, **how}
+        run_s = len(plans) * self._deadline_s + 10 * how["seconds"]
         return self._run("time_plans", payload, self._deadline_s + run_s, _BUILD_S * len(plans), arrays)
 
     def _run(
@@ -462,18 +486,24 @@ def _names(kernel: KernelCandidate) -> dict[str, list[str]]:
     return {"nodes": [node.name for node in kernel.nodes], "outputs": [value.name for value in kernel.outputs]}
 
 
-def _entries(plans: Sequence[PlanDocument], blocks: int, seed: int, sample_us: float, seconds: float) -> list[str]:
-    """Digests of the plans' places in a race: of the work of all of them, and of how they are timed."""
+def _plan_times(outcome: Outcome) -> list[PlanTime]:
+    pairs = zip(outcome.data["samples_us"], outcome.data["problems"], strict=True)
+    return [PlanTime(tuple(float(s) for s in samples), problem) for samples, problem in pairs]
+
+
+def _entries(plans: Sequence[PlanDocument], how: Mapping[str, Any], inputs: str) -> list[str]:
+    """Digests of the plans' places in a race: of the work of all of them, the arguments, and how they are timed."""
     works = [
         [
             plan.graph_digest,
+            [[node.op, [v.name for v in node.inputs], [v.name for v in node.outputs]] for node in plan.graph.nodes],
             [[kernel.nodes, kernel.outputs, kernel.schedule.to_json()] for kernel in plan.kernels],
             [[launch.kernel, launch.lane] for launch in plan.order],
             plan.writebacks,
         ]
         for plan in plans
     ]
-    text = json.dumps([works, blocks, seed, sample_us, seconds], sort_keys=True)
+    text = json.dumps([works, dict(how), inputs], sort_keys=True)
     return [hashlib.sha256(f"{number} {text}".encode()).hexdigest() for number in range(len(plans))]
 
 

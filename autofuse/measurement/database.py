@@ -32,13 +32,10 @@ from autofuse.measurement.kernelnotes import (
 from autofuse.plan.identity import Identity, compare, identity_from, identity_hash, identity_to_json
 from autofuse.strictjson import Item, parse
 
-FORMAT_VERSION = 4
-"""Of the tables. Older ones are brought up to date when opened; newer ones are refused: `autofuse db export` of that
-version and `merge` here carry over."""
+FORMAT_VERSION = 3
+"""Of the tables. Older ones differ in notes of kernels only and are brought up to date when opened; others are refused:
+`autofuse db export` of that version and `merge` here carry over."""
 _OTHER_NOTES = (1, 2)
-"""Versions whose notes of kernels are another table."""
-_OLDER = (*_OTHER_NOTES, 3)
-"""Versions whose times were medians and called so."""
 APPLICATION_ID = 0x41465553
 """Marks our files among SQLite files (`AFUS`)."""
 Status = Literal["ok", "wrong", "crash", "timeout", "error"]
@@ -57,7 +54,7 @@ class Measurement:
     """Structural digest of the kernel, or of a whole plan's place among those that it ran against."""
     schedule: Schedule
     signature: str
-    """Types of inputs and outputs, e.g. `(f32[64,64]) -> f32[64]`."""
+    """Types of inputs and outputs, e.g. `(f32[64,64]) -> f32[64]`; of a plan its place in the race."""
     policy: str
     """Measurement policy: which numbers are comparable."""
     cache_state: str
@@ -66,7 +63,7 @@ class Measurement:
     """Code generator that made the kernel."""
     status: Status
     message: str = ""
-    """Why, when the status is not `ok`, or why there are few samples."""
+    """Why, when the status is not `ok`, why there are few samples, or what is wrong with a plan's answer."""
     samples_us: tuple[float, ...] = ()
     """Raw samples, in the order in which they were taken."""
 
@@ -95,14 +92,14 @@ CREATE TABLE records (
   id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, kernel TEXT NOT NULL, schedule TEXT NOT NULL,
   device TEXT NOT NULL REFERENCES devices (hash), signature TEXT NOT NULL, policy TEXT NOT NULL,
   cache_state TEXT NOT NULL, code_version TEXT NOT NULL, status TEXT NOT NULL, message TEXT NOT NULL,
-  samples_us TEXT NOT NULL, us REAL, created_ns INTEGER NOT NULL);
+  samples_us TEXT NOT NULL, created_ns INTEGER NOT NULL);
 CREATE INDEX by_kernel ON records (device, kernel, schedule, policy, cache_state, code_version);
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 {KERNELS_TABLE};
 """
 _COLUMNS = (
     "uid, kernel, schedule, device, signature, policy, cache_state, code_version, status, message, samples_us, "
-    "us, created_ns"
+    "created_ns"
 )
 
 
@@ -270,8 +267,8 @@ class Database:
             self._create()
         elif application != APPLICATION_ID:
             raise MeasureError(f"{self.path} is a SQLite file, but not a record database of autofuse")
-        elif version in _OLDER:
-            self._renew()
+        elif version in _OTHER_NOTES:
+            self._renew_notes()
         elif version != FORMAT_VERSION:
             raise MeasureError(
                 f"{self.path} has record format {version}, this autofuse uses {FORMAT_VERSION}; export it with the "
@@ -309,17 +306,13 @@ class Database:
                 connection.execute("ROLLBACK")
             raise
 
-    def _renew(self) -> None:
+    def _renew_notes(self) -> None:
         """Bring an older file up to date: notes are made again when their kernels are tuned again."""
         with self._writing() as connection:
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version not in _OLDER:  # another process was faster
-                return
-            if version in _OTHER_NOTES:
+            if connection.execute("PRAGMA user_version").fetchone()[0] in _OTHER_NOTES:  # nobody was faster
                 connection.execute("DROP TABLE IF EXISTS kernels")
                 connection.execute(KERNELS_TABLE)
-            connection.execute("ALTER TABLE records RENAME COLUMN median_us TO us")
-            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+                connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
     def _settle(self, identity: Identity) -> None:
         """Make `identity` the file's home, or refuse if another machine is."""
@@ -386,7 +379,7 @@ def _insert(connection: sqlite3.Connection, record: Record) -> int:
     samples = json.dumps(list(m.samples_us), allow_nan=False)
     values = (
         *(record.uid, m.kernel, schedule_key(m.schedule), record.device, m.signature, m.policy, m.cache_state),
-        *(m.code_version, m.status, m.message, samples, m.us, record.created_ns),
+        *(m.code_version, m.status, m.message, samples, record.created_ns),
     )
     marks = ", ".join("?" * len(values))
     return connection.execute(f"INSERT OR IGNORE INTO records ({_COLUMNS}) VALUES ({marks})", values).rowcount
@@ -446,7 +439,7 @@ def _schedule(item: Item) -> Schedule:
 
 
 def _from_row(row: tuple[Any, ...], what: str) -> Record:
-    uid, kernel, schedule, device, signature, policy, cache_state, code, status, message, samples, _, created = row
+    uid, kernel, schedule, device, signature, policy, cache_state, code, status, message, samples, created = row
     where = f"{what}: record {uid}"
     keys = {
         name: Item(value, name, MeasureError, where)

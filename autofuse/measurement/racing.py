@@ -14,12 +14,16 @@ LEAST_GAIN = 0.01
 """Relative gain that is worth a decision."""
 SIGMAS = 3.0
 """Standard errors that a gain must exceed to be beyond doubt."""
-MOST_BLOCKS, SAMPLE_US = 150, 2000.0
-"""Of a race: blocks, and microseconds of one plan's turn in each."""
+MOST_BLOCKS, TURN_US = 150, 2000.0
+"""Of a race: blocks, and microseconds of the fastest plan's turn in each."""
+SAME_BLOCKS = 31
+"""Of a race of a plan with itself, which nothing ends early: what it shows is the noise of the machine."""
 LEAST_BLOCKS = 7
 """Fewer samples of a plan say little."""
-SURE_BLOCKS = 15
-"""Of fewer, the spread may look small by luck."""
+SURE_BLOCKS, SURE_S = 15, 0.5
+"""Of fewer blocks, or of less time, the spread may look small by luck."""
+_HOPELESS = 3.0
+"""Times the leader's slowest sample: a plan whose fastest takes longer is out after a few blocks."""
 
 
 def paired_gain(slow: Sequence[float], fast: Sequence[float]) -> tuple[float, float]:
@@ -31,12 +35,19 @@ def paired_gain(slow: Sequence[float], fast: Sequence[float]) -> tuple[float, fl
     return median(gains), median_error(gains)
 
 
+def paired_ratio(slow: Sequence[float], fast: Sequence[float]) -> float:
+    """How many times as long the first plan takes, over the blocks in which both ran."""
+    return median([a / b for a, b in zip(slow, fast, strict=False)])
+
+
 def contenders(samples: Sequence[Sequence[float]]) -> list[int]:
     """The numbers of the plans that may yet be the fastest: the leader, and those that it does not beat beyond doubt.
 
-    Beyond doubt is by 1 % and three standard errors, after some blocks.
+    Beyond doubt is by 1 % and three standard errors, after some blocks, or several times as slow at any time.
     """
     leader, running = _leader(samples)
+    hopeless_us = _HOPELESS * max(samples[leader])
+    running = [number for number in running if number == leader or min(samples[number]) <= hopeless_us]
     if len(samples[leader]) < SURE_BLOCKS:
         return running
     return [number for number in running if number == leader or not _beats(samples[leader], samples[number])]

@@ -25,7 +25,7 @@ _AA_SAMPLE_US = 50.0
 _MIN_SAMPLE_US = 20.0
 _FEW_SAMPLES = 3
 """After so many, a call that is not worth timing is given up: one or two may have been disturbed."""
-_LONG_CALL_US = 1000.0
+_LONG_CALL_US = 100_000.0
 _LONGEST = 10
 """Times the cap of a time: after that, no more samples are waited for, however few there are."""
 
@@ -164,13 +164,20 @@ def rough_us(call: Call, clock: Clock = time.perf_counter_ns) -> float:
     return first if first > _LONG_CALL_US else min(first, *(_sample(call, 1, None, clock) for _ in range(_FEW_SAMPLES)))
 
 
-def fastest_call(call: Call, about_us: float, once_us: float, clock: Clock = time.perf_counter_ns) -> float:
-    """The least time of a call, in microseconds, of as many as fit into `about_us`; at least one.
+def turn_of(about_us: float, calls_us: Sequence[float]) -> tuple[int, int]:
+    """Calls per batch and batches per turn, for turns of about `about_us`: the same for all that are to be compared.
 
-    `once_us`: roughly what a call takes. Short ones are timed in batches, so that reading the clock does not count.
+    `calls_us`: roughly what a call of each takes. The least of more samples is less, so nobody may have more of them
+    than others. The fastest one's turn is as long as asked for, the slowest one's not more than ten times that if a
+    batch takes no longer. Short calls are timed in batches, so that reading the clock does not count.
     """
-    batch = max(1, math.ceil(min(about_us, _MIN_SAMPLE_US) / max(once_us, 1e-3)))
-    samples = max(1, round(about_us / (batch * max(once_us, 1e-3))))
+    least, most = max(min(calls_us), 1e-3), max(*calls_us, 1e-3)
+    batch = max(1, math.ceil(min(about_us, _MIN_SAMPLE_US) / least))
+    return batch, max(1, round(min(about_us / (batch * least), _LONGEST * about_us / (batch * most))))
+
+
+def fastest_call(call: Call, batch: int, samples: int, clock: Clock = time.perf_counter_ns) -> float:
+    """The least time of a call, in microseconds, of so many batches of calls."""
     return min(_sample(call, batch, None, clock) for _ in range(samples))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.measurement.timer import fastest_call, median, median_interval, rest, rough_us
+from autofuse.measurement.timer import fastest_call, median, median_interval, rest, rough_us, turn_of
 from autofuse.report.quantities import microseconds, table
 
 Call = Callable[[], object]
@@ -74,20 +74,20 @@ def compare(contenders: Sequence[Contender], blocks: int = 15, block_us: float =
 def interleave(calls: Mapping[str, Call], blocks: int, block_us: float, seed: int) -> dict[str, list[float]]:
     """Microseconds of the fastest call, by block; within a block each has its turn, in random order.
 
-    A turn is one untimed call, then as many as fit into about `block_us`: what else the machine does can only add to
-    them. What one turn leaves behind has settled before the next: threads of NumPy's BLAS that still spin would make
-    whoever follows look slow.
+    A turn is one untimed call, then as many as fit into about `block_us` of the fastest one, the same number for all:
+    what else the machine does can only add to them. What one turn leaves behind has settled before the next: threads of
+    NumPy's BLAS that still spin would make whoever follows look slow.
     """
     rng = np.random.default_rng(seed)
     names = list(calls)
-    once_us = {name: rough_us(calls[name], time.perf_counter_ns) for name in names}
+    batch, repeats = turn_of(block_us, [rough_us(calls[name], time.perf_counter_ns) for name in names])
     samples: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(blocks):
         for number in rng.permutation(len(names)):
             name = names[number]
             rest()
             calls[name]()
-            samples[name].append(fastest_call(calls[name], block_us, once_us[name], time.perf_counter_ns))
+            samples[name].append(fastest_call(calls[name], batch, repeats, time.perf_counter_ns))
     return samples
 
 

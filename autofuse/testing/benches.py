@@ -137,10 +137,17 @@ class SyntheticBench:
         return found
 
     def plans(
-        self, plans: Sequence[PlanDocument], blocks: int, seed: int, sample_us: float, seconds: float
+        self,
+        plans: Sequence[PlanDocument],
+        blocks: int,
+        seed: int,
+        turn_us: float,
+        seconds: float,
+        *,
+        decides: bool = True,
     ) -> list[PlanTime]:
         """Samples with seeded noise around the plan's cost; a plan of infinite cost crashes."""
-        del sample_us, seconds
+        del turn_us, seconds, decides
         self.raced.extend(plans)
         rng = np.random.default_rng(seed)
         drift = rng.standard_normal(blocks)

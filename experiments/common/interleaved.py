@@ -21,12 +21,22 @@ Samples = list[list[float]]
 TOLERANCE = {"float16": 2e-2, "bfloat16": 2e-2, "float32": 2e-4, "float64": 1e-9}
 # Integers come from rounding (bytes), comparisons or argmin, where a last-bit difference may flip a value on an edge.
 FLIPPED_SHARE = 1e-3
+_MOST_ALIKE = 4
+"""Times the calls that the slowest variant has time for: no more where all get as many."""
 
 
 def interleave(
-    variants: Mapping[str, Callable[[], Any]], blocks: int, block_seconds: float, seed: int, *, resting: bool = False
+    variants: Mapping[str, Callable[[], Any]],
+    blocks: int,
+    block_seconds: float,
+    seed: int,
+    *,
+    resting: bool = False,
+    alike: bool = False,
 ) -> dict[str, Samples]:
     """Time each variant in `blocks` blocks, whose order within each repetition is drawn anew.
+
+    `alike`: every variant is called as often as the others in a block, so that the fastest calls of blocks compare.
 
     `resting`: before every block, threads that the one before may have left spinning go to sleep, as those of NumPy's
     BLAS do; without it only before the first.
@@ -36,6 +46,8 @@ def interleave(
     """
     rng = np.random.default_rng(seed)
     calls = {name: _calls_per_block(call, block_seconds) for name, call in variants.items()}
+    if alike:
+        calls = dict.fromkeys(calls, min(max(calls.values()), _MOST_ALIKE * min(calls.values())))
     samples: dict[str, Samples] = {name: [] for name in variants}
     names = list(variants)
     collecting = gc.isenabled()

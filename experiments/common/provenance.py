@@ -35,11 +35,15 @@ def machine() -> Record:
 
 
 def commit() -> str:
-    """Short hash of the checkout, marked where tracked files differ from it; `unknown` outside git."""
-    described = subprocess.run(
-        ["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    )
-    return described.stdout.strip() or "unknown"
+    """Short hash of the checkout, marked where tracked files other than results differ; `unknown` outside git."""
+    found = _git("describe", "--always")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!experiments/results")
+    return (f"{found}-dirty" if changed else found) or "unknown"
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def open_run(journal: Journal, settings: Record, here: Record) -> Record:

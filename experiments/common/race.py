@@ -22,4 +22,6 @@ def race(task: Record, plans: Mapping[str, str], again: str) -> Record:
     for `time_right_ones`.
     """
     paths = {**plans, AGAIN: plans[again]}
-    return time_right_ones(load(task["file"]), task, {name: partial(af.load, path) for name, path in paths.items()})
+    return time_right_ones(
+        load(task["file"]), task, {name: partial(af.load, path) for name, path in paths.items()}, alike=True
+    )

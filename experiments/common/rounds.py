@@ -15,12 +15,17 @@ Call = Callable[..., Any]
 
 
 def time_right_ones(
-    program: Workload, task: Record, makers: Mapping[str, Callable[[], Call]], numpy: str | None = None
+    program: Workload,
+    task: Record,
+    makers: Mapping[str, Callable[[], Call]],
+    numpy: str | None = None,
+    alike: bool = False,
 ) -> Record:
     """Samples by name of those whose answer is right, and the faults of the others.
 
     `makers`: what makes each ready to call. `numpy`: the name under which NumPy itself is timed too, before the others.
-    The task gives the program's `size` and `seed`, and the `round`, `blocks` and `block_seconds`.
+    `alike`: see `interleave`. The task gives the program's `size` and `seed`, and the `round`, `blocks` and
+    `block_seconds`.
     """
     calls: dict[str, Call] = {} if numpy is None else {numpy: program.function}
     faults: dict[str, str] = {}
@@ -40,7 +45,7 @@ def time_right_ones(
     arguments = program.inputs(task["size"], task["seed"])
     bound = {name: _bind(call, arguments) for name, call in calls.items()}
     seed = task["seed"] + task["round"]
-    samples = interleave(bound, task["blocks"], task["block_seconds"], seed, resting=numpy is not None)
+    samples = interleave(bound, task["blocks"], task["block_seconds"], seed, resting=numpy is not None, alike=alike)
     rounded = {name: [[round(us, 2) for us in block] for block in blocks] for name, blocks in samples.items()}
     return {"samples": rounded, "faults": faults}
 

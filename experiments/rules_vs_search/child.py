@@ -51,12 +51,12 @@ def planned(task: Record) -> Record:
     subject = _subject(task)
     start = time.perf_counter()
     context, notes = _context(cell, subject.context, task["rules"])
-    budget = Budget(task["budget_s"], task["max_trials"] or None)
+    budget = Budget(task["budget_s"], task["max_trials"])
     measures = cell.choice == "search" and cell.oracle == MEASURED
     mark = mark_of_space(cell, context) if measures else None
     if mark in task["made"]:
         return shared(task["made"][mark], task["plans"], folder, notes)
-    with bench_of(subject) as bench:
+    with bench_of(subject, folder / task["db"]) as bench:
         tuner = Tuner(context, bench, identity_here(), budget, task["tuning_seed"], _quiet)
         if measures:
             tuned = tuner.measured_plan(rules=rule_policies() if cell.name == TUNE else ())
@@ -68,7 +68,7 @@ def planned(task: Record) -> Record:
                 return shared(task["made"][mark], task["plans"], folder, notes)
             tuned = tuner.fixed_plan(Decided(policy.name, partition))
         failed = [message[:300] for message in bench.counts.failed]
-        measured = bench.counts.measured
+        measured = bench.counts.measured + bench.counts.replayed
     seconds = time.perf_counter() - start
     default = replace(tuned, kernels=tuple(replace(kernel, schedule=Schedule()) for kernel in tuned.kernels))
     works: dict[str, str] = {}

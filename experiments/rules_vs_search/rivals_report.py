@@ -12,15 +12,17 @@ from rivals_settings import Study
 from standings import NEITHER, OURS, THEIRS, Standing
 
 METHOD = """\
-Every policy fuses for one code generator, and every plan gets the same budget, in which its kernels are measured and
-their schedules tuned; each makes its own measurements. So a ratio compares ways to choose kernels, not code generators:
-how the compilers themselves run these programs is another study. A plan is made in one process and timed in others, all
-plans of a program in random interleaved blocks; answers are checked against NumPy in every process. A plan's time is
-the fastest call of a block, since what else the machine does can only add to it; ratios are of blocks. Plans of equal
-kernels, schedules and order are one plan and share their samples. `measured` is the search alone: it has not seen what
-the rules make of a program, and their plans are not among those that it chooses from in the end; `tune` is the same
-search with both, which is what `autofuse.tune` does. Policies that choose the same kernels share one plan, and so do
-measuring searches among the same candidates: what they have in common is not made twice, with other luck.
+Every policy fuses for one code generator, and every plan gets the same number of measurements, in which its kernels are
+measured and their schedules tuned. Plans of a program share their measurements: a kernel under a schedule is measured
+once, counts for every plan that asks for it, and is as fast for one as for another. So a ratio compares ways to choose
+kernels, not code generators: how the compilers themselves run these programs is another study. A plan is made in one
+process and timed in others, all plans of a program in random interleaved blocks; answers are checked against NumPy in
+every process. A plan's time is the fastest call of a block, since what else the machine does can only add to it; ratios
+are of blocks. Plans of equal kernels, schedules and order are one plan and share their samples. `measured` is the
+search alone: it has not seen what the rules make of a program, and their plans are not among those that it chooses from
+in the end; `tune` is the same search with both, which is what `autofuse.tune` does. Policies that choose the same
+kernels share one plan, and so do measuring searches among the same candidates: what they have in common is not made
+twice, with other luck.
 
 *Spaces*: `full` is all candidates; `rule-reachable` is what the kernels of all rules together are, each operation an
 atom, with no others to choose. *Oracles*: the analytical model; the same corrected per bottleneck by the measured
@@ -51,14 +53,13 @@ def render(rows: Sequence[Row], run: Record, study: Study) -> str:
 def heading(run: Record) -> list[str]:
     """Title, method, machine and command."""
     machine, settings = run["machine"], run["settings"]
-    trials = f", at most {settings['max_trials']} measurements" if settings["max_trials"] else ""
     return [
         "# Rules against search",
         "",
         METHOD,
         "",
-        f"Size {settings['size']}; {settings['budget_s']:g} s of tuning for every plan of a program alike, and "
-        f"{settings['budget_per_operation_s']:g} s more for every operation of the program{trials}; seed "
+        f"Size {settings['size']}; {settings['max_trials']} measurements for every plan of a program alike, and "
+        f"{settings['trials_per_operation']:g} more for every operation of it, within {settings['budget_s']:g} s; seed "
         f"{settings['tuning_seed']}; {settings['blocks']} blocks of about {settings['block_ms']:g} ms per plan and "
         "process.",
         f"Machine: {machine['model']}, {machine['cores']} cores, {machine['threads']} threads used by plans; "

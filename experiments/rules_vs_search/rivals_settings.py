@@ -31,11 +31,11 @@ class Study:
     ablations: tuple[str, ...]
     """What the measuring search is also run without."""
     budget_s: float
-    """Seconds of tuning for every plan of a program alike ..."""
-    budget_per_operation_s: float
-    """... and so many more for every operation of the program: large ones have more kernels to measure."""
+    """Most seconds of tuning for every plan alike: enough for the measurements, as a rule."""
     max_trials: int
-    """Measurements for every plan alike; 0 = as many as fit in the seconds."""
+    """Measurements for every plan of a program alike, also of kernels that were measured for an earlier plan ..."""
+    trials_per_operation: float
+    """... and so many more for every operation of the program: large ones have more kernels to measure."""
     tuning_seed: int
     """Of the searches."""
     rounds: int
@@ -62,10 +62,9 @@ class Study:
     def __post_init__(self) -> None:
         """Raises ArgumentError for a parameter that makes no sense."""
         require(self.size in ("full", "small"), "size", '"full" or "small"', self.size)
-        for name in ("budget_s", "rounds", "blocks", "block_ms", "target_all", "target_marked"):
+        for name in ("budget_s", "max_trials", "rounds", "blocks", "block_ms", "target_all", "target_marked"):
             require(getattr(self, name) > 0, name, "above zero", getattr(self, name))
-        for name in ("budget_per_operation_s", "max_trials"):
-            require(getattr(self, name) >= 0, name, "zero or more", getattr(self, name))
+        require(self.trials_per_operation >= 0, "trials_per_operation", "zero or more", self.trials_per_operation)
         require(bool(self.rules), "rules", "at least one policy", self.rules)
         unknown = [name for name in self.ablations if name not in OFF]
         require(not unknown, "ablations", f"among {', '.join(OFF)}", self.ablations)

@@ -29,25 +29,38 @@ class Steps:
             if self._is_done(program):
                 continue
             facts = self._once.step(key(program, "facts"), {"file": str(program.file)})
+            if facts["status"] != "ok":
+                continue
+            if not any(self._once.holds(self._journal(program, cell)) for cell in self._study.cells):
+                (self._once.folder / self._database(program)).unlink(missing_ok=True)  # of another run
             for cell in self._study.cells:
-                self._plan(program, cell, facts.get("operations", 0))
+                self._plan(program, cell, facts["operations"])
             for task, what in self._races(program):
                 self._once.step(what, task)
 
     def _is_done(self, program: Workload) -> bool:
         """Whether every cell has a plan, and all rounds have timed these."""
-        made = [self._once.journal.latest(**plan_key(program, cell)) for cell in self._study.cells]
+        made = [self._once.journal.latest(**key(program, "facts"))]
+        made += [self._journal(program, cell) for cell in self._study.cells]
         if not all(record and record["status"] == "ok" for record in made):
             return False
         rounds = [self._once.journal.latest(**what) for _, what in self._races(program)]
         return all(record and record["status"] == "ok" for record in rounds)
 
+    def _journal(self, program: Workload, cell: Cell) -> Record | None:
+        """The newest record of a cell's plans."""
+        return self._once.journal.latest(**plan_key(program, cell))
+
+    def _database(self, program: Workload) -> str:
+        """The file of the program's measurements, which its plans share."""
+        return f"{program.name}-{self._study.size}.db"
+
     def _plan(self, program: Workload, cell: Cell, operations: int) -> None:
         study = self._study
         stem = f"{program.name}-{study.size}-{cell.name.replace(', ', '-').replace(' ', '-').replace(':', '-')}"
-        task: Record = {"file": str(program.file), "as": asdict(cell), "rules": study.rules}
-        task["budget_s"] = study.budget_s + study.budget_per_operation_s * operations
-        task |= {"max_trials": study.max_trials, "tuning_seed": study.tuning_seed}
+        task: Record = {"file": str(program.file), "as": asdict(cell), "rules": study.rules, "budget_s": study.budget_s}
+        task["max_trials"] = study.max_trials + round(study.trials_per_operation * operations)
+        task["tuning_seed"], task["db"] = study.tuning_seed, self._database(program)
         task["made"] = self._made(program, cell)
         task["plans"] = {schedules: f"{stem}-{schedules}.json" for schedules in SCHEDULES}
         self._once.step(plan_key(program, cell), task)
@@ -58,7 +71,7 @@ class Steps:
         for cell in self._study.cells:
             if cell == until:
                 break
-            made = self._once.journal.latest(**plan_key(program, cell))
+            made = self._journal(program, cell)
             if self._once.holds(made) and made and made.get("mark"):
                 found.setdefault(made["mark"], made)
         return found
@@ -69,7 +82,7 @@ class Steps:
         marks: dict[str, str] = {}
         again = None
         for cell in self._study.cells:
-            made = self._once.journal.latest(**plan_key(program, cell))
+            made = self._journal(program, cell)
             if not made or made["status"] != "ok":
                 continue
             for schedules, (path, mark) in zip(SCHEDULES, made["files"].items(), strict=True):

@@ -31,7 +31,7 @@ from rivals_steps import Steps
 from settings import chosen, comparable, read, recorded
 
 from autofuse.measurement.workloads import Workload, discover
-from autofuse.plan.identity import GENERATOR_VERSIONS
+from autofuse.plan.identity import GENERATOR_VERSIONS, MEASUREMENT_POLICY
 
 
 def study_of(options: argparse.Namespace) -> None:
@@ -43,7 +43,11 @@ def study_of(options: argparse.Namespace) -> None:
     if options.report:
         write(recorded(journal), journal, study, programs, options.out)
         return
-    run = open_run(journal, {**comparable(study, FREE), "generator": GENERATOR_VERSIONS["cpu"]}, machine())
+    run = open_run(
+        journal,
+        {**comparable(study, FREE), "generator": GENERATOR_VERSIONS["cpu"], "policy": MEASUREMENT_POLICY},
+        machine(),
+    )
     once = Once(journal, HERE / "child.py", options.work, {"size": study.size, "seed": study.seed})
     try:
         Steps(once, study).make_all(programs)

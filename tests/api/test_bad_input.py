@@ -85,6 +85,12 @@ def test_a_partition_with_an_unknown_name():
         af.compile(softmax, X, partition=[["divid"], *kernels(softmax)])
 
 
+@pytest.mark.parametrize("partition", [[1], 7, "divide", ["divide"], [["divide", 3]], [None]])
+def test_a_partition_that_is_no_list_of_names(partition):
+    with pytest.raises(ArgumentError, match=r"^partition.* must be a list of"):
+        af.compile(softmax, X, partition=partition)
+
+
 @pytest.mark.parametrize("partition", [[[]], [["x"]], []])
 def test_a_partition_of_nothing(partition):
     with pytest.raises(ArgumentError, match="partition: "):

@@ -72,7 +72,7 @@ def test_calibrate_prints_and_says_where_the_numbers_are(cli: Any, monkeypatch: 
 def test_db_info_export_and_merge(cli: Any, records: Path, tmp_path: Path) -> None:
     info = json.loads(cli("db", "info", records, "--json").out)
     assert (info["records"], info["kernels"], info["statuses"]) == (2, 1, {"ok": 2})
-    assert "2 records (2 ok) of 1 kernels and 0 plans" in cli("db", "info", records).out
+    assert "2 records (2 ok) of 1 kernels and 0 of plans in races" in cli("db", "info", records).out
 
     lines = cli("db", "export", records).out.splitlines()
     assert [json.loads(line)["samples_us"] for line in lines] == [[1.0], [2.0]]

@@ -17,6 +17,7 @@ from autofuse.api.plan import Plan
 from autofuse.cli import compare as compare_command
 from autofuse.cli import run as run_command
 from autofuse.cli import tune as tune_command
+from autofuse.errors import SearchError
 from autofuse.measurement.database import Database
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -211,3 +212,38 @@ def test_compare_prints_policies_side_by_side(cli: Any, model: Path, tmp_path: P
     assert report["rows"][1]["kernels"] > report["rows"][2]["kernels"]
     assert {path.name for path in (tmp_path / "plans").iterdir()} == {"dense-unfused.json", "dense-analytical.json"}
     assert "is no policy here; did you mean unfused?" in cli("compare", f"{model}:dense", "--policies", "unfusd").err
+
+
+def test_compare_goes_on_without_a_policy_that_gives_no_plan(
+    cli: Any, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = compare_command.compile_plan
+
+    def failing(*args: Any, policy: str, **options: Any) -> Plan:
+        if policy == "unfused":
+            raise SearchError("it will not")
+        return real(*args, policy=policy, **options)
+
+    monkeypatch.setattr(compare_command, "compile_plan", failing)
+    policies = ("--policies", "unfused,analytical", "--untuned", "unfused,analytical", "--blocks", "6")
+    done = cli("compare", f"{model}:dense", *DENSE, *policies)
+    assert done.code == 1
+    assert "unfused: it will not" in done.out
+    assert "analytical" in done.out
+
+
+def test_a_tuned_plan_that_cannot_be_saved_is_kept_elsewhere(
+    cli: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def removing(*args: Any, **options: Any) -> Plan:
+        (tmp_path / "gone").rmdir()
+        names = ("budget", "seed", "progress", "max_trials", "db", "inputs")
+        return af.compile(*args, **{k: v for k, v in options.items() if k not in names} | {"policy": "unfused"})
+
+    (tmp_path / "gone").mkdir()
+    monkeypatch.setattr(tune_command, "tune", removing)
+    monkeypatch.setattr(tune_command.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
+    done = cli("tune", f"{model}:dense", *DENSE, "-o", tmp_path / "gone" / "p.json")
+    assert done.code != 0
+    assert f"the plan is in {tmp_path / 'p.json'}" in done.err
+    assert af.load(tmp_path / "p.json").kernels

@@ -60,8 +60,8 @@ def test_everything_but_the_model_is_a_switch_of_the_search(study: dict[str, Mod
     ("before", "after", "fault"),
     [
         ('"horizontal", "model"]', '"luck"]', "ablations: must be among recompute, stitch"),
-        ("budget_s = 4.0", "budget_s = 0", "budget_s: must be above zero, got 0"),
-        ("max_trials = 0", "max_trials = -1", "max_trials: must be zero or more, got -1"),
+        ("budget_s = 60.0", "budget_s = 0", "budget_s: must be above zero, got 0"),
+        ("max_trials = 100", "max_trials = 0", "max_trials: must be above zero, got 0"),
     ],
 )
 def test_what_is_wrong_with_the_parameters_is_named(
@@ -207,7 +207,7 @@ def record_study(study: dict[str, ModuleType], path: Path, us: dict[str, float])
     """A journal of one marked program with these times; default schedules take twice as long."""
     journal = study["journal"].Journal(path)
     form = settings(study)
-    kept = ("size", "budget_s", "budget_per_operation_s", "max_trials", "tuning_seed", "blocks", "block_ms")
+    kept = ("size", "budget_s", "max_trials", "trials_per_operation", "tuning_seed", "blocks", "block_ms")
     machine = {"model": "a CPU", "cores": 1, "threads": 2, "system": "Linux", "python": "3", "numpy": "2"}
     run = {"kind": "run", "settings": {name: getattr(form, name) for name in kept}, "machine": machine}
     journal.append({**run, "command": "run", "begun": "today", "commit": "abc"})

@@ -50,7 +50,16 @@ def kernel_payload(nodes, outputs, schedule=Schedule(), session="s"):  # noqa: B
 
 def plans_payload(plans, **options):
     texts = [codec.to_text(codec.encode(plan), None) for plan in plans]
-    return {"session": "s", "plans": texts, "blocks": 9, "seed": 0, "sample_us": 1.0, "seconds": 60.0, **options}
+    return {
+        "session": "s",
+        "plans": texts,
+        "blocks": 9,
+        "seed": 0,
+        "turn_us": 1.0,
+        "seconds": 60.0,
+        "decides": True,
+        **options,
+    }
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------
@@ -231,7 +240,7 @@ def test_a_call_that_is_short_warms_the_caches_before_every_sample(graph, sessio
     monkeypatch.setattr(bench._PlanRun, "call", lambda run: happened.append("call") or real(run))
     monkeypatch.setattr(bench, "rough_us", lambda call: happened.append("once") or call_us)
     monkeypatch.setattr(bench, "fastest_call", lambda *_: happened.append("sample") or 1.0)
-    bench.time_plans(plans_payload([plan_of(graph)], sample_us=100.0), {}, nothing)
+    bench.time_plans(plans_payload([plan_of(graph)], turn_us=100.0), {}, nothing)
     assert happened == ["call", "once", *(["call"] * calls + ["sample"]) * 9]  # a call checks, one tells how long it is
 
 
@@ -249,7 +258,7 @@ def test_every_sample_of_a_plan_begins_with_the_arguments_as_they_were(monkeypat
         return real(call, *rest)
 
     monkeypatch.setattr(bench, "fastest_call", fastest_call)
-    bench.time_plans(plans_payload([plan_of(graph, writebacks=(0,))], sample_us=50.0), {}, nothing)
+    bench.time_plans(plans_payload([plan_of(graph, writebacks=(0,))], turn_us=50.0), {}, nothing)
     assert len(seen) == 9
     for array in seen:  # a call has warmed the caches
         np.testing.assert_array_equal(array, 2 * inputs[0])
@@ -259,10 +268,11 @@ def test_a_plan_that_is_slower_beyond_doubt_is_dropped_and_the_race_ends_when_it
     graph, session, monkeypatch
 ):
     plans = [plan_of(graph, [[name] for name in NAMES]), plan_of(graph), plan_of(graph)]
-    times = {5: iter([50.0] * 50), 1: iter([10.0, 14.0, 9.0] * 60)}
+    times = {5: iter([50.0] * 90), 1: iter([10.0, 14.0, 9.0] * 60)}
     monkeypatch.setattr(bench, "fastest_call", lambda call, *_: next(times[len(call.__self__._executable.kernels)]))
+    monkeypatch.setattr(bench, "SURE_S", 0.0)
     slow, *others = bench.time_plans(plans_payload(plans, blocks=90), {}, nothing).data["samples_us"]
-    assert len(slow) == 15
+    assert len(slow) == 5  # several times as slow: hopeless
     assert 15 < len(others[0]) == len(others[1]) <= 90
 
 
@@ -271,6 +281,7 @@ def test_a_wrong_plan_does_not_beat_right_ones(graph, session, monkeypatch):
     real = bench._PlanRun.problem
     monkeypatch.setattr(bench._PlanRun, "problem", lambda run: real(run) or "off" * (len(run._executable.kernels) == 1))
     monkeypatch.setattr(bench, "fastest_call", lambda call, *_: float(len(call.__self__._executable.kernels)))
+    monkeypatch.setattr(bench, "SURE_S", 0.0)
     answer = bench.time_plans(plans_payload(plans, blocks=90), {}, nothing).data
     assert answer["problems"] == ["", "off"]
     assert [len(samples) for samples in answer["samples_us"]] == [15, 5]
@@ -278,8 +289,23 @@ def test_a_wrong_plan_does_not_beat_right_ones(graph, session, monkeypatch):
 
 def test_a_race_of_equals_ends_early(graph, session, monkeypatch):
     monkeypatch.setattr(bench, "fastest_call", lambda *_: 10.0)
+    monkeypatch.setattr(bench, "SURE_S", 0.0)
     answer = bench.time_plans(plans_payload([plan_of(graph), plan_of(graph)], blocks=90), {}, nothing)
     assert [len(samples) for samples in answer.data["samples_us"]] == [15, 15]
+
+
+def test_a_race_that_decides_nothing_takes_all_blocks(graph, session, monkeypatch):
+    monkeypatch.setattr(bench, "fastest_call", lambda *_: 10.0)
+    monkeypatch.setattr(bench, "SURE_S", 0.0)
+    answer = bench.time_plans(plans_payload([plan_of(graph)] * 2, blocks=31, decides=False), {}, nothing)
+    assert [len(samples) for samples in answer.data["samples_us"]] == [31, 31]
+
+
+def test_equal_plans_race_until_some_time_has_passed(graph, session, monkeypatch):
+    monkeypatch.setattr(bench, "fastest_call", lambda *_: 10.0)
+    monkeypatch.setattr(bench, "SURE_S", 60.0)
+    answer = bench.time_plans(plans_payload([plan_of(graph)] * 2, blocks=40), {}, nothing)
+    assert [len(samples) for samples in answer.data["samples_us"]] == [40, 40]
 
 
 # ---- tolerances ------------------------------------------------------------------------------------------------------

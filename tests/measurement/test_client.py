@@ -380,7 +380,7 @@ def test_plans_of_other_graphs_bring_their_constants(database):
 
 
 def test_plans_are_timed_beside_each_other(shared):
-    first, second = shared.plans(plans(), blocks=9, seed=0, sample_us=10.0, seconds=30.0)
+    first, second = shared.plans(plans(), blocks=9, seed=0, turn_us=10.0, seconds=30.0)
     assert len(first.samples_us) == len(second.samples_us) == 9
     assert all(us > 0 for us in (*first.samples_us, *second.samples_us))
     assert first.problem == second.problem == ""
@@ -396,11 +396,15 @@ def test_a_plan_that_crashes_is_found_and_the_others_are_timed(faulty):
 def test_plans_that_fail_only_together_are_timed_one_after_another(shared, monkeypatch):
     real = shared._time_plans
 
-    def run(plans, *rest):
-        return Outcome("crash", "too much memory", {}, {}, 0.0, 0.0) if len(plans) > 1 else real(plans, *rest)
+    def run(plans, how):
+        return Outcome("crash", "too much memory", {}, {}, 0.0, 0.0) if len(plans) > 1 else real(plans, how)
 
     monkeypatch.setattr(shared, "_time_plans", run)
-    times = shared.plans(plans(), 8, 0, 10.0, 30.0)
+    times = shared.plans(plans(), 8, 77, 10.0, 30.0)
+    together = {"samples_us": [[1.0], [2.0]], "problems": ["", ""]}
+    monkeypatch.setattr(shared, "_time_plans", lambda *_: Outcome("ok", "", together, {}, 0.0, 0.0))
+    again = shared.plans(plans(), 8, 77, 10.0, 30.0)
+    assert [time.samples_us for time in again] == [(1.0,), (2.0,)]  # what was not a race was not recorded
     assert [len(time.samples_us) for time in times] == [8, 8]
     assert [time.problem for time in times] == ["", ""]
 
@@ -415,3 +419,34 @@ def test_a_plan_that_cannot_be_built_is_found(shared):
     assert times[0].samples_us == ()
     assert "is not a legal fusion" in times[0].problem
     assert len(times[1].samples_us) == 8
+
+
+def test_a_race_is_recorded_and_not_run_again(database):
+    other_plan, plan = plans()
+    with bench_on(database) as bench:
+        first = bench.plans([other_plan, plan], 8, 0, 10.0, 30.0)
+    with bench_on(database) as later:
+        assert later.plans([other_plan, plan], 8, 0, 10.0, 30.0) == first
+        assert later._worker._process is None
+        races = [
+            later._inputs_digest(),
+            *client._entries([other_plan, plan], {"seed": 0}, "inputs"),
+            *client._entries([plan, other_plan], {"seed": 0}, "inputs"),
+            *client._entries([other_plan, plan], {"seed": 1}, "inputs"),
+            *client._entries([other_plan, plan], {"seed": 0}, "others"),
+            *client._entries([other_plan, rescheduled(plan)], {"seed": 0}, "inputs"),
+        ]
+    assert len(set(races)) == len(races)
+
+
+def rescheduled(plan):
+    return replace(plan, kernels=(replace(plan.kernels[0], schedule=SMALL), *plan.kernels[1:]))
+
+
+def test_what_is_wrong_with_a_plan_is_recorded_with_its_race(database, monkeypatch):
+    answer = {"samples_us": [[1.0], [2.0]], "problems": ["", "%y is off"]}
+    with bench_on(database) as bench:
+        monkeypatch.setattr(bench, "_time_plans", lambda *_: Outcome("ok", "", answer, {}, 0.0, 0.0))
+        bench.plans(plans(), 8, 0, 10.0, 30.0)
+    with bench_on(database) as later:
+        assert [time.problem for time in later.plans(plans(), 8, 0, 10.0, 30.0)] == ["", "%y is off"]

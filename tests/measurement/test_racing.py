@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autofuse.measurement.racing import contenders, fastest, is_decided, noise_floor, paired_gain
+from autofuse.measurement.racing import contenders, fastest, is_decided, noise_floor, paired_gain, paired_ratio
 
 
 def samples(us, spread=0.0, seed=0, drift=0.0, blocks=25):
@@ -39,7 +39,16 @@ def test_who_is_slower_beyond_doubt_is_out_and_stays_out():
     assert fastest(dropped) == 2
 
 
-def test_few_blocks_leave_everybody_in():
+def test_who_takes_several_times_as_long_is_out_at_once():
+    found = [samples(300.0, blocks=5), samples(80.0, blocks=5), samples(90.0, blocks=5)]
+    assert contenders(found) == [1, 2]
+
+
+def test_ratios_are_of_the_blocks_that_both_were_in():
+    assert paired_ratio([20.0, 40.0], [10.0, 20.0, 1.0]) == 2.0
+
+
+def test_few_blocks_leave_everybody_else_in():
     found = [samples(100.0, blocks=10), samples(80.0, blocks=10)]
     assert contenders(found) == [0, 1]
     assert not is_decided(found)

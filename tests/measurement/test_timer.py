@@ -12,6 +12,7 @@ from autofuse.measurement.timer import (
     median_interval,
     noise_floor,
     rough_us,
+    turn_of,
 )
 
 
@@ -155,17 +156,30 @@ def test_one_fast_sample_of_the_first_three_is_reason_to_go_on():
 
 def test_the_fastest_of_as_many_calls_as_fit_is_kept():
     fake = FakeTime()
-    assert fastest_call(fake.call(100.0, 90.0, 110.0, 95.0, 10.0), 400.0, 100.0, clock=fake.clock) == 90.0
+    assert fastest_call(fake.call(100.0, 90.0, 110.0, 95.0, 10.0), 1, 4, clock=fake.clock) == 90.0
 
 
-def test_short_calls_are_timed_in_batches_and_long_ones_once():
+def test_short_calls_are_timed_in_batches():
     fake = FakeTime()
-    times = [1.0] * 10 + [0.5] * 10 + [2.0] * 20
-    assert fastest_call(fake.call(*times), 40.0, 2.0, clock=fake.clock) == 0.5
-    assert fastest_call(fake.call(5000.0, 1.0), 100.0, 5000.0, clock=fake.clock) == 5000.0
+    assert fastest_call(fake.call(*[1.0] * 10, *[0.5] * 10, *[2.0] * 20), 10, 2, clock=fake.clock) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("calls_us", "turn"),
+    [
+        ([2.0], (10, 100)),  # short: in batches that last long enough
+        ([100.0, 120.0], (1, 20)),
+        ([5000.0, 9000.0], (1, 1)),  # long: one call
+        ([100.0, 50_000.0], (1, 1)),  # the slowest has no turn of hours
+        ([100.0, 2000.0], (1, 10)),
+        ([0.0], (20_000, 100)),
+    ],
+)
+def test_turns_are_the_same_for_all_that_are_compared(calls_us, turn):
+    assert turn_of(2000.0, calls_us) == turn
 
 
 def test_what_a_call_takes_is_found_by_few_calls_or_by_one_long_one():
     fake = FakeTime()
     assert rough_us(fake.call(50.0, 4.0, 3.0, 5.0, 1.0), clock=fake.clock) == 3.0
-    assert rough_us(fake.call(2000.0, 1.0), clock=fake.clock) == 2000.0
+    assert rough_us(fake.call(200_000.0, 1.0), clock=fake.clock) == 200_000.0

@@ -1,8 +1,8 @@
 """Tuning that is killed at any moment, and started again: nothing measured is lost, and the plan is the same.
 
 A fake timer stands for the machine: what a kernel takes is a function of its digest and schedule. So nothing in a plan
-may differ from that of a run which nobody killed, and plan files are compared byte for byte. On a real machine the end
-of a run, where whole plans are timed, would be timed again: its times differ, and near a tie the accepted plan may.
+may differ from that of a run which nobody killed, and plan files are compared byte for byte. Races of whole plans, at
+the end of a run, are records too: a run that is killed in the middle of one runs that one again.
 """
 
 import shutil

@@ -243,6 +243,7 @@ def test_a_runner_up_is_kept_where_it_is_faster_as_a_whole():
     plan = tuned(graph, bench)
     assert 1 < len(plan.kernels) < 5
     assert any(note.startswith("accepted partition: measured, choice") for note in plan.notes)
+    assert plan.certificate.words == NOT_PROVED
 
 
 def test_fewer_kernels_are_kept_where_kernels_cost_one_another_time():
@@ -257,6 +258,7 @@ def test_fewer_kernels_are_kept_where_kernels_cost_one_another_time():
     plan = tuner_of(graph, bench).measured_plan(baselines=[Unfused()])
     assert len(plan.kernels) == 1
     assert "accepted partition: measured, fewer kernels" in plan.notes
+    assert plan.certificate.words == NOT_PROVED
 
 
 def test_a_runner_up_that_costs_much_more_is_not_tried():
@@ -345,8 +347,8 @@ class Wrong(SyntheticBench):
 
     is_wrong = staticmethod(lambda plan: len(plan.kernels) < 5)
 
-    def plans(self, plans, *args):
-        times = super().plans(plans, *args)
+    def plans(self, plans, *args, **options):
+        times = super().plans(plans, *args, **options)
         return [
             replace(time, problem="%share is off") if self.is_wrong(plan) else time
             for plan, time in zip(plans, times, strict=True)
@@ -403,6 +405,20 @@ def test_the_best_rules_compete_with_tuned_schedules():
     assert any({kernel.schedule.unroll for kernel in raced.kernels} == {8} for raced in rivals)
     assert plan.certificate.rule == "rule:made"
     assert plan.certificate.e2e_us <= plan.certificate.rule_us
+
+
+def test_the_rules_that_are_the_fastest_as_a_whole_compete_whatever_their_kernels_take_alone():
+    graph = softmax_graph(64, 64)
+    four = Fixed((("peak", "shifted"), ("grown",), ("total",), ("share",)), "rule:four")
+    other = Fixed((("peak",), ("shifted",), ("grown", "total"), ("share",)), "rule:other")
+    bench = SyntheticBench(
+        graph,
+        lambda kernel, schedule: 1000.0 if len(kernel.nodes) > 3 else 10.0,
+        plan_cost=lambda plan: 10.0 if len(plan.kernels) == 2 else 50.0,
+    )
+    plan = tuner_of(graph, bench).measured_plan(rules=[four, other, RULE])
+    assert plan.certificate.rule == "rule:made"
+    assert len(plan.kernels) == 2
 
 
 def test_the_models_own_choice_competes_with_tuned_schedules():
@@ -478,6 +494,12 @@ def test_a_certificate_claims_no_more_than_was_proved():
     assert "accepted partition: unfused" in plan.notes
     assert plan.certificate.words == NOT_PROVED
     verify(plan)
+
+
+def test_a_certificate_of_a_run_that_was_cut_short_proves_nothing():
+    graph = attention_graph(64, 32)
+    bench = SyntheticBench(graph, scattered(plain, 0.6))
+    assert tuned(graph, bench, budget=Budget(seconds=1000.0, max_trials=1)).certificate.words == NOT_PROVED
 
 
 def test_kernels_carry_predicted_and_measured_times():
