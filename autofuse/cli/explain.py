@@ -1,4 +1,4 @@
-"""`autofuse explain`: what a plan does and why; `--why-not A B`: why two things are not one kernel."""
+"""`autofuse explain`: what a plan does and why; `--why-not [A B]`: why things are not one kernel."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from autofuse.api.plan import Plan, described_cpu, load
 from autofuse.cli.output import print_json
+from autofuse.errors import ArgumentError
 from autofuse.report.explain import build_report, kernel_named, render, render_kernel
 from autofuse.runtime.cpu import cpu_limits
 
@@ -18,7 +19,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN", help="a plan file; it may be another machine's")
     parser.add_argument("--kernel", metavar="NAME", help="only this kernel")
     parser.add_argument(
-        "--why-not", nargs=2, metavar=("A", "B"), help="why these (nodes, values or kernels) are not in one kernel"
+        "--why-not",
+        nargs="*",
+        metavar=("A", "B"),
+        help="why these two (nodes, values or kernels) are not in one kernel; without names: all kernels of which one "
+        "reads what the other writes",
     )
     parser.add_argument("--model", help="with --why-not: the cost model to ask, module:Class or an entry point")
     parser.add_argument("--legality", help="with --why-not: a legality of your own, module:function or an entry point")
@@ -29,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Explain."""
     plan = load(options.plan, on_mismatch="run")
-    data, text = _answer(plan, options) if options.why_not else _report(plan, options)
+    data, text = _report(plan, options) if options.why_not is None else _answer(plan, options)
     if options.json:
         print_json(data)
     else:
@@ -45,18 +50,23 @@ def _report(plan: Plan, options: argparse.Namespace) -> tuple[dict[str, Any], st
     return asdict(kernel), render_kernel(kernel)
 
 
-def _answer(plan: Plan, options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+def _answer(plan: Plan, options: argparse.Namespace) -> tuple[Any, str]:
     from autofuse.fusion.control import bind
     from autofuse.fusion.rulesfile import read_rules
+    from autofuse.report.whynot import all_apart, kept_rules, render_apart, why_not
     from autofuse.report.whynot import render as render_answer
-    from autofuse.report.whynot import why_not
     from autofuse.search.registry import ANALYTICAL, find_legality, find_model
 
+    if len(options.why_not) not in (0, 2):
+        raise ArgumentError(f"--why-not: takes two names, or none; got {', '.join(options.why_not)}")
     description = described_cpu(plan.threads)
     model = find_model(options.model or ANALYTICAL, description)
     control = bind(() if options.rules is None else read_rules(options.rules), plan.graph)
     if options.legality is not None:
         control = replace(control, legality=find_legality(options.legality, plan.graph))
+    if not options.why_not:
+        found = all_apart(plan.document, cpu_limits(description), model, control)
+        return [pair.to_json() for pair in found], render_apart(found, kept_rules(plan.document))
     first, second = options.why_not
     answer = why_not(plan.document, first, second, cpu_limits(description), model, control)
     return answer.to_json(), render_answer(answer)

@@ -1,4 +1,4 @@
-"""Why two things of a program are not in one kernel of its plan: not legal, or not worth it by the cost model."""
+"""Why things of a program are not in one kernel of its plan: not legal, or not worth it by the cost model."""
 
 from __future__ import annotations
 
@@ -56,6 +56,31 @@ class WhyNot:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Two kernels of a plan, of which one reads what the other writes."""
+
+    maker: str
+    reader: str
+    values: tuple[str, ...]
+    """What is written and read between them."""
+    source: str
+    """Where the reader's first operation that reads them comes from; empty if that is not known."""
+    attempt: Attempt
+    """The kernel that would hold both."""
+    measured_us: float | None
+    """Measured times of the two, in sum; None if one has none."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def all_apart(document: PlanDocument, limits: Limits, model: CostModel, control: Control = NO_RULES) -> list[Apart]:
+    """Every two kernels of which one reads what the other writes, and why they are two. Arguments: see `why_not`."""
+    return list(_Question(document, limits, model, control).pairs())
+
+
 def why_not(
     document: PlanDocument, first: str, second: str, limits: Limits, model: CostModel, control: Control = NO_RULES
 ) -> WhyNot:
@@ -85,8 +110,28 @@ class _Question:
         together = tuple(k.name for k in self.document.kernels if both <= set(k.nodes))
         attempts = () if together else tuple(self._attempts(first, one, second, other))
         places = tuple(_places((*_ordered(one), *_ordered(other))))
-        kept = tuple(note for note in self.document.notes if note.startswith("kept rule: "))
-        return WhyNot(first, second, together, places, attempts, kept)
+        return WhyNot(first, second, together, places, attempts, kept_rules(self.document))
+
+    def pairs(self) -> Iterator[Apart]:
+        """In running order of the readers, and of the makers for each."""
+        kernels = [self.document.kernels[launch.kernel] for launch in self.document.order]
+        makers = {value: kernel for kernel in kernels for value in kernel.outputs}
+        for reader in kernels:
+            nodes = [self.document.graph.node_by_name[name] for name in reader.nodes]
+            own = {value.name for node in nodes for value in node.outputs}
+            reads = [(value.name, node) for node in nodes for value in node.inputs if value.name not in own]
+            for maker in kernels:
+                found = [(name, node) for name, node in reads if makers.get(name) is maker]
+                if found:
+                    yield self._apart(maker, reader, found)
+
+    def _apart(self, maker: PlannedKernel, reader: PlannedKernel, reads: Sequence[tuple[str, Node]]) -> Apart:
+        parts = self._atoms_of_kernel(maker), self._atoms_of_kernel(reader)
+        attempt = self._attempt(f"the kernels {maker.name} and {reader.name}", *parts)
+        times = [us for us in (maker.measured_us, reader.measured_us) if us is not None]
+        values = tuple(dict.fromkeys(name for name, _ in reads))
+        measured = sum(times) if len(times) == 2 else None
+        return Apart(maker.name, reader.name, values, source_text(reads[0][1]), attempt, measured)
 
     def _named(self, name: str) -> set[str]:
         """The nodes of a name: a kernel's, or the node itself."""
@@ -208,6 +253,27 @@ def render(answer: WhyNot) -> str:
         lines.append("the plan was made under rules, which may forbid it (give them as --rules to ask under them):")
         lines += [f"  {note}" for note in answer.kept]
     return "\n".join(lines) + "\n"
+
+
+def render_apart(found: Sequence[Apart], kept: Sequence[str] = ()) -> str:
+    """All pairs as text. `kept`: rules that the plan was made under, as its notes say them."""
+    if not found:
+        return "no kernel reads what another one writes\n"
+    lines: list[str] = []
+    for pair in found:
+        where = f", {pair.source}" if pair.source else ""
+        lines.append(f"{pair.maker} -> {pair.reader} ({', '.join(pair.values)}{where}):")
+        measured = "" if pair.measured_us is None else f" (measured: {microseconds(pair.measured_us)})"
+        lines.append(f"  {_verdict(pair.attempt)}{measured}")
+    if kept and any(pair.attempt.legal for pair in found):
+        lines.append("the plan was made under rules, which may forbid it (give them as --rules to ask under them):")
+        lines += [f"  {note}" for note in kept]
+    return "\n".join(lines) + "\n"
+
+
+def kept_rules(document: PlanDocument) -> tuple[str, ...]:
+    """Rules of the user that the plan keeps, as its notes say them."""
+    return tuple(note for note in document.notes if note.startswith("kept rule: "))
 
 
 def _verdict(attempt: Attempt) -> str:

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 
+from autofuse.errors import ArgumentError, LegalityError, SearchError
+from autofuse.fusion.atoms import AtomGraph
+from autofuse.fusion.control import Forbid, Force, Pin, Rule, bind
 from autofuse.ir.graph import Graph
 from autofuse.plan.verify import verify
 from autofuse.search.policy import Context, Partition, SearchPolicy, document_of
@@ -25,6 +29,18 @@ def sample_graphs() -> list[Graph]:
     """Programs that fuse whole, in parts, and not at all."""
     drawn = [random_graph(np.random.default_rng(seed), 14) for seed in range(4)]
     return [softmax_graph(16, 16), attention_graph(16, 8), layers_graph(2, 8, 16), diamond_graph(1024), *drawn]
+
+
+def sample_rules(graph: Graph) -> list[Rule]:
+    """Of two operations, of which one reads the other: together, apart, and the first alone."""
+    real = AtomGraph(graph, contract=False).atom_of
+    pairs = [
+        (maker.name, reader.name)
+        for reader in real
+        for value in reader.inputs
+        if (maker := graph.producers.get(value)) in real and maker is not None
+    ]
+    return [rule for a, b in pairs[:: max(1, len(pairs) // 3)] for rule in (Force(a, b), Forbid(a, b), Pin(a))]
 
 
 def decisions(partition: Partition) -> list[tuple[list[str], list[str]]]:
@@ -76,6 +92,19 @@ class SearchPolicyContract:
             document = document_of(context, self.partition(graph, context), identity_here())
             verify(document)
             check_plan(document, random_inputs(graph, np.random.default_rng(0)))
+
+    def test_it_keeps_the_rules_of_users(self) -> None:
+        """They hold for every kernel, or there is an error that says what cannot be."""
+        for graph in sample_graphs():
+            for rule in sample_rules(graph):
+                try:
+                    context = replace(context_of(graph), control=bind([rule], graph))
+                    kernels = self.partition(graph, context).kernels
+                except (ArgumentError, LegalityError, SearchError):
+                    continue
+                for chosen in kernels:
+                    nodes = frozenset(node for atom in chosen.candidate.atoms for node in atom.nodes)
+                    assert context.control.refusal(nodes) is None
 
     def test_known_prices_belong_to_its_kernels(self) -> None:
         """What it says of kernels goes by the digests of those it chose."""

@@ -29,6 +29,11 @@ atom, with no others to choose. *Oracles*: the analytical model; the same correc
 kernels of the analytical and the unfused plan; measurements in a loop. *Schedules*: the tuned ones, or the same kernels
 and lanes under default ones.
 
+How faithful the rules are: of the pairs of an operation and its reader, `rule:xla-cpu` and `rule:inductor` fuse as the
+real XLA:CPU and Inductor do as `rule-fidelity.md` says (XLA:CPU through its optimised HLO, Inductor through its
+scheduler). `rule:xla`, `rule:xla-priority` and `rule:grappler` follow their sources and the published descriptions;
+there was no GPU and no TensorFlow to hold them against, so what is said of them is said of these sources.
+
 The fastest rule is chosen program by program by the same times, which favours it. Intervals of one program are 95 %
 bootstrap intervals over processes and blocks, those of geometric means over programs. The noise floor of a program is
 its measured plan against itself, timed as two entries of the shuffle."""

@@ -151,6 +151,19 @@ def test_why_not_prices_a_legal_fusion(cli: Any, plan: Path) -> None:
     assert "is no node, value or kernel" in cli("explain", plan, "--why-not", "nothing_like_it", "h").err
 
 
+def test_why_not_without_names_goes_through_all_kernels(cli: Any, model: Path, tmp_path: Path) -> None:
+    done = cli("compare", f"{model}:dense", *DENSE, "--policies", "unfused", "--untuned", "unfused", "--save", tmp_path)
+    assert done.code == 0, done.err
+    asked = cli("explain", tmp_path / "dense-unfused.json", "--why-not")
+    assert asked.code == 0, asked.err
+    assert " -> " in asked.out
+    found = json.loads(cli("explain", tmp_path / "dense-unfused.json", "--why-not", "--json").out)
+    assert {pair["maker"] for pair in found} <= {
+        kernel.name for kernel in af.load(tmp_path / "dense-unfused.json").kernels
+    }
+    assert "takes two names, or none; got h" in cli("explain", tmp_path / "dense-unfused.json", "--why-not", "h").err
+
+
 def test_why_not_knows_of_rules(cli: Any, model: Path, tmp_path: Path) -> None:
     namespace: dict[str, Any] = {}
     exec(compile(model.read_text(), str(model), "exec"), namespace)

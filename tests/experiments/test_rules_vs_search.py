@@ -61,7 +61,7 @@ def test_everything_but_the_model_is_a_switch_of_the_search(study: dict[str, Mod
     [
         ('"horizontal", "model"]', '"luck"]', "ablations: must be among recompute, stitch"),
         ("budget_s = 60.0", "budget_s = 0", "budget_s: must be above zero, got 0"),
-        ("max_trials = 100", "max_trials = 0", "max_trials: must be above zero, got 0"),
+        ("max_trials = 64", "max_trials = 0", "max_trials: must be above zero, got 0"),
     ],
 )
 def test_what_is_wrong_with_the_parameters_is_named(

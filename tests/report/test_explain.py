@@ -15,11 +15,11 @@ import autofuse as af
 from autofuse.api.plan import Plan, described_cpu
 from autofuse.cost_models.analytical import AnalyticalCpuModel
 from autofuse.errors import ArgumentError
-from autofuse.plan.document import Certificate
+from autofuse.plan.document import Certificate, PlanDocument
 from autofuse.report.explain import build_report, kernel_named, render
 from autofuse.report.summary import render as render_summary
 from autofuse.report.summary import summarise
-from autofuse.report.whynot import WhyNot, why_not
+from autofuse.report.whynot import Apart, WhyNot, all_apart, render_apart, why_not
 from autofuse.report.whynot import render as render_answer
 from autofuse.runtime.cpu import cpu_limits
 
@@ -152,6 +152,27 @@ def test_why_not_of_a_plan_whose_kernels_cut_what_usually_stays_together() -> No
     (attempt, *_) = answer.attempts
     assert set(attempt.nodes) == {"e", "t", "sin"}
     assert attempt.apart_us is not None
+
+
+def test_every_two_kernels_that_read_one_another_are_explained() -> None:
+    def apart(document: PlanDocument) -> list[Apart]:
+        description = described_cpu()
+        return all_apart(document, cpu_limits(description), AnalyticalCpuModel(description))
+
+    plan = af.compile(chain, af.spec("f32[16,8]"), af.spec("f32[8,8]"), policy="unfused")
+    found = apart(plan.document)
+    names = [kernel.name for kernel in plan.kernels]
+    assert {pair.maker for pair in found} | {pair.reader for pair in found} == set(names)
+    assert all(names.index(pair.maker) < names.index(pair.reader) for pair in found)
+    assert all("test_explain.py" in pair.source for pair in found)
+    assert any(pair.attempt.legal and pair.attempt.apart_us is not None for pair in found)
+    text = render_apart(found)
+    assert all(f"{pair.maker} -> {pair.reader} ({', '.join(pair.values)}" in text for pair in found)
+    timed = replace(plan.document, kernels=tuple(replace(k, measured_us=2.0) for k in plan.document.kernels))
+    assert all(pair.measured_us == 4.0 for pair in apart(timed))
+    assert "(measured: 4" in render_apart(apart(timed))
+    assert apart(af.compile(np.exp, af.spec("f32[64]")).document) == []
+    assert render_apart([]) == "no kernel reads what another one writes\n"
 
 
 def test_why_not_of_things_that_are_together() -> None:
