@@ -22,7 +22,7 @@ from autofuse.device.describe import vector_bits
 from autofuse.errors import MeasureError, SearchError
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench, PlanTime, Trial
-from autofuse.measurement.racing import MOST_BLOCKS, SAME_BLOCKS, TURN_US, fastest, noise_floor, paired_ratio
+from autofuse.measurement.racing import MOST_BLOCKS, SAME_BLOCKS, TURN_US, fastest, noise_floor, ratios
 from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument, PlannedKernel
 from autofuse.plan.identity import CpuIdentity, Identity
 from autofuse.runtime.kernels import candidate_of
@@ -174,8 +174,7 @@ class Tuner:
         chosen = self._measure_until_certain([partition for _, partition in (*ruled.partitions, *found)])
         self._tune_schedules(chosen.kernels, _CHOSEN_SHARE)
         self._keep(self._timed(chosen, scheduled=True))
-        others = [(f"measured, choice {n}", partition) for n, partition in enumerate(self._runners_up(chosen), 2)]
-        others += [("measured, fewer kernels", partition) for partition in self._fewer_kernels(chosen)]
+        others = self._near(chosen)
         others.append((f"{found[-1][0]}, schedules tuned", found[-1][1]))
         rivals, others = self._fastest_of(ruled.partitions, others)
         left_out = [f"not compared with {words}" for words in ruled.left_out]
@@ -278,17 +277,26 @@ class Tuner:
         self._keep(self._partition(space, best))
         return best
 
-    def _runners_up(self, chosen: Partition) -> list[Partition]:
+    def _near(self, chosen: Partition) -> list[tuple[str, Partition]]:
+        """Partitions that may be faster as a whole than the one that was chosen for the sum of its kernels."""
+        if chosen.solution is None or not self._clock.share_left(_SCHEDULE_SHARE):
+            return []
+        prices = optimistic(self._prices(), self._measured, self._residual, 0.0)
+        try:
+            best_us = solve_at(self.context, self.context.space, prices, self.context.deadline_s).price_us
+        except SearchError:
+            return []
+        found = [(f"measured, choice {n}", p) for n, p in enumerate(self._runners_up(chosen, prices, best_us), 2)]
+        fewer = self._fewer_kernels(chosen, prices, best_us)
+        return found if fewer is None else [*found, ("measured, fewer kernels", fewer)]
+
+    def _runners_up(self, chosen: Partition, prices: Mapping[str, float], best_us: float) -> list[Partition]:
         """The next best partitions by expected prices, each without some class of every better one.
 
         Kernels leave data in caches to one another, and on different lanes they overlap, so that the cheapest sum need
         not be the fastest plan; and who is the fastest as a whole can be seen without a measurement of every kernel.
         """
-        if chosen.solution is None:
-            return []
         space = self.context.space
-        prices = optimistic(self._prices(), self._measured, self._residual, 0.0)
-        best_us = self._expected_us(prices)
         found = [chosen]
         while len(found) < _CHOICES and self._clock.share_left(_SCHEDULE_SHARE):
             used = [{kernel.candidate.digest for kernel in partition.kernels} for partition in found]
@@ -301,30 +309,20 @@ class Tuner:
             found.append(replace(self._partition(space, solution), solution=None))
         return found[1:]
 
-    def _expected_us(self, prices: Mapping[str, float]) -> float:
-        """The least sum at expected prices: zero if there is no plan."""
-        try:
-            return solve_at(self.context, self.context.space, prices, self.context.deadline_s).price_us
-        except SearchError:
-            return 0.0
-
-    def _fewer_kernels(self, chosen: Partition) -> list[Partition]:
+    def _fewer_kernels(self, chosen: Partition, prices: Mapping[str, float], best_us: float) -> Partition | None:
         """The best partition by expected prices where every kernel costs a share of an average one more.
 
         Kernels that are timed alone find their data in the caches; in a plan they push out one another's.
         """
-        if chosen.solution is None or not self._clock.share_left(_SCHEDULE_SHARE):
-            return []
-        prices = optimistic(self._prices(), self._measured, self._residual, 0.0)
-        between_us = _BETWEEN_SHARE * self._expected_us(prices) / len(chosen.kernels)
+        between_us = _BETWEEN_SHARE * best_us / max(len(chosen.kernels), 1)
         dearer = {digest: us + between_us for digest, us in prices.items()}
         try:
             solution = solve_at(self.context, self.context.space, dearer, self.context.deadline_s)
         except SearchError:
-            return []
+            return None
         if len(solution.kernels) >= len(chosen.kernels):
-            return []
-        return [replace(self._partition(self.context.space, solution), solution=None)]
+            return None
+        return replace(self._partition(self.context.space, solution), solution=None)
 
     def _fastest_of(
         self, ruled: Sequence[tuple[str, Partition]], others: Sequence[tuple[str, Partition]]
@@ -338,12 +336,15 @@ class Tuner:
             if fits and not self._has_failed(partition):
                 both.append((name, partition))
                 plans.append(document)
-        times = self._race(plans, _HEATS_SHARE) if plans else []
-        order = sorted((time.us, number) for number, time in enumerate(times) if time.samples_us and not time.problem)
         names = {name for name, _ in ruled}
-        found = [both[number] for _, number in order]
-        rivals = [entry for entry in found if entry[0] in names]
-        return rivals[:_RIVALS], [entry for entry in found if entry[0] not in names][:_RIVALS]
+        if max(sum(name in names for name, _ in both), sum(name not in names for name, _ in both)) > _RIVALS:
+            times = self._race(plans, _HEATS_SHARE)
+            right = [number for number, time in enumerate(times) if time.samples_us and not time.problem]
+            samples = [times[number].samples_us for number in right]
+            slowness = ratios(samples, fastest(samples)) if samples else []
+            both = [both[number] for _, number in sorted(zip(slowness, right, strict=True))]
+        rivals = [entry for entry in both if entry[0] in names]
+        return rivals[:_RIVALS], [entry for entry in both if entry[0] not in names][:_RIVALS]
 
     def _partition(self, space: Space, solution: Solution) -> Partition:
         known = predicted(solution.kernels, self._prices())
@@ -440,14 +441,15 @@ class Tuner:
             right = [number for number, time in enumerate(race) if time.samples_us]
         if not right:
             raise MeasureError(f"no plan can be run end to end: {race[-1].problem}")
-        winner = right[fastest([race[number].samples_us for number in right])]
+        samples = [race[number].samples_us for number in right]
+        first = fastest(samples)
+        winner = right[first]
         self.report("comparing plans end to end", 1, 1)
         times: dict[str, float] = {}
         """By name of the plan, with lanes or without: as many times the winner's as in the blocks that both were in."""
-        for number in right:
+        for number, ratio in zip(right, ratios(samples, first), strict=True):
             plain = entrants[number].name.removesuffix(_ON_LANES)
-            us = race[winner].us * paired_ratio(race[number].samples_us, race[winner].samples_us)
-            times[plain] = min(us, times.get(plain, math.inf))
+            times[plain] = min(ratio * race[winner].us, times.get(plain, math.inf))
         name, partition = entrants[winner].name, entrants[winner].partition
         document = self._with_times(entrants[winner].plan)
         told = [f"accepted partition: {name}"]

@@ -20,7 +20,7 @@ from autofuse.cost_models.analytical import SIGMA
 from autofuse.errors import LegalityError, MeasureError, SearchError
 from autofuse.ir.digest import digest
 from autofuse.measurement.client import Bench
-from autofuse.measurement.racing import MOST_BLOCKS, TURN_US, fastest, paired_ratio
+from autofuse.measurement.racing import MOST_BLOCKS, TURN_US, fastest, ratios
 from autofuse.passes.choices import DEFAULT, Choices, alternatives
 from autofuse.passes.pipeline import can_change, clean
 from autofuse.plan.document import GraphVariant, PlanDocument
@@ -228,10 +228,11 @@ def _fastest_plan(plans: Sequence[PlanDocument], bench: Bench, budget: Budget, s
     sound = [number for number, time in enumerate(times) if time.samples_us and not time.problem]
     if not sound:
         return plans[-1]
-    winner = sound[fastest([times[number].samples_us for number in sound])]
-    won = times[winner]
-    took = {number: won.us * paired_ratio(times[number].samples_us, won.samples_us) for number in sound}
-    told = ", ".join(f"{_words(plans[number])} {us:.4g} us" for number, us in took.items())
+    samples = [times[number].samples_us for number in sound]
+    first = fastest(samples)
+    winner = sound[first]
+    took = [times[winner].us * ratio for ratio in ratios(samples, first)]
+    told = ", ".join(f"{_words(plans[number])} {us:.4g} us" for number, us in zip(sound, took, strict=True))
     wrong = [f"{_words(plan)}: {time.problem}" for plan, time in zip(plans, times, strict=True) if time.problem]
     return replace(plans[winner], notes=(*plans[winner].notes, f"graph variants measured: {'; '.join((told, *wrong))}"))
 

@@ -358,9 +358,8 @@ class Bench:
         The graphs of plans may differ from the bench's, as long as they compute the same results of the same arguments.
         `blocks`: the most there are; they end when more cannot decide which plan is the fastest (unless `decides` is
         False), or after `seconds`, but not before the seventh. A race is recorded, and not run again on the same
-        arguments. A plan that crashes or hangs is found by
-        running each alone; the others are then timed without it. Plans that fail only together, perhaps for want of
-        memory, are timed one after another. Neither is recorded.
+        arguments. A plan that crashes or hangs is found by running each alone; the others are then timed without it.
+        Plans that fail only together, perhaps for want of memory, are timed one after another. Neither is recorded.
         """
         how = {"blocks": blocks, "seed": seed, "turn_us": turn_us, "seconds": seconds, "decides": decides}
         entries = _entries(plans, how, self._inputs_digest())

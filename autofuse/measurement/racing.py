@@ -35,9 +35,12 @@ def paired_gain(slow: Sequence[float], fast: Sequence[float]) -> tuple[float, fl
     return median(gains), median_error(gains)
 
 
-def paired_ratio(slow: Sequence[float], fast: Sequence[float]) -> float:
-    """How many times as long the first plan takes, over the blocks in which both ran."""
-    return median([a / b for a, b in zip(slow, fast, strict=False)])
+def ratios(samples: Sequence[Sequence[float]], to: int) -> list[float]:
+    """How many times as long each plan takes as the one numbered `to`, over the blocks in which both ran.
+
+    Times themselves do not compare: a plan that was dropped early may have met no quiet moment.
+    """
+    return [median([a / b for a, b in zip(own, samples[to], strict=False)]) for own in samples]
 
 
 def contenders(samples: Sequence[Sequence[float]]) -> list[int]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autofuse.measurement.racing import contenders, fastest, is_decided, noise_floor, paired_gain, paired_ratio
+from autofuse.measurement.racing import contenders, fastest, is_decided, noise_floor, paired_gain, ratios
 
 
 def samples(us, spread=0.0, seed=0, drift=0.0, blocks=25):
@@ -45,7 +45,7 @@ def test_who_takes_several_times_as_long_is_out_at_once():
 
 
 def test_ratios_are_of_the_blocks_that_both_were_in():
-    assert paired_ratio([20.0, 40.0], [10.0, 20.0, 1.0]) == 2.0
+    assert ratios([[20.0, 40.0], [10.0, 20.0, 1.0]], to=1) == [2.0, 1.0]
 
 
 def test_few_blocks_leave_everybody_else_in():
