@@ -36,7 +36,10 @@ class PlanError(AutofuseError):
 
 
 class MeasureError(AutofuseError):
-    """A measurement could not be made: the worker died, a deadline passed, or the answer was wrong."""
+    """A measurement could not be made or kept: the worker died, a deadline passed, the disk is full."""
+
+    best: object | None = None
+    """The best `autofuse.Plan` so far, where this ended a tuning run that had one."""
 
 
 class SearchError(AutofuseError):

@@ -25,6 +25,7 @@ from autofuse.search.priced import Priced
 from autofuse.search.pricing import bare_prices, class_prices
 from autofuse.search.residual import ClassPrice
 from autofuse.search.restriction import UNRESTRICTED, Restriction
+from autofuse.search.schedules import idle_decisions
 from autofuse.search.solver import Chosen, Solution, lower_bound, solve
 from autofuse.search.space import AtomSet, Bounds, Candidate, Space, SpaceBuilder
 
@@ -67,13 +68,23 @@ class Context:
         return self._space
 
     def pinned(self, candidate: Candidate) -> Schedule | None:
-        """The schedule that a rule of the user gives a kernel. Raises ArgumentError for one that is none."""
+        """The schedule that a rule of the user gives a kernel.
+
+        Raises ArgumentError for one that is none, and for decisions that the kernel does not have.
+        """
         nodes = [node for atom in candidate.atoms for node in atom.nodes]
         wanted = self.control.schedule_of(nodes)
+        if wanted is None:
+            return None
         try:
-            return None if wanted is None else Schedule.from_json(dict(wanted))
+            schedule = Schedule.from_json(dict(wanted))
         except PlanError as error:
             raise ArgumentError(f"rules: Pin: {error}") from None
+        idle = [key for key in wanted if key in idle_decisions(candidate.program)]
+        if idle:
+            names = ", ".join(sorted(node.name for node in nodes))
+            raise ArgumentError(f"rules: Pin: schedule: there is no {idle[0]} to decide in the kernel of {names}")
+        return schedule
 
     def try_add(self, atoms: AtomSet) -> Candidate | None:
         """The candidate of a set of the space's atoms, added to the space; None if it is no kernel."""

@@ -20,8 +20,10 @@ def class_prices(model: CostModel, candidates: Sequence[Candidate]) -> dict[str,
     distinct = {id(program): program for program in programs.values()}
     prices = model.price([KernelFacts(program) for program in distinct.values()])
     found = {
-        key: ClassPrice(float(us), bound, float(floor))
-        for key, us, bound, floor in zip(distinct, prices.us, prices.bound, prices.floor_us, strict=True)
+        key: ClassPrice(float(us), bound, float(floor), float(sigma))
+        for key, us, bound, floor, sigma in zip(
+            distinct, prices.us, prices.bound, prices.floor_us, prices.sigma, strict=True
+        )
     }
     return {digest: found[id(program)] for digest, program in programs.items()}
 

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-_PRIOR_SIGMA = 0.6
-"""Spread of the analytical model before anything was measured: a factor of 1.8."""
+_DOUBT = 2.0
+"""A model's spread is that of the kernels it was made from; of a program that it has not seen it is taken to be so many
+times larger until measurements say otherwise."""
 _PRIOR_WEIGHT = 2.0
 """Measurements that the prior is worth."""
 _LEAST_SIGMA = 0.05
@@ -24,17 +25,18 @@ class Residual:
         if predicted_us > 0 and 0 < measured_us < math.inf:
             self._logs.setdefault(group, []).append(math.log(measured_us / predicted_us))
 
-    def predict(self, group: str) -> tuple[float, float]:
-        """Mean and standard deviation of log(measured / predicted) in a group.
+    def predict(self, group: str, spread: float) -> tuple[float, float]:
+        """Mean and standard deviation of log(measured / predicted) for a kernel of a group.
 
-        Conjugate normal updating with a prior worth two measurements (Gelman et al., Bayesian Data Analysis, 3.3).
+        `spread`: the standard deviation that the model itself gives. Conjugate normal updating with a prior worth two
+        measurements (Gelman et al., Bayesian Data Analysis, 3.3).
         """
         everything = [value for logs in self._logs.values() for value in logs]
         centre = _mean(everything)
         logs = self._logs.get(group, [])
         weight = _PRIOR_WEIGHT
         mean = (sum(logs) + weight * centre) / (len(logs) + weight)
-        squares = sum((value - mean) ** 2 for value in logs) + weight * _PRIOR_SIGMA**2
+        squares = sum((value - mean) ** 2 for value in logs) + weight * (_DOUBT * spread) ** 2
         return mean, max(math.sqrt(squares / (len(logs) + weight)), _LEAST_SIGMA)
 
 
@@ -51,6 +53,8 @@ class ClassPrice:
     bound: str
     floor_us: float
     """No kernel of this work can be faster on this device."""
+    sigma: float
+    """Standard deviation of log(measured / predicted), by the cost model."""
 
 
 def optimistic(
@@ -62,6 +66,6 @@ def optimistic(
         if digest in measured:
             found[digest] = measured[digest]
         else:
-            mean, sigma = residual.predict(price.bound)
+            mean, sigma = residual.predict(price.bound, price.sigma)
             found[digest] = max(price.predicted_us * math.exp(mean - k * sigma), price.floor_us)
     return found

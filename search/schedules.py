@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
+from autofuse.lower.schedule import Schedule
 from autofuse.lower.streaming import streams_stores
 from autofuse.lower.tile import Dot, OpaqueProgram, Reduce, RowGroup, Space, TileProgram
 
@@ -47,3 +49,17 @@ def choices_for(program: TileProgram | OpaqueProgram, vector_bits: int | None = 
     if any(isinstance(s, Reduce) for stage in stages for s in stage.body) and "panel_rows" not in choices:
         choices["split"] = (0, 1, 4, 8, 32)
     return choices
+
+
+def idle_decisions(program: TileProgram | OpaqueProgram) -> frozenset[str]:
+    """Entries of a Schedule that surely change nothing in this kernel on a CPU, whatever the others are."""
+    if isinstance(program, OpaqueProgram):
+        return frozenset(field.name for field in fields(Schedule))
+    steps = [step for phase in program.phases() for step in phase.steps]
+    body = [s for step in steps if isinstance(step, RowGroup) for stage in step.stages for s in stage.body]
+    idle = {"threads", "items"}
+    if not any(isinstance(step, Dot) for step in steps):
+        idle |= {"panel_rows", "dots"}
+    if not any(isinstance(statement, Reduce) for statement in body):
+        idle.add("split")
+    return frozenset(idle)

@@ -22,7 +22,7 @@ from autofuse.search.firing import Run, fire
 from autofuse.search.planning import Tuned
 from autofuse.search.policy import Context, Partition
 from autofuse.search.solver import Chosen, Solution
-from autofuse.search.space import Candidate
+from autofuse.search.space import Candidate, class_digest
 
 _MOST_NAMES = 5
 
@@ -132,7 +132,7 @@ def _wrong_kernel(
     atoms, candidate = partition.atoms, chosen.candidate
     kernel = cast("Any", candidate.kernel)
     made = atoms.candidate(candidate.atoms, candidate.outputs) if isinstance(kernel, KernelCandidate) else None
-    if made is None or made != kernel or subgraph_digest(made.graph, made.nodes, made.outputs) != candidate.digest:
+    if made is None or made != kernel or class_digest(made) != candidate.digest:
         yield "was not made by a SpaceBuilder: its kernel or its digest belongs to other atoms"
     if not chosen.outputs or len(set(chosen.outputs)) < len(chosen.outputs):
         yield "writes nothing, or a value twice"

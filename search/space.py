@@ -38,6 +38,7 @@ _Relation = Mapping[FusionAtom, tuple[FusionAtom, ...]]
 
 _RECOMPUTE = 3
 _LEAST_SCALARS = 64
+_LINE_BYTES = 64
 _TINY_BYTES = 4096
 """Sharing the loads of a value smaller than this is worth nothing."""
 _MANY = 3
@@ -51,10 +52,9 @@ class Candidate:
     atoms: AtomSet
     kernel: KernelCandidate
     digest: str
-    """Equal for kernels that differ only in names: they are priced and tuned once."""
+    """Of `class_digest`: equal for kernels that do the same work. They are lowered, priced and tuned once."""
     program: TileProgram | OpaqueProgram
-    """The kernel under the canonical schedule. Shared by all candidates of a digest class, and by classes that differ
-    only in where slices of inputs begin."""
+    """The kernel under the canonical schedule. Shared by all candidates of a digest class."""
 
     @property
     def outputs(self) -> tuple[Value, ...]:
@@ -129,10 +129,10 @@ class SpaceBuilder:
         """Enumeration stops when so many have been tried."""
         self._by_set: dict[_Key, Candidate | None] = {}
         self._reasons: dict[_Key, str] = {}
+        self._tried: set[str] = set()
+        """Structural digests of all kernels, where their slices begin included."""
         self._programs: dict[str, TileProgram | OpaqueProgram | str] = {}
-        """By digest: a program, or why there is none."""
-        self._lowered: dict[str, TileProgram | OpaqueProgram | str] = {}
-        """The same by digest less where slices begin."""
+        """By digest of the class: a program, or why there is none."""
         self._makers: _Relation = atom_graph.predecessors
         self._following: _Relation = atom_graph.successors
         self._siblings: _Relation = _siblings(atom_graph)
@@ -152,7 +152,7 @@ class SpaceBuilder:
             self._explore_apart(segments)
         else:
             self._grow_all(atoms)
-            self._most_programs = len(self._programs) + self._bounds.classes
+            self._most_programs = len(self._tried) + self._bounds.classes
             self._enumerate(atoms)
         if self._restriction.recompute and self._restriction.multi_output:
             self._add_leaner()
@@ -202,9 +202,10 @@ class SpaceBuilder:
         elif len(atoms) > 1 and not self._graph.left_to_others(atoms).isdisjoint(outputs):
             raise LegalityError("a path leaves the set and comes back")
         kernel = self._restriction.kernel(self._graph, atoms, outputs)
-        digest = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
+        own, digest = _digests(kernel)
+        self._tried.add(own)
         if digest not in self._programs:
-            self._programs[digest] = self._program(atoms, kernel, digest)
+            self._programs[digest] = self._lower(kernel, digest, self._most_scalars(atoms, kernel))
         program = self._programs[digest]
         if isinstance(program, str):
             raise LegalityError(program)
@@ -227,15 +228,8 @@ class SpaceBuilder:
             raise LegalityError(f"a path leaves the set and comes back, and nothing here needs {idle}")
         return written
 
-    def _program(self, atoms: AtomSet, kernel: KernelCandidate, digest: str) -> TileProgram | OpaqueProgram | str:
-        """The kernel lowered, or why it cannot be. Where slices of inputs begin changes nothing but addresses."""
-        moved = moved_slices(kernel)
-        mark = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs, moved) if moved else digest
-        if mark not in self._lowered:
-            self._lowered[mark] = self._lower(kernel, digest, self._most_scalars(atoms, kernel))
-        return self._lowered[mark]
-
     def _lower(self, kernel: KernelCandidate, digest: str, scalars: int) -> TileProgram | OpaqueProgram | str:
+        """The kernel lowered, or why it cannot be."""
         try:
             return lower(kernel, Schedule(), f"k_{digest[:12]}", replace(self._limits, scalars=scalars))
         except LegalityError as error:
@@ -264,9 +258,9 @@ class SpaceBuilder:
             if shape in explored:
                 self._repeat(explored[shape], segment)
                 continue
-            before = len(self._programs)
+            before = len(self._tried)
             explored[shape] = self._explore(segment, min(self._bounds.classes, max(left, 0) // waiting))
-            left -= len(self._programs) - before
+            left -= len(self._tried) - before
             waiting -= 1
 
     def _shapes(self, segments: Sequence[Segment]) -> list[Hashable]:
@@ -278,7 +272,7 @@ class SpaceBuilder:
 
     def _explore(self, segment: Segment, classes: int) -> _Explored:
         """Enumerate one segment; `classes`: how many distinct kernels may be tried, half of them by greedy growth."""
-        programs, candidates, cut_off = len(self._programs), len(self.space.candidates), self.space.cut_off
+        programs, candidates, cut_off = len(self._tried), len(self.space.candidates), self.space.cut_off
         self._most_programs = programs + classes // 2
         self._grow_all(segment)
         self._most_programs = programs + classes
@@ -300,7 +294,7 @@ class SpaceBuilder:
         for atom in atoms:
             if atom in self._absorbed:
                 continue
-            if self.space.segments and len(self._programs) >= self._most_programs:
+            if self.space.segments and len(self._tried) >= self._most_programs:
                 self.space.cut_off += 1
             else:
                 self._grow_greedily(atom)
@@ -372,7 +366,7 @@ class SpaceBuilder:
     def _out_of_bounds(self, size: int, tried: int) -> bool:
         """Whether enumeration stops before a set, of which so many with the same first atom were tried."""
         bounds = self._bounds
-        return size > bounds.atoms or tried >= bounds.sets_per_atom or len(self._programs) >= self._most_programs
+        return size > bounds.atoms or tried >= bounds.sets_per_atom or len(self._tried) >= self._most_programs
 
     # ---- what others may compute once more -----------------------------------------------------------------------
 
@@ -427,11 +421,26 @@ class SpaceBuilder:
         return list(found)
 
 
+def class_digest(kernel: KernelCandidate) -> str:
+    """Equal for kernels that do the same work at addresses alike.
+
+    Names do not count, nor where slices of what a kernel reads begin, but for how that is aligned: the steps of a loop
+    over time, each with a row of its own, are one class.
+    """
+    return _digests(kernel)[1]
+
+
+def _digests(kernel: KernelCandidate) -> tuple[str, str]:
+    """The structural digest, and that of the class."""
+    own = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
+    moved = moved_slices(kernel)
+    return own, subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs, moved) if moved else own
+
+
 def moved_slices(kernel: KernelCandidate) -> dict[Node, str]:
     """Texts for slices of what a kernel reads, as if the first slice of each value began at the value's beginning.
 
-    Kernels that are equal by these texts do the same at other addresses, as the steps of a loop over time do. Values
-    that the kernel also reads in another way are left out.
+    Values that the kernel also reads in another way are left out.
     """
     made = {value for node in kernel.nodes for value in node.outputs}
     readers: dict[Value, list[Node]] = {}
@@ -448,9 +457,14 @@ def moved_slices(kernel: KernelCandidate) -> dict[Node, str]:
 
 
 def _moved_text(node: Node, first: Sequence[int]) -> str:
-    """A slice, as far from the beginning as it is from `first`."""
+    """A slice, as far from the beginning as it is from `first`, and how far that is from the last line of memory."""
     starts = [start - begin for start, begin in zip(node.attrs["start_indices"], first, strict=True)]
-    return f"slice[from {starts} by {node.attrs['strides']}]:{node.output.type}"
+    source = node.inputs[0].type
+    before = 0
+    for begin, size in zip(first, source.shape, strict=True):
+        before = before * size + begin
+    past = before * source.dtype.itemsize % _LINE_BYTES
+    return f"slice[from {starts} by {node.attrs['strides']}, {past} past a line]:{node.output.type}"
 
 
 def _is_light(node: Node) -> bool:

@@ -5,9 +5,8 @@ far as the budget allows. Each round then solves the program at optimistic price
 exp(mu - k sigma) of the model's price), at expected prices (exp(mu)), and with the measured kernels alone. The first
 optimum is a statistical lower bound, the last one is the best plan so far; when the two are within epsilon, more
 measuring is not worth its time. Until then the unmeasured kernels of the first two are measured and the residual is
-refitted. Then the chosen kernels' schedules are tuned. The partitions of rules, the model's choice and runners-up run
-end to end under default schedules; those that are the fastest so get their schedules tuned too, and the tuned plan is
-run against all of these.
+refitted. Then the chosen partition, those of rules, the model's choice and runners-up run end to end under default
+schedules. Those that are the fastest so get their schedules tuned, the fastest first, and run against one another.
 """
 
 from __future__ import annotations
@@ -21,27 +20,38 @@ from dataclasses import dataclass, field, replace
 from autofuse.device.describe import vector_bits
 from autofuse.errors import MeasureError, SearchError
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.client import Bench, PlanTime, Trial
-from autofuse.measurement.racing import MOST_BLOCKS, SAME_BLOCKS, TURN_US, fastest, noise_floor, ratios
-from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument, PlannedKernel
+from autofuse.measurement.client import Bench, Trial
+from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument
 from autofuse.plan.identity import CpuIdentity, Identity
 from autofuse.runtime.kernels import candidate_of
 from autofuse.search.baselines import BASELINES, decide_by_rules
-from autofuse.search.planning import Tuned, one_by_one
-from autofuse.search.policy import Context, Partition, SearchPolicy, bound_at, document_of, predicted, solve_at
+from autofuse.search.entrants import Entrant, Races, Standings, with_and_without_lanes
+from autofuse.search.planning import Tuned
+from autofuse.search.policy import (
+    Context,
+    Partition,
+    SearchPolicy,
+    bound_at,
+    document_of,
+    dominated_at,
+    predicted,
+    solve_at,
+)
 from autofuse.search.residual import ClassPrice, Residual, optimistic
 from autofuse.search.schedules import choices_for
 from autofuse.search.schedulesearch import tune_schedule
 from autofuse.search.solver import Chosen, Solution
-from autofuse.search.space import Candidate, Space
+from autofuse.search.space import Candidate, Space, class_digest
 from autofuse.search.warmstart import WarmStart
 
 K_SIGMA = 1.0
 EPSILON = 0.05
 
-_RULES_SHARE, _FIRST_SHARE, _LOOP_SHARE, _CHOSEN_SHARE, _SCHEDULE_SHARE = 0.15, 0.25, 0.6, 0.75, 0.9
-"""Of the budget: when the rules have decided, and the single atoms, the loop, the schedules of the chosen kernels and
-those of all others must be done."""
+_RULES_SHARE, _FIRST_SHARE, _LOOP_SHARE, _SCHEDULE_SHARE = 0.15, 0.25, 0.5, 0.9
+"""Of the budget: when the rules have decided, and the baselines' kernels and single atoms, the loop, and all schedules
+must be done."""
+_LOOP_ALONE_SHARE = 0.6
+"""When the loop must be done where schedules are left alone."""
 _SOLVE_SHARE, _HEATS_SHARE, _RACE_SHARE, _AGAIN_SHARE = 0.1, 0.05, 0.1, 0.05
 """Of the budget: for solving once; and most time for running whole plans, to see which are worth tuning, in the end,
 and the winner once more."""
@@ -51,9 +61,13 @@ _BETWEEN_SHARE = 0.3
 """Of an average kernel's time: what a kernel may cost the others."""
 _RIVALS = 2
 """Partitions of rules, the fastest end to end, whose schedules are tuned too; and as many of the others."""
-_ON_LANES = ", on lanes"
+_OUTRUN = 1.5
+"""A plan that takes so many times as long as the fastest, all under default schedules, gets none of its own."""
 _WORTH_A_SCHEDULE = 0.98
 """A schedule other than the default must be this much faster alone."""
+
+_Named = tuple[str, Partition]
+"""A partition, and what plans of it are called."""
 
 Report = Callable[[str, float, float], None]
 """Told (what is being done, how much is done, how much there is)."""
@@ -99,6 +113,12 @@ class _Clock:
         trials = self.budget.max_trials
         return trials is None or self.bench.counts.measured + self.bench.counts.replayed < trials * share
 
+    def used(self) -> float:
+        """The share that is used, of the time or of the measurements, whichever is more."""
+        trials = self.budget.max_trials
+        measured = 0.0 if trials is None else (self.bench.counts.measured + self.bench.counts.replayed) / trials
+        return max(self.elapsed() / self.budget.seconds, measured)
+
     def elapsed(self) -> float:
         return self.now() - self.start
 
@@ -108,15 +128,6 @@ class _Clock:
             return min(self.elapsed(), self.budget.seconds), self.budget.seconds
         counts = self.bench.counts
         return min(counts.measured + counts.replayed, self.budget.max_trials), self.budget.max_trials
-
-
-@dataclass(frozen=True, slots=True)
-class _Entrant:
-    """A plan that is run end to end."""
-
-    name: str
-    partition: Partition
-    plan: PlanDocument
 
 
 class Tuner:
@@ -143,8 +154,12 @@ class Tuner:
         """Time by digest under the default schedule; infinite for a kernel that failed."""
         self._scheduled: dict[str, tuple[Schedule, float]] = {}
         """Schedules that are faster than the default, and their time."""
+        self._schedules: dict[str, dict[Schedule, float]] = {}
+        """Times of all schedules that were tried, by class."""
         self._searched: set[str] = set()
         """Classes whose schedules have been searched."""
+        self._loop_share = _LOOP_SHARE if context.restriction.schedules else _LOOP_ALONE_SHARE
+        self._races = Races(bench, seed)
         self._warm_start = WarmStart(context, bench)
         self._residual = Residual()
         self._rounds = 0
@@ -157,6 +172,11 @@ class Tuner:
     def best(self) -> PlanDocument | None:
         """The best plan so far of which no kernel is known to fail; for a run that is interrupted."""
         return next((plan for partition, plan in reversed(self._kept) if not self._has_failed(partition)), None)
+
+    @property
+    def has_measured(self) -> bool:
+        """Whether any kernel's time is known."""
+        return any(us < math.inf for us in self._measured.values())
 
     def measured_plan(
         self, baselines: Sequence[SearchPolicy] = BASELINES, rules: Sequence[SearchPolicy] = ()
@@ -171,22 +191,16 @@ class Tuner:
             found.append((policy.name, policy.partition(self.context)))
             self._keep(found[-1][1])
         ruled = decide_by_rules(self.context, rules, lambda: self._clock.share_left(_RULES_SHARE))
-        chosen = self._measure_until_certain([partition for _, partition in (*ruled.partitions, *found)])
-        self._tune_schedules(chosen.kernels, _CHOSEN_SHARE)
-        self._keep(self._timed(chosen, scheduled=True))
-        others = self._near(chosen)
+        chosen = "measured", self._measure_until_certain([partition for _, partition in (*ruled.partitions, *found)])
+        self._keep(chosen[1])
+        others = self._near(chosen[1])
         others.append((f"{found[-1][0]}, schedules tuned", found[-1][1]))
-        rivals, others = self._fastest_of(ruled.partitions, others)
         left_out = [f"not compared with {words}" for words in ruled.left_out]
-        for name, partition in (*rivals, *others):
-            self._measure((kernel.candidate for kernel in partition.kernels), _SCHEDULE_SHARE)
-            if not self._tune_schedules(partition.kernels, _SCHEDULE_SHARE):
-                left_out.append(f"compared with {name} before all of its schedules were tuned: the budget was used")
-        self._tune_schedules(chosen.kernels, _SCHEDULE_SHARE)
+        rivals, others = self._fastest_of(chosen, ruled.partitions, others, left_out)
         entrants = [(name, self._timed(partition)) for name, partition in found]
-        entrants.append(("measured, default schedules", self._timed(chosen)))
-        entrants += [(name, self._timed(p, scheduled=True)) for name, p in (*others, *rivals, ("measured", chosen))]
-        return self._accept(entrants, "measured", [name for name, _ in rivals], left_out)
+        entrants.append(("measured, default schedules", self._timed(chosen[1])))
+        entrants += [(name, self._timed(partition, scheduled=True)) for name, partition in (*others, *rivals, chosen)]
+        return self._accept(entrants, chosen[0], [name for name, _ in rivals], left_out)
 
     def fixed_plan(self, policy: SearchPolicy) -> PlanDocument:
         """Tune only the schedules of a policy's own partition, with the same budget."""
@@ -207,7 +221,7 @@ class Tuner:
 
     def _measure_until_certain(self, baselines: Sequence[Partition]) -> Partition:
         space = self.context.space
-        self._measure((chosen.candidate for chosen in baselines[-1].kernels), _LOOP_SHARE)
+        self._measure((chosen.candidate for chosen in baselines[-1].kernels), self._loop_share)
         self._measure(self._worth_knowing(space, baselines), _FIRST_SHARE)
         best: Solution | None = None
         while True:
@@ -226,15 +240,20 @@ class Tuner:
                 self._proved = best
                 break
             todo = [c.candidate for c in (*low.kernels, *expected.kernels) if c.candidate.digest not in self._measured]
-            if not todo or not self._clock.share_left(_LOOP_SHARE):
+            if not todo or not self._clock.share_left(self._loop_share):
                 break
-            self._measure(todo, _LOOP_SHARE)
+            self._measure(todo, self._loop_share)
         return baselines[-1] if best is None else self._partition(space, best)
 
     def _worth_knowing(self, space: Space, baselines: Sequence[Partition]) -> list[Candidate]:
-        """The baselines' kernels and the single atoms, those that may take the most time in the program first."""
-        kernels = [chosen.candidate for partition in baselines for chosen in partition.kernels]
-        kernels += [candidate for candidate in space.candidates if len(candidate.atoms) == 1]
+        """The kernels of the baselines, the cheapest ones' first, then the single atoms."""
+        cheapest = sorted(baselines, key=lambda partition: partition.price_us)
+        groups = [[chosen.candidate for chosen in partition.kernels] for partition in cheapest]
+        groups.append([candidate for candidate in space.candidates if len(candidate.atoms) == 1])
+        return [candidate for group in groups for candidate in self._dearest_first(group)]
+
+    def _dearest_first(self, kernels: Sequence[Candidate]) -> list[Candidate]:
+        """Kernels of a program, those first of which all equal ones take the most time together."""
         prices = self._prices()
         total: dict[str, float] = {}
         for digest in (candidate.digest for candidate in kernels):
@@ -281,7 +300,7 @@ class Tuner:
         """Partitions that may be faster as a whole than the one that was chosen for the sum of its kernels."""
         if chosen.solution is None or not self._clock.share_left(_SCHEDULE_SHARE):
             return []
-        prices = optimistic(self._prices(), self._measured, self._residual, 0.0)
+        prices = self._expected()
         try:
             best_us = solve_at(self.context, self.context.space, prices, self.context.deadline_s).price_us
         except SearchError:
@@ -325,43 +344,67 @@ class Tuner:
         return replace(self._partition(self.context.space, solution), solution=None)
 
     def _fastest_of(
-        self, ruled: Sequence[tuple[str, Partition]], others: Sequence[tuple[str, Partition]]
-    ) -> tuple[list[tuple[str, Partition]], list[tuple[str, Partition]]]:
-        """Of the partitions of rules, and of others, those that are the fastest end to end under default schedules."""
-        both: list[tuple[str, Partition]] = []
+        self, chosen: _Named, ruled: Sequence[_Named], others: Sequence[_Named], notes: list[str]
+    ) -> tuple[list[_Named], list[_Named]]:
+        """Of the partitions of rules, and of others, those that are the fastest end to end under default schedules.
+
+        They and the chosen one get their schedules tuned, the fastest first. `notes`: gets those that did not.
+        """
+        entries: list[_Named] = []
         plans: list[PlanDocument] = []
-        for name, partition in (*ruled, *others):
+        for name, partition in (chosen, *ruled, *others):
             document = self._document(self._timed(partition))
             fits = self.context.memory is None or self.context.memory.fits(document)
             if fits and not self._has_failed(partition):
-                both.append((name, partition))
+                entries.append((name, partition))
                 plans.append(document)
-        names = {name for name, _ in ruled}
-        if max(sum(name in names for name, _ in both), sum(name not in names for name, _ in both)) > _RIVALS:
-            times = self._race(plans, _HEATS_SHARE)
-            right = [number for number, time in enumerate(times) if time.samples_us and not time.problem]
-            samples = [times[number].samples_us for number in right]
-            slowness = ratios(samples, fastest(samples)) if samples else []
-            both = [both[number] for _, number in sorted(zip(slowness, right, strict=True))]
-        rivals = [entry for entry in both if entry[0] in names]
-        return rivals[:_RIVALS], [entry for entry in both if entry[0] not in names][:_RIVALS]
+        order = self._races.in_order(plans, self.budget.race_s(_HEATS_SHARE)) if len(plans) > 1 else []
+        ranked = [(slow, entries[number]) for slow, number in order] or [(1.0, entry) for entry in entries]
+        rules = {name for name, _ in ruled}
+        rivals = [(slow, entry) for slow, entry in ranked if entry[0] in rules][:_RIVALS]
+        nearest = [(slow, entry) for slow, entry in ranked if entry[0] not in rules and entry is not chosen][:_RIVALS]
+        own = [(slow, entry) for slow, entry in ranked if entry is chosen] or [(1.0, chosen)]
+        in_turn = sorted([*own, *rivals, *nearest], key=lambda pair: pair[0])
+        self._tune_in_turn([partition for slow, (_, partition) in in_turn if slow < _OUTRUN])
+        for slow, (name, partition) in (*rivals, *nearest):
+            if slow >= _OUTRUN:
+                notes.append(f"compared with {name} under default schedules, as these took {slow:.1f} times as long")
+            elif not self._is_tuned(partition.kernels):
+                notes.append(f"compared with {name} before all of its schedules were tuned: the budget was used")
+        return [entry for _, entry in rivals], [entry for _, entry in nearest]
+
+    def _tune_in_turn(self, partitions: Sequence[Partition]) -> None:
+        """Tune the schedules of partitions, each but the last with half of what is left for that; the first is kept."""
+        for place, partition in enumerate(partitions):
+            left = max(0.0, _SCHEDULE_SHARE - self._clock.used())
+            share = _SCHEDULE_SHARE if place == len(partitions) - 1 else _SCHEDULE_SHARE - left / 2
+            self._measure((kernel.candidate for kernel in partition.kernels), share)
+            self._tune_schedules(partition.kernels, share)
+            if place == 0:
+                self._keep(self._timed(partition, scheduled=True))
+        for partition in partitions[:1]:
+            self._tune_schedules(partition.kernels, _SCHEDULE_SHARE)
 
     def _partition(self, space: Space, solution: Solution) -> Partition:
         known = predicted(solution.kernels, self._prices())
         return self._timed(Partition(space.atom_graph, solution.kernels, known, solution.price_us, solution))
+
+    def _expected(self) -> dict[str, float]:
+        """Prices as measured, else as the corrected model expects them."""
+        return optimistic(self._prices(), self._measured, self._residual, 0.0)
 
     def _prices(self) -> Mapping[str, ClassPrice]:
         return self.context.prices(self.context.space)
 
     # ---- schedules -----------------------------------------------------------------------------------------------
 
-    def _tune_schedules(self, kernels: Sequence[Chosen], share: float) -> bool:
-        """Tune the kernels that take the most time first; each gets trials in proportion.
+    def _tune_schedules(self, kernels: Sequence[Chosen], share: float) -> None:
+        """Tune the kernels that take the most time first, until that share of the budget is used.
 
-        Returns whether that was done for all of them before that share of the budget was used.
+        Each gets trials in proportion to the time that it takes.
         """
         if not self.context.restriction.schedules:
-            return True
+            return
         count: dict[str, int] = {}
         for chosen in kernels:
             count[chosen.candidate.digest] = count.get(chosen.candidate.digest, 0) + 1
@@ -373,34 +416,50 @@ class Tuner:
         ordered = sorted(free, key=lambda d: (-cost[d], d))
         for done, digest in enumerate(ordered):
             if not self._clock.share_left(share):
-                return False
+                return
             self.report("tuning schedules", done, len(ordered))
-            self._searched.add(digest)
-            self._tune_one(one[digest], 4 + round(28 * cost[digest] / total))
+            if self._tune_one(one[digest], 4 + round(28 * cost[digest] / total), share):
+                self._searched.add(digest)
         self.report("tuning schedules", len(ordered), len(ordered))
-        return all(d in self._searched or self.context.pinned(one[d]) is not None for d in one)
 
-    def _tune_one(self, candidate: Candidate, trials: int) -> None:
+    def _is_tuned(self, kernels: Sequence[Chosen]) -> bool:
+        """Whether the schedules of all kernels were searched that have any to search."""
+        if not self.context.restriction.schedules:
+            return True
+        return all(
+            candidate.digest in self._searched or self.context.pinned(candidate) is not None
+            for candidate in (chosen.candidate for chosen in kernels)
+        )
+
+    def _tune_one(self, candidate: Candidate, trials: int, share: float) -> bool:
+        """Try schedules of a kernel, until that share of the budget is used. Returns whether all trials were made.
+
+        What was tried before is known.
+        """
         widest = vector_bits(self.identity.isa) if isinstance(self.identity, CpuIdentity) else None
         choices = choices_for(candidate.program, widest)
         digest, kernel = candidate.digest, candidate.kernel
-        default = self._measured[digest]
-
-        def time_left() -> bool:
-            return self._clock.share_left(_SCHEDULE_SHARE)
+        known = self._schedules.setdefault(digest, {Schedule(): self._measured[digest]})
+        asked = answered = 0
 
         def measure(schedules: Sequence[Schedule], worth_us: float) -> list[float]:
-            if time_left():
+            nonlocal asked, answered
+            if self._clock.share_left(share):
                 self.bench.compile(digest, kernel, schedules, worth_us)
             trials = [Trial(digest, kernel, schedule, worth_us) for schedule in schedules]
-            return [found.us for found in self.bench.kernels(trials, time_left)]
+            found = [time.us for time in self.bench.kernels(trials, lambda: self._clock.share_left(share))]
+            known.update(zip(schedules, found, strict=False))
+            asked, answered = asked + len(schedules), answered + len(found)
+            return found
 
         first = self._warm_start.guesses(candidate, choices, trials)
-        best, us, tried = tune_schedule(choices, measure, trials, self.seed, {Schedule(): default}, first)
-        self._warm_start.learn(candidate, best)
+        best, us, tried = tune_schedule(choices, measure, trials, self.seed, dict(known), first)
         self._tried += tried
-        if us < _WORTH_A_SCHEDULE * default:
+        if us < _WORTH_A_SCHEDULE * self._measured[digest]:
             self._scheduled[digest] = best, us
+        if answered == asked:
+            self._warm_start.learn(candidate, best)
+        return answered == asked
 
     def _timed(self, partition: Partition, scheduled: bool = False) -> Partition:
         """The partition with its measured times, under the default schedules or the best ones found."""
@@ -432,67 +491,37 @@ class Tuner:
         entrants = [
             form
             for name, partition in self._fitting(sound)
-            for form in self._with_and_without_lanes(_Entrant(name, partition, self._document(partition)))
+            for form in with_and_without_lanes(Entrant(name, partition, self._document(partition)), self.context.memory)
         ]
         self.report("comparing plans end to end", 0, 1)
-        race = self._race([entrant.plan for entrant in entrants], _RACE_SHARE)
-        right = [number for number, time in enumerate(race) if time.samples_us and not time.problem]
-        if not right:  # rounding alone takes a program this far from the interpreter, or all plans share a defect
-            right = [number for number, time in enumerate(race) if time.samples_us]
-        if not right:
-            raise MeasureError(f"no plan can be run end to end: {race[-1].problem}")
-        samples = [race[number].samples_us for number in right]
-        first = fastest(samples)
-        winner = right[first]
+        try:
+            ended = self._races.decide(entrants, self.budget.race_s(_RACE_SHARE))
+        except MeasureError:
+            self._kept.clear()
+            raise
         self.report("comparing plans end to end", 1, 1)
-        times: dict[str, float] = {}
-        """By name of the plan, with lanes or without: as many times the winner's as in the blocks that both were in."""
-        for number, ratio in zip(right, ratios(samples, first), strict=True):
-            plain = entrants[number].name.removesuffix(_ON_LANES)
-            times[plain] = min(ratio * race[winner].us, times.get(plain, math.inf))
-        name, partition = entrants[winner].name, entrants[winner].partition
-        document = self._with_times(entrants[winner].plan)
-        told = [f"accepted partition: {name}"]
-        if race[winner].problem:
-            told.append(f"no plan's answer is within tolerance of the interpreter's: {race[winner].problem}")
-        certificate = self._certificate(partition, policy, race[winner].us, times.get("unfused"), document)
-        rule = min((other for other in times if other in rules), key=lambda other: times[other], default=None)
-        certificate = replace(certificate, rule=rule, rule_us=None if rule is None else times[rule])
+        document = self._with_times(ended.winner.plan)
+        told = [f"accepted partition: {ended.winner.name}"]
+        if ended.problem:
+            told.append(f"no plan's answer is within tolerance of the interpreter's: {ended.problem}")
+        certificate = self._certificate(ended, policy, rules, document)
         plan = replace(document, certificate=certificate, notes=(*document.notes, *told, *notes))
-        self._kept.append((partition, plan))
+        self._kept.append((ended.winner.partition, plan))
         return plan
-
-    def _with_and_without_lanes(self, entrant: _Entrant) -> list[_Entrant]:
-        """A plan as it is and with its kernels one by one, which is preferred where it is as fast."""
-        if not any(launch.lane for launch in entrant.plan.order):
-            return [entrant]
-        alone = replace(entrant, plan=one_by_one(entrant.plan))
-        if self.context.memory is not None and not self.context.memory.fits(alone.plan):
-            return [entrant]  # in another order, other values are alive together
-        return [replace(entrant, name=f"{entrant.name}{_ON_LANES}"), alone]
 
     def _with_times(self, document: PlanDocument) -> PlanDocument:
         """The plan with its kernels timed as they are in it: some write less than the candidates that were measured."""
         known = {digest for digest, us in self._measured.items() if us < math.inf}
         kernels = list(document.kernels)
         for number, kernel in enumerate(kernels):
-            if kernel.digest not in known:
-                us = self._time_of(document, kernel) if self._clock.share_left(1.0) else math.inf
+            candidate = candidate_of(document.graph, kernel.nodes, kernel.outputs)
+            digest = class_digest(candidate)
+            if digest not in known:
+                us = math.inf
+                if self._clock.share_left(1.0):
+                    us = self.bench.kernel(digest, candidate, kernel.schedule).us
                 kernels[number] = replace(kernel, measured_us=us if us < math.inf else None)
         return replace(document, kernels=tuple(kernels))
-
-    def _time_of(self, document: PlanDocument, kernel: PlannedKernel) -> float:
-        candidate = candidate_of(document.graph, kernel.nodes, kernel.outputs)
-        return self.bench.kernel(kernel.digest, candidate, kernel.schedule).us
-
-    def _race(self, plans: Sequence[PlanDocument], share: float) -> list[PlanTime]:
-        """Samples per plan; plans that do the same work share them."""
-        works = [(plan.order, *((k.nodes, k.outputs, k.schedule) for k in plan.kernels)) for plan in plans]
-        distinct = dict(zip(works, plans, strict=True))
-        seconds = self.budget.race_s(share)
-        timed = self.bench.plans(list(distinct.values()), MOST_BLOCKS, self.seed, TURN_US, seconds)
-        found = dict(zip(distinct, timed, strict=True))
-        return [found[work] for work in works]
 
     def _keep(self, partition: Partition) -> None:
         """Hold on to a plan, in case the run is interrupted."""
@@ -531,16 +560,14 @@ class Tuner:
         return failed[0] if failed else "the database says so; give another db= to measure again"
 
     def _certificate(
-        self, partition: Partition, policy: str, e2e: float, unfused: float | None, document: PlanDocument
+        self, ended: Standings, policy: str, rules: Collection[str], document: PlanDocument
     ) -> Certificate:
+        """What is known of the winner of the last race; `document`: its plan."""
         space = self.context.space
+        rule = min((name for name in ended.times if name in rules), key=lambda name: ended.times[name], default=None)
         times = [kernel.measured_us for kernel in document.kernels]
         floors = {digest: price.floor_us for digest, price in self._prices().items()}
-        seconds = self.budget.race_s(_AGAIN_SHARE)
-        first, second = self.bench.plans(
-            [document, document], SAME_BLOCKS, self.seed + 1, TURN_US, seconds, decides=False
-        )
-        ran = bool(first.samples_us and second.samples_us)
+        holdout_us, noise_us = self._races.again(document, self.budget.race_s(_AGAIN_SHARE))
         return Certificate(
             policy=policy,
             seed=self.seed,
@@ -556,11 +583,16 @@ class Tuner:
             physical_bound_us=bound_at(self.context, space, floors),
             statistical_bound_us=self._bound_us,
             sum_us=sum(t for t in times if t is not None) if all(t is not None for t in times) else None,
-            e2e_us=e2e,
-            holdout_us=first.us if first.samples_us else None,
-            unfused_us=unfused,
-            noise_floor_us=noise_floor(first.samples_us, second.samples_us) if ran else None,
-            words=OPTIMAL if self._proved is not None and partition.solution is self._proved else NOT_PROVED,
+            e2e_us=ended.us,
+            holdout_us=holdout_us,
+            unfused_us=ended.times.get("unfused"),
+            rule=rule,
+            rule_us=None if rule is None else ended.times[rule],
+            noise_floor_us=noise_us,
+            refused=len(space.refused),
+            dominated=dominated_at(self.context, space, self._expected()),
+            cut_off=space.cut_off,
+            words=OPTIMAL if self._proved and ended.winner.partition.solution is self._proved else NOT_PROVED,
         )
 
     def _document(self, partition: Partition) -> PlanDocument:

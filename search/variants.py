@@ -20,7 +20,7 @@ from autofuse.cost_models.analytical import SIGMA
 from autofuse.errors import LegalityError, MeasureError, SearchError
 from autofuse.ir.digest import digest
 from autofuse.measurement.client import Bench
-from autofuse.measurement.racing import MOST_BLOCKS, TURN_US, fastest, ratios
+from autofuse.measurement.racing import Terms, fastest, ratios
 from autofuse.passes.choices import DEFAULT, Choices, alternatives
 from autofuse.passes.pipeline import can_change, clean
 from autofuse.plan.document import GraphVariant, PlanDocument
@@ -224,7 +224,7 @@ def _part(budget: Budget, share: float) -> Budget:
 
 def _fastest_plan(plans: Sequence[PlanDocument], bench: Bench, budget: Budget, seed: int) -> PlanDocument:
     """The plan to keep, the last one if in doubt, with a note that gives the times of all."""
-    times = bench.plans(plans, MOST_BLOCKS, seed, TURN_US, budget.race_s(_RACE_SHARE))
+    times = bench.plans(plans, Terms(seed, budget.race_s(_RACE_SHARE)))
     sound = [number for number, time in enumerate(times) if time.samples_us and not time.problem]
     if not sound:
         return plans[-1]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from autofuse.api.arrayfiles import read_arguments
 from autofuse.api.plan import Plan, described_cpu
 from autofuse.cost_models.base import CostModel
-from autofuse.errors import ArgumentError
+from autofuse.errors import ArgumentError, MeasureError
 from autofuse.frontend.traced import Traced, is_array
 from autofuse.frontend.traced import trace as trace_function
 from autofuse.fusion.control import Rule, bind
@@ -38,6 +38,7 @@ from autofuse.runtime.cpu import cpu_limits
 from autofuse.search.baselines import rule_policies
 from autofuse.search.fixed import fixed
 from autofuse.search.foreign import LegalityTest
+from autofuse.search.kept import broken_wish
 from autofuse.search.memory import MemoryLimit
 from autofuse.search.planning import Program
 from autofuse.search.policy import Analytical, Context, SearchPolicy, document_of
@@ -90,8 +91,10 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     program = traced_program(trace_function(fn, *args, on_unsupported=on_unsupported), _fixed_choices(variants))
     context = make_context(program, threads, rules, model=model, legality=legality, max_memory=max_memory)
     chosen = find_policy(policy)
-    if variants == AUTO and isinstance(chosen, Analytical) and _may_vary(context):
-        return Plan(_compiled_best(context, threads))
+    if variants == AUTO:
+        context = _noting(context, None if isinstance(chosen, Analytical) else f"policy {chosen.name}")
+        if isinstance(chosen, Analytical) and _may_vary(context):
+            return Plan(_compiled_best(context, threads))
     return Plan(_compiled(chosen, context, threads))
 
 
@@ -124,7 +127,8 @@ def tune(
     only its schedules are tuned. `rules`, `model`, `legality`, `max_memory`: as for `compile`. `variants`: as for
     `compile`, but "auto", under "measured" without rules and legality, tunes the graphs that the model finds cheapest
     too, with half of the budget, and times their plans against the usual graph's. Ctrl-C returns the best plan so far,
-    with a note that says so.
+    with a note that says so. Raises as `compile` does, and MeasureError where kernels cannot be measured or their times
+    not be kept (a full disk, say): the best plan so far, if there is one, is the error's attribute `best`.
     """
     _check_backend(backend)
     limits = _budget(budget, max_trials)
@@ -134,6 +138,9 @@ def tune(
     arrays = measuring_inputs(traced, args, inputs, seed)
     context = make_context(program, threads, rules, model=model, legality=legality, max_memory=max_memory)
     varies = variants == AUTO and policy == "measured" and _may_vary(context)
+    if variants == AUTO:
+        name = policy if isinstance(policy, str) else find_policy(policy).name
+        context = _noting(context, None if policy == "measured" else f"policy {name}")
     return Plan(_tuned(context, arrays, policy, limits, seed, progress, db, threads, varies))
 
 
@@ -142,17 +149,9 @@ def recompile(document: PlanDocument) -> Plan:
 
     Its graph is kept, and so is the way it was cleaned up; rules, limits and certificate belong to the old decisions.
     """
-    kept = [] if document.variant is None else [f"graph variant: {document.variant.choices}"]
-    program = Program(
-        document.name,
-        document.graph,
-        document.in_tree,
-        document.out_tree,
-        document.parameters,
-        document.writebacks,
-        (*kept, "decided anew for this machine by the cost model, without rules and limits of users"),
-        document.variant,
-    )
+    variant = [] if document.variant is None else [f"graph variant: {document.variant.choices}"]
+    notes = (*variant, "decided anew for this machine by the cost model, without rules and limits of users")
+    program = replace(program_of(document), notes=notes)
     threads = Plan(document).threads
     return Plan(_compiled(policy_by_name("analytical"), make_context(program, threads), threads))
 
@@ -185,6 +184,47 @@ def is_of(document: PlanDocument, program: Program) -> bool:
     return document.graph_digest == digest(clean(program.graph, choices=choices))
 
 
+def unkept(
+    document: PlanDocument,
+    program: Program,
+    threads: int | None = None,
+    *,
+    rules: Rules = (),
+    legality: str | LegalityTest | None = None,
+    max_memory: int | None = None,
+    variants: str | Choices = "default",
+) -> str | None:
+    """What a plan of a program that was made earlier does not keep of these, in words; None if it keeps all.
+
+    `program`: the one at hand, cleaned up as usual. The others: see `compile`, also for what this raises.
+    """
+    asked = _fixed_choices(variants)
+    made = DEFAULT if document.variant is None else read_choices(document.variant.choices)
+    if rules or legality is not None:
+        if made != asked:
+            return f"its graph was cleaned up in another way ({made.words}) than the one that rules are about"
+        program = program if asked == DEFAULT else varied(program, asked)
+    context = make_context(program, threads, rules, legality=legality)
+    memory = None
+    if max_memory is not None:
+        memory = MemoryLimit(_whole_bytes(max_memory), program_of(document), context.limits)
+    graph = program.graph if made == asked else document.graph
+    return broken_wish(document, graph, context.control, memory)
+
+
+def program_of(document: PlanDocument) -> Program:
+    """The program that a plan computes, without what was noted of how it does."""
+    return Program(
+        document.name,
+        document.graph,
+        document.in_tree,
+        document.out_tree,
+        document.parameters,
+        document.writebacks,
+        variant=document.variant,
+    )
+
+
 def _fixed_choices(variants: str | Choices) -> Choices:
     """What the program is cleaned up with before anything is searched. Raises ArgumentError."""
     if isinstance(variants, Choices):
@@ -198,6 +238,21 @@ def _fixed_choices(variants: str | Choices) -> Choices:
 def _may_vary(context: Context) -> bool:
     """Whether there are variants to search among: a user's rules name nodes of the usual graph, so they keep it."""
     return not context.control.rules and has_variants(context.program)
+
+
+def _noting(context: Context, policy: str | None) -> Context:
+    """The context, its plans with a note on why variants were not searched, where the user asked for that in vain.
+
+    `policy`: one that decides about one graph; None for those that search variants.
+    """
+    if policy is not None:
+        why = f"{policy} decides about one graph"
+    elif context.control.rules and has_variants(context.program):
+        why = "rules and legality are about the usual graph"
+    else:
+        return context
+    notes = (*context.program.notes, f"graph variants were not searched: {why}")
+    return replace(context, program=replace(context.program, notes=notes))
 
 
 def make_context(
@@ -303,6 +358,11 @@ def _tuned(
             if not tuners or tuners[0].best is None:
                 raise
             return _interrupted(tuners[0].best, db)
+        except MeasureError as failure:
+            best = tuners[0].best if tuners and tuners[0].has_measured else None
+            if best is not None:
+                failure.best = Plan(replace(best, notes=(*best.notes, f"tuning ended early: {failure}")))
+            raise
 
 
 _INTERRUPTED = "tuning was interrupted"

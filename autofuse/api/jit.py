@@ -6,8 +6,8 @@ import functools
 import os
 import threading
 import warnings
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -17,18 +17,36 @@ from autofuse.ir import tree
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.plan.store import PlanStore
 
+if TYPE_CHECKING:  # a plan that is found in a store needs none of these
+    from autofuse.api.compiling import Rules
+    from autofuse.cost_models.base import CostModel
+    from autofuse.passes.choices import Choices
+    from autofuse.plan.document import PlanDocument
+    from autofuse.search.foreign import LegalityTest
+    from autofuse.search.planning import Program
+    from autofuse.search.policy import SearchPolicy
+
 OnMiss = Literal["compile", "error", "tune"]
 
 
 class Jitted:
     """A compiled function. One plan per structure, shapes, dtypes and static values of the arguments."""
 
-    def __init__(self, fn: Callable[..., Any], store: str | os.PathLike[str] | None, on_miss: OnMiss) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        store: str | os.PathLike[str] | None,
+        on_miss: OnMiss,
+        options: Mapping[str, Any],
+        tuning: Mapping[str, Any],
+    ) -> None:
+        """`options`: for `compile` and `tune`, those that are not as usual; `tuning`: for `tune` alone."""
         functools.update_wrapper(self, fn)
         self.function = fn
         self.store = None if store is None else PlanStore(store)
         """Where tuned plans are looked up; `store.stats()` says how often that worked."""
         self._on_miss = on_miss
+        self._options, self._tuning = dict(options), dict(tuning)
         self._plans: dict[Any, Plan] = {}
         self._lock = threading.RLock()  # a function may call itself with other static values
 
@@ -52,31 +70,58 @@ class Jitted:
         from autofuse.api import compiling
 
         if self.store is None:
-            return compiling.compile(self.function, *args)
+            return compiling.compile(self.function, *args, **self._options)
         from autofuse.frontend.traced import trace as trace_function
         from autofuse.ir.digest import digest
 
-        program = compiling.traced_program(trace_function(self.function, *args))
-        identity = host_cpu_identity(described_cpu())
-        found = self.store.get(digest(program.graph), identity)
-        if found is not None and compiling.is_of(found, program):
+        eager = self._options.get("on_unsupported", "error")
+        program = compiling.traced_program(trace_function(self.function, *args, on_unsupported=eager))
+        identity = host_cpu_identity(described_cpu(self._options.get("threads")))
+        unkept: list[str] = []
+
+        def unwanted(document: PlanDocument) -> str | None:
+            if not compiling.is_of(document, program):
+                return "it is of another graph, or of a variant that this version does not know"
+            reason = self._unkept(document, program)
+            unkept.extend(() if reason is None else (reason,))
+            return reason
+
+        found = self.store.get(digest(program.graph), identity, unwanted=unwanted)
+        if found is not None:
             return Plan(program.renamed(found))
         name = getattr(self.function, "__name__", "function")
+        kept = f" that keeps to what was asked for: {unkept[0]}" if unkept else ""
         if self._on_miss == "error":
             raise PlanError(
-                f"{name}: no plan for these arguments in {self.store.folder}; tune one, or say on_miss='compile'"
+                f"{name}: no plan for these arguments in {self.store.folder}{kept}; tune one, or say on_miss='compile'"
             )
         types = ", ".join(str(value.type) for value in program.graph.inputs)
-        what = f"autofuse: no tuned plan for {name}({types}) in {self.store.folder} ({self._on_miss})"
+        what = f"autofuse: no tuned plan for {name}({types}) in {self.store.folder} ({self._on_miss}){kept}"
         warnings.warn(what, stacklevel=4)
-        plan = (
-            compiling.tune(self.function, *args) if self._on_miss == "tune" else compiling.compile(self.function, *args)
-        )
-        if self._on_miss == "tune":
-            if compiling.was_interrupted(plan):
-                raise KeyboardInterrupt
+        if self._on_miss != "tune":
+            return compiling.compile(self.function, *args, **self._options)
+        plan = compiling.tune(self.function, *args, **self._options, **self._tuning)
+        if compiling.was_interrupted(plan):
+            raise KeyboardInterrupt
+        if unkept:
+            what = "its place has one that others may want; give functions with rules a store of their own"
+            warnings.warn(f"autofuse: the tuned plan is not kept: {what}", stacklevel=4)
+        else:
             self._put(plan)
         return plan
+
+    def _unkept(self, document: PlanDocument, program: Program) -> str | None:
+        """What a stored plan does not keep of what the user asks of plans; None if it keeps all."""
+        names = ("rules", "legality", "max_memory")
+        wishes = {name: self._options[name] for name in names if name in self._options}
+        if not wishes:
+            return None
+        from autofuse.api import compiling
+
+        about = {name: self._options[name] for name in ("threads", "variants") if name in self._options}
+        if about.get("variants") == compiling.AUTO:
+            del about["variants"]
+        return compiling.unkept(document, program, **about, **wishes)
 
     def _put(self, plan: Plan) -> None:
         """Keep a tuned plan. One that cannot be kept is still used."""
@@ -92,14 +137,44 @@ def jit(
     *,
     store: str | os.PathLike[str] | None = None,
     on_miss: OnMiss = "compile",
+    budget: float | None = None,
+    policy: str | SearchPolicy | None = None,
+    threads: int | None = None,
+    rules: Rules = (),
+    model: str | CostModel | None = None,
+    legality: str | LegalityTest | None = None,
+    variants: str | Choices | None = None,
+    max_memory: int | None = None,
+    on_unsupported: Literal["error", "eager"] = "error",
 ) -> Any:
     """Compile a NumPy function per shape and dtype at its first call.
 
     With `store` (a folder of tuned plans), plans are looked up there first; a miss is compiled with one warning per
-    missed key, tuned and stored (`on_miss="tune"`), or a PlanError (`"error"`).
+    missed key, tuned for `budget` seconds and stored (`on_miss="tune"`), or a PlanError (`"error"`). `policy`,
+    `threads`, `rules`, `model`, `legality`, `variants`, `max_memory` and `on_unsupported`: how plans are made, as for
+    `autofuse.compile` and `autofuse.tune`. A stored plan that does not keep the rules, the legality or the limit on
+    memory is a miss; how else it was made is not asked.
     """
     if on_miss not in ("compile", "error", "tune"):
         raise ArgumentError(f'on_miss={on_miss!r}: give "compile", "error" or "tune"')
+    if on_miss != "compile" and store is None:
+        raise ArgumentError(f"on_miss={on_miss!r} needs store=, a folder in which to look plans up")
+    if budget is not None and on_miss != "tune":
+        raise ArgumentError('budget= is for tuning: give on_miss="tune" too')
+    if policy == "measured" and on_miss != "tune":
+        raise ArgumentError('policy="measured" needs measurements: give on_miss="tune" too')
+    given = {
+        "policy": policy,
+        "threads": threads,
+        "rules": rules or None,
+        "model": model,
+        "legality": legality,
+        "variants": variants,
+        "max_memory": max_memory,
+        "on_unsupported": None if on_unsupported == "error" else on_unsupported,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    tuning = {} if budget is None else {"budget": budget}
     if fn is None:
-        return lambda function: Jitted(function, store, on_miss)
-    return Jitted(fn, store, on_miss)
+        return lambda function: Jitted(function, store, on_miss, options, tuning)
+    return Jitted(fn, store, on_miss, options, tuning)

@@ -15,12 +15,15 @@ from autofuse.errors import ArgumentError, BackendError
 from autofuse.ir import tree
 
 if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of these
+    from autofuse.api.compiling import Rules
     from autofuse.backends.cpu.entry import NativeProgram
+    from autofuse.cost_models.base import CostModel
     from autofuse.device.describe import CpuDescription
     from autofuse.ir.graph import Graph
     from autofuse.plan.document import Certificate, PlanDocument, PlannedKernel
     from autofuse.runtime.cpu import CpuExecutable
     from autofuse.runtime.kernels import LoweredKernel
+    from autofuse.search.foreign import LegalityTest
 
 OnMismatch = Literal["error", "run", "retune"]
 
@@ -108,6 +111,27 @@ class Plan:
         from autofuse.report.explain import explain
 
         return explain(self.document, self.lowered)
+
+    def why_not(
+        self,
+        first: str | None = None,
+        second: str | None = None,
+        *,
+        rules: Rules = (),
+        model: str | CostModel = "analytical",
+        legality: str | LegalityTest | None = None,
+    ) -> str:
+        """Why two things (names of nodes, values or kernels) are not one kernel, as text: the reason, or what it costs.
+
+        Without names: for all kernels of which one reads what the other writes. `rules`, `model`, `legality`: to ask
+        under, as for `autofuse.compile`. Raises ArgumentError for one name, and for what the plan does not have.
+        """
+        from autofuse.api.apart import why_apart
+
+        names = [name for name in (first, second) if name is not None]
+        if len(names) == 1:
+            raise ArgumentError(f"why_not: takes two names, or none; got {names[0]!r}")
+        return why_apart(self.document, self.threads, names, rules, model, legality)[1]
 
     def source(self) -> dict[str, str]:
         """Generated LLVM IR by kernel name; equal kernels share the first one's."""

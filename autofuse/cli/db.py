@@ -12,8 +12,8 @@ from typing import Any
 
 from autofuse.cli.output import print_json
 from autofuse.errors import ArgumentError, MeasureError
-from autofuse.measurement.client import RACE
 from autofuse.measurement.database import Database
+from autofuse.measurement.planraces import RACE
 from autofuse.plan.atomic import written_whole
 from autofuse.plan.identity import identity_to_json
 from autofuse.search.studies import write_studies

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from autofuse.api.plan import Plan, described_cpu, load
+from autofuse.api.plan import Plan, load
 from autofuse.cli.output import print_json
 from autofuse.errors import ArgumentError
 from autofuse.report.explain import build_report, kernel_named, render, render_kernel
-from autofuse.runtime.cpu import cpu_limits
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -51,22 +50,10 @@ def _report(plan: Plan, options: argparse.Namespace) -> tuple[dict[str, Any], st
 
 
 def _answer(plan: Plan, options: argparse.Namespace) -> tuple[Any, str]:
-    from autofuse.fusion.control import bind
-    from autofuse.fusion.rulesfile import read_rules
-    from autofuse.report.whynot import all_apart, kept_rules, render_apart, why_not
-    from autofuse.report.whynot import render as render_answer
-    from autofuse.search.registry import ANALYTICAL, find_legality, find_model
+    from autofuse.api.apart import why_apart
+    from autofuse.search.registry import ANALYTICAL
 
     if len(options.why_not) not in (0, 2):
         raise ArgumentError(f"--why-not: takes two names, or none; got {', '.join(options.why_not)}")
-    description = described_cpu(plan.threads)
-    model = find_model(options.model or ANALYTICAL, description)
-    control = bind(() if options.rules is None else read_rules(options.rules), plan.graph)
-    if options.legality is not None:
-        control = replace(control, legality=find_legality(options.legality, plan.graph))
-    if not options.why_not:
-        found = all_apart(plan.document, cpu_limits(description), model, control)
-        return [pair.to_json() for pair in found], render_apart(found, kept_rules(plan.document))
-    first, second = options.why_not
-    answer = why_not(plan.document, first, second, cpu_limits(description), model, control)
-    return answer.to_json(), render_answer(answer)
+    model = options.model or ANALYTICAL
+    return why_apart(plan.document, plan.threads, options.why_not, options.rules or (), model, options.legality)

@@ -61,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
         "kernels": len(plan.kernels),
         "outputs": [_statistics(array) for array in outputs],
         "call_us": timing.median_us,
+        "fastest_us": min(timing.samples_us),
         "interval_us": [timing.low_us, timing.high_us],
         "samples": len(timing.samples_us),
         "copied_arguments": list(plan.copied_arguments),
@@ -183,8 +184,8 @@ def _lines(report: dict[str, Any]) -> Sequence[str]:
         lines.append(f"  output {number}: {output['type']}  {'  '.join([*values, 'crc32 ' + output['crc32']])}")
     low, high = report["interval_us"]
     lines.append(
-        f"  {microseconds(report['call_us'])} per call ({microseconds(low)} to {microseconds(high)}, "
-        f"{report['samples']} samples)"
+        f"  {microseconds(report['call_us'])} per call (median of {report['samples']}, {microseconds(low)} to "
+        f"{microseconds(high)}); the fastest {microseconds(report['fastest_us'])}"
     )
     if report["copied_arguments"]:
         lines.append(f"  copied to be contiguous: {', '.join(report['copied_arguments'])}")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from autofuse.api.compiling import tune, was_interrupted
 from autofuse.api.plan import Plan
-from autofuse.cli.arguments import add_plugin_options, add_target_options, target_of
+from autofuse.cli.arguments import Target, add_plugin_options, add_target_options, target_of
 from autofuse.cli.output import INTERRUPTED, print_json
 from autofuse.cli.parser import count, nbytes, positive
-from autofuse.errors import ArgumentError, PlanError
+from autofuse.errors import ArgumentError, MeasureError, PlanError
 from autofuse.report.summary import render, summarise
 from autofuse.search.registry import ANALYTICAL, HERE, MEASURED
 
@@ -50,7 +50,29 @@ def run(options: argparse.Namespace) -> int:
     target = target_of(options)
     output = options.output or Path(f"{target.name}.plan.json")
     _require_place(output)
-    plan = tune(
+    try:
+        plan = _tuned(options, target)
+    except MeasureError as failure:
+        if not isinstance(failure.best, Plan):
+            raise
+        kept = f"the best plan so far is saved in {output}"
+        try:
+            _save(failure.best, output)
+        except PlanError as also:
+            kept = str(also)
+        raise MeasureError(f"{failure}; {kept}") from None
+    _save(plan, output)
+    summary = {**summarise(plan.document), "plan": str(output)}
+    if options.json:
+        print_json(summary)
+    else:
+        print(render(plan.document), end="")
+        print(f"saved {output}")
+    return _interrupted(options) if was_interrupted(plan) else 0
+
+
+def _tuned(options: argparse.Namespace, target: Target) -> Plan:
+    return tune(
         target.function,
         *target.arguments,
         budget=options.budget,
@@ -68,14 +90,6 @@ def run(options: argparse.Namespace) -> int:
         max_memory=options.max_memory,
         on_unsupported=options.on_unsupported,
     )
-    _save(plan, output)
-    summary = {**summarise(plan.document), "plan": str(output)}
-    if options.json:
-        print_json(summary)
-    else:
-        print(render(plan.document), end="")
-        print(f"saved {output}")
-    return _interrupted(options) if was_interrupted(plan) else 0
 
 
 def _require_place(output: Path) -> None:

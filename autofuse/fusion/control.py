@@ -205,10 +205,10 @@ def _closure(nodes: frozenset[Node], graph: Graph) -> frozenset[Node]:
     for node in reversed(graph.nodes):
         if any(user in above for value in node.outputs for user in graph.users[value]):
             above.add(node)
-    return frozenset(node for node in below & above if _is_real(node, graph))
+    return frozenset(node for node in below & above if is_real(node, graph))
 
 
-def _is_real(node: Node, graph: Graph) -> bool:
+def is_real(node: Node, graph: Graph) -> bool:
     """Whether a node computes something, rather than being part of whoever reads it. A view that is a result does."""
     if is_view(node):
         return any(value in graph.outputs for value in node.outputs)
@@ -232,7 +232,7 @@ def _matching(pattern: str, graph: Graph, rule: Rule) -> frozenset[Node]:
     """The nodes that a pattern names: those that compute something. Raises ArgumentError if there are none."""
     if not isinstance(cast("object", pattern), str):
         raise ArgumentError(f"rules: {rule}: {pattern!r:.80} must be a text: a node, an op, a pattern or a source line")
-    real = [node for node in graph.nodes if _is_real(node, graph)]
+    real = [node for node in graph.nodes if is_real(node, graph)]
     found = frozenset(node for node in real if any(fnmatch.fnmatchcase(text, pattern) for text in _names(node)))
     if found:
         return found

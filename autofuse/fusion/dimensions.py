@@ -8,7 +8,7 @@ division and remainder appear only where two reshapes do not divide one another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from autofuse.errors import LegalityError
 from autofuse.ir.graph import Node, Value
@@ -26,14 +26,17 @@ _MOST_COPIED_AXES = 20_000
 class Dimensions:
     """The dimension atoms of a set of nodes."""
 
-    def __init__(self, nodes: Sequence[Node], tie_inputs: bool = True) -> None:
-        """Tie the axes of `nodes`. `tie_inputs`: uses of one outside value share their axes too."""
+    def __init__(self, nodes: Sequence[Node], tied: Collection[Value] | None = None) -> None:
+        """Tie the axes of `nodes`. `tied`: outside values of which all uses share their axes too; None: all of them."""
         self._forest = _Forest()
         self._axes: dict[Use, tuple[Atom, ...]] = {}
         self._made = {value for node in nodes if _keeps_axes(node) for value in node.outputs}
         self._leaves = {value for node in nodes if not _keeps_axes(node) for value in node.outputs}
-        self._shared: dict[Value, Use] = {}
-        self._tie_inputs = tie_inputs
+        self._shared: dict[Value, tuple[Atom, ...]] = {}
+        """The axes of values that are tied, as their first use walks them."""
+        self._tied = tied
+        self._reads: dict[Value, int] = {}
+        """Uses of values from outside; in `apart`, of all that no carrier makes."""
         for node in nodes:
             for value in node.outputs:
                 self._axes[value] = self._forest.fresh(value.type.shape)
@@ -42,18 +45,19 @@ class Dimensions:
                 self._relate(node, operands, self._axes[node.outputs[0]])
 
     @classmethod
-    def apart(cls, nodes: Sequence[Node], outputs: Sequence[Value]) -> Dimensions:
+    def apart(cls, nodes: Sequence[Node], outputs: Sequence[Value], tied: Collection[Value] = ()) -> Dimensions:
         """Axes tied only through what folds: every reader of any other value walks a copy with axes of its own.
 
-        For kernels that read one value in two ways, as `x + x.T` and `h @ w + h` do. Raises LegalityError for too many
-        copies.
+        For kernels that read one value in two ways, as `x + x.T` and `h @ w + h` do. `tied`: values that all readers
+        walk together all the same. Raises LegalityError for too many copies.
         """
-        self = cls((), False)
+        self = cls((), tied)
         producers = {value: node for node in nodes for value in node.outputs}
         for node in nodes:
             if carries(node):
                 self._made.add(node.output)
                 self._axes[node.output] = self._forest.fresh(node.output.type.shape)
+        self._leaves = {value for node in nodes if not _keeps_axes(node) for value in node.outputs}
         roots: list[tuple[Use, Value]] = [(v, v) for v in outputs if v not in self._made]
         for node in nodes:
             if carries(node):
@@ -74,11 +78,20 @@ class Dimensions:
             node = producers.get(current)
             if node is None or not _keeps_axes(node):
                 continue
-            operands = [self._reread(v, producers) if v in self._made else self._fresh(v) for v in node.inputs]
+            operands = [self._walked(v, producers) for v in node.inputs]
             self._relate(node, operands, axes)
             todo += [(v, copy) for v, copy in zip(node.inputs, operands, strict=True) if v not in self._made]
             if len(self._forest.extent) > _MOST_COPIED_AXES:
                 raise LegalityError("one value is read in too many ways: each needs loops of its own")
+
+    def _walked(self, value: Value, producers: Mapping[Value, Node]) -> tuple[Atom, ...]:
+        """The axes of an operand of a copy."""
+        if value in self._made:
+            return self._reread(value, producers)
+        axes = self._fresh(value)
+        if value not in self._leaves:
+            self._tie_use(value, axes)
+        return axes
 
     def _reread(self, value: Value, producers: Mapping[Value, Node]) -> tuple[Atom, ...]:
         """The axes of a carrier's result for one of its readers: those that it keeps whole may be walked anew."""
@@ -107,6 +120,11 @@ class Dimensions:
         value = node.inputs[operand]
         return value if value in self._made else (node, operand)
 
+    def read_often(self) -> list[Value]:
+        """The values that have several uses which need not walk together, the largest first."""
+        found = [value for value, count in self._reads.items() if count > 1]
+        return sorted(found, key=lambda value: -value.type.nbytes)
+
     def has_conflict(self) -> bool:
         """Whether two axes of one value became the same loop (as in `x + x.T`): then these ties cannot be used."""
         for use in self._axes:
@@ -120,10 +138,15 @@ class Dimensions:
         if use not in self._axes:
             value = node.inputs[number]
             self._axes[use] = self._forest.fresh(value.type.shape)
-            if self._tie_inputs and value not in self._leaves:
-                first = self._shared.setdefault(value, use)
-                self._tie(self._axes[use], self._axes[first])
+            if value not in self._leaves:
+                self._tie_use(value, self._axes[use])
         return self._axes[use]
+
+    def _tie_use(self, value: Value, axes: tuple[Atom, ...]) -> None:
+        """Another use of a value: it walks with the others, if the value is one of those that are tied."""
+        self._reads[value] = self._reads.get(value, 0) + 1
+        if self._tied is None or value in self._tied:
+            self._tie(axes, self._shared.setdefault(value, axes))
 
     def _tie(self, left: Iterable[Atom], right: Iterable[Atom]) -> None:
         for a, b in zip(left, right, strict=True):

@@ -7,8 +7,9 @@ with the reason that `explain` and the lint show.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate, is_view
@@ -18,6 +19,8 @@ from autofuse.ir.optable import Family, lookup
 
 MAX_WINDOW = 128
 """Largest window that is unrolled into a kernel; a larger one is a call of its own."""
+_MOST_TIED = 8
+"""Values that are tried one by one where not all may be tied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +44,46 @@ def choose_domain(candidate: KernelCandidate) -> Domain | None:
         return None
     carriers = [node for node in candidate.nodes if carries(node)]
     dims = Dimensions(candidate.nodes)
-    if dims.has_conflict():
-        dims = Dimensions(candidate.nodes, tie_inputs=False)
+    if not dims.has_conflict():
+        return _carriers_domain(candidate, carriers, dims) if carriers else _loop_domain(candidate, dims)
+    way: _Way = partial(Dimensions, candidate.nodes)
+    dims = way(())
     if not carriers:
         return _loop_domain(candidate, dims)
     if dims.has_conflict():
-        dims = Dimensions.apart(candidate.nodes, candidate.outputs)
+        way = partial(Dimensions.apart, candidate.nodes, candidate.outputs)
+        dims = way(())
     if dims.has_conflict():
         raise LegalityError("two axes of one value would be the same loop, as in x + x.T")
+    try:
+        return _carriers_domain(candidate, carriers, dims)
+    except LegalityError:
+        more = _partly_tied(way, dims)
+        if more is None:
+            raise
+    return _carriers_domain(candidate, carriers, more)
+
+
+_Way = Callable[[Sequence[Value]], Dimensions]
+"""The dimensions of a kernel in which certain values share their axes between uses."""
+
+
+def _partly_tied(way: _Way, untied: Dimensions) -> Dimensions | None:
+    """As many of the largest values as possible share their axes between uses; None if none may.
+
+    Of `x[i] - x[j]` the two uses walk two loops, but what else the kernel reads may be walked together.
+    """
+    tied: list[Value] = []
+    dims = None
+    for value in untied.read_often()[:_MOST_TIED]:
+        attempt = way((*tied, value))
+        if not attempt.has_conflict():
+            tied.append(value)
+            dims = attempt
+    return dims
+
+
+def _carriers_domain(candidate: KernelCandidate, carriers: list[Node], dims: Dimensions) -> Domain:
     grid, limiting = _common_grid(candidate, carriers, dims)
     for node in carriers:
         _check_carrier(node, grid, dims, limiting)

@@ -29,6 +29,13 @@ def digest(graph: Graph) -> str:
     return _sha256(_canonical(graph.inputs, graph.producers, graph.outputs)[0])
 
 
+def in_order(graph: Graph) -> list[Node]:
+    """The nodes that outputs need, in the order in which `digest` numbers them: equal graphs have equal nodes there."""
+    order: list[Node] = []
+    _canonical(graph.inputs, graph.producers, graph.outputs, order=order)
+    return order
+
+
 def subgraph_digest(
     graph: Graph, nodes: Collection[Node], outputs: Sequence[Value], texts: Mapping[Node, str] = _OWN_TEXTS
 ) -> str:
@@ -54,8 +61,12 @@ def _canonical(
     producers: Mapping[Value, Node],
     outputs: Sequence[Value],
     texts: Mapping[Node, str] = _OWN_TEXTS,
+    order: list[Node] | None = None,
 ) -> tuple[str, tuple[Value, ...]]:
-    """The text that is hashed, and the values read from outside, in the order of first use."""
+    """The text that is hashed, and the values read from outside, in the order of first use.
+
+    `order`: where to put the nodes, in the order in which they are numbered.
+    """
     numbers: dict[Value, str] = {value: f"a{number}" for number, value in enumerate(inputs)}
     free: list[Value] = []
     lines = [f"({','.join(str(value.type) for value in inputs)})"]
@@ -77,6 +88,8 @@ def _canonical(
             stack.pop()
             if node not in finished:
                 finished.add(node)
+                if order is not None:
+                    order.append(node)
                 first = len(numbers)
                 lines.append(f"{texts.get(node, text)}({','.join(numbers[read] for read in reads)})")
                 numbers.update((made, f"n{first + n}") for n, made in enumerate(node.outputs))

@@ -282,7 +282,7 @@ def _single_loop(
     part: KernelCandidate, value: Value, buffers: BufferTable, schedule: Schedule, limits: Limits, target: _Target
 ) -> Phase:
     """A loop over one value whose axes are loops of their own, whatever they are tied to."""
-    dims = Dimensions((), False)
+    dims = Dimensions((), ())
     phase = PhaseBuilder(part, dims, (), buffers, {}, None)
     phase.draft.limit = limits.scalars
     symbols = [Symbol(f"i{axis}", extent) for axis, extent in enumerate(value.type.shape)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType, TracebackType
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import MeasureError
@@ -22,8 +19,9 @@ from autofuse.lower.schedule import Schedule
 from autofuse.measurement.bench import NO_SESSION
 from autofuse.measurement.database import Database, Measurement, Status
 from autofuse.measurement.kernelnotes import KernelNote
+from autofuse.measurement.planraces import PlanRaces, PlanTime
 from autofuse.measurement.pool import Job, Outcome, Worker
-from autofuse.plan import codec
+from autofuse.measurement.racing import Terms
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import MEASUREMENT_POLICY, Identity
 
@@ -31,10 +29,6 @@ PRUNED = "+pruned"
 """Ends the policy of a measurement that was given up after a few samples."""
 PRUNED_POLICY = MEASUREMENT_POLICY + PRUNED
 """Its times say that a kernel is slower than something, not how fast it is, so nothing else may count them."""
-
-RACE = "race-"
-RACE_POLICY = f"{RACE}fastest/1"
-"""Of samples of whole plans that ran against each other."""
 
 _MOMENTS = 5
 """At which a kernel is timed."""
@@ -48,7 +42,7 @@ _QUIET = {"OPENBLAS_THREAD_TIMEOUT": "4", "OMP_WAIT_POLICY": "PASSIVE", "KMP_BLO
 """Set in the worker: threads that the interpreter's products leave behind sleep at once (see `timer.rest`)."""
 _RUNNERS = "autofuse.measurement.bench"
 _BUILD_S = 120.0
-"""Most time for building one kernel, one plan, or a session."""
+"""Most time for building one kernel, or a session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +77,6 @@ class Relative:
     note: KernelNote
     times: Mapping[Schedule, float]
     """Microseconds by schedule, of those that were timed in full."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanTime:
-    """What timing one whole plan beside others gave."""
-
-    samples_us: tuple[float, ...]
-    """Microseconds of the fastest call of each block that the plan was in; empty if it could not be run."""
-    problem: str = ""
-    """Why it could not be run, or what is wrong with its answer."""
-
-    @property
-    def us(self) -> float:
-        """Microseconds of the fastest call of all, which the more blocks, the less it is; infinite without one."""
-        return min(self.samples_us, default=math.inf)
 
 
 @dataclass(slots=True)
@@ -156,7 +135,7 @@ class Bench:
         self._worker = Worker(_QUIET)
         self._session = ""
         self._session_worker = -1
-        self._digest = ""
+        self._races = PlanRaces(graph, inputs, database, identity.generator, deadline_s, self._run_plans)
 
     def __enter__(self) -> Bench:
         return self
@@ -343,89 +322,14 @@ class Bench:
         )
         return [record.measurement for record in records]
 
-    def plans(
-        self,
-        plans: Sequence[PlanDocument],
-        blocks: int,
-        seed: int,
-        turn_us: float,
-        seconds: float,
-        *,
-        decides: bool = True,
-    ) -> list[PlanTime]:
-        """Time whole plans in interleaved blocks: the n-th samples of all plans were taken one right after another.
+    def plans(self, plans: Sequence[PlanDocument], terms: Terms) -> list[PlanTime]:
+        """Time whole plans against one another; see `PlanRaces.times`."""
+        return self._races.times(plans, terms)
 
-        The graphs of plans may differ from the bench's, as long as they compute the same results of the same arguments.
-        `blocks`: the most there are; they end when more cannot decide which plan is the fastest (unless `decides` is
-        False), or after `seconds`, but not before the seventh. A race is recorded, and not run again on the same
-        arguments. A plan that crashes or hangs is found by running each alone; the others are then timed without it.
-        Plans that fail only together, perhaps for want of memory, are timed one after another. Neither is recorded.
-        """
-        how = {"blocks": blocks, "seed": seed, "turn_us": turn_us, "seconds": seconds, "decides": decides}
-        entries = _entries(plans, how, self._inputs_digest())
-        records = [self._find(entry, None, RACE_POLICY) for entry in entries]
-        if all(records):
-            return [PlanTime(found[0].samples_us, found[0].message) for found in records]
-        together = self._race(plans, how)
-        if together is None:
-            return self._race_apart(plans, how)
-        self._record_race(entries, together)
-        return together
-
-    def _inputs_digest(self) -> str:
-        """Of the arguments: how long a plan takes, and whether its answer is right, may depend on their values."""
-        if not self._digest:
-            found = hashlib.sha256()
-            for array in self._inputs:
-                found.update(f"{array.dtype} {array.shape}".encode())
-                found.update(np.ascontiguousarray(array).tobytes())
-            self._digest = found.hexdigest()
-        return self._digest
-
-    def _record_race(self, entries: Sequence[str], times: Sequence[PlanTime]) -> None:
-        records = [
-            Measurement(
-                kernel=entry,
-                schedule=Schedule(),
-                signature=f"plan {number} of {len(times)}",
-                policy=RACE_POLICY,
-                cache_state="warm",
-                code_version=self._code_version,
-                status="ok",
-                message=time.problem,
-                samples_us=time.samples_us,
-            )
-            for number, (entry, time) in enumerate(zip(entries, times, strict=True), 1)
-        ]
-        self._database.add_all(records)
-
-    def _race(self, plans: Sequence[PlanDocument], how: Mapping[str, Any]) -> list[PlanTime] | None:
-        """All plans together; None if one of them crashes or hangs so."""
-        outcome = self._time_plans(plans, how)
-        return _plan_times(outcome) if outcome.status == "ok" else None
-
-    def _race_apart(self, plans: Sequence[PlanDocument], how: Mapping[str, Any]) -> list[PlanTime]:
-        """What is to blame for a race that failed is found by running each plan alone; the others run again."""
-        alone = [self._alone(plan, {**how, "blocks": 1}) for plan in plans]
-        sound = [plan for plan, time in zip(plans, alone, strict=True) if time.samples_us]
-        together = self._race(sound, how) if 0 < len(sound) < len(plans) else None
-        timed = iter(together or [self._alone(plan, how) for plan in sound])
-        return [next(timed) if time.samples_us else time for time in alone]
-
-    def _alone(self, plan: PlanDocument, how: Mapping[str, Any]) -> PlanTime:
-        outcome = self._time_plans([plan], how)
-        if outcome.status == "ok":
-            return _plan_times(outcome)[0]
-        return PlanTime((), f"{outcome.status}: {outcome.message}")
-
-    def _time_plans(self, plans: Sequence[PlanDocument], how: Mapping[str, Any]) -> Outcome:
-        encoded = [codec.encode(plan) for plan in plans]
-        foreign = [one for plan, one in zip(plans, encoded, strict=True) if plan.graph is not self._graph]
-        arrays = {f"@{name}": array for one in foreign for name, array in one.constants.items()}
-        texts = [codec.to_text(one, None) for one in encoded]
-        payload = {"plans": texts, **how}
-        run_s = len(plans) * self._deadline_s + 10 * how["seconds"]
-        return self._run("time_plans", payload, self._deadline_s + run_s, _BUILD_S * len(plans), arrays)
+    def _run_plans(
+        self, payload: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], build_s: float, run_s: float
+    ) -> Outcome:
+        return self._run("time_plans", payload, run_s, build_s, arrays)
 
     def _run(
         self,
@@ -483,27 +387,6 @@ def _written(kernel: KernelCandidate) -> int:
 def _names(kernel: KernelCandidate) -> dict[str, list[str]]:
     """How the worker finds a kernel in its graph."""
     return {"nodes": [node.name for node in kernel.nodes], "outputs": [value.name for value in kernel.outputs]}
-
-
-def _plan_times(outcome: Outcome) -> list[PlanTime]:
-    pairs = zip(outcome.data["samples_us"], outcome.data["problems"], strict=True)
-    return [PlanTime(tuple(float(s) for s in samples), problem) for samples, problem in pairs]
-
-
-def _entries(plans: Sequence[PlanDocument], how: Mapping[str, Any], inputs: str) -> list[str]:
-    """Digests of the plans' places in a race: of the work of all of them, the arguments, and how they are timed."""
-    works = [
-        [
-            plan.graph_digest,
-            [[node.op, [v.name for v in node.inputs], [v.name for v in node.outputs]] for node in plan.graph.nodes],
-            [[kernel.nodes, kernel.outputs, kernel.schedule.to_json()] for kernel in plan.kernels],
-            [[launch.kernel, launch.lane] for launch in plan.order],
-            plan.writebacks,
-        ]
-        for plan in plans
-    ]
-    text = json.dumps([works, dict(how), inputs], sort_keys=True)
-    return [hashlib.sha256(f"{number} {text}".encode()).hexdigest() for number in range(len(plans))]
 
 
 def _slower(measurement: Measurement, worth_us: float) -> bool:

@@ -7,6 +7,7 @@ a while meets all of them. A plan that is slower beyond doubt is dropped: it has
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from autofuse.measurement.timer import median, median_error
 
@@ -24,6 +25,22 @@ SURE_BLOCKS, SURE_S = 15, 0.5
 """Of fewer blocks, or of less time, the spread may look small by luck."""
 _HOPELESS = 3.0
 """Times the leader's slowest sample: a plan whose fastest takes longer is out after a few blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How whole plans are timed against one another."""
+
+    seed: int
+    """Of the order of plans in each block."""
+    seconds: float
+    """A race ends after so long, but not before `LEAST_BLOCKS`."""
+    blocks: int = MOST_BLOCKS
+    """The most there are; they end when more cannot decide which plan is the fastest."""
+    turn_us: float = TURN_US
+    """Time of the fastest plan's turn in a block."""
+    decides: bool = True
+    """Whether plans are dropped, and blocks end early, at all."""
 
 
 def paired_gain(slow: Sequence[float], fast: Sequence[float]) -> tuple[float, float]:

@@ -217,10 +217,11 @@ def _launch(item: Item) -> Launch:
 _CERTIFICATE_READERS: dict[str, Callable[[Item], Any]] = {
     "str": lambda item: item.text(1000),
     "int": lambda item: item.integer(-(1 << 63), 1 << 64),
+    "int | None": lambda item: item.maybe(lambda count: count.integer(0, 1 << 64)),
     "float | None": lambda item: item.maybe(Item.number),
     "str | None": lambda item: item.maybe(lambda name: name.text(1000)),
 }
-_LATER_KEYS = ("rule", "rule_us")
+_LATER_KEYS = ("rule", "rule_us", "refused", "dominated", "cut_off")
 """Of certificates: files of this format's first days lack them."""
 
 

@@ -86,6 +86,12 @@ class Certificate:
     """Measured time of that plan."""
     noise_floor_us: float | None = None
     """Differences below this mean nothing on this machine (an A/A run)."""
+    refused: int | None = None
+    """Sets of operations that were tried and are no kernel."""
+    dominated: int | None = None
+    """Candidates that the solver left out in the end, as two smaller ones cost no more."""
+    cut_off: int | None = None
+    """Sets that were not grown further, for their size or their number."""
     words: str = OPTIMAL
     """`OPTIMAL`, or `NOT_PROVED` where the search was cut short or another plan was faster as a whole."""
 

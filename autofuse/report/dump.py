@@ -27,6 +27,7 @@ from autofuse.plan import codec
 from autofuse.plan.document import PlanDocument
 from autofuse.report.tileprint import print_program
 from autofuse.runtime.cpu import CpuExecutable
+from autofuse.runtime.kernels import candidate_of
 
 if TYPE_CHECKING:  # loading and calling a plan imports no search
     from autofuse.measurement.client import Bench
@@ -55,9 +56,12 @@ def dump_candidates(context: Context, document: PlanDocument, bench: Bench | Non
     folder = dump_folder()
     if folder is None:
         return
+    from autofuse.search.space import class_digest
+
     space = context.space
     prices = context.prices(space)
-    chosen = {kernel.digest for kernel in document.kernels}
+    kernels = (candidate_of(document.graph, kernel.nodes, kernel.outputs) for kernel in document.kernels)
+    chosen = {class_digest(kernel) for kernel in kernels}
     table = io.StringIO()
     writer = csv.writer(table)
     writer.writerow(("digest", "atoms", "kind", "outputs", "predicted_us", "bound", "measured_us", "chosen"))

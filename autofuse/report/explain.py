@@ -302,12 +302,19 @@ def certificate_lines(certificate: dict[str, Any]) -> list[str]:
     lines = [
         f"certificate: {optimal} (policy {certificate['policy']}, seed {certificate['seed']}, "
         f"budget {certificate['budget']})",
-        f"  searched   {certificate['candidates']} candidates in {certificate['classes']} classes, "
-        f"{certificate['measured']} measured in {certificate['rounds']} rounds, "
+        f"  searched   {certificate['candidates']} candidates in {certificate['classes']} classes"
+        f"{_prunings(certificate)}, {certificate['measured']} measured in {certificate['rounds']} rounds, "
         f"{certificate['schedules_tried']} schedules tried; space {certificate['space_digest']}",
     ]
     lines += _time_lines(certificate)
     return lines
+
+
+def _prunings(certificate: dict[str, Any]) -> str:
+    """What the search left out."""
+    words = {"refused": "sets refused", "dominated": "dominated", "cut_off": "sets not grown further"}
+    known = [f"{certificate[key]} {word}" for key, word in words.items() if certificate[key] is not None]
+    return f" ({', '.join(known)})" if known else ""
 
 
 def _time_lines(certificate: dict[str, Any]) -> Iterator[str]:

@@ -13,14 +13,16 @@ from autofuse.cost_models.analytical import AnalyticalCpuModel
 from autofuse.cost_models.base import KernelFacts
 from autofuse.device.cpu import detect
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Graph
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.client import BenchCounts, KernelTime, PlanTime, Relative, Trial
+from autofuse.measurement.client import BenchCounts, KernelTime, Relative, Trial
 from autofuse.measurement.kernelnotes import KernelNote
+from autofuse.measurement.planraces import PlanTime
+from autofuse.measurement.racing import Terms
 from autofuse.plan.document import PlanDocument
 from autofuse.runtime.kernels import candidate_of
+from autofuse.search.space import class_digest
 from autofuse.testing.fusions import LIMITS
 
 Cost = Callable[[KernelCandidate, Schedule], float]
@@ -34,7 +36,7 @@ def modelled(factor: float = 1.5) -> Cost:
 
     def cost(kernel: KernelCandidate, schedule: Schedule) -> float:
         del schedule
-        mark = _mark(kernel)
+        mark = class_digest(kernel)
         if mark not in known:
             program = lower(kernel, Schedule(), "kernel", LIMITS)
             known[mark] = factor * float(model.price([KernelFacts(program)]).us[0])
@@ -47,15 +49,11 @@ def scattered(cost: Cost, spread: float, seed: int = 0) -> Cost:
     """The same with a factor per kernel, log-normal with that spread: what no cost model can know."""
 
     def changed(kernel: KernelCandidate, schedule: Schedule) -> float:
-        digits = hashlib.sha256(f"{_mark(kernel)}{seed}".encode()).hexdigest()[:15]
+        digits = hashlib.sha256(f"{class_digest(kernel)}{seed}".encode()).hexdigest()[:15]
         rng = np.random.default_rng(int(digits, 16))
         return cost(kernel, schedule) * math.exp(spread * rng.standard_normal())
 
     return changed
-
-
-def _mark(kernel: KernelCandidate) -> str:
-    return subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
 
 
 @dataclass(slots=True)
@@ -136,28 +134,18 @@ class SyntheticBench:
                 found.append(Relative(note, times))
         return found
 
-    def plans(
-        self,
-        plans: Sequence[PlanDocument],
-        blocks: int,
-        seed: int,
-        turn_us: float,
-        seconds: float,
-        *,
-        decides: bool = True,
-    ) -> list[PlanTime]:
+    def plans(self, plans: Sequence[PlanDocument], terms: Terms) -> list[PlanTime]:
         """Samples with seeded noise around the plan's cost; a plan of infinite cost crashes."""
-        del turn_us, seconds, decides
         self.raced.extend(plans)
-        rng = np.random.default_rng(seed)
-        drift = rng.standard_normal(blocks)
+        rng = np.random.default_rng(terms.seed)
+        drift = rng.standard_normal(terms.blocks)
         found: list[PlanTime] = []
         for plan in plans:
             us = self.plan_us(plan)
             if us == math.inf:
                 found.append(PlanTime((), "crash: it crashed"))
                 continue
-            own = 0.1 * rng.standard_normal(blocks)
+            own = 0.1 * rng.standard_normal(terms.blocks)
             found.append(PlanTime(tuple(float(s) for s in us * (1 + self.noise * (drift + own)))))
         return found
 

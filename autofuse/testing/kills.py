@@ -35,19 +35,18 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Graph
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database, Measurement, Record, schedule_key
 from autofuse.measurement.pool import Outcome
 from autofuse.measurement.racing import SURE_BLOCKS
-from autofuse.plan.document import PlanDocument
 from autofuse.plan.file import save
 from autofuse.plan.identity import Identity
 from autofuse.runtime.kernels import candidate_of
 from autofuse.search.baselines import rule_policies
 from autofuse.search.policy import Context
+from autofuse.search.space import class_digest
 from autofuse.search.tuner import Budget, Tuner
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import context_of, identity_here
@@ -289,11 +288,6 @@ class ReportingDatabase(Database):
 class TimelessBench(Bench):
     """A bench whose worker is a function: a kernel's time is told by its digest and its schedule."""
 
-    def _time_plans(self, plans: Sequence[PlanDocument], how: Mapping[str, Any]) -> Outcome:
-        """Sums of the kernels' times, each plan shortened by a part of its own, as if kernels overlapped."""
-        samples = [[_plan_us(plan)] * min(how["blocks"], SURE_BLOCKS) for plan in plans]
-        return Outcome("ok", "", {"samples_us": samples, "problems": [""] * len(plans)}, {}, 0.0, 0.0)
-
     def _run(
         self,
         runner: str,
@@ -306,6 +300,9 @@ class TimelessBench(Bench):
         if runner == "time_again":
             moments = [[self._time_us(kernel)] * payload["rounds"] for kernel in payload["kernels"]]
             return Outcome("ok", "", {"fastest_us": moments}, {}, 0.0, 0.0)
+        if runner == "time_plans":
+            samples = [[_plan_us(json.loads(text))] * min(payload["blocks"], SURE_BLOCKS) for text in payload["plans"]]
+            return Outcome("ok", "", {"samples_us": samples, "problems": [""] * len(samples)}, {}, 0.0, 0.0)
         if runner != "time_kernel":
             return Outcome("ok", "", {}, {}, 0.0, 0.0)
         digest, schedule = self._asked(payload)
@@ -319,15 +316,18 @@ class TimelessBench(Bench):
 
     def _asked(self, payload: Mapping[str, Any]) -> tuple[str, Schedule]:
         kernel = candidate_of(self._graph, payload["nodes"], payload["outputs"])
-        return subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs), Schedule.from_json(payload["schedule"])
+        return class_digest(kernel), Schedule.from_json(payload["schedule"])
 
     def _time_us(self, payload: Mapping[str, Any]) -> float:
         return _kernel_us(*self._asked(payload))
 
 
-def _plan_us(plan: PlanDocument) -> float:
-    apart = sum(_kernel_us(kernel.digest, kernel.schedule) for kernel in plan.kernels)
-    return apart * (0.7 + 0.3 * _share("overlap", *(kernel.digest for kernel in plan.kernels)))
+def _plan_us(plan: Mapping[str, Any]) -> float:
+    """The sum of the kernels' times, shortened by a part of the plan's own, as if they overlapped."""
+    digests = [kernel["digest"] for kernel in plan["kernels"]]
+    schedules = [Schedule.from_json(kernel["schedule"]) for kernel in plan["kernels"]]
+    apart = sum(_kernel_us(digest, schedule) for digest, schedule in zip(digests, schedules, strict=True))
+    return apart * (0.7 + 0.3 * _share("overlap", *digests))
 
 
 def _kernel_us(digest: str, schedule: Schedule) -> float:

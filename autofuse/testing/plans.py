@@ -94,6 +94,9 @@ def example_plan(*, large: bool = True, identity: CpuIdentity = EXAMPLE_IDENTITY
             statistical_bound_us=2.75,
             sum_us=4.0,
             e2e_us=3.5,
+            refused=4,
+            dominated=2,
+            cut_off=0,
         ),
         notes=("x is copied: it is not contiguous",),
     )

@@ -24,6 +24,8 @@ class Agreement:
     """Kernels that are equal node by node."""
     edges: int
     """Pairs of a node and one that reads it, both of which can be found in their kernels."""
+    left_out: int
+    """Pairs of which one cannot."""
     agreed: int
     """Pairs that both fuse, or both keep apart."""
     only_theirs: tuple[tuple[str, str], ...]
@@ -44,13 +46,15 @@ def edges(graph: Graph) -> list[tuple[str, str]]:
     return [(maker.nodes[0].name, atom.nodes[0].name) for atom in atoms.atoms for maker in atoms.predecessors[atom]]
 
 
-def without_repeats(kernels: Sequence[tuple[str, frozenset[int]]]) -> list[tuple[str, frozenset[int]]]:
-    """Inductor's kernels of node numbers, calls without the nodes that other kernels compute.
+def that_run(kernels: Sequence[tuple[str, frozenset[int]]]) -> list[tuple[str, frozenset[int]]]:
+    """Inductor's kernels of node numbers that run code, calls without the nodes that other kernels compute.
 
-    A call's origins include what was inlined into an operand of it, although the operand is written by a kernel.
+    A call's origins include what was inlined into an operand of it, although the operand is written by a kernel. The
+    buffer of a concatenation whose parts are written straight into it is a scheduler node that runs nothing.
     """
-    computed = frozenset[int]().union(*(nodes for kind, nodes in kernels if not is_call(kind)))
-    return [(kind, nodes - computed if is_call(kind) else nodes) for kind, nodes in kernels]
+    run = [(kind, nodes) for kind, nodes in kernels if not kind.startswith("Nop")]
+    computed = frozenset[int]().union(*(nodes for kind, nodes in run if not is_call(kind)))
+    return [(kind, nodes - computed if is_call(kind) else nodes) for kind, nodes in run]
 
 
 def is_call(kind: str) -> bool:
@@ -65,13 +69,15 @@ def compare(graph: Graph, theirs: Kernels, ours: Kernels) -> Agreement:
     theirs = [kernel & known for kernel in theirs if kernel & known]
     seen = frozenset[str]().union(*theirs)
     ours = [kernel & seen for kernel in ours if kernel & seen]
-    pairs = [(maker, reader) for maker, reader in edges(graph) if maker in seen and reader in seen]
+    every = edges(graph)
+    pairs = [(maker, reader) for maker, reader in every if maker in seen and reader in seen]
     there, here = fused(pairs, theirs), fused(pairs, ours)
     return Agreement(
         theirs=len(theirs),
         ours=len(ours),
         same=_common(theirs, ours),
         edges=len(pairs),
+        left_out=len(every) - len(pairs),
         agreed=sum((pair in there) == (pair in here) for pair in pairs),
         only_theirs=tuple(pair for pair in pairs if pair in there and pair not in here),
         only_ours=tuple(pair for pair in pairs if pair in here and pair not in there),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from agreement import Kernels, compare, without_repeats
+from agreement import Kernels, compare, that_run
 
 from autofuse.api.compiling import make_context, random_array
 from autofuse.frontend.traced import trace
@@ -54,7 +54,7 @@ def xla_cpu(graph: Graph, args: list[Any]) -> list[tuple[str, frozenset[int]]]:
 def inductor(graph: Graph, args: list[Any]) -> list[tuple[str, frozenset[int]]]:
     """The kernels that Inductor makes."""
     as_torch = importlib.import_module("as_torch")
-    return without_repeats([(kind, frozenset(numbers)) for kind, numbers in as_torch.fused_kernels(graph, args)])
+    return that_run([(kind, frozenset(numbers)) for kind, numbers in as_torch.fused_kernels(graph, args)])
 
 
 SYSTEMS = {"xla-cpu": xla_cpu, "inductor": inductor}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 Record = dict[str, Any]
+Reasons = Mapping[str, Sequence[Mapping[str, Any]]]
+"""By system: `programs`, and in words `why` their kernels differ from ours."""
 SHOWN = 4
 """Disagreeing pairs that are named per program."""
 
 
-def render(run: Record, records: Iterable[Record]) -> str:
-    """The whole report."""
+def render(run: Record, records: Iterable[Record], reasons: Reasons) -> str:
+    """The whole report. `reasons`: found by people, who looked at both sides' kernels."""
     found = list(records)
     machine = run["machine"]
     lines = [
@@ -21,15 +23,16 @@ def render(run: Record, records: Iterable[Record]) -> str:
         "",
         "Each program's cleaned-up graph runs op by op through the real system, whose kernels are traced back to the "
         "graph's nodes. A pair is an operation and one that reads its result; it is fused where every kernel of the "
-        "reader computes the maker too. Pairs with a node that cannot be traced are left out and their number given.",
+        "reader computes the maker too. Pairs with a node that cannot be traced (simplified away, or merged into "
+        "another) are left out, and their number given. Of random graphs, those that differ are listed.",
         "",
     ]
     for system in dict.fromkeys(record["system"] for record in found):
-        lines += _system(system, [record for record in found if record["system"] == system])
+        lines += _system(system, [record for record in found if record["system"] == system], reasons.get(system, ()))
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _system(system: str, records: Sequence[Record]) -> list[str]:
+def _system(system: str, records: Sequence[Record], reasons: Sequence[Mapping[str, Any]]) -> list[str]:
     done = [record for record in records if record["status"] == "ok"]
     lines = [f"## {system}", ""]
     for name, part in (
@@ -38,14 +41,29 @@ def _system(system: str, records: Sequence[Record]) -> list[str]:
     ):
         if part:
             lines.append(f"- {name}: {summary(part)}")
-    lines += ["", "| program | kernels theirs / ours | equal | pairs agreed | untraced nodes | where we differ |"]
+    lines += ["", "| program | kernels theirs / ours | equal | pairs agreed | pairs left out | where we differ |"]
     lines.append("|---|---:|---:|---:|---:|---|")
     for record in done:
         if not _is_random(record) or not record["is_exact"]:
             lines.append(_row(record))
     failed = [record for record in records if record["status"] != "ok"]
+    lines += ["", *_explained({record["program"] for record in done if not record["is_exact"]}, reasons)]
     lines += ["", *(f"- not compared: {record['program']}: {record['error']}" for record in failed), ""]
     return lines
+
+
+def _explained(differing: Collection[str], reasons: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why kernels differ, and where that is not known."""
+    lines: list[str] = []
+    left = set(differing)
+    for reason in reasons:
+        programs = [program for program in reason["programs"] if program in differing]
+        left.difference_update(programs)
+        if programs:
+            lines.append(f"- {', '.join(f'`{program}`' for program in programs)}: {reason['why']}")
+    if left:
+        lines.append(f"- not explained: {', '.join(f'`{program}`' for program in sorted(left))}")
+    return ["Why kernels differ:", "", *lines] if lines else []
 
 
 def summary(records: Sequence[Record]) -> str:
@@ -60,7 +78,7 @@ def _row(record: Record) -> str:
     pairs = f"{record['agreed']} / {record['edges']}"
     return (
         f"| `{record['program']}` | {record['theirs']} / {record['ours']} | {record['same']} | {pairs} | "
-        f"{len(record['unseen'])} | {_differences(record)} |"
+        f"{record['left_out']} | {_differences(record)} |"
     )
 
 

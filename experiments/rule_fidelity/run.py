@@ -12,6 +12,7 @@ import argparse
 import os
 import signal
 import sys
+import tomllib
 from pathlib import Path
 
 # What studies have in common.
@@ -25,6 +26,10 @@ from provenance import ROOT, machine, open_run
 from autofuse.measurement.workloads import discover
 
 CHILD = Path(__file__).resolve().parent / "child.py"
+REASONS = CHILD.parent / "reasons.toml"
+"""Why kernels differ, found by looking at them."""
+FORM = 2
+"""Of the records: older ones count what runs no code, and not what was left out."""
 LIMIT_S = 300.0
 POLICIES = {"xla-cpu": "rule:xla-cpu", "inductor": "rule:inductor"}
 """By system, the policy that stands for it."""
@@ -65,7 +70,8 @@ def tasks(options: argparse.Namespace) -> list[Record]:
 def study(options: argparse.Namespace) -> None:
     """All of it; the report is written even when it is interrupted."""
     journal = Journal(options.out / "rule-fidelity.jsonl", options.fresh)
-    run = open_run(journal, {"nodes": options.nodes, "size": options.size}, machine())
+    reasons = tomllib.loads(REASONS.read_text())
+    run = open_run(journal, {"nodes": options.nodes, "size": options.size, "form": FORM}, machine())
     wanted = tasks(options)
     environment = {**os.environ, "XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu", "JAX_TRACEBACK_FILTERING": "off"}
     try:
@@ -78,7 +84,8 @@ def study(options: argparse.Namespace) -> None:
             tell(f"{task['system']} {task['program']}", record)
     finally:
         path = options.out / "rule-fidelity.md"
-        path.write_text(render(run, [found for task in wanted if (found := journal.latest(**key(task)))]))
+        found = [record for task in wanted if (record := journal.latest(**key(task)))]
+        path.write_text(render(run, found, reasons))
         print(f"wrote {path}, {journal.path}", file=sys.stderr)
 
 

@@ -16,6 +16,9 @@ REACHABLE, FULL = "rule-reachable", "full"
 TUNE = "tune"
 """The measuring search with the kernels of rules in its space, and their best plans in its final race."""
 
+VARIANTS = "tune, graph variants"
+"""The same, which also searches among the ways to clean the program up before fusion, within the same budget."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -72,7 +75,7 @@ def all_cells(rules: Sequence[str], ablations: Sequence[str]) -> list[Cell]:
     oracles = ("analytical", "residual", MEASURED)
     found += [Cell(f"reachable, {oracle}", REACHABLE, "search", oracle) for oracle in oracles]
     found += [Cell(oracle, FULL, "search", oracle) for oracle in oracles]
-    found.append(Cell(TUNE, FULL, "search", MEASURED))
+    found += [Cell(name, FULL, "search", MEASURED) for name in (TUNE, VARIANTS)]
     return found + [Cell(f"{MEASURED} {OFF[name]}", FULL, "search", MEASURED, name) for name in ablations]
 
 

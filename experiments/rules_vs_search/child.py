@@ -6,13 +6,15 @@ import hashlib
 import json
 import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
 # What studies have in common.
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 
-from cells import MEASURED, REACHABLE, TUNE, Cell
+from cells import MEASURED, REACHABLE, TUNE, VARIANTS, Cell
 from journal import Record
 from marks import facts
 from oracles import Corrected, Decided, Uniform
@@ -22,7 +24,7 @@ from twins import mark_of_partition, mark_of_space, shared
 
 from autofuse.errors import LegalityError, SearchError
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.client import Bench
+from autofuse.measurement.client import Bench, BenchCounts
 from autofuse.plan import file as plan_file
 from autofuse.plan.document import PlanDocument
 from autofuse.search.baselines import rule_policies
@@ -31,6 +33,7 @@ from autofuse.search.reachable import limited_to
 from autofuse.search.registry import policy_by_name
 from autofuse.search.restriction import Restriction
 from autofuse.search.tuner import Budget, Tuner
+from autofuse.search.variants import price_variants, tune_variants
 
 CORRECTION_SHARE = 0.25
 """Of the budget: most time for measuring what corrects the model."""
@@ -56,19 +59,21 @@ def planned(task: Record) -> Record:
     mark = mark_of_space(cell, context) if measures else None
     if mark in task["made"]:
         return shared(task["made"][mark], task["plans"], folder, notes)
-    with bench_of(subject, folder / task["db"]) as bench:
-        tuner = Tuner(context, bench, identity_here(), budget, task["tuning_seed"], _quiet)
-        if measures:
-            tuned = tuner.measured_plan(rules=rule_policies() if cell.name == TUNE else ())
-        else:
-            policy = _policy(cell, bench, budget)
-            partition = policy.partition(context)
-            mark = mark_of_partition(partition)
-            if mark in task["made"]:
-                return shared(task["made"][mark], task["plans"], folder, notes)
-            tuned = tuner.fixed_plan(Decided(policy.name, partition))
-        failed = [message[:300] for message in bench.counts.failed]
-        measured = bench.counts.measured + bench.counts.replayed
+    benches = _Benches(subject, folder / task["db"])
+    if cell.name == VARIANTS:
+        tuned = _among_variants(subject, benches, budget, task["tuning_seed"])
+    else:
+        with benches.of(context) as bench:
+            tuner = Tuner(context, bench, identity_here(), budget, task["tuning_seed"], _quiet)
+            if measures:
+                tuned = tuner.measured_plan(rules=rule_policies() if cell.name == TUNE else ())
+            else:
+                policy = _policy(cell, bench, budget)
+                partition = policy.partition(context)
+                mark = mark_of_partition(partition)
+                if mark in task["made"]:
+                    return shared(task["made"][mark], task["plans"], folder, notes)
+                tuned = tuner.fixed_plan(Decided(policy.name, partition))
     seconds = time.perf_counter() - start
     default = replace(tuned, kernels=tuple(replace(kernel, schedule=Schedule()) for kernel in tuned.kernels))
     works: dict[str, str] = {}
@@ -79,8 +84,8 @@ def planned(task: Record) -> Record:
         "mark": mark,
         "seconds": seconds,
         "kernels": len(tuned.kernels),
-        "measurements": measured,
-        "failed": failed,
+        "measurements": sum(counts.measured + counts.replayed for counts in benches.counts),
+        "failed": [message[:300] for counts in benches.counts for message in counts.failed],
         "space_notes": notes,
         "notes": list(tuned.notes),
         "certificate": None if tuned.certificate is None else asdict(tuned.certificate),
@@ -89,11 +94,39 @@ def planned(task: Record) -> Record:
     }
 
 
+class _Benches:
+    """Opens benches for the program's graphs, and keeps what they counted."""
+
+    def __init__(self, subject: Subject, db: Path) -> None:
+        self._subject, self._db = subject, db
+        self.counts: list[BenchCounts] = []
+
+    @contextmanager
+    def of(self, context: Context) -> Generator[Bench]:
+        """A bench for the graph of a context."""
+        with bench_of(replace(self._subject, context=context), self._db) as bench:
+            self.counts.append(bench.counts)
+            yield bench
+
+
+def _among_variants(subject: Subject, benches: _Benches, budget: Budget, seed: int) -> PlanDocument:
+    """What `autofuse.tune(variants="auto")` does."""
+
+    def tune(context: Context, bench: Bench, budget: Budget) -> PlanDocument:
+        return Tuner(context, bench, identity_here(), budget, seed, _quiet).measured_plan(rules=rule_policies())
+
+    return tune_variants(price_variants(subject.context), tune, benches.of, budget, seed)
+
+
 def work_of(document: PlanDocument) -> str:
     """Equal for plans that run the same kernels in the same order under the same schedules."""
-    kernels = [[kernel.nodes, kernel.outputs, kernel.schedule.to_json()] for kernel in document.kernels]
-    order = [[launch.kernel, launch.lane] for launch in document.order]
-    return hashlib.sha256(json.dumps([kernels, order]).encode()).hexdigest()[:12]
+    work: list[object] = [
+        [[kernel.nodes, kernel.outputs, kernel.schedule.to_json()] for kernel in document.kernels],
+        [[launch.kernel, launch.lane] for launch in document.order],
+    ]
+    if document.variant is not None:
+        work.append(document.graph_digest)
+    return hashlib.sha256(json.dumps(work).encode()).hexdigest()[:12]
 
 
 def _context(cell: Cell, context: Context, rules: list[str]) -> tuple[Context, list[str]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.cost_models.analytical import SIGMA
 from autofuse.cost_models.base import KernelFacts, Observation, Prices
 from autofuse.ir.types import TensorType
 from autofuse.lower.schedule import Schedule
@@ -27,7 +28,7 @@ class Uniform:
     def price(self, kernels: Sequence[KernelFacts]) -> Prices:
         """See `CostModel.price`."""
         count = len(kernels)
-        us, sigma, floor = np.full(count, UNIFORM_US), np.ones(count), np.zeros(count)
+        us, sigma, floor = np.full(count, UNIFORM_US), np.full(count, SIGMA), np.zeros(count)
         return Prices(us, sigma, floor, ("memory",) * count)
 
     def write_us(self, value: TensorType, fresh: bool = False) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from cells import MEASURED, SCHEDULES, TUNE, Cell, variant
+from cells import MEASURED, SCHEDULES, TUNE, VARIANTS, Cell, variant
 from interleaved import Ratio, Samples, fastest_calls, noise_floor, ratio
 from journal import Journal, Record
 from marks import marks
@@ -29,8 +29,8 @@ class Row:
     """Median microseconds of a call, by variant."""
     against: Mapping[str, Standing]
     """Every other variant against the measured plan with tuned schedules."""
-    against_tune: Mapping[str, Standing]
-    """The rules, schedules tuned, against the plan of `tune`."""
+    against_tunes: Mapping[str, Mapping[str, Standing]]
+    """The rules, schedules tuned, against the plans of `tune` without and with variants of the graph."""
     gain: Mapping[str, Ratio]
     """Time of the unfused plan under default schedules over that of each variant."""
     kernels: Mapping[str, int]
@@ -81,10 +81,14 @@ def _row(program: str, journal: Journal, study: Study) -> Row:
             for name, found in samples.items()
             if name != MEASURED and MEASURED in samples
         },
-        against_tune={
-            name: Standing(name, ratio(samples[name], samples[TUNE]), noise)
-            for name in study.rules
-            if name in samples and TUNE in samples
+        against_tunes={
+            ours: {
+                name: Standing(name, ratio(samples[name], samples[ours]), noise)
+                for name in study.rules
+                if name in samples
+            }
+            for ours in (TUNE, VARIANTS)
+            if ours in samples
         },
         gain={name: ratio(samples[BASE], found) for name, found in samples.items() if BASE in samples},
         kernels={cell.name: record["kernels"] for cell, record in made.items()},
@@ -168,12 +172,27 @@ class Verdict:
 def verdicts(rows: Sequence[Row], study: Study) -> list[Verdict]:
     """Every target."""
     found = best_rules(rows, study)
-    raced = [(row, min(row.against_tune.values(), key=_over)) for row in rows if row.against_tune]
+    raced, varied = (_against_tune(rows, ours) for ours in (TUNE, VARIANTS))
     return [
         _never_slower("the search", found),
         _never_slower("`tune`, which races the best plans of rules too,", raced),
-        _mean_verdict("all programs", found, study.target_all),
-        _mean_verdict("the marked programs", [pair for pair in found if pair[0].marks], study.target_marked),
+        _never_slower("`tune` with graph variants", varied),
+        *_means("measured", found, study),
+        *_means("tune with graph variants", varied, study),
+    ]
+
+
+def _against_tune(rows: Sequence[Row], ours: str) -> list[tuple[Row, Standing]]:
+    """The fastest rule of each program, schedules tuned, against a plan of `tune`."""
+    found = [(row, row.against_tunes.get(ours)) for row in rows]
+    return [(row, min(standings.values(), key=_over)) for row, standings in found if standings]
+
+
+def _means(ours: str, found: Sequence[tuple[Row, Standing]], study: Study) -> list[Verdict]:
+    marked_only = [pair for pair in found if pair[0].marks]
+    return [
+        _mean_verdict(ours, "all programs", found, study.target_all),
+        _mean_verdict(ours, "the marked programs", marked_only, study.target_marked),
     ]
 
 
@@ -190,9 +209,9 @@ def _never_slower(what: str, found: Sequence[tuple[Row, Standing]]) -> Verdict:
     )
 
 
-def _mean_verdict(which: str, found: Sequence[tuple[Row, Standing]], least: float) -> Verdict:
+def _mean_verdict(ours: str, which: str, found: Sequence[tuple[Row, Standing]], least: float) -> Verdict:
     value = mean([best.over.value for _, best in found])
-    target = f"fastest rule / measured at least {least:g} over {which} (geometric mean)"
+    target = f"fastest rule / {ours} at least {least:g} over {which} (geometric mean)"
     if value is None:
         return Verdict(target, "no program", None)
     return Verdict(target, f"{value} over {len(found)}", value.value >= least)

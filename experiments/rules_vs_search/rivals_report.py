@@ -20,9 +20,10 @@ process and timed in others, all plans of a program in random interleaved blocks
 every process. A plan's time is the fastest call of a block, since what else the machine does can only add to it; ratios
 are of blocks. Plans of equal kernels, schedules and order are one plan and share their samples. `measured` is the
 search alone: it has not seen what the rules make of a program, and their plans are not among those that it chooses from
-in the end; `tune` is the same search with both, which is what `autofuse.tune` does. Policies that choose the same
-kernels share one plan, and so do measuring searches among the same candidates: what they have in common is not made
-twice, with other luck.
+in the end; `tune` is the same search with both, which is what `autofuse.tune` does; `tune, graph variants` is
+`autofuse.tune(variants="auto")`, which also searches among ways to clean the program up, within the same budget.
+Policies that choose the same kernels share one plan, and so do measuring searches among the same candidates: what they
+have in common is not made twice, with other luck.
 
 *Spaces*: `full` is all candidates; `rule-reachable` is what the kernels of all rules together are, each operation an
 atom, with no others to choose. *Oracles*: the analytical model; the same corrected per bottleneck by the measured

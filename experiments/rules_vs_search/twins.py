@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from cells import MEASURED, TUNE, Cell
+from cells import MEASURED, TUNE, VARIANTS, Cell
 from journal import Record
 
 from autofuse.fusion.candidate import KernelCandidate
@@ -22,7 +22,7 @@ _SAME_SEARCH = ("", "stitch", "multi_output")
 
 def mark_of_space(cell: Cell, context: Context) -> str | None:
     """Equal for measuring searches among the same candidates; None for one that another switch makes different."""
-    if cell.oracle != MEASURED or cell.off not in _SAME_SEARCH or cell.name == TUNE:
+    if cell.oracle != MEASURED or cell.off not in _SAME_SEARCH or cell.name in (TUNE, VARIANTS):
         return None
     return "space " + _digest(candidate.kernel for candidate in context.space.candidates)
 

@@ -37,6 +37,7 @@ from autofuse.search.planning import Tuned, plan_document
 from autofuse.search.registry import MEASURED
 from autofuse.search.restriction import Restriction
 from autofuse.search.solver import Chosen
+from autofuse.search.space import class_digest
 from autofuse.search.tuner import Budget, Tuner
 
 
@@ -185,7 +186,7 @@ def _times(documents: Mapping[str, PlanDocument], bench: Bench, faults: dict[str
     for name, document in documents.items():
         for kernel in document.kernels:
             candidate = candidate_of(document.graph, kernel.nodes, kernel.outputs)
-            found = bench.kernel(kernel.digest, candidate, Schedule())
+            found = bench.kernel(class_digest(candidate), candidate, Schedule())
             times[kernel.digest] = found.us
             if found.status != "ok":
                 faults.setdefault(name, f"{kernel.name}: {found.status}: {found.message[:300]}")

@@ -19,12 +19,11 @@ from dataclasses import dataclass, field, replace
 
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Value
 from autofuse.search.firing import Run, fire
 from autofuse.search.priced import Priced
 from autofuse.search.solver import Chosen, Solution, solve
-from autofuse.search.space import Candidate, Space
+from autofuse.search.space import Candidate, Space, class_digest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,8 +78,7 @@ def _moves_of(graph: AtomGraph, candidate: Candidate) -> Iterator[Move]:
             written = tuple(v for v in candidate.outputs if v in last or v in some)
             if written:
                 kernel = graph.candidate(candidate.atoms, written)
-                digest = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
-                yield Move(candidate, kernel, digest, reads)
+                yield Move(candidate, kernel, class_digest(kernel), reads)
 
 
 def _reads(graph: AtomGraph, candidate: Candidate) -> tuple[Value, ...]:

@@ -164,8 +164,10 @@ def _is_special(hero: Instruction) -> bool:
 
 def _described(hero: Instruction) -> tuple[object, ...]:
     """What two folds, or two transposes, must have in common."""
-    assert hero.node is not None
-    axes = hero.axes or hero.node.attrs["permutation"]
+    axes = hero.axes
+    if hero.opcode == "transpose":
+        assert hero.node is not None
+        axes = hero.node.attrs["permutation"]
     return hero.operands[0].type.shape, hero.type.shape, axes
 
 

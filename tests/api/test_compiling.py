@@ -8,7 +8,7 @@ import pytest
 import autofuse as af
 from autofuse.api import compiling
 from autofuse.device.cpu import detect
-from autofuse.errors import ArgumentError, AutofuseError, MeasureError, SearchError
+from autofuse.errors import ArgumentError, MeasureError, SearchError
 from autofuse.frontend.traced import trace
 from autofuse.ir.types import parse_type
 from autofuse.measurement.client import Bench
@@ -159,12 +159,20 @@ def test_variants_are_priced_and_the_clearly_cheapest_is_taken(monkeypatch):
     assert plan.document.variant == GraphVariant("columns=joined", af.compile(heads, *HEADS).document.graph_digest)
 
 
-@pytest.mark.parametrize("options", [{"policy": "unfused"}, {"rules": [af.Forbid("dot_general", "tanh")]}])
-def test_rules_and_other_policies_keep_the_usual_graph(monkeypatch, options):
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"policy": "unfused"}, "policy unfused decides about one graph"),
+        ({"rules": [af.Forbid("dot_general", "tanh")]}, "rules and legality are about the usual graph"),
+        ({"legality": lambda nodes: None}, "rules and legality are about the usual graph"),
+    ],
+)
+def test_rules_and_other_policies_keep_the_usual_graph_and_say_so(monkeypatch, options, why):
     monkeypatch.setattr(variants, "is_clearly_cheaper", lambda *_: True)
     plan = af.compile(heads, *HEADS, variants="auto", **options)
     right(plan)
     assert plan.document.variant is None
+    assert f"graph variants were not searched: {why}" in plan.document.notes
 
 
 def test_variants_are_tuned_beside_the_usual_graph(monkeypatch):
@@ -247,6 +255,7 @@ class FakeTuner:
 
     def __init__(self, first, end):
         self.first, self.end = first, end
+        self.has_measured = first
 
     def __call__(self, context, bench, identity, budget, seed, report):
         self.context, self.identity = context, identity
@@ -276,10 +285,15 @@ def test_ctrl_c_before_there_is_a_plan_is_ctrl_c(monkeypatch):
         af.tune(softmax, X, progress=False)
 
 
-def test_errors_of_measuring_reach_the_caller(monkeypatch):
-    monkeypatch.setattr(compiling, "Tuner", FakeTuner(True, MeasureError("no worker")))
-    with pytest.raises(AutofuseError, match="no worker"):
+@pytest.mark.parametrize("first", [True, False])
+def test_errors_of_measuring_reach_the_caller_with_the_best_plan_so_far(monkeypatch, first):
+    monkeypatch.setattr(compiling, "Tuner", FakeTuner(first, MeasureError("the disk is full")))
+    with pytest.raises(MeasureError, match="the disk is full") as caught:
         af.tune(softmax, X, progress=False)
+    assert (caught.value.best is not None) == first
+    if first:
+        close(caught.value.best(X), softmax(X))
+        assert caught.value.best.document.notes[-1] == "tuning ended early: the disk is full"
 
 
 # ---- inputs for measuring --------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 import autofuse as af
 from autofuse.api import compiling
-from autofuse.errors import ArgumentError, PlanError
+from autofuse.errors import ArgumentError, PlanError, TraceError
 
 
 def scale(x, factor):
@@ -107,7 +107,12 @@ def test_an_argument_that_is_no_array_is_refused():
 def tuning(monkeypatch):
     """Replaces tuning by compiling, and lists what was tuned."""
     tuned = []
-    monkeypatch.setattr(compiling, "tune", lambda fn, *args: tuned.append(args) or compiling.compile(fn, *args))
+
+    def tune(fn, *args, budget=60, **options):
+        tuned.append((args, {"budget": budget, **options}))
+        return compiling.compile(fn, *args, **options)
+
+    monkeypatch.setattr(compiling, "tune", tune)
     return tuned
 
 
@@ -225,3 +230,131 @@ def test_a_damaged_entry_is_a_miss(tmp_path, tuning):
     with pytest.warns(UserWarning, match="no tuned plan"):
         np.testing.assert_array_equal(later(X, 2), X * 2)
     assert later.store.stats().invalid == 1
+
+
+# ---- how plans are made ----------------------------------------------------------------------------------------------
+
+
+def normalise(x):
+    e = np.exp(x)
+    return e / e.sum()
+
+
+def apart(plan):
+    """Whether no kernel has both the exponentials and the quotients."""
+    ops = [{plan.graph.node_by_name[name].op for name in kernel.nodes} for kernel in plan.kernels]
+    return not any({"exp", "divide"} <= found for found in ops)
+
+
+def never_both(nodes):
+    """A legality."""
+    return "not both" if {"exp", "divide"} <= {node.op for node in nodes} else None
+
+
+WISHES = [{"rules": [af.Forbid("exp", "divide")]}, {"legality": never_both}]
+
+
+@pytest.mark.parametrize("wish", WISHES)
+def test_plans_are_made_as_asked_for(wish):
+    assert not apart(af.jit(normalise).plan(X))
+    jitted = af.jit(normalise, **wish)
+    assert apart(jitted.plan(X))
+    np.testing.assert_allclose(jitted(X), normalise(X), rtol=1e-5)
+
+
+def test_policy_and_threads_are_those_of_the_decorator():
+    @af.jit(policy="unfused", threads=1)
+    def scaled(x):
+        return np.exp(x) * 2
+
+    plan = scaled.plan(X)
+    assert (len(plan.kernels), plan.threads) == (2, 1)
+
+
+def test_what_cannot_be_traced_is_left_to_numpy_where_that_is_asked_for():
+    def turned(x):
+        return np.linalg.inv(x) + x
+
+    x = np.array([[2.0, 1.0], [1.0, 3.0]])
+    with pytest.raises(TraceError):
+        af.jit(turned)(x)
+    np.testing.assert_allclose(af.jit(turned, on_unsupported="eager")(x), turned(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("wish", [*WISHES, {"max_memory": 1 << 20}])
+def test_a_stored_plan_that_keeps_what_is_asked_for_is_used(tmp_path, wish):
+    jitted = af.jit(normalise, store=tmp_path, on_miss="error", **wish)
+    jitted.store.put(af.compile(normalise, X, policy="unfused").document)
+    assert apart(jitted.plan(X))
+
+
+@pytest.mark.parametrize(
+    ("wish", "why"),
+    [
+        (WISHES[0], r"Forbid\('exp', 'divide'\) keeps %\S+ and %\S+ apart"),
+        (WISHES[1], "legality 'never_both': not both"),
+        ({"rules": [af.Pin("exp", "reduce", "divide", schedule={"unroll": 2})]}, "pins another schedule for kernel"),
+        ({"max_memory": 10}, "it takes more than max_memory=10 bytes"),
+    ],
+)
+def test_a_stored_plan_that_does_not_is_a_miss_with_the_reason(tmp_path, wish, why):
+    jitted = af.jit(normalise, store=tmp_path, on_miss="error", **wish)
+    whole = af.compile(normalise, X, rules=[af.Pin("exp", "reduce", "divide")]).document
+    jitted.store.put(whole)
+    with pytest.raises(PlanError, match=f"no plan for these arguments in .* that keeps to what was asked for: .*{why}"):
+        jitted(X)
+
+
+def renamed(z):
+    grown = np.exp(z)
+    return grown / grown.sum()
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """A store that holds `normalise` as one kernel."""
+    jitted = af.jit(normalise, store=tmp_path)
+    return jitted.store.put(af.compile(normalise, X, rules=[af.Pin("exp", "reduce", "divide")]).document)
+
+
+def test_rules_are_about_the_function_at_hand_whatever_names_the_stored_plan_has(stored):
+    fits = af.jit(renamed, store=stored.parent, on_miss="error", rules=[af.Pin("grown", "reduce", "divide")])
+    np.testing.assert_allclose(fits(X), normalise(X), rtol=1e-5)
+    assert fits.store.stats().hits == 1
+    breaks = af.jit(renamed, store=stored.parent, on_miss="error", rules=[af.Forbid("grown", "divide")])
+    with pytest.raises(PlanError, match="keeps %"):
+        breaks(X)
+    assert "keeps %" in breaks.store.stats().reasons[0]
+    with pytest.raises(ArgumentError, match="'grwn' is no op, node or source line of the program; did you mean grown"):
+        af.jit(renamed, store=stored.parent, rules=[af.Pin("grwn")])(X)
+
+
+def test_a_plan_that_others_may_want_is_not_replaced(stored, tuning):
+    before = stored.read_bytes()
+    jitted = af.jit(normalise, store=stored.parent, on_miss="tune", rules=[af.Forbid("exp", "divide")])
+    with pytest.warns(UserWarning, match="is not kept: its place has one that others may want"):
+        assert apart(jitted.plan(X))
+    assert len(tuning) == 1
+    assert stored.read_bytes() == before
+
+
+def test_a_miss_is_tuned_as_asked_for(tmp_path, tuning):
+    rules = [af.Forbid("exp", "divide")]
+    with pytest.warns(UserWarning, match=r"\(tune\)"):
+        plan = af.jit(normalise, store=tmp_path, on_miss="tune", budget=5, rules=rules).plan(X)
+    assert apart(plan)
+    assert [options for _, options in tuning] == [{"budget": 5, "rules": rules}]
+    assert apart(af.jit(normalise, store=tmp_path, on_miss="error", rules=rules).plan(X))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"on_miss": "tune"}, "on_miss='tune' needs store=, a folder"),
+        ({"budget": 5}, 'budget= is for tuning: give on_miss="tune" too'),
+        ({"policy": "measured"}, 'policy="measured" needs measurements: give on_miss="tune" too'),
+    ],
+)
+def test_options_that_say_nothing_together_are_refused(options, message):
+    with pytest.raises(ArgumentError, match=message):
+        af.jit(normalise, **options)

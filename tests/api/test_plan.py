@@ -123,3 +123,24 @@ def test_source_and_explain_name_every_kernel(plan):
     assert plan.source()
     text = plan.explain()
     assert all(kernel.name in text for kernel in plan.kernels)
+
+
+def test_a_plan_says_why_things_are_not_one_kernel():
+    apart = af.compile(lambda x: np.tanh(x).sum(-1), np.ones((4, 6), np.float32), policy="unfused")
+    everything = apart.why_not()
+    assert everything.count(" -> ") == 1
+    assert "legal; the model prices it at" in everything
+    first, second = (kernel.nodes[-1] for kernel in apart.kernels)
+    assert "joining would" in apart.why_not(first, second)
+    ruled = apart.why_not(first, second, rules=[af.Forbid("tanh", "reduce")])
+    assert "not one kernel: Forbid('tanh', 'reduce') keeps" in ruled
+    assert "legality 'never': never" in apart.why_not(first, second, legality=never)
+    with pytest.raises(ArgumentError, match="why_not: takes two names, or none; got 'tanh'"):
+        apart.why_not("tanh")
+    with pytest.raises(ArgumentError, match="'nothing' is no node, value or kernel of the plan"):
+        apart.why_not("tanh", "nothing")
+
+
+def never(nodes):
+    """A legality."""
+    return "never"

@@ -97,6 +97,10 @@ def test_a_pinned_kernel_has_its_schedule():
     assert kernel.schedule.unroll == 2
     with pytest.raises(ArgumentError, match=r"rules: Pin: unknown schedule key 'unrol'"):
         af.compile(softmax, X, rules=[af.Pin("exp", schedule={"unrol": 2})])
+    with pytest.raises(
+        ArgumentError, match=r"rules: Pin: schedule: there is no panel_rows to decide in the kernel of e$"
+    ):
+        af.compile(softmax, X, rules=[af.Pin("exp", schedule={"panel_rows": 2})])
 
 
 def test_a_rule_that_cannot_be_kept_is_refused_with_the_reason():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from autofuse.api.plan import Plan
 from autofuse.cli import compare as compare_command
 from autofuse.cli import run as run_command
 from autofuse.cli import tune as tune_command
-from autofuse.errors import SearchError
+from autofuse.errors import MeasureError, SearchError
 from autofuse.measurement.database import Database
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,11 +66,26 @@ def test_an_interrupted_tune_saves_and_says_how_to_resume(
     assert af.load(tmp_path / "p.json").document.graph_digest == best.graph_digest
 
 
+def test_a_tune_that_an_error_ends_saves_the_best_plan_so_far(
+    cli: Any, model: Path, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> Plan:
+        failure = MeasureError("t.db: the disk is full")
+        failure.best = af.load(plan)
+        raise failure
+
+    monkeypatch.setattr(tune_command, "tune", full)
+    done = cli("tune", f"{model}:dense", *DENSE, "-o", tmp_path / "p.json")
+    assert done.code == 2
+    assert f"t.db: the disk is full; the best plan so far is saved in {tmp_path / 'p.json'}" in done.err
+    assert (tmp_path / "p.json").read_text() == plan.read_text()
+
+
 def test_run_checks_and_times(cli: Any, plan: Path, tmp_path: Path) -> None:
     done = cli("run", plan, "--check", "--repeat", "3", "-o", tmp_path / "out.npz")
     assert done.code == 0, done.err
     assert "checked: agrees with the interpreter" in done.out
-    assert "per call" in done.out
+    assert re.search(r"[um]s per call \(median of 3, .* to .*\); the fastest .* [um]s$", done.out, re.MULTILINE)
     with np.load(tmp_path / "out.npz") as archive:
         assert archive["out0"].shape == (16, 24)
 

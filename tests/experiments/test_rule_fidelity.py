@@ -54,9 +54,10 @@ def test_equal_kernels_agree_in_all(study: dict[str, ModuleType]) -> None:
     assert (found.same, found.edges, found.agreed) == (3, 5, 5)
 
 
-def test_a_call_has_not_computed_what_other_kernels_do(study: dict[str, ModuleType]) -> None:
+def test_a_call_has_not_computed_what_other_kernels_do_and_buffers_are_no_kernels(study: dict[str, ModuleType]) -> None:
     kernels = [("SchedulerNode", {1, 2}), ("ExternKernelSchedulerNode", {1, 2, 3}), ("FusedSchedulerNode", {2, 4})]
-    found = study["agreement"].without_repeats([(kind, frozenset(nodes)) for kind, nodes in kernels])
+    kernels.append(("NopKernelSchedulerNode", {1, 5}))
+    found = study["agreement"].that_run([(kind, frozenset(nodes)) for kind, nodes in kernels])
     assert [set(nodes) for _, nodes in found] == [{1, 2}, {3}, {2, 4}]
 
 
@@ -85,16 +86,20 @@ def test_what_cannot_be_traced_is_left_out_and_said(study: dict[str, ModuleType]
     assert found.unseen == ("shifted",)
     assert found.is_exact
     assert found.edges == found.agreed == 3
+    assert found.left_out == 2
 
 
 def test_the_report_sums_up_and_names_what_was_not_compared(study: dict[str, ModuleType]) -> None:
     one = {"system": "xla-cpu", "status": "ok", "program": "softmax", "theirs": 2, "ours": 2, "same": 1}
-    one |= {"edges": 5, "agreed": 4, "is_exact": False, "unseen": [], "only_theirs": [], "only_ours": [["a", "b"]]}
+    one |= {"edges": 5, "agreed": 4, "is_exact": False, "left_out": 2, "only_theirs": [], "only_ours": [["a", "b"]]}
     exact = one | {"program": "random 3", "is_exact": True, "agreed": 5}
     failed = {"system": "xla-cpu", "status": "failed", "program": "gather", "error": "no form"}
     run = {"commit": "abc", "begun": "today", "command": "run", "machine": {"model": "a CPU"}}
-    text = study["fidelity_report"].render(run, [one, exact, failed])
+    reasons = {"xla-cpu": [{"programs": ["softmax", "other"], "why": "it copies."}]}
+    text = study["fidelity_report"].render(run, [one, exact, failed], reasons)
     assert "- workloads: 0 of 1 with the same kernels; 4 of 5 pairs agreed, 80.0%" in text
-    assert "| `softmax` | 2 / 2 | 1 | 4 / 5 | 0 | only we fuse a into b |" in text
+    assert "| `softmax` | 2 / 2 | 1 | 4 / 5 | 2 | only we fuse a into b |" in text
+    assert "- `softmax`: it copies." in text
+    assert "- not explained: `softmax`" in study["fidelity_report"].render(run, [one, exact, failed], {})
     assert "`random 3`" not in text
     assert "- not compared: gather: no form" in text

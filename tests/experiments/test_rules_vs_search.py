@@ -72,7 +72,7 @@ def test_what_is_wrong_with_the_parameters_is_named(
 
 def test_every_cell_has_a_name_of_its_own(study: dict[str, ModuleType]) -> None:
     cells = settings(study, quick=False).cells
-    assert len({cell.name for cell in cells}) == len(cells) == 1 + 5 + 1 + 6 + 1 + 5
+    assert len({cell.name for cell in cells}) == len(cells) == 1 + 5 + 1 + 6 + 2 + 5
     assert {(cell.space, cell.oracle) for cell in cells if cell.choice == "search" and not cell.off} == {
         (space, oracle) for space in ("rule-reachable", "full") for oracle in ("analytical", "residual", "measured")
     }
@@ -146,7 +146,8 @@ def test_searches_among_the_same_kernels_share_a_plan(study: dict[str, ModuleTyp
 
     assert mark("measured") is not None
     assert mark("measured without stitching") != mark("measured")
-    assert mark("tune") is mark("analytical") is mark("measured without a model") is None
+    assert mark("tune") is mark("tune, graph variants") is None
+    assert mark("analytical") is mark("measured without a model") is None
     assert mark("measured without recomputation") is None
 
 
@@ -197,6 +198,7 @@ US = {
     "residual": 205.0,
     "measured": 200.0,
     "tune": 200.0,
+    "tune, graph variants": 100.0,
     "measured without recomputation": 230.0,
     "measured without a model": 200.0,
 }
@@ -241,9 +243,12 @@ def test_the_fastest_rule_is_what_the_search_is_held_against(study: dict[str, Mo
     text = report_of(study, tmp_path / "raw.jsonl", US)
     (never,) = lines_with(text, "| the search is never slower")
     assert "slower in 0 of 1 | **met** |" in never
-    (everywhere,) = lines_with(text, "at least 1.2 over all")
+    everywhere, with_variants = lines_with(text, "at least 1.2 over all")
+    assert "| fastest rule / measured at least" in everywhere
     assert "1.30 [1.30, 1.30] over 1 | **met** |" in everywhere
-    (of_marked,) = lines_with(text, "at least 1.5 over the marked")
+    assert "| fastest rule / tune with graph variants at least" in with_variants
+    assert "2.60 [2.60, 2.60] over 1 | **met** |" in with_variants
+    of_marked, _ = lines_with(text, "at least 1.5 over the marked")
     assert "1.30 [1.30, 1.30] over 1 | **missed** |" in of_marked
 
 
@@ -273,7 +278,7 @@ def test_nothing_is_claimed_of_nothing(study: dict[str, ModuleType], tmp_path: P
     journal, form = record_study(study, tmp_path / "raw.jsonl", US), settings(study)
     rows = study["rivals_figures"].build_rows(["not_measured"], journal, form)
     found = study["rivals_figures"].verdicts(rows, form)
-    assert [verdict.met for verdict in found] == [None, None, None, None]
+    assert [verdict.met for verdict in found] == [None] * 7
     assert not study["rivals_picture"].draw(rows, form, tmp_path / "none.png")
 
 

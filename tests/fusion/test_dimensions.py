@@ -102,7 +102,7 @@ def test_two_uses_of_one_input_share_axes_unless_they_are_told_apart(sketch):
     both = [sketch.op("exp", x), sketch.op("tanh", x)]
     graph, tied = dims_of(sketch, *both)
     assert tied.axes(both[0]) == tied.axes(both[1])
-    free = Dimensions(graph.nodes, tie_inputs=False)
+    free = Dimensions(graph.nodes, ())
     assert free.atoms(both[0]).isdisjoint(free.atoms(both[1]))
 
 
@@ -119,7 +119,7 @@ def test_x_plus_its_transpose_is_a_conflict(sketch):
     mixed = sketch.op("add", x, sketch.transpose(x))
     graph, dims = dims_of(sketch, mixed)
     assert dims.has_conflict()
-    assert not Dimensions(graph.nodes, tie_inputs=False).has_conflict()
+    assert not Dimensions(graph.nodes, ()).has_conflict()
 
 
 def test_a_made_value_read_in_two_ways_is_told_apart_by_copies(sketch):

@@ -100,6 +100,21 @@ def test_a_reduction_over_a_sum_with_its_transpose_is_a_kernel(sketch):
     assert grid(domain_of(sketch, total)) == [8]
 
 
+def test_what_is_read_in_one_way_ties_loops_although_something_else_is_read_in_two(sketch):
+    x, pairs = sketch.arg("f32[8]"), sketch.arg("f32[8,8]", "pairs")
+    apart = sketch.op("subtract", sketch.broadcast(x, pairs, 1), sketch.broadcast(x, pairs, 0))
+    sums = [sketch.fold(sketch.op("multiply", sketch.op(op, apart), pairs), 1) for op in ("exp", "tanh")]
+    assert grid(domain_of(sketch, *sums)) == [8]
+
+
+def test_what_is_made_in_the_kernel_ties_loops_too(sketch):
+    x, pairs = sketch.arg("f32[8]"), sketch.arg("f32[8,8]", "pairs")
+    apart = sketch.op("subtract", sketch.broadcast(x, pairs, 1), sketch.broadcast(x, pairs, 0))
+    distance = sketch.op("multiply", apart, apart, name="distance")
+    sums = [sketch.fold(sketch.op(op, distance), 1) for op in ("exp", "tanh")]
+    assert grid(domain_of(sketch, *sums)) == [8]
+
+
 def test_a_value_and_its_transpose_beside_a_fold_of_both_are_refused(sketch):
     total = sketch.fold(sketch.arg("f32[8,8]"), 1, name="total")
     row = sketch.broadcast(total, sketch.arg("f32[8,8]", "y"), 0)

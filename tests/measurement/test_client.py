@@ -2,7 +2,6 @@
 
 import os
 import signal
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,62 +12,16 @@ from autofuse.ir.digest import subgraph_digest
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement import client
 from autofuse.measurement.client import PRUNED_POLICY, Bench, Relative, Trial
-from autofuse.measurement.database import Database
 from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.measurement.pool import Outcome
-from autofuse.plan.document import Launch
 from autofuse.plan.identity import MEASUREMENT_POLICY
+from autofuse.testing.failing import GRAPH, bench_on
 from autofuse.testing.graphs import random_inputs
-from autofuse.testing.partitions import identity_here, plan_of
-from autofuse.testing.sketches import Sketch
+from autofuse.testing.partitions import identity_here
 
 DEFAULT = Schedule()
 SMALL = Schedule(unroll=1)
-FAILURES = ("crash", "hang", "wrong", "raise")
-
-
-def example():
-    """`fine` and one node per way to fail, all of the same value; and two sums that are no kernel together."""
-    sketch = Sketch("example")
-    x = sketch.arg("f32[16,8]")
-    outputs = [sketch.op("exp", x, name="fine")]
-    for number, name in enumerate(FAILURES):
-        outputs.append(sketch.op("multiply", x, sketch.splat(number, x), name=name))
-    outputs += [sketch.fold(x, 0, name="columns"), sketch.fold(x, 1, name="rows")]
-    return sketch.finish(outputs)
-
-
-GRAPH = example()
 ATOMS = AtomGraph(GRAPH, contract=False)
-NAMES = [value.name for value in GRAPH.outputs]
-
-
-@pytest.fixture
-def database(tmp_path):
-    with Database(tmp_path / "records.db", identity_here()) as opened:
-        yield opened
-
-
-def bench_on(database, **options):
-    inputs = random_inputs(GRAPH, np.random.default_rng(0))
-    return Bench(GRAPH, inputs, NAMES, database, identity_here(), threads=1, time_cap_us=2000.0, **options)
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    """One worker for all tests that do not kill it."""
-    with (
-        Database(tmp_path_factory.mktemp("shared") / "records.db", identity_here()) as database,
-        bench_on(database) as bench,
-    ):
-        yield bench
-
-
-@pytest.fixture
-def faulty(database, monkeypatch):
-    monkeypatch.setattr(client, "_RUNNERS", "autofuse.testing.faults")
-    with bench_on(database, deadline_s=1.0) as bench:
-        yield bench
 
 
 def kernel(*names):
@@ -351,102 +304,3 @@ def test_a_program_that_cannot_be_prepared_is_an_error(database):
         pytest.raises(MeasureError, match="the worker could not prepare the program"),
     ):
         time(bench, "fine")
-
-
-# ---- plans -----------------------------------------------------------------------------------------------------------
-
-
-def plans():
-    """Every node on its own; and the elementwise ones in one kernel."""
-    groups = [["fine"], *([name] for name in FAILURES), ["columns"], ["rows"]]
-    return [plan_of(GRAPH, groups), plan_of(GRAPH, [["fine", *FAILURES], ["columns"], ["rows"]])]
-
-
-def test_plans_of_other_graphs_bring_their_constants(database):
-    table = np.arange(512, dtype=np.float32).reshape(16, 32)
-
-    def graph(turned):
-        sketch = Sketch("scaled")
-        x = sketch.arg("f32[16,32]")
-        factor = sketch.transpose(sketch.constant(table.T.copy())) if turned else sketch.constant(table)
-        return sketch.finish([sketch.op("multiply", x, factor, name="y")])
-
-    usual = graph(turned=False)
-    inputs = random_inputs(usual, np.random.default_rng(0))
-    with Bench(usual, inputs, ["y"], database, identity_here(), threads=1) as bench:
-        times = bench.plans([plan_of(usual), plan_of(graph(turned=True))], 7, 0, 10.0, 1.0)
-    assert [time.problem for time in times] == ["", ""]
-    assert all(len(time.samples_us) == 7 for time in times)
-
-
-def test_plans_are_timed_beside_each_other(shared):
-    first, second = shared.plans(plans(), blocks=9, seed=0, turn_us=10.0, seconds=30.0)
-    assert len(first.samples_us) == len(second.samples_us) == 9
-    assert all(us > 0 for us in (*first.samples_us, *second.samples_us))
-    assert first.problem == second.problem == ""
-
-
-def test_a_plan_that_crashes_is_found_and_the_others_are_timed(faulty):
-    good, other = plans()
-    times = faulty.plans([good, replace(other, name="crash"), other], 8, 0, 10.0, 30.0)
-    assert [len(time.samples_us) for time in times] == [8, 0, 8]
-    assert "SIGSEGV" in times[1].problem
-
-
-def test_plans_that_fail_only_together_are_timed_one_after_another(shared, monkeypatch):
-    real = shared._time_plans
-
-    def run(plans, how):
-        return Outcome("crash", "too much memory", {}, {}, 0.0, 0.0) if len(plans) > 1 else real(plans, how)
-
-    monkeypatch.setattr(shared, "_time_plans", run)
-    times = shared.plans(plans(), 8, 77, 10.0, 30.0)
-    together = {"samples_us": [[1.0], [2.0]], "problems": ["", ""]}
-    monkeypatch.setattr(shared, "_time_plans", lambda *_: Outcome("ok", "", together, {}, 0.0, 0.0))
-    again = shared.plans(plans(), 8, 77, 10.0, 30.0)
-    assert [time.samples_us for time in again] == [(1.0,), (2.0,)]  # what was not a race was not recorded
-    assert [len(time.samples_us) for time in times] == [8, 8]
-    assert [time.problem for time in times] == ["", ""]
-
-
-def test_a_plan_that_cannot_be_built_is_found(shared):
-    good, _ = plans()
-    both = replace(good.kernels[-1], nodes=("columns", "rows"), outputs=("columns", "rows"), name="both")
-    bad = replace(
-        good, kernels=(*good.kernels[:-2], both), order=tuple(Launch(n) for n in range(len(good.kernels) - 1))
-    )
-    times = shared.plans([bad, good], 8, 0, 10.0, 30.0)
-    assert times[0].samples_us == ()
-    assert "is not a legal fusion" in times[0].problem
-    assert len(times[1].samples_us) == 8
-
-
-def test_a_race_is_recorded_and_not_run_again(database):
-    other_plan, plan = plans()
-    with bench_on(database) as bench:
-        first = bench.plans([other_plan, plan], 8, 0, 10.0, 30.0)
-    with bench_on(database) as later:
-        assert later.plans([other_plan, plan], 8, 0, 10.0, 30.0) == first
-        assert later._worker._process is None
-        races = [
-            later._inputs_digest(),
-            *client._entries([other_plan, plan], {"seed": 0}, "inputs"),
-            *client._entries([plan, other_plan], {"seed": 0}, "inputs"),
-            *client._entries([other_plan, plan], {"seed": 1}, "inputs"),
-            *client._entries([other_plan, plan], {"seed": 0}, "others"),
-            *client._entries([other_plan, rescheduled(plan)], {"seed": 0}, "inputs"),
-        ]
-    assert len(set(races)) == len(races)
-
-
-def rescheduled(plan):
-    return replace(plan, kernels=(replace(plan.kernels[0], schedule=SMALL), *plan.kernels[1:]))
-
-
-def test_what_is_wrong_with_a_plan_is_recorded_with_its_race(database, monkeypatch):
-    answer = {"samples_us": [[1.0], [2.0]], "problems": ["", "%y is off"]}
-    with bench_on(database) as bench:
-        monkeypatch.setattr(bench, "_time_plans", lambda *_: Outcome("ok", "", answer, {}, 0.0, 0.0))
-        bench.plans(plans(), 8, 0, 10.0, 30.0)
-    with bench_on(database) as later:
-        assert [time.problem for time in later.plans(plans(), 8, 0, 10.0, 30.0)] == ["", "%y is off"]

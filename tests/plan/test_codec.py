@@ -161,15 +161,19 @@ def test_missing_and_unknown_keys_anywhere_are_refused():
             continue
         refuses(edited(*path, value={**inner, "surprise": 1}) if path else {**inner, "surprise": 1})
         for key in inner:
-            if "schedule" not in path and not (path == ("certificate",) and key in ("additivity", "rule", "rule_us")):
+            if "schedule" not in path and not (path == ("certificate",) and key in OPTIONAL):
                 less = {k: v for k, v in inner.items() if k != key}
                 refuses(edited(*path, value=less) if path else less, "is missing|is no fusion plan")
 
 
-def test_certificates_from_before_the_rules_were_rivals_are_read():
-    older = {key: value for key, value in DATA["certificate"].items() if not key.startswith("rule")}
+OPTIONAL = ("additivity", "rule", "rule_us", "refused", "dominated", "cut_off")
+"""Of a certificate."""
+
+
+def test_certificates_of_the_first_days_are_read():
+    older = {key: value for key, value in DATA["certificate"].items() if key not in OPTIONAL}
     certificate = decode(json.dumps(edited("certificate", value=older))).certificate
-    assert (certificate.rule, certificate.rule_us) == (None, None)
+    assert (certificate.rule, certificate.rule_us, certificate.refused, certificate.cut_off) == (None,) * 4
     assert certificate.seed == DATA["certificate"]["seed"]
 
 

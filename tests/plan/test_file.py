@@ -138,4 +138,4 @@ def test_plans_of_earlier_versions_still_load():
     kept = load(folder / "format-1.json")
     assert kept.graph_digest == PLAN.graph_digest
     assert kept.kernels == PLAN.kernels
-    assert kept.certificate == PLAN.certificate
+    assert kept.certificate == replace(PLAN.certificate, refused=None, dominated=None, cut_off=None)  # counted later

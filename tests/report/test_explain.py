@@ -44,6 +44,9 @@ CERTIFICATE = Certificate(
     rule="rule:xla",
     rule_us=18.0,
     noise_floor_us=0.2,
+    refused=7,
+    dominated=5,
+    cut_off=0,
 )
 
 
@@ -96,6 +99,7 @@ def test_certificates_are_put_in_words() -> None:
     plan = af.compile(chain, af.spec("f32[8,4]"), af.spec("f32[4,4]"))
     text = render(build_report(replace(plan.document, certificate=CERTIFICATE), plan.lowered))
     assert "optimal under these costs (policy measured, seed 3, budget 20 s)" in text
+    assert "40 candidates in 20 classes (7 sets refused, 5 dominated, 0 sets not grown further), 10 measured" in text
     assert "whole call 9.00 us, measured again 9.10 us (noise floor 0.200 us)" in text
     assert "unfused    27.0 us, 3.00 times as long" in text
     assert "rules      18.0 us, 2.00 times as long: rule:xla" in text

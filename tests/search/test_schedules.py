@@ -1,10 +1,13 @@
 """Which decisions a kernel has."""
 
+from dataclasses import replace
+
 import pytest
 
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
-from autofuse.search.schedules import choices_for
+from autofuse.report.tileprint import print_program
+from autofuse.search.schedules import choices_for, idle_decisions
 from autofuse.testing.fusions import LIMITS, whole_kernel
 from autofuse.testing.sketches import Sketch, attention_graph, softmax_graph
 
@@ -51,7 +54,25 @@ def test_large_outputs_can_be_stored_past_the_caches():
 
 
 def test_a_library_call_has_nothing_to_decide():
-    assert choices_for(lowered(one_op("sort", "f32[64]", dimension=0, descending=False, stable=True))) == {}
+    sort = lowered(one_op("sort", "f32[64]", dimension=0, descending=False, stable=True))
+    assert choices_for(sort) == {}
+    assert idle_decisions(sort) == set(Schedule.__dataclass_fields__)
+
+
+@pytest.mark.parametrize("graph", [softmax_graph(), attention_graph(), one_op("exp")])
+def test_what_can_be_chosen_is_not_idle(graph):
+    program = lowered(graph)
+    assert idle_decisions(program).isdisjoint(choices_for(program))
+    assert {"threads", "items"} <= idle_decisions(program)
+
+
+@pytest.mark.parametrize(("key", "value"), [("panel_rows", 32), ("dots", "library"), ("split", 8), ("threads", 64)])
+def test_idle_decisions_change_no_loop(key, value):
+    graph = one_op("exp")
+    program = lowered(graph)
+    assert key in idle_decisions(program)
+    other = lower(whole_kernel(graph), Schedule(**{key: value}), "kernel", LIMITS)
+    assert print_program(replace(other, schedule=Schedule())) == print_program(program)
 
 
 @pytest.mark.parametrize("graph", [softmax_graph(), attention_graph(), one_op("exp", "f32[2048,2048]")])

@@ -12,6 +12,7 @@ from autofuse.cost_models.base import KernelFacts
 from autofuse.device.cpu import detect
 from autofuse.errors import LegalityError
 from autofuse.fusion.atoms import AtomGraph
+from autofuse.ir.digest import subgraph_digest
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import TileProgram
@@ -311,18 +312,35 @@ def uncontracted(graph):
     return SpaceBuilder(AtomGraph(graph, contract=False), LIMITS).build()
 
 
-def test_steps_of_a_sequence_are_lowered_once():
-    space = uncontracted(steps_graph())
-    products = [c for c in space.candidates if len(c.atoms) == 1 and c.kernel.nodes[-1].op == "multiply"]
-    assert len(products) == 6
-    assert len({candidate.digest for candidate in products}) == 6
-    assert len({id(candidate.program) for candidate in products}) == 1
+def products(space):
+    return [c for c in space.candidates if len(c.atoms) == 1 and c.kernel.nodes[-1].op == "multiply"]
+
+
+def test_steps_of_a_sequence_are_one_class_and_lowered_once():
+    found = products(uncontracted(steps_graph()))
+    assert len(found) == len({own_digest(candidate) for candidate in found}) == 6
+    assert len({candidate.digest for candidate in found}) == 1
+    assert len({id(candidate.program) for candidate in found}) == 1
+
+
+def test_slices_at_other_places_of_a_line_are_other_classes():
+    """Rows of 40 bytes: every eighth begins at the same place of a line of 64."""
+    found = products(uncontracted(steps_graph(steps=9, width=10)))
+    digests = [candidate.digest for candidate in found]
+    assert len(set(digests)) == 8
+    assert digests[0] == digests[8]
+
+
+def own_digest(candidate):
+    kernel = candidate.kernel
+    return subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
 
 
 def test_what_kernels_that_share_a_program_cost_is_what_each_would_cost():
     """In every window of steps: the slices keep their distances, only the place of the first one differs."""
     model = AnalyticalCpuModel(detect(LIMITS.workers))
-    shared = [c for c in uncontracted(steps_graph()).candidates if c.program.name != f"k_{c.digest[:12]}"]
+    classes = uncontracted(steps_graph()).classes.values()
+    shared = [c for first, *others in classes for c in others if own_digest(c) != own_digest(first)]
     assert len(shared) > 6
     own = [KernelFacts(lower(c.kernel, Schedule(), "own", LIMITS)) for c in shared]
     assert model.price(own).us == pytest.approx(model.price([KernelFacts(c.program) for c in shared]).us)

@@ -5,19 +5,15 @@ import math
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from autofuse.errors import MeasureError, SearchError
-from autofuse.fusion.control import Pin, bind
 from autofuse.lower.schedule import Schedule
 from autofuse.plan import codec
 from autofuse.plan.document import NOT_PROVED, OPTIMAL
 from autofuse.plan.verify import verify
-from autofuse.search.fixed import Fixed
-from autofuse.search.memory import MemoryLimit
 from autofuse.search.policy import Analytical, Partition, Unfused, document_of, solve_at
 from autofuse.search.tuner import EPSILON, Budget, Tuner, require_positive
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
@@ -25,18 +21,9 @@ from autofuse.testing.fusions import check_plan
 from autofuse.testing.graphs import random_graph, random_inputs
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch, attention_graph, diamond_graph, layers_graph, softmax_graph
+from autofuse.testing.tuning import tuned, tuner_of
 
 plain = modelled()
-PLENTY = Budget(seconds=1000.0)
-
-
-def tuner_of(graph, bench, budget=PLENTY, seed=0, context=None):
-    report = lambda what, done, total: None  # noqa: E731
-    return Tuner(context or context_of(graph), bench, identity_here(), budget, seed, report, bench.clock)
-
-
-def tuned(graph, bench, **options):
-    return tuner_of(graph, bench, **options).measured_plan()
 
 
 def best_possible(graph, bench):
@@ -215,244 +202,6 @@ def test_a_schedule_that_fails_is_not_taken():
     graph = softmax_graph(64, 64)
     plan = tuned(graph, SyntheticBench(graph, cost))
     assert {kernel.schedule.unroll for kernel in plan.kernels} == {4}
-
-
-# ---- the decision ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("noise", [0.0, 0.05])
-def test_the_unfused_plan_is_kept_where_the_tuned_one_is_slower_as_a_whole(noise):
-    graph = softmax_graph(64, 64)
-    bench = SyntheticBench(graph, plan_cost=lambda plan: 100.0 / len(plan.kernels), noise=noise)
-    plan = tuned(graph, bench)
-    assert len(plan.kernels) == 5
-    assert "accepted partition: unfused" in plan.notes
-    assert plan.certificate.e2e_us == pytest.approx(plan.certificate.unfused_us)
-    assert plan.certificate.e2e_us == pytest.approx(20.0, rel=3 * noise + 1e-9)
-
-
-def test_a_runner_up_is_kept_where_it_is_faster_as_a_whole():
-    """Every partition costs nearly the same in sum; those that are no baseline's are fast as a whole."""
-    graph = softmax_graph(64, 64)
-    steps = {"peak", "shifted", "grown", "total", "share"}
-    bench = SyntheticBench(
-        graph,
-        lambda kernel, schedule: 1.0 + 100.0 * len(steps & {node.name for node in kernel.nodes}),
-        plan_cost=lambda plan: 10.0 if 1 < len(plan.kernels) < 5 else 100.0,
-    )
-    plan = tuned(graph, bench)
-    assert 1 < len(plan.kernels) < 5
-    assert any(note.startswith("accepted partition: measured, choice") for note in plan.notes)
-    assert plan.certificate.words == NOT_PROVED
-
-
-def test_fewer_kernels_are_kept_where_kernels_cost_one_another_time():
-    """Alone, small kernels are a little faster than large ones; in a plan every kernel costs the others time."""
-    graph = softmax_graph(64, 64)
-    steps = {"peak", "shifted", "grown", "total", "share"}
-    bench = SyntheticBench(
-        graph,
-        lambda kernel, schedule: 1.0 + 100.0 * len(steps & {node.name for node in kernel.nodes}) ** 1.05,
-        plan_cost=lambda plan: 100.0 * len(plan.kernels),
-    )
-    plan = tuner_of(graph, bench).measured_plan(baselines=[Unfused()])
-    assert len(plan.kernels) == 1
-    assert "accepted partition: measured, fewer kernels" in plan.notes
-    assert plan.certificate.words == NOT_PROVED
-
-
-def test_a_runner_up_that_costs_much_more_is_not_tried():
-    graph = softmax_graph(64, 64)
-    bench = SyntheticBench(graph, lambda kernel, schedule: 100.0)
-    assert len(tuned(graph, bench).kernels) == 1
-    assert {len(plan.kernels) for plan in bench.raced} == {1, 5}
-
-
-def test_a_partition_that_knows_nothing_of_its_kernels_is_tuned_like_any_other():
-    class Silent:
-        name = "silent"
-
-        def partition(self, context):
-            return replace(Unfused().partition(context), known={})
-
-    graph = softmax_graph(64, 64)
-    bench = SyntheticBench(graph, lambda kernel, schedule: plain(kernel, schedule) / schedule.unroll)
-    plan = tuner_of(graph, bench).fixed_plan(Silent())
-    assert {kernel.schedule.unroll for kernel in plan.kernels} == {8}
-    assert all(kernel.measured_us is not None for kernel in plan.kernels)
-    assert plan.certificate.sum_us == pytest.approx(bench.plan_us(plan))
-
-
-def test_a_pinned_schedule_is_what_is_measured_and_nothing_else_is_tried():
-    graph = softmax_graph(64, 64)
-    bench = SyntheticBench(graph, lambda kernel, schedule: plain(kernel, schedule) / schedule.unroll)
-    context = context_of(graph)
-    context.control = bind([Pin("grown", schedule={"unroll": 2})], graph)
-    plan = tuned(graph, bench, context=context)
-    (kernel,) = [kernel for kernel in plan.kernels if "grown" in kernel.nodes]
-    assert kernel.schedule == Schedule(unroll=2)
-    assert {schedule for digest, schedule in bench.records if digest == kernel.digest} == {Schedule(unroll=2)}
-    assert any(other.schedule.unroll == 8 for other in plan.kernels if other is not kernel)
-    assert "kept rule: Pin('grown', schedule={'unroll': 2})" in plan.notes
-
-
-def test_ties_go_to_the_tuned_plan():
-    graph = softmax_graph(64, 64)
-    plan = tuned(graph, SyntheticBench(graph, plan_cost=lambda plan: 50.0, noise=0.05))
-    assert "accepted partition: measured" in plan.notes
-
-
-def test_a_plan_that_crashes_as_a_whole_is_not_kept():
-    graph = softmax_graph(64, 64)
-    bench = SyntheticBench(graph, plan_cost=lambda plan: math.inf if len(plan.kernels) < 5 else 50.0)
-    assert "accepted partition: unfused" in tuned(graph, bench).notes
-
-
-@pytest.mark.parametrize(("together", "alone"), [(10.0, 50.0), (50.0, 10.0), (50.0, 50.0)])
-def test_lanes_are_kept_where_they_are_faster(together, alone):
-    sketch = Sketch("lanes")
-    x = sketch.arg("f32[1024]")
-    tops = [sketch.fold(sketch.op(op, x, name=op), 0, name=f"{op}s") for op in ("exp", "sin")]
-    graph = sketch.finish(tops)
-    separate = Fixed((("exp", "exps"), ("sin", "sins")), "separate")
-    cost = lambda plan: together if any(launch.lane for launch in plan.order) else alone  # noqa: E731
-    bench = SyntheticBench(graph, lambda kernel, schedule: 5.0, plan_cost=cost)
-    plan = tuner_of(graph, bench).fixed_plan(separate)
-    assert any(launch.lane for launch in plan.order) == (together < alone)
-
-
-def test_a_plan_without_lanes_that_takes_too_much_memory_does_not_compete(monkeypatch):
-    sketch = Sketch("lanes")
-    x = sketch.arg("f32[1024]")
-    tops = [sketch.fold(sketch.op(op, x, name=op), 0, name=f"{op}s") for op in ("exp", "sin")]
-    graph = sketch.finish(tops)
-    separate = Fixed((("exp", "exps"), ("sin", "sins")), "separate")
-    context = context_of(graph)
-    context.memory = MemoryLimit(1 << 20, context.program, context.limits)
-    monkeypatch.setattr(MemoryLimit, "fits", lambda self, plan: any(launch.lane for launch in plan.order))
-    bench = SyntheticBench(graph, lambda kernel, schedule: 5.0, plan_cost=lambda plan: 10.0)
-    plan = tuner_of(graph, bench, context=context).fixed_plan(separate)
-    assert any(launch.lane for launch in plan.order)
-    assert all(any(launch.lane for launch in raced.order) for raced in bench.raced)
-
-
-def test_no_plan_that_runs_is_an_error():
-    graph = softmax_graph(64, 64)
-    with pytest.raises(MeasureError, match="no plan can be run end to end: crash: it crashed"):
-        tuned(graph, SyntheticBench(graph, plan_cost=lambda plan: math.inf))
-
-
-class Wrong(SyntheticBench):
-    """Plans of which `is_wrong` holds give wrong answers."""
-
-    is_wrong = staticmethod(lambda plan: len(plan.kernels) < 5)
-
-    def plans(self, plans, *args, **options):
-        times = super().plans(plans, *args, **options)
-        return [
-            replace(time, problem="%share is off") if self.is_wrong(plan) else time
-            for plan, time in zip(plans, times, strict=True)
-        ]
-
-
-def test_a_plan_with_a_wrong_answer_is_not_kept():
-    graph = softmax_graph(64, 64)
-    assert "accepted partition: unfused" in tuned(graph, Wrong(graph)).notes
-
-
-def test_where_every_answer_is_off_the_plan_says_so():
-    graph = softmax_graph(64, 64)
-    bench = Wrong(graph)
-    bench.is_wrong = lambda plan: True
-    notes = tuned(graph, bench).notes
-    assert "accepted partition: measured" in notes
-    assert "no plan's answer is within tolerance of the interpreter's: %share is off" in notes
-
-
-# ---- rules of other compilers ----------------------------------------------------------------------------------------
-
-RULE = Fixed((("peak",), ("shifted", "grown", "total", "share")), "rule:made")
-
-
-def test_a_kernel_that_fails_among_those_that_are_being_measured_counts_at_an_interrupt():
-    graph = softmax_graph(64, 64)
-    first = RULE.partition(context_of(graph)).kernels[0].candidate.digest
-    tuner = tuner_of(graph, SyntheticBench(graph, failing=frozenset((first,)), interrupt_after=1))
-    with pytest.raises(KeyboardInterrupt):
-        tuner.fixed_plan(RULE)
-    assert tuner.best is None
-
-
-def test_a_rules_plan_is_kept_where_it_is_faster_as_a_whole():
-    graph = softmax_graph(64, 64)
-    bench = SyntheticBench(
-        graph, lambda kernel, schedule: 100.0, plan_cost=lambda plan: 10.0 if len(plan.kernels) == 2 else 50.0
-    )
-    plan = tuner_of(graph, bench).measured_plan(rules=[RULE])
-    assert len(plan.kernels) == 2
-    assert "accepted partition: rule:made" in plan.notes
-    assert (plan.certificate.rule, plan.certificate.rule_us) == ("rule:made", plan.certificate.e2e_us)
-
-
-def test_the_best_rules_compete_with_tuned_schedules():
-    def cost(kernel, schedule):
-        return plain(kernel, schedule) / schedule.unroll
-
-    graph = softmax_graph(64, 64)
-    bench = SyntheticBench(graph, cost)
-    plan = tuner_of(graph, bench).measured_plan(rules=[RULE, Unfused()])
-    rivals = [raced for raced in bench.raced if len(raced.kernels) == 2]
-    assert any({kernel.schedule.unroll for kernel in raced.kernels} == {8} for raced in rivals)
-    assert plan.certificate.rule == "rule:made"
-    assert plan.certificate.e2e_us <= plan.certificate.rule_us
-
-
-def test_the_rules_that_are_the_fastest_as_a_whole_compete_whatever_their_kernels_take_alone():
-    graph = softmax_graph(64, 64)
-    four = Fixed((("peak", "shifted"), ("grown",), ("total",), ("share",)), "rule:four")
-    other = Fixed((("peak",), ("shifted",), ("grown", "total"), ("share",)), "rule:other")
-    bench = SyntheticBench(
-        graph,
-        lambda kernel, schedule: 1000.0 if len(kernel.nodes) > 3 else 10.0,
-        plan_cost=lambda plan: 10.0 if len(plan.kernels) == 2 else 50.0,
-    )
-    plan = tuner_of(graph, bench).measured_plan(rules=[four, other, RULE])
-    assert plan.certificate.rule == "rule:made"
-    assert len(plan.kernels) == 2
-
-
-def test_the_models_own_choice_competes_with_tuned_schedules():
-    """One kernel, measured far dearer than the parts; as a whole, and with another schedule, it is the fastest."""
-
-    def cost(kernel, schedule):
-        whole = {"peak", "share"} <= {node.name for node in kernel.nodes}
-        return (100.0 if whole else 1.0) / schedule.unroll
-
-    def plan_cost(plan):
-        return 1.0 if len(plan.kernels) == 1 and plan.kernels[0].schedule != Schedule() else 10.0
-
-    graph = softmax_graph(64, 64)
-    choice = Analytical().partition(context_of(graph))
-    assert len(choice.kernels) == 1
-    bench = SyntheticBench(graph, cost, plan_cost=plan_cost)
-    plan = tuned(graph, bench)
-    assert "accepted partition: analytical, schedules tuned" in plan.notes
-
-
-def test_rules_with_a_kernel_that_fails_do_not_compete():
-    graph = softmax_graph(64, 64)
-    (whole,) = [c for c in RULE.partition(context_of(graph)).kernels if len(c.candidate.kernel.nodes) > 3]
-    bench = SyntheticBench(graph, failing=frozenset((whole.candidate.digest,)))
-    certificate = tuner_of(graph, bench).measured_plan(rules=[RULE]).certificate
-    assert (certificate.rule, certificate.rule_us) == (None, None)
-
-
-def test_rules_that_cannot_be_compared_are_named():
-    graph = softmax_graph(64, 64)
-    late = tuner_of(graph, SyntheticBench(graph))
-    late._clock.start -= 500.0
-    notes = late.measured_plan(rules=[RULE]).notes
-    assert "not compared with rule:made: no time was left for it" in notes
 
 
 # ---- the certificate -------------------------------------------------------------------------------------------------

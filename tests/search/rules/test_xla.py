@@ -109,6 +109,14 @@ def test_a_product_with_a_vector_and_an_outer_product_fuse(lhs, rhs, depth, op):
     assert kernels(build.finish([made])) == {"bent product"}
 
 
+def test_products_with_vectors_for_one_reader_may_be_asked_whether_they_are_alike():
+    build = Sketch("heads")
+    bent = [build.op("tanh", build.arg("f32[4096,64]"), name=f"bent{n}") for n in range(2)]
+    ours = [build.dot(x, build.arg("f32[64,1]", f"v{n}"), f"head{n}") for n, x in enumerate(bent)]
+    graph = build.finish([build.op("add", *ours, name="sum")])
+    assert kernels(graph) == {"bent0 head0", "bent1 head1", "sum"}
+
+
 def test_what_is_dear_is_not_computed_anew_for_each_row_of_a_matrix():
     build, made = product("1,1024", "1024,512")
     assert kernels(build.finish([made])) == {"bent", "product"}

@@ -1,0 +1,170 @@
+"""Whole plans timed against one another in the worker process, every race recorded at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.ir.graph import Graph
+from autofuse.lower.schedule import Schedule
+from autofuse.measurement.database import Database, Measurement
+from autofuse.measurement.pool import Outcome
+from autofuse.measurement.racing import Terms
+from autofuse.plan import codec
+from autofuse.plan.document import PlanDocument
+
+RACE = "race-"
+RACE_POLICY = f"{RACE}fastest/1"
+"""Of samples of whole plans that ran against each other."""
+
+_BUILD_S = 120.0
+"""Most time for building one plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTime:
+    """What timing one whole plan beside others gave."""
+
+    samples_us: tuple[float, ...]
+    """Microseconds of the fastest call of each block that the plan was in; empty if it could not be run."""
+    problem: str = ""
+    """Why it could not be run, or what is wrong with its answer."""
+
+    @property
+    def us(self) -> float:
+        """Microseconds of the fastest call of all, which the more blocks, the less it is; infinite without one."""
+        return min(self.samples_us, default=math.inf)
+
+
+class Runner(Protocol):
+    """Runs plans in the worker."""
+
+    def __call__(
+        self, payload: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], build_s: float, run_s: float
+    ) -> Outcome:
+        """`arrays`: constants of the plans. `build_s`, `run_s`: most time for building and for running them."""
+        ...
+
+
+class PlanRaces:
+    """Races of plans for one program on given arguments."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Sequence[NDArray[Any]],
+        database: Database,
+        code_version: str,
+        deadline_s: float,
+        run: Runner,
+    ) -> None:
+        """`graph`: the one whose constants the worker has. `deadline_s`: a plan without an answer for so long hangs."""
+        self._graph, self._inputs = graph, inputs
+        self._database, self._code_version = database, code_version
+        self._deadline_s, self._run = deadline_s, run
+        self._digest = ""
+
+    def times(self, plans: Sequence[PlanDocument], terms: Terms) -> list[PlanTime]:
+        """Time whole plans in interleaved blocks: the n-th samples of all plans were taken one right after another.
+
+        The graphs of plans may differ from the worker's, if they compute the same results of the same arguments. A race
+        is recorded, and not run again on the same terms and arguments. A plan that crashes or hangs is found by running
+        each alone; the others are then timed without it. Plans that fail only together, perhaps for want of memory, are
+        timed one after another. Neither is recorded.
+        """
+        entries = _entries(plans, terms, self._inputs_digest())
+        records = [self._find(entry) for entry in entries]
+        if all(records):
+            return [PlanTime(found[0].samples_us, found[0].message) for found in records]
+        together = self._race(plans, terms)
+        if together is None:
+            return self._race_apart(plans, terms)
+        self._record_race(entries, together)
+        return together
+
+    def _find(self, entry: str) -> list[Measurement]:
+        records = self._database.find(entry, policy=RACE_POLICY, cache_state="warm", code_version=self._code_version)
+        return [record.measurement for record in records]
+
+    def _inputs_digest(self) -> str:
+        """Of the arguments: how long a plan takes, and whether its answer is right, may depend on their values."""
+        if not self._digest:
+            found = hashlib.sha256()
+            for array in self._inputs:
+                found.update(f"{array.dtype} {array.shape}".encode())
+                found.update(np.ascontiguousarray(array).tobytes())
+            self._digest = found.hexdigest()
+        return self._digest
+
+    def _record_race(self, entries: Sequence[str], times: Sequence[PlanTime]) -> None:
+        records = [
+            Measurement(
+                kernel=entry,
+                schedule=Schedule(),
+                signature=f"plan {number} of {len(times)}",
+                policy=RACE_POLICY,
+                cache_state="warm",
+                code_version=self._code_version,
+                status="ok",
+                message=time.problem,
+                samples_us=time.samples_us,
+            )
+            for number, (entry, time) in enumerate(zip(entries, times, strict=True), 1)
+        ]
+        self._database.add_all(records)
+
+    def _race(self, plans: Sequence[PlanDocument], terms: Terms) -> list[PlanTime] | None:
+        """All plans together; None if one of them crashes or hangs so."""
+        outcome = self._time_plans(plans, terms)
+        return _plan_times(outcome) if outcome.status == "ok" else None
+
+    def _race_apart(self, plans: Sequence[PlanDocument], terms: Terms) -> list[PlanTime]:
+        """What is to blame for a race that failed is found by running each plan alone; the others run again."""
+        alone = [self._alone(plan, replace(terms, blocks=1)) for plan in plans]
+        sound = [plan for plan, time in zip(plans, alone, strict=True) if time.samples_us]
+        together = self._race(sound, terms) if 0 < len(sound) < len(plans) else None
+        timed = iter(together or [self._alone(plan, terms) for plan in sound])
+        return [next(timed) if time.samples_us else time for time in alone]
+
+    def _alone(self, plan: PlanDocument, terms: Terms) -> PlanTime:
+        outcome = self._time_plans([plan], terms)
+        if outcome.status == "ok":
+            return _plan_times(outcome)[0]
+        return PlanTime((), f"{outcome.status}: {outcome.message}")
+
+    def _time_plans(self, plans: Sequence[PlanDocument], terms: Terms) -> Outcome:
+        encoded = [codec.encode(plan) for plan in plans]
+        foreign = [one for plan, one in zip(plans, encoded, strict=True) if plan.graph is not self._graph]
+        arrays = {f"@{name}": array for one in foreign for name, array in one.constants.items()}
+        texts = [codec.to_text(one, None) for one in encoded]
+        payload = {"plans": texts, **asdict(terms)}
+        run_s = (len(plans) + 1) * self._deadline_s + 10 * terms.seconds
+        return self._run(payload, arrays, _BUILD_S * len(plans), run_s)
+
+
+def _plan_times(outcome: Outcome) -> list[PlanTime]:
+    pairs = zip(outcome.data["samples_us"], outcome.data["problems"], strict=True)
+    return [PlanTime(tuple(float(s) for s in samples), problem) for samples, problem in pairs]
+
+
+def _entries(plans: Sequence[PlanDocument], terms: Terms, inputs: str) -> list[str]:
+    """Digests of the plans' places in a race: of the work of all of them, the arguments, and how they are timed."""
+    works = [
+        [
+            plan.graph_digest,
+            [[node.op, [v.name for v in node.inputs], [v.name for v in node.outputs]] for node in plan.graph.nodes],
+            [[kernel.nodes, kernel.outputs, kernel.schedule.to_json()] for kernel in plan.kernels],
+            [[launch.kernel, launch.lane] for launch in plan.order],
+            plan.writebacks,
+        ]
+        for plan in plans
+    ]
+    text = json.dumps([works, asdict(terms), inputs], sort_keys=True)
+    return [hashlib.sha256(f"{number} {text}".encode()).hexdigest() for number in range(len(plans))]

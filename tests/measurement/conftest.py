@@ -1,0 +1,37 @@
+"""A worker to measure in."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autofuse.measurement import client
+from autofuse.measurement.client import Bench
+from autofuse.measurement.database import Database
+from autofuse.testing.failing import bench_on
+from autofuse.testing.partitions import identity_here
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """An empty file of records."""
+    with Database(tmp_path / "records.db", identity_here()) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """One worker for all tests that do not kill it."""
+    with (
+        Database(tmp_path_factory.mktemp("shared") / "records.db", identity_here()) as database,
+        bench_on(database) as bench,
+    ):
+        yield bench
+
+
+@pytest.fixture
+def faulty(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """A bench whose kernels and plans fail in the way that their name says."""
+    monkeypatch.setattr(client, "_RUNNERS", "autofuse.testing.faults")
+    with bench_on(database, deadline_s=1.0) as bench:
+        yield bench
