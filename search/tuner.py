@@ -24,7 +24,7 @@ from autofuse.measurement.client import Bench, Trial
 from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument
 from autofuse.plan.identity import CpuIdentity, Identity
 from autofuse.runtime.kernels import candidate_of
-from autofuse.search.baselines import BASELINES, decide_by_rules
+from autofuse.search.baselines import BASELINES, decide_by_rules, kernels_of
 from autofuse.search.entrants import Entrant, Races, Standings, with_and_without_lanes
 from autofuse.search.planning import Tuned
 from autofuse.search.policy import (
@@ -38,7 +38,7 @@ from autofuse.search.policy import (
     solve_at,
 )
 from autofuse.search.residual import ClassPrice, Residual, optimistic
-from autofuse.search.schedules import choices_for
+from autofuse.search.schedules import Choices, choices_for
 from autofuse.search.schedulesearch import tune_schedule
 from autofuse.search.solver import Chosen, Solution
 from autofuse.search.space import Candidate, Space, class_digest
@@ -156,6 +156,8 @@ class Tuner:
         """Schedules that are faster than the default, and their time."""
         self._schedules: dict[str, dict[Schedule, float]] = {}
         """Times of all schedules that were tried, by class."""
+        self._wanted: dict[str, int] = {}
+        """Most schedules that were to be tried, by class."""
         self._searched: set[str] = set()
         """Classes whose schedules have been searched."""
         self._loop_share = _LOOP_SHARE if context.restriction.schedules else _LOOP_ALONE_SHARE
@@ -208,7 +210,7 @@ class Tuner:
         if self.context.memory is not None:
             self.context.memory.check(self._document(partition), policy.name)
         self._keep(partition)
-        self._measure((chosen.candidate for chosen in partition.kernels), _LOOP_SHARE)
+        self._measure((chosen.candidate for chosen in partition.kernels), self._loop_share)
         self._tune_schedules(partition.kernels, _SCHEDULE_SHARE)
         tuned = self._timed(partition, scheduled=True)
         if partition.solution is not None and partition.solution.optimal:
@@ -352,38 +354,40 @@ class Tuner:
         """
         entries: list[_Named] = []
         plans: list[PlanDocument] = []
-        for name, partition in (chosen, *ruled, *others):
-            document = self._document(self._timed(partition))
+        for entry in (*_distinct(ruled), *_distinct((chosen, *others))):
+            document = self._document(self._timed(entry[1]))
             fits = self.context.memory is None or self.context.memory.fits(document)
-            if fits and not self._has_failed(partition):
-                entries.append((name, partition))
+            if fits and not self._has_failed(entry[1]):
+                entries.append(entry)
                 plans.append(document)
         order = self._races.in_order(plans, self.budget.race_s(_HEATS_SHARE)) if len(plans) > 1 else []
         ranked = [(slow, entries[number]) for slow, number in order] or [(1.0, entry) for entry in entries]
         rules = {name for name, _ in ruled}
         rivals = [(slow, entry) for slow, entry in ranked if entry[0] in rules][:_RIVALS]
-        nearest = [(slow, entry) for slow, entry in ranked if entry[0] not in rules and entry is not chosen][:_RIVALS]
-        own = [(slow, entry) for slow, entry in ranked if entry is chosen] or [(1.0, chosen)]
+        nearest = [(slow, e) for slow, e in ranked if e[0] not in rules and e[0] != chosen[0]][:_RIVALS]
+        own = [(slow, entry) for slow, entry in ranked if entry[0] == chosen[0]]
         in_turn = sorted([*own, *rivals, *nearest], key=lambda pair: pair[0])
-        self._tune_in_turn([partition for slow, (_, partition) in in_turn if slow < _OUTRUN])
-        for slow, (name, partition) in (*rivals, *nearest):
+        self._tune_in_turn([entry[1] for entry in _distinct(entry for slow, entry in in_turn if slow < _OUTRUN)])
+        for slow, (name, partition) in in_turn:
             if slow >= _OUTRUN:
-                notes.append(f"compared with {name} under default schedules, as these took {slow:.1f} times as long")
-            elif not self._is_tuned(partition.kernels):
+                notes.append(f"no schedules were tuned for {name}, which took {slow:.1f} times as long without")
+            elif name != chosen[0] and not self._is_tuned(partition.kernels) and not self._has_failed(partition):
                 notes.append(f"compared with {name} before all of its schedules were tuned: the budget was used")
         return [entry for _, entry in rivals], [entry for _, entry in nearest]
 
     def _tune_in_turn(self, partitions: Sequence[Partition]) -> None:
-        """Tune the schedules of partitions, each but the last with half of what is left for that; the first is kept."""
-        for place, partition in enumerate(partitions):
+        """Tune the schedules of partitions, each with half of what is left for that, then all with the rest.
+
+        The first one is kept.
+        """
+        halves = [0.5] * len(partitions) + [0.0] * len(partitions)
+        for partition, part in zip((*partitions, *partitions), halves, strict=True):
             left = max(0.0, _SCHEDULE_SHARE - self._clock.used())
-            share = _SCHEDULE_SHARE if place == len(partitions) - 1 else _SCHEDULE_SHARE - left / 2
+            share = _SCHEDULE_SHARE - part * left
             self._measure((kernel.candidate for kernel in partition.kernels), share)
             self._tune_schedules(partition.kernels, share)
-            if place == 0:
+            if partition is partitions[0]:
                 self._keep(self._timed(partition, scheduled=True))
-        for partition in partitions[:1]:
-            self._tune_schedules(partition.kernels, _SCHEDULE_SHARE)
 
     def _partition(self, space: Space, solution: Solution) -> Partition:
         known = predicted(solution.kernels, self._prices())
@@ -418,7 +422,8 @@ class Tuner:
             if not self._clock.share_left(share):
                 return
             self.report("tuning schedules", done, len(ordered))
-            if self._tune_one(one[digest], 4 + round(28 * cost[digest] / total), share):
+            trials = self._wanted[digest] = max(self._wanted.get(digest, 0), 4 + round(28 * cost[digest] / total))
+            if self._tune_one(one[digest], trials, share):
                 self._searched.add(digest)
         self.report("tuning schedules", len(ordered), len(ordered))
 
@@ -427,17 +432,23 @@ class Tuner:
         if not self.context.restriction.schedules:
             return True
         return all(
-            candidate.digest in self._searched or self.context.pinned(candidate) is not None
+            candidate.digest in self._searched
+            or self.context.pinned(candidate) is not None
+            or not self._choices(candidate)
             for candidate in (chosen.candidate for chosen in kernels)
         )
+
+    def _choices(self, candidate: Candidate) -> Choices:
+        """What there is to decide in a kernel on this machine."""
+        widest = vector_bits(self.identity.isa) if isinstance(self.identity, CpuIdentity) else None
+        return choices_for(candidate.program, widest)
 
     def _tune_one(self, candidate: Candidate, trials: int, share: float) -> bool:
         """Try schedules of a kernel, until that share of the budget is used. Returns whether all trials were made.
 
         What was tried before is known.
         """
-        widest = vector_bits(self.identity.isa) if isinstance(self.identity, CpuIdentity) else None
-        choices = choices_for(candidate.program, widest)
+        choices = self._choices(candidate)
         digest, kernel = candidate.digest, candidate.kernel
         known = self._schedules.setdefault(digest, {Schedule(): self._measured[digest]})
         asked = answered = 0
@@ -597,6 +608,14 @@ class Tuner:
 
     def _document(self, partition: Partition) -> PlanDocument:
         return document_of(self.context, partition, self.identity)
+
+
+def _distinct(entries: Iterable[_Named]) -> list[_Named]:
+    """Partitions into the same kernels once, under the first one's name."""
+    found: dict[frozenset[object], _Named] = {}
+    for entry in entries:
+        found.setdefault(kernels_of(entry[1]), entry)
+    return list(found.values())
 
 
 def _budget_words(budget: Budget) -> str:

@@ -34,6 +34,8 @@ class Dimensions:
         self._leaves = {value for node in nodes if not _keeps_axes(node) for value in node.outputs}
         self._shared: dict[Value, tuple[Atom, ...]] = {}
         """The axes of values that are tied, as their first use walks them."""
+        self._below: set[Value] = set()
+        """Tied values below which a copy has gone."""
         self._tied = tied
         self._reads: dict[Value, int] = {}
         """Uses of values from outside; in `apart`, of all that no carrier makes."""
@@ -80,9 +82,20 @@ class Dimensions:
                 continue
             operands = [self._walked(v, producers) for v in node.inputs]
             self._relate(node, operands, axes)
-            todo += [(v, copy) for v, copy in zip(node.inputs, operands, strict=True) if v not in self._made]
+            todo += [(v, copy) for v, copy in zip(node.inputs, operands, strict=True) if self._goes_below(v)]
             if len(self._forest.extent) > _MOST_COPIED_AXES:
                 raise LegalityError("one value is read in too many ways: each needs loops of its own")
+
+    def _goes_below(self, value: Value) -> bool:
+        """Whether a copy of a value ties more than others did: no carrier makes it, nor was it walked just so."""
+        if value in self._made or value in self._below:
+            return False
+        if self._is_tied(value):
+            self._below.add(value)
+        return True
+
+    def _is_tied(self, value: Value) -> bool:
+        return self._tied is None or value in self._tied
 
     def _walked(self, value: Value, producers: Mapping[Value, Node]) -> tuple[Atom, ...]:
         """The axes of an operand of a copy."""
@@ -145,7 +158,7 @@ class Dimensions:
     def _tie_use(self, value: Value, axes: tuple[Atom, ...]) -> None:
         """Another use of a value: it walks with the others, if the value is one of those that are tied."""
         self._reads[value] = self._reads.get(value, 0) + 1
-        if self._tied is None or value in self._tied:
+        if self._is_tied(value):
             self._tie(axes, self._shared.setdefault(value, axes))
 
     def _tie(self, left: Iterable[Atom], right: Iterable[Atom]) -> None:

@@ -76,7 +76,10 @@ def _partly_tied(way: _Way, untied: Dimensions) -> Dimensions | None:
     tied: list[Value] = []
     dims = None
     for value in untied.read_often()[:_MOST_TIED]:
-        attempt = way((*tied, value))
+        try:
+            attempt = way((*tied, value))
+        except LegalityError:  # too many copies
+            break
         if not attempt.has_conflict():
             tied.append(value)
             dims = attempt

@@ -12,6 +12,7 @@ from autofuse.plan.document import NOT_PROVED
 from autofuse.search.fixed import Fixed
 from autofuse.search.memory import MemoryLimit
 from autofuse.search.policy import Analytical, Unfused
+from autofuse.search.tuner import Budget
 from autofuse.testing.benches import SyntheticBench, modelled
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch, softmax_graph
@@ -62,6 +63,30 @@ def test_fewer_kernels_are_kept_where_kernels_cost_one_another_time():
     assert len(plan.kernels) == 1
     assert "accepted partition: measured, fewer kernels" in plan.notes
     assert plan.certificate.words == NOT_PROVED
+
+
+def test_the_plan_that_is_the_fastest_as_a_whole_gets_its_schedules_tuned_first():
+    graph = softmax_graph(64, 64)
+
+    def cost(plan):
+        return 10.0 if len(plan.kernels) == 2 else 11.0 * len(plan.kernels)
+
+    bench = SyntheticBench(graph, plan_cost=cost)
+    tuner = tuner_of(graph, bench)
+    tuner.measured_plan(rules=[RULE])
+    first, _ = bench.batches[0]
+    own = RULE.partition(tuner.context)
+    assert first in {chosen.candidate.digest for chosen in own.kernels}
+
+
+def test_no_plan_is_compared_with_itself():
+    graph = softmax_graph(64, 64)
+    for trials in (5, 12, 40, 200):
+        plan = tuned(graph, SyntheticBench(graph), budget=Budget(1000.0, trials))
+        assert not any(
+            note.startswith(("compared with measured before", "no schedules were tuned for measured,"))
+            for note in plan.notes
+        )
 
 
 def test_a_runner_up_that_costs_much_more_is_not_tried():
