@@ -18,6 +18,10 @@ from autofuse.search.policy import Partition
 _ON_LANES = ", on lanes"
 
 
+class NoPlanRunsError(MeasureError):
+    """No plan of a race can be run end to end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entrant:
     """A plan that is run end to end."""
@@ -67,14 +71,14 @@ class Races:
     def decide(self, entrants: Sequence[Entrant], seconds: float) -> Standings:
         """Which one to keep: the fastest whose answer is right; of equal ones the last.
 
-        Raises MeasureError if none can be run.
+        Raises NoPlanRunsError if none can be run, MeasureError if the race cannot be recorded.
         """
         race = self._times([entrant.plan for entrant in entrants], seconds)
         right = [number for number, time in enumerate(race) if time.samples_us and not time.problem]
         if not right:  # rounding alone takes a program this far from the interpreter, or all plans share a defect
             right = [number for number, time in enumerate(race) if time.samples_us]
         if not right:
-            raise MeasureError(f"no plan can be run end to end: {race[-1].problem}")
+            raise NoPlanRunsError(f"no plan can be run end to end: {race[-1].problem}")
         samples = [race[number].samples_us for number in right]
         first = fastest(samples)
         winner = race[right[first]]

@@ -25,7 +25,7 @@ from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocumen
 from autofuse.plan.identity import CpuIdentity, Identity
 from autofuse.runtime.kernels import candidate_of
 from autofuse.search.baselines import BASELINES, decide_by_rules, kernels_of
-from autofuse.search.entrants import Entrant, Races, Standings, with_and_without_lanes
+from autofuse.search.entrants import Entrant, NoPlanRunsError, Races, Standings, with_and_without_lanes
 from autofuse.search.planning import Tuned
 from autofuse.search.policy import (
     Context,
@@ -507,7 +507,7 @@ class Tuner:
         self.report("comparing plans end to end", 0, 1)
         try:
             ended = self._races.decide(entrants, self.budget.race_s(_RACE_SHARE))
-        except MeasureError:
+        except NoPlanRunsError:
             self._kept.clear()
             raise
         self.report("comparing plans end to end", 1, 1)

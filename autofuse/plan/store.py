@@ -55,11 +55,11 @@ class PlanStore:
         graph_digest: str,
         identity: Identity,
         numerics: str = "strict",
-        unwanted: Callable[[PlanDocument], str | None] = lambda plan: None,  # noqa: ARG005
+        unwanted: Callable[[PlanDocument], str | None] | None = None,
     ) -> PlanDocument | None:
         """The plan for this graph on this device, or None. A damaged entry is a miss (see `stats`), never an error.
 
-        `unwanted`: says why a sound plan is no use to the caller, which makes it a miss; None if it is.
+        `unwanted`: says why a sound plan is no use to the caller, which makes it a miss; None for one that is of use.
         Digests do not see names: a function with other parameter names, or with its arrays nested otherwise, may have
         the same graph. A caller that traced such a function puts its own `name`, `parameters`, `in_tree`, `out_tree`
         and `writebacks` into the plan with `dataclasses.replace`.
@@ -73,7 +73,7 @@ class PlanStore:
             return self._miss(str(bad), invalid=True)
         if plan.program_digest != graph_digest or plan.numerics != numerics or compare(plan.identity, identity):
             return self._miss(f"{path}: holds a plan for something else than its name says", invalid=True)
-        reason = unwanted(plan)
+        reason = None if unwanted is None else unwanted(plan)
         if reason is not None:
             return self._miss(f"{path}: {reason}", invalid=False)
         with self._lock:

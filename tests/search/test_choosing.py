@@ -172,6 +172,24 @@ def test_no_plan_that_runs_is_an_error_and_leaves_none_to_use():
     assert tuner.best is None
 
 
+class Full(SyntheticBench):
+    """The disk is full when the last race is to be recorded, after the one that decides whose schedules are tuned."""
+
+    def plans(self, plans, terms):
+        if self.raced:
+            raise MeasureError("the disk is full")
+        return super().plans(plans, terms)
+
+
+def test_a_race_that_cannot_be_recorded_leaves_the_best_plan_so_far():
+    graph = softmax_graph(64, 64)
+    tuner = tuner_of(graph, Full(graph))
+    with pytest.raises(MeasureError, match="the disk is full"):
+        tuner.measured_plan()
+    assert tuner.has_measured
+    assert tuner.best is not None
+
+
 class Wrong(SyntheticBench):
     """Plans of which `is_wrong` holds give wrong answers."""
 
