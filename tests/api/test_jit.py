@@ -329,6 +329,22 @@ def test_rules_are_about_the_function_at_hand_whatever_names_the_stored_plan_has
         af.jit(renamed, store=stored.parent, rules=[af.Pin("grwn")])(X)
 
 
+def test_a_name_that_is_another_nodes_in_the_stored_plan_means_the_node_at_hand(tmp_path):
+    def swapped(z):
+        share = np.exp(z)
+        e = share / share.sum()
+        return e * 2
+
+    def plain(x):
+        e = np.exp(x)
+        share = e / e.sum()
+        return share * 2
+
+    jitted = af.jit(swapped, store=tmp_path, on_miss="error", rules=[af.Pin("share", "reduce")])
+    jitted.store.put(af.compile(plain, X, rules=[af.Pin("e", "reduce")]).document)
+    np.testing.assert_allclose(jitted(X), plain(X), rtol=1e-5)
+
+
 def test_a_plan_that_others_may_want_is_not_replaced(stored, tuning):
     before = stored.read_bytes()
     jitted = af.jit(normalise, store=stored.parent, on_miss="tune", rules=[af.Forbid("exp", "divide")])

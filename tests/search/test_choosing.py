@@ -79,6 +79,36 @@ def test_the_plan_that_is_the_fastest_as_a_whole_gets_its_schedules_tuned_first(
     assert first in {chosen.candidate.digest for chosen in own.kernels}
 
 
+def test_a_plan_that_is_far_slower_gets_no_schedules_and_the_notes_say_so():
+    graph = softmax_graph(64, 64)
+    bench = SyntheticBench(graph, plan_cost=lambda plan: 30.0 if len(plan.kernels) == 2 else 10.0)
+    plan = tuner_of(graph, bench).measured_plan(rules=[RULE])
+    assert "no schedules were tuned for rule:made, which took 3.0 times as long without" in plan.notes
+
+
+def test_of_few_measurements_some_are_left_for_the_schedules_of_the_second_plan():
+    graph = softmax_graph(64, 64)
+    bench = SyntheticBench(graph, plan_cost=lambda plan: 10.0 if len(plan.kernels) == 2 else 11.0 * len(plan.kernels))
+    tuner = tuner_of(graph, bench, Budget(1000.0, 40))
+    tuner.measured_plan(rules=[RULE])
+    rule = {chosen.candidate.digest for chosen in RULE.partition(tuner.context).kernels}
+    tuned_digests = {digest for digest, _ in bench.batches}
+    assert tuned_digests & rule
+    assert tuned_digests - rule
+
+
+def test_a_kernel_of_two_plans_gets_the_trials_of_the_one_that_wants_more():
+    graph = softmax_graph(64, 64)
+    tuner = tuner_of(graph, SyntheticBench(graph), Budget(1000.0, 1000))
+    small, large = RULE.partition(tuner.context).kernels
+    tuner._measure([small.candidate, large.candidate], 1.0)
+    tuner._tune_schedules([small], 0.02)
+    known = tuner._schedules[small.candidate.digest]
+    assert len(known) < 22
+    tuner._tune_schedules([small, large, large, large], 0.9)
+    assert len(known) == 32
+
+
 def test_no_plan_is_compared_with_itself():
     graph = softmax_graph(64, 64)
     for trials in (5, 12, 40, 200):
