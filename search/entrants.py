@@ -16,6 +16,8 @@ from autofuse.search.planning import one_by_one
 from autofuse.search.policy import Partition
 
 _ON_LANES = ", on lanes"
+OTHER_SCHEDULES = ", other schedules"
+"""Ends the name of a plan with schedules that are not quite the fastest alone."""
 
 
 class NoPlanRunsError(MeasureError):
@@ -39,7 +41,7 @@ class Standings:
     us: float
     """Of the winner's fastest call."""
     times: Mapping[str, float]
-    """By name of the plan, with lanes or without: as many times the winner's as in the blocks that both were in."""
+    """By name of the plan, whatever its form: as many times the winner's as in the blocks that both were in."""
     problem: str
     """What is wrong with the winner's answer, where no plan's is right."""
 
@@ -84,7 +86,7 @@ class Races:
         winner = race[right[first]]
         times: dict[str, float] = {}
         for number, ratio in zip(right, ratios(samples, first), strict=True):
-            plain = entrants[number].name.removesuffix(_ON_LANES)
+            plain = entrants[number].name.removesuffix(_ON_LANES).removesuffix(OTHER_SCHEDULES)
             times[plain] = min(ratio * winner.us, times.get(plain, math.inf))
         return Standings(entrants[right[first]], winner.us, times, winner.problem)
 

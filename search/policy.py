@@ -282,14 +282,20 @@ def _decided(context: Context, partition: Partition) -> dict[str, Tuned]:
     return known
 
 
-def _certainty(solution: Solution, space: Space, limited: bool) -> Iterable[str]:
-    """What was not looked at, or not proved."""
-    segments = len(space.segments)
+def space_notes(space: Space) -> Iterable[str]:
+    """What the bounds of enumeration left out."""
     if space.cut_off:
+        late = f" ({space.late} for want of time)" if space.late else ""
         yield (
-            f"searched among {len(space.candidates)} kernels; {space.cut_off} sets of operations were not grown "
+            f"searched among {len(space.candidates)} kernels; {space.cut_off} sets of operations{late} were not grown "
             "further, for their size or their number"
         )
+
+
+def _certainty(solution: Solution, space: Space, limited: bool) -> Iterable[str]:
+    """What was not looked at, or not proved."""
+    yield from space_notes(space)
+    segments = len(space.segments)
     if segments > 1:
         certain = (
             "each is optimal by itself" if solution.optimal else "it was not proved that each is optimal by itself"

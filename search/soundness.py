@@ -18,11 +18,12 @@ from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Node, Value
 from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.schedule import Schedule
+from autofuse.search.classes import class_digest
 from autofuse.search.firing import Run, fire
 from autofuse.search.planning import Tuned
 from autofuse.search.policy import Context, Partition
 from autofuse.search.solver import Chosen, Solution
-from autofuse.search.space import Candidate, class_digest
+from autofuse.search.space import Candidate
 
 _MOST_NAMES = 5
 

@@ -5,29 +5,31 @@ convex: no path leaves them and comes back. A set that is not computes some valu
 kernel makes too: `y = x - 1` may be computed both where `t = sum(y)` is made and where `y / t` is. That is allowed
 where these values are elementwise work; a fold or a product is not done twice.
 
-Growth is bounded in size and number; what a bound cut off is counted, never hidden. Whatever the bounds, the space
-holds the singletons and, from every atom that no large fusion has taken in yet, the sets that greedy growth reaches: so
-there is always a cover, and the large fusions are always present.
+Growth is bounded in size, number and time; what a bound cut off is counted, never hidden. Whatever the bounds, the
+space holds the singletons, so there is always a cover; and, unless the time is up, from every atom that no large fusion
+has taken in yet the sets that greedy growth reaches, so that the large fusions are present.
 
 A large graph is cut into segments first (`segments.py`), and no set grows across a cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.control import NO_RULES
-from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.optable import Family, lookup
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
+from autofuse.search.classes import digests
 from autofuse.search.restriction import UNRESTRICTED, Restriction
 from autofuse.search.segments import Segment, cut, homes, structure
 
@@ -38,7 +40,6 @@ _Relation = Mapping[FusionAtom, tuple[FusionAtom, ...]]
 
 _RECOMPUTE = 3
 _LEAST_SCALARS = 64
-_LINE_BYTES = 64
 _TINY_BYTES = 4096
 """Sharing the loads of a value smaller than this is worth nothing."""
 _MANY = 3
@@ -77,6 +78,8 @@ class Bounds:
     """Most atoms of a graph that is searched whole: twenty layers of BERT. A larger one is cut into segments."""
     segment: int = 160
     """Most atoms of a segment."""
+    seconds: float = math.inf
+    """When enumeration stops, greedy growth after half of it. Infinite, the space does not depend on the machine."""
 
 
 @dataclass(slots=True)
@@ -91,6 +94,8 @@ class Space:
     """Sets from which enumeration did not go on because of a bound."""
     segments: tuple[Segment, ...] = ()
     """The parts that were enumerated one by one; () for a graph that was enumerated whole."""
+    late: int = 0
+    """Those of them for which no time was left."""
 
     @property
     def classes(self) -> Mapping[str, list[Candidate]]:
@@ -108,6 +113,7 @@ class _Explored:
     segment: Segment
     sets: tuple[AtomSet, ...]
     cut_off: int
+    late: int
 
 
 class SpaceBuilder:
@@ -119,7 +125,9 @@ class SpaceBuilder:
         limits: Limits,
         bounds: Bounds = Bounds(),
         restriction: Restriction = UNRESTRICTED,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`clock`: in seconds; for `bounds.seconds`."""
         self.space = Space(atom_graph)
         self._graph = atom_graph
         self._limits = limits
@@ -127,6 +135,9 @@ class SpaceBuilder:
         self._restriction = restriction
         self._most_programs = 0
         """Enumeration stops when so many have been tried."""
+        self._clock = clock
+        self._stop = math.inf
+        """When what is being done must be done, on the clock."""
         self._by_set: dict[_Key, Candidate | None] = {}
         self._reasons: dict[_Key, str] = {}
         self._tried: set[str] = set()
@@ -145,14 +156,17 @@ class SpaceBuilder:
     def build(self, extra: Iterable[AtomSet] = ()) -> Space:
         """Enumerate. `extra` sets (those of rule policies) are added if they are legal."""
         atoms = self._graph.atoms
+        end = self._clock() + self._bounds.seconds
         for atom in atoms:
             self.require(frozenset((atom,)))
         segments = cut(self._graph, self._bounds.segment) if len(atoms) > self._bounds.whole else (atoms,)
         if len(segments) > 1:
-            self._explore_apart(segments)
+            self._explore_apart(segments, end)
         else:
+            self._stop = self._within(0.5, end)
             self._grow_all(atoms)
             self._most_programs = len(self._tried) + self._bounds.classes
+            self._stop = end
             self._enumerate(atoms)
         if self._restriction.recompute and self._restriction.multi_output:
             self._add_leaner()
@@ -202,7 +216,7 @@ class SpaceBuilder:
         elif len(atoms) > 1 and not self._graph.left_to_others(atoms).isdisjoint(outputs):
             raise LegalityError("a path leaves the set and comes back")
         kernel = self._restriction.kernel(self._graph, atoms, outputs)
-        own, digest = _digests(kernel)
+        own, digest = digests(kernel)
         self._tried.add(own)
         if digest not in self._programs:
             self._programs[digest] = self._lower(kernel, digest, self._most_scalars(atoms, kernel))
@@ -244,8 +258,11 @@ class SpaceBuilder:
 
     # ---- segments ------------------------------------------------------------------------------------------------
 
-    def _explore_apart(self, segments: Sequence[Segment]) -> None:
-        """Enumerate each segment by itself; of equal ones the first, whose sets the others have too."""
+    def _explore_apart(self, segments: Sequence[Segment], end: float) -> None:
+        """Enumerate each segment by itself; of equal ones the first, whose sets the others have too.
+
+        `end`: when all must be done. Each has an equal share of the time that is left.
+        """
         self.space.segments = tuple(segments)
         home = homes(segments)
         self._makers = _inside(self._makers, home)
@@ -256,12 +273,15 @@ class SpaceBuilder:
         explored: dict[Hashable, _Explored] = {}
         for segment, shape in zip(segments, shapes, strict=True):
             if shape in explored:
+                self._stop = end
                 self._repeat(explored[shape], segment)
                 continue
             before = len(self._tried)
-            explored[shape] = self._explore(segment, min(self._bounds.classes, max(left, 0) // waiting))
+            classes = min(self._bounds.classes, max(left, 0) // waiting)
+            explored[shape] = self._explore(segment, classes, self._within(1 / waiting, end))
             left -= len(self._tried) - before
             waiting -= 1
+        self._stop = end
 
     def _shapes(self, segments: Sequence[Segment]) -> list[Hashable]:
         """Equal for segments in which enumeration goes the same way."""
@@ -270,22 +290,46 @@ class SpaceBuilder:
         alone = {atom: self.require(frozenset((atom,))).digest for atom in self._graph.atoms}
         return [structure(self._graph, segment, alone) for segment in segments]
 
-    def _explore(self, segment: Segment, classes: int) -> _Explored:
-        """Enumerate one segment; `classes`: how many distinct kernels may be tried, half of them by greedy growth."""
-        programs, candidates, cut_off = len(self._tried), len(self.space.candidates), self.space.cut_off
-        self._most_programs = programs + classes // 2
+    def _explore(self, segment: Segment, classes: int, end: float) -> _Explored:
+        """Enumerate one segment until `end`.
+
+        `classes`: how many distinct kernels may be tried, half of them by greedy growth.
+        """
+        programs, candidates = len(self._tried), len(self.space.candidates)
+        cut_off, late = self.space.cut_off, self.space.late
+        self._most_programs, self._stop = programs + classes // 2, self._within(0.5, end)
         self._grow_all(segment)
-        self._most_programs = programs + classes
+        self._most_programs, self._stop = programs + classes, end
         self._enumerate(segment)
         sets = tuple(candidate.atoms for candidate in self.space.candidates[candidates:])
-        return _Explored(segment, sets, self.space.cut_off - cut_off)
+        return _Explored(segment, sets, self.space.cut_off - cut_off, self.space.late - late)
 
     def _repeat(self, explored: _Explored, segment: Segment) -> None:
         """Try in a segment what was found in one that is like it."""
         twin = dict(zip(explored.segment, segment, strict=True))
-        for atoms in explored.sets:
+        for number, atoms in enumerate(explored.sets):
+            if self._is_late():
+                self._leave_out(len(explored.sets) - number, late=True)
+                break
             self.try_add(frozenset(twin[atom] for atom in atoms))
         self.space.cut_off += explored.cut_off
+        self.space.late += explored.late
+
+    # ---- time ----------------------------------------------------------------------------------------------------
+
+    def _within(self, share: float, end: float) -> float:
+        """When a share of the time from now to `end` is over."""
+        now = self._clock()
+        return now + share * max(0.0, end - now)
+
+    def _is_late(self) -> bool:
+        """Whether the time for what is being done is up."""
+        return self._clock() >= self._stop
+
+    def _leave_out(self, number: int = 1, late: bool = False) -> None:
+        """Count sets that are not grown because of a bound. `late`: the one in time."""
+        self.space.cut_off += number
+        self.space.late += number * late
 
     # ---- growth --------------------------------------------------------------------------------------------------
 
@@ -295,7 +339,9 @@ class SpaceBuilder:
             if atom in self._absorbed:
                 continue
             if self.space.segments and len(self._tried) >= self._most_programs:
-                self.space.cut_off += 1
+                self._leave_out()
+            elif self._is_late():
+                self._leave_out(late=True)
             else:
                 self._grow_greedily(atom)
 
@@ -310,6 +356,9 @@ class SpaceBuilder:
         while True:
             options = [n for n in self._neighbours(current) if n not in refused]
             if not options:
+                break
+            if self._is_late():
+                self._leave_out(late=True)
                 break
             grown = self._graph.closure(current | frozenset(options[:step]))
             if self.try_add(grown) is not None:
@@ -331,14 +380,17 @@ class SpaceBuilder:
             following: list[AtomSet] = []
             for current in frontier:
                 first = min(current, key=lambda a: a.number)
-                if self._out_of_bounds(len(current) + 1, counts[first]):
-                    self.space.cut_off += self._is_open(current, first, seen)
+                bound = self._out_of_bounds(len(current) + 1, counts[first])
+                if bound or self._is_late():
+                    if self._is_open(current, first, seen):
+                        self._leave_out(late=not bound)
                     continue
                 for grown in self._grown(current, first):
                     if grown in seen:
                         continue
-                    if self._out_of_bounds(len(grown), counts[first]):
-                        self.space.cut_off += 1
+                    bound = self._out_of_bounds(len(grown), counts[first])
+                    if bound or self._is_late():
+                        self._leave_out(late=not bound)
                         break
                     seen.add(grown)
                     counts[first] += 1
@@ -376,7 +428,11 @@ class SpaceBuilder:
         A row's peak and the sum of its exponentials, say, in place of all differences from the peak, of which the
         reader needs one a row.
         """
-        for candidate in list(self.space.candidates):
+        candidates = list(self.space.candidates)
+        for number, candidate in enumerate(candidates):
+            if self._is_late():
+                self._leave_out(len(candidates) - number, late=True)
+                break
             outputs = self._leaner(candidate)
             if outputs:
                 self.try_add(candidate.atoms, outputs)
@@ -419,52 +475,6 @@ class SpaceBuilder:
                     if other not in atoms:
                         found[other] = None
         return list(found)
-
-
-def class_digest(kernel: KernelCandidate) -> str:
-    """Equal for kernels that do the same work at addresses alike.
-
-    Names do not count, nor where slices of what a kernel reads begin, but for how that is aligned: the steps of a loop
-    over time, each with a row of its own, are one class.
-    """
-    return _digests(kernel)[1]
-
-
-def _digests(kernel: KernelCandidate) -> tuple[str, str]:
-    """The structural digest, and that of the class."""
-    own = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
-    moved = moved_slices(kernel)
-    return own, subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs, moved) if moved else own
-
-
-def moved_slices(kernel: KernelCandidate) -> dict[Node, str]:
-    """Texts for slices of what a kernel reads, as if the first slice of each value began at the value's beginning.
-
-    Values that the kernel also reads in another way are left out.
-    """
-    made = {value for node in kernel.nodes for value in node.outputs}
-    readers: dict[Value, list[Node]] = {}
-    for node in kernel.nodes:
-        for value in kernel.graph.reads(node):
-            if value not in made:
-                readers.setdefault(value, []).append(node)
-    texts: dict[Node, str] = {}
-    for nodes in readers.values():
-        if all(node.op == "slice" for node in nodes):
-            first = [min(starts) for starts in zip(*(node.attrs["start_indices"] for node in nodes), strict=True)]
-            texts.update((node, _moved_text(node, first)) for node in nodes)
-    return texts
-
-
-def _moved_text(node: Node, first: Sequence[int]) -> str:
-    """A slice, as far from the beginning as it is from `first`, and how far that is from the last line of memory."""
-    starts = [start - begin for start, begin in zip(node.attrs["start_indices"], first, strict=True)]
-    source = node.inputs[0].type
-    before = 0
-    for begin, size in zip(first, source.shape, strict=True):
-        before = before * size + begin
-    past = before * source.dtype.itemsize % _LINE_BYTES
-    return f"slice[from {starts} by {node.attrs['strides']}, {past} past a line]:{node.output.type}"
 
 
 def _is_light(node: Node) -> bool:

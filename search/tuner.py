@@ -15,17 +15,18 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from autofuse.device.describe import vector_bits
 from autofuse.errors import MeasureError, SearchError
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench, Trial
 from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument
-from autofuse.plan.identity import CpuIdentity, Identity
+from autofuse.plan.identity import Identity
 from autofuse.runtime.kernels import candidate_of
 from autofuse.search.baselines import BASELINES, decide_by_rules, kernels_of
-from autofuse.search.entrants import Entrant, NoPlanRunsError, Races, Standings, with_and_without_lanes
+from autofuse.search.budget import Budget, Clock, Report
+from autofuse.search.classes import class_digest
+from autofuse.search.entrants import OTHER_SCHEDULES, Entrant, NoPlanRunsError, Races, Standings, with_and_without_lanes
 from autofuse.search.planning import Tuned
 from autofuse.search.policy import (
     Context,
@@ -36,13 +37,12 @@ from autofuse.search.policy import (
     dominated_at,
     predicted,
     solve_at,
+    space_notes,
 )
 from autofuse.search.residual import ClassPrice, Residual, optimistic
-from autofuse.search.schedules import Choices, choices_for
-from autofuse.search.schedulesearch import tune_schedule
-from autofuse.search.solver import Chosen, Solution
-from autofuse.search.space import Candidate, Space, class_digest
-from autofuse.search.warmstart import WarmStart
+from autofuse.search.scheduletuner import ScheduleTuner
+from autofuse.search.solver import Solution
+from autofuse.search.space import Candidate, Space
 
 K_SIGMA = 1.0
 EPSILON = 0.05
@@ -52,9 +52,9 @@ _RULES_SHARE, _FIRST_SHARE, _LOOP_SHARE, _SCHEDULE_SHARE = 0.15, 0.25, 0.5, 0.9
 must be done."""
 _LOOP_ALONE_SHARE = 0.6
 """When the loop must be done where schedules are left alone."""
-_SOLVE_SHARE, _HEATS_SHARE, _RACE_SHARE, _AGAIN_SHARE = 0.1, 0.05, 0.1, 0.05
-"""Of the budget: for solving once; and most time for running whole plans, to see which are worth tuning, in the end,
-and the winner once more."""
+_HEATS_SHARE, _RACE_SHARE, _AGAIN_SHARE = 0.05, 0.1, 0.05
+"""Of the budget: most time for running whole plans, to see which are worth tuning, in the end, and the winner once
+more."""
 _CHOICES, _CLOSE = 4, 1.1
 """Partitions among the cheapest by sum, and how much dearer than the best sum they may be."""
 _BETWEEN_SHARE = 0.3
@@ -63,71 +63,9 @@ _RIVALS = 2
 """Partitions of rules, the fastest end to end, whose schedules are tuned too; and as many of the others."""
 _OUTRUN = 1.5
 """A plan that takes so many times as long as the fastest, all under default schedules, gets none of its own."""
-_WORTH_A_SCHEDULE = 0.98
-"""A schedule other than the default must be this much faster alone."""
 
 _Named = tuple[str, Partition]
 """A partition, and what plans of it are called."""
-
-Report = Callable[[str, float, float], None]
-"""Told (what is being done, how much is done, how much there is)."""
-
-DEFAULT_S = 60.0
-"""Seconds of tuning where nothing is said about a budget."""
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What a tuning run may use."""
-
-    seconds: float = DEFAULT_S
-    """Infinite where only measurements are limited."""
-    max_trials: int | None = None
-    """Most kernel measurements; None = as many as fit in the time."""
-
-    def race_s(self, share: float) -> float:
-        """Seconds for running whole plans: that share of the time, or of the default time if that is not limited."""
-        return max(1.0, share * (self.seconds if math.isfinite(self.seconds) else DEFAULT_S))
-
-    def solve_s(self, most: float) -> float:
-        """Seconds that solving once may take, which are never more than `most`."""
-        return min(most, max(1.0, _SOLVE_SHARE * self.seconds))
-
-
-@dataclass(slots=True)
-class _Clock:
-    """What is left of a budget."""
-
-    budget: Budget
-    bench: Bench
-    now: Callable[[], float]
-    start: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.start = self.now()
-
-    def share_left(self, share: float) -> bool:
-        """Whether the first `share` of the time, and any trial, is left."""
-        if self.elapsed() > self.budget.seconds * share:
-            return False
-        trials = self.budget.max_trials
-        return trials is None or self.bench.counts.measured + self.bench.counts.replayed < trials * share
-
-    def used(self) -> float:
-        """The share that is used, of the time or of the measurements, whichever is more."""
-        trials = self.budget.max_trials
-        measured = 0.0 if trials is None else (self.bench.counts.measured + self.bench.counts.replayed) / trials
-        return max(self.elapsed() / self.budget.seconds, measured)
-
-    def elapsed(self) -> float:
-        return self.now() - self.start
-
-    def progress(self) -> tuple[float, float]:
-        """How much is used, and how much there is: of the time, or of the measurements where time is not limited."""
-        if math.isfinite(self.budget.seconds) or self.budget.max_trials is None:
-            return min(self.elapsed(), self.budget.seconds), self.budget.seconds
-        counts = self.bench.counts
-        return min(counts.measured + counts.replayed, self.budget.max_trials), self.budget.max_trials
 
 
 class Tuner:
@@ -143,8 +81,9 @@ class Tuner:
         report: Report,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._clock = _Clock(budget, bench, clock)
+        start = clock()
         assert context.space is not None, "enumerated once, for both contexts"
+        self._clock = Clock(budget.without(clock() - start), bench, clock)
         self.context = replace(context, deadline_s=budget.solve_s(context.deadline_s))
         self.bench, self.identity = bench, identity
         self.budget, self.seed, self.report = budget, seed, report
@@ -152,20 +91,11 @@ class Tuner:
         """Plans that can be used, the best last."""
         self._measured: dict[str, float] = {}
         """Time by digest under the default schedule; infinite for a kernel that failed."""
-        self._scheduled: dict[str, tuple[Schedule, float]] = {}
-        """Schedules that are faster than the default, and their time."""
-        self._schedules: dict[str, dict[Schedule, float]] = {}
-        """Times of all schedules that were tried, by class."""
-        self._wanted: dict[str, int] = {}
-        """Most schedules that were to be tried, by class."""
-        self._searched: set[str] = set()
-        """Classes whose schedules have been searched."""
+        self._schedules = ScheduleTuner(self.context, bench, identity, self._clock, seed, report, self._measured)
         self._loop_share = _LOOP_SHARE if context.restriction.schedules else _LOOP_ALONE_SHARE
         self._races = Races(bench, seed)
-        self._warm_start = WarmStart(context, bench)
         self._residual = Residual()
         self._rounds = 0
-        self._tried = 0
         self._bound_us: float | None = None
         self._proved: Solution | None = None
         """What was shown to be optimal under the costs that were measured, or close to it."""
@@ -197,11 +127,13 @@ class Tuner:
         self._keep(chosen[1])
         others = self._near(chosen[1])
         others.append((f"{found[-1][0]}, schedules tuned", found[-1][1]))
-        left_out = [f"not compared with {words}" for words in ruled.left_out]
+        left_out = [*space_notes(self.context.space), *(f"not compared with {words}" for words in ruled.left_out)]
         rivals, others = self._fastest_of(chosen, ruled.partitions, others, left_out)
         entrants = [(name, self._timed(partition)) for name, partition in found]
         entrants.append(("measured, default schedules", self._timed(chosen[1])))
-        entrants += [(name, self._timed(partition, scheduled=True)) for name, partition in (*others, *rivals, chosen)]
+        contenders = [*others, *rivals, chosen]
+        entrants += self._other_schedules(contenders)
+        entrants += [(name, self._timed(partition, scheduled=True)) for name, partition in contenders]
         return self._accept(entrants, chosen[0], [name for name, _ in rivals], left_out)
 
     def fixed_plan(self, policy: SearchPolicy) -> PlanDocument:
@@ -211,13 +143,14 @@ class Tuner:
             self.context.memory.check(self._document(partition), policy.name)
         self._keep(partition)
         self._measure((chosen.candidate for chosen in partition.kernels), self._loop_share)
-        self._tune_schedules(partition.kernels, _SCHEDULE_SHARE)
+        self._schedules.tune(partition.kernels, _SCHEDULE_SHARE)
         tuned = self._timed(partition, scheduled=True)
         if partition.solution is not None and partition.solution.optimal:
             self._proved = partition.solution
         self._keep(tuned)
         plain = f"{policy.name}, default schedules", self._timed(partition)
-        return self._accept([plain, (policy.name, tuned)], policy.name)
+        others = self._other_schedules([(policy.name, partition)])
+        return self._accept([plain, *others, (policy.name, tuned)], policy.name)
 
     # ---- the loop ------------------------------------------------------------------------------------------------
 
@@ -371,7 +304,7 @@ class Tuner:
         for slow, (name, partition) in in_turn:
             if slow >= _OUTRUN:
                 notes.append(f"no schedules were tuned for {name}, which took {slow:.1f} times as long without")
-            elif name != chosen[0] and not self._is_tuned(partition.kernels) and not self._has_failed(partition):
+            elif name != chosen[0] and not (self._schedules.is_done(partition.kernels) or self._has_failed(partition)):
                 notes.append(f"compared with {name} before all of its schedules were tuned: the budget was used")
         return [entry for _, entry in rivals], [entry for _, entry in nearest]
 
@@ -385,7 +318,7 @@ class Tuner:
             left = max(0.0, _SCHEDULE_SHARE - self._clock.used())
             share = _SCHEDULE_SHARE - part * left
             self._measure((kernel.candidate for kernel in partition.kernels), share)
-            self._tune_schedules(partition.kernels, share)
+            self._schedules.tune(partition.kernels, share)
             if partition is partitions[0]:
                 self._keep(self._timed(partition, scheduled=True))
 
@@ -400,78 +333,6 @@ class Tuner:
     def _prices(self) -> Mapping[str, ClassPrice]:
         return self.context.prices(self.context.space)
 
-    # ---- schedules -----------------------------------------------------------------------------------------------
-
-    def _tune_schedules(self, kernels: Sequence[Chosen], share: float) -> None:
-        """Tune the kernels that take the most time first, until that share of the budget is used.
-
-        Each gets trials in proportion to the time that it takes.
-        """
-        if not self.context.restriction.schedules:
-            return
-        count: dict[str, int] = {}
-        for chosen in kernels:
-            count[chosen.candidate.digest] = count.get(chosen.candidate.digest, 0) + 1
-        one = {chosen.candidate.digest: chosen.candidate for chosen in kernels}
-        cost = {digest: self._measured.get(digest, 0.0) * number for digest, number in count.items()}
-        total = sum(us for us in cost.values() if us < math.inf) or 1.0
-        fresh = [d for d in cost if 0 < cost[d] < math.inf and d not in self._searched]
-        free = [d for d in fresh if self.context.pinned(one[d]) is None]
-        ordered = sorted(free, key=lambda d: (-cost[d], d))
-        for done, digest in enumerate(ordered):
-            if not self._clock.share_left(share):
-                return
-            self.report("tuning schedules", done, len(ordered))
-            trials = self._wanted[digest] = max(self._wanted.get(digest, 0), 4 + round(28 * cost[digest] / total))
-            if self._tune_one(one[digest], trials, share):
-                self._searched.add(digest)
-        self.report("tuning schedules", len(ordered), len(ordered))
-
-    def _is_tuned(self, kernels: Sequence[Chosen]) -> bool:
-        """Whether the schedules of all kernels were searched that have any to search."""
-        if not self.context.restriction.schedules:
-            return True
-        return all(
-            candidate.digest in self._searched
-            or self.context.pinned(candidate) is not None
-            or not self._choices(candidate)
-            for candidate in (chosen.candidate for chosen in kernels)
-        )
-
-    def _choices(self, candidate: Candidate) -> Choices:
-        """What there is to decide in a kernel on this machine."""
-        widest = vector_bits(self.identity.isa) if isinstance(self.identity, CpuIdentity) else None
-        return choices_for(candidate.program, widest)
-
-    def _tune_one(self, candidate: Candidate, trials: int, share: float) -> bool:
-        """Try schedules of a kernel, until that share of the budget is used. Returns whether all trials were made.
-
-        What was tried before is known.
-        """
-        choices = self._choices(candidate)
-        digest, kernel = candidate.digest, candidate.kernel
-        known = self._schedules.setdefault(digest, {Schedule(): self._measured[digest]})
-        asked = answered = 0
-
-        def measure(schedules: Sequence[Schedule], worth_us: float) -> list[float]:
-            nonlocal asked, answered
-            if self._clock.share_left(share):
-                self.bench.compile(digest, kernel, schedules, worth_us)
-            trials = [Trial(digest, kernel, schedule, worth_us) for schedule in schedules]
-            found = [time.us for time in self.bench.kernels(trials, lambda: self._clock.share_left(share))]
-            known.update(zip(schedules, found, strict=False))
-            asked, answered = asked + len(schedules), answered + len(found)
-            return found
-
-        first = self._warm_start.guesses(candidate, choices, trials)
-        best, us, tried = tune_schedule(choices, measure, trials, self.seed, dict(known), first)
-        self._tried += tried
-        if us < _WORTH_A_SCHEDULE * self._measured[digest]:
-            self._scheduled[digest] = best, us
-        if answered == asked:
-            self._warm_start.learn(candidate, best)
-        return answered == asked
-
     def _timed(self, partition: Partition, scheduled: bool = False) -> Partition:
         """The partition with its measured times, under the default schedules or the best ones found."""
         known: dict[str, Tuned] = {}
@@ -479,9 +340,19 @@ class Tuner:
             tuned = partition.known.get(digest, Tuned())
             schedule, us = Schedule(), self._measured.get(digest, math.inf)
             if scheduled:
-                schedule, us = self._scheduled.get(digest, (schedule, us))
+                schedule, us = self._schedules.faster.get(digest, (schedule, us))
             known[digest] = replace(tuned, schedule=schedule, measured_us=us if us < math.inf else None)
         return replace(partition, known=known)
+
+    def _other_schedules(self, partitions: Iterable[_Named]) -> list[_Named]:
+        """Partitions with schedules that alone are nearly as fast as their best ones, and may be faster as a whole."""
+        found: list[_Named] = []
+        for name, partition in partitions:
+            tuned = self._timed(partition, scheduled=True)
+            for near in self._schedules.near_ties(partition.kernels):
+                known = {d: replace(tuned.known[d], schedule=s, measured_us=us) for d, (s, us) in near.items()}
+                found.append((name + OTHER_SCHEDULES, replace(tuned, known={**tuned.known, **known})))
+        return found
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
@@ -512,6 +383,7 @@ class Tuner:
             raise
         self.report("comparing plans end to end", 1, 1)
         document = self._with_times(ended.winner.plan)
+        notes = [note for note in notes if note not in document.notes]
         told = [f"accepted partition: {ended.winner.name}"]
         if ended.problem:
             told.append(f"no plan's answer is within tolerance of the interpreter's: {ended.problem}")
@@ -548,11 +420,13 @@ class Tuner:
         memory = self.context.memory
         if memory is None:
             return list(partitions)
-        both = [(name, form) for name, p in partitions for form in (p, self._timed(p))]
-        fitting = {name: form for name, form in reversed(both) if memory.fits(self._document(form))}
+        fitting: list[_Named] = []
+        for name, partition in partitions:
+            spare = [] if name.endswith(OTHER_SCHEDULES) else [self._timed(partition)]
+            fitting += [(name, form) for form in (partition, *spare) if memory.fits(self._document(form))][:1]
         if not fitting:
             memory.check(self._document(partitions[-1][1]), partitions[-1][0])
-        return [(name, fitting[name]) for name, _ in partitions if name in fitting]
+        return fitting
 
     def _is_sound(self, partition: Partition) -> bool:
         """Whether every kernel was measured, and none failed."""
@@ -582,11 +456,11 @@ class Tuner:
         return Certificate(
             policy=policy,
             seed=self.seed,
-            budget=_budget_words(self.budget),
+            budget=self.budget.words,
             candidates=len(space.candidates),
             classes=len(space.classes),
             measured=len(self._measured.keys() & space.classes.keys()),
-            schedules_tried=self._tried,
+            schedules_tried=self._schedules.tried,
             rounds=self._rounds,
             space_digest=hashlib.sha256("".join(sorted(space.classes)).encode()).hexdigest()[:16],
             k=K_SIGMA,
@@ -616,16 +490,3 @@ def _distinct(entries: Iterable[_Named]) -> list[_Named]:
     for entry in entries:
         found.setdefault(kernels_of(entry[1]), entry)
     return list(found.values())
-
-
-def _budget_words(budget: Budget) -> str:
-    words = [f"{budget.seconds:g} s"] if math.isfinite(budget.seconds) else []
-    if budget.max_trials is not None:
-        words.append(f"at most {budget.max_trials} measurements")
-    return ", ".join(words)
-
-
-def require_positive(name: str, value: object) -> None:
-    """Raise SearchError unless an amount of a budget is positive and finite."""
-    if not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise SearchError(f"{name}={value!r} must be a positive number")

@@ -24,9 +24,9 @@ from autofuse.measurement.racing import Terms, fastest, ratios
 from autofuse.passes.choices import DEFAULT, Choices, alternatives
 from autofuse.passes.pipeline import can_change, clean
 from autofuse.plan.document import GraphVariant, PlanDocument
+from autofuse.search.budget import Budget
 from autofuse.search.planning import Program
 from autofuse.search.policy import Analytical, Context, Partition
-from autofuse.search.tuner import Budget
 
 LARGE = 2000
 """Nodes of a graph from which on its variants are not priced: each takes as long as compiling the program."""
@@ -143,6 +143,7 @@ class _Pricing:
 
     def _priced(self, choices: Choices, program: Program) -> Variant | None:
         context = self.usual.context.of(program)
+        context.bounds = replace(context.bounds, seconds=context.bounds.seconds / len(alternatives()))
         try:
             variant = Variant(choices, context, Analytical().partition(context))
         except (LegalityError, SearchError) as error:

@@ -36,6 +36,7 @@ from autofuse.report.dump import dump_candidates, dump_graphs
 from autofuse.report.progress import progress_report
 from autofuse.runtime.cpu import cpu_limits
 from autofuse.search.baselines import rule_policies
+from autofuse.search.budget import DEFAULT_S, Budget, require_positive
 from autofuse.search.fixed import fixed
 from autofuse.search.foreign import LegalityTest
 from autofuse.search.kept import broken_wish
@@ -43,7 +44,7 @@ from autofuse.search.memory import MemoryLimit
 from autofuse.search.planning import Program
 from autofuse.search.policy import Analytical, Context, SearchPolicy, document_of
 from autofuse.search.registry import ANALYTICAL, find_legality, find_model, find_policy, policy_by_name
-from autofuse.search.tuner import DEFAULT_S, Budget, Tuner, require_positive
+from autofuse.search.tuner import Tuner
 from autofuse.search.variants import has_variants, price_variants, tune_variants, varied
 
 Numerics = Literal["strict"]
@@ -119,16 +120,18 @@ def tune(
 ) -> Plan:
     """Search, measuring kernels in a worker process, and return the best plan found.
 
-    `budget`: seconds of measuring; by default 60, or as many as `max_trials` takes. `max_trials`: most kernel
-    measurements; alone, it makes how far the search goes independent of the machine's speed. `db`: file that keeps
-    every measurement; what it holds for this machine is not measured again, so an interrupted run resumes. `inputs`: an
-    .npz file with the arguments' values (`arg0`, `arg1`, ... or the parameter names) where values matter; specs get
-    seeded random data otherwise. `policy`: "measured" searches everything; any other policy's partition is kept and
-    only its schedules are tuned. `rules`, `model`, `legality`, `max_memory`: as for `compile`. `variants`: as for
-    `compile`, but "auto", under "measured" without rules and legality, tunes the graphs that the model finds cheapest
-    too, with half of the budget, and times their plans against the usual graph's. Ctrl-C returns the best plan so far,
-    with a note that says so. Raises as `compile` does, and MeasureError where kernels cannot be measured or their times
-    not be kept (a full disk, say): the best plan so far, if there is one, is the error's attribute `best`.
+    `budget`: seconds; by default 60, or as many as `max_trials` takes. A quarter of them (of less than 20, up to 5) may
+    go into finding the kernels that there could be. `max_trials`: most kernel measurements; alone, it makes how far the
+    search goes independent of the machine's speed. `db`: file that keeps every measurement; what it holds for this
+    machine is not measured again, so an interrupted run resumes. `inputs`: an .npz file with the arguments' values
+    (`arg0`, `arg1`, ... or the parameter names) where values matter; specs get seeded random data otherwise. `policy`:
+    "measured" searches everything; any other policy's partition is kept and only its schedules are tuned. `rules`,
+    `model`, `legality`, `max_memory`: as for `compile`. `variants`: as for `compile`, but "auto", under "measured"
+    without rules and legality, tunes the graphs that the model finds cheapest too, with half of the budget, and times
+    their plans against the usual graph's; finding their kernels may take as long again as the usual graph's. Ctrl-C
+    returns the best plan so far, with a note that says so. Raises as `compile` does, and MeasureError where kernels
+    cannot be measured or their times not be kept (a full disk, say): the best plan so far, if there is one, is the
+    error's attribute `best`.
     """
     _check_backend(backend)
     limits = _budget(budget, max_trials)
@@ -137,6 +140,7 @@ def tune(
     program = traced_program(traced, _fixed_choices(variants))
     arrays = measuring_inputs(traced, args, inputs, seed)
     context = make_context(program, threads, rules, model=model, legality=legality, max_memory=max_memory)
+    context.bounds = replace(context.bounds, seconds=limits.enumeration_s)
     varies = variants == AUTO and policy == "measured" and _may_vary(context)
     if variants == AUTO:
         name = policy if isinstance(policy, str) else find_policy(policy).name

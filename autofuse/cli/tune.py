@@ -21,7 +21,7 @@ from autofuse.search.registry import ANALYTICAL, HERE, MEASURED
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     add_target_options(parser)
-    parser.add_argument("--budget", type=positive, help="seconds of measuring (default 60, without --max-trials)")
+    parser.add_argument("--budget", type=positive, help="seconds (default 60, without --max-trials)")
     parser.add_argument("-o", "--output", type=Path, help="plan file to write (default FUNC.plan.json)")
     parser.add_argument(
         "--policy",

@@ -91,7 +91,7 @@ class Certificate:
     dominated: int | None = None
     """Candidates that the solver left out in the end, as two smaller ones cost no more."""
     cut_off: int | None = None
-    """Sets that were not grown further, for their size or their number."""
+    """Sets that were not grown further, for their size, their number, or want of time."""
     words: str = OPTIMAL
     """`OPTIMAL`, or `NOT_PROVED` where the search was cut short or another plan was faster as a whole."""
 

@@ -56,7 +56,7 @@ def dump_candidates(context: Context, document: PlanDocument, bench: Bench | Non
     folder = dump_folder()
     if folder is None:
         return
-    from autofuse.search.space import class_digest
+    from autofuse.search.classes import class_digest
 
     space = context.space
     prices = context.prices(space)

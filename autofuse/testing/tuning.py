@@ -6,8 +6,9 @@ from typing import Any
 
 from autofuse.ir.graph import Graph
 from autofuse.plan.document import PlanDocument
+from autofuse.search.budget import Budget
 from autofuse.search.policy import Context
-from autofuse.search.tuner import Budget, Tuner
+from autofuse.search.tuner import Tuner
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.partitions import context_of, identity_here
 

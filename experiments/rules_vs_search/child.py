@@ -28,11 +28,12 @@ from autofuse.measurement.client import Bench, BenchCounts
 from autofuse.plan import file as plan_file
 from autofuse.plan.document import PlanDocument
 from autofuse.search.baselines import rule_policies
+from autofuse.search.budget import Budget
 from autofuse.search.policy import Analytical, Context, Partition, SearchPolicy
 from autofuse.search.reachable import limited_to
 from autofuse.search.registry import policy_by_name
 from autofuse.search.restriction import Restriction
-from autofuse.search.tuner import Budget, Tuner
+from autofuse.search.tuner import Tuner
 from autofuse.search.variants import price_variants, tune_variants
 
 CORRECTION_SHARE = 0.25

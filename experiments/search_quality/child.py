@@ -32,13 +32,14 @@ from autofuse.plan import file as plan_file
 from autofuse.plan.document import Launch, PlanDocument
 from autofuse.runtime.kernels import candidate_of
 from autofuse.search.baselines import rule_policies
+from autofuse.search.budget import Budget
+from autofuse.search.classes import class_digest
 from autofuse.search.lanes import Work, list_schedule
 from autofuse.search.planning import Tuned, plan_document
 from autofuse.search.registry import MEASURED
 from autofuse.search.restriction import Restriction
 from autofuse.search.solver import Chosen
-from autofuse.search.space import class_digest
-from autofuse.search.tuner import Budget, Tuner
+from autofuse.search.tuner import Tuner
 
 
 def exhausted(task: Record) -> Record:

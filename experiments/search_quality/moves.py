@@ -20,10 +20,11 @@ from dataclasses import dataclass, field, replace
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Value
+from autofuse.search.classes import class_digest
 from autofuse.search.firing import Run, fire
 from autofuse.search.priced import Priced
 from autofuse.search.solver import Chosen, Solution, solve
-from autofuse.search.space import Candidate, Space, class_digest
+from autofuse.search.space import Candidate, Space
 
 
 @dataclass(frozen=True, slots=True, eq=False)

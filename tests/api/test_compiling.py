@@ -15,6 +15,7 @@ from autofuse.measurement.client import Bench
 from autofuse.passes.choices import Choices
 from autofuse.plan.document import GraphVariant
 from autofuse.search import variants
+from autofuse.search.budget import Budget
 from autofuse.search.policy import Unfused
 
 X = np.linspace(-2, 2, 32, dtype=np.float32).reshape(4, 8)
@@ -213,6 +214,14 @@ def test_a_tuned_plan_is_certified(tmp_path):
     assert [kernel.nodes for kernel in again.kernels]
     assert sum(time.replayed for time in seen) >= certificate.measured
     assert again.certificate.space_digest == certificate.space_digest
+
+
+def test_a_budget_in_seconds_bounds_enumeration(monkeypatch):
+    monkeypatch.setattr(Budget, "enumeration_s", 0.0)
+    plan = af.tune(softmax, X, budget=2, max_trials=12, progress=False)
+    assert any("for want of time) were not grown further" in note for note in plan.document.notes)
+    assert plan.certificate.cut_off > 0
+    close(plan(X), softmax(X))
 
 
 def test_a_fixed_policy_keeps_its_partition():

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from autofuse.measurement.workloads import discover
+from autofuse.search.budget import Budget
 from autofuse.search.policy import Analytical
 from autofuse.search.registry import policy_by_name
 from autofuse.search.restriction import Restriction
-from autofuse.search.tuner import Budget, Tuner
+from autofuse.search.tuner import Tuner
 from autofuse.testing.benches import SyntheticBench, modelled
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch, attention_graph, layers_graph, softmax_graph

@@ -9,10 +9,10 @@ from autofuse.errors import MeasureError
 from autofuse.fusion.control import Pin, bind
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import NOT_PROVED
+from autofuse.search.budget import Budget
 from autofuse.search.fixed import Fixed
 from autofuse.search.memory import MemoryLimit
 from autofuse.search.policy import Analytical, Unfused
-from autofuse.search.tuner import Budget
 from autofuse.testing.benches import SyntheticBench, modelled
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch, softmax_graph
@@ -102,10 +102,10 @@ def test_a_kernel_of_two_plans_gets_the_trials_of_the_one_that_wants_more():
     tuner = tuner_of(graph, SyntheticBench(graph), Budget(1000.0, 1000))
     small, large = RULE.partition(tuner.context).kernels
     tuner._measure([small.candidate, large.candidate], 1.0)
-    tuner._tune_schedules([small], 0.02)
-    known = tuner._schedules[small.candidate.digest]
+    tuner._schedules.tune([small], 0.02)
+    known = tuner._schedules.times[small.candidate.digest]
     assert len(known) < 22
-    tuner._tune_schedules([small, large, large, large], 0.9)
+    tuner._schedules.tune([small, large, large, large], 0.9)
     assert len(known) == 32
 
 

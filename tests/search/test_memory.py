@@ -6,9 +6,10 @@ import pytest
 import autofuse as af
 from autofuse.errors import ArgumentError, SearchError
 from autofuse.plan.document import Launch
+from autofuse.search.budget import Budget
 from autofuse.search.memory import MemoryLimit
 from autofuse.search.policy import Analytical, Partition, Unfused, document_of, solve_at
-from autofuse.search.tuner import Budget, Tuner
+from autofuse.search.tuner import Tuner
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import context_of, identity_here

@@ -7,11 +7,12 @@ import pytest
 
 from autofuse.fusion.kind import kind_of
 from autofuse.lower.schedule import Schedule
+from autofuse.search.budget import Budget
 from autofuse.search.policy import Analytical, Partition, Unfused, document_of, solve_at
 from autofuse.search.reachable import limited_to
 from autofuse.search.restriction import Restriction
 from autofuse.search.rules.xla import XlaClassic
-from autofuse.search.tuner import Budget, Tuner
+from autofuse.search.tuner import Tuner
 from autofuse.testing.benches import SyntheticBench, modelled
 from autofuse.testing.fusions import check_plan
 from autofuse.testing.graphs import random_graph, random_inputs

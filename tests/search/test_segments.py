@@ -10,10 +10,11 @@ from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.control import Forbid, bind
 from autofuse.plan.verify import verify
 from autofuse.search import space as space_module
+from autofuse.search.budget import Budget
 from autofuse.search.policy import Analytical, bound_at, document_of, solve_at
 from autofuse.search.segments import crossing_bytes, cut, structure
 from autofuse.search.space import Bounds, SpaceBuilder
-from autofuse.search.tuner import Budget, Tuner
+from autofuse.search.tuner import Tuner
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.fusions import LIMITS, check_plan
 from autofuse.testing.graphs import random_graph, random_inputs

@@ -7,21 +7,16 @@ import sys
 import numpy as np
 import pytest
 
-from autofuse.cost_models.analytical import AnalyticalCpuModel
-from autofuse.cost_models.base import KernelFacts
-from autofuse.device.cpu import detect
 from autofuse.errors import LegalityError
 from autofuse.fusion.atoms import AtomGraph
-from autofuse.ir.digest import subgraph_digest
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import TileProgram
-from autofuse.search.policy import Analytical
+from autofuse.search.policy import Analytical, document_of
 from autofuse.search.restriction import Restriction
-from autofuse.search.space import Bounds, SpaceBuilder, moved_slices
+from autofuse.search.space import Bounds, SpaceBuilder
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.graphs import random_graph
-from autofuse.testing.partitions import context_of
+from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch, attention_graph, diamond_graph, layers_graph, softmax_graph
 
 DEFAULT = Bounds()
@@ -242,6 +237,58 @@ def test_what_the_bounds_cut_off_is_counted():
     assert space_of(graph, Bounds(classes=2)).cut_off > 0
 
 
+class SetClock:
+    """A clock on which a second passes with every set that is tried."""
+
+    def build(self, graph, seconds, **bounds):
+        self.builder = None
+        builder = SpaceBuilder(AtomGraph(graph), LIMITS, Bounds(seconds=seconds, **bounds), clock=self)
+        self.builder = builder
+        return builder.build()
+
+    def __call__(self):
+        return float(len(self.builder.space.candidates) + len(self.builder.space.refused))
+
+
+@pytest.mark.parametrize("bounds", [{}, {"whole": 0, "segment": 6}], ids=["whole", "segments"])
+@pytest.mark.parametrize("seed", range(4))
+def test_time_bounds_the_space_and_leaves_a_cover(seed, bounds):
+    graph = random_graph(np.random.default_rng(seed), 40)
+    full = space_of(graph, Bounds(**bounds))
+    atoms = len(full.atom_graph.atoms)
+    tried = len(full.candidates) + len(full.refused)
+    assert full.late == 0
+    for seconds in (0, atoms, (atoms + tried) // 2):
+        space = SetClock().build(graph, float(seconds), **bounds)
+        assert {frozenset((atom,)) for atom in space.atom_graph.atoms} <= sets(space)
+        assert len(space.candidates) + len(space.refused) <= max(atoms, seconds) + 1
+        assert 0 < space.late <= space.cut_off
+    late = SetClock().build(graph, 10.0 * tried, **bounds)
+    assert (late.late, late.cut_off) == (0, full.cut_off)
+    assert [c.digest for c in late.candidates] == [c.digest for c in full.candidates]
+
+
+def test_half_of_the_time_is_for_small_sets_and_each_segment_has_its_share():
+    graph = layers_graph(1)
+    atoms = len(AtomGraph(graph).atoms)
+    space = SetClock().build(graph, atoms + 40.0)
+    assert any(len(c.atoms) == atoms for c in space.candidates)
+    assert sum(len(c.atoms) == 2 for c in space.candidates) >= 3
+    space = SetClock().build(random_graph(np.random.default_rng(3), 60), 200.0, whole=0, segment=6)
+    largest = [max(len(c.atoms) for c in space.candidates if c.atoms <= set(s)) for s in space.segments]
+    assert len(largest) > 3
+    assert min(largest[:-1]) > 1
+
+
+def test_a_plan_of_a_space_that_time_cut_says_so():
+    context = context_of(attention_graph())
+    context.bounds = Bounds(seconds=0.0)
+    plan = document_of(context, Analytical().partition(context), identity_here())
+    late = context.space.late
+    assert late == context.space.cut_off > 0
+    assert any(f"; {late} sets of operations ({late} for want of time) were not grown" in note for note in plan.notes)
+
+
 def test_small_sets_come_first_where_a_bound_cuts():
     space = space_of(attention_graph(), Bounds(sets_per_atom=2))
     pairs = [c for c in space.candidates if len(c.atoms) == 2]
@@ -292,86 +339,3 @@ def test_every_process_enumerates_the_same_candidates_in_the_same_order():
     first = run("1")
     assert first.count(b"\n") > 50
     assert first == run("2")
-
-
-# ---- slices ----------------------------------------------------------------------------------------------------------
-
-
-def steps_graph(steps=6, width=64):
-    """`h = tanh(h * x[t])` for each row of `x`."""
-    sketch = Sketch("steps")
-    x, h = sketch.arg(f"f32[{steps},{width}]"), sketch.arg(f"f32[{width}]", "h")
-    for t in range(steps):
-        at = {"start_indices": (t, 0), "limit_indices": (t + 1, width), "strides": (1, 1)}
-        row = sketch.reshape(sketch.op("slice", x, **at), width)
-        h = sketch.op("tanh", sketch.op("multiply", h, row), name=f"h{t}")
-    return sketch.finish([h])
-
-
-def uncontracted(graph):
-    return SpaceBuilder(AtomGraph(graph, contract=False), LIMITS).build()
-
-
-def products(space):
-    return [c for c in space.candidates if len(c.atoms) == 1 and c.kernel.nodes[-1].op == "multiply"]
-
-
-def test_steps_of_a_sequence_are_one_class_and_lowered_once():
-    found = products(uncontracted(steps_graph()))
-    assert len(found) == len({own_digest(candidate) for candidate in found}) == 6
-    assert len({candidate.digest for candidate in found}) == 1
-    assert len({id(candidate.program) for candidate in found}) == 1
-
-
-def test_slices_at_other_places_of_a_line_are_other_classes():
-    """Rows of 40 bytes: every eighth begins at the same place of a line of 64."""
-    found = products(uncontracted(steps_graph(steps=9, width=10)))
-    digests = [candidate.digest for candidate in found]
-    assert len(set(digests)) == 8
-    assert digests[0] == digests[8]
-
-
-def own_digest(candidate):
-    kernel = candidate.kernel
-    return subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
-
-
-def test_what_kernels_that_share_a_program_cost_is_what_each_would_cost():
-    """In every window of steps: the slices keep their distances, only the place of the first one differs."""
-    model = AnalyticalCpuModel(detect(LIMITS.workers))
-    classes = uncontracted(steps_graph()).classes.values()
-    shared = [c for first, *others in classes for c in others if own_digest(c) != own_digest(first)]
-    assert len(shared) > 6
-    own = [KernelFacts(lower(c.kernel, Schedule(), "own", LIMITS)) for c in shared]
-    assert model.price(own).us == pytest.approx(model.price([KernelFacts(c.program) for c in shared]).us)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_kernels_are_shared_only_if_each_can_be_lowered(seed):
-    graph = random_graph(np.random.default_rng(seed), 14, families=("index", "elementwise", "reduce"))
-    for candidate in uncontracted(graph).candidates:
-        own = lower(candidate.kernel, Schedule(), "own", LIMITS)
-        assert type(own) is type(candidate.program)
-        if isinstance(own, TileProgram):
-            assert [buffer.type for buffer in own.buffers] == [buffer.type for buffer in candidate.program.buffers]
-
-
-def test_a_value_that_is_read_whole_too_is_not_moved():
-    sketch = Sketch("both")
-    x = sketch.arg("f32[4,4]")
-    rows = [
-        sketch.op("slice", x, start_indices=(t, 0), limit_indices=(t + 1, 4), strides=(1, 1), name=f"row{t}")
-        for t in (1, 3)
-    ]
-    whole = sketch.op("add", x, sketch.broadcast(sketch.reshape(rows[0], 4), x, 1), name="whole")
-    apart = sketch.op("subtract", rows[0], rows[1], name="apart")
-    graph = sketch.finish([whole, apart])
-    atoms = AtomGraph(graph, contract=False)
-    by_name = {atom.nodes[-1].name: frozenset((atom,)) for atom in atoms.atoms}
-    builder = SpaceBuilder(atoms, LIMITS)
-    assert moved_slices(builder.require(by_name["whole"]).kernel) == {}
-    texts = moved_slices(builder.require(by_name["apart"]).kernel)
-    assert {node.name: text.partition("]")[0] for node, text in texts.items()} == {
-        "row1": "slice[from [0, 0",
-        "row3": "slice[from [2, 0",
-    }

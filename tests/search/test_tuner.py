@@ -9,13 +9,14 @@ import sys
 import numpy as np
 import pytest
 
-from autofuse.errors import MeasureError, SearchError
+from autofuse.errors import MeasureError
 from autofuse.lower.schedule import Schedule
 from autofuse.plan import codec
 from autofuse.plan.document import NOT_PROVED, OPTIMAL
 from autofuse.plan.verify import verify
+from autofuse.search.budget import Budget
 from autofuse.search.policy import Analytical, Partition, Unfused, document_of, solve_at
-from autofuse.search.tuner import EPSILON, Budget, Tuner, require_positive
+from autofuse.search.tuner import EPSILON, Tuner
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.fusions import check_plan
 from autofuse.testing.graphs import random_graph, random_inputs
@@ -127,12 +128,6 @@ def test_where_only_measurements_are_limited_time_does_not_matter():
     assert set(total) == {20}
     assert 0 < done[0] <= done[-1] <= 20
     assert first.best.certificate.budget == "at most 20 measurements"
-
-
-def test_whole_plans_are_raced_for_a_share_of_the_time():
-    assert Budget(100.0).race_s(0.1) == pytest.approx(10.0)
-    assert Budget(2.0).race_s(0.1) == 1.0
-    assert Budget(math.inf, 5).race_s(0.1) == Budget().race_s(0.1) == pytest.approx(6.0)
 
 
 def test_a_budget_for_nothing_still_gives_a_plan_that_is_no_slower_than_unfused():
@@ -322,7 +317,8 @@ def test_a_run_on_the_records_of_another_measures_nothing_and_gives_its_plan():
 SCRIPT = """
 import json
 from autofuse.plan import codec
-from autofuse.search.tuner import Budget, Tuner
+from autofuse.search.budget import Budget
+from autofuse.search.tuner import Tuner
 from autofuse.testing.benches import *
 from autofuse.testing.partitions import *
 from autofuse.testing.sketches import attention_graph
@@ -374,9 +370,3 @@ def test_an_interrupt_never_leaves_a_plan_with_a_kernel_that_is_known_to_fail(af
     failed = {digest for digest, _ in bench.counts.failing}
     assert failed
     assert failed.isdisjoint(kernel.digest for kernel in tuner.best.kernels)
-
-
-@pytest.mark.parametrize("amount", [0, -1, math.inf, math.nan, "60", None])
-def test_budgets_are_positive_numbers(amount):
-    with pytest.raises(SearchError, match=r"budget=.* must be a positive number"):
-        require_positive("budget", amount)

@@ -14,8 +14,9 @@ from autofuse.passes.choices import DEFAULT, read_choices
 from autofuse.passes.pipeline import clean
 from autofuse.plan.verify import verify
 from autofuse.search import variants
+from autofuse.search.budget import Budget
 from autofuse.search.policy import Analytical, document_of
-from autofuse.search.tuner import Budget, Tuner
+from autofuse.search.tuner import Tuner
 from autofuse.search.variants import (
     Variant,
     Variants,
