@@ -68,6 +68,13 @@ class Clock:
     def __post_init__(self) -> None:
         self.start = self.now()
 
+    def solve_s(self, most: float, share: float, part: float) -> float:
+        """Seconds that solving once may take, which are never more than `most`.
+
+        `part` of what is left of the first `share` of the time, so that many solves may follow.
+        """
+        return min(most, max(1.0, part * (share * self.budget.seconds - self.elapsed())))
+
     def share_left(self, share: float) -> bool:
         """Whether the first `share` of the time, and any trial, is left."""
         if self.elapsed() > self.budget.seconds * share:

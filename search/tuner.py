@@ -52,6 +52,10 @@ _RULES_SHARE, _FIRST_SHARE, _LOOP_SHARE, _SCHEDULE_SHARE = 0.15, 0.25, 0.5, 0.9
 must be done."""
 _LOOP_ALONE_SHARE = 0.6
 """When the loop must be done where schedules are left alone."""
+_NEAR_SHARE = 0.1
+"""Of the budget: most of it for finding other partitions that may be faster as a whole."""
+_LOOP_SOLVE, _NEAR_SOLVE = 0.15, 0.3
+"""Of the time that is left for the loop, and for those others: most for solving once."""
 _HEATS_SHARE, _RACE_SHARE, _AGAIN_SHARE = 0.05, 0.1, 0.05
 """Of the budget: most time for running whole plans, to see which are worth tuning, in the end, and the winner once
 more."""
@@ -174,7 +178,10 @@ class Tuner:
             if best is not None and best.price_us <= (1 + EPSILON) * self._bound_us:
                 self._proved = best
                 break
-            todo = [c.candidate for c in (*low.kernels, *expected.kernels) if c.candidate.digest not in self._measured]
+            # a solve that ran out of time may have found nothing that is cheaper than what is known
+            better = [found for found in (low, expected) if best is None or found.price_us < best.price_us]
+            chosen = [kernel.candidate for found in better for kernel in found.kernels]
+            todo = [candidate for candidate in chosen if candidate.digest not in self._measured]
             if not todo or not self._clock.share_left(self._loop_share):
                 break
             self._measure(todo, self._loop_share)
@@ -215,7 +222,7 @@ class Tuner:
         """The cheapest partition at prices exp(mu - k sigma). Raises MeasureError if failed kernels leave none."""
         prices = optimistic(self._prices(), self._measured, self._residual, k)
         try:
-            return solve_at(self.context, space, prices, self.context.deadline_s)
+            return solve_at(self.context, space, prices, self._loop_solve_s())
         except SearchError as error:
             if math.inf not in self._measured.values():
                 raise
@@ -225,26 +232,38 @@ class Tuner:
         """The cheapest partition of measured kernels; None if they cannot compute the program."""
         known = {digest: self._measured.get(digest, math.inf) for digest in self._prices()}
         try:
-            best = solve_at(self.context, space, known, self.context.deadline_s)
+            best = solve_at(self.context, space, known, self._loop_solve_s())
         except SearchError:
             return None
         self._keep(self._partition(space, best))
         return best
 
+    def _loop_solve_s(self) -> float:
+        return self._clock.solve_s(self.context.deadline_s, self._loop_share, _LOOP_SOLVE)
+
     def _near(self, chosen: Partition) -> list[tuple[str, Partition]]:
         """Partitions that may be faster as a whole than the one that was chosen for the sum of its kernels."""
         if chosen.solution is None or not self._clock.share_left(_SCHEDULE_SHARE):
             return []
-        prices = self._expected()
+        prices, share = self._expected(), min(self._clock.used() + _NEAR_SHARE, _SCHEDULE_SHARE)
         try:
-            best_us = solve_at(self.context, self.context.space, prices, self.context.deadline_s).price_us
+            best_us = min(chosen.price_us, self._solve_near(prices, share).price_us)
         except SearchError:
             return []
-        found = [(f"measured, choice {n}", p) for n, p in enumerate(self._runners_up(chosen, prices, best_us), 2)]
-        fewer = self._fewer_kernels(chosen, prices, best_us)
+        runners_up = self._runners_up(chosen, prices, best_us, share)
+        found = [(f"measured, choice {n}", p) for n, p in enumerate(runners_up, 2)]
+        fewer = self._fewer_kernels(chosen, prices, best_us, share)
         return found if fewer is None else [*found, ("measured, fewer kernels", fewer)]
 
-    def _runners_up(self, chosen: Partition, prices: Mapping[str, float], best_us: float) -> list[Partition]:
+    def _solve_near(
+        self, prices: Mapping[str, float], share: float, unlike: Sequence[Collection[str]] = ()
+    ) -> Solution:
+        seconds = self._clock.solve_s(self.context.deadline_s, share, _NEAR_SOLVE)
+        return solve_at(self.context, self.context.space, prices, seconds, unlike)
+
+    def _runners_up(
+        self, chosen: Partition, prices: Mapping[str, float], best_us: float, share: float
+    ) -> list[Partition]:
         """The next best partitions by expected prices, each without some class of every better one.
 
         Kernels leave data in caches to one another, and on different lanes they overlap, so that the cheapest sum need
@@ -252,10 +271,10 @@ class Tuner:
         """
         space = self.context.space
         found = [chosen]
-        while len(found) < _CHOICES and self._clock.share_left(_SCHEDULE_SHARE):
+        while len(found) < _CHOICES and self._clock.share_left(share):
             used = [{kernel.candidate.digest for kernel in partition.kernels} for partition in found]
             try:
-                solution = solve_at(self.context, space, prices, self.context.deadline_s, unlike=used)
+                solution = self._solve_near(prices, share, used)
             except SearchError:
                 break
             if solution.price_us > _CLOSE * best_us:
@@ -263,7 +282,9 @@ class Tuner:
             found.append(replace(self._partition(space, solution), solution=None))
         return found[1:]
 
-    def _fewer_kernels(self, chosen: Partition, prices: Mapping[str, float], best_us: float) -> Partition | None:
+    def _fewer_kernels(
+        self, chosen: Partition, prices: Mapping[str, float], best_us: float, share: float
+    ) -> Partition | None:
         """The best partition by expected prices where every kernel costs a share of an average one more.
 
         Kernels that are timed alone find their data in the caches; in a plan they push out one another's.
@@ -271,7 +292,7 @@ class Tuner:
         between_us = _BETWEEN_SHARE * best_us / max(len(chosen.kernels), 1)
         dearer = {digest: us + between_us for digest, us in prices.items()}
         try:
-            solution = solve_at(self.context, self.context.space, dearer, self.context.deadline_s)
+            solution = self._solve_near(dearer, share)
         except SearchError:
             return None
         if len(solution.kernels) >= len(chosen.kernels):

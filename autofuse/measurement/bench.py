@@ -180,7 +180,7 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: B
 
     A sample is the fastest call of a plan's turn in a block. A plan that is slower than another beyond doubt is
     dropped, as is one whose answer is wrong where another's is right, and blocks end when more of them cannot decide
-    anything.
+    anything, or with the time, which the calls before them are part of.
 
     Arrays: constants of plans of other graphs with the same arguments and results, as for a session's own. Payload:
     `session`, `plans` (texts), `blocks`, `seed`, `turn_us` (see `timer.turn_of`), `seconds` (stop after that many, but
@@ -190,6 +190,7 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: B
     constants = {**session.constants, **{name[1:]: array for name, array in arrays.items()}}
     runs = [_PlanRun(decode(text, constants, "plan"), session) for text in payload["plans"]]
     built()
+    until = perf_counter_ns() + 1e9 * payload["seconds"]
     rng = np.random.default_rng(payload["seed"])
     problems = [run.problem() for run in runs]
     once_us = [rough_us(run.call) for run in runs]
@@ -200,12 +201,12 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: B
     samples: list[list[float]] = [[] for _ in runs]
     start = perf_counter_ns()
     for block in range(payload["blocks"]):
-        elapsed_s = (perf_counter_ns() - start) / 1e9
-        if block >= LEAST_BLOCKS and elapsed_s > payload["seconds"]:
+        now = perf_counter_ns()
+        if block >= LEAST_BLOCKS and now > until:
             break
         if payload["decides"] and block % _BETWEEN == 0 and block:
             raced = [samples[number] for number in racing]
-            if is_decided(raced) and elapsed_s > min(SURE_S, payload["seconds"]):
+            if is_decided(raced) and now - start > 1e9 * min(SURE_S, payload["seconds"]):
                 break
             running = [racing[place] for place in contenders(raced)]
         for number in rng.permutation(running):

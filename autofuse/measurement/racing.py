@@ -19,8 +19,8 @@ MOST_BLOCKS, TURN_US = 150, 2000.0
 """Of a race: blocks, and microseconds of the fastest plan's turn in each."""
 SAME_BLOCKS = 31
 """Of a race of a plan with itself, which nothing ends early: what it shows is the noise of the machine."""
-LEAST_BLOCKS = 7
-"""Fewer samples of a plan say little."""
+LEAST_BLOCKS = 3
+"""Fewer samples of a plan say nothing. Only plans that take long have so few: a race is a second or more."""
 SURE_BLOCKS, SURE_S = 15, 0.5
 """Of fewer blocks, or of less time, the spread may look small by luck."""
 _HOPELESS = 3.0

@@ -1,6 +1,6 @@
 """What the worker runs for the tuner, called in this process."""
 
-from time import perf_counter_ns
+from time import perf_counter_ns, sleep
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from autofuse.ir.text import to_text
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement import bench
 from autofuse.measurement.checks import WrongAnswerError, tolerance
+from autofuse.measurement.racing import LEAST_BLOCKS
 from autofuse.plan import codec
 from autofuse.testing.fusions import whole_kernel
 from autofuse.testing.graphs import random_inputs
@@ -192,9 +193,15 @@ def test_plans_are_timed_in_interleaved_blocks(graph, session, monkeypatch):
 
 def test_blocks_end_with_the_time_but_some_are_always_taken(graph, session):
     answer = bench.time_plans(plans_payload([plan_of(graph)], blocks=50, seconds=0.0), {}, nothing)
-    assert len(answer.data["samples_us"][0]) == 7
-    answer = bench.time_plans(plans_payload([plan_of(graph)], blocks=3, seconds=0.0), {}, nothing)
-    assert len(answer.data["samples_us"][0]) == 3
+    assert len(answer.data["samples_us"][0]) == LEAST_BLOCKS
+    answer = bench.time_plans(plans_payload([plan_of(graph)], blocks=2, seconds=0.0), {}, nothing)
+    assert len(answer.data["samples_us"][0]) == 2
+
+
+def test_calls_before_the_first_block_are_part_of_the_time(graph, session, monkeypatch):
+    monkeypatch.setattr(bench._PlanRun, "problem", lambda run: sleep(0.3) or "")
+    answer = bench.time_plans(plans_payload([plan_of(graph)], blocks=50, seconds=0.3), {}, nothing)
+    assert len(answer.data["samples_us"][0]) == LEAST_BLOCKS
 
 
 def test_a_plan_with_a_wrong_answer_is_timed_and_named(graph, session):

@@ -1,14 +1,17 @@
 """Budgets: shares of the time, and what is no budget."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from autofuse.errors import SearchError
-from autofuse.search.budget import Budget, require_positive
-from autofuse.testing.benches import SyntheticBench
-from autofuse.testing.sketches import softmax_graph
-from autofuse.testing.tuning import tuner_of
+from autofuse.search import tuner
+from autofuse.search.budget import Budget, Clock, require_positive
+from autofuse.search.policy import Analytical, solve_at
+from autofuse.testing.benches import SyntheticBench, modelled, scattered
+from autofuse.testing.sketches import attention_graph, softmax_graph
+from autofuse.testing.tuning import tuned, tuner_of
 
 
 def test_whole_plans_are_raced_for_a_share_of_the_time():
@@ -31,9 +34,58 @@ def test_what_enumeration_takes_is_taken_from_all_that_follows():
             return self.now_s
 
     graph = softmax_graph()
-    tuner = tuner_of(graph, Slow(graph), Budget(100.0))
-    assert tuner._clock.budget.seconds == 80.0
-    assert tuner._clock.used() == pytest.approx(0.25)
+    clock = tuner_of(graph, Slow(graph), Budget(100.0))._clock
+    assert clock.budget.seconds == 80.0
+    assert clock.used() == pytest.approx(0.25)
+
+
+def test_the_longer_solving_has_taken_the_shorter_is_the_next_solve():
+    bench = SyntheticBench(softmax_graph())
+    clock = Clock(Budget(100.0), bench, lambda: bench.now_s)
+    assert clock.solve_s(60.0, 0.5, 0.1) == pytest.approx(5.0)
+    assert clock.solve_s(4.0, 0.5, 0.1) == 4.0
+    bench.now_s += 30.0
+    assert clock.solve_s(60.0, 0.5, 0.1) == pytest.approx(2.0)
+    bench.now_s += 40.0
+    assert clock.solve_s(60.0, 0.5, 0.1) == 1.0
+    assert Clock(Budget(math.inf, 5), bench, lambda: bench.now_s).solve_s(60.0, 0.5, 0.1) == 60.0
+
+
+def test_solves_that_take_all_their_time_leave_enough_for_schedules(monkeypatch):
+    graph = attention_graph(64, 32)
+    bench = SyntheticBench(graph, scattered(modelled(), 0.5))
+    taken = []
+
+    def slow(context, space, price, deadline_s=None, unlike=()):
+        taken.append(context.deadline_s if deadline_s is None else deadline_s)
+        bench.now_s += taken[-1]
+        return solve_at(context, space, price, 60.0, unlike)
+
+    monkeypatch.setattr(tuner, "solve_at", slow)
+    plan = tuned(graph, bench, budget=Budget(100.0))
+    assert len(taken) > 5
+    assert max(taken) <= 7.5  # 15 % of the first half of the time
+    assert sum(taken) < 65.0
+    assert plan.certificate.schedules_tried > 0
+
+
+def test_what_a_solve_without_time_found_is_measured_only_if_it_is_better(monkeypatch):
+    graph = attention_graph(64, 32)
+    tune = tuner_of(graph, SyntheticBench(graph, scattered(modelled(), 0.5)))
+    unknown = set()
+
+    def hasty(self, space, k):
+        prices = {digest: 1.0 if digest in self._measured else 1e-3 for digest in self._prices()}
+        found = solve_at(self.context, space, prices)
+        unknown.update(kernel.candidate.digest for kernel in found.kernels)
+        return replace(found, price_us=1e9, bound_us=0.0, optimal=False)
+
+    monkeypatch.setattr(tuner.Tuner, "_solve", hasty)
+    before = tune._measure_until_certain([Analytical().partition(tune.context)])
+    assert unknown - tune._measured.keys()
+    assert tune._rounds == 1
+    assert before.solution.optimal
+    assert tune._proved is None
 
 
 @pytest.mark.parametrize("amount", [0, -1, math.inf, math.nan, "60", None])
