@@ -6,6 +6,9 @@ from __future__ import annotations
 class AutofuseError(Exception):
     """Base of all deliberate errors. The message names the argument, what is required, what came, and the fix."""
 
+    best: object | None = None
+    """The best `autofuse.Plan` so far, where this ended a tuning run that had one."""
+
 
 class GraphError(AutofuseError):
     """A graph, a node or a type breaks the rules of the IR."""
@@ -37,9 +40,6 @@ class PlanError(AutofuseError):
 
 class MeasureError(AutofuseError):
     """A measurement could not be made or kept: the worker died, a deadline passed, the disk is full."""
-
-    best: object | None = None
-    """The best `autofuse.Plan` so far, where this ended a tuning run that had one."""
 
 
 class SearchError(AutofuseError):

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from autofuse.errors import SearchError
 from autofuse.measurement.client import Bench
 
 Report = Callable[[str, float, float], None]
@@ -50,7 +49,7 @@ class Budget:
     @property
     def words(self) -> str:
         """For people."""
-        words = [f"{self.seconds:g} s"] if math.isfinite(self.seconds) else []
+        words = [f"{round(self.seconds, 2):g} s"] if math.isfinite(self.seconds) else []
         if self.max_trials is not None:
             words.append(f"at most {self.max_trials} measurements")
         return ", ".join(words)
@@ -97,9 +96,3 @@ class Clock:
             return min(self.elapsed(), self.budget.seconds), self.budget.seconds
         counts = self.bench.counts
         return min(counts.measured + counts.replayed, self.budget.max_trials), self.budget.max_trials
-
-
-def require_positive(name: str, value: object) -> None:
-    """Raise SearchError unless an amount of a budget is positive and finite."""
-    if not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise SearchError(f"{name}={value!r} must be a positive number")

@@ -36,7 +36,8 @@ class Fixed:
     """Kernels that someone else decided on, each as names of the nodes it computes.
 
     A node may be in several kernels, which then all compute it. Views and constants may be named or left out. The first
-    kernel that can write a value writes it.
+    kernel that can write a value writes it; where a kernel computes once more what another one makes, the other writes
+    what that takes instead.
     """
 
     kernels: tuple[tuple[str, ...], ...]
@@ -53,6 +54,13 @@ class Fixed:
         sets = [self._atoms(atoms, number) for number in range(len(self.kernels))]
         candidates = [self._candidate(builder, number, chosen) for number, chosen in enumerate(sets)]
         self._check_cover(atoms, sets)
+        written = {value for candidate in candidates for value in candidate.outputs}
+        wanted = {value for candidate in candidates for value in _reads(atoms, candidate)} - written
+        for number, candidate in enumerate(candidates):
+            more = {value for value in wanted if atoms.maker(value) in candidate.atoms}
+            if more:
+                outputs = tuple(atoms.value_order(more.union(candidate.outputs)))
+                candidates[number] = builder.try_add(candidate.atoms, outputs) or candidate
         runs = [Run(n, _reads(atoms, c), c.outputs) for n, c in enumerate(candidates)]
         order, stuck = fire(runs, range(len(runs)))
         if stuck:
@@ -98,6 +106,10 @@ class Fixed:
         """Which kernels wait for what, in words."""
         there = {value for number in done for value in runs[number].writes}
         left = [run for run in runs if run.number not in done]
+        for run in left:
+            nobody = [v.name for v in run.reads if not any(v in other.writes for other in runs)]
+            if nobody:
+                return f"partition: kernel {run.number} reads {nobody[0]}, which no kernel here can write"
         words = [
             f"kernel {run.number} waits for {', '.join(v.name for v in run.reads if v not in there)}" for run in left
         ]

@@ -159,4 +159,5 @@ def _search(context: Context, width: int, clock: Callable[[], float] = time.mono
         best = min([best, *beam], key=lambda state: state.price_us)
     kernels = tuple(Chosen(kernel, kernel.outputs) for kernel in searcher.order(best) or ())
     known = predicted(kernels, context.prices(context.space))
-    return Partition(context.space.atom_graph, kernels, known, best.price_us)
+    notes = (f"merging ended with the time, after {context.deadline_s:g} s",) if beam else ()
+    return Partition(context.space.atom_graph, kernels, known, best.price_us, notes=notes)

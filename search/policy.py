@@ -67,6 +67,10 @@ class Context:
             self._space = self._builder.build()
         return self._space
 
+    def is_of_space(self, partition: Partition) -> bool:
+        """Whether a partition was chosen from the space."""
+        return self._space is not None and partition.atoms is self._space.atom_graph
+
     def pinned(self, candidate: Candidate) -> Schedule | None:
         """The schedule that a rule of the user gives a kernel.
 
@@ -122,6 +126,8 @@ class Partition:
     """Schedules and prices by digest of the chosen kernels."""
     price_us: float
     solution: Solution | None = None
+    notes: tuple[str, ...] = ()
+    """What people should know of how it was found."""
 
 
 class SearchPolicy(Protocol):
@@ -264,8 +270,11 @@ def document_of(context: Context, partition: Partition, identity: Identity) -> P
         # kernels that run together keep more alive
         document = one_by_one(document)
     notes = [f"kept rule: {rule}" for rule in context.control.rules]
+    if context.is_of_space(partition):
+        notes += space_notes(context.space)
     if partition.solution is not None:
         notes += _certainty(partition.solution, context.space, context.memory is not None)
+    notes += partition.notes
     return replace(document, notes=(*document.notes, *notes))
 
 
@@ -285,16 +294,15 @@ def _decided(context: Context, partition: Partition) -> dict[str, Tuned]:
 def space_notes(space: Space) -> Iterable[str]:
     """What the bounds of enumeration left out."""
     if space.cut_off:
-        late = f" ({space.late} for want of time)" if space.late else ""
+        late = f"; {space.late} of them for want of time" if space.late else ""
         yield (
-            f"searched among {len(space.candidates)} kernels; {space.cut_off} sets of operations{late} were not grown "
-            "further, for their size or their number"
+            f"searched among {len(space.candidates)} kernels; {space.cut_off} sets of operations were not grown "
+            f"further, for their size or their number{late}"
         )
 
 
 def _certainty(solution: Solution, space: Space, limited: bool) -> Iterable[str]:
-    """What was not looked at, or not proved."""
-    yield from space_notes(space)
+    """What was not proved."""
     segments = len(space.segments)
     if segments > 1:
         certain = (

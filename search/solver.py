@@ -8,7 +8,7 @@ A large program is narrowed first, to the kernels that a cheapest selection may 
 
 A graph in segments is a program for each of them: what others need of a segment is an output that it must make, what it
 reads of earlier ones is there. Where no kernel crosses a cut that is the same problem, in parts. Equal programs, number
-by number, are solved once.
+by number, are solved once. Another cover than given ones differs from the cheapest in one kind of segment.
 """
 
 from __future__ import annotations
@@ -76,6 +76,10 @@ class _Answer:
     optimal: bool
 
 
+_Solved = dict[Hashable, tuple[CoverProgram, _Answer]]
+"""By the mark of segments: the program of the first of them, and what was found for it."""
+
+
 def solve(
     graph: AtomGraph,
     priced: Sequence[Priced],
@@ -91,23 +95,23 @@ def solve(
     `unlike`: sets of digests, such as those of other covers; of each set at least one is to have no kernel. `once`: no
     atom is in two kernels. `rooms`: limits on what exists; one that the deadline does not leave time for may be broken,
     the others not.
-    `segments`: parts of the graph to be solved one by one, without the candidates that cross a cut; `unlike` and
-    `rooms` are then refused, since they are about all of them. () solves the graph whole.
+    `segments`: parts of the graph to be solved one by one, without the candidates that cross a cut; `rooms` are then
+    refused, since they are about all of them, and a cover `unlike` others is the cheapest one but for one segment and
+    those that are equal to it. () solves the graph whole.
     A deadline that passes gives the best solution so far with `optimal=False`; failing one, every value that is still
     missing is made by the cheapest kernel that can make it.
     """
     start = clock()
     if not graph.atoms:
         return Solution((), 0.0, 0.0, True, 0.0, 0)
-    if len(segments) > 1 and (unlike or rooms):
-        raise SearchError("a program in segments has no solutions unlike others, and no rows on what exists in all")
+    if len(segments) > 1 and rooms:
+        raise SearchError("a program in segments has no rows on what exists in all of them")
     kept = priced if unlike or rooms else undominated(graph, priced)
     programs = _programs(graph, kept, segments)
-    for program, _ in programs:
-        program.demand(unlike, once, rooms)
     if len(programs) > 1:
-        found = _solve_segments(graph, kept, programs, start, deadline_s, clock)
+        found = _solve_segments(graph, kept, programs, start, deadline_s, clock, unlike, once)
     else:
+        programs[0][0].demand(unlike, once, rooms)
         found = _solve_whole(programs[0][0], start, deadline_s, clock)
     return replace(found, dominated=len(priced) - len(kept))
 
@@ -174,32 +178,97 @@ def _solve_segments(
     start: float,
     deadline_s: float,
     clock: Callable[[], float],
+    unlike: Sequence[Collection[str]],
+    once: bool,
 ) -> Solution:
-    """Each segment by itself, equal ones once; those that are left share the time that is left."""
+    """Each segment by itself, equal ones once; those that are left share the time that is left.
+
+    Another cover takes one half of the time, finding the cheapest one the other.
+    """
+    end = start + deadline_s
     marks: list[Hashable] = [program.mark() for program, _ in programs]
     waiting = len(set(marks))
-    solved: dict[Hashable, tuple[CoverProgram, _Answer]] = {}
-    selection: list[Run] = []
-    price = bound = 0.0
-    for (program, numbers), mark in zip(programs, marks, strict=True):
+    solved: _Solved = {}
+    for (program, _), mark in zip(programs, marks, strict=True):
         if mark not in solved:
+            program.demand((), once, ())
             now = clock()
-            share = (start + deadline_s - now) / waiting
+            share = (end - now) / waiting / (2 if unlike else 1)
             solved[mark] = program, _answer(program, share, now + share, clock)
             waiting -= 1
-        first, answer = solved[mark]
-        runs = program.carried_over(first, answer.runs)
-        cost = program.price(runs)
-        price, bound = price + cost, bound + min(answer.bound_us, cost)
-        selection += [
-            Run(numbers[run.number], reads_of(graph, priced[numbers[run.number]].candidate), run.writes) for run in runs
-        ]
+    optimal = all(answer.optimal for _, answer in solved.values()) and not unlike
+    bound = sum(min(solved[mark][1].bound_us, _price(solved, mark)) for mark in marks)
+    if unlike:
+        solved = _changed(programs, marks, solved, unlike, once, end, clock)
+    selection = [
+        Run(numbers[run.number], reads_of(graph, priced[numbers[run.number]].candidate), run.writes)
+        for (program, numbers), mark in zip(programs, marks, strict=True)
+        for run in _carried(program, solved, mark)
+    ]
     order, stuck = fire(selection, ranks(priced))
     assert not stuck, "segments read from earlier ones only"
     kernels = tuple(Chosen(priced[run.number].candidate, run.writes) for run in order)
-    optimal = all(answer.optimal for _, answer in solved.values())
-    cuts = sum(program.cuts for program, _ in programs)
-    return Solution(kernels, price, bound, optimal, clock() - start, cuts, len(programs))
+    price = sum(_price(solved, mark) for mark in marks)
+    cuts = sum(program.cuts for program, _ in solved.values())
+    return Solution(kernels, price, min(bound, price), optimal, clock() - start, cuts, len(programs))
+
+
+def _price(solved: _Solved, mark: Hashable) -> float:
+    program, answer = solved[mark]
+    return program.price(answer.runs)
+
+
+def _carried(program: CoverProgram, solved: _Solved, mark: Hashable) -> list[Run]:
+    """What was found for the first segment of a mark, in another one."""
+    first, answer = solved[mark]
+    return program.carried_over(first, answer.runs)
+
+
+def _changed(
+    programs: Sequence[tuple[CoverProgram, Sequence[int]]],
+    marks: Sequence[Hashable],
+    solved: _Solved,
+    unlike: Sequence[Collection[str]],
+    once: bool,
+    end: float,
+    clock: Callable[[], float],
+) -> _Solved:
+    """Another solution for those segments, equal ones alike, where one unlike the others costs the least more.
+
+    Raises SearchError if no segment has one.
+    """
+    alike: dict[Hashable, list[CoverProgram]] = {mark: [] for mark in solved}
+    for (program, _), mark in zip(programs, marks, strict=True):
+        alike[mark].append(program)
+
+    def used(found: _Solved, mark: Hashable) -> set[str]:
+        """The classes of the kernels in all segments of a mark."""
+        return {p.priced[run.number].candidate.digest for p in alike[mark] for run in _carried(p, found, mark)}
+
+    classes = {mark: used(solved, mark) for mark in solved}
+    best, least = None, math.inf
+    for number, (mark, (program, answer)) in enumerate(solved.items()):
+        outside = set[str]().union(*(own for other, own in classes.items() if other != mark))
+        here = [{p.candidate.digest for p in own.priced} for own in alike[mark]]
+        rests = [set(digests) - outside for digests in unlike]
+        wanted = [rest & here[0] for rest in rests if rest and rest <= set[str]().union(*here)]
+        if not all(rests) or not all(wanted):
+            continue
+        fresh = CoverProgram(program.graph, program.priced, program.atoms)
+        fresh.demand(wanted, once, ())
+        now = clock()
+        share = (end - now) / (len(solved) - number)
+        try:
+            found = fresh, _answer(fresh, share, now + share, clock)
+        except SearchError:
+            continue
+        changed = {**solved, mark: found}
+        more = len(alike[mark]) * (_price(changed, mark) - program.price(answer.runs))
+        if more < least and not any((outside | used(changed, mark)).issuperset(digests) for digests in unlike):
+            best, least = changed, more
+    if best is None:
+        raise SearchError("no set of candidates that is unlike the others computes the outputs")
+    return best
 
 
 def _programs(

@@ -23,13 +23,13 @@ from autofuse.errors import LegalityError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.control import NO_RULES
-from autofuse.ir.graph import Node, Value
-from autofuse.ir.optable import Family, lookup
+from autofuse.ir.graph import Value
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.search.classes import digests
+from autofuse.search.leaner import is_light, leaner_outputs
 from autofuse.search.restriction import UNRESTRICTED, Restriction
 from autofuse.search.segments import Segment, cut, homes, structure
 
@@ -42,6 +42,8 @@ _RECOMPUTE = 3
 _LEAST_SCALARS = 64
 _TINY_BYTES = 4096
 """Sharing the loads of a value smaller than this is worth nothing."""
+_LEANER_SHARE = 0.1
+"""Of the time: kept for kernels that write less."""
 _MANY = 3
 """Segments without an equal that may each try as many kernels as a whole graph; more of them share what these may."""
 
@@ -79,7 +81,8 @@ class Bounds:
     segment: int = 160
     """Most atoms of a segment."""
     seconds: float = math.inf
-    """When enumeration stops, greedy growth after half of it. Infinite, the space does not depend on the machine."""
+    """When enumeration stops: greedy growth after nearly half of it, the small sets when a tenth is left. Infinite, the
+    space does not depend on the machine."""
 
 
 @dataclass(slots=True)
@@ -160,15 +163,18 @@ class SpaceBuilder:
         for atom in atoms:
             self.require(frozenset((atom,)))
         segments = cut(self._graph, self._bounds.segment) if len(atoms) > self._bounds.whole else (atoms,)
+        leaner = self._restriction.recompute and self._restriction.multi_output
+        grown = self._within(1 - _LEANER_SHARE, end) if leaner else end
         if len(segments) > 1:
-            self._explore_apart(segments, end)
+            self._explore_apart(segments, grown)
         else:
-            self._stop = self._within(0.5, end)
+            self._stop = self._within(0.5, grown)
             self._grow_all(atoms)
             self._most_programs = len(self._tried) + self._bounds.classes
-            self._stop = end
+            self._stop = grown
             self._enumerate(atoms)
-        if self._restriction.recompute and self._restriction.multi_output:
+        self._stop = end
+        if leaner:
             self._add_leaner()
         for chosen in extra:
             self.try_add(chosen)
@@ -232,7 +238,7 @@ class SpaceBuilder:
         if not left:
             return required
         makers = [self._graph.atom_of[self._graph.graph.producers[value]] for value in self._graph.value_order(left)]
-        heavy = next((node.name for atom in makers for node in atom.nodes if not _is_light(node)), None)
+        heavy = next((node.name for atom in makers for node in atom.nodes if not is_light(node)), None)
         if heavy is not None:
             raise LegalityError(f"a path leaves the set and comes back, and %{heavy} is not worth doing twice")
         written = tuple(value for value in required if value not in left)
@@ -281,7 +287,6 @@ class SpaceBuilder:
             explored[shape] = self._explore(segment, classes, self._within(1 / waiting, end))
             left -= len(self._tried) - before
             waiting -= 1
-        self._stop = end
 
     def _shapes(self, segments: Sequence[Segment]) -> list[Hashable]:
         """Equal for segments in which enumeration goes the same way."""
@@ -423,46 +428,13 @@ class SpaceBuilder:
     # ---- what others may compute once more -----------------------------------------------------------------------
 
     def _add_leaner(self) -> None:
-        """The same sets, writing what others need to compute large values for themselves, instead of these.
-
-        A row's peak and the sum of its exponentials, say, in place of all differences from the peak, of which the
-        reader needs one a row.
-        """
-        candidates = list(self.space.candidates)
-        for number, candidate in enumerate(candidates):
-            if self._is_late():
-                self._leave_out(len(candidates) - number, late=True)
-                break
-            outputs = self._leaner(candidate)
-            if outputs:
+        """The same sets, writing what others need to compute large values for themselves, instead of these."""
+        for candidate in list(self.space.candidates):
+            outputs = leaner_outputs(self._graph, candidate.atoms, candidate.outputs)
+            if outputs and self._is_late():
+                self._leave_out(late=True)
+            elif outputs:
                 self.try_add(candidate.atoms, outputs)
-
-    def _leaner(self, candidate: Candidate) -> tuple[Value, ...]:
-        """What a kernel of the same atoms writes; () if that is nothing smaller, or if some atom is then idle."""
-        atoms = candidate.atoms
-        spared = {v for v in candidate.outputs if v not in self._graph.returned and self._is_light_inside(v, atoms)}
-        needed: set[Value] = set()
-        todo, seen = list(spared), set(spared)
-        while todo:
-            maker = self._graph.maker(todo.pop())
-            assert maker is not None
-            for value in self._graph.reads[maker]:
-                if self._graph.maker(value) not in atoms or value in seen:
-                    continue
-                if self._is_light_inside(value, atoms):
-                    seen.add(value)
-                    todo.append(value)
-                else:
-                    needed.add(value)
-        outputs = self._graph.value_order((set(candidate.outputs) - spared) | needed)
-        if not needed or _nbytes(outputs) >= _nbytes(candidate.outputs) or self._graph.needed(atoms, outputs) != atoms:
-            return ()
-        return tuple(outputs)
-
-    def _is_light_inside(self, value: Value, atoms: AtomSet) -> bool:
-        """Whether one of the atoms makes a value, and another kernel may as well compute it from what that reads."""
-        maker = self._graph.maker(value)
-        return maker in atoms and all(_is_light(node) for node in maker.nodes)
 
     def _neighbours(self, atoms: AtomSet) -> list[FusionAtom]:
         ordered = sorted(atoms, key=lambda a: a.number)
@@ -475,15 +447,6 @@ class SpaceBuilder:
                     if other not in atoms:
                         found[other] = None
         return list(found)
-
-
-def _is_light(node: Node) -> bool:
-    """Whether computing a node's elements again may cost less than keeping them."""
-    return lookup(node.op).family in (Family.ELEMENTWISE, Family.INDEX, Family.LEAF)
-
-
-def _nbytes(values: Iterable[Value]) -> int:
-    return sum(value.type.nbytes for value in values)
 
 
 def _count_scalars(program: TileProgram | OpaqueProgram) -> int:

@@ -12,6 +12,7 @@ that is priced close to the best one is tuned with a share of the budget, and th
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -88,16 +89,20 @@ def has_variants(program: Program) -> bool:
     return any(can_change(program.graph, choices) for choices in alternatives())
 
 
-def price_variants(context: Context) -> Variants:
+def price_variants(
+    context: Context, seconds: float = math.inf, clock: Callable[[], float] = time.monotonic
+) -> Variants:
     """Price the graphs that the choices of the clean-up give. `context`: of the usual graph, without rules of a user.
 
-    Raises SearchError or LegalityError if the usual graph cannot be planned.
+    `seconds`: no further graph is begun after so long. Raises SearchError or LegalityError if the usual graph cannot be
+    planned.
     """
+    end = clock() + seconds
     usual = Variant(DEFAULT, context, Analytical().partition(context))
     nodes = len(context.program.graph.nodes)
     if nodes >= LARGE:
         return Variants(usual, (), (f"graph variants were not priced: {nodes} nodes, the limit is {LARGE}",))
-    pricing = _Pricing(usual)
+    pricing = _Pricing(usual, lambda: clock() >= end)
     for choices in alternatives():
         pricing.add(choices)
     pricing.combine()
@@ -115,8 +120,9 @@ def varied(program: Program, choices: Choices) -> Program:
 class _Pricing:
     """The variants so far."""
 
-    def __init__(self, usual: Variant) -> None:
+    def __init__(self, usual: Variant, is_late: Callable[[], bool]) -> None:
         self.usual = usual
+        self._is_late = is_late
         self.found: list[Variant] = []
         self.left_out: list[str] = []
         self._seen: dict[str, Variant | None] = {digest(usual.context.program.graph): usual}
@@ -142,6 +148,9 @@ class _Pricing:
                 best = both
 
     def _priced(self, choices: Choices, program: Program) -> Variant | None:
+        if self._is_late():
+            self.left_out.append(f"graph variant {choices.words} was not priced: the time was up")
+            return None
         context = self.usual.context.of(program)
         context.bounds = replace(context.bounds, seconds=context.bounds.seconds / len(alternatives()))
         try:

@@ -9,15 +9,17 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.api.amounts import positive_seconds, whole_number
 from autofuse.api.arrayfiles import read_arguments
 from autofuse.api.plan import Plan, described_cpu
 from autofuse.cost_models.base import CostModel
-from autofuse.errors import ArgumentError, MeasureError
+from autofuse.errors import ArgumentError, AutofuseError
 from autofuse.frontend.traced import Traced, is_array
 from autofuse.frontend.traced import trace as trace_function
 from autofuse.fusion.control import Rule, bind
@@ -36,7 +38,7 @@ from autofuse.report.dump import dump_candidates, dump_graphs
 from autofuse.report.progress import progress_report
 from autofuse.runtime.cpu import cpu_limits
 from autofuse.search.baselines import rule_policies
-from autofuse.search.budget import DEFAULT_S, Budget, require_positive
+from autofuse.search.budget import DEFAULT_S, Budget
 from autofuse.search.fixed import fixed
 from autofuse.search.foreign import LegalityTest
 from autofuse.search.kept import broken_wish
@@ -128,14 +130,14 @@ def tune(
     "measured" searches everything; any other policy's partition is kept and only its schedules are tuned. `rules`,
     `model`, `legality`, `max_memory`: as for `compile`. `variants`: as for `compile`, but "auto", under "measured"
     without rules and legality, tunes the graphs that the model finds cheapest too, with half of the budget, and times
-    their plans against the usual graph's; finding their kernels may take as long again as the usual graph's. Ctrl-C
-    returns the best plan so far, with a note that says so. Raises as `compile` does, and MeasureError where kernels
-    cannot be measured or their times not be kept (a full disk, say): the best plan so far, if there is one, is the
-    error's attribute `best`.
+    their plans against the usual graph's; pricing them takes up to a quarter of a budget in seconds, as finding the
+    usual graph's kernels does. Ctrl-C returns the best plan so far, with a note that says so. Raises as `compile` does,
+    and MeasureError where kernels cannot be measured or their times not be kept (a full disk, say): the best plan so
+    far, if there is one, is the attribute `best` of an error that ends the tuning, whichever it is.
     """
     _check_backend(backend)
     limits = _budget(budget, max_trials)
-    _check_seed(seed)
+    seed = whole_number("seed", seed, 0)
     traced = trace_function(fn, *args, on_unsupported=on_unsupported)
     program = traced_program(traced, _fixed_choices(variants))
     arrays = measuring_inputs(traced, args, inputs, seed)
@@ -294,9 +296,7 @@ def _rules(rules: Rules) -> Sequence[Rule]:
 
 
 def _whole_bytes(max_memory: object) -> int:
-    if not isinstance(max_memory, int) or isinstance(max_memory, bool) or max_memory <= 0:
-        raise ArgumentError(f"max_memory={max_memory!r}: must be a number of bytes, such as 512 << 20")
-    return max_memory
+    return whole_number("max_memory", max_memory, 1, "512 << 20, in bytes")
 
 
 def _compiled(policy: SearchPolicy, context: Context, threads: int | None) -> PlanDocument:
@@ -355,14 +355,17 @@ def _tuned(
 
         try:
             if varies:
-                return tune_variants(price_variants(context), tune_one, bench_for, budget, seed)
+                start = monotonic()
+                context.deadline_s = budget.solve_s(context.deadline_s)
+                variants = price_variants(context, 2 * budget.enumeration_s)
+                return tune_variants(variants, tune_one, bench_for, budget.without(monotonic() - start), seed)
             with bench_for(context) as bench:
                 return tune_one(context, bench, budget)
         except KeyboardInterrupt:
             if not tuners or tuners[0].best is None:
                 raise
             return _interrupted(tuners[0].best, db)
-        except MeasureError as failure:
+        except AutofuseError as failure:
             best = tuners[0].best if tuners and tuners[0].has_measured else None
             if best is not None:
                 failure.best = Plan(replace(best, notes=(*best.notes, f"tuning ended early: {failure}")))
@@ -383,16 +386,10 @@ def _interrupted(best: PlanDocument, db: str | os.PathLike[str] | None) -> PlanD
 
 
 def _budget(seconds: float | None, max_trials: int | None) -> Budget:
-    for name, value in (("budget", seconds), ("max_trials", max_trials)):
-        if value is not None:
-            require_positive(name, value)
-    default = DEFAULT_S if max_trials is None else math.inf
-    return Budget(default if seconds is None else seconds, max_trials)
-
-
-def _check_seed(seed: object) -> None:
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise ArgumentError(f"seed={seed!r}: must be a whole number from 0")
+    trials = None if max_trials is None else whole_number("max_trials", max_trials, 1)
+    if seconds is None:
+        return Budget(DEFAULT_S if trials is None else math.inf, trials)
+    return Budget(positive_seconds("budget", seconds, "give max_trials= alone"), trials)
 
 
 def _check_backend(backend: str) -> None:

@@ -45,6 +45,9 @@ def run(options: argparse.Namespace) -> int:
     """Compare. A plan that cannot be made or answers wrongly is reported and not timed; the exit code is then 1."""
     policies = _names(options.policies, policy_names())
     untuned = _names(options.untuned, policies)
+    idle = [name for name in untuned if name not in policies]
+    if idle:
+        raise ArgumentError(f"--untuned {idle[0]}: must be among --policies {','.join(policies)}")
     target = target_of(options)
     if options.save is not None:
         _make_folder(options.save)

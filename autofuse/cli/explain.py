@@ -32,6 +32,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Explain."""
+    given = [f"--{name}" for name in ("model", "legality", "rules") if getattr(options, name) is not None]
+    if given and options.why_not is None:
+        raise ArgumentError(f"{given[0]}: is for --why-not; a plan's kernels and times are what they are")
     plan = load(options.plan, on_mismatch="run")
     data, text = _report(plan, options) if options.why_not is None else _answer(plan, options)
     if options.json:

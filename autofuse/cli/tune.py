@@ -13,7 +13,7 @@ from autofuse.api.plan import Plan
 from autofuse.cli.arguments import Target, add_plugin_options, add_target_options, target_of
 from autofuse.cli.output import INTERRUPTED, print_json
 from autofuse.cli.parser import count, nbytes, positive
-from autofuse.errors import ArgumentError, MeasureError, PlanError
+from autofuse.errors import ArgumentError, AutofuseError, PlanError
 from autofuse.report.summary import render, summarise
 from autofuse.search.registry import ANALYTICAL, HERE, MEASURED
 
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     _require_place(output)
     try:
         plan = _tuned(options, target)
-    except MeasureError as failure:
+    except AutofuseError as failure:
         if not isinstance(failure.best, Plan):
             raise
         kept = f"the best plan so far is saved in {output}"
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
             _save(failure.best, output)
         except PlanError as also:
             kept = str(also)
-        raise MeasureError(f"{failure}; {kept}") from None
+        raise type(failure)(f"{failure}; {kept}") from None
     _save(plan, output)
     summary = {**summarise(plan.document), "plan": str(output)}
     if options.json:

@@ -18,9 +18,11 @@ SIGMAS = 3.0
 MOST_BLOCKS, TURN_US = 150, 2000.0
 """Of a race: blocks, and microseconds of the fastest plan's turn in each."""
 SAME_BLOCKS = 31
-"""Of a race of a plan with itself, which nothing ends early: what it shows is the noise of the machine."""
+"""Of a race of a plan with itself, which nothing but the time ends early: it shows the noise of the machine."""
 LEAST_BLOCKS = 3
 """Fewer samples of a plan say nothing. Only plans that take long have so few: a race is a second or more."""
+FEW_BLOCKS = 7
+"""With fewer, a standard error says nothing: gains are taken to be off by as much as the largest of them."""
 SURE_BLOCKS, SURE_S = 15, 0.5
 """Of fewer blocks, or of less time, the spread may look small by luck."""
 _HOPELESS = 3.0
@@ -94,6 +96,9 @@ def fastest(samples: Sequence[Sequence[float]]) -> int:
 
 def noise_floor(first: Sequence[float], second: Sequence[float]) -> float:
     """What an A/A race, two runs of one plan, shows as a gain: differences below this mean nothing here."""
+    gains = [abs(a - b) for a, b in zip(first, second, strict=False)]
+    if len(gains) < FEW_BLOCKS:
+        return max(gains)
     gain, error = paired_gain(first, second)
     return abs(gain) + SIGMAS * error
 

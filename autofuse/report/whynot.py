@@ -10,7 +10,7 @@ from autofuse.cost_models.base import CostModel, KernelFacts
 from autofuse.errors import ArgumentError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.control import NO_RULES, Control
-from autofuse.ir.graph import Graph, Node
+from autofuse.ir.graph import Graph, Node, Value
 from autofuse.lower.lowering import Limits
 from autofuse.plan.document import PlanDocument, PlannedKernel
 from autofuse.report.explain import source_text
@@ -155,25 +155,34 @@ class _Question:
         candidate = self.builder.try_add(joined)
         if candidate is None:
             return Attempt(what, nodes, False, self._reason(joined), None, None)
-        parts = [self.builder.try_add(part) for part in (left, right - left)]
+        parts = [self.builder.try_add(part, self._written(part)) for part in (left, right - left)]
         facts = [KernelFacts(part.program) for part in (candidate, *parts) if part is not None]
         prices = [float(us) for us in self.model.price(facts).us]
         apart = sum(prices[1:]) if all(part is not None for part in parts) else None
         return Attempt(what, nodes, True, "", apart, prices[0])
 
+    def _written(self, atoms: AtomSet) -> tuple[Value, ...] | None:
+        """What the plan's kernel of these atoms writes; None if it has no such kernel."""
+        for kernel in self.document.kernels:
+            if self._atoms_of_kernel(kernel) == atoms:
+                values = self.document.graph.value_by_name
+                return tuple(values[name] for name in kernel.outputs)
+        return None
+
     def _reason(self, joined: AtomSet) -> str:
-        """The rule that forbids it, with the way out and back in where that is the rule."""
+        """The rule that forbids it, and the way out and back in if there is one."""
+        reason = self.builder.space.refused[joined]
         between = self._between(joined)
         if not between:
-            return self.builder.space.refused[joined]
+            return reason
         names = ", ".join(atom.nodes[-1].name for atom in between[:_MOST_NAMES])
         if len(between) > _MOST_NAMES:
             names += f" and {len(between) - _MOST_NAMES} more"
         larger = joined | frozenset(between)
-        verdict = "that larger kernel is legal"
+        verdict = "the larger kernel is legal"
         if self.builder.try_add(larger) is None:
-            verdict = f"that larger kernel is not legal either: {self.builder.space.refused[larger]}"
-        return f"a path leaves them and comes back through {names}, which would have to join; {verdict}"
+            verdict = f"the larger kernel is not legal either: {self.builder.space.refused[larger]}"
+        return f"{reason}; with {names}, which lie between, {verdict}"
 
     def _between(self, joined: AtomSet) -> list[FusionAtom]:
         """Atoms outside that need a member's result and are needed by another member."""

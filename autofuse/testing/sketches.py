@@ -99,3 +99,13 @@ def diamond_graph(size: int = 4096) -> Graph:
     columns = build.fold(grown, 0, name="columns")
     rows = build.fold(grown, 1, name="rows")
     return build.finish([columns, build.op("divide", grown, build.broadcast(rows, x, 0), name="share")])
+
+
+def peaks_and_sums_graph() -> Graph:
+    """Differences from a row's peak, which a sum along the rows and one down the columns read."""
+    sketch = Sketch("centred")
+    x = sketch.arg("f32[512,512]")
+    peak = sketch.fold(x, 1, combiner="maximum", name="peak")
+    shifted = sketch.op("subtract", x, sketch.broadcast(peak, x, 0), name="shifted")
+    total = sketch.fold(sketch.op("exp", shifted, name="grown"), 1, name="total")
+    return sketch.finish([total, sketch.fold(shifted, 0, name="columns")])

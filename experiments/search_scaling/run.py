@@ -3,7 +3,7 @@
 Deeper and deeper BERT encoders, longer and longer unrolled recurrences and larger and larger random graphs are planned
 under the analytical model, whole and in segments, each in a process of its own, and BERT of twelve layers is tuned.
 Writes search-scaling.jsonl (a record per process, as soon as it is done) and search-scaling.md into --out. The same
-command again does what is missing. Some twenty minutes.
+command again does what is missing. Some ten minutes.
 """
 
 from __future__ import annotations

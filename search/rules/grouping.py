@@ -230,7 +230,17 @@ class Grouping:
         kernels = tuple(Chosen(c, c.outputs) for c in map(self.candidate, self._in_order()))
         prices = self.context.prices(self.builder.space)
         known = predicted(kernels, prices)
-        return Partition(self.atoms, kernels, known, sum(prices[k.candidate.digest].predicted_us for k in kernels))
+        total = sum(prices[kernel.candidate.digest].predicted_us for kernel in kernels)
+        return Partition(self.atoms, kernels, known, total, notes=self._notes())
+
+    def _notes(self) -> tuple[str, ...]:
+        """What was left out, in words."""
+        reasons = {first.atoms | second.atoms: reason for first, second, reason in self.refused}
+        if not reasons:
+            return ()
+        some = next(iter(reasons.values()))
+        merges = "merge that the rule asks for was" if len(reasons) == 1 else "merges that the rule asks for were"
+        return (f"{len(reasons)} {merges} left out, as there is no such kernel here: {some}",)
 
     def _in_order(self) -> list[Group]:
         """The groups in layers, each of which reads earlier ones only. Raises SearchError."""

@@ -49,6 +49,8 @@ def test_version(cli: Any) -> None:
         (("tune", "a.py:f", "--budgt", "3"), "did you mean --budget?"),
         (("tune", "a.py:f", "--budget", "-3"), "-3 is not a positive number"),
         (("tune", "a.py:f", "--max-trials", "0"), "'0' is not a whole number from 1"),
+        (("compare", "a.py:f", "--policies", "unfused", "--untuned", "rule:xla"), "must be among --policies unfused"),
+        (("explain", "p.json", "--rules", "r.toml"), "--rules: is for --why-not"),
         (("run", "p.json", "--on-mismatch", "retun"), "did you mean retune?"),
         (("run", "nowhere.json"), "nowhere.json: there is no such plan file"),
         (("db", "exprt", "x.db"), "did you mean export?"),

@@ -85,3 +85,7 @@ def test_the_noise_floor_covers_what_two_runs_of_one_plan_differ_by():
     assert noise_floor(first, first) == 0.0
     assert noise_floor(first, second) >= abs(paired_gain(first, second)[0])
     assert noise_floor(first, second) < 20.0
+
+
+def test_of_few_blocks_the_largest_difference_is_the_noise():
+    assert noise_floor([100.0, 101.0, 99.0], [100.0, 101.0, 104.0]) == 5.0

@@ -13,6 +13,7 @@ from autofuse.ir.interpreter import interpret
 from autofuse.ir.tree import flatten
 from autofuse.ir.verifier import verify
 from autofuse.measurement.workloads import load
+from autofuse.passes import pipeline
 from autofuse.passes.outputs import MaterialiseOutputs
 from autofuse.passes.pipeline import clean, passes_for
 from autofuse.testing.graphs import FAMILIES, random_graph, random_inputs
@@ -115,6 +116,18 @@ def test_programs_compute_the_same_with_less(name):
     arrays = flatten(program.inputs("small"), lambda value: isinstance(value, np.ndarray))[0]
     for old, new in zip(interpret(traced, *arrays), interpret(after, *arrays), strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-6, atol=1e-6)  # f32 sums, perhaps in another order
+
+
+@pytest.mark.parametrize("name", ["attention", "concat_users", "gru_cell", "layer_norm_backward", "normalise", "hdiff"])
+def test_the_order_of_the_passes_does_not_matter(name, monkeypatch):
+    program = load(name)
+    traced = trace(program.function, *program.inputs("small")).graph
+    expected, usual = digest(clean(traced)), passes_for("strict")
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        shuffled = [usual[number] for number in rng.permutation(len(usual))]
+        monkeypatch.setattr(pipeline, "passes_for", lambda *_, shuffled=shuffled: shuffled)
+        assert digest(clean(traced)) == expected
 
 
 def test_the_mean_that_two_functions_compute_is_computed_once(ops):

@@ -13,6 +13,7 @@ from autofuse.search.budget import Budget
 from autofuse.search.fixed import Fixed
 from autofuse.search.memory import MemoryLimit
 from autofuse.search.policy import Analytical, Unfused
+from autofuse.search.space import Bounds
 from autofuse.testing.benches import SyntheticBench, modelled
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch, softmax_graph
@@ -33,6 +34,18 @@ def test_the_unfused_plan_is_kept_where_the_tuned_one_is_slower_as_a_whole(noise
     assert "accepted partition: unfused" in plan.notes
     assert plan.certificate.e2e_us == pytest.approx(plan.certificate.unfused_us)
     assert plan.certificate.e2e_us == pytest.approx(20.0, rel=3 * noise + 1e-9)
+
+
+@pytest.mark.parametrize("unfused_wins", [False, True])
+def test_every_plan_says_once_what_the_bounds_left_out(unfused_wins):
+    graph = softmax_graph(64, 64)
+    context = context_of(graph)
+    context.bounds = Bounds(sets_per_atom=1)
+    bench = SyntheticBench(graph, plan_cost=lambda plan: float(len(plan.kernels)) ** (-1 if unfused_wins else 1))
+    plan = tuned(graph, bench, context=context)
+    assert ("accepted partition: unfused" in plan.notes) == unfused_wins
+    assert context.space.cut_off > 0
+    assert sum(note.startswith("searched among") for note in plan.notes) == 1
 
 
 def test_a_runner_up_is_kept_where_it_is_faster_as_a_whole():

@@ -4,9 +4,10 @@ import pytest
 
 from autofuse.errors import ArgumentError, LegalityError
 from autofuse.search.fixed import Fixed
+from autofuse.search.policy import Analytical
 from autofuse.testing.partitions import context_of
 from autofuse.testing.search_policies import SearchPolicyContract, decisions
-from autofuse.testing.sketches import Sketch, diamond_graph, softmax_graph
+from autofuse.testing.sketches import Sketch, diamond_graph, peaks_and_sums_graph, softmax_graph
 
 
 class Whole:
@@ -38,6 +39,12 @@ def test_kernels_are_those_that_were_named_in_an_order_that_runs():
 def test_a_node_in_two_kernels_is_computed_in_both():
     found = chosen(diamond_graph(), ("grown", "columns"), ("grown", "rows", "share"))
     assert sorted(found) == [(["grown", "columns"], ["columns"]), (["grown", "rows", "share"], ["share"])]
+
+
+def test_what_a_kernel_needs_to_compute_a_value_once_more_is_written():
+    found = chosen(peaks_and_sums_graph(), ("shifted", "columns"), ("peak", "shifted", "grown", "total"))
+    assert found == [(["peak", "shifted", "grown", "total"], ["peak", "total"]), (["shifted", "columns"], ["columns"])]
+    assert decisions(Analytical().partition(context_of(peaks_and_sums_graph()))) == found
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.dtypes import F32
 from autofuse.ir.types import TensorType
 from autofuse.search.greedy import Beam, Greedy
-from autofuse.search.policy import Analytical, Unfused, dominated_at, solve_at
+from autofuse.search.policy import Analytical, Unfused, document_of, dominated_at, solve_at
 from autofuse.search.registry import MEASURED, policy_by_name, policy_names
-from autofuse.testing.partitions import context_of
+from autofuse.search.space import Bounds
+from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.search_policies import SearchPolicyContract, decisions
 from autofuse.testing.sketches import attention_graph, diamond_graph, softmax_graph
 
@@ -54,6 +55,19 @@ def test_a_wider_search_finds_no_dearer_partition():
         assert exact <= beam * (1 + 1e-9)
         assert beam <= greedy * (1 + 1e-9)
         assert greedy <= apart * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("policy", [Greedy(), Beam()])
+def test_a_search_that_ended_with_the_time_says_so(policy):
+    context = context_of(attention_graph(64, 32))
+    context.bounds = Bounds(sets_per_atom=1)
+    notes = document_of(context, policy.partition(context), identity_here()).notes
+    assert sum(note.startswith("searched among") for note in notes) == 1
+    assert not any("ended with the time" in note for note in notes)
+    context.deadline_s = 0.0
+    found = policy.partition(context)
+    assert len(found.kernels) == len(context.space.atom_graph.atoms)
+    assert "merging ended with the time, after 0 s" in document_of(context, found, identity_here()).notes
 
 
 def test_classes_of_infinite_price_are_left_out():

@@ -1,14 +1,19 @@
 """Which schedules are tried in whole plans beside those that are the fastest alone."""
 
 import math
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from autofuse.fusion.control import Pin, bind
 from autofuse.lower.schedule import Schedule
 from autofuse.search.budget import Budget
+from autofuse.search.entrants import OTHER_SCHEDULES, Entrant
+from autofuse.search.planning import Tuned
 from autofuse.search.policy import Analytical
 from autofuse.search.restriction import Restriction
+from autofuse.search.tuner import Tuner
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch
@@ -55,9 +60,10 @@ def test_fixed_policies_have_it_too():
 
 
 def test_a_tie_goes_to_what_is_faster_alone():
-    bench = SyntheticBench(GRAPH, alone(1.1), plan_cost=lambda plan: 10.0)
-    assert not streams(tuned(GRAPH, bench))
-    assert any(streams(plan) for plan in bench.raced)
+    for tune in (Tuner.measured_plan, partial(Tuner.fixed_plan, policy=Analytical())):
+        bench = SyntheticBench(GRAPH, alone(1.1), plan_cost=lambda plan: 10.0)
+        assert not streams(tune(tuner_of(GRAPH, bench)))
+        assert any(streams(plan) for plan in bench.raced)
 
 
 def test_what_is_far_slower_alone_does_not_take_part():
@@ -87,9 +93,30 @@ def test_a_plan_without_memory_for_other_schedules_has_the_best_ones(monkeypatch
         def solve(self, atoms, solve_within, seconds, known):
             return solve_within((), seconds)
 
+    names = []
+    decide = tuner._races.decide
+
+    def noted(entrants, seconds):
+        names.extend(entrant.name for entrant in entrants)
+        return decide(entrants, seconds)
+
+    monkeypatch.setattr(tuner._races, "decide", noted)
     tuner.context.memory = Limit()
     assert not streams(tuner.measured_plan())
     assert not any(streams(plan) for plan in bench.raced)
+    assert "measured" in names
+    assert not any(name.endswith(OTHER_SCHEDULES) for name in names)
+
+
+def test_a_plan_is_compared_with_in_its_best_form():
+    bench = SyntheticBench(GRAPH, alone(1.1), plan_cost=lambda plan: 5.0 if streams(plan) else 10.0)
+    tuner = tuner_of(GRAPH, bench)
+    plain = Analytical().partition(tuner.context)
+    digest = plain.kernels[0].candidate.digest
+    other = replace(plain, known={digest: Tuned(Schedule(stream_stores=True))})
+    forms = [("rule", plain), ("rule" + OTHER_SCHEDULES, other), ("measured", plain)]
+    ended = tuner._races.decide([Entrant(name, form, tuner._document(form)) for name, form in forms], 1.0)
+    assert ended.times == {"rule": pytest.approx(5.0), "measured": pytest.approx(10.0)}
 
 
 # ---- near ties -------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import pytest
 
 from autofuse.errors import SearchError
 from autofuse.search import coverprogram
+from autofuse.search.coverprogram import Room
 from autofuse.search.solver import lower_bound, solve
 from autofuse.testing.covers import brute_force, chain_of, fault_of, graph_of, priced, random_case
 from autofuse.testing.milps import Late
@@ -87,10 +88,66 @@ def test_a_segment_that_nothing_computes_is_named():
         solve(graph, [*candidates[:1], *candidates[2:4], *crossing], segments=pieces(graph, 1, 2, 3))
 
 
-def test_solutions_unlike_others_are_not_looked_for_in_segments():
+def without(candidates, digest):
+    return [p for p in candidates if p.candidate.digest != digest]
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_a_solution_unlike_another_lacks_a_class_of_it_and_costs_the_least(block):
+    found = 0
+    for seed in range(4000 + block * 30, 4030 + block * 30):
+        graph, candidates = random_case(seed)
+        if len(graph.atoms) < 2:
+            continue
+        segments = pieces(graph, len(graph.atoms) // 2)
+        try:
+            first = solve(graph, candidates, segments=segments)
+        except SearchError:
+            continue
+        used = {kernel.candidate.digest for kernel in first.kernels}
+        others = [brute_force(graph, inside(without(candidates, digest), segments)) for digest in used]
+        expected = min((price for price in others if price is not None), default=None)
+        if expected is None:
+            with pytest.raises(SearchError, match="unlike the others"):
+                solve(graph, candidates, segments=segments, unlike=[used])
+            continue
+        second = solve(graph, candidates, segments=segments, unlike=[used])
+        assert not used <= {kernel.candidate.digest for kernel in second.kernels}
+        assert second.price_us == pytest.approx(expected, rel=1e-5), f"seed {seed}"
+        assert first.price_us <= second.price_us + 1e-6
+        assert second.bound_us <= second.price_us
+        assert not second.optimal
+        assert not fault_of(graph, candidates, second)
+        found += 1
+    assert found > 5
+
+
+def test_solutions_unlike_all_before_come_one_by_one_until_there_is_none():
+    graph, candidates = chain_of(4, price=lambda number: 1.0 + number)
+    segments, used, prices = pieces(graph, 2), [], []
+    while True:
+        try:
+            solution = solve(graph, candidates, segments=segments, unlike=used)
+        except SearchError:
+            break
+        used.append({kernel.candidate.digest for kernel in solution.kernels})
+        prices.append(solution.price_us)
+    assert len(used) == len({frozenset(digests) for digests in used}) > 1
+    assert prices == sorted(prices)
+
+
+def test_equal_segments_change_alike():
+    graph, candidates = chain_of(8)
+    segments = pieces(graph, 2, 4, 6)
+    used = {kernel.candidate.digest for kernel in solve(graph, candidates, segments=segments).kernels}
+    other = solve(graph, candidates, segments=segments, unlike=[used])
+    assert [len(chosen.candidate.atoms) for chosen in other.kernels] == [1] * 8
+
+
+def test_rows_on_all_that_exists_are_refused_in_segments():
     graph, candidates = chain_of(4)
     with pytest.raises(SearchError, match="in segments"):
-        solve(graph, candidates, unlike=[{"[0]"}], segments=pieces(graph, 2))
+        solve(graph, candidates, rooms=[Room(1, {}, {})], segments=pieces(graph, 2))
 
 
 @pytest.mark.parametrize(("once", "price"), [(False, 5.9), (True, 10.8)])

@@ -1,5 +1,6 @@
 """What the candidate space holds, what it leaves out, and that it says so."""
 
+import math
 import os
 import subprocess
 import sys
@@ -17,7 +18,14 @@ from autofuse.search.space import Bounds, SpaceBuilder
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import context_of, identity_here
-from autofuse.testing.sketches import Sketch, attention_graph, diamond_graph, layers_graph, softmax_graph
+from autofuse.testing.sketches import (
+    Sketch,
+    attention_graph,
+    diamond_graph,
+    layers_graph,
+    peaks_and_sums_graph,
+    softmax_graph,
+)
 
 DEFAULT = Bounds()
 
@@ -136,26 +144,16 @@ def test_what_a_path_comes_back_to_must_need_what_it_left():
         builder.require(named(builder.space, "a", "c"))
 
 
-def peaks_and_sums():
-    """Differences from a row's peak, which a sum along the rows and one down the columns read."""
-    sketch = Sketch("centred")
-    x = sketch.arg("f32[512,512]")
-    peak = sketch.fold(x, 1, combiner="maximum", name="peak")
-    shifted = sketch.op("subtract", x, sketch.broadcast(peak, x, 0), name="shifted")
-    total = sketch.fold(sketch.op("exp", shifted, name="grown"), 1, name="total")
-    return sketch.finish([total, sketch.fold(shifted, 0, name="columns")])
-
-
 def outputs_of(space, *names):
     atoms = named(space, *names)
     return {tuple(value.name for value in c.outputs) for c in space.candidates if c.atoms == atoms}
 
 
 def test_a_kernel_may_write_what_others_need_to_compute_a_large_value_once_more():
-    space = space_of(peaks_and_sums())
+    space = space_of(peaks_and_sums_graph())
     assert outputs_of(space, "peak", "shifted", "total") == {("shifted", "total"), ("peak", "total")}
     assert outputs_of(space, "shifted", "columns") == {("shifted", "columns")}  # where writing the first is optional
-    chosen = Analytical().partition(context_of(peaks_and_sums())).kernels
+    chosen = Analytical().partition(context_of(peaks_and_sums_graph())).kernels
     assert "shifted" not in {value.name for kernel in chosen for value in kernel.outputs}
 
 
@@ -169,7 +167,7 @@ def test_what_is_as_large_as_the_value_or_heavy_itself_is_no_reason_to_compute_i
 
 @pytest.mark.parametrize("off", ["recompute", "multi_output"])
 def test_what_studies_switch_off_is_not_written_for_others(off):
-    builder = SpaceBuilder(AtomGraph(peaks_and_sums()), LIMITS, restriction=Restriction(**{off: False}))
+    builder = SpaceBuilder(AtomGraph(peaks_and_sums_graph()), LIMITS, restriction=Restriction(**{off: False}))
     assert ("peak", "total") not in outputs_of(builder.build(), "peak", "shifted", "total")
 
 
@@ -280,13 +278,69 @@ def test_half_of_the_time_is_for_small_sets_and_each_segment_has_its_share():
     assert min(largest[:-1]) > 1
 
 
+@pytest.mark.parametrize("bounds", [{}, {"whole": 0, "segment": 20}], ids=["whole", "segments"])
+def test_greedy_growth_has_half_of_the_time_of_its_segment(bounds, monkeypatch):
+    begun = []  # when small sets were begun, and when the segment must be done
+    enumerate_sets = SpaceBuilder._enumerate
+
+    def noted(builder, atoms):
+        begun.append((builder._clock(), builder._stop))
+        enumerate_sets(builder, atoms)
+
+    monkeypatch.setattr(SpaceBuilder, "_enumerate", noted)
+    graph = random_graph(np.random.default_rng(3), 60)
+    atoms = len(AtomGraph(graph).atoms)
+    SetClock().build(graph, 1e6, **bounds)
+    assert begun[0][0] > atoms + 12  # it would take longer, were there time
+    begun.clear()
+    space = SetClock().build(graph, atoms + 40.0, **bounds)  # a tenth is for kernels that write less
+    segments = max(1, len(space.segments))
+    assert len(begun) == segments
+    start = float(atoms)
+    for number, (half, stop) in enumerate(begun):
+        assert stop <= start + (atoms + 36.0 - start) / (segments - number) + 1e-9
+        assert half <= (start + stop) / 2 + 1
+        start = max(start, stop + 1)
+
+
+def test_kernels_that_write_less_have_a_tenth_of_the_time(monkeypatch):
+    begun = []
+    add_leaner = SpaceBuilder._add_leaner
+
+    def noted(builder):
+        begun.append((builder._clock(), builder._stop))
+        add_leaner(builder)
+
+    monkeypatch.setattr(SpaceBuilder, "_add_leaner", noted)
+    graph = random_graph(np.random.default_rng(3), 60)
+    atoms = len(AtomGraph(graph).atoms)
+    SetClock().build(graph, atoms + 40.0)
+    ((start, stop),) = begun
+    assert stop == atoms + 40.0
+    assert atoms + 18 < start <= atoms + 37
+
+
+def test_segments_that_are_alike_end_with_the_time_too():
+    bounds = {"whole": 0, "segment": 5}
+    graph = layers_graph(6)
+    full = SetClock().build(graph, math.inf, **bounds)
+    atoms, tried = len(full.atom_graph.atoms), len(full.candidates) + len(full.refused)
+    seconds = (atoms + tried) // 2
+    space = SetClock().build(graph, float(seconds), **bounds)
+    assert len(space.candidates) + len(space.refused) <= seconds + 1
+    assert 0 < space.late <= space.cut_off
+
+
 def test_a_plan_of_a_space_that_time_cut_says_so():
     context = context_of(attention_graph())
     context.bounds = Bounds(seconds=0.0)
     plan = document_of(context, Analytical().partition(context), identity_here())
     late = context.space.late
     assert late == context.space.cut_off > 0
-    assert any(f"; {late} sets of operations ({late} for want of time) were not grown" in note for note in plan.notes)
+    said = (
+        f"; {late} sets of operations were not grown further, for their size or their number; {late} of them for want"
+    )
+    assert any(said in note for note in plan.notes)
 
 
 def test_small_sets_come_first_where_a_bound_cuts():

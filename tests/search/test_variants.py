@@ -10,7 +10,7 @@ import pytest
 from autofuse.errors import MeasureError
 from autofuse.ir.digest import digest
 from autofuse.ir.interpreter import interpret
-from autofuse.passes.choices import DEFAULT, read_choices
+from autofuse.passes.choices import DEFAULT, alternatives, read_choices
 from autofuse.passes.pipeline import clean
 from autofuse.plan.verify import verify
 from autofuse.search import variants
@@ -98,6 +98,21 @@ def test_a_variant_knows_where_it_comes_from_and_computes_the_same():
     arrays = random_inputs(graph, np.random.default_rng(0))
     for old, new in zip(interpret(graph, *arrays), interpret(program.graph, *arrays), strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)  # sums of 8 f32, perhaps in another order
+
+
+def test_each_has_a_part_of_the_time_for_enumeration():
+    context = context_of(heads_graph())
+    context.bounds = replace(context.bounds, seconds=60.0)
+    found = price_variants(context)
+    assert found.usual.context.bounds.seconds == 60.0
+    assert [v.context.bounds.seconds for v in found.others] == [60.0 / len(alternatives())]
+
+
+def test_when_the_time_is_up_no_further_graph_is_priced():
+    ticks = iter([0.0, 5.0])
+    found = price_variants(context_of(heads_graph()), 5.0, lambda: next(ticks))
+    assert found.others == ()
+    assert found.notes() == ("graph variant columns=joined was not priced: the time was up",)
 
 
 def test_large_programs_are_left_as_they_are(monkeypatch):

@@ -1,0 +1,26 @@
+"""Amounts that a user gives: Python's numbers or NumPy's; what is none is refused by its name."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from autofuse.errors import ArgumentError
+
+
+def whole_number(name: str, value: object, least: int, such_as: str = "") -> int:
+    """A whole number of at least `least`, as an int. Raises ArgumentError; `such_as`: an example for its message."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least:
+        return int(value)
+    example = f", such as {such_as}" if such_as else ""
+    raise ArgumentError(f"{name}={value!r:.80}: must be a whole number from {least}{example}")
+
+
+def positive_seconds(name: str, value: object, otherwise: str) -> float:
+    """Seconds, finite and above 0, as a float. Raises ArgumentError; `otherwise`: what to give for no limit."""
+    if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
+        seconds = float(value)
+        if 0 < seconds < math.inf:
+            return seconds
+    raise ArgumentError(f"{name}={value!r:.80}: must be a number of seconds above 0; for no limit in time {otherwise}")
