@@ -139,6 +139,7 @@ def test_why_not_names_the_rule_and_what_lies_between() -> None:
     plan = af.compile(detour, af.spec("f32[64]"), policy="unfused")
     answer = ask(plan, "a", plan.document.graph.outputs[0].name)
     assert not answer.attempts[0].legal
+    assert not answer.attempts[0].reason.startswith("with")  # the rule comes first
     assert "with s, which lie between, the larger kernel is not" in answer.attempts[0].reason
     assert "not legal either" in answer.attempts[0].reason
 

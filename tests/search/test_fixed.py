@@ -3,6 +3,7 @@
 import pytest
 
 from autofuse.errors import ArgumentError, LegalityError
+from autofuse.search.firing import Run
 from autofuse.search.fixed import Fixed
 from autofuse.search.policy import Analytical
 from autofuse.testing.partitions import context_of
@@ -70,6 +71,13 @@ def test_kernels_that_wait_for_one_another_are_named():
     graph = sketch.finish([b, d])
     with pytest.raises(ArgumentError, match="kernel 0 waits for c; kernel 1 waits for a"):
         chosen(graph, ("a", "d"), ("c", "b"))
+
+
+def test_what_no_kernel_can_write_is_named():
+    graph = softmax_graph()
+    (peak, shifted) = graph.value_by_name["peak"], graph.value_by_name["shifted"]
+    words = Fixed((("peak",), ("shifted",)))._waiting([Run(0, (), ()), Run(1, (peak,), (shifted,))], [0])
+    assert words == "partition: kernel 1 reads peak, which no kernel here can write"
 
 
 def test_a_kernel_that_cannot_be_one_is_refused_with_the_reason():
