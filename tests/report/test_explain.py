@@ -14,6 +14,7 @@ import pytest
 import autofuse as af
 from autofuse.api.plan import Plan, described_cpu
 from autofuse.cost_models.analytical import AnalyticalCpuModel
+from autofuse.cost_models.base import KernelFacts
 from autofuse.errors import ArgumentError
 from autofuse.plan.document import Certificate, PlanDocument
 from autofuse.report.explain import build_report, kernel_named, render
@@ -22,6 +23,7 @@ from autofuse.report.summary import summarise
 from autofuse.report.whynot import Apart, WhyNot, all_apart, render_apart, why_not
 from autofuse.report.whynot import render as render_answer
 from autofuse.runtime.cpu import cpu_limits
+from autofuse.runtime.kernels import lower_kernel
 
 CERTIFICATE = Certificate(
     policy="measured",
@@ -178,6 +180,44 @@ def test_every_two_kernels_that_read_one_another_are_explained() -> None:
     assert "(measured: 4" in render_apart(apart(timed))
     assert apart(af.compile(np.exp, af.spec("f32[64]")).document) == []
     assert render_apart([]) == "no kernel reads what another one writes\n"
+
+
+def test_why_not_prices_kernels_as_they_are_in_the_plan() -> None:
+    def softmax(x: Any) -> Any:
+        peak = np.max(x, axis=1, keepdims=True)
+        grown = np.exp(x - peak)
+        total = np.sum(grown, axis=1, keepdims=True)
+        return grown / total
+
+    # the first kernel writes two values a row, the second computes all others again
+    first, second = ["reduce", "subtract", "grown", "reduce_1"], ["subtract", "grown", "divide"]
+    plan = af.compile(softmax, af.spec("f32[4096,512]"), partition=[first, second])
+    description = described_cpu()
+    model = AnalyticalCpuModel(description)
+    limits = cpu_limits(description)
+    assert [set(kernel.outputs) for kernel in plan.document.kernels] == [{"reduce", "reduce_1"}, {"divide"}]
+    kernels = [lower_kernel(plan.document.graph, kernel, limits) for kernel in plan.document.kernels]
+    separate = sum(model.price([KernelFacts(kernel.program) for kernel in kernels]).us)
+    (attempt, *_) = ask(plan, "reduce", "divide").attempts
+    assert attempt.apart_us == pytest.approx(separate)
+    (pair,) = all_apart(plan.document, limits, model)
+    assert pair.attempt.apart_us == pytest.approx(separate)
+
+
+def test_why_not_of_a_kernel_whose_work_another_one_does_again() -> None:
+    """All that the smaller kernel computes is in the larger one too."""
+
+    def both(x: Any) -> Any:
+        grown = np.exp(x)
+        return grown, np.cumsum(grown)
+
+    plan = af.compile(both, af.spec("f32[4096]"), partition=[["grown"], ["grown", "cumulative"]])
+    first, second = (kernel.name for kernel in plan.document.kernels)
+    for left, right in ((first, second), (second, first)):
+        answer = ask(plan, left, right)
+        if answer.attempts:
+            assert answer.attempts[0].apart_us is not None
+            assert answer.attempts[0].apart_us > answer.attempts[0].together_us
 
 
 def test_why_not_of_things_that_are_together() -> None:
