@@ -40,6 +40,7 @@ from autofuse.search.policy import (
     space_notes,
 )
 from autofuse.search.residual import ClassPrice, Residual, optimistic
+from autofuse.search.runnersup import RunnersUp
 from autofuse.search.scheduletuner import ScheduleTuner
 from autofuse.search.solver import Solution
 from autofuse.search.space import Candidate, Space
@@ -52,17 +53,11 @@ _RULES_SHARE, _FIRST_SHARE, _LOOP_SHARE, _SCHEDULE_SHARE = 0.15, 0.25, 0.5, 0.9
 must be done."""
 _LOOP_ALONE_SHARE = 0.6
 """When the loop must be done where schedules are left alone."""
-_NEAR_SHARE = 0.1
-"""Of the budget: most of it for finding other partitions that may be faster as a whole."""
-_LOOP_SOLVE, _NEAR_SOLVE = 0.15, 0.3
-"""Of the time that is left for the loop, and for those others: most for solving once."""
+_LOOP_SOLVE = 0.15
+"""Of the time that is left for the loop: most for solving once."""
 _HEATS_SHARE, _RACE_SHARE, _AGAIN_SHARE = 0.05, 0.1, 0.05
 """Of the budget: most time for running whole plans, to see which are worth tuning, in the end, and the winner once
 more."""
-_CHOICES, _CLOSE = 4, 1.1
-"""Partitions among the cheapest by sum, and how much dearer than the best sum they may be."""
-_BETWEEN_SHARE = 0.3
-"""Of an average kernel's time: what a kernel may cost the others."""
 _RIVALS = 2
 """Partitions of rules, the fastest end to end, whose schedules are tuned too; and as many of the others."""
 _OUTRUN = 1.5
@@ -129,7 +124,7 @@ class Tuner:
         ruled = decide_by_rules(self.context, rules, lambda: self._clock.share_left(_RULES_SHARE))
         chosen = "measured", self._measure_until_certain([partition for _, partition in (*ruled.partitions, *found)])
         self._keep(chosen[1])
-        others = self._near(chosen[1])
+        others = self._runners_up(chosen[1])
         others.append((f"{found[-1][0]}, schedules tuned", found[-1][1]))
         left_out = [*space_notes(self.context.space), *(f"not compared with {words}" for words in ruled.left_out)]
         rivals, others = self._fastest_of(chosen, ruled.partitions, others, left_out)
@@ -241,63 +236,13 @@ class Tuner:
     def _loop_solve_s(self) -> float:
         return self._clock.solve_s(self.context.deadline_s, self._loop_share, _LOOP_SOLVE)
 
-    def _near(self, chosen: Partition) -> list[tuple[str, Partition]]:
-        """Partitions that may be faster as a whole than the one that was chosen for the sum of its kernels."""
-        if chosen.solution is None or not self._clock.share_left(_SCHEDULE_SHARE):
+    def _runners_up(self, chosen: Partition) -> list[_Named]:
+        """Partitions that may be faster as a whole than the chosen one; none where that is a baseline's."""
+        if chosen.solution is None:
             return []
-        prices, share = self._expected(), min(self._clock.used() + _NEAR_SHARE, _SCHEDULE_SHARE)
-        try:
-            best_us = min(chosen.price_us, self._solve_near(prices, share).price_us)
-        except SearchError:
-            return []
-        runners_up = self._runners_up(chosen, prices, best_us, share)
-        found = [(f"measured, choice {n}", p) for n, p in enumerate(runners_up, 2)]
-        fewer = self._fewer_kernels(chosen, prices, best_us, share)
-        return found if fewer is None else [*found, ("measured, fewer kernels", fewer)]
-
-    def _solve_near(
-        self, prices: Mapping[str, float], share: float, unlike: Sequence[Collection[str]] = ()
-    ) -> Solution:
-        seconds = self._clock.solve_s(self.context.deadline_s, share, _NEAR_SOLVE)
-        return solve_at(self.context, self.context.space, prices, seconds, unlike)
-
-    def _runners_up(
-        self, chosen: Partition, prices: Mapping[str, float], best_us: float, share: float
-    ) -> list[Partition]:
-        """The next best partitions by expected prices, each without some class of every better one.
-
-        Kernels leave data in caches to one another, and on different lanes they overlap, so that the cheapest sum need
-        not be the fastest plan; and who is the fastest as a whole can be seen without a measurement of every kernel.
-        """
+        near = RunnersUp(self.context, self._clock, self._expected(), _SCHEDULE_SHARE).beside(chosen.solution)
         space = self.context.space
-        found = [chosen]
-        while len(found) < _CHOICES and self._clock.share_left(share):
-            used = [{kernel.candidate.digest for kernel in partition.kernels} for partition in found]
-            try:
-                solution = self._solve_near(prices, share, used)
-            except SearchError:
-                break
-            if solution.price_us > _CLOSE * best_us:
-                break
-            found.append(replace(self._partition(space, solution), solution=None))
-        return found[1:]
-
-    def _fewer_kernels(
-        self, chosen: Partition, prices: Mapping[str, float], best_us: float, share: float
-    ) -> Partition | None:
-        """The best partition by expected prices where every kernel costs a share of an average one more.
-
-        Kernels that are timed alone find their data in the caches; in a plan they push out one another's.
-        """
-        between_us = _BETWEEN_SHARE * best_us / max(len(chosen.kernels), 1)
-        dearer = {digest: us + between_us for digest, us in prices.items()}
-        try:
-            solution = self._solve_near(dearer, share)
-        except SearchError:
-            return None
-        if len(solution.kernels) >= len(chosen.kernels):
-            return None
-        return replace(self._partition(self.context.space, solution), solution=None)
+        return [(f"measured, {words}", replace(self._partition(space, s), solution=None)) for words, s in near]
 
     def _fastest_of(
         self, chosen: _Named, ruled: Sequence[_Named], others: Sequence[_Named], notes: list[str]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autofuse.search import tuner
+from autofuse.search import runnersup, tuner
 from autofuse.search.budget import Budget, Clock
 from autofuse.search.policy import Analytical, solve_at
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
@@ -61,6 +61,7 @@ def test_solves_that_take_all_their_time_leave_enough_for_schedules(monkeypatch)
         return solve_at(context, space, price, 60.0, unlike)
 
     monkeypatch.setattr(tuner, "solve_at", slow)
+    monkeypatch.setattr(runnersup, "solve_at", slow)
     plan = tuned(graph, bench, budget=Budget(100.0))
     assert len(taken) > 5
     assert max(taken) <= 7.5  # 15 % of the first half of the time
