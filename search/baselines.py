@@ -71,7 +71,8 @@ def adopt(context: Context, partition: Partition) -> int:
         nodes = _nodes(chosen.candidate)
         atoms: AtomSet = frozenset(atom_of[node] for node in nodes)
         whole = frozenset(node for atom in atoms for node in atom.nodes)
-        count += whole == nodes and context.try_add(atoms) is not None
+        if whole == nodes:
+            count += context.try_add(atoms, chosen.outputs) is not None
     return count
 
 

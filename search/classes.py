@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.digest import subgraph_digest
@@ -11,20 +14,24 @@ from autofuse.ir.graph import Node, Value
 _LINE_BYTES = 64
 
 
-def class_digest(kernel: KernelCandidate) -> str:
+def class_digest(kernel: KernelCandidate, pinned: Mapping[str, Any] | None = None) -> str:
     """Equal for kernels that do the same work at addresses alike.
 
     Names do not count, nor where slices of what a kernel reads begin, but for how that is aligned: the steps of a loop
-    over time, each with a row of its own, are one class.
+    over time, each with a row of its own, are one class. `pinned`: the schedule that a rule of the user gives a kernel,
+    which then is of another class than its equals, whose times are those of other schedules.
     """
-    return digests(kernel)[1]
+    return digests(kernel, pinned)[1]
 
 
-def digests(kernel: KernelCandidate) -> tuple[str, str]:
-    """The structural digest, where slices begin included, and that of the class."""
+def digests(kernel: KernelCandidate, pinned: Mapping[str, Any] | None = None) -> tuple[str, str]:
+    """The structural digest, where slices begin included, and that of the class. `pinned`: as for `class_digest`."""
     own = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
     moved = moved_slices(kernel)
-    return own, subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs, moved) if moved else own
+    work = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs, moved) if moved else own
+    if pinned is None:
+        return own, work
+    return own, hashlib.sha256(f"{work} {json.dumps(dict(pinned), sort_keys=True)}".encode()).hexdigest()
 
 
 def moved_slices(kernel: KernelCandidate) -> dict[Node, str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from autofuse.errors import SearchError
@@ -66,7 +66,7 @@ class MemoryLimit:
         atoms: AtomGraph,
         solve: Callable[[Sequence[Room], float], Solution],
         deadline_s: float,
-        known: Callable[[Sequence[Chosen]], Mapping[str, Tuned]] = lambda kernels: {},  # noqa: ARG005
+        known: Callable[[Sequence[Chosen]], Sequence[Tuned]] = lambda kernels: (),  # noqa: ARG005
         clock: Callable[[], float] = time.monotonic,
     ) -> Solution:
         """The cheapest solution found that keeps the limit, its kernels running one by one.
@@ -101,7 +101,7 @@ class MemoryLimit:
                 raise SearchError(self._too_little(least, deadline_s))
             rooms += self._rooms(memory, solution.kernels, fixed)
 
-    def _one_by_one(self, atoms: AtomGraph, kernels: Sequence[Chosen], known: Mapping[str, Tuned]) -> MemoryPlan:
+    def _one_by_one(self, atoms: AtomGraph, kernels: Sequence[Chosen], known: Sequence[Tuned]) -> MemoryPlan:
         planned = [kernel for _, kernel in planned_kernels(atoms, kernels, known)]
         return self.memory(planned, [Launch(number) for number in range(len(planned))])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from autofuse.fusion.atoms import AtomGraph
@@ -48,7 +48,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What is known of one digest class."""
+    """What is known of one digest class, or of one kernel."""
 
     schedule: Schedule = field(default_factory=Schedule)
     predicted_us: float | None = None
@@ -57,15 +57,13 @@ class Tuned:
 
 
 def planned_kernels(
-    atoms: AtomGraph, kernels: Sequence[Chosen], known: Mapping[str, Tuned]
+    atoms: AtomGraph, kernels: Sequence[Chosen], known: Sequence[Tuned]
 ) -> list[tuple[KernelCandidate, PlannedKernel]]:
-    """The kernels of a partition, written down. `known` by the digest of the chosen kernel."""
+    """The kernels of a partition, written down. `known`: what is known of each; () if nothing is."""
     names: dict[str, int] = {}
     found: list[tuple[KernelCandidate, PlannedKernel]] = []
-    for chosen in kernels:
+    for chosen, tuned in zip(kernels, known or [Tuned()] * len(kernels), strict=True):
         kernel = atoms.candidate(chosen.candidate.atoms, chosen.outputs)
-        mark = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
-        tuned = known.get(mark, Tuned())
         kind = kind_of(kernel)
         planned = PlannedKernel(
             name=_unique(f"{kind}_{title_of(kernel)}", names),
@@ -73,7 +71,7 @@ def planned_kernels(
             nodes=tuple(node.name for node in kernel.nodes),
             outputs=tuple(value.name for value in kernel.outputs),
             schedule=tuned.schedule,
-            digest=mark,
+            digest=subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs),
             predicted_us=tuned.predicted_us,
             measured_us=tuned.measured_us,
             bound=tuned.bound,
@@ -86,12 +84,12 @@ def plan_document(
     program: Program,
     atoms: AtomGraph,
     kernels: Sequence[Chosen],
-    known: Mapping[str, Tuned],
+    known: Sequence[Tuned],
     identity: Identity,
     certificate: Certificate | None = None,
     small_us: float = SMALL_US,
 ) -> PlanDocument:
-    """Write down a partition. `kernels` in running order; `known` by the digest of the chosen kernel.
+    """Write down a partition. `kernels` in running order; `known`: what is known of each, () if nothing is.
 
     `small_us`: independent kernels shorter than this share a launch.
     """

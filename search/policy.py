@@ -10,12 +10,12 @@ from autofuse.cost_models.base import CostModel
 from autofuse.errors import ArgumentError, PlanError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.control import NO_RULES, Control
-from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Value
-from autofuse.lower.lowering import Limits
+from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import Identity
+from autofuse.search.classes import class_digest
 from autofuse.search.coverprogram import Room
 from autofuse.search.dominance import undominated
 from autofuse.search.lanes import SMALL_US
@@ -90,17 +90,34 @@ class Context:
             raise ArgumentError(f"rules: Pin: schedule: there is no {idle[0]} to decide in the kernel of {names}")
         return schedule
 
-    def try_add(self, atoms: AtomSet) -> Candidate | None:
-        """The candidate of a set of the space's atoms, added to the space; None if it is no kernel."""
+    def try_add(self, atoms: AtomSet, outputs: tuple[Value, ...] | None = None) -> Candidate | None:
+        """The candidate of a set of the space's atoms, added to the space; None if it is no kernel.
+
+        `outputs`: what it writes; by default all that others may need of it.
+        """
         assert self.space is not None
         assert self._builder is not None
-        return self._builder.try_add(atoms)
+        usual = self._builder.try_add(atoms)
+        if outputs is None or (usual is not None and usual.outputs == outputs):
+            return usual
+        return self._builder.try_add(atoms, outputs)
 
     def prices(self, space: Space) -> Mapping[str, ClassPrice]:
         """The model's price of every digest class."""
         fresh = [c for c in space.candidates if c.digest not in self._prices]
         self._prices.update(class_prices(self.model, fresh))
         return self._prices
+
+    def price_as_written(self, atoms: AtomGraph, chosen: Chosen) -> ClassPrice:
+        """The model's price of a kernel that writes what it does in a partition, of all that its candidate can."""
+        kernel = atoms.candidate(chosen.candidate.atoms, chosen.outputs)
+        digest = class_digest(kernel)
+        if digest not in self._prices:
+            limits = replace(self.limits, scalars=max(self.limits.scalars, plain_scalars(kernel)))
+            program = lower(kernel, Schedule(), f"k_{digest[:12]}", limits)
+            written = Candidate(chosen.candidate.atoms, kernel, digest, program)
+            self._prices.update(class_prices(self.model, [written]))
+        return self._prices[digest]
 
     def saved(self, space: Space) -> Mapping[str, float]:
         """The share of a class's price that leaving out all its optional outputs saves, where the model can tell."""
@@ -201,7 +218,7 @@ def solve_at(
         segments = () if rooms else space.segments  # what is alive at one moment may be of several segments
         return solve(space.atom_graph, priced, left, unlike=unlike, once=once, segments=segments, rooms=rooms)
 
-    def known(kernels: Sequence[Chosen]) -> Mapping[str, Tuned]:
+    def known(kernels: Sequence[Chosen]) -> Sequence[Tuned]:
         return _decided(context, Partition(space.atom_graph, tuple(kernels), {}, 0.0))
 
     return context.memory.solve(space.atom_graph, solve_within, seconds, known)
@@ -273,26 +290,35 @@ def document_of(context: Context, partition: Partition, identity: Identity) -> P
     if context.is_of_space(partition):
         notes += space_notes(context.space)
     if partition.solution is not None:
-        notes += _certainty(partition.solution, context.space, context.memory is not None)
+        notes += _certainty(partition.solution, context.memory is not None)
     notes += partition.notes
     return replace(document, notes=(*document.notes, *notes))
 
 
-def _decided(context: Context, partition: Partition) -> dict[str, Tuned]:
-    """What is known of a partition's kernels, by the digest of what they write; users' schedules before others."""
-    known: dict[str, Tuned] = {}
+def _decided(context: Context, partition: Partition) -> list[Tuned]:
+    """What is known of each kernel of a partition, as it is there; users' schedules before others."""
+    known: list[Tuned] = []
     for chosen in partition.kernels:
-        kernel = partition.atoms.candidate(chosen.candidate.atoms, chosen.outputs)
-        mark = subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs)
-        known[mark] = partition.known.get(chosen.candidate.digest, Tuned())
+        tuned = partition.known.get(chosen.candidate.digest, Tuned())
         pinned = context.pinned(chosen.candidate)
         if pinned is not None:
-            known[mark] = replace(known[mark], schedule=pinned)
+            tuned = replace(tuned, schedule=pinned)
+        if chosen.outputs != chosen.candidate.outputs:
+            tuned = replace(tuned, measured_us=None)
+            if tuned.predicted_us is not None:
+                price = context.price_as_written(partition.atoms, chosen)
+                tuned = replace(tuned, predicted_us=price.predicted_us, bound=price.bound)
+        known.append(tuned)
     return known
 
 
 def space_notes(space: Space) -> Iterable[str]:
-    """What the bounds of enumeration left out."""
+    """What was not searched."""
+    if len(space.segments) > 1:
+        yield (
+            f"searched in {len(space.segments)} segments, as the program is large: no kernel crosses a cut between "
+            "them, and bounds are those of such plans"
+        )
     if space.cut_off:
         late = f"; {space.late} of them for want of time" if space.late else ""
         yield (
@@ -301,18 +327,14 @@ def space_notes(space: Space) -> Iterable[str]:
         )
 
 
-def _certainty(solution: Solution, space: Space, limited: bool) -> Iterable[str]:
-    """What was not proved."""
-    segments = len(space.segments)
-    if segments > 1:
-        certain = (
-            "each is optimal by itself" if solution.optimal else "it was not proved that each is optimal by itself"
-        )
-        yield (
-            f"searched in {segments} segments, as the program is large: no kernel crosses a cut between them; "
-            f"{certain} under these costs, and bounds are those of such plans"
-        )
-    elif not solution.optimal:
-        why = "of those that keep the limit on memory" if limited else "the time was too short to prove it the cheapest"
-        gap = f"under these costs no plan takes less than {solution.bound_us:.4g} us, this one {solution.price_us:.4g}"
-        yield f"the best partition found, {why}: {gap}"
+def _certainty(solution: Solution, limited: bool) -> Iterable[str]:
+    """What was not proved of the choice among all kernels of the space."""
+    if solution.segments > 1:
+        proved = "" if solution.optimal else "it was not proved that "
+        yield f"{proved}what was chosen in each segment is the cheapest there under these costs"
+        return
+    if solution.optimal:
+        return
+    why = "of those that keep the limit on memory" if limited else "the time was too short to prove it the cheapest"
+    gap = f"under these costs no plan takes less than {solution.bound_us:.4g} us, this one {solution.price_us:.4g}"
+    yield f"the best partition found, {why}: {gap}"

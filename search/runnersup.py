@@ -41,7 +41,7 @@ class RunnersUp:
             return []
         until = min(self.clock.used() + _SHARE, self.until)
         try:
-            best_us = min(chosen.price_us, self._solve(self.prices, until).price_us)
+            best_us = min(self._price(chosen), self._solve(self.prices, until).price_us)
         except SearchError:
             return []
         found = [(f"choice {n}", other) for n, other in enumerate(self._next_best(chosen, best_us, until), 2)]
@@ -74,6 +74,10 @@ class RunnersUp:
         except SearchError:
             return None
         return solution if len(solution.kernels) < len(chosen.kernels) else None
+
+    def _price(self, solution: Solution) -> float:
+        """What its kernels are expected to take, all of their outputs written."""
+        return sum(self.prices[kernel.candidate.digest] for kernel in solution.kernels)
 
     def _solve(self, prices: Mapping[str, float], until: float, unlike: Sequence[Collection[str]] = ()) -> Solution:
         seconds = self.clock.solve_s(self.context.deadline_s, until, _SOLVE)

@@ -126,6 +126,10 @@ def _wrong_tuned(tuned: Any) -> Iterator[str]:
         yield f"has a schedule that is none: {error}"
 
 
+def _digest(kernel: KernelCandidate, context: Context) -> str:
+    return class_digest(kernel, context.control.schedule_of(kernel.nodes))
+
+
 def _wrong_kernel(
     partition: Partition, chosen: Chosen, context: Context, lowered: set[tuple[str, Schedule]]
 ) -> Iterator[str]:
@@ -133,7 +137,7 @@ def _wrong_kernel(
     atoms, candidate = partition.atoms, chosen.candidate
     kernel = cast("Any", candidate.kernel)
     made = atoms.candidate(candidate.atoms, candidate.outputs) if isinstance(kernel, KernelCandidate) else None
-    if made is None or made != kernel or class_digest(made) != candidate.digest:
+    if made is None or made != kernel or _digest(made, context) != candidate.digest:
         yield "was not made by a SpaceBuilder: its kernel or its digest belongs to other atoms"
     if not chosen.outputs or len(set(chosen.outputs)) < len(chosen.outputs):
         yield "writes nothing, or a value twice"

@@ -55,7 +55,8 @@ class Candidate:
     atoms: AtomSet
     kernel: KernelCandidate
     digest: str
-    """Of `class_digest`: equal for kernels that do the same work. They are lowered, priced and tuned once."""
+    """Of `class_digest`: equal for kernels that do the same work, and that rules give the same schedule, if any. They
+    are lowered, priced and tuned once."""
     program: TileProgram | OpaqueProgram
     """The kernel under the canonical schedule. Shared by all candidates of a digest class."""
 
@@ -222,7 +223,8 @@ class SpaceBuilder:
         elif len(atoms) > 1 and not self._graph.left_to_others(atoms).isdisjoint(outputs):
             raise LegalityError("a path leaves the set and comes back")
         kernel = self._restriction.kernel(self._graph, atoms, outputs)
-        own, digest = digests(kernel)
+        pinned = self._graph.control.schedule_of(kernel.nodes) if self._ruled else None
+        own, digest = digests(kernel, pinned)
         self._tried.add(own)
         if digest not in self._programs:
             self._programs[digest] = self._lower(kernel, digest, self._most_scalars(atoms, kernel))

@@ -162,16 +162,19 @@ class Tuner:
             self._rounds += 1
             try:
                 low, expected = self._solve(space, K_SIGMA), self._solve(space, 0.0)
-            except MeasureError:  # too many kernels of the space fail; those of a baseline may be others
-                sound = [partition for partition in reversed(baselines) if self._is_sound(partition)]
-                if not sound:
+            except (MeasureError, SearchError):
+                # too many kernels of the space fail, or solving found nothing that takes so little memory in its time
+                if best is not None:
+                    break
+                other = self._one_that_runs(baselines)
+                if other is None:
                     raise
-                return sound[0]
+                return other
             self._bound_us = min(low.bound_us, low.price_us)
-            best = self._best_measured(space) or best
+            best = self._cheapest_measured(space, best)
             self.report("measuring kernels", *self._clock.progress())
             if best is not None and best.price_us <= (1 + EPSILON) * self._bound_us:
-                self._proved = best
+                self._proved = best if best.optimal else None
                 break
             # a solve that ran out of time may have found nothing that is cheaper than what is known
             better = [found for found in (low, expected) if best is None or found.price_us < best.price_us]
@@ -181,6 +184,12 @@ class Tuner:
                 break
             self._measure(todo, self._loop_share)
         return baselines[-1] if best is None else self._partition(space, best)
+
+    def _one_that_runs(self, baselines: Sequence[Partition]) -> Partition | None:
+        """A baseline that may do where the space has no plan: the last one whose kernels are known to run, or may."""
+        running = [p for p in reversed(baselines) if not self._has_failed(p) and self._fits(p)]
+        sound = [partition for partition in running if self._is_sound(partition)]
+        return next(iter((*sound, *running)), None)
 
     def _worth_knowing(self, space: Space, baselines: Sequence[Partition]) -> list[Candidate]:
         """The kernels of the baselines, the cheapest ones' first, then the single atoms."""
@@ -221,23 +230,31 @@ class Tuner:
         except SearchError as error:
             if math.inf not in self._measured.values():
                 raise
-            raise MeasureError(f"what is left without the kernels that failed is no plan: {self._failure()}") from error
+            words = "what is left without the kernels that failed is no plan"
+            if self.context.memory is not None:
+                words = f"{error}; kernels that failed are left out"
+            raise MeasureError(f"{words}: {self._failure()}") from error
 
-    def _best_measured(self, space: Space) -> Solution | None:
-        """The cheapest partition of measured kernels; None if they cannot compute the program."""
+    def _cheapest_measured(self, space: Space, best: Solution | None) -> Solution | None:
+        """The cheapest partition of measured kernels; None if they cannot compute the program.
+
+        `best`: what it was before, which stays where solving runs out of time and finds a dearer one.
+        """
         known = {digest: self._measured.get(digest, math.inf) for digest in self._prices()}
         try:
-            best = solve_at(self.context, space, known, self._loop_solve_s())
+            found = solve_at(self.context, space, known, self._loop_solve_s())
         except SearchError:
-            return None
-        self._keep(self._partition(space, best))
-        return best
+            return best
+        if best is not None and best.price_us < found.price_us:
+            return best
+        self._keep(self._partition(space, found))
+        return found
 
     def _loop_solve_s(self) -> float:
         return self._clock.solve_s(self.context.deadline_s, self._loop_share, _LOOP_SOLVE)
 
     def _runners_up(self, chosen: Partition) -> list[_Named]:
-        """Partitions that may be faster as a whole than the chosen one; none where that is a baseline's."""
+        """Partitions that may be faster as a whole than the chosen one."""
         if chosen.solution is None:
             return []
         near = RunnersUp(self.context, self._clock, self._expected(), _SCHEDULE_SHARE).beside(chosen.solution)
@@ -360,23 +377,27 @@ class Tuner:
 
     def _with_times(self, document: PlanDocument) -> PlanDocument:
         """The plan with its kernels timed as they are in it: some write less than the candidates that were measured."""
-        known = {digest for digest, us in self._measured.items() if us < math.inf}
         kernels = list(document.kernels)
         for number, kernel in enumerate(kernels):
+            if kernel.measured_us is not None:
+                continue
             candidate = candidate_of(document.graph, kernel.nodes, kernel.outputs)
-            digest = class_digest(candidate)
-            if digest not in known:
-                us = math.inf
-                if self._clock.share_left(1.0):
-                    us = self.bench.kernel(digest, candidate, kernel.schedule).us
-                kernels[number] = replace(kernel, measured_us=us if us < math.inf else None)
+            digest = class_digest(candidate, self.context.control.schedule_of(candidate.nodes))
+            time = self.bench.recorded(digest, kernel.schedule)
+            if time is None and self._clock.share_left(1.0):
+                time = self.bench.kernel(digest, candidate, kernel.schedule)
+            if time is not None and time.us < math.inf:
+                kernels[number] = replace(kernel, measured_us=time.us)
         return replace(document, kernels=tuple(kernels))
 
     def _keep(self, partition: Partition) -> None:
         """Hold on to a plan, in case the run is interrupted."""
-        document = self._document(partition)
-        if self.context.memory is None or self.context.memory.fits(document):
-            self._kept.append((partition, document))
+        if self._fits(partition):
+            self._kept.append((partition, self._document(partition)))
+
+    def _fits(self, partition: Partition) -> bool:
+        """Whether the memory is enough for a partition."""
+        return self.context.memory is None or self.context.memory.fits(self._document(partition))
 
     def _fitting(self, partitions: Sequence[tuple[str, Partition]]) -> list[tuple[str, Partition]]:
         """Those that the memory is enough for, with the default schedules where the tuned ones take more.

@@ -204,12 +204,14 @@ def tune_variants(
 
     Raises what tuning the usual graph raises; a rival that cannot be measured is out, with a note.
     """
-    rivals = variants.rivals()
+    rivals, left_out = _within_trials(variants.rivals(), budget)
     own, each = budget_shares(budget, len(rivals))
     with bench_for(variants.usual.context) as bench:
         usual = tune(variants.usual.context, bench, own)
         plans: list[PlanDocument] = []
-        failed: list[str] = []
+        failed = [
+            f"graph variant {rival.choices.words} was not measured: max_trials is too small" for rival in left_out
+        ]
         for rival in rivals:
             try:
                 with bench_for(rival.context) as another:
@@ -220,6 +222,14 @@ def tune_variants(
     return replace(kept, notes=(*kept.notes, *variants.notes(), *failed))
 
 
+def _within_trials(rivals: Sequence[Variant], budget: Budget) -> tuple[Sequence[Variant], Sequence[Variant]]:
+    """Those that have a measurement each in their share of the budget, the first ones, and the others."""
+    if budget.max_trials is None:
+        return rivals, ()
+    number = min(len(rivals), int(_RIVALS_SHARE * budget.max_trials))
+    return rivals[:number], rivals[number:]
+
+
 def budget_shares(budget: Budget, rivals: int) -> tuple[Budget, Budget]:
     """What tuning the usual graph may use, and what each of its rivals may."""
     if not rivals:
@@ -228,7 +238,7 @@ def budget_shares(budget: Budget, rivals: int) -> tuple[Budget, Budget]:
 
 
 def _part(budget: Budget, share: float) -> Budget:
-    trials = None if budget.max_trials is None else max(1, int(share * budget.max_trials))
+    trials = None if budget.max_trials is None else int(share * budget.max_trials)
     return Budget(share * budget.seconds, trials)
 
 

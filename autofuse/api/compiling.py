@@ -329,6 +329,7 @@ def _tuned(
     threads: int | None,
     varies: bool,
 ) -> PlanDocument:
+    fixed = None if policy == "measured" else find_policy(policy)
     description = described_cpu(threads)
     identity = host_cpu_identity(description)
     tuners: list[Tuner] = []
@@ -346,10 +347,7 @@ def _tuned(
         def tune_one(context: Context, bench: Bench, budget: Budget) -> PlanDocument:
             tuner = Tuner(context, bench, identity, budget, seed, report)
             tuners.append(tuner)
-            if policy == "measured":
-                document = tuner.measured_plan(rules=rule_policies())
-            else:
-                document = tuner.fixed_plan(find_policy(policy))
+            document = tuner.measured_plan(rules=rule_policies()) if fixed is None else tuner.fixed_plan(fixed)
             dump_candidates(context, document, bench)
             return document
 

@@ -128,8 +128,11 @@ class Control:
         return frozenset[Node]().union(*sets)
 
     def schedule_of(self, nodes: Collection[Node]) -> Mapping[str, Any] | None:
-        """The schedule that a rule wants for the kernel of these nodes; None if no rule says."""
-        found = (t.schedule for t in self.together if t.schedule and t.nodes.issuperset(nodes))
+        """The schedule that a rule wants for the kernel of these nodes; None if no rule says.
+
+        A kernel that computes any node of such a rule computes all of them and no others.
+        """
+        found = (t.schedule for t in self.together if t.schedule and not t.nodes.isdisjoint(nodes))
         schedule = next(found, None)
         return None if schedule is None else dict(schedule)
 

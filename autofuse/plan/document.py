@@ -69,7 +69,8 @@ class Certificate:
     epsilon: float | None = None
     """Relative gap to the bound at which the search stops."""
     physical_bound_us: float | None = None
-    """No plan on this device is faster: bytes over bandwidth, flops over peak, launches."""
+    """No plan of the kernels that were searched is faster on this device: bytes over bandwidth, flops over peak,
+    launches."""
     statistical_bound_us: float | None = None
     """Cost of the best plan at prices exp(mu - k sigma), all kernels under their default schedules."""
     sum_us: float | None = None

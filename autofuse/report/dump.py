@@ -61,13 +61,13 @@ def dump_candidates(context: Context, document: PlanDocument, bench: Bench | Non
     space = context.space
     prices = context.prices(space)
     kernels = (candidate_of(document.graph, kernel.nodes, kernel.outputs) for kernel in document.kernels)
-    chosen = {class_digest(kernel) for kernel in kernels}
+    chosen = {class_digest(kernel, context.control.schedule_of(kernel.nodes)) for kernel in kernels}
     table = io.StringIO()
     writer = csv.writer(table)
     writer.writerow(("digest", "atoms", "kind", "outputs", "predicted_us", "bound", "measured_us", "chosen"))
     for candidate in space.candidates:
         price = prices[candidate.digest]
-        known = None if bench is None else bench.recorded(candidate.digest, Schedule())
+        known = None if bench is None else bench.recorded(candidate.digest, context.pinned(candidate) or Schedule())
         nodes = " ".join(node.name for atom in sorted(candidate.atoms, key=lambda a: a.number) for node in atom.nodes)
         outputs = " ".join(value.name for value in candidate.outputs)
         row = (candidate.digest, nodes, kind_of(candidate.kernel), outputs, price.predicted_us, price.bound)

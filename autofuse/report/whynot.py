@@ -114,12 +114,13 @@ class _Question:
 
     def pairs(self) -> Iterator[Apart]:
         """In running order of the readers, and of the makers for each."""
+        graph = self.document.graph
         kernels = [self.document.kernels[launch.kernel] for launch in self.document.order]
         makers = {value: kernel for kernel in kernels for value in kernel.outputs}
         for reader in kernels:
-            nodes = [self.document.graph.node_by_name[name] for name in reader.nodes]
-            own = {value.name for node in nodes for value in node.outputs}
-            reads = [(value.name, node) for node in nodes for value in node.inputs if value.name not in own]
+            nodes = [graph.node_by_name[name] for name in reader.nodes]
+            own = {value for node in nodes for value in node.outputs}
+            reads = [(value.name, node) for node in nodes for value in graph.reads(node) if value not in own]
             for maker in kernels:
                 found = [(name, node) for name, node in reads if makers.get(name) is maker]
                 if found:

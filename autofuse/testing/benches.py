@@ -91,10 +91,10 @@ class SyntheticBench:
         """As the cost function says; the second time from the records."""
         if self.interrupt_after is not None and self.counts.measured >= self.interrupt_after:
             raise KeyboardInterrupt
-        known = self.records.get((digest, schedule))
+        known = self.recorded(digest, schedule, worth_us)
         if known is not None:
             self.counts.replayed += 1
-            return _time(known, worth_us, replayed=True)
+            return known
         self.now_s += self.step_s
         self.counts.measured += 1
         us = math.inf if digest in self.failing else self.cost(kernel, schedule)
@@ -103,6 +103,11 @@ class SyntheticBench:
             self.counts.failing.add((digest, schedule))
         self.records[digest, schedule] = us
         return _time(us, worth_us)
+
+    def recorded(self, digest: str, schedule: Schedule, worth_us: float = math.inf) -> KernelTime | None:
+        """What was measured before."""
+        us = self.records.get((digest, schedule))
+        return None if us is None else _time(us, worth_us, replayed=True)
 
     def kernels(self, trials: Sequence[Trial], go_on: Callable[[], bool] = lambda: True) -> list[KernelTime]:
         """One after the other."""

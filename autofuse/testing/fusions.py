@@ -7,7 +7,7 @@ graph cut into random kernels.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -142,7 +142,7 @@ def random_plan(graph: Graph, rng: np.random.Generator, limits: Limits = LIMITS)
     builder = SpaceBuilder(atoms, limits)
     groups = _random_groups(atoms, builder, rng)
     kernels = _in_order(atoms, [Chosen(candidate, candidate.outputs) for candidate in groups])
-    known = {chosen.candidate.digest: Tuned(random_schedule(rng)) for chosen in kernels}
+    known = [Tuned(random_schedule(rng)) for _ in kernels]
     return _document(graph, atoms, kernels, known, limits)
 
 
@@ -151,11 +151,11 @@ def unfused_plan(graph: Graph, limits: Limits = LIMITS) -> PlanDocument:
     atoms = AtomGraph(graph, contract=False)
     builder = SpaceBuilder(atoms, limits)
     candidates = [builder.require(frozenset((atom,))) for atom in atoms.atoms]
-    return _document(graph, atoms, tuple(Chosen(c, c.outputs) for c in candidates), {}, limits)
+    return _document(graph, atoms, tuple(Chosen(c, c.outputs) for c in candidates), (), limits)
 
 
 def _document(
-    graph: Graph, atoms: AtomGraph, kernels: tuple[Chosen, ...], known: Mapping[str, Tuned], limits: Limits
+    graph: Graph, atoms: AtomGraph, kernels: tuple[Chosen, ...], known: Sequence[Tuned], limits: Limits
 ) -> PlanDocument:
     inputs, outputs = (tuple(Leaf() for _ in values) for values in (graph.inputs, graph.outputs))
     program = Program(

@@ -53,4 +53,4 @@ def plan_of(graph: Graph, groups: Sequence[Sequence[str]] = (), writebacks: tupl
         frozenset(atoms.atoms)
     ]
     kernels = [Chosen(candidate, candidate.outputs) for candidate in map(builder.require, sets)]
-    return plan_document(program_of(graph, writebacks), atoms, kernels, {}, identity_here())
+    return plan_document(program_of(graph, writebacks), atoms, kernels, (), identity_here())

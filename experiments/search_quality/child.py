@@ -104,8 +104,10 @@ def partitioned(task: Record) -> Record:
 
 def _document(subject: Subject, kernels: list[Chosen], us: Mapping[str, float]) -> PlanDocument:
     context = subject.context
-    known = {digest: Tuned(measured_us=time_us) for digest, time_us in us.items()}
-    return plan_document(context.program, context.space.atom_graph, kernels, known, identity_here())
+    atoms = context.space.atom_graph
+    written = [atoms.candidate(kernel.candidate.atoms, kernel.outputs) for kernel in kernels]
+    known = [Tuned(measured_us=us.get(class_digest(kernel))) for kernel in written]
+    return plan_document(context.program, atoms, kernels, known, identity_here())
 
 
 def planned(task: Record) -> Record:

@@ -118,6 +118,8 @@ def exchange_of(instruction: Instruction) -> Exchange | None:
     runs = [
         [axis for _, axis in run] for _, run in groupby(enumerate(order), key=lambda entry: rank[entry[1]] - entry[0])
     ]
+    if len(runs) < 2:
+        return None
     stored = sorted(runs)
     exchange = Exchange(
         tuple(prod(shape[axis] for axis in run) for run in stored),

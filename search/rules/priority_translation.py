@@ -155,15 +155,16 @@ class Translation:
             x = self._of(value)
             if x.type.shape != factor.kept:
                 x = make(BITCAST, TensorType(factor.kept, dtype), (x,), {}, None)
-            if x.type != whole or not _is_sorted(factor.places):
-                is_bitcast = x.type.size == whole.size and _is_sorted(factor.places)
+            stays = _is_sorted(factor.places, factor.kept)
+            if x.type != whole or not stays:
+                is_bitcast = x.type.size == whole.size and stays
                 attrs = {"shape": form.shape, "broadcast_dimensions": factor.places}
                 x = make(BITCAST if is_bitcast else "broadcast_in_dim", whole, (x,), attrs, None)
             operands.append(x)
         made = make("multiply", whole, tuple(operands), {}, atom)
         if form.folded:
             made = ReductionTree(make, self._zero(node), "add").build(made, form.folded, None)
-        if not _is_sorted(form.order):
+        if not _is_sorted(form.order, tuple(made.type.shape[axis] for axis in form.order)):
             shape = tuple(made.type.shape[axis] for axis in form.order)
             made = make("transpose", TensorType(shape, dtype), (made,), {"permutation": form.order}, None)
         return made if made.type == node.output.type else make(BITCAST, node.output.type, (made,), {}, None)
@@ -229,8 +230,10 @@ def _as_multiplication(node: Node) -> Multiplication | None:
     return multiplication(node) or product_with_vector(node, LARGE_PRODUCT)
 
 
-def _is_sorted(axes: Sequence[int]) -> bool:
-    return list(axes) == sorted(axes)
+def _is_sorted(axes: Sequence[int], extents: Sequence[int]) -> bool:
+    """Whether axes of such extents, set to these places, leave the elements where they are in row-major order."""
+    kept = [axis for axis, extent in zip(axes, extents, strict=True) if extent != 1]
+    return kept == sorted(kept)
 
 
 def _moves_nothing(node: Node) -> bool:
@@ -240,12 +243,11 @@ def _moves_nothing(node: Node) -> bool:
             return True
         case "transpose":
             shape = node.inputs[0].type.shape
-            kept = [axis for axis in node.attrs["permutation"] if shape[axis] != 1]
-            return kept == sorted(kept)
+            order = node.attrs["permutation"]
+            return _is_sorted(order, [shape[axis] for axis in order])
         case "broadcast_in_dim":
             (source,) = node.inputs
-            axes = zip(source.type.shape, node.attrs["broadcast_dimensions"], strict=True)
-            kept = [axis for extent, axis in axes if extent != 1]
-            return source.type.size == node.output.type.size and kept == sorted(kept)
+            stays = _is_sorted(node.attrs["broadcast_dimensions"], source.type.shape)
+            return source.type.size == node.output.type.size and stays
         case _:
             return False

@@ -229,6 +229,12 @@ def test_a_budget_in_seconds_bounds_enumeration(monkeypatch):
     close(plan(X), softmax(X))
 
 
+def test_a_policy_that_is_unknown_is_refused_before_anything_is_begun(tmp_path):
+    with pytest.raises(SearchError, match="did you mean measured"):
+        af.tune(softmax, af.spec("f32[64,64]"), policy="mesured", db=tmp_path / "times.db")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_fixed_policy_keeps_its_partition():
     plan = af.tune(softmax, af.spec("f32[4,8]"), progress=False, policy="unfused", max_trials=6)
     assert plan.certificate.budget == "at most 6 measurements"

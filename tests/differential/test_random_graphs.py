@@ -52,7 +52,7 @@ def compiled(graph, policy):
     )
     context = make_context(program, threads=2)
     partition = policy_by_name(policy).partition(context)
-    return plan_document(program, partition.atoms, partition.kernels, partition.known, host_cpu_identity(detect(2)))
+    return plan_document(program, partition.atoms, partition.kernels, (), host_cpu_identity(detect(2)))
 
 
 def as_one_kernel(mix, seeds):

@@ -220,6 +220,17 @@ def test_why_not_of_a_kernel_whose_work_another_one_does_again() -> None:
             assert answer.attempts[0].apart_us > answer.attempts[0].together_us
 
 
+def test_why_not_knows_what_the_body_of_a_loop_reads() -> None:
+    def grow(x: Any, s: Any) -> Any:
+        y = np.exp(x)
+        return af.while_loop(lambda s: np.sum(s) < 100.0, lambda s: s + y, s)
+
+    plan = af.compile(grow, af.spec("f32[64]"), af.spec("f32[64]"))
+    description = described_cpu()
+    pairs = list(all_apart(plan.document, cpu_limits(description), AnalyticalCpuModel(description)))
+    assert "y" in {value for pair in pairs for value in pair.values}
+
+
 def test_why_not_of_things_that_are_together() -> None:
     def pair(x: Any) -> Any:
         a = np.exp(x)

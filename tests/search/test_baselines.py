@@ -9,7 +9,7 @@ from autofuse.search.baselines import adopt, decide_by_rules, kernels_of, rule_p
 from autofuse.search.fixed import Fixed
 from autofuse.search.policy import Analytical, Partition, Unfused
 from autofuse.testing.partitions import context_of
-from autofuse.testing.sketches import attention_graph, diamond_graph, softmax_graph
+from autofuse.testing.sketches import Sketch, attention_graph, diamond_graph, softmax_graph
 
 APART = Fixed((("peak",), ("shifted",), ("grown", "total"), ("share",)), "made")
 
@@ -64,6 +64,20 @@ def test_kernels_that_the_space_lacks_join_it():
     partition = Fixed((tuple(apart), *((name,) for name in whole - apart))).partition(context)
     assert adopt(context, partition) == len(partition.kernels)
     assert apart in nodes_of(space)
+
+
+def test_a_kernel_that_writes_less_joins_the_space_as_it_is():
+    """Both kernels of the rule compute `first`, which neither writes."""
+    sketch = Sketch("two_users")
+    x = sketch.arg("f32[64]")
+    first = sketch.op("exp", x, name="first")
+    graph = sketch.finish([sketch.op("tanh", first, name="second"), sketch.op("sin", first, name="third")])
+    context = context_of(graph)
+    rule = Fixed((("first", "second"), ("first", "third")), "made").partition(context)
+    assert [kernel.outputs for kernel in rule.kernels] == [(value,) for value in graph.outputs]
+    assert adopt(context, rule) == 2
+    written = {candidate.outputs for candidate in context.space.candidates if len(candidate.atoms) == 2}
+    assert {kernel.outputs for kernel in rule.kernels} <= written
 
 
 def test_a_kernel_that_takes_an_atom_apart_is_not_of_the_space():

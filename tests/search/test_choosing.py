@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 
 from autofuse.errors import MeasureError
-from autofuse.fusion.control import Pin, bind
+from autofuse.fusion.control import Forbid, Pin, bind
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import NOT_PROVED
+from autofuse.runtime.kernels import candidate_of
 from autofuse.search.budget import Budget
+from autofuse.search.classes import class_digest
 from autofuse.search.fixed import Fixed
 from autofuse.search.memory import MemoryLimit
 from autofuse.search.policy import Analytical, Unfused
@@ -162,9 +164,28 @@ def test_a_pinned_schedule_is_what_is_measured_and_nothing_else_is_tried():
     plan = tuned(graph, bench, context=context)
     (kernel,) = [kernel for kernel in plan.kernels if "grown" in kernel.nodes]
     assert kernel.schedule == Schedule(unroll=2)
-    assert {schedule for digest, schedule in bench.records if digest == kernel.digest} == {Schedule(unroll=2)}
+    pinned = class_digest(candidate_of(plan.graph, kernel.nodes, kernel.outputs), {"unroll": 2})
+    assert {schedule for digest, schedule in bench.records if digest == pinned} == {Schedule(unroll=2)}
     assert any(other.schedule.unroll == 8 for other in plan.kernels if other is not kernel)
     assert "kept rule: Pin('grown', schedule={'unroll': 2})" in plan.notes
+
+
+@pytest.mark.parametrize("pinned", ["first", "second"])
+def test_a_pinned_schedule_is_its_kernels_own(pinned):
+    """Equal kernels that no rule is about have schedules and times of their own."""
+    sketch = Sketch("twins")
+    x, y = sketch.arg("f32[1024]"), sketch.arg("f32[1024]")
+    first, second = sketch.op("exp", x, name="first"), sketch.op("exp", y, name="second")
+    graph = sketch.finish([first, second])
+    bench = SyntheticBench(graph, lambda kernel, schedule: 100.0 / schedule.unroll)
+    context = context_of(graph)
+    context.control = bind([Pin(pinned, schedule={"unroll": 2}), Forbid("first", "second")], graph)
+    plan = tuned(graph, bench, context=context)
+    told = {kernel.nodes[0]: kernel for kernel in plan.kernels}
+    other = {"first": "second", "second": "first"}[pinned]
+    assert (told[pinned].schedule, told[pinned].measured_us) == (Schedule(unroll=2), 50.0)
+    assert told[other].schedule.unroll > 2
+    assert told[other].measured_us == pytest.approx(100.0 / told[other].schedule.unroll)
 
 
 def test_ties_go_to_the_tuned_plan():

@@ -52,6 +52,26 @@ def test_a_kernel_that_leaves_an_output_out_is_known_by_the_kernel_with_all_of_t
     assert plan.kernels[0].digest != both.digest
 
 
+def test_a_kernel_that_leaves_an_output_out_is_priced_as_it_is():
+    sketch = Sketch("two_outputs")
+    x = sketch.arg("f32[1048576]")
+    first = sketch.op("exp", x, name="first")
+    graph = sketch.finish([sketch.op("tanh", first, name="second"), sketch.op("sin", first, name="third")])
+    context = context_of(graph)
+    by_name = {node.name: atom for atom in context.space.atom_graph.atoms for node in atom.nodes}
+    both = context.try_add(frozenset((by_name["first"], by_name["second"])))
+    other = context.try_add(frozenset((by_name["first"], by_name["third"])), (graph.outputs[1],))
+    assert [value.name for value in other.outputs] == ["third"]
+    kernels = (Chosen(both, (both.outputs[-1],)), Chosen(other, other.outputs))
+    prices = context.prices(context.space)
+    known = {c.digest: Tuned(predicted_us=prices[c.digest].predicted_us, measured_us=7.0) for c in (both, other)}
+    plan = document_of(context, Partition(context.space.atom_graph, kernels, known, 0.0), identity_here())
+    alone = context.try_add(both.atoms, (both.outputs[-1],))
+    assert plan.kernels[0].predicted_us == context.prices(context.space)[alone.digest].predicted_us
+    assert plan.kernels[0].predicted_us < prices[both.digest].predicted_us
+    assert [kernel.measured_us for kernel in plan.kernels] == [None, 7.0]  # nobody measured the first as it is
+
+
 def test_a_plan_found_by_its_graph_takes_the_functions_own_names():
     graph = softmax_graph(8, 8)
     plan = plan_of(graph)

@@ -1,5 +1,6 @@
 """Partitions next to the cheapest one by sum, found by prices alone."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -45,10 +46,26 @@ def test_each_lacks_a_class_of_every_better_one_and_costs_little_more(near):
     assert sums[-1] <= 1.1 * sums[0]
 
 
-def test_none_is_much_dearer_than_what_was_chosen(near):
+def test_none_is_much_dearer_than_what_was_chosen(near, monkeypatch):
     """Where solving runs out of time, it may find nothing that is as cheap."""
+    chosen = cheapest(near)
+    far = replace(near, prices={d: us if d in classes(chosen) else 9.0 * us for d, us in near.prices.items()})
+    asked = []
+
+    def hasty(context, space, price, deadline_s, unlike=()):
+        asked.append(price)
+        dear = price if unlike else {d: math.inf if d in classes(chosen) else us for d, us in price.items()}
+        return solve_at(context, space, dear, deadline_s, unlike)
+
+    monkeypatch.setattr(runnersup, "solve_at", hasty)
+    assert far.beside(chosen) == []
+    assert len(asked) == 3
+
+
+def test_prices_that_the_chosen_one_was_found_at_do_not_count(near):
+    """It may have been chosen before anything was measured."""
     chosen = replace(cheapest(near), price_us=1.0)
-    assert near.beside(chosen) == []
+    assert len(near.beside(chosen)) == 3
 
 
 def test_none_is_much_dearer_than_what_is_found_where_the_chosen_one_is_dear(near):

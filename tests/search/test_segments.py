@@ -270,7 +270,7 @@ def test_a_plan_of_segments_says_so_and_computes_the_same():
     (note,) = [note for note in document.notes if "segments" in note]
     assert "searched in 3 segments" in note
     assert "no kernel crosses a cut" in note
-    assert "each is optimal by itself" in note
+    assert "what was chosen in each segment is the cheapest there under these costs" in document.notes
     check_plan(document, random_inputs(graph, np.random.default_rng(0)))
     whole = context_of(graph)
     assert not any("segments" in n for n in document_of(whole, Analytical().partition(whole), identity_here()).notes)
@@ -280,10 +280,15 @@ def test_segments_are_measured_and_certified():
     graph = layers_graph(4, 64, 64)
     bench = SyntheticBench(graph)
     report = lambda what, done, total: None  # noqa: E731
-    tuner = Tuner(segmented(graph, LAYER), bench, identity_here(), Budget(1000.0), 0, report, bench.clock)
+    rest = identity_here(), Budget(1000.0), 0, report, bench.clock
+    tuner = Tuner(segmented(graph, LAYER), bench, *rest)
     plan = tuner.measured_plan()
     verify(plan)
     assert any("searched in 4 segments" in note for note in plan.notes)
+    unfused = Tuner(segmented(graph, LAYER), SyntheticBench(graph, plan_cost=lambda plan: 1.0 / len(plan.kernels)), *rest)
+    plan_of_others = unfused.measured_plan()
+    assert "accepted partition: unfused" in plan_of_others.notes
+    assert sum("searched in 4 segments" in note for note in plan_of_others.notes) == 1
     certificate = plan.certificate
     assert 0 < certificate.physical_bound_us <= certificate.sum_us
     assert certificate.statistical_bound_us <= certificate.sum_us * (1 + 1e-6)

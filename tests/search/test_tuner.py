@@ -5,15 +5,17 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from autofuse.errors import MeasureError
+from autofuse.errors import MeasureError, SearchError
 from autofuse.lower.schedule import Schedule
 from autofuse.plan import codec
 from autofuse.plan.document import NOT_PROVED, OPTIMAL
 from autofuse.plan.verify import verify
+from autofuse.search import tuner
 from autofuse.search.budget import Budget
 from autofuse.search.policy import Analytical, Partition, Unfused, document_of, solve_at
 from autofuse.search.tuner import EPSILON, Tuner
@@ -199,6 +201,25 @@ def test_a_schedule_that_fails_is_not_taken():
     assert {kernel.schedule.unroll for kernel in plan.kernels} == {4}
 
 
+@pytest.mark.parametrize("after", [0, 3])
+def test_a_solve_that_finds_nothing_ends_the_loop_with_what_is_known(monkeypatch, after):
+    """As under a limit on memory, which a solve may not find a plan for in its time."""
+    graph = attention_graph(64, 32)
+    calls = []
+
+    def failing(*args):
+        calls.append(args)
+        if len(calls) > after:
+            raise SearchError("no plan was found that takes so little")
+        return solve_at(*args)
+
+    monkeypatch.setattr(tuner, "solve_at", failing)
+    plan = tuned(graph, SyntheticBench(graph, scattered(plain, 0.6)))
+    verify(plan)
+    assert len(calls) > after
+    assert plan.certificate.e2e_us <= plan.certificate.unfused_us
+
+
 # ---- the certificate -------------------------------------------------------------------------------------------------
 
 
@@ -244,6 +265,35 @@ def test_a_certificate_of_a_run_that_was_cut_short_proves_nothing():
     graph = attention_graph(64, 32)
     bench = SyntheticBench(graph, scattered(plain, 0.6))
     assert tuned(graph, bench, budget=Budget(seconds=1000.0, max_trials=1)).certificate.words == NOT_PROVED
+
+
+def test_what_was_not_proved_by_the_solver_is_not_certified(monkeypatch):
+    """Solving runs out of time, and finds the best all the same."""
+    graph = softmax_graph(64, 64)
+    monkeypatch.setattr(tuner, "solve_at", lambda *args: replace(solve_at(*args), optimal=False))
+    plan = tuned(graph, SyntheticBench(graph))
+    assert plan.certificate.words == NOT_PROVED
+    assert any("the time was too short to prove it the cheapest" in note for note in plan.notes)
+
+
+def test_a_solve_that_runs_out_of_time_does_not_replace_what_is_known(monkeypatch):
+    graph = attention_graph(64, 32)
+    tune = tuner_of(graph, SyntheticBench(graph, scattered(plain, 0.5)))
+    space = tune.context.space
+    tune._measure(space.candidates, 1.0)
+    best = tune._cheapest_measured(space, None)
+    dear = {c.digest: us for c, us in zip(space.candidates, np.linspace(1.0, 2.0, len(space.candidates)), strict=True)}
+
+    def hasty(context, space, price, seconds):
+        found = solve_at(context, space, dear)
+        return replace(found, price_us=sum(price[k.candidate.digest] for k in found.kernels), optimal=False)
+
+    monkeypatch.setattr(tuner, "solve_at", hasty)
+    kept = tune.best
+    assert tune._cheapest_measured(space, None).price_us > best.price_us
+    assert tune._cheapest_measured(space, best) is best
+    tune._kept.pop()
+    assert tune.best == kept
 
 
 def test_kernels_carry_predicted_and_measured_times():

@@ -1,0 +1,33 @@
+"""Products of which most extents are one: every policy of rules decides about them."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import autofuse as af
+from autofuse.search.registry import HERE
+
+RULES = [name for name in HERE if name.startswith("rule:")]
+FORMS = ["fbk,bk->bf", "bhd,bthd->bht", "bij,bjk->ikb", "ij,jk->ki", "bij,bij->b"]
+
+
+def shape(axes, extents):
+    return ",".join(str(extents[axis]) for axis in axes)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("rule", RULES)
+def test_a_product_of_tiny_arrays_has_a_plan(rule, form):
+    left, right = form.partition("->")[0].split(",")
+    axes = sorted(set(left + right))
+    rng = np.random.default_rng(0)
+    for extents in itertools.product((1, 2), repeat=len(axes)):
+        of = dict(zip(axes, extents, strict=True))
+        x, y = (rng.standard_normal([of[axis] for axis in side]).astype(np.float32) for side in (left, right))
+
+        def program(x, y):
+            return np.tanh(np.einsum(form, np.exp(x), y))
+
+        plan = af.compile(program, x, y, policy=rule)
+        np.testing.assert_allclose(plan(x, y), program(x, y), rtol=1e-5, atol=1e-6)
