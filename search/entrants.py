@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autofuse.errors import MeasureError
@@ -15,7 +16,14 @@ from autofuse.search.memory import MemoryLimit
 from autofuse.search.planning import one_by_one
 from autofuse.search.policy import Partition
 
+SITTINGS, _CLOSE_CALL, _FINALISTS = 3, 1.1, 4
+"""Processes in which a race is run, and which plans run in the later ones: how much slower than the fastest at most,
+and how many."""
+_START_SHARE = 0.25
+"""Of a race's time: most for starting one more process, or the race is run in one."""
 _ON_LANES = ", on lanes"
+_Samples = Mapping[int, Sequence[float]]
+"""Of plans, by number, in the same blocks."""
 OTHER_SCHEDULES = ", other schedules"
 """Ends the name of a plan with schedules that are not quite the fastest alone."""
 
@@ -59,36 +67,85 @@ def with_and_without_lanes(entrant: Entrant, memory: MemoryLimit | None) -> list
 class Races:
     """Races of plans for one program."""
 
-    def __init__(self, bench: Bench, seed: int) -> None:
-        self._bench, self._seed = bench, seed
+    def __init__(self, bench: Bench, seed: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._bench, self._seed, self._clock = bench, seed, clock
 
     def in_order(self, plans: Sequence[PlanDocument], seconds: float) -> list[tuple[float, int]]:
         """How many times as long as the fastest each plan takes, and its number, for those whose answers are right."""
-        times = self._times(plans, seconds)
+        times = self._times(plans, Terms(self._seed, seconds))
         right = [number for number, time in enumerate(times) if time.samples_us and not time.problem]
         samples = [times[number].samples_us for number in right]
         slowness = ratios(samples, fastest(samples)) if samples else []
         return sorted(zip(slowness, right, strict=True))
 
-    def decide(self, entrants: Sequence[Entrant], seconds: float) -> Standings:
+    def decide(self, entrants: Sequence[Entrant], seconds: float, limited: bool = True) -> Standings:
         """Which one to keep: the fastest whose answer is right; of equal ones the last.
 
-        Raises NoPlanRunsError if none can be run, MeasureError if the race cannot be recorded.
+        Those that are nearly as fast as the fastest run again in other processes. `limited`: only if there is time for
+        that. Raises NoPlanRunsError if none can be run, MeasureError if the race cannot be
+        recorded.
         """
-        race = self._times([entrant.plan for entrant in entrants], seconds)
+        start = self._clock()
+        in_one = limited and self._bench.open_s > _START_SHARE * seconds
+        plans = [entrant.plan for entrant in entrants]
+        race = self._times(plans, Terms(self._seed, seconds if in_one else seconds / 2))
+        each_s = (self._clock() - start) / len(plans)
         right = [number for number, time in enumerate(race) if time.samples_us and not time.problem]
         if not right:  # rounding alone takes a program this far from the interpreter, or all plans share a defect
             right = [number for number, time in enumerate(race) if time.samples_us]
         if not right:
             raise NoPlanRunsError(f"no plan can be run end to end: {race[-1].problem}")
-        samples = [race[number].samples_us for number in right]
-        first = fastest(samples)
-        winner = race[right[first]]
+        samples = {number: race[number].samples_us for number in right}
+        slowness = _slowness(samples)
+
+        def has_time(number: int) -> bool:
+            return not limited or self._clock() + self._bench.open_s + each_s * number <= start + seconds
+
+        final = {} if in_one else self._final(plans, samples, slowness, Terms(self._seed, seconds / 4), has_time)
+        if final:
+            slowness = {number: slow / slowness[_first(final)] for number, slow in slowness.items()} | _slowness(final)
+        winner = _first(final or samples)
+        us = min((final or samples)[winner])
         times: dict[str, float] = {}
-        for number, ratio in zip(right, ratios(samples, first), strict=True):
+        for number, slow in slowness.items():
             plain = entrants[number].name.removesuffix(_ON_LANES).removesuffix(OTHER_SCHEDULES)
-            times[plain] = min(ratio * winner.us, times.get(plain, math.inf))
-        return Standings(entrants[right[first]], winner.us, times, winner.problem)
+            times[plain] = min(slow * us, times.get(plain, math.inf))
+        return Standings(entrants[winner], us, times, race[winner].problem)
+
+    def _final(
+        self,
+        plans: Sequence[PlanDocument],
+        samples: _Samples,
+        slowness: Mapping[int, float],
+        terms: Terms,
+        has_time: Callable[[int], bool],
+    ) -> dict[int, list[float]]:
+        """Samples of the plans that are nearly as fast as the fastest, as many in each of several processes.
+
+        Plans by number; {} if there is nothing to decide between, or no time. `terms`: of each further process.
+        `has_time`: for so many plans in another one.
+        """
+        close: dict[object, list[int]] = {}
+        kept = _first(samples)
+        for number in sorted(slowness, key=lambda number: (number != kept, slowness[number])):
+            if slowness[number] <= _CLOSE_CALL:
+                close.setdefault(_work(plans[number]), []).append(number)
+        running = sorted(number for numbers in list(close.values())[:_FINALISTS] for number in numbers)
+        if len(close) < 2 or not has_time(len(running)):
+            return {}
+        blocks = min(len(samples[number]) for number in running)
+        found = {number: [samples[number]] for number in running}
+        for sitting in range(1, SITTINGS):
+            if not has_time(len(found)):
+                break
+            again = replace(terms, blocks=blocks, decides=False, sitting=sitting)
+            times = self._times([plans[number] for number in found], again)
+            sound = [time.samples_us and not time.problem for time in times]
+            if not any(sound):  # as where no plan's answer is right
+                return {}
+            found = {n: [*found[n], t.samples_us] for n, t, fine in zip(found, times, sound, strict=True) if fine}
+            blocks = min(len(sitting) for sittings in found.values() for sitting in sittings)
+        return {n: [us for sitting in sittings for us in sitting[:blocks]] for n, sittings in found.items()}
 
     def again(self, plan: PlanDocument, seconds: float) -> tuple[float | None, float | None]:
         """The plan's time on fresh samples, and the noise floor: the plan against itself. None if it cannot be run."""
@@ -98,10 +155,28 @@ class Races:
             return None, None
         return first.us, noise_floor(first.samples_us, second.samples_us)
 
-    def _times(self, plans: Sequence[PlanDocument], seconds: float) -> list[PlanTime]:
+    def _times(self, plans: Sequence[PlanDocument], terms: Terms) -> list[PlanTime]:
         """Samples per plan; plans that do the same work share them."""
-        works = [(plan.order, *((k.nodes, k.outputs, k.schedule) for k in plan.kernels)) for plan in plans]
+        works = [_work(plan) for plan in plans]
         distinct = dict(zip(works, plans, strict=True))
-        timed = self._bench.plans(list(distinct.values()), Terms(self._seed, seconds))
+        timed = self._bench.plans(list(distinct.values()), terms)
         found = dict(zip(distinct, timed, strict=True))
         return [found[work] for work in works]
+
+
+def _work(plan: PlanDocument) -> object:
+    """Equal for plans that do the same work."""
+    return (plan.order, *((kernel.nodes, kernel.outputs, kernel.schedule) for kernel in plan.kernels))
+
+
+def _first(samples: _Samples) -> int:
+    """The number of the plan to keep, the last of equal ones."""
+    numbers = sorted(samples)
+    return numbers[fastest([samples[number] for number in numbers])]
+
+
+def _slowness(samples: _Samples) -> dict[int, float]:
+    """How many times as long as the one to keep each plan takes."""
+    numbers = sorted(samples)
+    relative = ratios([samples[number] for number in numbers], numbers.index(_first(samples)))
+    return dict(zip(numbers, relative, strict=True))

@@ -360,7 +360,8 @@ class Tuner:
         ]
         self.report("comparing plans end to end", 0, 1)
         try:
-            ended = self._races.decide(entrants, self.budget.race_s(_RACE_SHARE))
+            limited = math.isfinite(self.budget.seconds)
+            ended = self._races.decide(entrants, self.budget.race_s(_RACE_SHARE), limited=limited)
         except NoPlanRunsError:
             self._kept.clear()
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -135,6 +136,9 @@ class Bench:
         self._worker = Worker(_QUIET)
         self._session = ""
         self._session_worker = -1
+        self._sitting = 0
+        self.open_s = 0.0
+        """Seconds that starting the last process, and preparing the program in it, took."""
         self._races = PlanRaces(graph, inputs, database, identity.generator, deadline_s, self._run_plans)
 
     def __enter__(self) -> Bench:
@@ -323,12 +327,15 @@ class Bench:
         return [record.measurement for record in records]
 
     def plans(self, plans: Sequence[PlanDocument], terms: Terms) -> list[PlanTime]:
-        """Time whole plans against one another; see `PlanRaces.times`."""
+        """Time whole plans against one another; see `PlanRaces.times`, and `Terms.sitting` for the process."""
         return self._races.times(plans, terms)
 
     def _run_plans(
         self, payload: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], build_s: float, run_s: float
     ) -> Outcome:
+        if payload["sitting"] != self._sitting:
+            self._worker.renew()
+            self._sitting = payload["sitting"]
         return self._run("time_plans", payload, run_s, build_s, arrays)
 
     def _run(
@@ -351,6 +358,7 @@ class Bench:
         raise MeasureError("the worker keeps losing its session; is memory short?")
 
     def _open(self) -> None:
+        start = time.monotonic()
         constants: dict[str, NDArray[Any]] = {}
         text = to_text(self._graph, constants)
         self._session = uuid.uuid4().hex
@@ -366,6 +374,7 @@ class Bench:
         if outcome.status != "ok":
             raise MeasureError(f"the worker could not prepare the program ({outcome.status}): {outcome.message}")
         self._session_worker = self._worker.restarts
+        self.open_s = time.monotonic() - start
 
 
 def signature_of(kernel: KernelCandidate) -> str:

@@ -95,6 +95,10 @@ class Worker:
         self._kill()
         self._errors.close()
 
+    def renew(self) -> None:
+        """End the process, if there is one: the next job gets another."""
+        self._kill()
+
     def run(self, job: Job) -> Outcome:
         """Do a job. A crash, a hang or a wrong answer is an Outcome and never an exception.
 

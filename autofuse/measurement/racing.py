@@ -43,6 +43,9 @@ class Terms:
     """Time of the fastest plan's turn in a block."""
     decides: bool = True
     """Whether plans are dropped, and blocks end early, at all."""
+    sitting: int = 0
+    """Races of another number than the one before run in a process of their own: where a process has its memory may
+    make one plan faster and another slower, by some percent, for as long as it lives."""
 
 
 def paired_gain(slow: Sequence[float], fast: Sequence[float]) -> tuple[float, float]:

@@ -81,6 +81,9 @@ class SyntheticBench:
     now_s: float = 0.0
     raced: list[PlanDocument] = field(default_factory=list[PlanDocument])
     """Plans that were timed whole."""
+    sittings: list[int] = field(default_factory=list[int])
+    """The number of the sitting of each race."""
+    open_s: float = 0.0
 
     def clock(self) -> float:
         return self.now_s
@@ -142,7 +145,8 @@ class SyntheticBench:
     def plans(self, plans: Sequence[PlanDocument], terms: Terms) -> list[PlanTime]:
         """Samples with seeded noise around the plan's cost; a plan of infinite cost crashes."""
         self.raced.extend(plans)
-        rng = np.random.default_rng(terms.seed)
+        self.sittings.append(terms.sitting)
+        rng = np.random.default_rng((terms.seed, terms.sitting))
         drift = rng.standard_normal(terms.blocks)
         found: list[PlanTime] = []
         for plan in plans:

@@ -80,6 +80,16 @@ def test_a_race_is_recorded_and_not_run_again(database):
         assert later._worker._process is None
 
 
+def test_another_sitting_is_in_another_process(database):
+    with bench_on(database) as bench:
+        lost = [(bench.plans(plans(), replace(TERMS, sitting=n)), bench._worker.restarts)[1] for n in (0, 0, 1, 1, 2)]
+        assert lost == [0, 0, 1, 1, 2]
+        assert bench.open_s > 0
+    with bench_on(database) as later:
+        later.plans(plans(), replace(TERMS, sitting=2))
+        assert later._worker._process is None
+
+
 # ---- what becomes of answers -----------------------------------------------------------------------------------------
 
 
