@@ -82,8 +82,7 @@ class Races:
         """Which one to keep: the fastest whose answer is right; of equal ones the last.
 
         Those that are nearly as fast as the fastest run again in other processes. `limited`: only if there is time for
-        that. Raises NoPlanRunsError if none can be run, MeasureError if the race cannot be
-        recorded.
+        that. Raises NoPlanRunsError if none can be run, MeasureError if the race cannot be recorded.
         """
         start = self._clock()
         in_one = limited and self._bench.open_s > _START_SHARE * seconds

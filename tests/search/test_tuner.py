@@ -18,6 +18,7 @@ from autofuse.plan.verify import verify
 from autofuse.search import tuner
 from autofuse.search.budget import Budget
 from autofuse.search.policy import Analytical, Partition, Unfused, document_of, solve_at
+from autofuse.search.solver import Chosen
 from autofuse.search.tuner import EPSILON, Tuner
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.fusions import check_plan
@@ -294,6 +295,26 @@ def test_a_solve_that_runs_out_of_time_does_not_replace_what_is_known(monkeypatc
     assert tune._cheapest_measured(space, best) is best
     tune._kept.pop()
     assert tune.best == kept
+
+
+def test_a_kernel_that_leaves_an_output_out_is_timed_as_it_is():
+    """Also where the kernel with all of them, and the one without, were measured before."""
+    sketch = Sketch("two_outputs")
+    x = sketch.arg("f32[4096]")
+    first = sketch.op("exp", x, name="first")
+    graph = sketch.finish([sketch.op("tanh", first, name="second"), sketch.op("sin", first, name="third")])
+    bench = SyntheticBench(graph, lambda kernel, schedule: 10.0 * len(kernel.outputs) + len(kernel.nodes))
+    tune = tuner_of(graph, bench)
+    space = tune.context.space
+    by_name = {node.name: atom for atom in space.atom_graph.atoms for node in atom.nodes}
+    pairs = [frozenset((by_name["first"], by_name[name])) for name in ("second", "third")]
+    kernels = [tune.context.try_add(atoms) for atoms in pairs]
+    tune.context.try_add(pairs[0], kernels[0].outputs[-1:])
+    tune._measure(space.candidates, 1.0)
+    chosen = tuple(Chosen(kernel, kernel.outputs[-1:]) for kernel in kernels)
+    document = tune._document(tune._timed(Partition(space.atom_graph, chosen, {}, 0.0)))
+    assert [kernel.measured_us for kernel in document.kernels] == [None, None]
+    assert [kernel.measured_us for kernel in tune._with_times(document).kernels] == [12.0, 12.0]
 
 
 def test_kernels_carry_predicted_and_measured_times():
