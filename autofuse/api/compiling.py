@@ -123,17 +123,18 @@ def tune(
     """Search, measuring kernels in a worker process, and return the best plan found.
 
     `budget`: seconds; by default 60, or as many as `max_trials` takes. A quarter of them (of less than 20, up to 5) may
-    go into finding the kernels that there could be. `max_trials`: most kernel measurements; alone, it makes how far the
-    search goes independent of the machine's speed. `db`: file that keeps every measurement; what it holds for this
-    machine is not measured again, so an interrupted run resumes. `inputs`: an .npz file with the arguments' values
-    (`arg0`, `arg1`, ... or the parameter names) where values matter; specs get seeded random data otherwise. `policy`:
-    "measured" searches everything; any other policy's partition is kept and only its schedules are tuned. `rules`,
-    `model`, `legality`, `max_memory`: as for `compile`. `variants`: as for `compile`, but "auto", under "measured"
-    without rules and legality, tunes the graphs that the model finds cheapest too, with half of the budget, and times
-    their plans against the usual graph's; pricing them takes up to a quarter of a budget in seconds, as finding the
-    usual graph's kernels does. Ctrl-C returns the best plan so far, with a note that says so. Raises as `compile` does,
-    and MeasureError where kernels cannot be measured or their times not be kept (a full disk, say): the best plan so
-    far, if there is one, is the attribute `best` of an error that ends the tuning, whichever it is.
+    go into finding the kernels that there could be. `max_trials`: most kernel measurements, the second times of kernels
+    not counted; alone, it makes how far the search goes independent of the machine's speed. `db`: file that keeps every
+    measurement; what it holds for this machine is not measured again, so an interrupted run resumes. `inputs`: an .npz
+    file with the arguments' values (`arg0`, `arg1`, ... or the parameter names) where values matter; specs get seeded
+    random data otherwise. `policy`: "measured" searches everything; any other policy's partition is kept and only its
+    schedules are tuned. `rules`, `model`, `legality`, `max_memory`: as for `compile`. `variants`: as for `compile`, but
+    "auto", under "measured" without rules and legality, tunes the graphs that the model finds cheapest too, with half
+    of the budget, and times their plans against the usual graph's; pricing them takes up to a quarter of a budget in
+    seconds, as finding the usual graph's kernels does. Ctrl-C returns the best plan so far, with a note that says so.
+    Raises as `compile` does, and MeasureError where kernels cannot be measured or their times not be kept (a full disk,
+    say): the best plan so far, if there is one, is the attribute `best` of an error that ends the tuning, whichever it
+    is.
     """
     _check_backend(backend)
     limits = _budget(budget, max_trials)

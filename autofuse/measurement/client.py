@@ -30,6 +30,8 @@ PRUNED = "+pruned"
 """Ends the policy of a measurement that was given up after a few samples."""
 PRUNED_POLICY = MEASUREMENT_POLICY + PRUNED
 """Its times say that a kernel is slower than something, not how fast it is, so nothing else may count them."""
+AGAIN_POLICY = MEASUREMENT_POLICY + "+again"
+"""Of a kernel's second time. Apart from the first, so that who asks for the first gets the same whenever it asks."""
 
 _MOMENTS = 5
 """At which a kernel is timed."""
@@ -55,6 +57,8 @@ class Trial:
     schedule: Schedule
     worth_us: float = math.inf
     """A kernel that takes longer need not be timed well."""
+    again: bool = False
+    """Time it a second time, at another moment and in other memory. That is not counted as a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,17 +163,17 @@ class Bench:
         A kernel's samples are the fastest calls of several moments. Some kernels at a time are timed in turns, so that
         what slows the machine down for a while neither spoils all samples of one nor spares another. A kernel that
         takes longer than `worth_us` gets a few calls in one moment, recorded under a policy of its own, which later
-        calls find only if they are content with that too. `go_on` is asked before each kernel: the times end where it
-        says no.
+        calls find only if they are content with that too. Second times have a policy of their own as well. `go_on` is
+        asked before each kernel: the times end where it says no.
         """
         found: list[KernelTime] = []
         waiting: list[_Begun] = []
         for trial in trials:
             if not go_on():
                 break
-            known = self.recorded(trial.digest, trial.schedule, trial.worth_us)
+            known = self._known(trial)
             if known is not None:
-                self.counts.replayed += 1
+                self.counts.replayed += not trial.again
                 if known.status != "ok":
                     self.counts.failing.add((trial.digest, trial.schedule))
                 found.append(known)
@@ -190,7 +194,7 @@ class Bench:
         outcome = self._first_moment(trial)
         if outcome.status == "crash":  # perhaps the system killed the worker for reasons of its own
             outcome = self._first_moment(trial)
-        self.counts.measured += 1
+        self.counts.measured += not trial.again
         if outcome.status != "ok":
             return _Begun(trial, place, self._failed(trial, outcome), ())
         samples = tuple(float(s) for s in outcome.data["samples_us"])
@@ -255,12 +259,13 @@ class Bench:
 
     def _record(self, trial: Trial, time: KernelTime, samples_us: tuple[float, ...]) -> None:
         slow = f"stopped early: slower than {trial.worth_us:g} us"
+        policy = AGAIN_POLICY if trial.again else MEASUREMENT_POLICY
         self._database.add(
             Measurement(
                 kernel=trial.digest,
                 schedule=trial.schedule,
                 signature=signature_of(trial.kernel),
-                policy=PRUNED_POLICY if time.pruned else MEASUREMENT_POLICY,
+                policy=PRUNED_POLICY if time.pruned else policy,
                 cache_state="warm",
                 code_version=self._code_version,
                 status=time.status,
@@ -269,15 +274,26 @@ class Bench:
             )
         )
 
-    def recorded(self, digest: str, schedule: Schedule, worth_us: float = math.inf) -> KernelTime | None:
-        """What the database knows of a kernel under a schedule; None if nothing.
+    def recorded(self, digest: str, schedule: Schedule) -> KernelTime | None:
+        """What the database knows of a kernel under a schedule, the best of both its times; None if nothing."""
+        times = [self._timed(digest, schedule, policy) for policy in (MEASUREMENT_POLICY, AGAIN_POLICY)]
+        known = [time for time in times if time is not None]
+        return min(known, key=lambda time: (time.status == "ok", time.us), default=None)  # failing once is failing
 
-        `worth_us`: a kernel that was given up for being slower than that is known too.
-        """
-        records = self._find(digest, schedule, MEASUREMENT_POLICY)
+    def _known(self, trial: Trial) -> KernelTime | None:
+        """What answers a trial without a measurement. A kernel that was given up for less is known to be too slow."""
+        policy = AGAIN_POLICY if trial.again else MEASUREMENT_POLICY
+        known = self._timed(trial.digest, trial.schedule, policy)
+        if known is not None or trial.again:
+            return known
+        records = self._find(trial.digest, trial.schedule, PRUNED_POLICY)
+        given_up = [measurement for measurement in records if _slower(measurement, trial.worth_us)]
+        return KernelTime("ok", min(given_up[-1].samples_us), "", True, True) if given_up else None
+
+    def _timed(self, digest: str, schedule: Schedule, policy: str) -> KernelTime | None:
+        records = self._find(digest, schedule, policy)
         if not records:
-            given_up = [m for m in self._find(digest, schedule, PRUNED_POLICY) if _slower(m, worth_us)]
-            return KernelTime("ok", min(given_up[-1].samples_us), "", True, True) if given_up else None
+            return None
         last = records[-1]
         if last.status != "ok":
             return KernelTime(last.status, math.inf, last.message, replayed=True)
@@ -290,7 +306,7 @@ class Bench:
 
         Nothing compiles any more when this returns. What goes wrong is left to `kernel`, which records it.
         """
-        fresh = [schedule for schedule in schedules if self.recorded(digest, schedule, worth_us) is None]
+        fresh = [s for s in schedules if self._known(Trial(digest, kernel, s, worth_us)) is None]
         if len(fresh) > 1:
             payload = {**_names(kernel), "schedules": [schedule.to_json() for schedule in fresh]}
             self._run("compile_kernels", payload, self._deadline_s, _BUILD_S * len(fresh))

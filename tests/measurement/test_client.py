@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.digest import subgraph_digest
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement import client
-from autofuse.measurement.client import PRUNED_POLICY, Bench, Relative, Trial
+from autofuse.measurement.client import AGAIN_POLICY, PRUNED_POLICY, Bench, Relative, Trial
 from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.measurement.pool import Outcome
 from autofuse.plan.identity import MEASUREMENT_POLICY
@@ -216,7 +217,6 @@ def test_a_kernel_that_is_too_slow_is_given_up_and_known_to_be_that_slow(databas
         assert (again.pruned, again.replayed, again.us) == (True, True, given_up.us)
         # three samples are no answer to how fast it is, nor to whether it is slower than something else
         assert bench.recorded(name, DEFAULT) is None
-        assert bench.recorded(name, DEFAULT, worth_us=1e9) is None
         full = bench.kernel(name, candidate, DEFAULT)
         assert (full.pruned, full.replayed) == (False, False)
         assert bench.kernel(name, candidate, DEFAULT, worth_us=1e-3).us == full.us
@@ -225,6 +225,29 @@ def test_a_kernel_that_is_too_slow_is_given_up_and_known_to_be_that_slow(databas
     assert few.message == "stopped early: slower than 0.001 us"
     assert (many.policy, many.message) == (MEASUREMENT_POLICY, "")
     assert len(many.samples_us) == 5
+
+
+def test_a_second_time_is_recorded_apart_from_the_first(database, monkeypatch):
+    first, second = trials("fine"), [replace(trial, again=True) for trial in trials("fine")]
+    with bench_on(database) as bench:
+        (one,) = bench.kernels(first)
+        (two,) = bench.kernels(second)
+        assert (two.status, two.replayed, bench.counts.measured) == ("ok", False, 1)
+        assert [bench.kernels(t)[0].us for t in (first, second, first)] == [one.us, two.us, one.us]
+        assert bench.counts.replayed == 2
+        assert bench.recorded(first[0].digest, DEFAULT).us == min(one.us, two.us)
+    policies = [record.measurement.policy for record in database.records()]
+    assert policies == [MEASUREMENT_POLICY, AGAIN_POLICY]
+
+
+def test_a_kernel_that_fails_the_second_time_is_known_to_fail(database, monkeypatch):
+    with bench_on(database) as bench:
+        (trial,) = trials("fine")
+        bench.kernels([trial])
+        lost_in(bench, monkeypatch, "fine")
+        (found,) = bench.kernels([replace(trial, again=True)])
+        assert (found.status, bench.recorded(trial.digest, DEFAULT).status) == ("crash", "crash")
+        assert bench.counts.failing == {(trial.digest, DEFAULT)}
 
 
 def test_schedules_that_are_not_known_are_compiled_together(database, monkeypatch):

@@ -53,7 +53,7 @@ def check_next_run(runs, alone, folder, stored):
     kept = records(folder)
     assert {record.uid for record in kept} >= {*stored, *after.stored}
     assert len(kept) == len(whole.stored)
-    measured = {(record.measurement.kernel, record.measurement.schedule) for record in kept}
+    measured = {(m.kernel, m.schedule, m.policy) for m in (record.measurement for record in kept)}
     assert len(measured) == len(kept), "something was measured twice"
     assert len(after.stored) <= len(whole.stored) - len(stored)
 
