@@ -15,12 +15,12 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from autofuse.errors import MeasureError, SearchError
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.client import Bench, Trial
+from autofuse.measurement.client import Bench
 from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument
 from autofuse.plan.identity import Identity
 from autofuse.runtime.kernels import candidate_of
@@ -28,6 +28,7 @@ from autofuse.search.baselines import BASELINES, decide_by_rules, kernels_of
 from autofuse.search.budget import Budget, Clock, Report
 from autofuse.search.classes import class_digest
 from autofuse.search.entrants import OTHER_SCHEDULES, Entrant, NoPlanRunsError, Races, Standings, with_and_without_lanes
+from autofuse.search.kerneltimes import KernelTimes
 from autofuse.search.planning import Tuned
 from autofuse.search.policy import (
     Context,
@@ -40,7 +41,6 @@ from autofuse.search.policy import (
     solve_at,
     space_notes,
 )
-from autofuse.search.residual import ClassPrice, Residual, optimistic
 from autofuse.search.runnersup import RunnersUp
 from autofuse.search.scheduletuner import ScheduleTuner
 from autofuse.search.solver import Solution
@@ -56,8 +56,6 @@ _LOOP_ALONE_SHARE = 0.6
 """When the loop must be done where schedules are left alone."""
 _LOOP_SOLVE = 0.15
 """Of the time that is left for the loop: most for solving once."""
-_AGAIN_SHARE = 0.05
-"""Of the budget: most time for the second times of kernels, before the loop ends."""
 _HEATS_SHARE, _RACE_SHARE, _HOLDOUT_SHARE = 0.05, 0.1, 0.05
 """Of the budget: most time for running whole plans, to see which are worth tuning, in the end, and the winner once
 more."""
@@ -91,15 +89,10 @@ class Tuner:
         self.budget, self.seed, self.report = budget, seed, report
         self._kept: list[tuple[Partition, PlanDocument]] = []
         """Plans that can be used, the best last."""
-        self._measured: dict[str, float] = {}
-        """Time by digest under the default schedule; infinite for a kernel that failed."""
-        self._timed_again: set[str] = set()
-        """Digests of the kernels that were timed a second time."""
-        self._again_s = _AGAIN_SHARE * budget.seconds
-        self._schedules = ScheduleTuner(self.context, bench, identity, self._clock, seed, report, self._measured)
+        self._times = KernelTimes(self.context, bench, self._clock)
+        self._schedules = ScheduleTuner(self.context, bench, identity, self._clock, seed, report, self._times.us)
         self._loop_share = _LOOP_SHARE if context.restriction.schedules else _LOOP_ALONE_SHARE
         self._races = Races(bench, seed)
-        self._residual = Residual()
         self._rounds = 0
         self._bound_us: float | None = None
         self._proved: Solution | None = None
@@ -113,7 +106,7 @@ class Tuner:
     @property
     def has_measured(self) -> bool:
         """Whether any kernel's time is known."""
-        return any(us < math.inf for us in self._measured.values())
+        return any(us < math.inf for us in self._times.us.values())
 
     def measured_plan(
         self, baselines: Sequence[SearchPolicy] = BASELINES, rules: Sequence[SearchPolicy] = ()
@@ -147,7 +140,7 @@ class Tuner:
         if self.context.memory is not None:
             self.context.memory.check(self._document(partition), policy.name)
         self._keep(partition)
-        self._measure((chosen.candidate for chosen in partition.kernels), self._loop_share)
+        self._times.measure((chosen.candidate for chosen in partition.kernels), self._loop_share)
         self._schedules.tune(partition.kernels, _SCHEDULE_SHARE)
         tuned = self._timed(partition, scheduled=True)
         if partition.solution is not None and partition.solution.optimal:
@@ -161,13 +154,13 @@ class Tuner:
 
     def _measure_until_certain(self, baselines: Sequence[Partition]) -> Partition:
         space = self.context.space
-        self._measure((chosen.candidate for chosen in baselines[-1].kernels), self._loop_share)
-        self._measure(self._worth_knowing(space, baselines), _FIRST_SHARE)
+        self._times.measure((chosen.candidate for chosen in baselines[-1].kernels), self._loop_share)
+        self._times.measure(self._worth_knowing(space, baselines), _FIRST_SHARE)
         best: Solution | None = None
         while True:
             self._rounds += 1
-            if best is not None and any(self._measured[c.candidate.digest] == math.inf for c in best.kernels):
-                best = None  # one of them failed the second time
+            if best is not None and self._times.any_fails(best):
+                best = None  # the second time
             try:
                 low, expected = self._solve(space, K_SIGMA), self._solve(space, 0.0)
             except (MeasureError, SearchError):
@@ -185,10 +178,10 @@ class Tuner:
             # a solve that ran out of time may have found nothing that is cheaper than what is known
             better = [found for found in (low, expected) if best is None or found.price_us < best.price_us]
             chosen = [kernel.candidate for found in better for kernel in found.kernels]
-            todo = [candidate for candidate in chosen if candidate.digest not in self._measured]
+            todo = [candidate for candidate in chosen if candidate.digest not in self._times.us]
             if todo and not certain and self._clock.share_left(self._loop_share):
-                self._measure(todo, self._loop_share)
-            elif not self._measure_again(space):
+                self._times.measure(todo, self._loop_share)
+            elif not self._times.measure_again(space):
                 self._proved = best if certain and best is not None and best.optimal else None
                 break
         return baselines[-1] if best is None else self._partition(space, best)
@@ -196,7 +189,7 @@ class Tuner:
     def _one_that_runs(self, baselines: Sequence[Partition]) -> Partition | None:
         """A baseline that may do where the space has no plan: the last one whose kernels are known to run, or may."""
         running = [p for p in reversed(baselines) if not self._has_failed(p) and self._fits(p)]
-        sound = [partition for partition in running if self._is_sound(partition)]
+        sound = [partition for partition in running if self._times.all_run(partition)]
         return next(iter((*sound, *running)), None)
 
     def _worth_knowing(self, space: Space, baselines: Sequence[Partition]) -> list[Candidate]:
@@ -208,60 +201,19 @@ class Tuner:
 
     def _dearest_first(self, kernels: Sequence[Candidate]) -> list[Candidate]:
         """Kernels of a program, those first of which all equal ones take the most time together."""
-        prices = self._prices()
+        prices = self._times.prices()
         total: dict[str, float] = {}
         for digest in (candidate.digest for candidate in kernels):
             us = prices[digest].predicted_us if digest in prices else 0.0
             total[digest] = total.get(digest, 0.0) + us
         return sorted(kernels, key=lambda candidate: (-total[candidate.digest], candidate.digest))
 
-    def _measure(self, candidates: Iterable[Candidate], share: float) -> None:
-        """Time candidates that were not yet, under the default schedule, until that share of the budget is used."""
-        prices = self._prices()
-        fresh = {candidate.digest: candidate for candidate in candidates if candidate.digest not in self._measured}
-        trials = [Trial(c.digest, c.kernel, self._first_schedule(c)) for c in fresh.values()]
-        times = self.bench.kernels(trials, lambda: self._clock.share_left(share))
-        for digest, found in zip(fresh, times, strict=False):
-            self._measured[digest] = found.us
-            if digest in prices:
-                self._residual.observe(prices[digest].bound, prices[digest].predicted_us, found.us)
-
-    def _measure_again(self, space: Space) -> bool:
-        """Time the measured kernels a second time; the lesser time counts. Returns whether any time changed.
-
-        Something that slows the machine down for a second may spoil all samples of a kernel, and with it the choice.
-        Those that are slow for what the model says come first, as far as the time for this goes.
-        """
-        prices = self._prices()
-        measured = {c.digest: c for c in space.candidates if self._measured.get(c.digest, math.inf) < math.inf}
-        todo = sorted(
-            measured.keys() - self._timed_again,
-            key=lambda digest: (-self._measured[digest] / (prices[digest].predicted_us or 1.0), digest),
-        )
-        start = self._clock.elapsed()
-        trials = [Trial(d, measured[d].kernel, self._first_schedule(measured[d]), again=True) for d in todo]
-        times = self.bench.kernels(trials, lambda: self._clock.elapsed() < start + self._again_s)
-        self._again_s -= self._clock.elapsed() - start
-        before = dict(self._measured)
-        for digest, found in zip(todo, times, strict=False):
-            self._timed_again.add(digest)
-            self._measured[digest] = min(found.us, before[digest]) if found.status == "ok" else math.inf
-        self._residual = Residual()
-        for digest, price in prices.items():
-            self._residual.observe(price.bound, price.predicted_us, self._measured.get(digest, math.inf))
-        return self._measured != before
-
-    def _first_schedule(self, candidate: Candidate) -> Schedule:
-        """The schedule a kernel is measured under before schedules are searched: the user's, or the default."""
-        return self.context.pinned(candidate) or Schedule()
-
     def _solve(self, space: Space, k: float) -> Solution:
         """The cheapest partition at prices exp(mu - k sigma). Raises MeasureError if failed kernels leave none."""
-        prices = optimistic(self._prices(), self._measured, self._residual, k)
         try:
-            return solve_at(self.context, space, prices, self._loop_solve_s())
+            return solve_at(self.context, space, self._times.optimistic(k), self._loop_solve_s())
         except SearchError as error:
-            if math.inf not in self._measured.values():
+            if math.inf not in self._times.us.values():
                 raise
             words = "what is left without the kernels that failed is no plan"
             if self.context.memory is not None:
@@ -273,9 +225,8 @@ class Tuner:
 
         `best`: what it was before, which stays where solving runs out of time and finds a dearer one.
         """
-        known = {digest: self._measured.get(digest, math.inf) for digest in self._prices()}
         try:
-            found = solve_at(self.context, space, known, self._loop_solve_s())
+            found = solve_at(self.context, space, self._times.measured_only(), self._loop_solve_s())
         except SearchError:
             return best
         if best is not None and best.price_us < found.price_us:
@@ -290,7 +241,8 @@ class Tuner:
         """Partitions that may be faster as a whole than the chosen one."""
         if chosen.solution is None:
             return []
-        near = RunnersUp(self.context, self._clock, self._expected(), _SCHEDULE_SHARE).beside(chosen.solution)
+        expected = self._times.optimistic(0.0)
+        near = RunnersUp(self.context, self._clock, expected, _SCHEDULE_SHARE).beside(chosen.solution)
         space = self.context.space
         return [(f"measured, {words}", replace(self._partition(space, s), solution=None)) for words, s in near]
 
@@ -333,28 +285,21 @@ class Tuner:
         for partition, part in zip((*partitions, *partitions), halves, strict=True):
             left = max(0.0, _SCHEDULE_SHARE - self._clock.used())
             share = _SCHEDULE_SHARE - part * left
-            self._measure((kernel.candidate for kernel in partition.kernels), share)
+            self._times.measure((kernel.candidate for kernel in partition.kernels), share)
             self._schedules.tune(partition.kernels, share)
             if partition is partitions[0]:
                 self._keep(self._timed(partition, scheduled=True))
 
     def _partition(self, space: Space, solution: Solution) -> Partition:
-        known = predicted(solution.kernels, self._prices())
+        known = predicted(solution.kernels, self._times.prices())
         return self._timed(Partition(space.atom_graph, solution.kernels, known, solution.price_us, solution))
-
-    def _expected(self) -> dict[str, float]:
-        """Prices as measured, else as the corrected model expects them."""
-        return optimistic(self._prices(), self._measured, self._residual, 0.0)
-
-    def _prices(self) -> Mapping[str, ClassPrice]:
-        return self.context.prices(self.context.space)
 
     def _timed(self, partition: Partition, scheduled: bool = False) -> Partition:
         """The partition with its measured times, under the default schedules or the best ones found."""
         known: dict[str, Tuned] = {}
         for digest in dict.fromkeys(chosen.candidate.digest for chosen in partition.kernels):
             tuned = partition.known.get(digest, Tuned())
-            schedule, us = Schedule(), self._measured.get(digest, math.inf)
+            schedule, us = Schedule(), self._times.us.get(digest, math.inf)
             if scheduled:
                 schedule, us = self._schedules.faster.get(digest, (schedule, us))
             known[digest] = replace(tuned, schedule=schedule, measured_us=us if us < math.inf else None)
@@ -449,17 +394,13 @@ class Tuner:
             memory.check(self._document(partitions[-1][1]), partitions[-1][0])
         return fitting
 
-    def _is_sound(self, partition: Partition) -> bool:
-        """Whether every kernel was measured, and none failed."""
-        return all(self._measured.get(c.candidate.digest, math.inf) < math.inf for c in partition.kernels)
-
     def _has_failed(self, partition: Partition) -> bool:
         """Whether a kernel is known to fail, under the schedule that it has here or under its first one."""
         for candidate in (chosen.candidate for chosen in partition.kernels):
             schedule = self.context.pinned(candidate) or partition.known.get(candidate.digest, Tuned()).schedule
             if (candidate.digest, schedule) in self.bench.counts.failing:
                 return True
-        return any(self._measured.get(chosen.candidate.digest) == math.inf for chosen in partition.kernels)
+        return self._times.any_fails(partition)
 
     def _failure(self) -> str:
         failed = self.bench.counts.failed
@@ -472,7 +413,7 @@ class Tuner:
         space = self.context.space
         rule = min((name for name in ended.times if name in rules), key=lambda name: ended.times[name], default=None)
         times = [kernel.measured_us for kernel in document.kernels]
-        floors = {digest: price.floor_us for digest, price in self._prices().items()}
+        floors = {digest: price.floor_us for digest, price in self._times.prices().items()}
         holdout_us, noise_us = self._races.again(document, self.budget.race_s(_HOLDOUT_SHARE))
         return Certificate(
             policy=policy,
@@ -480,7 +421,7 @@ class Tuner:
             budget=self.budget.words,
             candidates=len(space.candidates),
             classes=len(space.classes),
-            measured=len(self._measured.keys() & space.classes.keys()),
+            measured=len(self._times.us.keys() & space.classes.keys()),
             schedules_tried=self._schedules.tried,
             rounds=self._rounds,
             space_digest=hashlib.sha256("".join(sorted(space.classes)).encode()).hexdigest()[:16],
@@ -496,7 +437,7 @@ class Tuner:
             rule_us=None if rule is None else ended.times[rule],
             noise_floor_us=noise_us,
             refused=len(space.refused),
-            dominated=dominated_at(self.context, space, self._expected()),
+            dominated=dominated_at(self.context, space, self._times.optimistic(0.0)),
             cut_off=space.cut_off,
             words=OPTIMAL if self._proved and ended.winner.partition.solution is self._proved else NOT_PROVED,
         )

@@ -75,14 +75,14 @@ def test_what_a_solve_without_time_found_is_measured_only_if_it_is_better(monkey
     unknown = set()
 
     def hasty(self, space, k):
-        prices = {digest: 1.0 if digest in self._measured else 1e-3 for digest in self._prices()}
+        prices = {digest: 1.0 if digest in self._times.us else 1e-3 for digest in self._times.prices()}
         found = solve_at(self.context, space, prices)
         unknown.update(kernel.candidate.digest for kernel in found.kernels)
         return replace(found, price_us=1e9, bound_us=0.0, optimal=False)
 
     monkeypatch.setattr(tuner.Tuner, "_solve", hasty)
     before = tune._measure_until_certain([Analytical().partition(tune.context)])
-    assert unknown - tune._measured.keys()
+    assert unknown - tune._times.us.keys()
     assert tune._rounds == 1
     assert before.solution.optimal
     assert tune._proved is None

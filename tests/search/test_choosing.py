@@ -116,7 +116,7 @@ def test_a_kernel_of_two_plans_gets_the_trials_of_the_one_that_wants_more():
     graph = softmax_graph(64, 64)
     tuner = tuner_of(graph, SyntheticBench(graph), Budget(1000.0, 1000))
     small, large = RULE.partition(tuner.context).kernels
-    tuner._measure([small.candidate, large.candidate], 1.0)
+    tuner._times.measure([small.candidate, large.candidate], 1.0)
     tuner._schedules.tune([small], 0.02)
     known = tuner._schedules.times[small.candidate.digest]
     assert len(known) < 22

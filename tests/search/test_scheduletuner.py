@@ -136,7 +136,7 @@ def two_kernels(times):
     schedules = tuner._schedules
     for chosen, known in zip(kernels, times, strict=True):
         digest = chosen.candidate.digest
-        tuner._measured[digest] = known.get(Schedule(), math.inf)
+        tuner._times.us[digest] = known.get(Schedule(), math.inf)
         schedules.times[digest] = known
         best = min(known, key=known.__getitem__)
         if best != Schedule():

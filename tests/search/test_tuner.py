@@ -22,10 +22,10 @@ from autofuse.search.solver import Chosen
 from autofuse.search.tuner import EPSILON, Tuner
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.fusions import check_plan
-from autofuse.testing.graphs import random_graph, random_inputs
+from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch, attention_graph, diamond_graph, layers_graph, softmax_graph
-from autofuse.testing.tuning import tuned, tuner_of
+from autofuse.testing.tuning import small_graphs, tuned, tuner_of
 
 plain = modelled()
 
@@ -40,13 +40,7 @@ def best_possible(graph, bench):
     return bench.plan_us(document_of(context, partition, identity_here()))
 
 
-SMALL = {
-    "softmax": softmax_graph(64, 64),
-    "attention": attention_graph(64, 32),
-    "layers": layers_graph(2, 64, 64),
-    "diamond": diamond_graph(4096),
-    **{f"random {seed}": random_graph(np.random.default_rng(seed), 14) for seed in range(4)},
-}
+SMALL = small_graphs()
 
 
 # ---- what it finds ---------------------------------------------------------------------------------------------------
@@ -94,54 +88,6 @@ def test_the_best_schedule_of_each_kernel_is_in_the_plan():
     assert {kernel.schedule.unroll for kernel in plan.kernels} == {8}
     assert plan.certificate.schedules_tried > 0
     assert plan.certificate.sum_us == pytest.approx(bench.plan_us(plan))
-
-
-# ---- second times ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_kernels_that_were_disturbed_the_first_time_are_chosen_all_the_same(name):
-    graph = SMALL[name]
-    cost = scattered(modelled(), 0.5)
-    plan = tuned(graph, SyntheticBench(graph, cost))
-    disturbed = {kernel.digest for kernel in plan.kernels}
-    bench = SyntheticBench(graph, cost, disturbed=disturbed)
-    other = tuned(graph, bench)
-    assert bench.plan_us(other) <= (1 + EPSILON) * bench.plan_us(plan)
-    assert other.certificate.sum_us == pytest.approx(bench.plan_us(other))
-
-
-def test_kernels_that_fail_the_second_time_are_as_those_that_failed_at_once():
-    graph = layers_graph(2, 64, 64)
-    cost = scattered(modelled(), 0.5)
-    failing = {kernel.digest for kernel in tuned(graph, SyntheticBench(graph, cost)).kernels}
-    failing -= {digest for digest, members in context_of(graph).space.classes.items() if len(members[0].atoms) == 1}
-    assert failing
-
-    class Failing(SyntheticBench):
-        def timed(self, trial):
-            self.failing = failing if trial.again else ()
-            return super().timed(trial)
-
-    bench = Failing(graph, cost)
-    late, early = tuned(graph, bench), tuned(graph, SyntheticBench(graph, cost, failing=failing))
-    assert {digest for digest, _ in bench.counts.failing} == failing
-    assert not {kernel.digest for kernel in late.kernels} & failing
-    assert bench.plan_us(late) <= (1 + EPSILON) * bench.plan_us(early)
-
-
-def test_second_times_are_no_measurements_and_take_a_share_of_the_time():
-    graph = attention_graph(64, 32)
-    counts = {}
-    for seconds in (1e9, 400.0, 10.0):
-        bench = SyntheticBench(graph, step_s=10.0)
-        certificate = tuned(graph, bench, budget=Budget(seconds, 20)).certificate
-        assert bench.counts.measured <= 20
-        assert set(bench.again) <= set(bench.records)
-        counts[seconds] = len(bench.again), certificate.measured
-    assert counts[1e9][0] == counts[1e9][1]  # all of them
-    assert counts[400.0][0] < counts[400.0][1]
-    assert counts[10.0][0] <= 1
 
 
 # ---- the budget ------------------------------------------------------------------------------------------------------
@@ -329,7 +275,7 @@ def test_a_solve_that_runs_out_of_time_does_not_replace_what_is_known(monkeypatc
     graph = attention_graph(64, 32)
     tune = tuner_of(graph, SyntheticBench(graph, scattered(plain, 0.5)))
     space = tune.context.space
-    tune._measure(space.candidates, 1.0)
+    tune._times.measure(space.candidates, 1.0)
     best = tune._cheapest_measured(space, None)
     dear = {c.digest: us for c, us in zip(space.candidates, np.linspace(1.0, 2.0, len(space.candidates)), strict=True)}
 
@@ -358,7 +304,7 @@ def test_a_kernel_that_leaves_an_output_out_is_timed_as_it_is():
     pairs = [frozenset((by_name["first"], by_name[name])) for name in ("second", "third")]
     kernels = [tune.context.try_add(atoms) for atoms in pairs]
     tune.context.try_add(pairs[0], kernels[0].outputs[-1:])
-    tune._measure(space.candidates, 1.0)
+    tune._times.measure(space.candidates, 1.0)
     chosen = tuple(Chosen(kernel, kernel.outputs[-1:]) for kernel in kernels)
     document = tune._document(tune._timed(Partition(space.atom_graph, chosen, {}, 0.0)))
     assert [kernel.measured_us for kernel in document.kernels] == [None, None]
