@@ -15,7 +15,7 @@ from autofuse.lower.lowering import Limits
 from autofuse.plan.document import PlanDocument, PlannedKernel
 from autofuse.report.explain import source_text
 from autofuse.report.quantities import microseconds, nearest
-from autofuse.search.space import AtomSet, Candidate, SpaceBuilder
+from autofuse.search.space import AtomSet, SpaceBuilder
 
 _MOST_NAMES = 6
 
@@ -156,17 +156,11 @@ class _Question:
         candidate = self.builder.try_add(joined)
         if candidate is None:
             return Attempt(what, nodes, False, self._reason(joined), None, None)
-        parts = self._parts(left, right)
+        parts = [self.builder.try_add(part, self._written(part)) for part in (left, right)]
         facts = [KernelFacts(part.program) for part in (candidate, *parts) if part is not None]
         prices = [float(us) for us in self.model.price(facts).us]
         apart = sum(prices[1:]) if all(part is not None for part in parts) else None
         return Attempt(what, nodes, True, "", apart, prices[0])
-
-    def _parts(self, left: AtomSet, right: AtomSet) -> list[Candidate | None]:
-        """Two sets of atoms as the kernels that they are in the plan; one that is none computes nothing twice."""
-        if self._written(right) is None:
-            right -= left
-        return [self.builder.try_add(part, self._written(part)) for part in (left, right) if part]
 
     def _written(self, atoms: AtomSet) -> tuple[Value, ...] | None:
         """What the plan's kernel of these atoms writes; None if it has no such kernel."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from autofuse.fusion.atoms import AtomGraph
-from autofuse.fusion.control import Forbid, bind
+from autofuse.fusion.control import Forbid, Pin, bind
 from autofuse.ir.digest import subgraph_digest
 from autofuse.lower.schedule import Schedule
 from autofuse.search.planning import Tuned
@@ -53,6 +53,14 @@ def test_the_partitions_of_every_policy_here_are_sound(name):
     for graph in sample_graphs()[:4]:
         context = context_of(graph)
         assert defect(policy_by_name(name).partition(context), context) is None
+
+
+def test_kernels_with_a_schedule_of_the_users_are_sound():
+    context = context_of(GRAPH)
+    context.control = bind([Pin("grown", schedule={"unroll": 2})], GRAPH)
+    partition = Unfused().partition(context)
+    assert len({chosen.candidate.digest for chosen in partition.kernels}) == len(partition.kernels)
+    assert defect(partition, context) is None
 
 
 def test_kernels_that_compute_a_value_for_themselves_are_sound():

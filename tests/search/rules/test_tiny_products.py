@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 import autofuse as af
+from autofuse.ir.dtypes import F32
+from autofuse.ir.types import TensorType
 from autofuse.search.registry import HERE
+from autofuse.search.rules.priority_folds import exchange_of
+from autofuse.search.rules.priority_instructions import Instruction
 
 RULES = [name for name in HERE if name.startswith("rule:")]
 FORMS = ["fbk,bk->bf", "bhd,bthd->bht", "bij,bjk->ikb", "ij,jk->ki", "bij,bij->b"]
@@ -31,3 +35,9 @@ def test_a_product_of_tiny_arrays_has_a_plan(rule, form):
 
         plan = af.compile(program, x, y, policy=rule)
         np.testing.assert_allclose(plan(x, y), program(x, y), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 64), (64, 1)])
+def test_a_transpose_that_moves_nothing_is_not_written_in_tiles(shape):
+    x = Instruction(0, "parameter", TensorType(shape, F32))
+    assert exchange_of(Instruction(1, "transpose", TensorType(shape[::-1], F32), (x,), {"permutation": (1, 0)})) is None
