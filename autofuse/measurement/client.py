@@ -284,7 +284,7 @@ class Bench:
         """What answers a trial without a measurement. A kernel that was given up for less is known to be too slow."""
         policy = AGAIN_POLICY if trial.again else MEASUREMENT_POLICY
         known = self._timed(trial.digest, trial.schedule, policy)
-        if known is not None or trial.again:
+        if known is not None:
             return known
         records = self._find(trial.digest, trial.schedule, PRUNED_POLICY)
         given_up = [measurement for measurement in records if _slower(measurement, trial.worth_us)]

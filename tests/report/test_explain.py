@@ -16,7 +16,10 @@ from autofuse.api.plan import Plan, described_cpu
 from autofuse.cost_models.analytical import AnalyticalCpuModel
 from autofuse.cost_models.base import KernelFacts
 from autofuse.errors import ArgumentError
+from autofuse.fusion.control import Pin, bind
+from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import Certificate, PlanDocument
+from autofuse.report.dump import dump_candidates
 from autofuse.report.explain import build_report, kernel_named, render
 from autofuse.report.summary import render as render_summary
 from autofuse.report.summary import summarise
@@ -24,6 +27,11 @@ from autofuse.report.whynot import Apart, WhyNot, all_apart, render_apart, why_n
 from autofuse.report.whynot import render as render_answer
 from autofuse.runtime.cpu import cpu_limits
 from autofuse.runtime.kernels import lower_kernel
+from autofuse.search.policy import Unfused
+from autofuse.testing.benches import SyntheticBench
+from autofuse.testing.partitions import context_of
+from autofuse.testing.sketches import softmax_graph
+from autofuse.testing.tuning import tuned
 
 CERTIFICATE = Certificate(
     policy="measured",
@@ -260,6 +268,24 @@ def test_dumps_hold_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         rows = list(csv.DictReader(file))
     assert {row["digest"] for row in rows if row["chosen"] == "1"} == {kernel.digest for kernel in plan.kernels}
     assert all(float(row["predicted_us"]) > 0 for row in rows)
+
+
+def test_a_dump_tells_the_time_under_the_schedule_that_a_user_wants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOFUSE_DUMP", str(tmp_path))
+    graph = softmax_graph(64, 64)
+    context = context_of(graph)
+    context.control = bind([Pin("grown", schedule={"unroll": 2})], graph)
+    bench: Any = SyntheticBench(graph)
+    document = tuned(graph, bench, context=context)
+    dump_candidates(context, document, bench)
+    (table,) = tmp_path.rglob("candidates.csv")
+    with table.open() as file:
+        rows = {row["digest"]: row for row in csv.DictReader(file)}
+    (pinned,) = [chosen for chosen in Unfused().partition(context).kernels if chosen.outputs[0].name == "grown"]
+    us = bench.records[pinned.candidate.digest, Schedule(unroll=2)]
+    assert float(rows[pinned.candidate.digest]["measured_us"]) == pytest.approx(us, rel=1e-3)
 
 
 def test_without_the_variable_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,6 +170,18 @@ def test_a_pinned_schedule_is_what_is_measured_and_nothing_else_is_tried():
     assert "kept rule: Pin('grown', schedule={'unroll': 2})" in plan.notes
 
 
+def test_a_pinned_schedule_is_that_of_a_kernel_with_views_too():
+    sketch = Sketch("twice")
+    x = sketch.arg("f32[64]")
+    row = sketch.op("broadcast_in_dim", x, shape=(8, 64), broadcast_dimensions=(1,))
+    graph = sketch.finish([sketch.op("exp", row, name="grown")])
+    context = context_of(graph)
+    context.control = bind([Pin("grown", schedule={"unroll": 2})], graph)
+    (chosen,) = Unfused().partition(context).kernels
+    assert len(chosen.candidate.kernel.nodes) == 2
+    assert context.control.schedule_of(chosen.candidate.kernel.nodes) == {"unroll": 2}
+
+
 @pytest.mark.parametrize("pinned", ["first", "second"])
 def test_a_pinned_schedule_is_its_kernels_own(pinned):
     """Equal kernels that no rule is about have schedules and times of their own."""

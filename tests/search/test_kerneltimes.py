@@ -2,12 +2,13 @@
 
 import pytest
 
-from autofuse.search.budget import Budget
+from autofuse.search.budget import Budget, Clock
+from autofuse.search.kerneltimes import KernelTimes
 from autofuse.search.tuner import EPSILON
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import attention_graph, layers_graph
-from autofuse.testing.tuning import small_graphs, tuned
+from autofuse.testing.tuning import PLENTY, small_graphs, tuned
 
 SMALL = small_graphs()
 
@@ -41,6 +42,42 @@ def test_kernels_that_fail_the_second_time_are_as_those_that_failed_at_once():
     assert {digest for digest, _ in bench.counts.failing} == failing
     assert not {kernel.digest for kernel in late.kernels} & failing
     assert bench.plan_us(late) <= (1 + EPSILON) * bench.plan_us(early)
+
+
+class Listening(SyntheticBench):
+    """Remembers what was asked for."""
+
+    def kernels(self, trials, go_on=lambda: True):
+        self.asked = [trial.digest for trial in trials]
+        return super().kernels(trials, go_on)
+
+
+def test_those_that_are_slow_for_what_the_model_says_come_first():
+    bench = Listening(SMALL["attention"], scattered(modelled(), 0.5))
+    times, space = times_of(bench)
+    times.measure(space.candidates, 1.0)
+    assert times.measure_again(space) is False
+    slowness = [times.us[digest] / times.prices()[digest].predicted_us for digest in bench.asked]
+    assert len(slowness) == len(space.classes)
+    assert slowness == sorted(slowness, reverse=True)
+    assert times.measure_again(space) is False
+    assert bench.asked == []
+
+
+def test_second_times_share_one_part_of_the_time():
+    bench = Listening(SMALL["attention"], step_s=1.0)
+    times, space = times_of(bench, Budget(100.0))
+    few, many = space.candidates[:4], space.candidates
+    times.measure(few, 1.0)
+    times.measure_again(space)
+    times.measure(many, 1.0)
+    times.measure_again(space)
+    assert len(bench.again) == 5
+
+
+def times_of(bench, budget=PLENTY):
+    context = context_of(bench.graph)
+    return KernelTimes(context, bench, Clock(budget, bench, bench.clock)), context.space
 
 
 def test_second_times_are_no_measurements_and_take_a_share_of_the_time():

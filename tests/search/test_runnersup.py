@@ -103,3 +103,16 @@ def test_a_tenth_of_the_time_at_most_is_used(near, monkeypatch):
     assert near.beside(chosen)
     assert taken[0] == pytest.approx(3.0)
     assert sum(taken) <= 10.0
+
+
+def test_no_other_choice_is_looked_for_once_its_time_is_over(near, monkeypatch):
+    chosen, taken = cheapest(near), []
+
+    def late(context, space, price, deadline_s, unlike=()):
+        taken.append(deadline_s)
+        near.clock.bench.now_s += 5.0 * deadline_s
+        return solve_at(context, space, price, 60.0, unlike)
+
+    monkeypatch.setattr(runnersup, "solve_at", late)
+    near.beside(chosen)
+    assert len(taken) == 2  # the cheapest of all, and that of fewer kernels
