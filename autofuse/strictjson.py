@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import NoReturn, TypeVar, cast
 
@@ -17,6 +18,9 @@ T = TypeVar("T")
 MAX_DEPTH = 128
 """Deepest nesting accepted: plans, records and trees of arguments stay far below it."""
 _MAX_DIGITS = 1000
+_MAX_RECURSION = 5000
+"""Up to this limit the JSON scanner, which recurses in C, ends with an error before the stack does."""
+_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
 def parse(text: bytes | str, error: type[AutofuseError], what: str) -> Item:
@@ -26,6 +30,8 @@ def parse(text: bytes | str, error: type[AutofuseError], what: str) -> Item:
     """
     try:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
+        if sys.getrecursionlimit() > _MAX_RECURSION and _nesting(decoded) > MAX_DEPTH:
+            raise RecursionError
         value: Json = json.loads(
             decoded,
             object_pairs_hook=_unique_keys,
@@ -69,6 +75,16 @@ def _bounded_integer(literal: str) -> int:
     if len(literal) > _MAX_DIGITS:
         raise _RefusedError(f"the integer {literal:.40}... has more than {_MAX_DIGITS} digits")
     return int(literal)
+
+
+def _nesting(text: str) -> int:
+    """How deep brackets are nested, those in strings left out."""
+    depth = most = 0
+    for bracket in _BRACKET.finditer(text):
+        first = text[bracket.start()]
+        depth += (first in "[{") - (first in "]}")
+        most = max(most, depth)
+    return most
 
 
 def _too_deep(value: Json) -> bool:

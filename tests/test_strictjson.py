@@ -1,4 +1,5 @@
 import re
+import sys
 
 import pytest
 
@@ -40,6 +41,18 @@ def test_plain_json_is_read():
 def test_anything_else_is_refused(text, message):
     with pytest.raises(PlanError, match=f"^file: .*{message}"):
         read(text)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '["]]]]",' * 100_000, '["\\"]", ' * 100_000])
+def test_depth_is_limited_where_python_is_told_to_recurse_far(text):
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(60_000)
+    try:
+        with pytest.raises(PlanError, match="nested more than"):
+            read(text)
+        assert read('["[[{{\\"[", [], {"{": "["}]').items(9)[0].text() == '[[{{"['
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def test_depth_is_limited_exactly():

@@ -4,6 +4,10 @@
 outputs, and compares both with the interpreter.
 """
 
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -11,11 +15,13 @@ from autofuse.errors import LegalityError
 from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.dtypes import BOOL, F32, I32
 from autofuse.ir.types import TensorType
+from autofuse.lower import lowering
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Load, Map, Reduce, Scan, Space
 from autofuse.testing.fusions import LIMITS, check_fused, check_kernel, whole_kernel
+from autofuse.testing.sketches import softmax_graph
 
 
 def normal(*shape, dtype=np.float32, seed=0):
@@ -425,3 +431,24 @@ def test_a_kernel_that_writes_nothing_is_refused():
     build.emit("exp", [build.input(TensorType((3,), F32), "x")])
     with pytest.raises(LegalityError, match="writes nothing"):
         lower(whole_kernel(build.finish([])), Schedule(), "k")
+
+
+def test_threads_that_lower_at_once_leave_the_recursion_limit_as_it_was(monkeypatch):
+    before, run = sys.getrecursionlimit(), lowering._Lowering.run
+    both, first_left = threading.Barrier(2), threading.Event()
+
+    def slowly(self):
+        both.wait(30)
+        if self.name == "second":
+            first_left.wait(30)
+        assert sys.getrecursionlimit() >= 60_000
+        return run(self)
+
+    monkeypatch.setattr(lowering._Lowering, "run", slowly)
+    kernel = whole_kernel(softmax_graph(8, 16))
+    with ThreadPoolExecutor(2) as threads:
+        first, second = (threads.submit(lower, kernel, Schedule(), name) for name in ("first", "second"))
+        first.result()
+        first_left.set()
+        second.result()
+    assert sys.getrecursionlimit() == before
