@@ -27,6 +27,8 @@ class KernelTimes:
         self._again: set[str] = set()
         """Classes that were timed a second time."""
         self._again_s = _AGAIN_SHARE * clock.budget.seconds
+        self.timed_once = 0
+        """Classes that were to be timed a second time when the time for that was over."""
         self._residual = Residual()
 
     def measure(self, candidates: Iterable[Candidate], share: float) -> None:
@@ -53,6 +55,7 @@ class KernelTimes:
         trials = [Trial(d, measured[d].kernel, self._schedule(measured[d]), again=True) for d in todo]
         times = self._bench.kernels(trials, lambda: self._clock.elapsed() < start + self._again_s)
         self._again_s -= self._clock.elapsed() - start
+        self.timed_once = len(todo) - len(times)
         before = dict(self.us)
         for digest, found in zip(todo, times, strict=False):
             self._again.add(digest)

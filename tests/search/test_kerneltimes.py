@@ -85,10 +85,13 @@ def test_second_times_are_no_measurements_and_take_a_share_of_the_time():
     counts = {}
     for seconds in (1e9, 400.0, 10.0):
         bench = SyntheticBench(graph, step_s=10.0)
-        certificate = tuned(graph, bench, budget=Budget(seconds, 20)).certificate
+        plan = tuned(graph, bench, budget=Budget(seconds, 20))
+        certificate = plan.certificate
         assert bench.counts.measured <= 20
         assert set(bench.again) <= set(bench.records)
         counts[seconds] = len(bench.again), certificate.measured
+        told = [note for note in plan.notes if "timed once, not twice" in note]
+        assert bool(told) == (len(bench.again) < certificate.measured)
     assert counts[1e9][0] == counts[1e9][1]  # all of them
     assert counts[400.0][0] < counts[400.0][1]
     assert counts[10.0][0] <= 1
