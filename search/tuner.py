@@ -127,7 +127,9 @@ class Tuner:
         others.append((f"{found[-1][0]}, schedules tuned", found[-1][1]))
         left_out = [*space_notes(self.context.space), *(f"not compared with {words}" for words in ruled.left_out)]
         if self._times.timed_once:
-            left_out.append(f"kernels that were timed once, not twice, as the budget is small: {self._times.timed_once}")
+            left_out.append(
+                f"kernels that were timed once, not twice, as the budget is small: {self._times.timed_once}"
+            )
         rivals, others = self._fastest_of(chosen, ruled.partitions, others, left_out)
         entrants = [(name, self._timed(partition)) for name, partition in found]
         entrants.append(("measured, default schedules", self._timed(chosen[1])))
