@@ -30,6 +30,10 @@ class LegalityError(AutofuseError):
     """A requested fusion, partition or schedule is not legal; the message carries the rule's reason."""
 
 
+class CallError(GraphError):
+    """A function of NumPy, SciPy or the user, called by a graph, raised or returned what the graph does not declare."""
+
+
 class BackendError(AutofuseError):
     """Code generation, compilation or launching failed, or the backend is not available on this machine."""
 

@@ -7,8 +7,9 @@ traced ones:
    says all that the call is: `numpy.linalg.solve[{"operand":0},{"operand":1}]{}`.
 2. Result shapes and dtypes are learned by running it once: the graph recorded so far is interpreted on the sample
    arguments given to `trace` to get the operands. So eager tracing needs arrays, not specs.
-3. `autofuse.ir.ops.library_calls` finds the function again in another process, for functions of NumPy and SciPy that
-   touch nothing but their arguments. Any other function is registered for this process only.
+3. `autofuse.ir.ops.library_calls` finds the function again in another process, for functions of NumPy and SciPy and
+   parameters of theirs that are listed in `library_signatures`. Any other call is registered for this process only, and
+   its plan cannot be saved.
 
 Limits: results must be arrays (or a tuple of them) whose shapes do not depend on the data; the function must not write
 into its arguments; it cannot stand inside a loop or branch body.
@@ -79,7 +80,7 @@ def _left_to_numpy(function: Any, label: str, args: tuple[Any, ...], kwargs: dic
         target = library_calls.target_name(module, str(getattr(function, "__name__", "")), fixed_args, fixed_kwargs)
     except UnnamableError as error:
         raise trace_error(f"{label} cannot be left to NumPy: {error}", _nearest(label)) from None
-    if not library_calls.allowed(module, str(getattr(function, "__name__", ""))):
+    if target.startswith(library_calls.LOCAL):
         register_call(target, library_calls.bound(function, fixed_args, fixed_kwargs), replace=True)
     values = [operand.value for operand in operands]
     sampled = _results(target, label, values)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from autofuse.errors import AutofuseError, PlanError
 from autofuse.ir import digest, text, tree, verifier
 from autofuse.ir.graph import Graph
+from autofuse.ir.ops.calls import require_anywhere
 from autofuse.ir.tree import Tree
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.constants import SideFile, side_file_from
@@ -161,9 +162,19 @@ def _graph(item: Item, constants: Mapping[str, NDArray[Any]]) -> Graph:
     try:
         graph = text.parse_graph(source, constants)
         verifier.verify(graph)
+        require_portable(graph)
         return graph
     except _GRAPH_DEFECTS as bad:
         item.fail(str(bad) or type(bad).__name__)
+
+
+def require_portable(graph: Graph) -> None:
+    """Raise GraphError if the graph calls a function that only the process which traced it may call."""
+    for node in graph.nodes:
+        if node.op == "custom_call":
+            require_anywhere(node.attrs["call_target_name"])
+        for region in node.regions:
+            require_portable(region)
 
 
 def _digest(graph: Graph, item: Item) -> str:

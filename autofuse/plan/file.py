@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from autofuse.errors import PlanError
+from autofuse.errors import GraphError, PlanError
 from autofuse.plan import constants
 from autofuse.plan.atomic import written_whole
-from autofuse.plan.codec import decode, encode, to_text
+from autofuse.plan.codec import decode, encode, require_portable, to_text
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.plainfile import read_plan
 
@@ -20,6 +20,10 @@ def save(plan: PlanDocument, path: str | os.PathLike[str]) -> Path:
     does not hang together or the file cannot be written.
     """
     target = Path(path)
+    try:
+        require_portable(plan.graph)
+    except GraphError as local:
+        raise PlanError(f"cannot save the plan {plan.name}: {local}") from local
     encoded = encode(plan)
     try:
         side = constants.write(target.parent, target.stem, encoded.constants) if encoded.constants else None

@@ -9,7 +9,7 @@ import pytest
 import autofuse as af
 from autofuse.api import compiling
 from autofuse.device.cpu import detect
-from autofuse.errors import ArgumentError, MeasureError, PluginError, SearchError
+from autofuse.errors import ArgumentError, MeasureError, PlanError, PluginError, SearchError
 from autofuse.frontend.traced import trace
 from autofuse.ir.types import parse_type
 from autofuse.measurement.client import Bench
@@ -415,3 +415,16 @@ def test_tracing_warns_of_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         af.compile(softmax, X, threads=detect().threads)
+
+
+def test_a_call_that_no_file_may_hold_runs_here_and_is_not_saved(tmp_path):
+    def sums(x):
+        return np.add.reduceat(np.exp(x), [0, 2])
+
+    x = np.arange(4.0)
+    plan = af.compile(sums, x, on_unsupported="eager")
+    close(plan(x), sums(x))
+    with pytest.raises(
+        PlanError, match=r"cannot save the plan sums: .*reduceat.*in the process that traced it only"
+    ):
+        plan.save(tmp_path / "sums.json")

@@ -92,7 +92,27 @@ def test_every_ufunc_of_scipy_special_is_looked_up() -> None:
 
 
 def test_names_are_reproducible() -> None:
-    name = library_calls.target_name("numpy", "percentile", [Operand(0), (1, 2)], {"b": np.float32, "a": np.int64(3)})
-    assert name == 'numpy.percentile[{"operand":0},{"tuple":[1,2]}]{"a":3,"b":{"dtype":"f32"}}'
+    kwargs = {"method": "lower", "axis": np.int64(0)}
+    name = library_calls.target_name("numpy", "percentile", [Operand(0), (1, 2)], kwargs)
+    assert name == 'numpy.percentile[{"operand":0},{"tuple":[1,2]}]{"axis":0,"method":"lower"}'
     with pytest.raises(UnnamableError):
         library_calls.target_name("numpy", "percentile", [print], {})
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "kwargs"),
+    [
+        ("lu_solve", [(Operand(0), Operand(1)), Operand(2)], {}),  # trusts pivots
+        ("solve", [Operand(0), Operand(1)], {"overwrite_a": True}),
+        ("inv", [Operand(0)], {"check_finite": False}),
+        ("svd", [Operand(0)], {"lapack_driver": "gesvd"}),
+    ],
+)
+def test_calls_that_are_not_listed_belong_to_this_process(function: str, args: Any, kwargs: Any) -> None:
+    assert library_calls.target_name("scipy.linalg", function, args, kwargs).startswith(library_calls.LOCAL)
+
+
+def test_a_call_with_a_parameter_that_is_not_listed_is_traced_for_this_process(agrees: Any) -> None:
+    traced = agrees(lambda a, b: scipy.linalg.inv(a, overwrite_a=True) @ b, A, B, on_unsupported="eager", ulps=64)
+    (call,) = (node for node in traced.graph.nodes if node.op == "custom_call")
+    assert call.attrs["call_target_name"].startswith("process.scipy.linalg.inv")

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.errors import GraphError
+from autofuse.errors import AutofuseError, CallError, GraphError
 from autofuse.ir import types
 from autofuse.ir.graph import Attrs, Graph
 from autofuse.ir.ops import library_calls
+from autofuse.ir.ops.library_sizes import check_sizes
 from autofuse.ir.optable import AttrSpec, Family, OpDef, register
 from autofuse.ir.types import TensorType
 
@@ -31,40 +32,64 @@ def register_call(name: str, function: Callable[..., Any], *, replace: bool = Fa
 
 def call_target(name: str) -> Callable[..., Any]:
     """The function registered as `name`, or the library function it spells. Raises GraphError for any other name."""
-    try:
-        return _CALLS[name] if name in _CALLS else library_calls.resolve(name)
-    except GraphError:
-        known = ", ".join(sorted(_CALLS)) or "none"
+    if name in _CALLS:
+        return library_calls.guarded(_CALLS[name], name, copies=True)
+    if library_calls.is_library_call(name):
+        return library_calls.resolve(name)
+    known = ", ".join(sorted(_CALLS)) or "none"
+    raise GraphError(
+        f"custom_call target {name!r:.200} is not registered; call register_call({name!r:.200}, function); "
+        f"known: {known:.1000}"
+    )
+
+
+def require_anywhere(name: str) -> None:
+    """Raise GraphError unless another process can call `name` too, and may: what a file can hold.
+
+    That is a function that somebody registered by a name of its own, or a call of a listed function.
+    """
+    if name.startswith(library_calls.LOCAL):
         raise GraphError(
-            f"custom_call target {name!r} is not registered; call register_call({name!r}, function); known: {known}"
-        ) from None
+            f"{name.removeprefix(library_calls.LOCAL)!r:.200} can be called in the process that traced it only: the "
+            "function or one of its parameters is not among those that a plan file may hold (docs/ops.md)"
+        )
+    call_target(name)
 
 
 def _infer(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph]) -> tuple[TensorType, ...]:
-    if not attrs["results"]:
+    name, results = attrs["call_target_name"], attrs["results"]
+    if not results:
         raise GraphError("custom_call: attribute results must hold at least one type, got none")
-    return attrs["results"]
+    if name not in _CALLS and library_calls.is_library_call(name):
+        check_sizes(library_calls.read(name), operands, results)
+    return results
 
 
 def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
     name, required = attrs["call_target_name"], attrs["results"]
     returned: Any = call_target(name)(*operands)
     items: Sequence[Any] = returned if isinstance(returned, tuple | list) else (returned,)
-    results = tuple(map(np.asarray, items))
-    came = tuple(map(types.of_array, results))
+    try:
+        results = tuple(map(np.asarray, items))
+        came = tuple(map(types.of_array, results))
+    except (AutofuseError, ValueError) as bad:
+        raise CallError(f"custom_call target {name!r:.200} must return {_joined(required)}: {bad}") from bad
     if came != required:
-        raise GraphError(
-            f"custom_call target {name!r} must return {', '.join(map(str, required))}, "
-            f"got {', '.join(map(str, came)) or 'nothing'}"
+        raise CallError(
+            f"custom_call target {name!r:.200} must return {_joined(required)}, got {_joined(came) or 'nothing'}"
         )
     return results
+
+
+def _joined(types_: Sequence[TensorType]) -> str:
+    return ", ".join(map(str, types_))
 
 
 register(
     OpDef(
         "custom_call",
-        "Calls the registered NumPy function. An unknown name, and results of other types than declared, are errors "
-        "when evaluated.",
+        "Calls the registered function, or the listed one of NumPy or SciPy that the name spells. An unknown name, and "
+        "results of other types than declared, are errors when evaluated.",
         Family.OPAQUE,
         _infer,
         _evaluate,

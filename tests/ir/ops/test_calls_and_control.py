@@ -44,7 +44,7 @@ def test_a_name_is_not_taken_twice_by_accident():
     register_call("test.taken", np.sin)
     with pytest.raises(GraphError, match="already registered"):
         register_call("test.taken", np.cos)
-    assert call_target("test.taken") is np.sin
+    assert call_target("test.taken")(np.zeros(2)).tolist() == [0.0, 0.0]
 
 
 def test_a_call_without_results_is_refused():

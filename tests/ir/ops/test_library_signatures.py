@@ -1,0 +1,105 @@
+"""Calls of NumPy and SciPy in graphs: the table of parameters against the functions, and what it lets through."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+from autofuse.errors import AutofuseError, CallError, GraphError
+from autofuse.ir.builder import GraphBuilder
+from autofuse.ir.interpreter import interpret
+from autofuse.ir.ops import library_calls
+from autofuse.ir.ops.library_signatures import NUMPY, SCIPY, parameters
+from autofuse.ir.types import parse_type
+
+FUNCTIONS = [
+    (module, line.split()[0])
+    for module, text in {**NUMPY, **SCIPY}.items()
+    for line in text.splitlines()
+    if line.strip()
+]
+
+
+def call(name: str, operands: str, results: str):
+    """A graph of one call of the function that `name` spells."""
+    build = GraphBuilder("g")
+    given = [build.input(parse_type(text), f"x{number}") for number, text in enumerate(operands.split())]
+    made = build.emit_many("custom_call", given, call_target_name=name, results=tuple(map(parse_type, results.split())))
+    return build.finish(made)
+
+
+@pytest.mark.parametrize(("module", "function"), FUNCTIONS)
+def test_the_table_has_the_names_and_the_order_of_the_function(module: str, function: str) -> None:
+    known = parameters(module, function)
+    assert known is not None
+    own = inspect.signature(getattr(import_module(module), function)).parameters
+    in_order = [name for name, one in own.items() if one.kind is not one.KEYWORD_ONLY]
+    assert set(known) <= set(own)
+    positional = [name for name in known if name in in_order]
+    assert positional == in_order[: len(positional)]
+
+
+@pytest.mark.parametrize(("module", "function"), FUNCTIONS)
+def test_nothing_that_writes_or_turns_checks_off_can_be_set(module: str, function: str) -> None:
+    known = parameters(module, function) or {}
+    hazards = ("out", "output", "overwrite_", "check_finite", "workers", "lwork", "plan", "driver")
+    assert all(kind == "-" for name, kind in known.items() if name.startswith(hazards))
+
+
+REFUSED = {
+    "a function that trusts pivots": ("scipy.linalg.lu_solve[[{O0},{O1}],{O2}]{}", "f64[3,3] i32[3] f64[3]", "f64[3]"),
+    "a parameter that writes": ('numpy.linalg.inv[{O0}]{"out":{O0}}', "f64[3,3]", "f64[3,3]"),
+    "an overwritten operand": ('scipy.linalg.solve[{O0},{O1}]{"overwrite_a":true}', "f64[3,3] f64[3]", "f64[3]"),
+    "the same by position": ("scipy.linalg.solve[{O0},{O1},false,true]{}", "f64[3,3] f64[3]", "f64[3]"),
+    "a check turned off": ('scipy.linalg.det[{O0}]{"check_finite":false}', "f64[3,3]", "f64[]"),
+    "a driver": ('scipy.linalg.svd[{O0}]{"lapack_driver":"gesvd"}', "f64[3,3]", "f64[3,3] f64[3] f64[3,3]"),
+    "out of a ufunc": ('scipy.special.gammaln[{O0}]{"out":{O0}}', "f64[3]", "f64[3]"),
+    "a word that is none": ('numpy.linalg.eigh[{O0},"X"]{}', "f64[3,3]", "f64[3] f64[3,3]"),
+    "arrays from a number": ("scipy.linalg.hilbert[10000000]{}", "", "f64[3,3]"),
+    "a long transform": ('numpy.fft.fft[{O0}]{"n":1000000000000}', "f64[8]", "f64[8]"),
+    "many short ones": ('numpy.fft.fftn[{O0}]{"s":[100000,100000]}', "f64[8,8]", "f64[8,8]"),
+    "many bins": ("numpy.histogram[{O0},1000000000000]{}", "f64[8]", "i64[8] f64[9]"),
+    "bins by rule": ('numpy.histogram[{O0},"fd"]{}', "f64[8]", "i64[8] f64[9]"),
+    "an outer product": ("numpy.linalg.outer[{O0},{O1}]{}", "f64[10000000] f64[10000000]", "f64[3]"),
+    "a broadcast": ("numpy.linalg.matmul[{O0},{O1}]{}", "f64[90000,1,2,2] f64[90000,2,2]", "f64[2]"),
+    "both factors whole": ("numpy.linalg.svd[{O0}]{}", "f64[10000000,2]", "f64[2]"),
+    "an operand that is not there": ("numpy.linalg.inv[{O1}]{}", "f64[3,3]", "f64[3,3]"),
+    "an operand from the end": ('numpy.linalg.inv[{"operand":-1}]{}', "f64[3,3]", "f64[3,3]"),
+    "an integer that NumPy lacks": ("numpy.linalg.inv[[[1" + "0" * 40 + "]]]{}", "", "f64[1,1]"),
+    "a deep nest": ("numpy.linalg.inv[" + "[" * 5000 + "]" * 5000 + "]{}", "", "f64[1,1]"),
+    "text for numbers": ('numpy.linalg.inv[["a"]]{}', "", "f64[1,1]"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_graph_with_such_a_call_is_refused_before_anything_runs(case: str) -> None:
+    name, operands, results = REFUSED[case]
+    for number in range(3):
+        name = name.replace(f"{{O{number}}}", f'{{"operand":{number}}}')
+    with pytest.raises(GraphError, match=name.partition("[")[0].rpartition(".")[2]):
+        call(name, operands, results)
+
+
+def test_operands_are_not_written_to_and_their_errors_name_the_call() -> None:
+    singular = call('numpy.linalg.inv[{"operand":0}]{}', "f64[2,2]", "f64[2,2]")
+    with pytest.raises(np.linalg.LinAlgError, match=r"numpy\.linalg\.inv: Singular") as raised:
+        interpret(singular, np.zeros((2, 2)))
+    assert isinstance(raised.value, CallError)
+    with pytest.raises(AutofuseError, match=r"numpy\.partition: ValueError: kth"):
+        interpret(call('numpy.partition[{"operand":0},[99]]{}', "f64[3]", "f64[3]"), np.zeros(3))
+    kept = np.zeros(3)
+    guarded = library_calls.guarded(lambda x: x.fill(1.0), "fill", copies=False)
+    with pytest.raises(CallError, match=r"fill: ValueError: .*read-only"):
+        guarded(kept)
+    library_calls.guarded(lambda x: x.fill(1.0), "fill", copies=True)(kept)
+    assert kept.tolist() == [0, 0, 0]
+
+
+def test_results_are_checked() -> None:
+    with pytest.raises(CallError, match=r"must return f64\[3,3\], got f64\[2,2\]"):
+        interpret(call('numpy.linalg.inv[{"operand":0}]{}', "f64[2,2]", "f64[3,3]"), np.eye(2))
+    with pytest.raises(CallError, match="complex128"):
+        interpret(call('numpy.fft.fft[{"operand":0}]{}', "f64[8]", "f64[8]"), np.ones(8))
