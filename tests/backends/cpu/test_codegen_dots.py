@@ -7,6 +7,7 @@ from autofuse.backends.cpu.codegen.matmul.tiling import plan_tiling
 from autofuse.ir.dtypes import BF16, F16, F32, F64, I32, U8
 from autofuse.ir.index import Affine, Symbol, of
 from autofuse.lower.schedule import Schedule
+from autofuse.lower.summing import sum_block
 from autofuse.lower.tile import Dot, Load, Map, Matrix, Panel, Reduce, Store
 from autofuse.testing.tilekernels import Kernel
 from autofuse.testing.tileprograms import buffers, check, engine, phase, program, stage
@@ -133,22 +134,52 @@ def test_nan_in_the_output_memory_does_not_survive():
     assert np.isfinite(found["c"]).all()
 
 
-def test_a_product_has_the_same_bits_however_it_is_cut():
+@pytest.mark.parametrize("columns", [130, 400])
+def test_a_product_has_the_same_bits_however_it_is_cut(columns):
+    """A right operand of 400 columns is packed for many rows, and read as it lies, 16 rows at a time, for few."""
     rng = np.random.default_rng(0)
-    given = {"a": rng.standard_normal((40, 700), np.float32), "b": rng.standard_normal((700, 130), np.float32)}
-    listed = buffers("a=f32[40,700] b=f32[700,130]", "c=f32[40,130]")
+    given = {"a": rng.standard_normal((40, 700), np.float32), "b": rng.standard_normal((700, columns), np.float32)}
+    listed = buffers(f"a=f32[40,700] b=f32[700,{columns}]", f"c=f32[40,{columns}]")
     found = []
     for rows, bits in ((40, 512), (7, 512), (1, 256), (16, 128)):
         i = Symbol("i0", 40)
         panel = Panel(i, Symbol("l0", rows), rows)
         dot = Dot(
-            Matrix("c", of(i) * 130, 130, 1), Matrix("a", of(i) * 700, 700, 1), Matrix("b", Affine(), 130, 1),
-            rows, 130, 700, F32,
+            Matrix("c", of(i) * columns, columns, 1), Matrix("a", of(i) * 700, 700, 1),
+            Matrix("b", Affine(), columns, 1), rows, columns, 700, F32,
         )  # fmt: skip
         tile = program("cut", listed, phase([i], dot, panel=panel), schedule=Schedule(vector_bits=bits))
         found.append(Kernel(tile, engine()).run(given)["c"])
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
+
+
+@pytest.mark.parametrize(("rows", "depth", "gain"), [(24, 4096, 3.0), (24, 16384, 5.0), (2, 4096, 3.0)])
+def test_a_deep_product_is_far_more_exact_than_a_sum_in_order(rows, depth, gain):
+    """By how much: blocks of 256 leave sqrt(depth / 256) of the error, nearly."""
+    rng = np.random.default_rng(1)
+    a = rng.standard_normal((rows, depth)).astype(np.float32)
+    b = rng.standard_normal((depth, 64)).astype(np.float32)
+    dot = Dot(
+        Matrix("c", Affine(), 64, 1),
+        Matrix("a", Affine(), depth, 1),
+        Matrix("b", Affine(), 64, 1),
+        rows,
+        64,
+        depth,
+        F32,
+    )
+    listed = buffers(f"a=f32[{rows},{depth}] b=f32[{depth},64]", f"c=f32[{rows},64]")
+    found = Kernel(program("deep", listed, phase([], dot)), engine()).run({"a": a, "b": b})["c"]
+    exact = a.astype(np.float64) @ b
+    in_order = np.zeros_like(found)
+    for left, right in zip(a.T, b, strict=True):
+        in_order += np.outer(left, right)
+    assert gain * np.abs(found - exact).mean() < np.abs(in_order - exact).mean()
+
+
+def test_blocks_of_the_depth_are_even_and_depend_on_nothing_else():
+    assert [sum_block(depth) for depth in (0, 1, 256, 257, 700, 1024, 4096)] == [1, 1, 256, 144, 240, 256, 256]
 
 
 @pytest.mark.parametrize(("rows", "sizes"), [(512, [8]), (256, [8]), (128 * 13, [13]), (100, [13, 12])])

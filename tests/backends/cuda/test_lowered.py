@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Space, TileProgram
 from autofuse.testing.simt import SimtModule
+from autofuse.testing.tilekernels import Kernel
+from autofuse.testing.tileprograms import engine
 
 Array = NDArray[Any]
 TOLERANCE = {"f4": 2e-5, "f2": 4e-3}
@@ -68,6 +71,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Array, ...]]] = {
     "integers": (lambda x, y: (x * y) // 3 + (x % 7) - (x >> 2), (i(50), i(50))),
     "dense": (lambda x, w, b: np.maximum(x @ w + b, 0), (f(70, 33), f(33, 64), f(64))),
     "gates": (lambda x, w, h, u: np.tanh(x @ w + h @ u), (f(70, 33), f(33, 50), f(70, 20), f(20, 50))),
+    "deep": (lambda x, w: x @ w, (f(20, 700), f(700, 30))),
     "mlp": (lambda x, w, v: np.tanh(x @ w) @ v, (f(70, 33), f(33, 50), f(50, 20))),
     "attention": (attention, (f(2, 3, 40, 16), f(2, 3, 40, 16), f(2, 3, 40, 16))),
 }
@@ -108,3 +112,15 @@ def test_one_kernel_agrees_with_the_interpreter(name: str, kernels: dict[str, Cu
         return
     tolerance = TOLERANCE[expected.dtype.str[1:]] * max(1.0, float(np.abs(expected.astype(np.float64)).max()))
     np.testing.assert_allclose(actual.astype(np.float64), expected.astype(np.float64), rtol=0, atol=tolerance)
+
+
+def test_a_deep_product_has_the_bits_of_the_cpu(kernels: dict[str, CudaKernel], module: SimtModule) -> None:
+    """Both add in the same blocks of the depth; the evaluator of TilePrograms adds as BLAS does."""
+    program, (_, arguments) = lowered("deep"), FUNCTIONS["deep"]
+    inputs = [buffer.name for buffer in program.buffers if buffer.space is Space.INPUT]
+    given = dict(zip(inputs, arguments, strict=True))
+    generated = replace(program, schedule=replace(program.schedule, dots="generated"))
+    ((name, expected),) = Kernel(generated, engine()).run(given).items()
+    buffers = {**given, name: np.zeros_like(expected)}
+    module.run(kernels["deep"], buffers)
+    np.testing.assert_array_equal(buffers[name], expected)

@@ -1,7 +1,8 @@
 """A matrix product by one block: square tiles of both operands in shared memory, a small square of sums per thread.
 
-Sums run over the depth in order, one fused multiply-add per term (a dot is one op: what `strict` fixes is its order).
-16-bit floats are multiplied and summed in float and rounded once at the end.
+Blocks of the depth (`autofuse.lower.summing`) are summed in order, one fused multiply-add per term, and their sums are
+added in order: a dot is one op, and what `strict` fixes is its order. 16-bit floats are multiplied and summed in float
+and rounded once at the end.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from autofuse.backends.cuda.ctypes_text import literal, register_type
 from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine
+from autofuse.lower.summing import sum_block
 from autofuse.lower.tile import Dot, Matrix
 
 TILE = 64
@@ -73,16 +75,25 @@ class DotWriter:
             stack.enter_context(out.braces(f"for (int {name} = 0; {name} < {extent}; {name} += {size})"))
 
     def _tile(self, dot: Dot, rows: str, type_: str) -> None:
-        out, zero = self.code.out, literal(0, compute_dtype(dot))
-        out.line(f"{type_} sum[{self._high // SIDE}][{_EACH}];")
+        out, zero, block = self.code.out, literal(0, compute_dtype(dot)), sum_block(dot.depth)
+        names = ("sum", "total") if block < dot.depth else ("sum",)
+        for name in names:
+            out.line(f"{type_} {name}[{self._high // SIDE}][{_EACH}];")
         with self._each_sum():
-            out.line(f"sum[m][n] = {zero};")
+            out.line(" ".join(f"{name}[m][n] = {zero};" for name in names))
         with out.braces(f"for (int step = 0; step < {dot.depth}; step += {DEPTH})"):
+            if block < dot.depth:
+                with out.braces(f"if (step % {block} == 0)"), self._each_sum():
+                    out.line(f"total[m][n] = {self._added('total[m][n]', 'sum[m][n]', compute_dtype(dot))};")
+                    out.line(f"sum[m][n] = {zero};")
             out.line("__syncthreads();")
             self._fill("left", dot, dot.lhs, rows, by_row=dot.lhs.column_stride != 1)
             self._fill("right", dot, dot.rhs, rows, by_row=dot.rhs.column_stride == 1)
             out.line("__syncthreads();")
             self._multiply(dot, type_)
+        if block < dot.depth:
+            with self._each_sum():
+                out.line(f"sum[m][n] = {self._added('total[m][n]', 'sum[m][n]', compute_dtype(dot))};")
         self._store(dot, rows)
 
     def _each_sum(self) -> ExitStack:
@@ -141,7 +152,10 @@ class DotWriter:
                 prelude, "fma", ("from_left[m]", "from_right[n]", "sum[m][n]"), (dtype,) * 3, dtype
             )
         product = scalars.map_expression(prelude, "multiply", ("from_left[m]", "from_right[n]"), (dtype,) * 2, dtype)
-        return scalars.map_expression(prelude, "add", ("sum[m][n]", f"({product})"), (dtype,) * 2, dtype)
+        return self._added("sum[m][n]", f"({product})", dtype)
+
+    def _added(self, a: str, b: str, dtype: DType) -> str:
+        return scalars.map_expression(self.code.prelude, "add", (a, b), (dtype, dtype), dtype)
 
     def _store(self, dot: Dot, rows: str) -> None:
         out, place = self.code.out, self.code.places[dot.out.buffer]
@@ -159,6 +173,5 @@ class DotWriter:
             if dot.accumulate:
                 before = place.read(self.code.prelude, target)
                 before = scalars.convert(self.code.prelude, before, place.dtype, dot.dtype)
-                types = (dot.dtype, dot.dtype)
-                value = scalars.map_expression(self.code.prelude, "add", (before, f"({added})"), types, dot.dtype)
+                value = self._added(before, f"({added})", dot.dtype)
             out.line(f"if ({guard}) {target} = {place.written(self.code.prelude, value)};")

@@ -1,21 +1,22 @@
 """The register tile of a matrix product: a few rows by a few vectors of columns, summed over the depth.
 
-One function per tile shape. Its accumulators stay in registers for the whole depth; per step of the depth it loads the
-vectors of a row of the right operand once and multiplies them by one element of each row of the left operand, which
-the FMA instruction broadcasts from memory. Sums run over the depth in order, by fused multiply-add, so the result does
-not depend on how a product is cut into tiles, nor on the vector width.
+One function per tile shape. Its accumulators stay in registers for a block of the depth; per step of the depth it loads
+the vectors of a row of the right operand once and multiplies them by one element of each row of the left operand, which
+the FMA instruction broadcasts from memory. A block is summed in order, by fused multiply-add, and added to what earlier
+blocks gave. Blocks depend on the depth alone (`autofuse.lower.summing`), so the result does not depend on how a product
+is cut into tiles, nor on the vector width.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autofuse.backends.cpu.codegen.masking import masked_load, masked_store
 from autofuse.backends.cpu.codegen.metadata import AS_WRITTEN
 from autofuse.backends.cpu.engine import FINISHED
-from autofuse.backends.cpu.scalars import emit_constant, emit_splat, emit_tail_mask
+from autofuse.backends.cpu.scalars import emit_combine, emit_constant, emit_splat, emit_tail_mask
 from autofuse.backends.cpu.text import FunctionText, ModuleText, Vec, mangled
 from autofuse.ir.dtypes import BOOL, DType
 
@@ -45,6 +46,9 @@ class RegisterTile:
     """Steps of the depth in one round of the loop; the depth is a multiple."""
     fetch_next: bool = False
     """Bring the result of the tile below into the cache meanwhile: it lies in lines that no hardware foresees."""
+    carried_row: int = 0
+    """Elements from one row to the next of the memory that keeps sums of a block between two calls; 0: a call does a
+    whole block."""
 
     @property
     def columns(self) -> int:
@@ -57,6 +61,7 @@ class RegisterTile:
         ragged = ("b" if self.b_ragged else "") + ("c" if self.c_ragged else "")
         strides = f"{self.a_row}.{self.a_depth}.{self.b_depth}.{self.c_row}"
         ragged += "f" if self.fetch_next else ""
+        ragged += f"s{self.carried_row}" if self.carried_row else ""
         return f"tile.{self.dtype.name}.{self.rows}x{self.vectors}x{self.lanes}.{strides}.{self.unroll}{ragged}"
 
 
@@ -69,14 +74,28 @@ PARAMETERS = (
     ("i64", "columns"),
 )
 """Addresses of the first elements; steps of the depth, at least one; whether the result is added to; valid columns."""
+CARRYING = (("ptr noalias captures(none)", "carried"), ("i1", "begun"), ("i1", "ends"))
+"""Where the sums of a block are kept, in whole vectors; whether an earlier call began it; whether it ends here."""
 
 
 def define(module: ModuleText, tile: RegisterTile) -> str:
     """The function of a tile, defined once per module; returns "@name"."""
     if not module.defines(tile.name):
-        fn = module.function(tile.name, "void", PARAMETERS, linkage="internal", attributes=f"noinline {FINISHED}")
+        parameters = (*PARAMETERS, *CARRYING) if tile.carried_row else PARAMETERS
+        fn = module.function(tile.name, "void", parameters, linkage="internal", attributes=f"noinline {FINISHED}")
         _Writer(fn, tile).write()
     return f"@{tile.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """Values computed under a condition, for phi."""
+
+    values: list[str]
+    before: str
+    """The block that branches."""
+    inside: str
+    """The block that has computed them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +112,7 @@ class _Writer:
         fn, tile = self.fn, self.tile
         ragged = tile.b_ragged or tile.c_ragged
         masks = [self._mask(v) for v in range(tile.vectors)] if ragged else [""] * tile.vectors
-        first = self._first(masks)
+        first = self._first()
         if tile.fetch_next:
             self._fetch_next()
         before = fn.current
@@ -182,20 +201,26 @@ class _Writer:
             return fn.emit(f"trunc {vec.memory} {loaded} to {vec.llvm}")
         return loaded
 
-    def _first(self, masks: Sequence[str]) -> list[str]:
-        """What the sums begin with: zero, or what earlier blocks of the depth left."""
+    def _first(self) -> list[str]:
+        """What the sums begin with: zero, or what an earlier call left of this block."""
         fn, tile = self.fn, self.tile
         zero = emit_constant(tile.dtype, 0, tile.lanes)
-        before, more, start = fn.current, fn.label("more"), fn.label("start")
-        fn.branch_if("%more", more, start)
-        fn.block(more)
-        loaded: list[str] = []
-        for number in range(tile.rows * tile.vectors):
-            offset, v = self._result(number)
-            loaded.append(self._load("%c", offset, masks[v] if tile.c_ragged else ""))
-        fn.branch(start)
-        fn.block(start)
-        return [fn.phi(self.vec.llvm, [(zero, before), (value, more)]) for value in loaded]
+        numbers = range(tile.rows * tile.vectors)
+        if not tile.carried_row:
+            return [zero for _ in numbers]
+        carried = self._where("%begun", lambda: [self._load("%carried", self._carried(n), "") for n in numbers])
+        return [fn.phi(self.vec.llvm, [(zero, carried.before), (value, carried.inside)]) for value in carried.values]
+
+    def _where(self, flag: str, inside: Callable[[], list[str]]) -> _Branch:
+        """Values that exist only where `flag` holds; the block after it is the current one."""
+        fn = self.fn
+        before, then, after = fn.current, fn.label("then"), fn.label("after")
+        fn.branch_if(flag, then, after)
+        fn.block(then)
+        values, end = inside(), fn.current
+        fn.branch(after)
+        fn.block(after)
+        return _Branch(values, before, end)
 
     def _fetch_next(self) -> None:
         """Prefetch the lines of the result of the tile below, to be written."""
@@ -206,14 +231,46 @@ class _Writer:
             self.fn.intrinsic("llvm.prefetch.p0", "void", [("ptr", line), write, keep, data])
 
     def _results(self, sums: Sequence[str], masks: Sequence[str]) -> None:
+        """Add the sums to the result, or keep them for the next call."""
+        fn = self.fn
+        if not self.tile.carried_row:
+            self._added(sums, masks)
+            return
+        ends, goes_on, done = fn.label("ends"), fn.label("carry"), fn.label("carried")
+        fn.branch_if("%ends", ends, goes_on)
+        fn.block(goes_on)
         for number, total in enumerate(sums):
-            offset, v = self._result(number)
-            self._store(self._at("%c", offset), total, masks[v] if self.tile.c_ragged else "")
+            self._store(self._at("%carried", self._carried(number)), total, "")
+        fn.branch(done)
+        fn.block(ends)
+        self._added(sums, masks)
+        fn.branch(done)
+        fn.block(done)
 
-    def _result(self, number: int) -> tuple[int, int]:
-        """(elements from the start of the result, number of the vector in its row) of a sum."""
+    def _added(self, sums: Sequence[str], masks: Sequence[str]) -> None:
+        fn, tile = self.fn, self.tile
+
+        def added() -> list[str]:
+            earlier = [self._load("%c", *self._place(number, masks)) for number in range(len(sums))]
+            pairs = zip(earlier, sums, strict=True)
+            return [emit_combine(fn, "add", a, b, tile.dtype, tile.lanes) for a, b in pairs]
+
+        more = self._where("%more", added)
+        pairs = zip(sums, more.values, strict=True)
+        totals = [fn.phi(self.vec.llvm, [(alone, more.before), (both, more.inside)]) for alone, both in pairs]
+        for number, total in enumerate(totals):
+            offset, mask = self._place(number, masks)
+            self._store(self._at("%c", offset), total, mask)
+
+    def _place(self, number: int, masks: Sequence[str]) -> tuple[int, str]:
+        """(elements from the start of the result, mask) of a sum's vector."""
         i, v = divmod(number, self.tile.vectors)
-        return i * self.tile.c_row + v * self.tile.lanes, v
+        return i * self.tile.c_row + v * self.tile.lanes, masks[v] if self.tile.c_ragged else ""
+
+    def _carried(self, number: int) -> int:
+        """Elements from the start of the memory that keeps sums."""
+        i, v = divmod(number, self.tile.vectors)
+        return i * self.tile.carried_row + v * self.tile.lanes
 
     def _store(self, address: str, value: str, mask: str) -> None:
         fn, vec = self.fn, self.vec

@@ -3,9 +3,11 @@
     for each block of columns:
       for each block of the depth:
         copy the block of the right operand to contiguous memory, a strip per tile of columns, if that pays
-        for each tile of columns, for each tile of rows: run the register tile, adding from the second block on
+        for each tile of columns, for each tile of rows, for each sum block: run the register tile, adding from the
+        second sum block on
 
-or with the two outer loops exchanged, where the left operand's rows would not stay in the second-level cache. The
+or with the two outer loops exchanged, where the left operand's rows would not stay in the second-level cache. Where the
+right operand is read once, as it lies, a block of the depth is less than a sum block: its sums wait in memory. The
 loops around (which rows and columns one worker does, and what happens to the result while it is in cache) are the
 phase's business.
 """
@@ -45,6 +47,7 @@ class _Work:
     left: int
     right: int
     out: int
+    carried: int
     end: int
 
 
@@ -60,10 +63,16 @@ def _work(dot: Dot, tiling: Tiling) -> _Work:
     if dot.lhs.column_stride != 1:
         along, across = across, along
     left = _aligned(along * _pitch(across, tiling) * size) if tiling.copy_left else 0
-    columns = -(-min(tiling.column_block, dot.columns) // tiling.lanes) * tiling.lanes
+    columns = _whole(min(tiling.column_block, dot.columns), tiling)
     right = _aligned(depth * columns * size) if tiling.pack_right else 0
     out = _aligned(dot.rows * dot.columns * size) if tiling.narrow_out else 0
-    return _Work(0, left, left + right, left + right + out)
+    carried = _aligned(dot.rows * _whole(dot.columns, tiling) * size) if tiling.carries else 0
+    return _Work(0, left, left + right, left + right + out, left + right + out + carried)
+
+
+def _whole(columns: int, tiling: Tiling) -> int:
+    """The columns of whole vectors."""
+    return -(-columns // tiling.lanes) * tiling.lanes
 
 
 def _aligned(nbytes: int) -> int:
@@ -177,7 +186,6 @@ class _Writer:
         block = self._element("%b", self.right, offset)
         if tiling.pack_right:
             block = self._pack(block, columns, depth)
-        more = "true" if self.dot.accumulate else fn.emit(f"icmp ne i64 {k}, 0")
 
         def strip(start: str, width: int) -> None:
             address = fn.emit(f"mul nuw nsw i64 {start}, {depth}") if tiling.pack_right else start
@@ -185,26 +193,74 @@ class _Writer:
             column = fn.emit(f"add nuw nsw i64 {j}, {start}")
             tile = self._tile(width, left, out)
             for run in tiling.row_runs(self.rows):
-                callee = define(fn.module, tile(run))
+                shape = tile(run)
 
-                def one(i: str, callee: str = callee) -> None:
+                def one(i: str, shape: RegisterTile = shape) -> None:
                     a = self._element(left.address, tiling.wide, fn.emit(f"mul nuw nsw i64 {i}, {left.row}"))
                     first = fn.emit(f"add nuw nsw i64 {fn.emit(f'mul nuw nsw i64 {i}, {out.pitch}')}, {column}")
                     c = self._element(out.base, tiling.wide, first)
-                    values = [a, right, c, str(depth), more, str(width)]
-                    types = ["ptr", "ptr", "ptr", "i64", "i1", "i64"]
-                    fn.call("void", callee, list(zip(types, values, strict=True)))
+                    if tiling.carries:
+                        self._part_of_sum(shape, (a, right, c), (i, column), (k, depth), width)
+                        return
+                    sums = tiling.sum_runs(depth)
+                    self._each(sums, lambda at, size: self._sum(shape, (a, right, c), (k, at, size), width))
 
                 self._each((run,), lambda i, _, one=one: one(i))
 
         self._each(tiling.tile_runs(columns), strip)
+
+    def _sum(self, tile: RegisterTile, operands: tuple[str, str, str], at: tuple[str, str, int], width: int) -> None:
+        """One sum block of a register tile: `size` steps from `start` on, in the block of the depth at `k`."""
+        fn, (a, b, c), (k, start, size) = self.fn, operands, at
+        if start != "0":
+            a = self._element(a, tile.dtype, fn.emit(f"mul nuw nsw i64 {start}, {tile.a_depth}"))
+            b = self._element(b, tile.dtype, fn.emit(f"mul nuw nsw i64 {start}, {tile.b_depth}"))
+        self._run_tile(tile, (a, b, c), size, self._more(fn.emit(f"add nuw nsw i64 {k}, {start}"), 1), width)
+
+    def _part_of_sum(
+        self,
+        tile: RegisterTile,
+        operands: tuple[str, str, str],
+        place: tuple[str, str],
+        at: tuple[str, int],
+        width: int,
+    ) -> None:
+        """A part of a sum block: what it begins with and leaves is kept at (row, column) of the work memory."""
+        fn, tiling, dot = self.fn, self.tiling, self.dot
+        (row, column), (k, size) = place, at
+        first = fn.emit(f"mul nuw nsw i64 {row}, {_whole(dot.columns, tiling)}")
+        kept = self._bytes("%work", self.work.carried)
+        kept = self._element(kept, tiling.wide, fn.emit(f"add nuw nsw i64 {first}, {column}"))
+        done = fn.emit(f"add nuw nsw i64 {k}, {size}")
+        begun = fn.emit(f"icmp ne i64 {fn.emit(f'urem i64 {k}, {tiling.sum_block}')}, 0")
+        whole = fn.emit(f"icmp eq i64 {fn.emit(f'urem i64 {done}, {tiling.sum_block}')}, 0")
+        ends = fn.emit(f"or i1 {whole}, {fn.emit(f'icmp eq i64 {done}, {dot.depth}')}")
+        carried = [("ptr", kept), ("i1", begun), ("i1", ends)]
+        self._run_tile(tile, operands, size, self._more(k, tiling.sum_block), width, carried)
+
+    def _more(self, k: str, first: int) -> str:
+        """Whether steps from `k` on are added to what there is: not in the block of the `first` steps."""
+        return "true" if self.dot.accumulate else self.fn.emit(f"icmp uge i64 {k}, {first}")
+
+    def _run_tile(
+        self,
+        tile: RegisterTile,
+        operands: tuple[str, str, str],
+        depth: int,
+        more: str,
+        width: int,
+        carried: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        values = [*operands, str(depth), more, str(width)]
+        types = ["ptr", "ptr", "ptr", "i64", "i1", "i64"]
+        self.fn.call("void", define(self.fn.module, tile), [*zip(types, values, strict=True), *carried])
 
     def _tile(self, width: int, left: _Left, out: Side) -> Callable[[Tiles], RegisterTile]:
         """The register tile for so many columns, by the run of rows."""
         tiling, dot = self.tiling, self.dot
         ragged = width % tiling.lanes != 0
         vectors = -(-width // tiling.lanes)
-        depths = tiling.depth_runs(dot.depth)
+        depths = [runs for block in tiling.depth_runs(dot.depth) for runs in tiling.sum_runs(block.size)]
 
         def unrolls(run: Tiles) -> tuple[int, ...]:
             """The last rows are done once or twice where the others are done many times: less code serves."""
@@ -224,6 +280,7 @@ class _Writer:
                 c_ragged=ragged,
                 unroll=next(u for u in unrolls(run) if all(d.size % u == 0 for d in depths)),
                 fetch_next=run.size < self.rows and depths[0].size >= _FETCHED_DEPTH,
+                carried_row=_whole(dot.columns, tiling) if tiling.carries else 0,
             )
 
         return of

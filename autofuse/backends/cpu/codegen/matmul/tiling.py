@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from autofuse.backends.cpu.codegen.widths import register_bits
 from autofuse.ir.dtypes import F32, DType
+from autofuse.lower.summing import sum_block
 from autofuse.lower.tile import Dot, Matrix
 
-DEPTH_BYTES = 72 << 10
+DEPTH_BYTES = 96 << 10
 """Of the right operand under one register tile: at most this much of the depth is done at a time."""
 BLOCK_BYTES = 512 << 10
 """Of the right operand packed at a time, a quarter of a second-level cache."""
@@ -69,6 +70,9 @@ class Tiling:
     most_rows: int
     """Most rows of a register tile."""
     depth_block: int
+    """Steps of the depth that all rows go through before the next ones: whole sum blocks, or a part of one."""
+    sum_block: int
+    """Steps of the depth that are added in order before their sum is added to the result."""
     pack_right: bool
     """Copy the block of the right operand under a column of tiles into contiguous memory."""
     copy_left: bool
@@ -79,6 +83,11 @@ class Tiling:
     """Walk the blocks of the depth outside the columns: the right operand is then read as it lies in memory."""
     narrow_out: bool
     """The result is stored in a narrower type than it is computed in."""
+
+    @property
+    def carries(self) -> bool:
+        """The sums of a block are kept in memory from one part of it to the next."""
+        return self.depth_block < self.sum_block
 
     def row_runs(self, rows: int) -> tuple[Tiles, ...]:
         """Register tiles over `rows` rows: as few and as equal as possible."""
@@ -99,6 +108,10 @@ class Tiling:
         """Blocks of the depth."""
         return _runs(depth, self.depth_block)
 
+    def sum_runs(self, depth: int) -> tuple[Tiles, ...]:
+        """What a register tile adds in order, of so many steps of the depth."""
+        return _runs(depth, self.sum_block)
+
 
 def _runs(extent: int, size: int) -> tuple[Tiles, ...]:
     """Pieces of `size`, and what is left."""
@@ -118,7 +131,8 @@ def plan_tiling(dot: Dot, left: DType, right: DType, vector_bits: int, registers
     pack = right != wide or dot.rhs.column_stride != 1 or not (once or near)
     sequential = once and not pack and not near
     width = vectors * lanes
-    depth_block = max(1, FEW_STEPS if sequential else _depth_block(dot.depth, width * wide.itemsize))
+    in_order = sum_block(dot.depth)
+    depth_block = min(FEW_STEPS, in_order) if sequential else _depth_block(dot.depth, in_order, width * wide.itemsize)
     column_block = max(width, BLOCK_BYTES // (depth_block * wide.itemsize) // width * width)
     return Tiling(
         wide=wide,
@@ -126,6 +140,7 @@ def plan_tiling(dot: Dot, left: DType, right: DType, vector_bits: int, registers
         vectors=vectors,
         most_rows=most_rows,
         depth_block=depth_block,
+        sum_block=in_order,
         column_block=column_block if pack else max(dot.columns, 1),
         pack_right=pack,
         copy_left=left != wide or _evicts_itself(dot.lhs, dot, left),
@@ -141,7 +156,7 @@ def product_cycles(dot: Dot, tiling: Tiling) -> float:
         for runs in tiling.row_runs(dot.rows)
         for columns in tiling.tile_runs(dot.columns)
     )
-    blocks = -(-dot.depth // tiling.depth_block)
+    blocks = -(-dot.depth // min(tiling.depth_block, tiling.sum_block))
     tiles = -(-dot.rows // tiling.most_rows) * -(-dot.columns // (tiling.vectors * tiling.lanes)) * blocks
     results = _RESULT_CYCLES * dot.rows * -(-dot.columns // tiling.lanes) * blocks
     copied = dot.rows * dot.depth * tiling.copy_left * _COPY_CYCLES
@@ -180,12 +195,11 @@ def _step_cycles(rows: int, vectors: int) -> float:
     return max(rows * vectors / 2, (rows + vectors) / 2, _LATENCY) + 0.5
 
 
-def _depth_block(depth: int, row_bytes: int) -> int:
-    """Equal blocks, multiples of 16, none larger than `DEPTH_BYTES`."""
-    most = max(16, DEPTH_BYTES // row_bytes)
-    blocks = -(-depth // most)
-    block = -(-depth // max(blocks, 1))
-    return depth if blocks <= 1 else -(-block // 16) * 16
+def _depth_block(depth: int, in_order: int, row_bytes: int) -> int:
+    """As many whole blocks of `in_order` steps as fit into `DEPTH_BYTES`, at least one, spread evenly."""
+    sums = max(-(-depth // in_order), 1)
+    most = max(1, DEPTH_BYTES // (in_order * row_bytes))
+    return -(-sums // -(-sums // most)) * in_order
 
 
 def _evicts_itself(left: Matrix, dot: Dot, dtype: DType) -> bool:
