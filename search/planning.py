@@ -33,6 +33,8 @@ class Program:
     notes: tuple[str, ...] = ()
     variant: GraphVariant | None = None
     """How `graph` was cleaned up, if not as usual."""
+    contiguous: tuple[int, ...] = ()
+    """Inputs that must be C-contiguous."""
 
     def renamed(self, document: PlanDocument) -> PlanDocument:
         """A plan of an equal graph, found by its digest, with this function's name and argument structure."""
@@ -43,6 +45,7 @@ class Program:
             out_tree=self.out_tree,
             parameters=self.parameters,
             writebacks=self.writebacks,
+            contiguous=self.contiguous,
         )
 
 
@@ -111,6 +114,7 @@ def plan_document(
         certificate=certificate,
         notes=program.notes,
         variant=program.variant,
+        contiguous=program.contiguous,
     )
 
 

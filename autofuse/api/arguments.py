@@ -11,6 +11,7 @@ from numpy.exceptions import TooHardError
 from numpy.typing import NDArray
 
 from autofuse.errors import ArgumentError
+from autofuse.ir.contracts import check_contiguous
 from autofuse.ir.types import TensorType
 
 _OVERLAP_WORK = 10_000
@@ -18,17 +19,23 @@ _OVERLAP_WORK = 10_000
 
 
 def prepared(
-    leaves: Sequence[Any], types: Sequence[TensorType], names: Sequence[str], written: Collection[int]
+    leaves: Sequence[Any],
+    types: Sequence[TensorType],
+    names: Sequence[str],
+    written: Collection[int],
+    contiguous: Collection[int] = (),
 ) -> tuple[list[NDArray[Any]], list[str]]:
     """Exactly typed, C-contiguous arrays for a plan's inputs, and the names of those that had to be copied.
 
-    `written`: inputs the function modifies in place. Raises ArgumentError naming the argument.
+    `written`: inputs the function modifies in place. `contiguous`: those of which a copy would not do. Raises
+    ArgumentError naming the argument.
     """
     checked = [_checked(leaf, type_, name) for leaf, type_, name in zip(leaves, types, names, strict=True)]
     for number in written:
         if not isinstance(leaves[number], np.ndarray):
             raise ArgumentError(f"{names[number]}: the function writes into it; pass an array, not a NumPy scalar")
     check_written(checked, names, written)
+    check_contiguous(checked, names, contiguous)
     arrays: list[NDArray[Any]] = []
     copied: list[str] = []
     for array, type_, name in zip(checked, types, names, strict=True):

@@ -173,6 +173,7 @@ def traced_program(traced: Traced, choices: Choices = DEFAULT) -> Program:
         out_tree=traced.out_tree,
         parameters=traced.parameters,
         writebacks=tuple(number for number, _ in traced.writebacks),
+        contiguous=traced.contiguous,
     )
     if choices != DEFAULT:
         program = varied(program, choices)
@@ -229,6 +230,7 @@ def program_of(document: PlanDocument) -> Program:
         document.parameters,
         document.writebacks,
         variant=document.variant,
+        contiguous=document.contiguous,
     )
 
 

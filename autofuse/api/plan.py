@@ -139,10 +139,7 @@ class Plan:
 
     def profile(self, *args: Any) -> list[tuple[str, float]]:
         """Run once and time each kernel in context: (name, microseconds), in running order."""
-        from autofuse.api.arguments import prepared
-
-        names = self._names
-        leaves, _ = prepared(self._flatten(args), self._types, names, self.document.writebacks)
+        leaves, _ = self._prepared(self._flatten(args))
         for number in self.document.writebacks:
             leaves[number] = leaves[number].copy()
         nanoseconds = self.executable.profile(leaves)
@@ -277,10 +274,15 @@ class Plan:
             returned[position] = returned[position][()]
         return tree.unflatten(self.document.out_tree, returned)
 
-    def _call_slowly(self, executable: CpuExecutable, leaves: Sequence[Any]) -> Any:
+    def _prepared(self, leaves: Sequence[Any]) -> tuple[list[NDArray[Any]], list[str]]:
+        """Arrays that the program can run on, and the names of those that are copies. Raises ArgumentError."""
         from autofuse.api.arguments import prepared
 
-        arrays, copied = prepared(leaves, self._types, self._names, self.document.writebacks)
+        document = self.document
+        return prepared(leaves, self._types, self._names, document.writebacks, document.contiguous)
+
+    def _call_slowly(self, executable: CpuExecutable, leaves: Sequence[Any]) -> Any:
+        arrays, copied = self._prepared(leaves)
         self.copied_arguments = tuple(copied)
         outputs = executable.run(arrays)
         if outputs is NotImplemented:  # arguments that share memory: the native entry is strict about those
@@ -303,7 +305,7 @@ class Plan:
                 np.copyto(leaves[number], outputs[output])
 
     def _call_into(self, executable: CpuExecutable, leaves: Sequence[Any], out: Any) -> Any:
-        from autofuse.api.arguments import check_out, check_outs, prepared
+        from autofuse.api.arguments import check_out, check_outs
 
         types = [value.type for value in self.document.graph.outputs]
         given = tree.flatten_as(self.document.out_tree, out, "out")
@@ -312,7 +314,7 @@ class Plan:
         if not self.document.writebacks and executable.run_into(leaves, targets):
             return out
         check_outs(targets, names, leaves, {number: self._names[number] for number in self.document.writebacks})
-        arrays, copied = prepared(leaves, self._types, self._names, self.document.writebacks)
+        arrays, copied = self._prepared(leaves)
         self.copied_arguments = tuple(copied)
         outputs = executable.run([array.copy() for array in arrays])
         for target, value in zip(targets, outputs, strict=False):

@@ -9,16 +9,17 @@ replaced. Every view sees a write through any other, as in NumPy.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import ref
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from autofuse.frontend.context import Tracing, current, encloses
+from autofuse.frontend.layouts import layout_of, without_data
 from autofuse.frontend.location import trace_error
+from autofuse.frontend.steps import Step
 from autofuse.ir import types
 from autofuse.ir.graph import Value
 from autofuse.ir.types import TensorType
@@ -38,27 +39,6 @@ class Known:
             self._array, self._compute = array, None
         assert self._array is not None
         return self._array
-
-
-class Step(ABC):
-    """One aliasing operation. `numpy` is what it does; it must return a view."""
-
-    @abstractmethod
-    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
-        """NumPy's own result."""
-
-    @abstractmethod
-    def read(self, parent: Value) -> Value:
-        """Emit the view's value."""
-
-    @abstractmethod
-    def write(self, parent: Value, new: Value) -> Value:
-        """Emit the parent's value after the view has been set to `new`."""
-
-    writeable: bool = True
-    """False where NumPy returns a read-only view."""
-    fixed: bool = True
-    """False when the place depends on traced values; `numpy` is then right for shape and strides only."""
 
 
 class Cell(ABC):
@@ -121,6 +101,11 @@ class Storage(Cell):
         """Whether NumPy's memory order of this array is not known: then neither is what its reshapes alias."""
         self.twins: list[Storage] = []
         """Copies that NumPy may hold as views of this array, or the other way round."""
+        self.order_from: frozenset[Storage] = frozenset()
+        """Arguments whose memory order decides this array's. They are taken to be in C order."""
+        self.order_matters = False
+        """Of an argument: whether the function does something else, in NumPy, when it is not in C order."""
+        self._bonds: list[ref[Cell]] = []
         self._doubtful = False
 
     @property
@@ -173,11 +158,26 @@ class Storage(Cell):
             )
         for twin in self.twins:
             twin._doubtful = True
+        if any(bond() is not None for bond in self._bonds):
+            self.need_order()
         if self._value is not None:
             self.owner.rename(self._value, new)
         self._value = new
         self._known = None
         self.version += 1
+
+    def bind(self, other: Cell) -> None:
+        """Note a view that NumPy makes a copy, or a copy that it makes a view, if arguments are not in C order.
+
+        It makes a difference once this array is written into while `other` can be seen.
+        """
+        if self.order_from:
+            self._bonds.append(ref(other))
+
+    def need_order(self) -> None:
+        """The memory order of arguments decides what the traced function computes."""
+        for argument in self.order_from:
+            argument.order_matters = True
 
 
 class View(Cell):
@@ -186,7 +186,7 @@ class View(Cell):
     def __init__(self, parent: Cell, step: Step) -> None:
         self.parent = parent
         self.step = step
-        self.layout = step.numpy(parent.layout)
+        self.layout = step.layout(parent.layout)
         self._type = TensorType(tuple(self.layout.shape), parent.type.dtype)
         self._seen: tuple[Tracing, int, Value] | None = None
 
@@ -220,6 +220,11 @@ class View(Cell):
         self._seen = (current(), self.storage.version, new)
 
 
+def order_of(storages: Iterable[Storage]) -> frozenset[Storage]:
+    """The arguments that decide the memory order of something computed from these arrays."""
+    return frozenset[Storage]().union(*(storage.order_from for storage in storages))
+
+
 def same_place(a: Cell, b: Cell) -> bool:
     """Whether two cells are the same elements in the same order (compares steps; may miss equal places)."""
     if a is b:
@@ -227,179 +232,8 @@ def same_place(a: Cell, b: Cell) -> bool:
     return isinstance(a, View) and isinstance(b, View) and a.step == b.step and same_place(a.parent, b.parent)
 
 
-def without_data(type_: TensorType) -> NDArray[Any]:
-    """A C-contiguous array of this type over one element of memory. Its elements must not be touched."""
-    strides: list[int] = []
-    stride = type_.dtype.itemsize
-    for extent in reversed(type_.shape):
-        strides.append(stride)
-        stride *= max(extent, 1)
-    return as_strided(np.empty(1, type_.dtype.numpy), type_.shape, tuple(reversed(strides)))
-
-
-@dataclass(frozen=True)
-class SliceStep(Step):
-    """`x[start:limit:stride, ...]` in every dimension; strides are positive."""
-
-    start: tuple[int, ...]
-    limit: tuple[int, ...]
-    stride: tuple[int, ...]
-
-    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
-        return array[tuple(map(slice, self.start, self.limit, self.stride))]
-
-    def read(self, parent: Value) -> Value:
-        return current().emit(
-            "slice", (parent,), start_indices=self.start, limit_indices=self.limit, strides=self.stride
-        )
-
-    def write(self, parent: Value, new: Value) -> Value:
-        if all(step == 1 for step in self.stride):
-            starts = [current().scalar(start, np.dtype(np.int64)) for start in self.start]
-            return current().emit("dynamic_update_slice", (parent, new, *starts))
-        if not new.type.size:
-            return parent
-        # a strided place has no update op: spread the new elements out and select them
-        hole = current().splat(True, np.dtype(np.bool_), new.type.shape)
-        return current().emit("select", (self._spread(hole, parent), self._spread(new, parent), parent))
-
-    def _spread(self, new: Value, parent: Value) -> Value:
-        interior = tuple(step - 1 for step in self.stride)
-        high = tuple(
-            extent - start - ((size - 1) * step + 1)
-            for extent, start, size, step in zip(
-                parent.type.shape, self.start, new.type.shape, self.stride, strict=True
-            )
-        )
-        zero = current().scalar(0, new.type.dtype.numpy)
-        return current().emit(
-            "pad", (new, zero), edge_padding_low=self.start, edge_padding_high=high, interior_padding=interior
-        )
-
-
-@dataclass(frozen=True)
-class DynamicIndexStep(Step):
-    """`x[i]` along one dimension for a traced integer scalar `i`, already wrapped; keeps the dimension, extent 1."""
-
-    index: Value
-    dimension: int
-    fixed = False
-
-    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
-        return array[(*(slice(None),) * self.dimension, slice(0, 1))]
-
-    def read(self, parent: Value) -> Value:
-        sizes = tuple(1 if d == self.dimension else extent for d, extent in enumerate(parent.type.shape))
-        return current().emit("dynamic_slice", (parent, *self._starts(parent)), slice_sizes=sizes)
-
-    def write(self, parent: Value, new: Value) -> Value:
-        return current().emit("dynamic_update_slice", (parent, new, *self._starts(parent)))
-
-    def _starts(self, parent: Value) -> list[Value]:
-        zero = current().scalar(0, self.index.type.dtype.numpy)
-        return [self.index if d == self.dimension else zero for d in range(parent.type.rank)]
-
-
-@dataclass(frozen=True)
-class ReverseStep(Step):
-    """`x[::-1]` along some dimensions."""
-
-    dimensions: tuple[int, ...]
-
-    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
-        return np.flip(array, self.dimensions)
-
-    def read(self, parent: Value) -> Value:
-        return current().emit("reverse", (parent,), dimensions=self.dimensions)
-
-    def write(self, parent: Value, new: Value) -> Value:
-        del parent
-        return self.read(new)
-
-
-@dataclass(frozen=True)
-class TransposeStep(Step):
-    """`x.transpose(permutation)`."""
-
-    permutation: tuple[int, ...]
-
-    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
-        return array.transpose(self.permutation)
-
-    def read(self, parent: Value) -> Value:
-        return current().emit("transpose", (parent,), permutation=self.permutation)
-
-    def write(self, parent: Value, new: Value) -> Value:
-        del parent
-        back = tuple(int(p) for p in np.argsort(self.permutation))
-        return current().emit("transpose", (new,), permutation=back)
-
-
-@dataclass(frozen=True)
-class ReshapeStep(Step):
-    """A reshape that NumPy can do without copying."""
-
-    shape: tuple[int, ...]
-
-    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
-        return np.reshape(array, self.shape, copy=False)
-
-    def read(self, parent: Value) -> Value:
-        return current().emit("reshape", (parent,), shape=self.shape)
-
-    def write(self, parent: Value, new: Value) -> Value:
-        return current().emit("reshape", (new,), shape=parent.type.shape)
-
-
-@dataclass(frozen=True)
-class BroadcastStep(Step):
-    """`np.broadcast_to(x, shape)`: read-only, as in NumPy."""
-
-    shape: tuple[int, ...]
-    writeable = False
-
-    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
-        return np.broadcast_to(array, self.shape)
-
-    def read(self, parent: Value) -> Value:
-        offset = len(self.shape) - parent.type.rank
-        return current().emit(
-            "broadcast_in_dim",
-            (parent,),
-            shape=self.shape,
-            broadcast_dimensions=tuple(range(offset, len(self.shape))),
-        )
-
-    def write(self, parent: Value, new: Value) -> Value:
-        raise AssertionError(f"a broadcast view is read-only ({parent}, {new})")
-
-
-@dataclass(frozen=True)
-class ReadOnlyStep(Step):
-    """The same elements, not to be written through (`np.diagonal`)."""
-
-    writeable = False
-
-    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
-        return array
-
-    def read(self, parent: Value) -> Value:
-        return parent
-
-    def write(self, parent: Value, new: Value) -> Value:
-        raise AssertionError(f"this view is read-only ({parent}, {new})")
-
-
-def layout_like(layouts: Sequence[NDArray[Any]], shape: tuple[int, ...]) -> NDArray[Any] | None:
-    """The layout NumPy gives to a new array computed elementwise from these; None for C-contiguous."""
-    if len(shape) < 2 or all(layout.flags.c_contiguous or layout.ndim < 2 for layout in layouts) or 0 in shape:
-        return None
-    flags: Any = [["readonly"]] * len(layouts) + [["writeonly", "allocate"]]
-    iterator: Any = np.nditer([*layouts, None], flags=["refs_ok"], op_flags=flags, op_dtypes=None, order="K")
-    made: NDArray[Any] = iterator.operands[-1]
-    return as_strided(np.empty(1, made.dtype), made.shape, made.strides)
-
-
 def of_array(array: NDArray[Any], reason: str, name: str = "constant") -> Storage:
     """A read-only constant. `reason` tells the user why it cannot be written."""
-    return Storage(types.of_array(array), None, known=Known(lambda: array), read_only=reason, name=name)
+    storage = Storage(types.of_array(array), None, known=Known(lambda: array), read_only=reason, name=name)
+    storage.layout = layout_of(array)
+    return storage

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontend.axes import many_axes, static_shape
-from autofuse.frontend.cells import ReadOnlyStep
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import FUNCTIONS, ORDERED, call, implements
-from autofuse.frontend.manipulation import transpose
+from autofuse.frontend.layouts import fortran, without_data
 from autofuse.frontend.promotion import as_tracer, convert
+from autofuse.frontend.steps import ReadOnlyStep
 from autofuse.frontend.tracer import TracerArray, fresh, view
 from autofuse.frontend.ufuncs import keep_order
 from autofuse.ir import dtypes
@@ -30,10 +30,13 @@ def astype(array: TracerArray, dtype: Any, casting: Any = "unsafe", copy: bool =
 
 def _ordered(result: TracerArray, source: TracerArray, order: str) -> TracerArray:
     """A copy of `source` in the memory order asked for: it decides what a reshape of the copy aliases."""
-    if order == "K":
+    layout = source.cell.layout
+    if order in ("K", "A"):
         keep_order([result], [None], [source])
-    elif order in ("F", "A") and result.ndim > 1:
-        keep_order([result], [None], [transpose(fresh(transpose(result).value))])
+    if order == "F" or (order == "A" and layout.flags.f_contiguous and not layout.flags.c_contiguous):
+        result.cell.layout = fortran(result.cell.type)
+    elif order == "A":
+        result.cell.layout = without_data(result.cell.type)
     return result
 
 
@@ -112,7 +115,7 @@ def real(val: Any) -> Any:
 @implements(np.imag)
 def imag(val: Any) -> Any:
     """As `np.imag`."""
-    return call(np.zeros_like, as_tracer(val))
+    return as_tracer(val).imag
 
 
 @implements(np.result_type)

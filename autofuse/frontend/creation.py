@@ -13,12 +13,15 @@ from typing import Any, cast
 import numpy as np
 
 from autofuse.frontend.axes import static_shape
-from autofuse.frontend.cells import Known, Storage
+from autofuse.frontend.cells import Known, Storage, View
 from autofuse.frontend.context import current, supported
 from autofuse.frontend.dispatch import ORDERED, call, implements, tracers_in
+from autofuse.frontend.layouts import fortran
+from autofuse.frontend.manipulation import tied
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, value_of
+from autofuse.frontend.steps import SameStep
 from autofuse.frontend.terms import Term
-from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.frontend.tracer import TracerArray, fresh, view
 from autofuse.frontend.ufuncs import keep_order
 from autofuse.ir import dtypes, types
 from autofuse.ir.graph import Value
@@ -37,8 +40,8 @@ def filled(shape: Any, fill: Any, dtype: Any) -> TracerArray:
 
 def _constant_filled(fill: int) -> Any:
     def create(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
-        del order, device, like
-        return filled(shape, fill, dtype or np.float64)
+        del device, like
+        return _in_order(filled(shape, fill, dtype or np.float64), order)
 
     return create
 
@@ -52,8 +55,15 @@ def full(
     shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
 ) -> Any:
     """As `np.full`."""
-    del order, device, like
-    return filled(shape, fill_value, dtype if dtype is not None else as_tracer(fill_value).dtype)
+    del device, like
+    return _in_order(filled(shape, fill_value, dtype if dtype is not None else as_tracer(fill_value).dtype), order)
+
+
+def _in_order(new: TracerArray, order: str) -> TracerArray:
+    """A new array, said to be in Fortran order where that is asked for."""
+    if order == "F":
+        new.cell.layout = fortran(new.cell.type)
+    return new
 
 
 def _like(fill: int) -> Any:
@@ -70,9 +80,9 @@ def _like(fill: int) -> Any:
 def _filled_like(a: Any, fill: Any, dtype: Any, order: str, shape: Any) -> TracerArray:
     array = as_tracer(a)
     result = filled(array.shape if shape is None else shape, fill, array.dtype if dtype is None else dtype)
-    if order == "K" and result.shape == array.shape:
+    if order in ("K", "A") and result.shape == array.shape:
         keep_order([result], [None], [array])
-    return result
+    return _in_order(result, order)
 
 
 implements(np.zeros_like, np.empty_like, creates=True)(_like(0))
@@ -116,11 +126,26 @@ def array(
     """As `np.array`."""
     del subok, ndmax, like
     result = _from_data(object, dtype)
+    if result.is_scalar:
+        result = view(result)
     if copy and (result is object or isinstance(object, np.ndarray)):
         result = call(np.copy, result, order)
-    if result.is_scalar:
-        result = TracerArray(result.cell)
+    else:
+        result = _ordered(result, order, copy)
     return result.reshape((1,) * (ndmin - result.ndim) + result.shape) if result.ndim < ndmin else result
+
+
+def _ordered(array: TracerArray, order: Any, copy: Any) -> TracerArray:
+    """The array itself if it is in the memory order asked for, else a copy. Raises ValueError if that is forbidden."""
+    if order not in ("C", "F") or array.size < 2:
+        return array
+    flags = array.cell.layout.flags
+    if flags.c_contiguous if order == "C" else flags.f_contiguous:
+        return tied(array, array.shape, view(array, SameStep()))
+    if copy is False:
+        raise ValueError("Unable to avoid copy while creating an array as requested.")
+    result = tied(array, array.shape, None)
+    return _in_order(result, order)
 
 
 ORDERED.add(array)
@@ -135,11 +160,36 @@ def asarray(
     return array(a, dtype, copy=copy, order=order, like=like)
 
 
-@implements(np.ascontiguousarray, np.asfortranarray, np.require, creates=True)
-def ascontiguousarray(a: Any, dtype: Any = None, *args: Any, like: Any = None, **kwargs: Any) -> Any:
+@implements(np.ascontiguousarray, creates=True)
+def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
     """As `np.ascontiguousarray`."""
-    del args, kwargs, like
-    return call(np.atleast_1d, array(a, dtype, copy=None))
+    del like
+    return call(np.atleast_1d, array(a, dtype, copy=None, order="C"))
+
+
+@implements(np.asfortranarray, creates=True)
+def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
+    """As `np.asfortranarray`."""
+    del like
+    return call(np.atleast_1d, array(a, dtype, copy=None, order="F"))
+
+
+ORDERED.update((ascontiguousarray, asfortranarray))
+
+
+@implements(np.require, creates=True)
+def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = None) -> Any:
+    """As `np.require`."""
+    del like
+    asked = {str(item).upper()[0] for item in ([requirements] if isinstance(requirements, str) else requirements or ())}
+    if {"C", "F"} <= asked:
+        raise ValueError('Cannot specify both "C" and "F" order')
+    result = array(a, dtype, copy=None, order="F" if "F" in asked else "C" if "C" in asked else "A")
+    missing = ("W" in asked and result.cell.read_only) or ("O" in asked and isinstance(result.cell, View))
+    return result.copy("K") if missing else result
+
+
+ORDERED.add(require)
 
 
 @implements(np.asarray_chkfinite, creates=True)
@@ -269,10 +319,10 @@ def eye(
     like: Any = None,
 ) -> Any:
     """As `np.eye`."""
-    del order, device, like
+    del device, like
     shape = (operator.index(N), operator.index(N if M is None else M))
     on_diagonal = _diagonal_mask(shape, operator.index(k), "EQ")
-    return fresh(convert(on_diagonal.value, supported(dtype)))
+    return _in_order(fresh(convert(on_diagonal.value, supported(dtype))), order)
 
 
 @implements(np.identity, creates=True)

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import GraphError
-from autofuse.frontend.cells import Known, Storage
+from autofuse.frontend.cells import Known, Storage, order_of
 from autofuse.frontend.context import current
+from autofuse.frontend.layouts import depends_on_order
 from autofuse.frontend.location import trace_error
 
 Handler = Callable[..., Any]
@@ -108,15 +109,18 @@ def run(handler: Handler, reference: Any, args: Sequence[Any], kwargs: Mapping[s
 
 
 def guess_order(result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Note on new arrays that NumPy may have put their elements in another order than C."""
+    """Note on new arrays that NumPy may have put their elements in another order than C, and which arguments decide."""
     operands = [tracer.cell for tracer in tracers_in((*args, *kwargs.values()))]
-    if all(cell.layout.flags.c_contiguous and not cell.storage.order_is_guess for cell in operands):
+    ordered = all(cell.layout.flags.c_contiguous and not cell.storage.order_is_guess for cell in operands)
+    inherited = order_of(cell.storage for cell in operands)
+    if ordered and not inherited:
         return
     given = {id(cell.storage) for cell in operands}
     for tracer in tracers_in(result):
         storage = tracer.cell.storage
-        if id(storage) not in given and storage.type.rank > 1:
-            storage.order_is_guess = True
+        if id(storage) not in given and depends_on_order(storage.type.shape):
+            storage.order_is_guess = storage.order_is_guess or not ordered
+            storage.order_from = inherited
 
 
 def describe(function: Any) -> str:

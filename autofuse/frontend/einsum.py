@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from autofuse.frontend.cells import without_data
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import implements
+from autofuse.frontend.layouts import without_data
 from autofuse.frontend.linalg import contract
 from autofuse.frontend.manipulation import diagonal
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, transpose

@@ -10,6 +10,7 @@ _MODULES = (
     "reductions",
     "nanreductions",
     "indexing",
+    "flat",
     "gather",
     "manipulation",
     "conversion",

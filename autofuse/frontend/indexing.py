@@ -15,20 +15,14 @@ from typing import Any, cast
 import numpy as np
 
 from autofuse.frontend import gather
-from autofuse.frontend.cells import (
-    DynamicIndexStep,
-    ReshapeStep,
-    ReverseStep,
-    SliceStep,
-    Step,
-    same_place,
-)
+from autofuse.frontend.cells import same_place
 from autofuse.frontend.dispatch import FUNCTIONS, tracers_in
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, value_of
 from autofuse.frontend.selection import MaskedSelection
+from autofuse.frontend.steps import DynamicIndexStep, ReshapeStep, ReverseStep, SliceStep, Step
 from autofuse.frontend.terms import Term
-from autofuse.frontend.tracer import TracerArray, fresh, view, write
+from autofuse.frontend.tracer import TracerArray, element, fresh, view, write
 
 
 @dataclass(frozen=True)
@@ -39,6 +33,8 @@ class Parsed:
     """`slice`, `int`, None (new axis), a 0-d traced integer, or an integer array (traced, or NumPy where known)."""
     keeps_array: bool
     """Whether an Ellipsis was written: the result of rank 0 is then an array, not a scalar."""
+    copies: bool
+    """Whether an integer is an array of rank 0: NumPy then copies, as for any array."""
 
     @property
     def arrays(self) -> tuple[Any, ...]:
@@ -53,13 +49,10 @@ def getitem(x: TracerArray, index: Any) -> Any:
     parsed = parse(x, index)
     if parsed.arrays:
         return gather.take_at(*_split(x, parsed))
-    steps, drops = basic_steps(x.shape, parsed.entries)
-    result = view(x, *steps)
-    if x.is_scalar and not parsed.entries:
-        return x
-    if drops and not result.ndim and not parsed.keeps_array:
-        return TracerArray(result.cell, is_scalar=True)
-    return result
+    result = view(x, *basic_steps(x.shape, parsed.entries))
+    if not result.ndim and not parsed.keeps_array:
+        return element(result.cell)
+    return result.copy() if parsed.copies else result
 
 
 def setitem(x: TracerArray, index: Any, value: Any) -> None:
@@ -76,7 +69,7 @@ def setitem(x: TracerArray, index: Any, value: Any) -> None:
     if parsed.arrays:
         gather.put_at(*_split(x, parsed), value, "set")
         return
-    target = view(x, *basic_steps(x.shape, parsed.entries)[0])
+    target = view(x, *basic_steps(x.shape, parsed.entries))
     assign(target, value)
 
 
@@ -112,7 +105,7 @@ def parse(x: TracerArray, index: Any) -> Parsed:
         entries[at : at + 1] = fill
     else:
         entries.extend(fill)
-    return Parsed(tuple(entries), bool(ellipses))
+    return Parsed(tuple(entries), bool(ellipses), any(map(_is_array_of_rank_0, given)))
 
 
 def _entries(item: Any) -> list[Any]:
@@ -196,8 +189,8 @@ def _assign_masked(x: TracerArray, mask: TracerArray, value: Any) -> None:
     write(x, where.select(chosen, Term(x.value)).value, "assignment through a mask")
 
 
-def basic_steps(shape: tuple[int, ...], entries: Sequence[Any]) -> tuple[list[Step], bool]:
-    """The view steps of a basic index, and whether it drops a dimension by an integer."""
+def basic_steps(shape: tuple[int, ...], entries: Sequence[Any]) -> list[Step]:
+    """The view steps of a basic index."""
     start: list[int] = []
     limit: list[int] = []
     stride: list[int] = []
@@ -205,7 +198,6 @@ def basic_steps(shape: tuple[int, ...], entries: Sequence[Any]) -> tuple[list[St
     final: list[int] = []
     dynamic: list[tuple[int, TracerArray]] = []
     extents = iter(shape)
-    drops = False
     for entry in entries:
         if entry is None:
             final.append(1)
@@ -217,7 +209,6 @@ def basic_steps(shape: tuple[int, ...], entries: Sequence[Any]) -> tuple[list[St
             if reverse:
                 backwards.append(dimension)
         else:
-            drops = True
             low, high, step = (0, extent, 1) if isinstance(entry, TracerArray) else _point(entry, extent, dimension)
             if isinstance(entry, TracerArray):
                 dynamic.append((dimension, entry))
@@ -232,7 +223,7 @@ def basic_steps(shape: tuple[int, ...], entries: Sequence[Any]) -> tuple[list[St
     kept = tuple(1 if any(d == k for k, _ in dynamic) else extent for d, extent in enumerate(kept))
     if kept != tuple(final):
         steps.append(ReshapeStep(tuple(final)))
-    return steps, drops
+    return steps
 
 
 def _needed(shape: tuple[int, ...], step: SliceStep) -> list[Step]:
@@ -276,8 +267,13 @@ def _split(x: TracerArray, parsed: Parsed) -> tuple[TracerArray, list[int], list
         arrays.append(entry)
         basic.append(slice(None))
     adjacent = places == list(range(places[0], places[-1] + 1))
-    target = view(x, *basic_steps(x.shape, basic)[0])
+    target = view(x, *basic_steps(x.shape, basic))
     return target, dims, arrays, dims[0] if adjacent else 0
+
+
+def _is_array_of_rank_0(item: Any) -> bool:
+    of_array = isinstance(item, np.ndarray) or (isinstance(item, TracerArray) and not item.is_scalar)
+    return of_array and not item.ndim
 
 
 def _is_array(entry: Any) -> bool:
@@ -291,7 +287,7 @@ def accumulate_at(x: Any, index: Any, value: Any, combiner: str) -> None:
     if parsed.arrays:
         gather.put_at(*_split(array, parsed), value, combiner)
         return
-    target = view(array, *basic_steps(array.shape, parsed.entries)[0])
+    target = view(array, *basic_steps(array.shape, parsed.entries))
     ufunc = getattr(np, combiner)
     ufunc(target, value, out=target)
 

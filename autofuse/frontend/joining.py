@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.frontend.axes import UNSET, many_axes, one_axis, static_shape
-from autofuse.frontend.cells import Step
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements, tracers_in
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, result_dtype, value_of
+from autofuse.frontend.steps import Step
 from autofuse.frontend.tracer import TracerArray, fresh, view
 from autofuse.frontend.ufuncs import finish, out_arrays
 from autofuse.ir.graph import Value
@@ -244,7 +244,7 @@ def _gradient(array: TracerArray, axis: int, spacing: Any) -> TracerArray:
 @implements(np.meshgrid)
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
     """As `np.meshgrid`."""
-    arrays = [call(np.ravel, as_tracer(x)) for x in xi]
+    arrays = [as_tracer(x).reshape(-1) for x in xi]
     swap = indexing == "xy" and len(arrays) > 1
     order = [1, 0, *range(2, len(arrays))] if swap else list(range(len(arrays)))
     wide = [array.reshape([-1 if d == order[i] else 1 for d in range(len(arrays))]) for i, array in enumerate(arrays)]

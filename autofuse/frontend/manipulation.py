@@ -11,9 +11,10 @@ from typing import Any, cast
 import numpy as np
 
 from autofuse.frontend.axes import many_axes, one_axis, static_shape
-from autofuse.frontend.cells import BroadcastStep, ReadOnlyStep, ReshapeStep, ReverseStep, SliceStep, TransposeStep
 from autofuse.frontend.dispatch import call, implements
+from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, reshape
+from autofuse.frontend.steps import BroadcastStep, DiagonalStep, ReadOnlyStep, ReshapeStep, ReverseStep, TransposeStep
 from autofuse.frontend.tracer import TracerArray, fresh, view
 
 
@@ -21,20 +22,18 @@ from autofuse.frontend.tracer import TracerArray, fresh, view
 def reshape_(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None = None) -> Any:
     """As `np.reshape`."""
     array = as_tracer(a)
-    if order not in ("C", "F"):
-        raise ValueError(f"order must be 'C' or 'F' when tracing, got {order!r}")
     wanted = _complete(array, static_shape(shape))
-    if order == "F":
+    if _c_or_f(array, order) == "F":
         return transpose(reshape_(transpose(array), wanted[::-1], copy=copy))
-    if array.cell.storage.order_is_guess and not _same_but_ones(array.shape, wanted) and copy is None:
-        return _twin(array, wanted)
-    try:
-        result = view(array, ReshapeStep(wanted)) if wanted != array.shape else TracerArray(array.cell)
-    except ValueError:
-        if copy is False:
-            raise
+    if _same_but_ones(array.shape, wanted):
+        result = view(array, *([ReshapeStep(wanted)] if wanted != array.shape else []))
+        return result.copy() if copy else result
+    if copy:
         return fresh(reshape(array.value, wanted), is_scalar=False)
-    return result.copy() if copy else result
+    if copy is False:
+        _need_order(array)
+        return view(array, ReshapeStep(wanted))
+    return tied(array, wanted, _view_or_none(array, wanted))
 
 
 def _same_but_ones(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
@@ -42,13 +41,49 @@ def _same_but_ones(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     return [extent for extent in a if extent != 1] == [extent for extent in b if extent != 1]
 
 
-def _twin(array: TracerArray, shape: tuple[int, ...]) -> TracerArray:
-    """A reshape that may be a view or a copy: a copy, as long as nobody could see the difference."""
-    result = fresh(reshape(array.value, shape), is_scalar=False)
-    own, other = array.cell.storage, result.cell.storage
-    own.twins.append(other)
-    other.twins.append(own)
+def _view_or_none(array: TracerArray, shape: tuple[int, ...]) -> TracerArray | None:
+    try:
+        return view(array, ReshapeStep(shape))
+    except ValueError:
+        return None
+
+
+def tied(array: TracerArray, shape: tuple[int, ...], found: TracerArray | None) -> TracerArray:
+    """`array` in another shape or object: the view that NumPy makes of it by what is known here; None for a copy.
+
+    Where its memory order is a guess, it is a copy as long as nobody could see the difference. Where arguments decide
+    the order, they must keep to C order from the moment on when somebody can.
+    """
+    own = array.cell.storage
+    if own.order_is_guess:
+        result = fresh(reshape(array.value, shape), is_scalar=False)
+        own.twins.append(result.cell.storage)
+        result.cell.storage.twins.append(own)
+        return result
+    result = fresh(reshape(array.value, shape), is_scalar=False) if found is None else found
+    own.bind(result.cell)
+    if found is None:
+        result.cell.storage.order_from = own.order_from
+        result.cell.storage.bind(own)
     return result
+
+
+def _need_order(array: TracerArray) -> None:
+    """What is done next depends on the memory order of `array`. Raises TraceError where that is not known."""
+    if array.cell.storage.order_is_guess:
+        raise trace_error("the result depends on the memory order of a temporary", "x = x.copy() before")
+    array.cell.storage.need_order()
+
+
+def _c_or_f(array: TracerArray, order: str) -> str:
+    """An `order` argument as "C" or "F"."""
+    if order in ("C", "F"):
+        return order
+    if order != "A":
+        raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
+    _need_order(array)
+    flags = array.cell.layout.flags
+    return "F" if flags.f_contiguous and not flags.c_contiguous else "C"
 
 
 def _complete(array: TracerArray, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -64,7 +99,15 @@ def _complete(array: TracerArray, shape: tuple[int, ...]) -> tuple[int, ...]:
 @implements(np.ravel)
 def ravel(a: Any, order: str = "C") -> Any:
     """As `np.ravel`."""
-    return reshape_(a, (-1,), order="C" if order == "K" else order)
+    array = as_tracer(a)
+    if order == "K":
+        _need_order(array)
+        slowest_first = sorted(range(array.ndim), key=lambda d: -abs(array.strides[d]))
+        return ravel(transpose(array, slowest_first))
+    if _c_or_f(array, order) == "F":
+        return ravel(transpose(array))
+    shape = (array.size,)
+    return tied(array, shape, view(array, ReshapeStep(shape)) if array.cell.layout.flags.c_contiguous else None)
 
 
 @implements(np.transpose, np.permute_dims)
@@ -121,6 +164,8 @@ def rollaxis(a: Any, axis: Any, start: int = 0) -> Any:
 def squeeze(a: Any, axis: Any = None) -> Any:
     """As `np.squeeze`."""
     array = as_tracer(a)
+    if array.is_scalar:
+        return array
     axes = (
         tuple(d for d, extent in enumerate(array.shape) if extent == 1) if axis is None else many_axes(axis, array.ndim)
     )
@@ -276,24 +321,11 @@ def unstack(x: Any, /, *, axis: int = 0) -> Any:
 # diagonals
 
 
-def writable_diagonal(array: TracerArray, offset: int) -> TracerArray:
-    """The diagonal of the last two dimensions, as a view (of a copy where the array is not contiguous)."""
-    rows, columns = array.shape[-2:]
-    row, column = max(-offset, 0), max(offset, 0)
-    count = max(min(rows - row, columns - column), 0)
-    lead = array.shape[:-2]
-    flat = reshape_(array, (*lead, rows * columns))
-    start = row * columns + column if count else 0
-    stop = start + (count - 1) * (columns + 1) + 1 if count else 0
-    step = SliceStep((0,) * len(lead) + (start,), (*lead, stop), (1,) * len(lead) + (columns + 1 if count > 1 else 1,))
-    return view(flat, step)
-
-
 @implements(np.diagonal)
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """As `np.diagonal`."""
     moved = moveaxis(as_tracer(a), (axis1, axis2), (-2, -1))
-    return view(writable_diagonal(moved, operator.index(offset)), ReadOnlyStep())
+    return view(moved, DiagonalStep(operator.index(offset)))
 
 
 @implements(np.linalg.diagonal)

@@ -38,7 +38,7 @@ class MaskedSelection(NDArrayOperatorsMixin):
 
     def __init__(self, array: TracerArray, mask: TracerArray) -> None:
         self.full = fresh(array.value, is_scalar=False)
-        self.mask = mask
+        self.mask = fresh(mask.value, is_scalar=False)
 
     @property
     def dtype(self) -> np.dtype[Any]:

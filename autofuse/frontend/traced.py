@@ -18,6 +18,7 @@ from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.spec import Spec
 from autofuse.frontend.tracer import TracerArray
 from autofuse.ir import tree, types
+from autofuse.ir.contracts import check_contiguous
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.tree import Tree
 from autofuse.ir.types import TensorType
@@ -40,6 +41,8 @@ class Traced:
     """(graph input, graph output): the caller's array to be overwritten, and the value it gets."""
     parameters: tuple[str, ...]
     """The function's parameter names, one per argument."""
+    contiguous: tuple[int, ...] = ()
+    """Graph inputs that must be C-contiguous: in another memory order NumPy would compute something else of them."""
 
     @property
     def results(self) -> int:
@@ -102,7 +105,9 @@ def trace(
         _check_overlap(leaves, [i for i, _ in writebacks])
         pairs = tuple((i, len(outputs) + k) for k, (i, _) in enumerate(writebacks))
         graph = tracing.finish([*outputs, *(value for _, value in writebacks)])
-    return Traced(graph, in_tree, out_tree, pairs, parameters)
+        contiguous = tuple(i for i, storage in enumerate(inputs) if storage.order_matters)
+        check_contiguous(leaves, _paths(in_tree, parameters), contiguous)
+    return Traced(graph, in_tree, out_tree, pairs, parameters, contiguous)
 
 
 def _run(fn: Callable[..., Any], arguments: list[Any]) -> Any:
@@ -124,18 +129,23 @@ def is_array(value: Any) -> bool:
 def _input_tracers(
     tracing: Tracing, leaves: list[Any], in_tree: Tree, parameters: tuple[str, ...]
 ) -> list[TracerArray]:
-    assert isinstance(in_tree, tree.Branch)
-    names = [path for name, child in zip(parameters, in_tree.children, strict=True) for path in tree.paths(child, name)]
     found: list[TracerArray] = []
-    for leaf, path in zip(leaves, names, strict=True):
+    for leaf, path in zip(leaves, _paths(in_tree, parameters), strict=True):
         type_ = leaf.type if isinstance(leaf, Spec) else _type_of(leaf, path)
         value = tracing.input(type_, path.replace('"', "").replace("[", "_").replace("]", "").replace(".", "_"))
         if not isinstance(leaf, Spec):
             tracing.samples[value] = leaf
         storage = Storage(type_, value)
         storage.is_input = True
+        storage.order_from = frozenset({storage})
         found.append(TracerArray(storage, is_scalar=isinstance(leaf, np.generic)))
     return found
+
+
+def _paths(in_tree: Tree, parameters: tuple[str, ...]) -> list[str]:
+    """What to call each array among the arguments."""
+    assert isinstance(in_tree, tree.Branch)
+    return [path for name, child in zip(parameters, in_tree.children, strict=True) for path in tree.paths(child, name)]
 
 
 def _check_overlap(leaves: list[Any], written: list[int]) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.frontend.cells import Cell, Known, Step, Storage, View
+from autofuse.frontend.cells import Cell, Known, Storage, View
 from autofuse.frontend.dispatch import FUNCTIONS, call, run
 from autofuse.frontend.location import trace_error
+from autofuse.frontend.steps import ReadOnlyStep, Step
 from autofuse.ir.graph import Value
 
 _STATIC_SHAPE = "shapes must not depend on array values; use np.where, or arithmetic on the mask"
@@ -192,13 +193,22 @@ class TracerArray:
     def real(self) -> Any:
         return self
 
+    @real.setter
+    def real(self, value: Any) -> None:
+        self[...] = value
+
     @property
     def imag(self) -> Any:
-        return call(np.zeros_like, self)
+        zeros = call(np.zeros_like, self)
+        return element(zeros.cell) if self.is_scalar else view(zeros, ReadOnlyStep())
 
     @property
     def flat(self) -> Any:
-        return call(np.reshape, self, (-1,), copy=False)
+        return FUNCTIONS["flat"](self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        FUNCTIONS["flat"](self)[...] = value
 
     @property
     def base(self) -> Any:
@@ -229,7 +239,12 @@ class TracerArray:
         return run(FUNCTIONS["astype"], _numpy_astype, (self, dtype, casting, copy), {"order": order}, "astype")
 
     def copy(self, order: str = "C") -> Any:
-        return call(np.copy, self, order)
+        return self if self.is_scalar else call(np.copy, self, order)
+
+    def conj(self) -> Any:
+        return self
+
+    conjugate = conj
 
     def flatten(self, order: str = "C") -> Any:
         return call(np.copy, call(np.ravel, self, order))
@@ -274,8 +289,6 @@ _SAME_AS_FUNCTION = (
     "take",
     "trace",
     "var",
-    "conj",
-    "conjugate",
 )
 """Methods that are the NumPy function of the same name, with its signature."""
 
@@ -307,9 +320,16 @@ def fresh(value: Value, *, is_scalar: bool | None = None) -> TracerArray:
     return TracerArray(Storage(value.type, value), is_scalar=scalar)
 
 
+def element(cell: Cell) -> TracerArray:
+    """The NumPy scalar that a cell of rank 0 holds now: a value, not a view."""
+    known = cell.known
+    storage = Storage(cell.type, cell.read()) if known is None else Storage(cell.type, None, known=known)
+    return TracerArray(storage, is_scalar=True)
+
+
 def view(array: TracerArray, *steps: Step) -> TracerArray:
-    """A view of `array`, some steps away."""
-    cell = array.cell
+    """A view of `array`, some steps away; of a NumPy scalar, which has no memory to share, of a copy."""
+    cell = element(array.cell).cell if array.is_scalar else array.cell
     for step in steps:
         cell = View(cell, step)
     return TracerArray(cell)

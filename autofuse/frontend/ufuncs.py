@@ -9,9 +9,10 @@ from typing import Any, cast
 import numpy as np
 
 from autofuse.frontend import promotion
-from autofuse.frontend.cells import layout_like
+from autofuse.frontend.cells import order_of
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import FUNCTIONS, ORDERED, UNSUPPORTED, call, guess_order
+from autofuse.frontend.layouts import depends_on_order, layout_like
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, dtype_of, shape_of, spread, static_number
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import TracerArray, fresh, write
@@ -91,9 +92,11 @@ def elementwise(
 def keep_order(results: Sequence[TracerArray], outs: Sequence[Any], operands: Sequence[TracerArray]) -> None:
     """Note the memory order NumPy gives to new results, that of the operands: it decides what a reshape aliases."""
     guessed = any(operand.cell.storage.order_is_guess for operand in operands)
+    inherited = order_of(operand.cell.storage for operand in operands)
     for result, out in zip(results, outs, strict=True):
         if out is None:
             result.cell.storage.order_is_guess = guessed
+            result.cell.storage.order_from = inherited if depends_on_order(result.shape) else frozenset()
             layout = layout_like([operand.cell.layout for operand in operands], result.shape)
             if layout is not None:
                 result.cell.layout = layout

@@ -67,6 +67,7 @@ def encode(plan: PlanDocument) -> Encoded:
         "notes": list(plan.notes),
         "constants": None,
         **({} if plan.variant is None else {"variant": asdict(plan.variant)}),
+        **({"contiguous": list(plan.contiguous)} if plan.contiguous else {}),
         "graph_digest": plan.graph_digest,
         "graph": lines,
     }
@@ -113,7 +114,7 @@ def decode(
     """
     item = parse(data, PlanError, what)
     _check_version(item)
-    keys = item.fields(_KEYS, optional=("variant",))
+    keys = item.fields(_KEYS, optional=("variant", "contiguous"))
     side = keys["constants"].maybe(side_file_from)
     arrays = {**(constants or {}), **(fetch(side) if side is not None and fetch is not None else {})}
     plan = PlanDocument(
@@ -132,6 +133,7 @@ def decode(
         certificate=keys["certificate"].maybe(_certificate),
         notes=tuple(note.text(10_000) for note in keys["notes"].items(100_000)),
         variant=_variant(keys["variant"]) if "variant" in keys else None,
+        contiguous=_contiguous(keys["contiguous"]) if "contiguous" in keys else (),
     )
     found = _digest(plan.graph, keys["graph"])
     if found != plan.graph_digest:
@@ -213,6 +215,10 @@ def _schedule(item: Item) -> Schedule:
         except PlanError as bad:
             decision.fail(str(bad))
     return Schedule.from_json(item.value)
+
+
+def _contiguous(item: Item) -> tuple[int, ...]:
+    return tuple(number.integer(0, MAX_NODES) for number in item.items(100_000))
 
 
 def _variant(item: Item) -> GraphVariant:

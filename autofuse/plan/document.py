@@ -148,6 +148,8 @@ class PlanDocument:
     """What a reader should know: silent copies, calls left to NumPy, why a fusion was not made."""
     variant: GraphVariant | None = None
     """None where the graph was cleaned up as usual."""
+    contiguous: tuple[int, ...] = ()
+    """Inputs that are refused unless C-contiguous: the function does something else to arrays in another order."""
 
     @property
     def program_digest(self) -> str:

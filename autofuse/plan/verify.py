@@ -74,6 +74,8 @@ def _check_signature(plan: PlanDocument) -> None:
     made = tree.count_leaves(plan.out_tree) + len(plan.writebacks)
     if made != outputs:
         _fail("out_tree", f"with the writebacks has {made} arrays, the graph has {outputs} outputs")
+    if list(plan.contiguous) != sorted({number for number in plan.contiguous if 0 <= number < inputs}):
+        _fail("contiguous", f"must be numbers of the {inputs} inputs, ascending")
     if len(set(plan.writebacks)) != len(plan.writebacks):
         _fail("writebacks", "an input is written back twice")
     for position, index in enumerate(plan.writebacks):

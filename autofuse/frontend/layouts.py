@@ -1,0 +1,47 @@
+"""Memory order without memory: arrays of which only shape, dtype and strides count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from autofuse.ir.types import TensorType
+
+
+def without_data(type_: TensorType) -> NDArray[Any]:
+    """A C-contiguous array of this type over one element of memory. Its elements must not be touched."""
+    strides: list[int] = []
+    stride = type_.dtype.itemsize
+    for extent in reversed(type_.shape):
+        strides.append(stride)
+        stride *= max(extent, 1)
+    return as_strided(np.empty(1, type_.dtype.numpy), type_.shape, tuple(reversed(strides)))
+
+
+def fortran(type_: TensorType) -> NDArray[Any]:
+    """The same in Fortran order."""
+    return without_data(TensorType(type_.shape[::-1], type_.dtype)).T
+
+
+def layout_like(layouts: Sequence[NDArray[Any]], shape: tuple[int, ...]) -> NDArray[Any] | None:
+    """The layout NumPy gives to a new array computed elementwise from these; None for C-contiguous."""
+    if len(shape) < 2 or all(layout.flags.c_contiguous or layout.ndim < 2 for layout in layouts) or 0 in shape:
+        return None
+    flags: Any = [["readonly"]] * len(layouts) + [["writeonly", "allocate"]]
+    iterator: Any = np.nditer([*layouts, None], flags=["refs_ok"], op_flags=flags, op_dtypes=None, order="K")
+    made: NDArray[Any] = iterator.operands[-1]
+    return as_strided(np.empty(1, made.dtype), made.shape, made.strides)
+
+
+def layout_of(array: NDArray[Any]) -> NDArray[Any]:
+    """The layout of an array that exists."""
+    return as_strided(np.empty(1, array.dtype), array.shape, array.strides)
+
+
+def depends_on_order(shape: tuple[int, ...]) -> bool:
+    """Whether arrays of this shape have more than one memory order: two extents other than 1, none of them 0."""
+    return 0 not in shape and sum(extent != 1 for extent in shape) > 1

@@ -1,0 +1,243 @@
+"""What lies between a view and its parent: the aliasing operations of NumPy, each with its inverse."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from autofuse.frontend.context import current
+from autofuse.ir.graph import Value
+
+
+class Step(ABC):
+    """One aliasing operation. `numpy` is what it does; it must return a view."""
+
+    @abstractmethod
+    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
+        """NumPy's own result."""
+
+    def layout(self, array: NDArray[Any]) -> NDArray[Any]:
+        """What it does to an array without data: shape and strides of the view."""
+        return self.numpy(array)
+
+    @abstractmethod
+    def read(self, parent: Value) -> Value:
+        """Emit the view's value."""
+
+    @abstractmethod
+    def write(self, parent: Value, new: Value) -> Value:
+        """Emit the parent's value after the view has been set to `new`."""
+
+    writeable: bool = True
+    """False where NumPy returns a read-only view."""
+    fixed: bool = True
+    """False when the place depends on traced values; `numpy` is then right for shape and strides only."""
+
+
+@dataclass(frozen=True)
+class SliceStep(Step):
+    """`x[start:limit:stride, ...]` in every dimension; strides are positive."""
+
+    start: tuple[int, ...]
+    limit: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array[tuple(map(slice, self.start, self.limit, self.stride))]
+
+    def read(self, parent: Value) -> Value:
+        return current().emit(
+            "slice", (parent,), start_indices=self.start, limit_indices=self.limit, strides=self.stride
+        )
+
+    def write(self, parent: Value, new: Value) -> Value:
+        if all(step == 1 for step in self.stride):
+            starts = [current().scalar(start, np.dtype(np.int64)) for start in self.start]
+            return current().emit("dynamic_update_slice", (parent, new, *starts))
+        if not new.type.size:
+            return parent
+        # a strided place has no update op: spread the new elements out and select them
+        hole = current().splat(True, np.dtype(np.bool_), new.type.shape)
+        return current().emit("select", (self._spread(hole, parent), self._spread(new, parent), parent))
+
+    def _spread(self, new: Value, parent: Value) -> Value:
+        interior = tuple(step - 1 for step in self.stride)
+        high = tuple(
+            extent - start - ((size - 1) * step + 1)
+            for extent, start, size, step in zip(
+                parent.type.shape, self.start, new.type.shape, self.stride, strict=True
+            )
+        )
+        zero = current().scalar(0, new.type.dtype.numpy)
+        return current().emit(
+            "pad", (new, zero), edge_padding_low=self.start, edge_padding_high=high, interior_padding=interior
+        )
+
+
+@dataclass(frozen=True)
+class DynamicIndexStep(Step):
+    """`x[i]` along one dimension for a traced integer scalar `i`, already wrapped; keeps the dimension, extent 1."""
+
+    index: Value
+    dimension: int
+    fixed = False
+
+    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array[(*(slice(None),) * self.dimension, slice(0, 1))]
+
+    def read(self, parent: Value) -> Value:
+        sizes = tuple(1 if d == self.dimension else extent for d, extent in enumerate(parent.type.shape))
+        return current().emit("dynamic_slice", (parent, *self._starts(parent)), slice_sizes=sizes)
+
+    def write(self, parent: Value, new: Value) -> Value:
+        return current().emit("dynamic_update_slice", (parent, new, *self._starts(parent)))
+
+    def _starts(self, parent: Value) -> list[Value]:
+        zero = current().scalar(0, self.index.type.dtype.numpy)
+        return [self.index if d == self.dimension else zero for d in range(parent.type.rank)]
+
+
+@dataclass(frozen=True)
+class ReverseStep(Step):
+    """`x[::-1]` along some dimensions."""
+
+    dimensions: tuple[int, ...]
+
+    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
+        return np.flip(array, self.dimensions)
+
+    def read(self, parent: Value) -> Value:
+        return current().emit("reverse", (parent,), dimensions=self.dimensions)
+
+    def write(self, parent: Value, new: Value) -> Value:
+        del parent
+        return self.read(new)
+
+
+@dataclass(frozen=True)
+class TransposeStep(Step):
+    """`x.transpose(permutation)`."""
+
+    permutation: tuple[int, ...]
+
+    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array.transpose(self.permutation)
+
+    def read(self, parent: Value) -> Value:
+        return current().emit("transpose", (parent,), permutation=self.permutation)
+
+    def write(self, parent: Value, new: Value) -> Value:
+        del parent
+        back = tuple(int(p) for p in np.argsort(self.permutation))
+        return current().emit("transpose", (new,), permutation=back)
+
+
+@dataclass(frozen=True)
+class ReshapeStep(Step):
+    """A reshape that NumPy can do without copying."""
+
+    shape: tuple[int, ...]
+
+    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
+        return np.reshape(array, self.shape, copy=False)
+
+    def read(self, parent: Value) -> Value:
+        return current().emit("reshape", (parent,), shape=self.shape)
+
+    def write(self, parent: Value, new: Value) -> Value:
+        return current().emit("reshape", (new,), shape=parent.type.shape)
+
+
+@dataclass(frozen=True)
+class BroadcastStep(Step):
+    """`np.broadcast_to(x, shape)`: read-only, as in NumPy."""
+
+    shape: tuple[int, ...]
+    writeable = False
+
+    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
+        return np.broadcast_to(array, self.shape)
+
+    def read(self, parent: Value) -> Value:
+        offset = len(self.shape) - parent.type.rank
+        return current().emit(
+            "broadcast_in_dim",
+            (parent,),
+            shape=self.shape,
+            broadcast_dimensions=tuple(range(offset, len(self.shape))),
+        )
+
+    def write(self, parent: Value, new: Value) -> Value:
+        raise AssertionError(f"a broadcast view is read-only ({parent}, {new})")
+
+
+@dataclass(frozen=True)
+class SameStep(Step):
+    """The same elements, as another array object."""
+
+    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array
+
+    def read(self, parent: Value) -> Value:
+        return parent
+
+    def write(self, parent: Value, new: Value) -> Value:
+        del parent
+        return new
+
+
+@dataclass(frozen=True)
+class ReadOnlyStep(SameStep):
+    """The same elements, not to be written through."""
+
+    writeable = False
+
+
+@dataclass(frozen=True)
+class DiagonalStep(Step):
+    """`np.diagonal(x, offset)` of the last two dimensions: read-only, as in NumPy."""
+
+    offset: int
+    writeable = False
+
+    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
+        return np.diagonal(array, self.offset, -2, -1)
+
+    def read(self, parent: Value) -> Value:
+        *lead, rows, columns = parent.type.shape
+        row, column = max(-self.offset, 0), max(self.offset, 0)
+        count = max(min(rows - row, columns - column), 0)
+        start = row * columns + column if count else 0
+        flat = current().emit("reshape", (parent,), shape=(*lead, rows * columns))
+        return current().emit(
+            "slice",
+            (flat,),
+            start_indices=(0,) * len(lead) + (start,),
+            limit_indices=(*lead, start + (count - 1) * (columns + 1) + 1 if count else 0),
+            strides=(1,) * len(lead) + (columns + 1 if count > 1 else 1,),
+        )
+
+    def write(self, parent: Value, new: Value) -> Value:
+        raise AssertionError(f"a diagonal is read-only ({parent}, {new})")
+
+
+@dataclass(frozen=True)
+class FlatStep(Step):
+    """All elements in C order, whatever the memory order: what `x.flat` walks over."""
+
+    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array.reshape(-1)
+
+    def layout(self, array: NDArray[Any]) -> NDArray[Any]:
+        return as_strided(np.empty(1, array.dtype), (array.size,), (array.itemsize,))
+
+    def read(self, parent: Value) -> Value:
+        return current().emit("reshape", (parent,), shape=(parent.type.size,))
+
+    def write(self, parent: Value, new: Value) -> Value:
+        return current().emit("reshape", (new,), shape=parent.type.shape)
