@@ -18,6 +18,12 @@ from autofuse.frontend.tracer import TracerArray
 from autofuse.ir import dtypes
 from autofuse.ir.graph import Value
 
+_THROUGH = {
+    np.dtype(narrow): np.dtype(wide)
+    for narrow, wide in (("i1", "i4"), ("i2", "i4"), ("u1", "i4"), ("u2", "i4"), ("u4", "i8"), ("u8", "i8"))
+}
+"""Integer dtypes that floats reach through another one."""
+
 
 def is_weak(value: Any) -> bool:
     """Whether `value` is a Python number that takes the dtype of the arrays it meets."""
@@ -74,12 +80,28 @@ def spread(operand: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Value:
 
 
 def convert(value: Value, dtype: np.dtype[Any]) -> Value:
-    """`value` in another dtype; to bool is `!= 0`, as in NumPy."""
-    if value.type.dtype.numpy == dtype:
+    """`value` in another dtype, as NumPy's `astype`; to bool is `!= 0`.
+
+    Floats become integers of 8, 16, 32 bits through a wider signed one, whose low bits are kept, and negative ones
+    become uint64 through int64: C leaves this open, NumPy on x86-64 does so without a warning (`-1.0` is 255 as uint8).
+    What the wider one cannot hold saturates there, NaN is 0; NumPy warns of an invalid value and gives what the
+    processor makes of it.
+    """
+    source = value.type.dtype
+    if source.numpy == dtype:
         return value
     if dtype == np.bool_:
-        zero = current().splat(0, value.type.dtype.numpy, value.type.shape)
+        zero = current().splat(0, source.numpy, value.type.shape)
         return current().emit("compare", (value, zero), direction="NE")
+    if source.is_float and dtype in _THROUGH:
+        wide = convert(value, _THROUGH[dtype])
+        wrapped = convert(wide, dtype)
+        if dtype != np.uint64:
+            return wrapped
+        zero = current().splat(0, source.numpy, value.type.shape)
+        negative = current().emit("compare", (value, zero), direction="LT")
+        direct = current().emit("convert", (value,), dtype=dtypes.from_numpy(dtype))
+        return current().emit("select", (negative, wrapped, direct))
     return current().emit("convert", (value,), dtype=dtypes.from_numpy(dtype))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.frontend.cells import Cell, Known, Storage, View
+from autofuse.frontend.cells import Cell, Known, Storage, View, of_array
 from autofuse.frontend.dispatch import FUNCTIONS, call, run
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.steps import ReadOnlyStep, Step
@@ -370,6 +370,39 @@ def _binary(ufunc: np.ufunc) -> tuple[Callable[..., Any], Callable[..., Any], Ca
     return forward, reflected, in_place
 
 
+def _power_call(array: TracerArray, exponent: Any) -> tuple[np.ufunc, tuple[Any, ...]]:
+    """What NumPy's `**` calls: arrays have calls of their own for some Python numbers, scalars never a square root."""
+    if array.is_scalar:
+        if isinstance(exponent, float | np.floating) and exponent == 0.5:
+            held = np.asarray(exponent, np.result_type(array.dtype, exponent))
+            return np.power, (array, TracerArray(of_array(held, "it is a constant of the traced function")))
+        return np.power, (array, exponent)
+    if type(exponent) is int and exponent == 2:
+        return np.square, (array,)
+    if type(exponent) is float and exponent == 0.5 and array.dtype.kind == "f":
+        return np.sqrt, (array,)
+    return np.power, (array, exponent)
+
+
+def _powered(self: TracerArray, exponent: Any) -> Any:
+    """`self ** exponent`."""
+    if not _operand(exponent):
+        return NotImplemented
+    ufunc, operands = _power_call(self, exponent)
+    return call_ufunc(ufunc, "__call__", operands, {})
+
+
+def _powered_in_place(self: TracerArray, exponent: Any) -> Any:
+    """`self **= exponent`."""
+    if not _operand(exponent):
+        return NotImplemented
+    if self.is_scalar:
+        return _powered(self, exponent)
+    ufunc, operands = _power_call(self, exponent)
+    call_ufunc(ufunc, "__call__", operands, {"out": (self,)})
+    return self
+
+
 def _unary(ufunc: np.ufunc) -> Callable[[TracerArray], Any]:
     return lambda self: call_ufunc(ufunc, "__call__", (self,), {})
 
@@ -388,7 +421,6 @@ def _install_operators() -> None:
         "truediv": np.true_divide,
         "floordiv": np.floor_divide,
         "mod": np.remainder,
-        "pow": np.power,
         "matmul": np.matmul,
         "and": np.bitwise_and,
         "or": np.bitwise_or,
@@ -401,6 +433,10 @@ def _install_operators() -> None:
         setattr(TracerArray, f"__{name}__", forward)
         setattr(TracerArray, f"__r{name}__", reflected)
         setattr(TracerArray, f"__i{name}__", in_place)
+    _, reflected, _ = _binary(np.power)
+    TracerArray.__pow__ = _powered  # pyright: ignore[reportAttributeAccessIssue]
+    TracerArray.__rpow__ = reflected  # pyright: ignore[reportAttributeAccessIssue]
+    TracerArray.__ipow__ = _powered_in_place  # pyright: ignore[reportAttributeAccessIssue]
     forward, reflected, _ = _binary(np.divmod)
     TracerArray.__divmod__ = forward  # pyright: ignore[reportAttributeAccessIssue]
     TracerArray.__rdivmod__ = reflected  # pyright: ignore[reportAttributeAccessIssue]

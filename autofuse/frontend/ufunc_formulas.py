@@ -7,10 +7,15 @@ result that is finite, NaN and infinities as in NumPy.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from autofuse.frontend.control import while_loop
+from autofuse.frontend.dispatch import call
 from autofuse.frontend.terms import Term
+from autofuse.frontend.tracer import fresh
 from autofuse.frontend.ufunc_rules import rule, widened
 
 _F32 = np.dtype(np.float32)
@@ -121,13 +126,15 @@ def _arcsinh(x: Term) -> Term:
 def _arccosh(x: Term) -> Term:
     t = x - 1
     moderate = (t + (t * (t + 2)).op("sqrt")).op("log1p")
-    return (x < 1e8).select(moderate, (x >= 1e8).select(x.op("log") + math.log(2), x.lift(math.nan)))
+    large = (x >= 1e8).select(x.op("log") + math.log(2), moderate)
+    return (x < 1).select(math.nan, large)
 
 
 @rule("arctanh")
 @widened
 def _arctanh(x: Term) -> Term:
-    return ((x + x) / (1 - x)).op("log1p") * 0.5
+    a = x.op("abs")
+    return (((a + a) / (1 - a)).op("log1p") * 0.5).copysign(x)
 
 
 @rule("hypot")
@@ -163,4 +170,104 @@ def _nextafter(x: Term, y: Term) -> Term:
     stepped = away.select(bits + 1, bits - 1).from_bits(x.dtype)
     tiny = x.lift(np.finfo(x.dtype).smallest_subnormal.item()).copysign(y)
     moved = x.equals(0).select(tiny, stepped)
-    return (x.is_nan() | y.is_nan()).select(x + y, x.equals(y).select(y, moved))
+    same = x if x.dtype == np.float16 else y  # they differ in the sign of zero; NumPy's f16 keeps x
+    return (x.is_nan() | y.is_nan()).select(x + y, x.equals(y).select(same, moved))
+
+
+@rule("spacing")
+def _spacing(x: Term) -> Term:
+    """The distance to the next number away from zero; of f16, as in NumPy, to the one above, and 0.0's at zero."""
+    infinity = x.lift(math.inf)
+    if x.dtype == np.float16:
+        above = (_nextafter(x, infinity).to(_F32) - x.to(_F32)).to(x.dtype)
+        return x.op("is_finite").select(above, math.nan)
+    away = x.equals(0).select(infinity, infinity.copysign(x))
+    return x.op("is_finite").select(_nextafter(x, away) - x, math.nan)
+
+
+# significand and exponent
+
+
+@dataclass(frozen=True)
+class _Format:
+    """A binary float format as its bits lie."""
+
+    fraction: int
+    """Bits of the significand that are stored."""
+    bias: int
+    """What is stored for the exponent of 1.0."""
+
+
+_FORMATS = {_F32: _Format(23, 127), _F64: _Format(52, 1023)}
+
+
+def _two_to(exponent: Term, dtype: np.dtype[Any]) -> Term:
+    """2**exponent, for integers that are exponents of normal numbers."""
+    format_ = _FORMATS[dtype]
+    biased = (exponent + format_.bias).to(f"u{dtype.itemsize}")
+    return biased.op("shift_left", format_.fraction).from_bits(dtype)
+
+
+@rule("ldexp")
+@widened
+def _ldexp(x: Term, exponent: Term) -> Term:
+    """Three factors: 2**exponent may be no number where the product is. Only the last product is rounded."""
+    format_ = _FORMATS[x.dtype]
+    most, least = format_.bias, 1 - format_.bias
+    rest = exponent if exponent.dtype.itemsize >= 4 else exponent.to(np.int32)
+    for _ in range(2):
+        step = (rest > most).select(rest.lift(most), (rest < least).select(rest.lift(least + format_.fraction + 1), 0))
+        x, rest = x * _two_to(step, x.dtype), rest - step
+    return x * _two_to(rest.op("maximum", least).op("minimum", most), x.dtype)
+
+
+@rule("frexp")
+@widened
+def _frexp(x: Term) -> tuple[Term, Term]:
+    """Significand in [0.5, 1) and exponent; zeros, infinities and NaN as they are, with 0."""
+    format_ = _FORMATS[x.dtype]
+    scaled = x * 2.0 ** (format_.fraction + 1)  # subnormal numbers become normal ones
+    tiny = x.op("abs") < float(np.finfo(x.dtype).tiny)
+    bits = tiny.select(scaled, x).bits()
+    stored = bits.op("shift_right_logical", format_.fraction) & (2 * format_.bias + 1)
+    shift = tiny.select(stored.lift(format_.fraction + 1), 0)
+    exponent = (stored - shift).to(np.int32) - (format_.bias - 1)
+    mask = (2 * format_.bias + 1) << format_.fraction
+    everything = (1 << (8 * x.dtype.itemsize)) - 1
+    fraction = ((bits & (everything - mask)) | ((format_.bias - 1) << format_.fraction)).from_bits(x.dtype)
+    special = x.equals(0) | ~x.op("is_finite")
+    return special.select(x, fraction), special.select(0, exponent)
+
+
+# whole numbers
+
+
+def _magnitude(x: Term) -> Term:
+    """|x| as an unsigned integer: also of the least one."""
+    return x.op("abs").to(f"u{x.dtype.itemsize}") if x.kind == "int" else x
+
+
+def _greatest_common_divisor(x: Term, y: Term) -> Term:
+    """Euclid's algorithm, for all elements until the last one is done."""
+
+    def step(state: Any) -> Any:
+        a, b = (Term(part.value) for part in state)
+        zero = b.equals(0)
+        rest = a.op("remainder", zero.select(1, b))
+        return fresh(zero.select(a, b).value, is_scalar=False), fresh(zero.select(b, rest).value, is_scalar=False)
+
+    start = (fresh(x.value, is_scalar=False), fresh(y.value, is_scalar=False))
+    return Term(while_loop(lambda state: call(np.any, np.not_equal(state[1], 0)), step, start)[0].value)
+
+
+@rule("gcd")
+def _gcd(x: Term, y: Term) -> Term:
+    return _greatest_common_divisor(_magnitude(x), _magnitude(y)).to(x.dtype)
+
+
+@rule("lcm")
+def _lcm(x: Term, y: Term) -> Term:
+    a, b = _magnitude(x), _magnitude(y)
+    divisor = _greatest_common_divisor(a, b)
+    zero = divisor.equals(0)
+    return zero.select(0, a / zero.select(1, divisor) * b).to(x.dtype)

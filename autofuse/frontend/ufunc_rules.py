@@ -139,7 +139,11 @@ def _square(x: Term) -> Term:
 
 @rule("reciprocal")
 def _reciprocal(x: Term) -> Term:
-    return 1 / x
+    if x.kind == "float":
+        return 1 / x
+    with np.errstate(divide="ignore", invalid="ignore"):
+        of_zero = np.reciprocal(x.dtype.type(0)).item()  # C leaves it open: what NumPy gives on this machine
+    return x.equals(0).select(of_zero, 1 / x)
 
 
 @rule("bitwise_count")
@@ -346,32 +350,26 @@ def _modf(x: Term) -> tuple[Term, Term]:
     return fraction.copysign(x), whole
 
 
-@rule("ldexp")
-@widened
-def _ldexp(x: Term, exponent: Term) -> Term:
-    # three factors: 2**exponent itself may not be representable where the product is
-    bound = exponent.op("maximum", -4500).op("minimum", 4500)
-    third = bound / 3
-    rest = bound - third - third
-    factor = third.to(x.dtype).op("exp2")
-    return x * factor * factor * rest.to(x.dtype).op("exp2")
-
-
 # powers
 
 
-@rule("power", "float_power")
+@rule("power")
 def _power(x: Term, y: Term) -> Term:
     """`power`; a small constant exponent becomes products (within 2 ulp for floats, exact for integers)."""
     if x.kind != "float":
         return _integer_power(x, y)
+    if y.static == 0.5 and x.dtype.itemsize > 2:
+        return x.op("sqrt")  # as NumPy: NaN for -inf, -0.0 for -0.0, which pow does not give
+    return _float_power(x, y)
+
+
+@rule("float_power")
+def _float_power(x: Term, y: Term) -> Term:
     match y.static:
         case 0:
             return x.lift(1)
         case -1:
             return 1 / x
-        case 0.5:
-            return x.op("sqrt")
         case 1 | 2 | 3 | 4:
             return _product_power(x, int(y.static))
         case _:
@@ -379,7 +377,7 @@ def _power(x: Term, y: Term) -> Term:
 
 
 def _integer_power(x: Term, y: Term) -> Term:
-    if y.static is None:
+    if y.static is None or not x.value.type.size:
         return x.op("power", y)
     if y.static < 0:
         raise ValueError("Integers to negative integer powers are not allowed.")

@@ -8,12 +8,20 @@ from typing import Any, cast
 
 import numpy as np
 
-from autofuse.frontend import promotion
 from autofuse.frontend.cells import order_of
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import FUNCTIONS, ORDERED, UNSUPPORTED, call, guess_order
 from autofuse.frontend.layouts import depends_on_order, layout_like
-from autofuse.frontend.promotion import as_tracer, broadcast, convert, dtype_of, shape_of, spread, static_number
+from autofuse.frontend.promotion import (
+    as_tracer,
+    broadcast,
+    convert,
+    dtype_of,
+    is_weak,
+    shape_of,
+    spread,
+    static_number,
+)
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import TracerArray, fresh, write
 from autofuse.frontend.ufunc_rules import RULES
@@ -69,10 +77,11 @@ def elementwise(
     if len(operands) > ufunc.nin:
         out, operands = tuple(operands[ufunc.nin :]), operands[: ufunc.nin]
     outs = out_arrays(out, ufunc.nout)
+    given = [None if o is None else o.dtype for o in outs]
+    _checked_by_numpy(ufunc, operands, given, dtype, casting, signature)
     constant = _out_of_range_comparison(ufunc, operands)
     if constant is not None:
-        return constant
-    given = [None if o is None else o.dtype for o in outs]
+        return finish(constant, outs[0], where, f"np.{ufunc.__name__}(out=)")
     loop = resolve(ufunc, operands, given, dtype, casting, signature)
     shape = np.broadcast_shapes(*map(shape_of, operands))
     terms = [
@@ -126,6 +135,24 @@ def resolve(
     return tuple(loop)
 
 
+def _checked_by_numpy(
+    ufunc: np.ufunc,
+    operands: Sequence[Any],
+    outs: Sequence[np.dtype[Any] | None],
+    dtype: Any,
+    casting: str,
+    signature: Any,
+) -> None:
+    """Run the call on empty arrays: raises what NumPy raises, for casts and for Python numbers that do not fit."""
+    empty: list[Any] = [o if is_weak(o) else np.empty(0, as_tracer(o).dtype) for o in operands]
+    if all(map(is_weak, operands)):
+        empty = [np.empty(0, as_tracer(operand).dtype) for operand in operands]
+    options: dict[str, Any] = {} if dtype is None else {"dtype": dtype}
+    options |= {} if signature is None else {"signature": signature}
+    with np.errstate(all="ignore"):
+        ufunc(*empty, out=tuple(o and np.empty(0, o) for o in outs), casting=cast("Any", casting), **options)
+
+
 def finish(value: Value, out: TracerArray | None, where: Any, what: str) -> TracerArray:
     """The result array of a call: `out` written, or a new one; elements outside `where` keep `out`'s value."""
     if where is not True:
@@ -147,13 +174,13 @@ def _masked(value: Value, out: TracerArray | None, where: TracerArray) -> Value:
     return mask.select(computed, Term(broadcast(convert(out.value, computed.dtype), shape))).value
 
 
-def _out_of_range_comparison(ufunc: np.ufunc, operands: Sequence[Any]) -> Any:
+def _out_of_range_comparison(ufunc: np.ufunc, operands: Sequence[Any]) -> Value | None:
     """An integer array compared with a Python int outside its range: the same answer everywhere, no overflow."""
     if ufunc.__name__ not in _COMPARE:
         return None
     for position, operand in enumerate(operands):
         other = operands[1 - position]
-        if type(operand) is not int or promotion.is_weak(other):
+        if type(operand) is not int or is_weak(other):
             continue
         array = as_tracer(other)
         if not np.issubdtype(array.dtype, np.integer):
@@ -164,7 +191,7 @@ def _out_of_range_comparison(ufunc: np.ufunc, operands: Sequence[Any]) -> Any:
         inside = 0
         pair = (operand, inside) if position == 0 else (inside, operand)
         answer = _COMPARE[ufunc.__name__](*pair)
-        return fresh(current().splat(answer, np.dtype(np.bool_), array.shape))
+        return current().splat(answer, np.dtype(np.bool_), array.shape)
     return None
 
 

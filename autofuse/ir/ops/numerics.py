@@ -86,7 +86,9 @@ def _truncated(x: Array, y: Array) -> Array:
 def power(x: Array, y: Array) -> Array:
     """Float: pow. Integer: wraps; a negative exponent gives the truncated reciprocal (0 unless x is 1 or -1)."""
     if not is_integer(x):
-        return np.power(x, y)
+        root = y == 0.5  # of an exponent that NumPy sees repeated it may take the square root: other zeros, other NaN
+        result = np.power(x, y)
+        return np.where(root & ((x == 0) | np.isinf(x)), np.abs(x), result)
     left = np.where(y < 0, 0, y).astype(y.dtype) if y.dtype.kind == "i" else y
     result = np.ones_like(x)
     square = x
