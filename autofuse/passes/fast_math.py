@@ -62,12 +62,13 @@ def divide_by_root(node: Node, facts: Facts) -> Call | None:
 
 
 def power_by_product(node: Node, facts: Facts) -> Call | None:
-    """x**2, x**3, x**4 by products, x**-.5 = rsqrt(x)."""
+    """x**2, x**3, x**4 by products, x**.5 = sqrt(x), x**-.5 = rsqrt(x)."""
     x, y = node.inputs
     exponent = number_of(facts, y)
     if exponent in (2, 3, 4):
         return product_power(x, int(exponent))
-    return call("rsqrt", x) if exponent == -0.5 else None
+    root = {0.5: "sqrt", -0.5: "rsqrt"}.get(exponent or 0)
+    return None if root is None else call(root, x)
 
 
 def log_of_sum(node: Node, facts: Facts) -> Call | None:

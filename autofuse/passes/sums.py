@@ -195,7 +195,10 @@ def remainder_by_one(node: Node, facts: Facts) -> Call | None:
 
 
 def power_by_number(node: Node, facts: Facts) -> Expression | None:
-    """x**0 = 1, x**1 = x; for f32 and f64 x**2 = x * x, x**-1 = 1 / x, x**.5 = sqrt(x), as NumPy computes them."""
+    """x**0 = 1, x**1 = x; for f32 and f64 x**2 = x * x, x**-1 = 1 / x, as NumPy computes them.
+
+    x**.5 is no square root: of -0. and of -inf they differ.
+    """
     x, y = node.inputs
     exponent = number_of(facts, y)
     if exponent == 0:
@@ -209,8 +212,6 @@ def power_by_number(node: Node, facts: Facts) -> Expression | None:
             return call("multiply", x, x)
         case -1:
             return call("divide", filled(1, node.output.type), x)
-        case 0.5:
-            return call("sqrt", x)
         case _:
             return None
 

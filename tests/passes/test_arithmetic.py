@@ -83,7 +83,7 @@ STRICT = [
     ("x ** 2", ("f32", "f64", *INTEGERS), _number("power", 2), ["multiply"]),
     ("x ** 3", INTEGERS, _number("power", 3), ["multiply", "multiply"]),
     ("x ** -1", ("f32", "f64"), _number("power", -1), ["divide"]),
-    ("x ** .5", ("f32", "f64"), _number("power", 0.5), ["sqrt"]),
+    ("x ** .5", ("f32", "f64"), _number("power", 0.5), ["power"]),
     ("--x", ALL, _chain(("negate", None), ("negate", None)), []),
     ("-(x * 3)", ALL, _chain(("multiply", 3), ("negate", None)), ["multiply"]),
     ("-(x - y)", INTEGERS, _of(lambda e, x, y: e("negate", e("subtract", x, y))), ["subtract"]),
@@ -203,6 +203,7 @@ FAST = [
     ("x / 3 / 5", _chain(("divide", 3), ("divide", 5)), ["multiply"]),
     ("x / sqrt(y)", _of(lambda e, x, y: e("divide", x, e("sqrt", e("abs", y)))), ["abs", "rsqrt", "multiply"]),
     ("x ** 4", _number("power", 4), ["multiply", "multiply"]),
+    ("|x| ** .5", _chain(("abs", None), ("power", 0.5)), ["abs", "sqrt"]),
     ("log(1 + |x|)", _chain(("abs", None), ("add", 1), ("log", None)), ["abs", "log1p"]),
     ("exp(x) - 1", _chain(("exp", None), ("subtract", 1)), ["expm1"]),
 ]
