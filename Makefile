@@ -17,10 +17,10 @@ CUDA    := $(VENV)/.installed-cuda
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tune test test-all lint types layers format bench quality rules peers fidelity gpu clean
+.PHONY: help setup tune test test-all test-hosts lint types layers format bench quality rules peers fidelity gpu clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) PROGRAM=$(PROGRAM) BUDGET=$(BUDGET) (seconds per policy, make tune)"
 
 setup: $(TEST) ## make .venv with everything that development needs
@@ -33,8 +33,11 @@ tune: $(TUNE) ## tune a program, print the policies side by side, reload the pla
 test: lint types layers $(TEST) ## all checks and the quick tests: what must pass before a change is proposed
 	$(BIN)/python -m pytest -m "not slow and not gpu"
 
-test-all: lint types layers $(TEST) ## all checks and all tests, the exhaustive ones too
+test-all: lint types layers $(TEST) test-hosts ## all checks and all tests, the exhaustive ones and other hosts too
 	$(BIN)/python -m pytest
+
+test-hosts: $(TEST) ## the quick tests on made-up machines: small caches, vectors of 256 bits, one core
+	$(foreach host,small-caches avx2 one-core,$(BIN)/python -m pytest -m "not slow and not gpu" --host=$(host) &&) true
 
 lint: $(TEST) ## ruff: errors, style, formatting
 	$(BIN)/ruff check $(CHECKED)

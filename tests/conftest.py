@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -14,8 +15,53 @@ os.environ["AUTOFUSE_CACHE"] = os.path.join(_CACHE.name, "objects")
 os.environ["XDG_CACHE_HOME"] = os.path.join(_CACHE.name, "cache")
 
 
+def _children_find(folder: Path) -> None:
+    """Put a folder first on the path of the processes that tests start."""
+    before = filter(None, [os.environ.get("PYTHONPATH")])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *before])
+
+
+_children_find(Path(__file__).resolve().parents[1])  # wherever they run, this checkout
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files from what the code makes now")
+    parser.addoption("--host", help="take this machine for another: small-caches, large-caches, avx2 or one-core")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make up the host before anything asks what it is; processes that tests start are told by their path."""
+    name = config.getoption("--host")
+    if name is None:
+        return
+    from autofuse.testing.hosts import HOSTS, pretend, tell_children
+
+    if name not in HOSTS:
+        raise pytest.UsageError(f"--host={name}: must be one of {', '.join(HOSTS)}")
+    folder = Path(_CACHE.name, "host")
+    folder.mkdir()
+    pretend(name)
+    tell_children(name, folder)
+    sys.path.insert(0, str(folder))
+    _children_find(folder)
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say which host this is, if it is made up."""
+    name = config.getoption("--host")
+    return None if name is None else f"host: {name} (made up)"
+
+
+@pytest.fixture
+def on_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs are compiled for the machine that every test knows (`autofuse.testing.devices`), whatever this one is.
+
+    For tests of the public face that assert what prices decide. Kernels still run here, with the vectors there are.
+    """
+    from autofuse.device import cpu
+    from autofuse.testing.devices import SERVER, server
+
+    monkeypatch.setattr(cpu, "detect", lambda threads=None: SERVER if threads is None else server(threads))
 
 
 class Golden:

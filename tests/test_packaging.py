@@ -29,7 +29,7 @@ def python(code: str, **environment: str) -> str:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, **environment},
         check=False,
     )
     assert done.returncode == 0, done.stderr

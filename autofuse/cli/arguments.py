@@ -6,6 +6,7 @@ import argparse
 import ast
 import importlib.util
 import inspect
+import os
 import re
 import sys
 import zlib
@@ -73,7 +74,9 @@ def target_of(options: argparse.Namespace) -> Target:
     module = _imported(Path(file))
     function = _function(module, Path(file), name or Path(file).stem)
     if options.arg:
-        return Target(name or Path(file).stem, function, parse_arguments(options.arg))
+        arguments = parse_arguments(options.arg)
+        _require_fit(options.target, function, arguments)
+        return Target(name or Path(file).stem, function, arguments)
     if name == Path(file).stem and hasattr(module, "inputs"):
         return _workload(workloads.load(file), options)
     if not _takes_nothing(function):
@@ -162,7 +165,7 @@ def _workload(found: workloads.Workload, options: argparse.Namespace) -> Target:
 def _imported(file: Path) -> ModuleType:
     if not file.is_file():
         raise ArgumentError(f"{file}: there is no such file")
-    name = f"_autofuse_target_{file.stem}_{zlib.crc32(str(file.resolve()).encode()):08x}"
+    name = f"_autofuse_target_{file.stem}_{zlib.crc32(os.fsencode(file.resolve())):08x}"
     specification = importlib.util.spec_from_file_location(name, file.resolve())
     if specification is None or specification.loader is None:
         raise ArgumentError(f"{file}: must be a Python file, named *.py")
@@ -177,6 +180,7 @@ def _imported(file: Path) -> ModuleType:
 
 
 def _function(module: ModuleType, file: Path, name: str) -> Callable[..., Any]:
+    name = os.fsencode(name).decode(errors="replace")  # in a locale of ASCII, letters come as bytes
     found = getattr(module, name, None)
     if callable(found):
         return found
@@ -184,6 +188,18 @@ def _function(module: ModuleType, file: Path, name: str) -> Callable[..., Any]:
         key for key, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__
     ]
     raise ArgumentError(f"{file} has no function {name!r}{nearest(name, own)}")
+
+
+def _require_fit(target: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Raise ArgumentError for arguments that the function cannot be called with."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a builtin without a signature
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as misfit:
+        raise ArgumentError(f"{target}{signature} was given {len(arguments)} --arg: {misfit}") from None
 
 
 def _takes_nothing(function: Callable[..., Any]) -> bool:

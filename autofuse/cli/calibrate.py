@@ -7,6 +7,7 @@ import sys
 
 from autofuse.cli.output import print_json
 from autofuse.cli.parser import count, positive
+from autofuse.cli.streams import say
 from autofuse.cost_models.calibration import calibrate
 from autofuse.device.describe import CpuDescription
 from autofuse.device.store import CalibrationStore
@@ -33,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         described = calibrate(options.seconds, progress, options.threads)
     warning = said[-1].removeprefix("done").lstrip("; ") if said else ""
     if warning:
-        print(f"autofuse: {warning}", file=sys.stderr)
+        say(f"autofuse: {warning}")
     path = CalibrationStore().path(described)
     if options.json:
         print_json({"file": str(path), "key": described.key(), "calibration": described.calibration.to_json()})

@@ -17,6 +17,7 @@ from autofuse.cli.arguments import Target, add_plugin_options, add_target_option
 from autofuse.cli.output import WRONG_ANSWER, print_json
 from autofuse.cli.parser import count, positive
 from autofuse.cli.run import check, leaves_of
+from autofuse.cli.streams import say
 from autofuse.errors import ArgumentError, AutofuseError
 from autofuse.frontend.spec import Spec
 from autofuse.ir import tree
@@ -44,7 +45,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Compare. A plan that cannot be made or answers wrongly is reported and not timed; the exit code is then 1."""
     policies = _names(options.policies, policy_names())
-    untuned = _names(options.untuned, policies)
+    if not policies:
+        raise ArgumentError(f"--policies {options.policies!r}: names none; give some of {', '.join(policy_names())}")
+    untuned = _names(options.untuned, policy_names())
     idle = [name for name in untuned if name not in policies]
     if idle:
         raise ArgumentError(f"--untuned {idle[0]}: must be among --policies {','.join(policies)}")
@@ -90,7 +93,7 @@ def concrete(arguments: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
 
 def _plan(target: Target, arguments: tuple[Any, ...], policy: str, untuned: bool, options: argparse.Namespace) -> Plan:
     if sys.stderr.isatty() and not options.json:
-        print(f"{policy} ...", file=sys.stderr)
+        say(f"{policy} ...")
     own: dict[str, Any] = {
         "rules": options.rules or (),
         "model": options.model or ANALYTICAL,
@@ -130,6 +133,6 @@ def _bound(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[[],
 def _names(text: str, known: Any) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        if name not in known and not name.startswith("rule:") and ":" not in name:
+        if name not in known and (name.startswith("rule:") or ":" not in name):
             raise ArgumentError(f"{name!r} is no policy here{nearest(name, known)}")
     return names

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import os
+import argparse
 import sys
+import traceback
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib import import_module
+from types import ModuleType
 
 import autofuse
+from autofuse.cli.interrupts import interrupts_wait
 from autofuse.cli.output import BAD_INPUT, BROKEN_PIPE, INTERRUPTED
 from autofuse.cli.parser import CommandParser
+from autofuse.cli.streams import data_alone, drop, output_fails, say, standard_streams
 from autofuse.errors import ArgumentError, AutofuseError
 from autofuse.report.quantities import nearest
 
@@ -24,24 +29,42 @@ COMMANDS = {
     "doctor": "report toolchain, machine, caches and noise",
 }
 """Subcommands and what they are for; each is the module of `autofuse.cli` of that name."""
+_PROGRAM = "_autofuse_"
+"""How the names of modules begin that programs are loaded as."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (by default that of the process) and return the exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    with standard_streams():
+        try:
+            code = _code_of(list(sys.argv[1:] if argv is None else argv))
+        except OSError:
+            if output_fails() is None:
+                raise
+            code = 0
+        failure = output_fails()
+        if failure is None:
+            return code
+        drop(sys.stdout)
+        if isinstance(failure, BrokenPipeError):  # the reader has seen enough
+            return BROKEN_PIPE
+        say(f"autofuse: cannot write to standard output: {failure.strerror or failure}")
+        return code or BAD_INPUT
+
+
+def _code_of(arguments: list[str]) -> int:
+    """The exit code of a command line, after what is wrong with it was said."""
     try:
-        code = _dispatch(arguments)
-        sys.stdout.flush()
+        return _dispatch(arguments)
     except AutofuseError as error:
-        print(f"autofuse: {one_line(str(error))}", file=sys.stderr)
+        say(f"autofuse: {one_line(str(error))}")
+        return BAD_INPUT
+    except MemoryError as failure:
+        say(f"autofuse: not enough memory: {one_line(str(failure)) or 'the arrays are too large for this machine'}")
         return BAD_INPUT
     except KeyboardInterrupt:
-        print("autofuse: interrupted", file=sys.stderr)
+        say("autofuse: interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader is gone: let the exit be quiet
-        return BROKEN_PIPE
-    return code
 
 
 def one_line(message: str) -> str:
@@ -60,11 +83,41 @@ def _dispatch(arguments: list[str]) -> int:
     if first not in COMMANDS:
         given = f"{first!r} is no subcommand{nearest(first, [*COMMANDS, '--help', '--version'])}" if first else ""
         raise ArgumentError(f"{given or 'give a subcommand: ' + ', '.join(COMMANDS)} (see `autofuse --help`)")
-    command = import_module(f"autofuse.cli.{first}")
+    with interrupts_wait():
+        command = import_module(f"autofuse.cli.{first}")
     parser = CommandParser(prog=f"autofuse {first}", description=COMMANDS[first])
     command.configure(parser)
-    code: int = command.run(parser.parse_args(arguments[1:]))
+    try:
+        options = parser.parse_args(arguments[1:])
+    except SystemExit:  # it has printed help
+        return 0
+    return _run(command, options)
+
+
+def _run(command: ModuleType, options: argparse.Namespace) -> int:
+    try:
+        with data_alone() if getattr(options, "json", False) else nullcontext():
+            code: int = command.run(options)
+    except SystemExit as left:
+        raise ArgumentError(f"the program ended the process: sys.exit({left.code!r}); it must not") from None
+    except Exception as failure:
+        place = place_in_program(failure)
+        if place is None or isinstance(failure, AutofuseError):
+            raise
+        raise ArgumentError(f"{place}: the program failed: {type(failure).__name__}: {failure}") from failure
     return code
+
+
+def place_in_program(failure: Exception) -> str | None:
+    """Where a user's program raised an exception, as FILE:LINE in FUNC; None if autofuse, or nobody's program, did."""
+    frames = list(traceback.walk_tb(failure.__traceback__))
+    for frame, line in reversed(frames):
+        name = str(frame.f_globals.get("__name__", ""))
+        if name.partition(".")[0] == "autofuse":
+            return None
+        if name.startswith(_PROGRAM):
+            return f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}"
+    return None
 
 
 def usage() -> str:

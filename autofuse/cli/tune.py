@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 import tempfile
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from autofuse.api.plan import Plan
 from autofuse.cli.arguments import Target, add_plugin_options, add_target_options, target_of
 from autofuse.cli.output import INTERRUPTED, print_json
 from autofuse.cli.parser import count, nbytes, positive
+from autofuse.cli.streams import say
 from autofuse.errors import ArgumentError, AutofuseError, PlanError
 from autofuse.report.summary import render, summarise
 from autofuse.search.registry import ANALYTICAL, HERE, MEASURED
@@ -118,8 +118,8 @@ def _save(plan: Plan, output: Path) -> None:
 
 def _interrupted(options: argparse.Namespace) -> int:
     if options.db is not None:
-        print("autofuse: interrupted; the same command resumes from where it stopped", file=sys.stderr)
+        say("autofuse: interrupted; the same command resumes from where it stopped")
     else:
         command = shlex.join(["autofuse", "tune", options.target, "...", "--db", "tune.db"])
-        print(f"autofuse: interrupted; to be able to resume, keep measurements: {command}", file=sys.stderr)
+        say(f"autofuse: interrupted; to be able to resume, keep measurements: {command}")
     return INTERRUPTED

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from autofuse.device.defaults import default_calibration
@@ -19,6 +21,32 @@ _RELEVANT_ISA = frozenset((*_X86, *_AMX, *_ARM, *(f"avx512{suffix}" for suffix i
 _FALLBACK_BYTES = {1: 32 << 10, 2: 512 << 10, 3: 0}
 _SYSCONF = {1: "SC_LEVEL1_DCACHE_SIZE", 2: "SC_LEVEL2_CACHE_SIZE", 3: "SC_LEVEL3_CACHE_SIZE"}
 _UNLIMITED = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a CPU is, whoever may use how much of it. Fields as in `CpuDescription`."""
+
+    model: str
+    isa: tuple[str, ...]
+    """Empty where it cannot be read."""
+    l1d_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    line_bytes: int
+
+
+def hardware(root: Path = Path("/")) -> Hardware:
+    """Read what this machine's CPU is; `root` as for `detect`.
+
+    Prices, identities of plans and generated code all follow this answer, so whoever replaces this function (see
+    `autofuse.testing.hosts`) has another machine.
+    """
+    model, isa = _cpuinfo(root)
+    first = min(_usable_cpus(root))
+    caches = {level: _cache_bytes(root, first, level) for level in (1, 2, 3)}
+    line = _number(root / f"sys/devices/system/cpu/cpu{first}/cache/index0/coherency_line_size") or 64
+    return Hardware(model, isa, caches[1], caches[2], caches[3], line)
 
 
 def detect(threads: int | None = None, root: Path = Path("/")) -> CpuDescription:
@@ -38,23 +66,21 @@ def detect(threads: int | None = None, root: Path = Path("/")) -> CpuDescription
         raise ArgumentError(
             f"threads={threads}: this process may run on {len(usable)} hardware threads; give 1..{len(usable)}"
         )
-    model, isa = _cpuinfo(root)
-    first = min(usable)
-    caches = {level: _cache_bytes(root, first, level) for level in (1, 2, 3)}
+    found = hardware(root)
     return CpuDescription(
         architecture=platform.machine(),
-        model=model,
-        isa=isa,
+        model=found.model,
+        isa=found.isa,
         cores=cores,
         logical=len(usable),
         threads=threads,
-        l1d_bytes=caches[1],
-        l2_bytes=caches[2],
-        l3_bytes=caches[3],
-        line_bytes=_number(root / f"sys/devices/system/cpu/cpu{first}/cache/index0/coherency_line_size") or 64,
+        l1d_bytes=found.l1d_bytes,
+        l2_bytes=found.l2_bytes,
+        l3_bytes=found.l3_bytes,
+        line_bytes=found.line_bytes,
         memory_bytes=_memory_bytes(root),
         quota_cores=quota,
-        calibration=default_calibration(vector_bits(isa), threads, caches[3]),
+        calibration=default_calibration(vector_bits(found.isa), threads, found.l3_bytes),
     )
 
 
@@ -63,6 +89,15 @@ def _read(path: Path) -> str | None:
         return path.read_text(errors="replace").strip()
     except OSError:
         return None
+
+
+def _first_block(path: Path) -> list[str]:
+    """The lines of a file as far as the first empty one."""
+    try:
+        with path.open(errors="replace") as file:
+            return list(itertools.takewhile(str.strip, file))
+    except OSError:
+        return []
 
 
 def _number(path: Path) -> int | None:
@@ -93,8 +128,9 @@ def _siblings(root: Path, cpu: int) -> str:
 
 
 def _cpuinfo(root: Path) -> tuple[str, tuple[str, ...]]:
+    """Product name and features, of the first CPU: a file on all of a large server's takes a while to read."""
     facts: dict[str, str] = {}
-    for line in (_read(root / "proc/cpuinfo") or "").splitlines():
+    for line in _first_block(root / "proc/cpuinfo"):
         name, _, value = line.partition(":")
         facts.setdefault(name.strip(), value.strip())
     model = facts.get("model name") or facts.get("CPU part") or platform.processor() or "unknown"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import zlib
 from collections.abc import Callable
@@ -96,7 +97,7 @@ def _resolve(path_or_name: str | Path, directory: Path) -> Path:
 
 def _import_file(file: Path) -> ModuleType:
     # The path is part of the private name, so that two files of one stem stay two modules.
-    name = f"_autofuse_workload_{file.stem}_{zlib.crc32(str(file).encode()):08x}"
+    name = f"_autofuse_workload_{file.stem}_{zlib.crc32(os.fsencode(file)):08x}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ArgumentError(f"path_or_name: must be a Python file; got {file}")

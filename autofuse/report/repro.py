@@ -111,6 +111,8 @@ def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     plain: dict[str, Any] = {
         name: array.view(np.uint16) if array.dtype.name == "bfloat16" else array for name, array in arrays.items()
     }
+    if path.is_dir():
+        raise ArgumentError(f"cannot write {path}: it is a folder; name a file in it")
     try:
         np.savez(path, **plain)
     except OSError as failure:

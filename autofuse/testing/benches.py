@@ -11,7 +11,6 @@ import numpy as np
 
 from autofuse.cost_models.analytical import AnalyticalCpuModel
 from autofuse.cost_models.base import KernelFacts
-from autofuse.device.cpu import detect
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Graph
 from autofuse.lower.lowering import lower
@@ -23,6 +22,7 @@ from autofuse.measurement.racing import Terms
 from autofuse.plan.document import PlanDocument
 from autofuse.runtime.kernels import candidate_of
 from autofuse.search.classes import class_digest
+from autofuse.testing.devices import server
 from autofuse.testing.fusions import LIMITS
 
 Cost = Callable[[KernelCandidate, Schedule], float]
@@ -32,7 +32,7 @@ _DISTURBED = 3.0
 
 def modelled(factor: float = 1.5) -> Cost:
     """What the analytical model says, times a factor that it does not know of. Schedules do not matter."""
-    model = AnalyticalCpuModel(detect(LIMITS.workers))
+    model = AnalyticalCpuModel(server(LIMITS.workers))
     known: dict[str, float] = {}
 
     def cost(kernel: KernelCandidate, schedule: Schedule) -> float:

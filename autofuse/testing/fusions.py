@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.device.cpu import detect
 from autofuse.errors import LegalityError
 from autofuse.frontend.traced import trace
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
@@ -34,6 +33,7 @@ from autofuse.runtime.cpu import CpuExecutable, build_executable
 from autofuse.search.planning import Program, Tuned, plan_document
 from autofuse.search.solver import Chosen
 from autofuse.search.space import Candidate, SpaceBuilder
+from autofuse.testing.devices import server
 
 Array = NDArray[Any]
 LIMITS = Limits(scratch_bytes=256 << 10, workers=2, tile_columns=True)
@@ -85,7 +85,7 @@ def run_native(
     kernel: KernelCandidate, inputs: Sequence[Array], schedule: Schedule = DEFAULT, limits: Limits = LIMITS
 ) -> tuple[Array, ...]:
     """A kernel's outputs by generated code that finds poison in their memory."""
-    document = kernel_document(kernel, schedule, detect(limits.workers))
+    document = kernel_document(kernel, schedule, server(limits.workers))
     return run_executable(build_executable(document, limits), inputs)
 
 
@@ -166,7 +166,7 @@ def _document(
         tuple(value.name for value in graph.inputs),
         (),
     )
-    return plan_document(program, atoms, kernels, known, host_cpu_identity(detect(limits.workers)))
+    return plan_document(program, atoms, kernels, known, host_cpu_identity(server(limits.workers)))
 
 
 def _random_groups(atoms: AtomGraph, builder: SpaceBuilder, rng: np.random.Generator) -> list[Candidate]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autofuse.cost_models.analytical import AnalyticalCpuModel
-from autofuse.device.cpu import detect
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.graph import Graph
 from autofuse.ir.tree import Branch, Leaf
@@ -15,6 +14,7 @@ from autofuse.search.planning import Program, plan_document
 from autofuse.search.policy import Context
 from autofuse.search.solver import Chosen
 from autofuse.search.space import SpaceBuilder
+from autofuse.testing.devices import server
 from autofuse.testing.fusions import LIMITS
 
 
@@ -33,13 +33,13 @@ def program_of(graph: Graph, writebacks: tuple[int, ...] = ()) -> Program:
 
 
 def context_of(graph: Graph) -> Context:
-    """What a policy is given, on this machine."""
-    return Context(program_of(graph), AnalyticalCpuModel(detect(LIMITS.workers)), LIMITS)
+    """What a policy is given, on the machine of `autofuse.testing.devices`, so that prices are the same everywhere."""
+    return Context(program_of(graph), AnalyticalCpuModel(server(LIMITS.workers)), LIMITS)
 
 
 def identity_here() -> CpuIdentity:
     """The identity of plans that `context_of` leads to."""
-    return host_cpu_identity(detect(LIMITS.workers))
+    return host_cpu_identity(server(LIMITS.workers))
 
 
 def plan_of(graph: Graph, groups: Sequence[Sequence[str]] = (), writebacks: tuple[int, ...] = ()) -> PlanDocument:

@@ -10,9 +10,9 @@ import pytest
 
 import autofuse as af
 from autofuse.cli.main import main
-from autofuse.device.cpu import detect
 from autofuse.errors import LegalityError, PluginError, SearchError
 from autofuse.testing.cost_models import CostModelContract
+from autofuse.testing.devices import SERVER
 
 PAGE = (Path(__file__).parents[2] / "docs" / "plug-ins.md").read_text()
 X = np.linspace(-2, 2, 64, dtype=np.float32).reshape(8, 8)
@@ -58,7 +58,7 @@ class TestBytes(CostModelContract):
     def model(self):
         import mine
 
-        return mine.Bytes(detect())
+        return mine.Bytes(SERVER)
 
 
 def test_the_page_calls_what_there_is():
@@ -95,7 +95,7 @@ def test_a_plan_runs_where_its_plug_ins_are_not(tmp_path):
 def test_objects_serve_as_well_as_names():
     import mine
 
-    plan = af.compile(softmax, X, policy=mine.Pairs(), model=mine.Bytes(detect()), legality=mine.exp_apart_from_sums)
+    plan = af.compile(softmax, X, policy=mine.Pairs(), model=mine.Bytes(SERVER), legality=mine.exp_apart_from_sums)
     close(plan)
     assert plan.document.notes == ("cost model: Bytes", "kept rule: legality 'exp_apart_from_sums'")
 

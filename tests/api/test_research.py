@@ -35,6 +35,7 @@ def test_the_space_shows_what_the_search_chooses_among(space):
     assert af.compile(softmax, X, partition=[whole.nodes])(X) == pytest.approx(softmax(X), rel=1e-5)
 
 
+@pytest.mark.usefixtures("on_server")
 def test_the_space_counts_what_the_solver_leaves_out():
     def two_products(x, w):
         return np.tanh(x @ w) @ w

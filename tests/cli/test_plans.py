@@ -21,7 +21,6 @@ from autofuse.cli import tune as tune_command
 from autofuse.errors import MeasureError, SearchError
 from autofuse.measurement.database import Database
 
-ROOT = Path(__file__).resolve().parents[2]
 DENSE = ("--arg", "f32[16,8]", "--arg", "f32[8,24]", "--arg", "f32[24]")
 
 
@@ -222,13 +221,13 @@ def test_repro_makes_a_bundle_that_checks_itself(cli: Any, plan: Path, tmp_path:
     files = {path.name for path in (tmp_path / "bundle").iterdir()}
     assert files == {"kernel.json", "inputs.npz", "expected.npz", "kernel.tile", "kernel.ll", "kernel.s", "repro.py"}
     script = [sys.executable, str(tmp_path / "bundle" / "repro.py")]
-    ran = subprocess.run(script, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)}, check=False)
+    ran = subprocess.run(script, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "agrees with the interpreter" in ran.stdout
     with np.load(tmp_path / "bundle" / "expected.npz") as archive:
         wrong = archive["a0"] + 1
     np.savez(tmp_path / "bundle" / "expected.npz", a0=wrong)
-    assert subprocess.run(script, capture_output=True, env={"PYTHONPATH": str(ROOT)}, check=False).returncode == 1
+    assert subprocess.run(script, capture_output=True, check=False).returncode == 1
 
 
 def test_compare_prints_policies_side_by_side(cli: Any, model: Path, tmp_path: Path) -> None:

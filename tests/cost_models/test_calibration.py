@@ -14,6 +14,7 @@ from autofuse.device.describe import OP_CLASSES, description_from
 from autofuse.device.store import CalibrationStore
 from autofuse.errors import ArgumentError
 from autofuse.testing.cost_models import elementwise_kernel
+from autofuse.testing.devices import SERVER, server
 
 
 def estimates(**values):
@@ -26,8 +27,8 @@ def test_every_class_of_operation_has_a_probe():
 
 
 def test_what_was_not_measured_keeps_its_default():
-    usual = detect().calibration
-    found = assembled(detect(), estimates(**{"exp/f32": 123.0}), [8 << 20, 16 << 20])
+    usual = SERVER.calibration
+    found = assembled(SERVER, estimates(**{"exp/f32": 123.0}), [8 << 20, 16 << 20])
     assert found.source == "measured"
     assert found.elements_per_us["exp/f32"] == 123.0
     assert found.elements_per_us["exp/f64"] == usual.elements_per_us["exp/f64"]
@@ -36,7 +37,7 @@ def test_what_was_not_measured_keeps_its_default():
 
 
 def test_one_core_alone_scales_as_usual():
-    machine = replace(detect(threads=1), threads=2)
+    machine = replace(server(1), threads=2)
     usual = machine.calibration.dram_bytes_per_us
     found = assembled(machine, estimates(stream_8=30.0, stream_16=10.0, l1=7.0), [8, 16])
     assert found.dram_bytes_per_us.one == 10
@@ -53,7 +54,7 @@ def test_the_last_cache_ends_where_bandwidth_falls():
 def test_forks_are_what_all_threads_add():
     alone = {f"fork_{n}": 20.0 for n in range(8)}
     shared = {f"fork_{n}@all": 0.5 for n in range(8)}
-    assert assembled(detect(), estimates(**alone, **shared), [8, 16]).fork_join_us == pytest.approx(2 - 0.05)
+    assert assembled(SERVER, estimates(**alone, **shared), [8, 16]).fork_join_us == pytest.approx(2 - 0.05)
 
 
 def test_stored_numbers_are_found_again(tmp_path):
@@ -65,7 +66,7 @@ def test_stored_numbers_are_found_again(tmp_path):
 
 
 def test_a_model_states_the_numbers_it_uses():
-    model = AnalyticalCpuModel(detect())
+    model = AnalyticalCpuModel(SERVER)
     text = json.dumps(model.describe())
     assert description_from(json.loads(text)["device"]) == model.description
 

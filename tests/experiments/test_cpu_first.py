@@ -1,7 +1,6 @@
 """The CPU study: its table, and a run with NumPy as the plan."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -61,9 +60,7 @@ def run_study(folder: Path, *extra: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(STUDY / "run.py"), "--engine", "numpy", "--size", "small", "--rounds", "2"]
     command += ["--programs", "softmax,hdiff", "--blocks", "2", "--block-ms", "0.1"]
     command += ["--plans", str(folder / "plans"), "--out", str(folder / "study.md"), *extra]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(ROOT)}
-    )
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_a_run_writes_its_report_and_the_same_command_again_measures_nothing(tmp_path: Path) -> None:

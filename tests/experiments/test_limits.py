@@ -1,7 +1,6 @@
 """The study of products and fork-joins: its report, and a small run that is carried on."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -46,20 +45,18 @@ def test_failed_measurements_are_named(report: ModuleType) -> None:
 
 def test_a_small_run_measures_once_and_reports(tmp_path: Path) -> None:
     command = [sys.executable, str(STUDY / "run.py"), "--shapes", "small", "--turns", "2", "--out", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    first = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    first = subprocess.run(command, capture_output=True, text=True, check=False)
     assert first.returncode == 0, first.stderr
     journal = tmp_path / "limits.jsonl"
     records = [json.loads(line) for line in journal.read_text().splitlines()]
     assert all(record["status"] == "ok" for record in records if record["kind"] != "run"), records
     assert "| 64 x 64 x 64 (small) | 1 |" in (tmp_path / "limits.md").read_text()
-    subprocess.run(command, capture_output=True, check=True, env=environment)
+    subprocess.run(command, capture_output=True, check=True)
     assert len(journal.read_text().splitlines()) == len(records)
 
 
 def test_an_unknown_shape_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, str(STUDY / "run.py"), "--shapes", "round", "--out", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "got 'round'" in done.stderr

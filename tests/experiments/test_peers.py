@@ -3,7 +3,6 @@
 import importlib
 import json
 import math
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -231,9 +230,7 @@ def run_study(folder: Path, *extra: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(STUDY / "run.py"), "--size", "small", "--rounds", "1", "--blocks", "2"]
     command += ["--block-ms", "0.1", "--budget", "0.5", "--programs", "softmax", "--variants", "numpy,autofuse"]
     command += ["--work", str(folder / "work"), "--out", str(folder / "peers.md"), *extra]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(ROOT)}
-    )
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """The study of rules against search: which programs are marked, cells, oracles, figures and report from records."""
 
 import math
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -299,7 +298,6 @@ def test_the_mean_of_ratios_comes_with_an_interval_over_programs(study: dict[str
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, str(STUDY / "run.py"), "--report", "--out", str(tmp_path / "report.md")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "holds no run to report" in done.stderr

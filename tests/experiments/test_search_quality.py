@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -343,9 +342,8 @@ def test_the_picture_is_drawn_from_the_records(study: dict[str, ModuleType], tmp
 
 
 def run_study(*options: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(STUDY / "run.py"), *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_what_is_wrong_with_the_command_is_one_line(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The study of how the search grows: its report, and a small run that is carried on."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -88,8 +87,7 @@ def test_failed_searches_are_named(report: ModuleType) -> None:
 def test_a_small_run_searches_once_and_reports(tmp_path: Path) -> None:
     command = [sys.executable, str(STUDY / "run.py"), "--programs", "bert", "--most", "1", "--segment", "12"]
     command += ["--out", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    first = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    first = subprocess.run(command, capture_output=True, text=True, check=False)
     assert first.returncode == 0, first.stderr
     journal = tmp_path / "search-scaling.jsonl"
     records = [json.loads(line) for line in journal.read_text().splitlines()]
@@ -98,13 +96,12 @@ def test_a_small_run_searches_once_and_reports(tmp_path: Path) -> None:
     assert parts["segments"] > 1
     assert whole["segments"] == 1
     assert row_of((tmp_path / "search-scaling.md").read_text(), 1)
-    subprocess.run(command, capture_output=True, check=True, env=environment)
+    subprocess.run(command, capture_output=True, check=True)
     assert len(journal.read_text().splitlines()) == len(records)
 
 
 def test_an_unknown_program_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, str(STUDY / "run.py"), "--programs", "gpt", "--out", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "got 'gpt'" in done.stderr

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import autofuse as af
-from autofuse.api.plan import Plan, described_cpu
+from autofuse.api.plan import Plan
 from autofuse.cost_models.analytical import AnalyticalCpuModel
 from autofuse.cost_models.base import KernelFacts
 from autofuse.errors import ArgumentError
@@ -29,6 +29,7 @@ from autofuse.runtime.cpu import cpu_limits
 from autofuse.runtime.kernels import lower_kernel
 from autofuse.search.policy import Unfused
 from autofuse.testing.benches import SyntheticBench
+from autofuse.testing.devices import SERVER
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import softmax_graph
 from autofuse.testing.tuning import tuned
@@ -78,8 +79,7 @@ def report_of(plan: Plan) -> Any:
 
 
 def ask(plan: Plan, first: str, second: str) -> WhyNot:
-    description = described_cpu()
-    return why_not(plan.document, first, second, cpu_limits(description), AnalyticalCpuModel(description))
+    return why_not(plan.document, first, second, cpu_limits(SERVER), AnalyticalCpuModel(SERVER))
 
 
 def test_equal_kernels_are_said_to_share_code() -> None:
@@ -171,8 +171,7 @@ def test_why_not_of_a_plan_whose_kernels_cut_what_usually_stays_together() -> No
 
 def test_every_two_kernels_that_read_one_another_are_explained() -> None:
     def apart(document: PlanDocument) -> list[Apart]:
-        description = described_cpu()
-        return all_apart(document, cpu_limits(description), AnalyticalCpuModel(description))
+        return all_apart(document, cpu_limits(SERVER), AnalyticalCpuModel(SERVER))
 
     plan = af.compile(chain, af.spec("f32[16,8]"), af.spec("f32[8,8]"), policy="unfused")
     found = apart(plan.document)
@@ -200,9 +199,7 @@ def test_why_not_prices_kernels_as_they_are_in_the_plan() -> None:
     # the first kernel writes two values a row, the second computes all others again
     first, second = ["reduce", "subtract", "grown", "reduce_1"], ["subtract", "grown", "divide"]
     plan = af.compile(softmax, af.spec("f32[4096,512]"), partition=[first, second])
-    description = described_cpu()
-    model = AnalyticalCpuModel(description)
-    limits = cpu_limits(description)
+    model, limits = AnalyticalCpuModel(SERVER), cpu_limits(SERVER)
     assert [set(kernel.outputs) for kernel in plan.document.kernels] == [{"reduce", "reduce_1"}, {"divide"}]
     kernels = [lower_kernel(plan.document.graph, kernel, limits) for kernel in plan.document.kernels]
     separate = sum(model.price([KernelFacts(kernel.program) for kernel in kernels]).us)
@@ -234,8 +231,7 @@ def test_why_not_knows_what_the_body_of_a_loop_reads() -> None:
         return af.while_loop(lambda s: np.sum(s) < 100.0, lambda s: s + y, s)
 
     plan = af.compile(grow, af.spec("f32[64]"), af.spec("f32[64]"))
-    description = described_cpu()
-    pairs = list(all_apart(plan.document, cpu_limits(description), AnalyticalCpuModel(description)))
+    pairs = list(all_apart(plan.document, cpu_limits(SERVER), AnalyticalCpuModel(SERVER)))
     assert "y" in {value for pair in pairs for value in pair.values}
 
 

@@ -5,7 +5,6 @@ import pytest
 
 from autofuse.cost_models.analytical import AnalyticalCpuModel
 from autofuse.cost_models.base import KernelFacts
-from autofuse.device.cpu import detect
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.digest import subgraph_digest
 from autofuse.lower.lowering import lower
@@ -13,6 +12,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import TileProgram
 from autofuse.search.classes import moved_slices
 from autofuse.search.space import SpaceBuilder
+from autofuse.testing.devices import SERVER
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.sketches import Sketch
@@ -63,7 +63,7 @@ def own_digest(candidate):
 
 def test_what_kernels_that_share_a_program_cost_is_what_each_would_cost():
     """In every window of steps: the slices keep their distances, only the place of the first one differs."""
-    model = AnalyticalCpuModel(detect(LIMITS.workers))
+    model = AnalyticalCpuModel(SERVER)
     classes = uncontracted(steps_graph()).classes.values()
     shared = [c for first, *others in classes for c in others if own_digest(c) != own_digest(first)]
     assert len(shared) > 6

@@ -9,7 +9,6 @@ import pytest
 
 from autofuse.cost_models.analytical import AnalyticalCpuModel
 from autofuse.cost_models.base import Prices
-from autofuse.device.cpu import detect
 from autofuse.errors import LegalityError, PluginError, SearchError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.control import Control, Force, bind
@@ -18,6 +17,7 @@ from autofuse.search.policy import Analytical, Unfused
 from autofuse.search.registry import HERE, policy_by_name
 from autofuse.search.space import SpaceBuilder
 from autofuse.testing.cost_models import CostModelContract, sample_kernels
+from autofuse.testing.devices import SERVER
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.partitions import context_of
 from autofuse.testing.search_policies import SearchPolicyContract, decisions
@@ -33,7 +33,7 @@ class Honest:
     """Somebody else's model, which does as it should."""
 
     def __init__(self):
-        self.real = AnalyticalCpuModel(detect())
+        self.real = AnalyticalCpuModel(SERVER)
 
     def price(self, kernels):
         return self.real.price(kernels)

@@ -5,11 +5,11 @@ import sys
 import pytest
 
 from autofuse.cost_models.analytical import AnalyticalCpuModel
-from autofuse.device.cpu import detect
 from autofuse.errors import SearchError
 from autofuse.search.foreign import CheckedLegality, CheckedModel, CheckedPolicy
 from autofuse.search.policy import Unfused
 from autofuse.search.registry import find_legality, find_model, find_policy, policy_by_name, policy_names
+from autofuse.testing.devices import SERVER
 from autofuse.testing.partitions import context_of
 from autofuse.testing.search_policies import decisions
 from autofuse.testing.sketches import softmax_graph
@@ -17,6 +17,7 @@ from autofuse.testing.sketches import softmax_graph
 MODULE = """
 from autofuse.cost_models.analytical import AnalyticalCpuModel
 from autofuse.search.policy import Unfused
+from autofuse.testing.devices import SERVER
 
 
 class Alone:
@@ -60,7 +61,6 @@ their-model = their_module:Doubled
 their-legality = their_module:small
 """
 GRAPH = softmax_graph(16, 16)
-DEVICE = detect()
 
 
 @pytest.fixture(autouse=True)
@@ -87,9 +87,9 @@ def test_a_policy_of_others(name):
 
 @pytest.mark.parametrize("name", ["their-model", "their_module:Doubled"])
 def test_a_model_of_others_is_made_for_the_device(name):
-    model = find_model(name, DEVICE)
+    model = find_model(name, SERVER)
     assert isinstance(model, CheckedModel)
-    assert model.describe()["device"] == DEVICE.to_json()
+    assert model.describe()["device"] == SERVER.to_json()
 
 
 @pytest.mark.parametrize("name", ["their-legality", "their_module:small", "their_module:Most"])
@@ -110,15 +110,15 @@ def test_what_installed_packages_offer_is_listed_last_and_hides_nothing():
 
 
 def test_objects_of_this_package_are_taken_as_they_are():
-    policy, model = Unfused(), AnalyticalCpuModel(DEVICE)
+    policy, model = Unfused(), AnalyticalCpuModel(SERVER)
     assert find_policy(policy) is policy
-    assert find_model(model, DEVICE) is model
-    assert type(find_model("analytical", DEVICE)) is AnalyticalCpuModel
+    assert find_model(model, SERVER) is model
+    assert type(find_model("analytical", SERVER)) is AnalyticalCpuModel
 
 
 FINDERS = {
     "policy": find_policy,
-    "model": lambda model: find_model(model, DEVICE),
+    "model": lambda model: find_model(model, SERVER),
     "legality": lambda legality: find_legality(legality, GRAPH),
 }
 

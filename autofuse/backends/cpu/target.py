@@ -2,7 +2,8 @@
 
 The feature flags say which instructions may be used; the CPU name only selects the scheduling model. Under a
 hypervisor the two can disagree (a machine that reports the family of one CPU and the AMX of a later one), so flags
-are always given in full and never implied from the name.
+are always given in full and never implied from the name. What the machine's description lacks
+(`autofuse.device.cpu.hardware`), kernels do not use, so that they run on vectors of the width they are priced at.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Literal
 
 import llvmlite.binding as llvm
 
+from autofuse.device import cpu as device
 from autofuse.errors import BackendError
 
 Isa = Literal["native", "avx512", "avx2", "sse4"]
@@ -23,6 +25,9 @@ _GENERIC: dict[Isa, tuple[str, str]] = {
     "avx512": ("x86-64-v4", "avx512vl"),
 }
 """ISA level -> (LLVM's generic CPU, the flag that shows that the host has it)."""
+
+_FAMILIES = (("avx512f", ("avx512", "avx10")), ("avx2", ("avx2",)), ("amx_tile", ("amx",)))
+"""(Feature in a description of a machine, how LLVM's names of those that come with it begin)."""
 
 _AMX_CPUS = frozenset({"sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d", "diamondrapids"})
 
@@ -59,7 +64,7 @@ def host_target(isa: Isa = "native") -> Target:
     triple = llvm.get_process_triple()
     if "linux" not in triple:
         raise BackendError(f"the CPU backend runs on Linux only; this process is {triple}")
-    flags: dict[str, bool] = dict(llvm.get_host_cpu_features())
+    flags = _host_flags()
     if isa == "native":
         features = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(flags.items()))
         return Target(triple, _cpu_name(flags), features, _vector_bits(flags))
@@ -87,6 +92,16 @@ def target_machine(target: Target, opt_level: int) -> Any:
         )
     except RuntimeError as error:
         raise BackendError(f"LLVM has no code generator for {target}: {error}") from error
+
+
+def _host_flags() -> dict[str, bool]:
+    """LLVM's features of this machine, but for those that its description does not have."""
+    flags: dict[str, bool] = dict(llvm.get_host_cpu_features())
+    described = device.hardware().isa
+    if not described:  # a system that tells nothing
+        return flags
+    lacking = tuple(start for feature, starts in _FAMILIES if feature not in described for start in starts)
+    return {name: on and not name.startswith(lacking) for name, on in flags.items()}
 
 
 def _cpu_name(flags: dict[str, bool]) -> str:

@@ -11,7 +11,8 @@ from autofuse.ir.dtypes import ALL, BF16, BOOL, F16, F32, F64, I8, I32, I64, U8,
 from autofuse.ir.index import Element, Quotient, Remainder, Symbol, of
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Constant, Load, Map, Position, Store
-from autofuse.testing.tileprograms import buffers, check, engine, phase, program, stage
+from autofuse.testing.devices import SERVER_TARGET
+from autofuse.testing.tileprograms import buffers, check, phase, program, stage
 
 
 def added(extent, dtype=F32, lane=True, schedule=None):
@@ -273,7 +274,7 @@ def test_streamed_stores_start_at_any_address(dtype, lane_is_stage, rows, column
         built = phase([a, i], stage(*body), lane=i)
     tested = program("stream", listed, built, schedule=Schedule(stream_stores=True, unroll=2))
     check(tested, exact=True)
-    assert "nontemporal" in generate(tested, engine().target).ir or columns < 900
+    assert "nontemporal" in generate(tested, SERVER_TARGET).ir or columns < 900
 
 
 @pytest.mark.parametrize("dtype", [F32, F64, BF16], ids=str)
@@ -289,4 +290,4 @@ def test_turned_squares_are_stored_a_line_here_and_a_line_there(dtype, bias, row
     tested = program("turn", listed, phase([i, j], body, lane=j), schedule=Schedule(stream_stores=True))
     check(tested, exact=True)
     whole_lines = columns * dtype.itemsize % 64 == 0 and dtype != BF16
-    assert ("nontemporal" in generate(tested, engine().target).ir) == whole_lines
+    assert ("nontemporal" in generate(tested, SERVER_TARGET).ir) == whole_lines
