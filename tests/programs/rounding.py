@@ -1,0 +1,105 @@
+"""How much a program's answers depend on rounding: NumPy runs it again, its inexact lines off by some ulps.
+
+The program is run statement by statement. After one with a function that libraries round differently, the floats it
+made or changed are moved by up to four ulps at random, and so are the arguments at the start.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.special
+from numpy.typing import NDArray
+
+import autofuse as af
+from tests.programs.outcomes import Outcome, outcome_of
+from tests.programs.source import Module
+from tests.programs.writer import is_inexact
+
+_ULPS = 4.0
+_EPSILON = {2: 2.0**-10, 4: 2.0**-23, 8: 2.0**-52}
+
+
+def shaken_outcomes(module: Module, count: int) -> list[Outcome]:
+    """Outcomes of `count` runs, each rounded in its own way; those that fail are left out."""
+    return [found for number in range(count) if (found := _shaken(module, number)) is not None]
+
+
+def _shaken(module: Module, number: int) -> Outcome | None:
+    rng = np.random.default_rng(number)
+    arguments = module.arguments()
+    env: dict[str, Any] = {"np": np, "af": af, "scipy": scipy}
+    env.update(zip(module.text.parameters, arguments, strict=True))
+    if number % 2:
+        for name in module.text.parameters:
+            env[name] = _moved(env[name], rng)
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            for statement in module.text.statements:
+                _step(statement, env, rng)
+            returned = eval(compile(ast.parse(module.text.result, mode="eval"), "<result>", "eval"), env)
+    except Exception:  # noqa: BLE001 - an index out of bounds, say, that rounding leads to
+        return None
+    return outcome_of(returned, arguments)
+
+
+def _step(statement: str, env: dict[str, Any], rng: np.random.Generator) -> None:
+    if not is_inexact(statement):
+        exec(statement, env)
+        return
+    before = {id(root): (root, root.copy()) for root in _roots(env.values())}
+    exec(statement, env)
+    for root in _roots(env.values()):
+        known = before.get(id(root))
+        _shake(root, None if known is None else known[1], rng)
+    for name, value in list(env.items()):
+        if isinstance(value, np.floating) and name in statement.split("=")[0]:
+            env[name] = _moved(value, rng)
+
+
+def _roots(values: Any) -> Sequence[NDArray[Any]]:
+    """The arrays that own the memory of all floats."""
+    found: dict[int, NDArray[Any]] = {}
+    for value in _arrays(values):
+        root = value
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        if root.dtype.kind == "f" and root.flags.writeable:
+            found[id(root)] = root
+    return list(found.values())
+
+
+def _arrays(values: Any) -> Any:
+    for value in values:
+        if isinstance(value, np.ndarray):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _arrays(value)
+        elif isinstance(value, dict) and "__builtins__" not in value:
+            yield from _arrays(value.values())
+
+
+def _shake(root: NDArray[Any], before: NDArray[Any] | None, rng: np.random.Generator) -> None:
+    changed = np.ones(root.shape, np.bool_) if before is None else root != before
+    if changed.any():
+        root[changed] = _moved(root[changed], rng)
+
+
+def _moved(value: Any, rng: np.random.Generator) -> Any:
+    """Floats off by up to some ulps, in place; whatever else as it is."""
+    if isinstance(value, dict):
+        return {key: _moved(item, rng) for key, item in value.items()}
+    if not isinstance(value, np.ndarray | np.floating) or value.dtype.kind != "f" or value.dtype.itemsize > 8:
+        return value
+    ulps = rng.uniform(-_ULPS, _ULPS, np.shape(value)) * _EPSILON[value.dtype.itemsize]
+    with np.errstate(all="ignore"):
+        moved = (np.asarray(value, np.float64) * (1.0 + ulps)).astype(value.dtype)
+    if isinstance(value, np.ndarray):
+        value[...] = moved
+        return value
+    return moved[()]
