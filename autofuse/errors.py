@@ -22,8 +22,24 @@ class TraceError(AutofuseError):
     """A Python function cannot be traced; the message gives file, line, the call and what to write instead."""
 
 
+class TraceIndexError(TraceError, IndexError):
+    """NumPy raises an IndexError here too, and a function that catches it is traced as it runs."""
+
+
+class TraceValueError(TraceError, ValueError):
+    """NumPy raises a ValueError here too, and a function that catches it is traced as it runs."""
+
+
+class TraceTypeError(TraceError, TypeError):
+    """NumPy raises a TypeError here too, and a function that catches it is traced as it runs."""
+
+
 class ArgumentError(AutofuseError):
     """An argument of a plan or of the public API has the wrong count, shape, dtype, layout or value."""
+
+
+class OutOfBoundsError(AutofuseError, IndexError):
+    """An index that is known only at run time is out of bounds, in a plan made with `check_bounds=True`."""
 
 
 class LegalityError(AutofuseError):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.kind import kind_of, title_of
+from autofuse.ir.contracts import BoundsCheck
 from autofuse.ir.digest import digest, subgraph_digest
 from autofuse.ir.graph import Graph
 from autofuse.ir.tree import Tree
@@ -35,6 +36,8 @@ class Program:
     """How `graph` was cleaned up, if not as usual."""
     contiguous: tuple[int, ...] = ()
     """Inputs that must be C-contiguous."""
+    bounds: tuple[BoundsCheck, ...] = ()
+    """What indices must keep to."""
 
     def renamed(self, document: PlanDocument) -> PlanDocument:
         """A plan of an equal graph, found by its digest, with this function's name and argument structure."""
@@ -46,6 +49,7 @@ class Program:
             parameters=self.parameters,
             writebacks=self.writebacks,
             contiguous=self.contiguous,
+            bounds=self.bounds,
         )
 
 
@@ -115,6 +119,7 @@ def plan_document(
         notes=program.notes,
         variant=program.variant,
         contiguous=program.contiguous,
+        bounds=program.bounds,
     )
 
 

@@ -70,6 +70,7 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     variants: str | Choices = "default",
     max_memory: int | None = None,
     on_unsupported: Literal["error", "eager"] = "error",
+    check_bounds: bool = False,
 ) -> Plan:
     """Choose fusions with a model, measuring nothing: milliseconds to seconds.
 
@@ -83,7 +84,9 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     cleaned up before fusion, "default", choices such as "columns=joined,tables=large" (`autofuse.passes.choices`), or
     "auto": under "analytical", without rules and legality, the graph with the cheapest plan, if the model is sure of
     it; it takes as long again for each graph there is. `max_memory`: most bytes that arguments, constants, results and
-    temporaries of a call may take together. Raises TraceError, SearchError (also where memory is not enough),
+    temporaries of a call may take together. `check_bounds`: calls raise OutOfBoundsError, an IndexError, where an index
+    that is known only then is out of bounds, and write nothing; without it such an index reads the nearest element, and
+    what it writes is dropped or goes to the nearest. Raises TraceError, SearchError (also where memory is not enough),
     ArgumentError, LegalityError for rules and kernels that cannot be, and PluginError for what plug-ins do wrong.
     """
     _check_backend(backend)
@@ -91,7 +94,8 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
         policy = fixed(partition)
     if policy == "measured":
         raise ArgumentError('policy="measured" needs measurements: call autofuse.tune')
-    program = traced_program(trace_function(fn, *args, on_unsupported=on_unsupported), _fixed_choices(variants))
+    traced = trace_function(fn, *args, on_unsupported=on_unsupported, check_bounds=check_bounds)
+    program = traced_program(traced, _fixed_choices(variants))
     context = make_context(program, threads, rules, model=model, legality=legality, max_memory=max_memory)
     chosen = find_policy(policy)
     if variants == AUTO:
@@ -119,6 +123,7 @@ def tune(
     variants: str | Choices = "default",
     max_memory: int | None = None,
     on_unsupported: Literal["error", "eager"] = "error",
+    check_bounds: bool = False,
 ) -> Plan:
     """Search, measuring kernels in a worker process, and return the best plan found.
 
@@ -131,7 +136,8 @@ def tune(
     schedules are tuned. `rules`, `model`, `legality`, `max_memory`: as for `compile`. `variants`: as for `compile`, but
     "auto", under "measured" without rules and legality, tunes the graphs that the model finds cheapest too, with half
     of the budget, and times their plans against the usual graph's; pricing them takes up to a quarter of a budget in
-    seconds, as finding the usual graph's kernels does. Ctrl-C returns the best plan so far, with a note that says so.
+    seconds, as finding the usual graph's kernels does. `check_bounds`: as for `compile`. Ctrl-C returns the best plan
+    so far, with a note that says so.
     Raises as `compile` does, and MeasureError where kernels cannot be measured or their times not be kept (a full disk,
     say): the best plan so far, if there is one, is the attribute `best` of an error that ends the tuning, whichever it
     is.
@@ -139,7 +145,7 @@ def tune(
     _check_backend(backend)
     limits = _budget(budget, max_trials)
     seed = whole_number("seed", seed, 0)
-    traced = trace_function(fn, *args, on_unsupported=on_unsupported)
+    traced = trace_function(fn, *args, on_unsupported=on_unsupported, check_bounds=check_bounds)
     program = traced_program(traced, _fixed_choices(variants))
     arrays = measuring_inputs(traced, args, inputs, seed)
     context = make_context(program, threads, rules, model=model, legality=legality, max_memory=max_memory)
@@ -174,6 +180,7 @@ def traced_program(traced: Traced, choices: Choices = DEFAULT) -> Program:
         parameters=traced.parameters,
         writebacks=tuple(number for number, _ in traced.writebacks),
         contiguous=traced.contiguous,
+        bounds=traced.bounds,
     )
     if choices != DEFAULT:
         program = varied(program, choices)
@@ -231,6 +238,7 @@ def program_of(document: PlanDocument) -> Program:
         document.writebacks,
         variant=document.variant,
         contiguous=document.contiguous,
+        bounds=document.bounds,
     )
 
 

@@ -74,8 +74,8 @@ class Jitted:
         from autofuse.frontend.traced import trace as trace_function
         from autofuse.ir.digest import digest
 
-        eager = self._options.get("on_unsupported", "error")
-        program = compiling.traced_program(trace_function(self.function, *args, on_unsupported=eager))
+        how = {name: self._options[name] for name in ("on_unsupported", "check_bounds") if name in self._options}
+        program = compiling.traced_program(trace_function(self.function, *args, **how))
         identity = host_cpu_identity(described_cpu(self._options.get("threads")))
         unkept: list[str] = []
 
@@ -146,14 +146,15 @@ def jit(
     variants: str | Choices | None = None,
     max_memory: int | None = None,
     on_unsupported: Literal["error", "eager"] = "error",
+    check_bounds: bool = False,
 ) -> Any:
     """Compile a NumPy function per shape and dtype at its first call.
 
     With `store` (a folder of tuned plans), plans are looked up there first; a miss is compiled with one warning per
     missed key, tuned for `budget` seconds and stored (`on_miss="tune"`), or a PlanError (`"error"`). `policy`,
-    `threads`, `rules`, `model`, `legality`, `variants`, `max_memory` and `on_unsupported`: how plans are made, as for
-    `autofuse.compile` and `autofuse.tune`. A stored plan that does not keep the rules, the legality or the limit on
-    memory is a miss; how else it was made is not asked.
+    `threads`, `rules`, `model`, `legality`, `variants`, `max_memory`, `on_unsupported` and `check_bounds`: how plans
+    are made, as for `autofuse.compile` and `autofuse.tune`. A stored plan that does not keep the rules, the legality or
+    the limit on memory is a miss; how else it was made is not asked.
     """
     if on_miss not in ("compile", "error", "tune"):
         raise ArgumentError(f'on_miss={on_miss!r}: give "compile", "error" or "tune"')
@@ -172,6 +173,7 @@ def jit(
         "variants": variants,
         "max_memory": max_memory,
         "on_unsupported": None if on_unsupported == "error" else on_unsupported,
+        "check_bounds": check_bounds or None,
     }
     options = {name: value for name, value in given.items() if value is not None}
     tuning = {} if budget is None else {"budget": budget}

@@ -65,6 +65,8 @@ class Plan:
         """A call that native code leaves to Python: conversions, structures of `out`, errors in words."""
         executable = self.executable
         leaves = args if self._flat and len(args) == self._arity else self._flatten(args)
+        if out is None and self.document.bounds:
+            return self._call_checked(executable, leaves)
         if out is not None:
             return self._call_into(executable, leaves, out)
         if self.document.backend != "cpu":
@@ -169,7 +171,7 @@ class Plan:
 
         built = build_executable(self.document, cpu_limits(described_cpu(self.threads)), kernels=self.lowered)
         dump_code(built)
-        if self.keep is not None and not built.opaque and not self._later(built):
+        if self.keep is not None and not built.opaque and not self.document.bounds and not self._later(built):
             self.keep(built.native)
         return built
 
@@ -197,7 +199,8 @@ class Plan:
         if self._ready is not None:
             return _native_call(self._ready)
         executable = self.executable
-        return None if executable.opaque or self._written_later else _native_call(executable.native)
+        left_to_python = executable.opaque or self._written_later or self.document.bounds
+        return None if left_to_python else _native_call(executable.native)
 
     @cached_property
     def _native_into(self) -> Callable[..., Any] | None:
@@ -229,6 +232,11 @@ class Plan:
         return tree.count_leaves(self.document.out_tree)
 
     @cached_property
+    def _first_written(self) -> int:
+        """The first of the graph's outputs that are new values of arguments."""
+        return len(self.document.graph.outputs) - len(self.document.writebacks)
+
+    @cached_property
     def _scalars(self) -> tuple[int, ...]:
         """Which of them NumPy would give as scalars."""
         items = tree.leaf_items(self.document.out_tree)
@@ -251,8 +259,8 @@ class Plan:
         return self._later(self.executable)
 
     def _later(self, executable: CpuExecutable) -> tuple[int, ...]:
-        pairs = enumerate(self.document.writebacks)
-        return tuple(number for position, number in pairs if self._results + position not in executable.aliased)
+        pairs = enumerate(self.document.writebacks, self._first_written)
+        return tuple(number for output, number in pairs if output not in executable.aliased)
 
     def _flatten(self, args: Sequence[Any]) -> list[Any]:
         branch = self.document.in_tree
@@ -290,6 +298,26 @@ class Plan:
         self._write_back(executable, leaves, outputs, arrays)
         return outputs[0] if self._single else self._unflatten(outputs)
 
+    def _call_checked(self, executable: CpuExecutable, leaves: Sequence[Any]) -> Any:
+        """A call that writes into no argument before all indices were found in bounds. Raises OutOfBoundsError."""
+        arrays, copied = self._prepared(leaves)
+        self.copied_arguments = tuple(copied)
+        for number in self.document.writebacks:
+            arrays[number] = arrays[number].copy()
+        outputs = executable.run(arrays)
+        if outputs is NotImplemented:  # arguments that share memory
+            outputs = executable.run([array.copy() for array in arrays])
+        self._check_bounds(outputs)
+        for output, number in enumerate(self.document.writebacks, self._first_written):
+            np.copyto(leaves[number], outputs[output])
+        return outputs[0] if self._single else self._unflatten(outputs)
+
+    def _check_bounds(self, outputs: Sequence[NDArray[Any]]) -> None:
+        if self.document.bounds:
+            from autofuse.ir.contracts import check_bounds
+
+            check_bounds(self.document.bounds, outputs[self._results])
+
     def _write_back(
         self,
         executable: CpuExecutable,
@@ -298,8 +326,7 @@ class Plan:
         used: Sequence[Any] | None = None,
     ) -> None:
         """Give the caller's arrays the values that the function wrote into them."""
-        for position, number in enumerate(self.document.writebacks):
-            output = self._results + position
+        for output, number in enumerate(self.document.writebacks, self._first_written):
             in_place = output in executable.aliased and (used is None or outputs[output] is leaves[number])
             if not in_place:
                 np.copyto(leaves[number], outputs[output])
@@ -311,16 +338,17 @@ class Plan:
         given = tree.flatten_as(self.document.out_tree, out, "out")
         names = ["out"] if isinstance(self.document.out_tree, tree.Leaf) else [f"out[{n}]" for n in range(len(given))]
         targets = [check_out(o, t, name) for o, t, name in zip(given, types, names, strict=False)]
-        if not self.document.writebacks and executable.run_into(leaves, targets):
+        if not self.document.writebacks and not self.document.bounds and executable.run_into(leaves, targets):
             return out
         check_outs(targets, names, leaves, {number: self._names[number] for number in self.document.writebacks})
         arrays, copied = self._prepared(leaves)
         self.copied_arguments = tuple(copied)
         outputs = executable.run([array.copy() for array in arrays])
+        self._check_bounds(outputs)
         for target, value in zip(targets, outputs, strict=False):
             np.copyto(target, value)
-        for position, number in enumerate(self.document.writebacks):
-            np.copyto(leaves[number], outputs[self._results + position])
+        for output, number in enumerate(self.document.writebacks, self._first_written):
+            np.copyto(leaves[number], outputs[output])
         return out
 
 

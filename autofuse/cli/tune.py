@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-memory", type=nbytes, help="most memory of a call, arguments included: 512M, 2GiB")
     parser.add_argument("--threads", type=count, help="threads the plan uses (default one per core)")
     parser.add_argument("--on-unsupported", choices=("error", "eager"), default="error", help="eager: leave to NumPy")
+    parser.add_argument("--check-bounds", action="store_true", help="calls raise where an index is out of bounds")
     parser.add_argument("--no-progress", action="store_true", help="no progress bar on a terminal either")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
 
@@ -89,6 +90,7 @@ def _tuned(options: argparse.Namespace, target: Target) -> Plan:
         variants=options.variants,
         max_memory=options.max_memory,
         on_unsupported=options.on_unsupported,
+        check_bounds=options.check_bounds,
     )
 
 

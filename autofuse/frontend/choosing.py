@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontend.axes import UNSET
+from autofuse.frontend.bounds import check_index
 from autofuse.frontend.dispatch import ORDERED, call, implements
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import (
@@ -101,8 +102,16 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     """As `np.choose`."""
     index = as_tracer(a)
     listed = [as_tracer(item) for item in (choices if not isinstance(choices, TracerArray) else list(choices))]
+    count = len(listed)
+    known = index.known
     if mode == "wrap":
-        index = as_tracer(np.remainder(index, len(listed)))
+        index = as_tracer(np.remainder(index, count))
+    elif mode == "raise" and known is None:
+        check_index(index.value, f"{count} choices", 0, count)
+    elif mode == "raise" and known is not None and not ((known() >= 0) & (known() < count)).all():
+        raise ValueError("invalid entry in choice array")
+    elif mode not in ("raise", "clip"):
+        raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
     result = listed[-1]
     for position in range(len(listed) - 2, -1, -1):
         result = where(np.less_equal(index, position), listed[position], result)

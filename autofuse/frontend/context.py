@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,20 +15,35 @@ from autofuse.frontend import finishing
 from autofuse.frontend.location import assigned_name, location_of, user_frame
 from autofuse.ir import dtypes
 from autofuse.ir.builder import GraphBuilder
+from autofuse.ir.contracts import BoundsCheck
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.types import TensorType
 
 _ACTIVE = threading.local()
 
 
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """Indices that a call is to check."""
+
+    checks: tuple[BoundsCheck, ...]
+    numbers: Value
+    """`i64[2 n]`: for each check the least index and the least complement of one (`autofuse.frontend.bounds`)."""
+
+
 class Tracing:
     """One graph being recorded. A nested Tracing records a region; it may read values of the enclosing ones."""
 
-    def __init__(self, name: str, *, parent: Tracing | None = None, eager: bool = False) -> None:
+    def __init__(
+        self, name: str, *, parent: Tracing | None = None, eager: bool = False, check_bounds: bool = False
+    ) -> None:
         self.builder = GraphBuilder(name)
         self.parent = parent
         self.eager = eager
         """Whether unsupported calls become custom calls instead of errors."""
+        self.check_bounds = check_bounds if parent is None else parent.check_bounds
+        """Whether indices that are known only at run time leave something to check."""
+        self.checks: list[Checks] = []
         self.samples: dict[Value, Any] = {}
         """Concrete arrays of the inputs, where known; `eager` runs unsupported calls on them to learn result types."""
         self._scalars: dict[tuple[Any, ...], Value] = {}
@@ -108,6 +124,11 @@ class Tracing:
     def leave_call(self) -> None:
         """The call that began last is done."""
         self._depth -= 1
+
+    @property
+    def is_outermost_call(self) -> bool:
+        """Whether the call under way is one of the user's, not one that serves another."""
+        return self._depth == 1
 
     def name_result(self, value: Value) -> None:
         """Name the result of the user's call after the variable it is assigned to, if it is."""

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.frontend.context import CallScope, Tracing, active, current, is_active
+from autofuse.frontend.bounds import joined, none_yet
+from autofuse.frontend.context import CallScope, Checks, Tracing, active, current, is_active
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, convert, reshape, result_dtype
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir import dtypes, tree
+from autofuse.ir.contracts import BoundsCheck
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.tree import Tree
 from autofuse.ir.types import TensorType
@@ -42,9 +44,14 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
             raise trace_error("the branches of cond return different structures", "return the same nest from both")
         pairs = zip(*(result.leaves for result in results), strict=True)
         targets = [_common(a, b, i) for i, (a, b) in enumerate(pairs)]
-        regions = [side.finish(r.values, targets) for side, r in zip(sides, results, strict=True)]
+        first, second = (len(side.checks) for side in sides)
+        seen = (sides[0].numbers(0, second), sides[1].numbers(first, 0))
+        regions = [side.finish(r.values, targets, s) for side, r, s in zip(sides, results, seen, strict=True)]
         condition = convert(pred.value, np.dtype(np.bool_))
         values = current().builder.emit_many("if", (condition,), regions=regions)
+        if first or second:
+            *values, numbers = values
+            current().checks.append(Checks((*sides[0].checks, *sides[1].checks), numbers))
         return tree.unflatten(results[0].tree, [fresh(value) for value in values])
 
 
@@ -67,9 +74,31 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         holds = condition.run(lambda leaves: cond_fun(tree.unflatten(structure, leaves)))
         if [value.shape for value in holds.values] != [()]:
             raise trace_error("the condition of while_loop must be one scalar", "reduce it: np.any(...) or np.all(...)")
-        regions = (condition.finish(holds.values, [TensorType((), dtypes.BOOL)]), body.finish(result.values, types_))
-        outputs = current().builder.emit_many("while", values, regions=regions)
+        seen = _carried_checks(body, condition)
+        regions = (
+            condition.finish(holds.values, [TensorType((), dtypes.BOOL)]),
+            body.finish(result.values, types_, seen),
+        )
+        start = [none_yet(len(body.checks))] if seen else []
+        outputs = current().builder.emit_many("while", [*values, *start], regions=regions)
+        if seen:
+            *outputs, numbers = outputs
+            current().checks.append(Checks(body.checks, numbers))
         return tree.unflatten(structure, [fresh(value) for value in outputs])
+
+
+def _carried_checks(body: _Region, condition: _Region) -> list[Value]:
+    """One more part of a loop's state, where indices of its body are checked: the least numbers of all rounds."""
+    if condition.checks:
+        raise trace_error(
+            "an index in the condition of a loop cannot be checked",
+            "index in the body, and pass the element on in the state; or leave out check_bounds=True",
+        )
+    if not body.checks:
+        return []
+    type_ = TensorType((2 * len(body.checks),), dtypes.from_numpy(_I64))
+    condition.add_input(type_, "bounds")
+    return body.least(body.add_input(type_, "bounds"))
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
@@ -179,11 +208,35 @@ class _Region:
             leaves, structure = _flatten(ys)
         return carry, tree.unflatten(structure, [_like(leaf) for leaf in leaves])
 
-    def finish(self, results: Sequence[TracerArray], types_: Sequence[TensorType]) -> Graph:
-        """The region, its results converted to `types_`."""
+    @property
+    def checks(self) -> tuple[BoundsCheck, ...]:
+        """What was recorded of indices in the region."""
+        return tuple(check for found in self._tracing.checks for check in found.checks)
+
+    def numbers(self, before: int, after: int) -> list[Value]:
+        """The numbers of its checks, between those of others that see no index here; [] where there are none at all."""
+        if not before + len(self.checks) + after:
+            return []
+        with active(self._tracing):
+            others = [none_yet(count) if count else None for count in (before, after)]
+            parts = [others[0], *(found.numbers for found in self._tracing.checks), others[1]]
+            return [joined([part for part in parts if part is not None])]
+
+    def add_input(self, type_: TensorType, name: str) -> Value:
+        """One more input, behind the others."""
+        return self._tracing.input(type_, name)
+
+    def least(self, seen: Value) -> list[Value]:
+        """The lesser of the numbers so far and of those of this round."""
+        (numbers,) = self.numbers(0, 0)
+        with active(self._tracing):
+            return [current().emit("minimum", (seen, numbers))]
+
+    def finish(self, results: Sequence[TracerArray], types_: Sequence[TensorType], more: Sequence[Value] = ()) -> Graph:
+        """The region: its results converted to `types_`, then `more`."""
         with active(self._tracing):
             values = [convert(r.value, t.dtype.numpy) for r, t in zip(results, types_, strict=True)]
-        return self._tracing.finish(values)
+        return self._tracing.finish([*values, *more])
 
 
 def _like(leaf: TracerArray) -> TracerArray:

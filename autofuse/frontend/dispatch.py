@@ -8,17 +8,18 @@ not depend on traced inputs.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.errors import GraphError
+from autofuse.errors import GraphError, TraceError
 from autofuse.frontend.cells import Known, Storage, order_of
 from autofuse.frontend.context import current
 from autofuse.frontend.layouts import depends_on_order
-from autofuse.frontend.location import trace_error
+from autofuse.frontend.location import numpys_error, trace_error
 
 Handler = Callable[..., Any]
 _H = TypeVar("_H", bound=Handler)
@@ -33,6 +34,11 @@ NAMED: dict[tuple[str, str], Handler] = {}
 """(module prefix, function name) -> implementation, for functions of modules that are not imported here."""
 UNSUPPORTED: list[Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]] = []
 """What to do with a function that has no implementation; set by `eager`."""
+
+
+_ASKED: tuple[type[Exception], ...] = (IndexError, ValueError, TypeError)
+_ASKED_SIZE = 1_000_000
+"""Elements of arguments for which NumPy is asked whether it raises too."""
 
 
 def implements(*functions: Any, creates: bool = False) -> Callable[[_H], _H]:
@@ -94,8 +100,13 @@ def run(handler: Handler, reference: Any, args: Sequence[Any], kwargs: Mapping[s
     tracing.enter_call()
     try:
         result = handler(*args, **kwargs)
+    except TraceError:
+        raise
     except (TypeError, ValueError, IndexError, OverflowError, GraphError) as error:
-        raise trace_error(f"{label or describe(reference)}: {error}") from error
+        problem = f"{label or describe(reference)}: {error}"
+        if tracing.is_outermost_call and _numpy_raises(type(error), reference, args, kwargs):
+            raise numpys_error(type(error), problem) from error
+        raise trace_error(problem) from error
     finally:
         tracing.leave_call()
     if handler not in ORDERED:
@@ -106,6 +117,28 @@ def run(handler: Handler, reference: Any, args: Sequence[Any], kwargs: Mapping[s
     if isinstance(cell, Storage) and cell.has_value:
         tracing.name_result(cell.read())
     return result
+
+
+def _numpy_raises(kind: type[Exception], reference: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether NumPy raises such an error for zeros in place of the traced arrays, where that is cheap to ask."""
+    tracers = list(tracers_in((*args, *kwargs.values())))
+    if reference is None or not issubclass(kind, _ASKED) or sum(tracer.size for tracer in tracers) > _ASKED_SIZE:
+        return False
+    given = concrete((tuple(args), dict(kwargs)), _stand_in)
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            reference(*given[0], **given[1])
+    except _ASKED as theirs:
+        return any(issubclass(kind, base) and isinstance(theirs, base) for base in _ASKED)
+    except Exception:  # noqa: BLE001 - whatever NumPy raises, it is not this error
+        return False
+    return False
+
+
+def _stand_in(tracer: Any) -> NDArray[Any]:
+    known = tracer.known
+    return np.zeros(tracer.shape, tracer.dtype) if known is None else known().copy()
 
 
 def guess_order(result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.frontend.axes import one_axis
+from autofuse.frontend.bounds import check_index
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import FUNCTIONS, call, implements
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, value_of
@@ -21,12 +22,19 @@ _I64 = np.dtype(np.int64)
 _COMBINERS = {"add": "add", "subtract": "add", "multiply": "multiply", "maximum": "maximum", "minimum": "minimum"}
 
 
-def wrapped(index: TracerArray, extent: int) -> TracerArray:
-    """A traced index with negative entries counted from the end. Out-of-bounds indices are not checked."""
+def wrapped(index: TracerArray, extent: int, dimension: int) -> TracerArray:
+    """A traced index with negative entries counted from the end.
+
+    Entries out of bounds are recorded where that is asked for, and else left to the ops: reads clamp, writes are
+    dropped (of one element or window: clamp). Raises IndexError where there is nothing to index.
+    """
+    if index.size and not extent:
+        raise IndexError(f"index is out of bounds for axis {dimension} with size 0")
     value = index.value
     if index.dtype.itemsize < 4 or index.dtype == np.uint64:
         value = convert(value, _I64)
-    if index.dtype.kind == "u":
+    check_index(value, f"axis {dimension} with size {extent}", -extent, extent)
+    if index.dtype.kind == "u" and index.dtype != np.uint64:
         return fresh(value)
     term = Term(value)
     return fresh((term < 0).select(term + extent, term).value)
@@ -41,6 +49,8 @@ def take_at(x: TracerArray, dims: Sequence[int], arrays: Sequence[Any], place: i
     indices, batch = _start_indices(x.shape, dims, arrays)
     others = [d for d in range(x.ndim) if d not in dims]
     offsets = _offset_dims(len(others), len(batch), place)
+    if not all(x.shape[d] for d in dims):  # of nothing, nothing is taken
+        return fresh(current().splat(0, x.dtype, _taken_shape(x.shape, others, batch, place)), is_scalar=False)
     value = current().emit(
         "gather",
         (x.value, indices),
@@ -60,17 +70,16 @@ def put_at(x: TracerArray, dims: Sequence[int], arrays: Sequence[Any], place: in
     indices, batch = _start_indices(x.shape, dims, arrays)
     others = [d for d in range(x.ndim) if d not in dims]
     offsets = _offset_dims(len(others), len(batch), place)
-    shape = [0] * (len(others) + len(batch))
-    for offset, dimension in zip(offsets, others, strict=True):
-        shape[offset] = x.shape[dimension]
-    for position, extent in zip([d for d in range(len(shape)) if d not in offsets], batch, strict=True):
-        shape[position] = extent
+    shape = _taken_shape(x.shape, others, batch, place)
     updates = value_of(value, x.dtype)
     while updates.type.rank > len(shape) and updates.type.shape[0] == 1:
         updates = reshape(updates, updates.type.shape[1:])
+    spread = broadcast(updates, shape)
+    if not spread.type.size:
+        return
     new = current().emit(
         "scatter",
-        (x.value, indices, broadcast(updates, tuple(shape))),
+        (x.value, indices, spread),
         update_window_dims=offsets,
         inserted_window_dims=tuple(dims),
         input_batching_dims=(),
@@ -80,6 +89,12 @@ def put_at(x: TracerArray, dims: Sequence[int], arrays: Sequence[Any], place: in
         combiner=combiner,
     )
     write(x, new, "assignment to an index")
+
+
+def _taken_shape(shape: tuple[int, ...], others: Sequence[int], batch: tuple[int, ...], place: int) -> tuple[int, ...]:
+    """The shape of what is taken: the dimensions that no array indexes, with those of the arrays at `place`."""
+    kept = tuple(shape[d] for d in others)
+    return (*kept[:place], *batch, *kept[place:])
 
 
 def _offset_dims(others: int, batch: int, place: int) -> tuple[int, ...]:
@@ -100,9 +115,10 @@ def _start_indices(shape: tuple[int, ...], dims: Sequence[int], arrays: Sequence
 
 
 def _index_value(array: Any, extent: int, dimension: int) -> Value:
-    if isinstance(array, TracerArray):
-        return wrapped(array, extent).value
-    known = np.asarray(array, np.int64)
+    found = array.known if isinstance(array, TracerArray) else None
+    if isinstance(array, TracerArray) and found is None:
+        return wrapped(array, extent, dimension).value
+    known = np.asarray(array if found is None else found()).astype(np.int64)
     outside = known[(known < -extent) | (known >= extent)]
     if outside.size:
         raise IndexError(f"index {outside.flat[0]} is out of bounds for axis {dimension} with size {extent}")
@@ -139,15 +155,31 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
     """As `np.take`."""
     array, index, axis = _axis_last(a, indices, axis)
     extent = array.shape[axis]
-    if mode == "wrap":
-        index = as_tracer(np.remainder(index, extent))
-    elif mode == "clip":
-        index = as_tracer(call(np.clip, index, 0, extent - 1))
+    index = _in_mode(index, extent, mode)
     known = index.known
     given = index if known is None else known().astype(np.int64)
     result = take_at(array, [axis], [given], axis)
     target = out_arrays(out, 1)[0]
     return result if target is None else finish(result.value, target, True, "np.take(out=)")
+
+
+def _in_mode(index: TracerArray, extent: int, mode: str) -> TracerArray:
+    """An index as `mode` has it. Raises ValueError for another mode, IndexError for entries where there is nothing."""
+    if mode not in ("raise", "wrap", "clip"):
+        raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
+    if index.size and not extent:
+        raise IndexError("cannot do a non-empty take from an empty axes.")
+    if mode == "wrap" and extent:
+        return as_tracer(np.remainder(index, extent))
+    return as_tracer(call(np.clip, index, 0, extent - 1)) if mode == "clip" and extent else index
+
+
+@implements(np.put)
+def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+    """As `np.put`."""
+    array = as_tracer(a)
+    index = _in_mode(call(np.ravel, as_tracer(ind)), array.size, mode)
+    array.flat[index] = v
 
 
 def _along(array: TracerArray, index: TracerArray, axis: int) -> list[Any]:

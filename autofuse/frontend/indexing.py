@@ -90,6 +90,7 @@ def assign(target: TracerArray, value: Any) -> None:
 def parse(x: TracerArray, index: Any) -> Parsed:
     """Bring an index to one entry per dimension. Raises IndexError as NumPy does."""
     given = cast("tuple[Any, ...]", index) if isinstance(index, tuple) else (index,)
+    _check_masks(x.shape, given)
     entries: list[Any] = []
     for item in given:
         entries.extend(_entries(item))
@@ -106,6 +107,38 @@ def parse(x: TracerArray, index: Any) -> Parsed:
     else:
         entries.extend(fill)
     return Parsed(tuple(entries), bool(ellipses), any(map(_is_array_of_rank_0, given)))
+
+
+def _check_masks(shape: tuple[int, ...], items: Sequence[Any]) -> None:
+    """Raise IndexError, as NumPy does, for a mask whose shape is not that of the dimensions it stands for."""
+    masks = [_mask_shape(item) for item in items]
+    used = [
+        0 if item is None or item is Ellipsis else 1 if mask is None else len(mask)
+        for item, mask in zip(items, masks, strict=True)
+    ]
+    dimension = 0
+    for item, mask, count in zip(items, masks, used, strict=True):
+        if mask is not None and mask != (0,) and mask != shape[dimension : dimension + count]:
+            raise IndexError(
+                f"boolean index did not match indexed array: it has shape {mask}, the array"
+                f" {shape[dimension : dimension + count]} there"
+            )
+        dimension += len(shape) - sum(used) if item is Ellipsis else count
+
+
+def _mask_shape(item: Any) -> tuple[int, ...] | None:
+    """The shape of a boolean array; None for anything else."""
+    if item is None or item is Ellipsis or isinstance(item, slice | bool | int | np.generic | MaskedSelection):
+        return None
+    dtype, shape = (item.dtype, item.shape) if isinstance(item, TracerArray) else _of_array(item)
+    return shape if dtype == np.bool_ else None
+
+
+def _of_array(item: Any) -> tuple[Any, tuple[int, ...]]:
+    if any(True for _ in tracers_in(item)):
+        return None, ()
+    array = np.asarray(item)
+    return array.dtype, array.shape
 
 
 def _entries(item: Any) -> list[Any]:
@@ -216,7 +249,7 @@ def basic_steps(shape: tuple[int, ...], entries: Sequence[Any]) -> list[Step]:
         limit.append(high)
         stride.append(step)
     steps = _needed(shape, SliceStep(tuple(start), tuple(limit), tuple(stride)))
-    steps += [DynamicIndexStep(gather.wrapped(index, shape[d]).value, d) for d, index in dynamic]
+    steps += [DynamicIndexStep(gather.wrapped(index, shape[d], d).value, d) for d, index in dynamic]
     if backwards:
         steps.append(ReverseStep(tuple(backwards)))
     kept = tuple(len(range(*t)) for t in zip(start, limit, stride, strict=True))

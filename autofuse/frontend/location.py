@@ -5,15 +5,19 @@ from __future__ import annotations
 import dis
 import linecache
 import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
 
 import numpy as np
 
-from autofuse.errors import TraceError
+from autofuse.errors import TraceError, TraceIndexError, TraceTypeError, TraceValueError
 from autofuse.ir.graph import Location
 
+_SOURCE_LENGTH = 400
 _STORES = {"STORE_FAST", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME"}
 
 
@@ -55,8 +59,53 @@ def _assignments(code: CodeType) -> dict[int, str]:
     return found
 
 
+_OPEN = threading.local()
+
+
+@contextmanager
+def refusals() -> Generator[list[TraceError]]:
+    """Collects the errors of `trace_error` in this thread: a function that catches one must not be compiled without."""
+    outer: list[TraceError] | None = getattr(_OPEN, "errors", None)
+    _OPEN.errors = found = list[TraceError]()
+    try:
+        yield found
+    finally:
+        _OPEN.errors = outer
+
+
 def trace_error(problem: str, instead: str = "") -> TraceError:
-    """A TraceError that names the user's line, the problem, and what to write instead."""
+    """A TraceError that names the user's line, the problem, and what to write instead.
+
+    It ends the trace even if the traced function catches it: what it does then is not what it does under NumPy.
+    """
+    error = TraceError(_message(problem, instead))
+    errors: list[TraceError] | None = getattr(_OPEN, "errors", None)
+    if errors is not None:
+        errors.append(error)
+    return error
+
+
+_AS_NUMPY: dict[type[Exception], type[TraceError]] = {
+    IndexError: TraceIndexError,
+    ValueError: TraceValueError,
+    TypeError: TraceTypeError,
+}
+
+
+def numpys_error(kind: type[Exception], problem: str) -> TraceError:
+    """An error that NumPy raises too, as an exception of its kind: a traced function may catch it."""
+    return next(error for base, error in _AS_NUMPY.items() if issubclass(kind, base))(_message(problem, ""))
+
+
+def source_of(location: Location | None) -> str:
+    """A place and what stands there, on one line of bounded length."""
+    if location is None:
+        return "somewhere"
+    line = linecache.getline(location.file, location.line).strip()
+    return f"{location}, {line}"[:_SOURCE_LENGTH] if line else f"{location}"[:_SOURCE_LENGTH]
+
+
+def _message(problem: str, instead: str) -> str:
     frame = user_frame()
     location = location_of(frame)
     lines = [f"{location}: {problem}" if location else problem]
@@ -66,4 +115,4 @@ def trace_error(problem: str, instead: str = "") -> TraceError:
             lines.append(f"    {source}")
     if instead:
         lines.append(f"  instead: {instead}")
-    return TraceError("\n".join(lines))
+    return "\n".join(lines)

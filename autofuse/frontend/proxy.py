@@ -25,14 +25,14 @@ import numpy as np
 from autofuse.frontend.cells import of_array
 from autofuse.frontend.dispatch import CREATORS, call, tracers_in
 from autofuse.frontend.joining import Concatenator
-from autofuse.frontend.location import OWN_FOLDER, trace_error
+from autofuse.frontend.location import OWN_FOLDER
 from autofuse.frontend.promotion import as_tracer
+from autofuse.frontend.randomness import source_of_numbers
 from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.tracer import TracerArray
 
 _STDLIB = sysconfig.get_paths()["stdlib"]
 _ARRAY_LIBRARIES = ("numpy", "scipy")
-_SEEDED = ("default_rng", "Generator", "RandomState", "SeedSequence", "PCG64", "Philox", "MT19937", "SFC64")
 
 
 class Rewriter:
@@ -53,7 +53,8 @@ class Rewriter:
         """What the traced function sees in place of `value`."""
         found = self._memo.get(id(value))
         if found is None:
-            wrapped = self._wrap(value)
+            random = source_of_numbers(value)
+            wrapped = self._wrap(value) if random is None else random
             found = self._memo.setdefault(id(value), (value, wrapped))
             self._memo.setdefault(id(found[1]), (found[1], found[1]))
         return found[1]
@@ -99,8 +100,6 @@ class Rewriter:
 
     def _module(self, module: ModuleType) -> Any:
         name = module.__name__
-        if name.startswith("numpy.random"):
-            return RandomProxy(name, module)
         file = str(getattr(module, "__file__", "") or "")
         if name.split(".")[0] in _ARRAY_LIBRARIES or (file and _is_user_file(file)):
             return ModuleProxy(module, self)
@@ -257,30 +256,6 @@ def _stacked(value: Any) -> Any:
     if isinstance(value, list | tuple) and any(True for _ in tracers_in(value)):
         return as_tracer(value)
     return value
-
-
-class RandomProxy(ModuleType):
-    """`np.random` under trace: numbers drawn now would be frozen into the graph."""
-
-    def __init__(self, name: str, module: ModuleType) -> None:
-        super().__init__(name)
-        self._autofuse_module = module
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._autofuse_module, name)
-        if not callable(value):
-            return value
-
-        def draw(*args: Any, **kwargs: Any) -> Any:
-            seeded = name in _SEEDED and bool(args or kwargs) and args[:1] != (None,)
-            if seeded:
-                return value(*args, **kwargs)
-            raise trace_error(
-                f"np.random.{name} would freeze today's numbers into the graph",
-                "pass the random numbers as an argument, seed the generator (default_rng(0)), or use autofuse.random",
-            )
-
-        return draw
 
 
 class _NDArrayMeta(type):

@@ -11,14 +11,17 @@ import numpy as np
 
 from autofuse.errors import ArgumentError, GraphError, TraceError
 from autofuse.frontend import implementations, proxy
+from autofuse.frontend.bounds import joined
 from autofuse.frontend.cells import Storage, of_array
 from autofuse.frontend.context import Tracing, active
+from autofuse.frontend.location import refusals
 from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.spec import Spec
 from autofuse.frontend.tracer import TracerArray
 from autofuse.ir import tree, types
-from autofuse.ir.contracts import check_contiguous
+from autofuse.ir.contracts import BoundsCheck, check_contiguous
+from autofuse.ir.contracts import check_bounds as verify_bounds
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.tree import Tree
 from autofuse.ir.types import TensorType
@@ -31,8 +34,9 @@ class Traced:
     """A traced function: its graph, and how arguments and results map to it."""
 
     graph: Graph
-    """One input per array among the arguments, in order. Outputs: the returned arrays in order, then the final values
-    of the arguments that the function wrote into."""
+    """One input per array among the arguments, in order. Outputs: the returned arrays in order, then, where there are
+    `bounds`, the numbers that tell whether they were kept, then the final values of the arguments that the function
+    wrote into."""
     in_tree: Tree
     """Structure of the argument tuple; Python numbers and strings are static parts of it."""
     out_tree: Tree
@@ -43,6 +47,8 @@ class Traced:
     """The function's parameter names, one per argument."""
     contiguous: tuple[int, ...] = ()
     """Graph inputs that must be C-contiguous: in another memory order NumPy would compute something else of them."""
+    bounds: tuple[BoundsCheck, ...] = ()
+    """What indices must keep to, where they are to be checked (`autofuse.ir.contracts.check_bounds`)."""
 
     @property
     def results(self) -> int:
@@ -59,7 +65,12 @@ class Traced:
         return leaves
 
     def unflatten(self, outputs: tuple[Any, ...] | list[Any]) -> Any:
-        """What the function returns, from the graph's outputs. Scalars are NumPy scalars where NumPy has them."""
+        """What the function returns, from the graph's outputs. Scalars are NumPy scalars where NumPy has them.
+
+        Raises OutOfBoundsError for an index that was to be checked and is out of bounds.
+        """
+        if self.bounds:
+            verify_bounds(self.bounds, np.asarray(outputs[self.results]))
         returned = list(outputs[: self.results])
         for position, (_, leaf) in enumerate(tree.leaf_items(self.out_tree)):
             if leaf.scalar:
@@ -73,6 +84,7 @@ def trace(
     static: Collection[int | str] | None = None,
     name: str | None = None,
     on_unsupported: Literal["error", "eager"] = "error",
+    check_bounds: bool = False,
 ) -> Traced:
     """Record what `fn(*args)` computes as a graph.
 
@@ -83,7 +95,8 @@ def trace(
     `static` names further arguments (position or parameter name) to hold constant: an array of indices that Python
     loops over, say; the tree keeps its digest. `name` is the name of the graph, by default the function's. Arguments
     are taken to be C-contiguous and not to overlap. With `on_unsupported="eager"` a call that cannot be traced is left
-    to NumPy by a `custom_call`: see `autofuse.frontend.eager`.
+    to NumPy by a `custom_call`: see `autofuse.frontend.eager`. With `check_bounds`, the graph has one more output,
+    which tells whether indices that are known only at run time were in bounds.
 
     Raises TraceError, naming line and remedy, for what cannot be traced; ArgumentError for an argument of another kind.
     """
@@ -92,7 +105,8 @@ def trace(
     parameters = _parameters(fn, len(args))
     held = _static_positions(static, parameters)
     leaves, in_tree = tree.flatten(tuple(tree.hold(a) if i in held else a for i, a in enumerate(args)), is_array)
-    tracing = Tracing(name or getattr(fn, "__name__", None) or type(fn).__name__, eager=on_unsupported == "eager")
+    title = name or getattr(fn, "__name__", None) or type(fn).__name__
+    tracing = Tracing(title, eager=on_unsupported == "eager", check_bounds=check_bounds)
     with active(tracing):
         tracers = _input_tracers(tracing, leaves, in_tree, parameters)
         inputs = [tracer.cell.storage for tracer in tracers]
@@ -103,22 +117,30 @@ def trace(
         outputs, out_tree = _outputs(returned)
         writebacks = [(i, storage.read()) for i, storage in enumerate(inputs) if storage.version]
         _check_overlap(leaves, [i for i, _ in writebacks])
+        bounds = tuple(check for found in tracing.checks for check in found.checks)
+        if bounds:
+            outputs.append(joined([found.numbers for found in tracing.checks]))
         pairs = tuple((i, len(outputs) + k) for k, (i, _) in enumerate(writebacks))
         graph = tracing.finish([*outputs, *(value for _, value in writebacks)])
         contiguous = tuple(i for i, storage in enumerate(inputs) if storage.order_matters)
         check_contiguous(leaves, _paths(in_tree, parameters), contiguous)
-    return Traced(graph, in_tree, out_tree, pairs, parameters, contiguous)
+    return Traced(graph, in_tree, out_tree, pairs, parameters, contiguous, bounds)
 
 
 def _run(fn: Callable[..., Any], arguments: list[Any]) -> Any:
-    try:
-        return fn(*arguments)
-    except (TypeError, ValueError) as error:
-        # NumPy hides what a conversion raised (`a[0] = traced`) behind an error of its own
-        for behind in (error.__cause__, error.__context__):
-            if isinstance(behind, TraceError):
-                raise behind from error
-        raise
+    with refusals() as refused:
+        try:
+            returned = fn(*arguments)
+        except TraceError:
+            raise
+        except Exception as error:
+            # the function, or NumPy (`a[0] = traced`), raised an error of its own because of one that it caught
+            if refused:
+                raise refused[0] from error
+            raise
+    if refused:  # the function caught it, and went on in another way than NumPy would
+        raise refused[0]
+    return returned
 
 
 def is_array(value: Any) -> bool:

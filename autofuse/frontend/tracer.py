@@ -177,7 +177,7 @@ class TracerArray:
         return run(FUNCTIONS["getitem"], operator.getitem, (self, index), {}, "indexing")
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        run(FUNCTIONS["setitem"], None, (self, index, value), {}, "assignment to an index")
+        run(FUNCTIONS["setitem"], operator.setitem, (self, index, value), {}, "assignment to an index")
 
     # properties that are views or conversions
 

@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from autofuse.errors import ArgumentError
+from autofuse.errors import ArgumentError, OutOfBoundsError
+
+
+@dataclass(frozen=True, slots=True)
+class BoundsCheck:
+    """What the entries of one index must keep to."""
+
+    where: str
+    """The source line."""
+    what: str
+    """What is indexed: `axis 0 with size 5`."""
+    low: int
+    """The least that an entry may be."""
+    high: int
+    """One more than the most."""
+
+
+def check_bounds(checks: Sequence[BoundsCheck], numbers: NDArray[np.int64]) -> None:
+    """Raise OutOfBoundsError for the first index that broke its bounds.
+
+    `numbers`: for each check the least entry of the index and the least complement of one (`~i`).
+    """
+    for check, (least, complement) in zip(checks, numbers.reshape(-1, 2).tolist(), strict=True):
+        if least < check.low or complement < -check.high:
+            index = least if least < check.low else ~complement
+            raise OutOfBoundsError(f"{check.where}: index {index} is out of bounds for {check.what}")
 
 
 def check_contiguous(leaves: Sequence[Any], names: Sequence[str], contiguous: Collection[int]) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import AutofuseError, PlanError
 from autofuse.ir import digest, text, tree, verifier
+from autofuse.ir.contracts import BoundsCheck
 from autofuse.ir.graph import Graph
 from autofuse.ir.ops.calls import require_anywhere
 from autofuse.ir.tree import Tree
@@ -22,7 +23,18 @@ from autofuse.plan.constants import SideFile, side_file_from
 from autofuse.plan.document import FORMAT_VERSION, Certificate, GraphVariant, Launch, PlanDocument, PlannedKernel
 from autofuse.plan.identity import identity_from, identity_to_json
 from autofuse.plan.layout import render
-from autofuse.plan.verify import DIGEST, KIND, MAX_KERNELS, MAX_LANES, MAX_NAME, MAX_NODES, verify
+from autofuse.plan.verify import (
+    DIGEST,
+    KIND,
+    MAX_BOUNDS,
+    MAX_BOUNDS_TEXT,
+    MAX_EXTENT,
+    MAX_KERNELS,
+    MAX_LANES,
+    MAX_NAME,
+    MAX_NODES,
+    verify,
+)
 from autofuse.strictjson import Item, parse
 
 FORMAT = "autofuse-plan"
@@ -68,6 +80,7 @@ def encode(plan: PlanDocument) -> Encoded:
         "constants": None,
         **({} if plan.variant is None else {"variant": asdict(plan.variant)}),
         **({"contiguous": list(plan.contiguous)} if plan.contiguous else {}),
+        **({"bounds": [asdict(check) for check in plan.bounds]} if plan.bounds else {}),
         "graph_digest": plan.graph_digest,
         "graph": lines,
     }
@@ -114,7 +127,7 @@ def decode(
     """
     item = parse(data, PlanError, what)
     _check_version(item)
-    keys = item.fields(_KEYS, optional=("variant", "contiguous"))
+    keys = item.fields(_KEYS, optional=("variant", "contiguous", "bounds"))
     side = keys["constants"].maybe(side_file_from)
     arrays = {**(constants or {}), **(fetch(side) if side is not None and fetch is not None else {})}
     plan = PlanDocument(
@@ -134,6 +147,7 @@ def decode(
         notes=tuple(note.text(10_000) for note in keys["notes"].items(100_000)),
         variant=_variant(keys["variant"]) if "variant" in keys else None,
         contiguous=_contiguous(keys["contiguous"]) if "contiguous" in keys else (),
+        bounds=tuple(_bounds_check(check) for check in keys["bounds"].items(MAX_BOUNDS)) if "bounds" in keys else (),
     )
     found = _digest(plan.graph, keys["graph"])
     if found != plan.graph_digest:
@@ -219,6 +233,12 @@ def _schedule(item: Item) -> Schedule:
 
 def _contiguous(item: Item) -> tuple[int, ...]:
     return tuple(number.integer(0, MAX_NODES) for number in item.items(100_000))
+
+
+def _bounds_check(item: Item) -> BoundsCheck:
+    keys = item.fields([f.name for f in fields(BoundsCheck)])
+    texts = (keys["where"].text(MAX_BOUNDS_TEXT), keys["what"].text(MAX_BOUNDS_TEXT))
+    return BoundsCheck(*texts, keys["low"].integer(-MAX_EXTENT, 0), keys["high"].integer(0, MAX_EXTENT))
 
 
 def _variant(item: Item) -> GraphVariant:

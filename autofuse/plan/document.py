@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from autofuse.ir.contracts import BoundsCheck
 from autofuse.ir.graph import Graph
 from autofuse.ir.tree import Tree
 from autofuse.lower.schedule import Schedule
@@ -150,6 +151,8 @@ class PlanDocument:
     """None where the graph was cleaned up as usual."""
     contiguous: tuple[int, ...] = ()
     """Inputs that are refused unless C-contiguous: the function does something else to arrays in another order."""
+    bounds: tuple[BoundsCheck, ...] = ()
+    """What indices must keep to, where calls check it: the graph's output behind the results tells whether they did."""
 
     @property
     def program_digest(self) -> str:

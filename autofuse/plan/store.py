@@ -62,7 +62,7 @@ class PlanStore:
         `unwanted`: says why a sound plan is no use to the caller, which makes it a miss; None for one that is of use.
         Digests do not see names: a function with other parameter names, or with its arrays nested otherwise, may have
         the same graph. A caller that traced such a function puts its own `name`, `parameters`, `in_tree`, `out_tree`,
-        `writebacks` and `contiguous` into the plan with `dataclasses.replace`.
+        `writebacks`, `contiguous` and `bounds` into the plan with `dataclasses.replace`.
         """
         path = self.path(graph_digest, identity, numerics)
         if not path.exists():

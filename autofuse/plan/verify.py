@@ -11,7 +11,9 @@ from typing import NoReturn
 
 from autofuse.errors import PlanError
 from autofuse.ir import tree
+from autofuse.ir.dtypes import I64
 from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.types import TensorType
 from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument, PlannedKernel
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
@@ -22,6 +24,11 @@ MAX_NAME = 200
 MAX_KERNELS = 100_000
 MAX_LANES = 256
 MAX_NODES = 1_000_000
+MAX_BOUNDS = 100_000
+"""Indices that a plan checks."""
+MAX_BOUNDS_TEXT = 500
+"""Characters of a source line, or of what is indexed there."""
+MAX_EXTENT = 1 << 62
 
 
 def safe_name(text: str) -> str:
@@ -44,6 +51,8 @@ def verify(plan: PlanDocument) -> None:
     if plan.certificate is not None:
         _check_certificate(plan.certificate)
     _check_signature(plan)
+    if plan.bounds:
+        _check_bounds(plan)
     _check_kernels(plan)
     _check_order(plan)
 
@@ -71,7 +80,7 @@ def _check_signature(plan: PlanDocument) -> None:
         _fail("in_tree", f"must be the tuple of the {len(plan.parameters)} parameters' values")
     if tree.count_leaves(plan.in_tree) != inputs:
         _fail("in_tree", f"has {tree.count_leaves(plan.in_tree)} arrays, the graph has {inputs} inputs")
-    made = tree.count_leaves(plan.out_tree) + len(plan.writebacks)
+    made = tree.count_leaves(plan.out_tree) + bool(plan.bounds) + len(plan.writebacks)
     if made != outputs:
         _fail("out_tree", f"with the writebacks has {made} arrays, the graph has {outputs} outputs")
     if list(plan.contiguous) != sorted({number for number in plan.contiguous if 0 <= number < inputs}):
@@ -84,6 +93,20 @@ def _check_signature(plan: PlanDocument) -> None:
             _fail(f"writebacks[{position}]", f"there is no input {index}; the graph has {inputs}")
         if plan.graph.inputs[index].type != plan.graph.outputs[output].type:
             _fail(f"writebacks[{position}]", f"output {output} has another type than input {index}")
+
+
+def _check_bounds(plan: PlanDocument) -> None:
+    if len(plan.bounds) > MAX_BOUNDS:
+        _fail("bounds", f"holds {len(plan.bounds)} checks; at most {MAX_BOUNDS}")
+    found = plan.graph.outputs[tree.count_leaves(plan.out_tree)].type
+    wanted = TensorType((2 * len(plan.bounds),), I64)
+    if found != wanted:
+        _fail("bounds", f"{len(plan.bounds)} checks need an output {wanted} behind the results, the graph has {found}")
+    for position, check in enumerate(plan.bounds):
+        if max(len(check.where), len(check.what)) > MAX_BOUNDS_TEXT:
+            _fail(f"bounds[{position}]", f"a text is longer than {MAX_BOUNDS_TEXT} characters")
+        if not -MAX_EXTENT <= check.low <= 0 <= check.high <= MAX_EXTENT:
+            _fail(f"bounds[{position}]", f"allows {check.low} to {check.high}, which is no range of indices")
 
 
 def _check_kernels(plan: PlanDocument) -> None:

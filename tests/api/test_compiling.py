@@ -424,7 +424,5 @@ def test_a_call_that_no_file_may_hold_runs_here_and_is_not_saved(tmp_path):
     x = np.arange(4.0)
     plan = af.compile(sums, x, on_unsupported="eager")
     close(plan(x), sums(x))
-    with pytest.raises(
-        PlanError, match=r"cannot save the plan sums: .*reduceat.*in the process that traced it only"
-    ):
+    with pytest.raises(PlanError, match=r"cannot save the plan sums: .*reduceat.*in the process that traced it only"):
         plan.save(tmp_path / "sums.json")

@@ -183,7 +183,8 @@ def test_a_write_is_seen_where_numpy_shows_it(text: str, order: Any) -> None:
             try:
                 got = _traced(program, x)
             except ArgumentError as error:
-                assert order == "F" and "must be C-contiguous" in str(error)
+                if order == "C" or "must be C-contiguous" not in str(error):
+                    raise
                 continue
             assert (got is None) == (want is None), (source, into_the_source)
             for g, w in zip(got or (), want or (), strict=True):

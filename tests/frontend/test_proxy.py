@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
+import os
+import random
+import secrets
 import sys
+import uuid
 from dataclasses import dataclass
+from random import gauss
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +19,7 @@ import numpy.linalg as la
 import pytest
 import scipy.special
 from numpy import exp, zeros
+from numpy.random import default_rng, normal
 from scipy.special import softmax
 
 from autofuse.errors import TraceError
@@ -201,10 +207,75 @@ def test_later_changes_of_a_global_array_do_not_reach_the_graph() -> None:
     assert constant.attrs["value"].tolist() == [1.0] * 4
 
 
-@pytest.mark.parametrize("draw", [lambda: np.random.rand(4), lambda: np.random.default_rng().normal(size=4)])
-def test_unseeded_random_numbers_are_an_error(draw: Any) -> None:
-    with pytest.raises(TraceError, match="freeze"):
-        trace(lambda x: x + draw(), X)
+GENERATOR = np.random.default_rng(0)
+DICE = random.Random(0)
+
+
+class Layer:
+    """Holds a generator, as many models do."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.RandomState(0)
+
+    def dropout(self, x: Any) -> Any:
+        return x * (self.rng.uniform(size=x.shape) > 0.5)
+
+
+LAYER = Layer()
+
+
+def _with_default(x: Any, rng: Any = GENERATOR) -> Any:
+    return x + rng.normal()
+
+
+def _importing(x: Any) -> Any:
+    import random as dice
+
+    return x * dice.random()
+
+
+DRAWS: dict[str, tuple[Any, str]] = {
+    "np.random": (lambda x: x + np.random.rand(4), r"numpy\.random\.rand|RandomState\.rand"),
+    "np.random.seed": (lambda x: [np.random.seed(0), x], "RandomState.seed"),
+    "unseeded": (lambda x: x + np.random.default_rng().normal(size=4), r"default_rng\(\) without a seed"),
+    "unseeded by name": (lambda x: x + default_rng().normal(size=4), r"default_rng\(\) without a seed"),
+    "by name": (lambda x: x + normal(size=4), r"np\.random\.RandomState\.normal"),
+    "a generator of the module": (lambda x: x + GENERATOR.normal(size=4), r"np\.random\.Generator\.normal"),
+    "a generator in a container": (lambda x: [g.normal() * x for g in (GENERATOR,)], r"Generator\.normal"),
+    "a generator as a default": (_with_default, r"Generator\.normal"),
+    "a generator of an object": (LAYER.dropout, r"RandomState\.uniform"),
+    "random": (lambda x: x * random.random(), r"random\.Random\.random"),
+    "random by name": (lambda x: x * gauss(0, 1), r"random\.Random\.gauss"),
+    "random imported inside": (_importing, r"Random\.random"),
+    "a random.Random": (lambda x: x * DICE.random(), r"random\.Random\.random"),
+    "secrets": (lambda x: x * secrets.randbelow(3), "secrets.randbelow"),
+    "the system": (lambda x: x * os.urandom(1)[0], r"urandom"),
+    "uuid": (lambda x: x * uuid.uuid4().int, r"uuid\.uuid4"),
+}
+
+
+@pytest.mark.parametrize("form", DRAWS)
+def test_numbers_drawn_from_outside_are_an_error(form: str) -> None:
+    program, what = DRAWS[form]
+    with pytest.raises(TraceError, match=what) as caught:
+        trace(program, X)
+    message = str(caught.value)
+    assert "would freeze today's numbers" in message
+    assert "pass them as an argument" in message
+    assert "test_proxy.py:" in message
+
+
+def test_a_generator_made_inside_from_a_seed_draws_the_same_in_every_call(agrees: Any) -> None:
+    def f(x: Any) -> Any:
+        rng = np.random.default_rng(7)
+        dice = random.Random(3)
+        return x + rng.normal(size=4), x * dice.random(), x + isinstance(GENERATOR, np.random.Generator)
+
+    agrees(f, X)
+
+
+def test_modules_that_hold_a_source_of_numbers_keep_the_rest(agrees: Any) -> None:
+    agrees(lambda x: x * len(os.path.join("a", "b")), X)
 
 
 CREATION: dict[str, Any] = {

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from autofuse.errors import PlanError
+from autofuse.ir.contracts import BoundsCheck
 from autofuse.ir.tree import Branch, Leaf
 from autofuse.plan.document import Launch
 from autofuse.plan.verify import NAME, safe_name, verify
@@ -11,6 +12,7 @@ from autofuse.testing.plans import example_plan
 
 PLAN = example_plan()
 FIRST, SECOND, THIRD = PLAN.kernels
+CHECK = BoundsCheck("model.py:3 in f", "axis 0 with size 5", -5, 5)
 
 
 def kernel(**changes):
@@ -54,6 +56,13 @@ def test_a_whole_plan_passes():
         (replace(PLAN, in_tree=Leaf()), "in_tree: must be the tuple of the 2 parameters' values"),
         (replace(PLAN, in_tree=Branch("tuple", (0, 1), (Leaf(), Leaf()))), "in_tree: has 2 arrays, the graph has 1"),
         (replace(PLAN, out_tree=Branch("tuple", (), ())), "out_tree: with the writebacks has 1 arrays"),
+        (replace(PLAN, contiguous=(1,)), "contiguous: must be numbers of the 1 inputs, ascending"),
+        (replace(PLAN, contiguous=(0, 0)), "contiguous: must be numbers of the 1 inputs, ascending"),
+        (replace(PLAN, bounds=(CHECK,)), "out_tree: with the writebacks has 3 arrays, the graph has 2"),
+        (
+            replace(PLAN, bounds=(CHECK,), out_tree=Branch("tuple", (), ())),
+            r"bounds: 1 checks need an output i64\[2\] behind the results, the graph has f32\[16\]",
+        ),
         (replace(PLAN, writebacks=()), "out_tree: with the writebacks has 1 arrays, the graph has 2"),
         (replace(PLAN, writebacks=(1,)), r"writebacks\[0\]: there is no input 1"),
         (replace(PLAN, writebacks=(0, 0), out_tree=Branch("tuple", (), ())), "an input is written back twice"),

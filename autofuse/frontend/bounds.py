@@ -1,0 +1,43 @@
+"""Indices that are known only at run time: what is recorded of them when a call is to raise where NumPy does.
+
+Each index array leaves two numbers: the least of its entries, and the least of their complements (`~i` is `-1 - i`). It
+is in bounds if the first is at least `low` and the second at least `-high`. The numbers of all indices become one more
+output of the graph; bodies of loops and branches hand theirs out, 0 standing for those that saw no index.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autofuse.frontend.context import Checks, current
+from autofuse.frontend.location import source_of
+from autofuse.frontend.promotion import convert, reshape
+from autofuse.ir.contracts import BoundsCheck
+from autofuse.ir.graph import Value
+
+_I64 = np.dtype(np.int64)
+
+
+def check_index(index: Value, what: str, low: int, high: int) -> None:
+    """Record that the entries of `index` must be at least `low` and below `high`, where that is asked for.
+
+    `what`: what it is an index for, `axis 0 with size 5`.
+    """
+    tracing = current()
+    if not tracing.check_bounds or not index.type.size:
+        return
+    entries = reshape(convert(index, _I64), (index.type.size,))
+    sides = (entries, tracing.emit("not", (entries,)))
+    least = [tracing.emit("reduce", (side,), dimensions=(0,), combiner="minimum") for side in sides]
+    numbers = tracing.emit("concatenate", [reshape(value, (1,)) for value in least], dimension=0)
+    tracing.checks.append(Checks((BoundsCheck(source_of(tracing.builder.location), what, low, high),), numbers))
+
+
+def joined(numbers: list[Value]) -> Value:
+    """The numbers of several checks, one behind the other."""
+    return numbers[0] if len(numbers) == 1 else current().emit("concatenate", numbers, dimension=0)
+
+
+def none_yet(count: int) -> Value:
+    """The numbers of `count` checks before any index was seen."""
+    return current().splat(0, _I64, (2 * count,))
