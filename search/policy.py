@@ -11,6 +11,7 @@ from autofuse.errors import ArgumentError, PlanError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.control import NO_RULES, Control
 from autofuse.ir.graph import Value
+from autofuse.lower.decisions import idle_decisions, illegal_decision
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import PlanDocument
@@ -25,7 +26,6 @@ from autofuse.search.priced import Priced
 from autofuse.search.pricing import bare_prices, class_prices
 from autofuse.search.residual import ClassPrice
 from autofuse.search.restriction import UNRESTRICTED, Restriction
-from autofuse.search.schedules import idle_decisions
 from autofuse.search.solver import Chosen, Solution, lower_bound, solve
 from autofuse.search.space import AtomSet, Bounds, Candidate, Space, SpaceBuilder
 
@@ -88,6 +88,9 @@ class Context:
         if idle:
             names = ", ".join(sorted(node.name for node in nodes))
             raise ArgumentError(f"rules: Pin: schedule: there is no {idle[0]} to decide in the kernel of {names}")
+        reason = illegal_decision(schedule, candidate.program)
+        if reason is not None:
+            raise ArgumentError(f"rules: Pin: schedule: {reason}")
         return schedule
 
     def try_add(self, atoms: AtomSet, outputs: tuple[Value, ...] | None = None) -> Candidate | None:

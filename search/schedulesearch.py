@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from autofuse.errors import SearchError
+from autofuse.lower.decisions import Choices
 from autofuse.lower.schedule import Schedule
-from autofuse.search.schedules import Choices
 
 BATCH = 4
 """Schedules asked for together: they are compiled beside each other, then timed one by one."""

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from autofuse.device.describe import vector_bits
+from autofuse.lower.decisions import Choices, choices_for
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench, Trial
 from autofuse.plan.identity import CpuIdentity, Identity
 from autofuse.search.budget import Clock, Report
 from autofuse.search.policy import Context
-from autofuse.search.schedules import Choices, choices_for
 from autofuse.search.schedulesearch import tune_schedule
 from autofuse.search.solver import Chosen
 from autofuse.search.space import Candidate

@@ -13,6 +13,7 @@ from autofuse.cost_models.features import FEATURES_VERSION, matrix
 from autofuse.errors import BackendError, LegalityError
 from autofuse.fusion.kind import kind_of, title_of
 from autofuse.ir.digest import digest
+from autofuse.lower.decisions import Choices
 from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (
@@ -30,7 +31,6 @@ from autofuse.lower.tile import (
 from autofuse.measurement.client import Bench
 from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.search.policy import Context
-from autofuse.search.schedules import Choices
 from autofuse.search.space import Candidate
 
 _FROM_OTHERS, _FROM_MODEL = 2, 2

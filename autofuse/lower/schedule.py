@@ -56,7 +56,6 @@ class Schedule:
 
 
 _RANGES: dict[str, tuple[int, int]] = {
-    "vector_bits": (64, 2048),
     "unroll": (1, 64),
     "panel_rows": (0, 1 << 20),
     "split": (0, 1 << 20),
@@ -74,6 +73,8 @@ def _check(key: str, value: object) -> None:
         good = value in ("auto", "library", "generated")
     elif key == "stream_stores":
         good = value is None or isinstance(value, bool)
+    elif key == "vector_bits":
+        good = isinstance(value, int) and not isinstance(value, bool) and value in (64, 128, 256, 512)
     elif key == "grain_us":
         good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
     else:

@@ -22,8 +22,9 @@ from autofuse.lower.lowering import Limits
 from autofuse.lower.tile import Dot, OpaqueProgram, Space, TileProgram
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import CpuIdentity
+from autofuse.runtime.copies import first_outputs, output_copies
 from autofuse.runtime.kernels import LoweredKernel, canonical, groups_of, lower_plan
-from autofuse.runtime.memory import MemoryPlan, plan_memory
+from autofuse.runtime.memory import Arrange, MemoryPlan, plan_arena, plan_memory
 from autofuse.runtime.opaque import OpaqueCall, opaque_code
 
 T = TypeVar("T")
@@ -48,26 +49,28 @@ class CpuExecutable:
     aliased: frozenset[int]
     """Outputs written straight into the argument they are written back to."""
     memory: MemoryPlan
+    copied_first: int = 0
+    """Calls of the native program before the first kernel: copies of arguments and constants that are returned."""
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...] | Any:
         """Run on exactly typed, C-contiguous arrays; NotImplemented if they are not. Write-backs are not copied."""
         result = self.native.call(*inputs)
-        self._raise_pending()
+        self.raise_pending()
         return result
 
     def run_into(self, inputs: Sequence[NDArray[Any]], outs: Sequence[NDArray[Any]]) -> bool:
         """Run and write the outputs that are not aliased into `outs`; False, with nothing done, if one does not fit."""
         result = self.native.call_into(*inputs, *outs)
-        self._raise_pending()
+        self.raise_pending()
         return result is not NotImplemented
 
     def profile(self, inputs: Sequence[NDArray[Any]]) -> tuple[int, ...]:
         """Run once; nanoseconds per kernel, in running order. Raises ArgumentError for inputs that do not fit."""
         _, nanoseconds = self.native.profile(inputs)
-        self._raise_pending()
-        return nanoseconds
+        self.raise_pending()
+        return nanoseconds[self.copied_first : self.copied_first + len(self.kernels)]
 
-    def _raise_pending(self) -> None:
+    def raise_pending(self) -> None:
         """Raise the first error of an opaque kernel; those after it, which read garbage, go too."""
         errors = [error for call in self.opaque if (error := call.take_error()) is not None]
         if errors:
@@ -79,13 +82,14 @@ def build_executable(
     limits: Limits,
     target: Target | None = None,
     kernels: tuple[LoweredKernel, ...] | None = None,
+    arrange: Arrange = plan_arena,
 ) -> CpuExecutable:
     """Lower (unless `kernels` are at hand), plan memory, generate code, compile and link.
 
-    Raises PlanError or BackendError.
+    `arrange` places temporaries. Raises PlanError or BackendError.
     """
     lowered = lower_plan(document, limits) if kernels is None else kernels
-    return _Builder(document, lowered, target or host_target()).build()
+    return _Builder(document, lowered, target or host_target(), arrange).build()
 
 
 def build_executables(
@@ -119,12 +123,18 @@ def _unless_refused(step: Callable[[], T]) -> T | None:
 
 
 class _Builder:
-    def __init__(self, document: PlanDocument, kernels: tuple[LoweredKernel, ...], target: Target) -> None:
-        self.document, self.kernels, self.target = document, kernels, target
+    def __init__(
+        self,
+        document: PlanDocument,
+        kernels: tuple[LoweredKernel, ...],
+        target: Target,
+        arrange: Arrange = plan_arena,
+    ) -> None:
+        self.document, self.kernels, self.target, self.arrange = document, kernels, target, arrange
         self.groups = groups_of(kernels)
         graph = document.graph
         self.inputs = {value: number for number, value in enumerate(graph.inputs)}
-        self.outputs = {value: number for number, value in enumerate(graph.outputs)}
+        self.outputs = first_outputs(document)
         self.constants: list[NDArray[Any]] = []
         self._constant_of: dict[Value, int] = {}
         self._codes: dict[TileProgram, KernelCode] = {}
@@ -155,14 +165,15 @@ class _Builder:
         return waiting
 
     def _built(self, engine: Engine, waiting: Mapping[str, Callable[[], bytes]]) -> CpuExecutable:
-        memory = plan_memory(self.document.graph, self.document.writebacks, self.kernels)
-        calls = tuple(self._call(number, kernel, memory) for number, kernel in enumerate(self.kernels))
+        memory = plan_memory(self.document.graph, self.document.writebacks, self.kernels, self.arrange)
+        calls = [self._call(number, kernel, memory) for number, kernel in enumerate(self.kernels)]
+        copies, before, after = output_copies(self.document, lambda value: self._place(value, memory.offsets))
         aliases = tuple(OutputAlias(output, source) for output, source in memory.aliases)
         identity, in_tree = self.document.identity, self.document.in_tree
         program = CpuProgram(
             name=self.document.name,
-            kernels=(*self._codes.values(), *self._opaque_codes.values()),
-            calls=calls,
+            kernels=(*self._codes.values(), *self._opaque_codes.values(), *copies),
+            calls=(*before, *calls, *after),
             inputs=tuple(value.type for value in self.document.graph.inputs),
             outputs=tuple(value.type for value in self.document.graph.outputs),
             output_aliases=aliases,
@@ -178,7 +189,7 @@ class _Builder:
         ]
         native = NativeProgram(program, engine, objects=objects)
         aliased = frozenset(alias.output for alias in aliases)
-        return CpuExecutable(self.document, self.kernels, native, tuple(self._opaque), aliased, memory)
+        return CpuExecutable(self.document, self.kernels, native, tuple(self._opaque), aliased, memory, len(before))
 
     def _call(self, step: int, kernel: LoweredKernel, memory: MemoryPlan) -> KernelCall:
         values = iter((*kernel.reads, *kernel.writes))

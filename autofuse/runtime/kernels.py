@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from autofuse.errors import LegalityError, PlanError
 from autofuse.fusion.candidate import KernelCandidate, is_inlined
 from autofuse.ir.graph import Graph, Value
+from autofuse.lower.decisions import illegal_decision
 from autofuse.lower.lowering import Limits, lower, plain_scalars
+from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (
     Buffer,
     Dot,
@@ -46,11 +48,25 @@ class LoweredKernel:
 
 
 def lower_plan(document: PlanDocument, limits: Limits) -> tuple[LoweredKernel, ...]:
-    """Lower every kernel, in running order. Raises PlanError if one is not legal: the plan is not ours."""
+    """Lower every kernel, in running order. Raises PlanError if one is not legal: the plan is not ours.
+
+    Each decision of a schedule is compared with those that a search could have made for the kernel.
+    """
+    _require_choosable(document, limits)
     return tuple(
         replace(lower_kernel(document.graph, document.kernels[launch.kernel], limits), lane=launch.lane)
         for launch in document.order
     )
+
+
+def _require_choosable(document: PlanDocument, limits: Limits) -> None:
+    for number, planned in enumerate(document.kernels):
+        if planned.schedule == Schedule() or document.backend != "cpu":
+            continue
+        plain = lower_kernel(document.graph, replace(planned, schedule=Schedule()), limits)
+        reason = illegal_decision(planned.schedule, plain.program)
+        if reason is not None:
+            raise PlanError(f"plan: kernels[{number}].schedule.{reason}")
 
 
 def groups_of(kernels: Sequence[LoweredKernel]) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -122,14 +122,20 @@ def _padded(nbytes: int) -> int:
     return max(-(-nbytes // ALIGNMENT), 1) * ALIGNMENT
 
 
-def plan_memory(graph: Graph, writebacks: Sequence[int], kernels: Sequence[LoweredKernel]) -> MemoryPlan:
+Arrange = Callable[[Sequence[Lifetime]], tuple[tuple[int, ...], int]]
+"""Places temporaries: their byte offsets, in the given order, and the size of the arena."""
+
+
+def plan_memory(
+    graph: Graph, writebacks: Sequence[int], kernels: Sequence[LoweredKernel], arrange: Arrange = plan_arena
+) -> MemoryPlan:
     """Plan the memory of one call.
 
     `writebacks`: inputs that the last outputs are the new values of. `kernels`: in running order.
     """
     groups = groups_of(kernels)
     lives = _lifetimes(graph, kernels, groups)
-    offsets, total = plan_arena(list(lives.values()))
+    offsets, total = arrange(list(lives.values()))
     where = dict(zip(lives, offsets, strict=True))
     aliases = _aliases(graph, writebacks, kernels, groups)
     written = {output for output, _ in aliases}
@@ -191,10 +197,12 @@ def _aliases(
     if any(may_fail(kernel.program) for kernel in kernels):
         return ()
     returned = len(graph.outputs) - len(writebacks)
+    targets = graph.outputs
     return tuple(
         (returned + number, source)
         for number, source in enumerate(writebacks)
-        if _safe_in_place(graph.inputs[source], graph.outputs[returned + number], kernels, groups)
+        if targets.index(targets[returned + number]) == returned + number
+        and _safe_in_place(graph.inputs[source], targets[returned + number], kernels, groups)
     )
 
 

@@ -144,3 +144,20 @@ def test_a_plan_says_why_things_are_not_one_kernel():
 def never(nodes):
     """A legality."""
     return "never"
+
+
+@pytest.mark.parametrize(
+    "decisions",
+    [{"vector_bits": 2048, "panel_rows": 100000, "split": 7, "threads": 1024}, {"panel_rows": 64}, {"unroll": 3}],
+)
+def test_a_schedule_that_no_search_chooses_is_refused_when_a_plan_is_loaded(tmp_path, decisions):
+    def update(w, x):
+        w[2:5] = np.exp(x)
+
+    file = tmp_path / "p.json"
+    af.compile(update, af.spec("f32[9,6]"), af.spec("f32[3,6]")).save(file)
+    text = json.loads(file.read_text())
+    text["kernels"][0]["schedule"] = decisions
+    file.write_text(json.dumps(text))
+    with pytest.raises(PlanError, match=rf"kernels\[0\]\.schedule\.{next(iter(decisions))}: "):
+        af.load(file)

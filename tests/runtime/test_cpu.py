@@ -1,13 +1,16 @@
 """Executables: shared code, memory, constants, workspaces, and write-backs straight into arguments."""
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from autofuse.api.plan import Plan
 from autofuse.device.cpu import detect
 from autofuse.ir.interpreter import interpret
+from autofuse.ir.tree import Leaf
 from autofuse.plan.document import Launch
 from autofuse.runtime.cpu import build_executable, build_executables, cpu_limits
 from autofuse.testing.fusions import LIMITS, check_plan
@@ -243,3 +246,35 @@ def test_several_plans_are_compiled_beside_each_other_and_a_bad_one_costs_only_i
     for executable in (built[0], built[2]):
         for result, expected in zip(executable.run(inputs), interpret(graph, *inputs), strict=True):
             np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)  # sums of 16 f32
+
+
+def test_outputs_that_are_arguments_constants_or_returned_twice_have_memory_of_their_own(sketch):
+    """As `return x, c, y, y` of a plan file; autofuse's own plans have each output written by a kernel."""
+    x = sketch.arg("f32[32]")
+    table = sketch.constant(np.linspace(0, 1, 32, dtype=np.float32), "table")
+    first = sketch.op("add", x, table, name="first")
+    graph = sketch.finish([x, table, first, first])
+    plan = plan_of(graph, [["first"]])
+    check_plan(plan, random_inputs(graph, np.random.default_rng(0)))
+    executable = build_executable(plan, LIMITS)
+    outputs = executable.run(random_inputs(graph, np.random.default_rng(0)))
+    assert not any(np.shares_memory(a, b) for a, b in itertools.combinations(outputs, 2))
+    assert len(executable.profile(random_inputs(graph, np.random.default_rng(0)))) == 1
+
+
+def test_arguments_that_are_written_back_into_one_another_are_swapped(sketch):
+    """`x[:], y[:] = y, x`: neither is written before the other was read."""
+    x, y = sketch.arg("f32[8]", "x"), sketch.arg("f32[8]", "y")
+    kept = sketch.op("add", x, y, name="total")
+    plan = replace(plan_of(sketch.finish([kept, y, x]), [["total"]]), writebacks=(0, 1), out_tree=Leaf())
+    a, b = (np.full(8, number, np.float32) for number in (1.0, 2.0))
+    total = Plan(plan)(a, b)
+    assert (total[0], a[0], b[0]) == (3.0, 2.0, 1.0)
+
+
+def test_a_value_that_is_written_back_into_two_arguments_reaches_both(sketch):
+    x, y = sketch.arg("f32[8]", "x"), sketch.arg("f32[8]", "y")
+    new = sketch.op("multiply", x, y, name="new")
+    plan = replace(plan_of(sketch.finish([new, new, new]), [["new"]]), writebacks=(0, 1), out_tree=Leaf())
+    a, b = (np.full(8, number, np.float32) for number in (3.0, 2.0))
+    assert (Plan(plan)(a, b)[0], a[0], b[0]) == (6.0, 6.0, 6.0)

@@ -8,12 +8,12 @@ import pytest
 
 from autofuse.cost_models.base import Prices
 from autofuse.ir.digest import digest
+from autofuse.lower.decisions import choices_for
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.plan.document import GraphVariant
 from autofuse.search.budget import Budget
-from autofuse.search.schedules import choices_for
 from autofuse.search.tuner import Tuner
 from autofuse.search.warmstart import WarmStart, cheapest, family_of, fitting, nearest
 from autofuse.testing.benches import SyntheticBench

@@ -139,11 +139,25 @@ class NativeProgram:
         # fresh pages would count as the time of the kernels that write them first
         for memory in (arena, *(array for k, array in enumerate(outputs) if k not in aliases)):
             memory.fill(0)
-        data = self._driver_data([(call,) for call in self.program.calls])
-        arguments = np.array([array.ctypes.data for array in (*inputs, *outputs)], np.uint64)
-        run = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] * 4))(native_runtime()["af_run"])
-        run(data.address, arguments.ctypes.data, arena.ctypes.data, times.ctypes.data)
+        addresses = [array.ctypes.data for array in (*inputs, *outputs)]
+        self.run_at(addresses, arena.ctypes.data, times.ctypes.data)
         return outputs, tuple(int(t) for t in times[: len(self.program.calls)])
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of temporaries, and of the calling thread's scratch behind them."""
+        return self._arena_bytes
+
+    def run_at(self, addresses: Sequence[int], arena: int, times: int | None = None) -> None:
+        """Run once, one kernel call after the other, on memory that the caller answers for.
+
+        `addresses`: of inputs, then outputs. `arena`: of `arena_bytes`, 64-byte aligned. `times`: of one 64-bit slot
+        for each kernel call, which receives its nanoseconds.
+        """
+        data = self._driver_data([(call,) for call in self.program.calls])
+        arguments = np.array(addresses, np.uint64)
+        run = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] * 4))(native_runtime()["af_run"])
+        run(data.address, arguments.ctypes.data, arena, times)
 
     def source(self) -> dict[str, str]:
         """The LLVM IR of each kernel, by name."""

@@ -51,6 +51,23 @@ def choices_for(program: TileProgram | OpaqueProgram, vector_bits: int | None = 
     return choices
 
 
+def illegal_decision(schedule: Schedule, program: TileProgram | OpaqueProgram) -> str | None:
+    """Why a schedule of a CPU kernel is none that could have been chosen for it, beginning with the decision's name.
+
+    `program`: the kernel under the default schedule. None if it is one. Vectors may be wider than those of the device,
+    as by default: code is generated for those that it has.
+    """
+    choices = choices_for(program)
+    default = Schedule()
+    for field in fields(Schedule):
+        value, usual = getattr(schedule, field.name), getattr(default, field.name)
+        known = choices.get(field.name, (usual,))
+        if value != usual and value not in known:
+            options = ", ".join(map(repr, known))
+            return f"{field.name}: must be one of {options} for this kernel, got {value!r}"
+    return None
+
+
 def idle_decisions(program: TileProgram | OpaqueProgram) -> frozenset[str]:
     """Entries of a Schedule that surely change nothing in this kernel on a CPU, whatever the others are."""
     if isinstance(program, OpaqueProgram):

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from autofuse.lower.decisions import choices_for, idle_decisions, illegal_decision
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.report.tileprint import print_program
-from autofuse.search.schedules import choices_for, idle_decisions
 from autofuse.testing.fusions import LIMITS, whole_kernel
 from autofuse.testing.sketches import Sketch, attention_graph, softmax_graph
 
@@ -79,3 +79,25 @@ def test_idle_decisions_change_no_loop(key, value):
 def test_the_default_is_among_the_values_of_every_decision(graph):
     for name, values in choices_for(lowered(graph)).items():
         assert getattr(Schedule(), name) in values
+
+
+@pytest.mark.parametrize(
+    ("decisions", "reason"),
+    [
+        ({"unroll": 8, "vector_bits": 256}, None),
+        ({"vector_bits": 128}, "vector_bits: must be one of 256, 512 for this kernel, got 128"),
+        ({"unroll": 3}, "unroll: must be one of 1, 2, 4, 8 for this kernel, got 3"),
+        ({"panel_rows": 32}, "panel_rows: must be one of 0 for this kernel, got 32"),
+        ({"split": 7}, "split: must be one of 0 for this kernel, got 7"),
+        ({"threads": 1024}, "threads: must be one of 256 for this kernel, got 1024"),
+        ({"grain_us": 0.0}, "grain_us: must be one of 5.0 for this kernel, got 0.0"),
+    ],
+)
+def test_a_schedule_that_could_not_have_been_chosen_is_named(decisions, reason):
+    assert illegal_decision(Schedule(**decisions), lowered(one_op("exp"))) == reason
+
+
+def test_all_choices_of_a_kernel_are_legal():
+    program = lowered(attention_graph())
+    for name, values in choices_for(program).items():
+        assert all(illegal_decision(Schedule(**{name: value}), program) is None for value in values)
