@@ -35,14 +35,17 @@ EXPRESSIONS: dict[str, tuple[float, tuple[str, ...]]] = {
         ),
     ),
     "ufuncs of one": (
-        9,
+        13,
         (
             "np.{ufunc1}({x}{ukw})",
             "np.{ufunc1f}({f}{ukw})",
+            "np.{ufunc1f}({f})",
+            "np.{ufunc1f}({f}) + {y}",
+            "np.«hanning;;hamming;;bartlett;;blackman»({size}) * {s}",
             "np.{ufunc1f}({n})",
             "np.{ufunc1i}({ib})",
             "np.«isnan;;isinf;;isfinite;;signbit»({f})",
-            "np.«modf»({f})",
+            "np.«modf;;frexp»({f})",
             "np.«fix;;sinc;;isposinf;;isneginf;;isreal;;real;;imag;;nan_to_num»({f})",
             "np.nan_to_num({f}, nan={fs}«, posinf=9.0»«, neginf=-9.0»)",
             "np.«round;;around»({x}, «0;;1;;2;;-1»)",
@@ -52,7 +55,7 @@ EXPRESSIONS: dict[str, tuple[float, tuple[str, ...]]] = {
         ),
     ),
     "ufuncs of two": (
-        9,
+        11,
         (
             "np.{ufunc2}({x}, {y}{ukw})",
             "np.{ufunc2}({y}, {x})",
@@ -76,7 +79,7 @@ EXPRESSIONS: dict[str, tuple[float, tuple[str, ...]]] = {
         ),
     ),
     "reductions": (
-        10,
+        12,
         (
             "np.«sum;;prod»({x}«, axis={axes}»«, dtype={dtype}»«, keepdims=True»«, initial={s}»«, where={mask}»)",
             "{x}.«sum;;prod;;mean;;std;;var;;min;;max;;any;;all;;argmin;;argmax»()",
@@ -91,6 +94,8 @@ EXPRESSIONS: dict[str, tuple[float, tuple[str, ...]]] = {
             "np.«any;;all»({x}«, axis={axes}»«, keepdims=True»«, where={mask}»)",
             "np.«argmax;;argmin»({x}«, axis={axis}»«, keepdims=True»)",
             "np.«ptp;;count_nonzero»({x}«, axis={axes}»)",
+            "np.«nansum;;nanprod;;nanmax;;nanmin»({f})",
+            "np.«nanmean;;nanstd;;nanvar»({f}, axis={axes})",
             "np.«nansum;;nanprod;;nanmean;;nanstd;;nanvar;;nanmax;;nanmin»({f}«, axis={axes}»«, keepdims=True»)",
             "np.«nanargmax;;nanargmin»({f}«, axis={axis}»)",
             "np.«nancumsum;;nancumprod»({x}«, axis={axis}»)",

@@ -10,7 +10,7 @@ UFUNC1F = (
 UFUNC1I = "invert bitwise_count negative absolute square bitwise_invert"
 UFUNC2 = (
     "add subtract multiply divide true_divide maximum minimum fmax fmin floor_divide remainder mod fmod power"
-    " copysign heaviside gcd"
+    " copysign heaviside gcd lcm"
 )
 UFUNC2F = "arctan2 hypot logaddexp logaddexp2 float_power fmod copysign power"
 UFUNC2I = "bitwise_and bitwise_or bitwise_xor"
