@@ -94,7 +94,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
         predicate = Term(broadcast(as_tracer(condition).value, shape))
         result = predicate.select(Term(broadcast(value_of(choice, dtype), shape)), result)
-    return fresh(result.value)
+    return fresh(result.value, is_scalar=False)
 
 
 @implements(np.choose)
@@ -116,7 +116,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     for position in range(len(listed) - 2, -1, -1):
         result = where(np.less_equal(index, position), listed[position], result)
     if out is None:
-        return result
+        return fresh(result.value)
     write(as_tracer(out), broadcast(convert(result.value, out.dtype), out.shape), "np.choose(out=)")
     return out
 
@@ -209,7 +209,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     """As `np.nan_to_num`."""
     array = as_tracer(x)
     if array.dtype.kind in "biu":
-        return array.copy() if copy else array
+        return (array.copy() if copy else array)[()]
     info = np.finfo(array.dtype)
     high = info.max.item() if posinf is None else posinf
     low = info.min.item() if neginf is None else neginf
@@ -217,9 +217,9 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     fixed = where(np.equal(array, math.inf), high, fixed)
     fixed = where(np.equal(array, -math.inf), low, fixed)
     if copy:
-        return fixed
+        return fixed[()]
     array[...] = fixed
-    return array
+    return array[()]
 
 
 @implements(np.isposinf)
@@ -290,7 +290,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     inside = slope * (at - knots[low]) + values[low]
     result = where(at < knots[0], values[0] if left is None else left, inside)
     result = where(at > knots[-1], values[-1] if right is None else right, result)
-    return where(np.equal(at, knots[-1]), values[-1], result)
+    return where(np.equal(at, knots[-1]), values[-1], result)[()]
 
 
 @implements(np.trapezoid)

@@ -57,7 +57,7 @@ def bitcast(array: TracerArray, dtype: Any) -> Any:
     if wanted.itemsize != array.dtype.itemsize or "bool" in (wanted.kind, array.cell.type.dtype.kind):
         raise TypeError(f"view as {wanted} of {array.dtype} cannot be traced; the widths must be equal")
     value = current().emit("bitcast_convert", (array.value,), dtype=wanted)
-    return view(fresh(value), ReadOnlyStep())
+    return fresh(value) if array.is_scalar else view(fresh(value), ReadOnlyStep())
 
 
 FUNCTIONS["bitcast"] = bitcast
@@ -152,7 +152,7 @@ def iterable(y: Any) -> Any:
 @implements(np.isreal)
 def isreal(x: Any) -> Any:
     """As `np.isreal`."""
-    return call(np.ones_like, as_tracer(x), bool)
+    return call(np.ones_like, as_tracer(x), bool)[()]
 
 
 @implements(np.tril_indices_from)

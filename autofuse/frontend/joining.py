@@ -213,8 +213,13 @@ def _edge(array: TracerArray, item: Any, axis: int) -> TracerArray:
 @implements(np.ediff1d)
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     """As `np.ediff1d`."""
-    parts = [to_begin, diff(call(np.ravel, as_tracer(ary))), to_end]
-    return concatenate([call(np.ravel, as_tracer(part)) for part in parts if part is not None])
+    array = call(np.ravel, as_tracer(ary))
+    ends = [None if end is None else call(np.ravel, as_tracer(end)) for end in (to_begin, to_end)]
+    for name, end in zip(("to_begin", "to_end"), ends, strict=True):
+        if end is not None and not np.can_cast(end.dtype, array.dtype, "same_kind"):
+            raise TypeError(f"dtype of `{name}` must be compatible with input `ary` under the `same_kind` rule")
+    parts = [ends[0], np.subtract(array[1:], array[:-1]), ends[1]]
+    return concatenate([as_tracer(part).astype(array.dtype) for part in parts if part is not None])
 
 
 @implements(np.gradient)

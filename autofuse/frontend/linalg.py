@@ -159,7 +159,7 @@ def kron(a: Any, b: Any) -> Any:
     first, second = (ones + left.shape)[-rank:], (ones + right.shape)[-rank:]
     spread = left.reshape(tuple(e for extent in first for e in (extent, 1)))
     other = right.reshape(tuple(e for extent in second for e in (1, extent)))
-    return (spread * other).reshape(tuple(map(operator.mul, first, second)))
+    return (spread * other).reshape(tuple(map(operator.mul, first, second)))[()]
 
 
 @implements(np.cross, np.linalg.cross)

@@ -23,6 +23,8 @@ def reshape_(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | Non
     """As `np.reshape`."""
     array = as_tracer(a)
     wanted = _complete(array, static_shape(shape))
+    if array.is_scalar and not wanted:
+        return array
     if _c_or_f(array, order) == "F":
         return transpose(reshape_(transpose(array), wanted[::-1], copy=copy))
     if _same_but_ones(array.shape, wanted):
@@ -198,7 +200,7 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
 def broadcast_arrays(*args: Any, subok: bool = False) -> Any:
     """As `np.broadcast_arrays`."""
     del subok
-    arrays = [as_tracer(item) for item in args]
+    arrays = [call(np.asarray, as_tracer(item)) for item in args]
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     return tuple(array if array.shape == shape else broadcast_to(array, shape) for array in arrays)
 
@@ -208,7 +210,7 @@ def flip(m: Any, axis: Any = None) -> Any:
     """As `np.flip`."""
     array = as_tracer(m)
     axes = many_axes(axis, array.ndim)
-    return view(array, ReverseStep(axes)) if axes else array
+    return view(array, ReverseStep(axes)) if axes else array[()]
 
 
 @implements(np.flipud)

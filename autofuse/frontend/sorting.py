@@ -28,7 +28,7 @@ def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stab
     """As `np.argsort`."""
     del kind, order, stable
     array = as_tracer(a)
-    if axis is None:
+    if axis is None or (not array.ndim and axis in (0, -1)):
         array, axis = call(np.ravel, array), 0
     positions = np.arange(array.shape[axis]).reshape([-1 if d == axis % array.ndim else 1 for d in range(array.ndim)])
     return fresh(_sort([array, call(np.broadcast_to, as_tracer(positions), array.shape)], axis)[1])
@@ -67,4 +67,4 @@ def isin(
     """As `np.isin`: every element is compared with every test element."""
     del assume_unique, kind
     found = call(np.any, np.equal(as_tracer(element)[..., None], call(np.ravel, as_tracer(test_elements))), -1)
-    return np.logical_not(found) if invert else found
+    return call(np.asarray, np.logical_not(found) if invert else found)
