@@ -7,9 +7,11 @@ BUDGET  ?= 20
 PEERS   ?= .venv-peers
 PEERS_OPTIONS ?=
 STUDY_OPTIONS ?=
+JOBS    ?= 2
 
 BIN     := $(VENV)/bin
 CHECKED := autofuse cost_models search datasets experiments tests
+PYTEST  := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 # an editable install with extras is done once per state of pyproject.toml
 TEST    := $(VENV)/.installed-test
 TUNE    := $(VENV)/.installed-tune
@@ -21,7 +23,7 @@ CUDA    := $(VENV)/.installed-cuda
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) PROGRAM=$(PROGRAM) BUDGET=$(BUDGET) (seconds per policy, make tune)"
+	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) PROGRAM=$(PROGRAM) BUDGET=$(BUDGET) (seconds per policy, make tune) JOBS=$(JOBS) (tests at a time)"
 
 setup: $(TEST) ## make .venv with everything that development needs
 
@@ -31,13 +33,13 @@ tune: $(TUNE) ## tune a program, print the policies side by side, reload the pla
 	$(BIN)/autofuse run plans/$(PROGRAM)-measured.json --check
 
 test: lint types layers $(TEST) ## all checks and the quick tests: what must pass before a change is proposed
-	$(BIN)/python -m pytest -m "not slow and not gpu"
+	$(PYTEST) -m "not slow and not gpu"
 
 test-all: lint types layers $(TEST) test-hosts ## all checks and all tests, the exhaustive ones and other hosts too
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-hosts: $(TEST) ## the quick tests on made-up machines: small caches, vectors of 256 bits, one core
-	$(foreach host,small-caches avx2 one-core,$(BIN)/python -m pytest -m "not slow and not gpu" --host=$(host) &&) true
+	$(foreach host,small-caches avx2 one-core,$(PYTEST) -m "not slow and not gpu" --host=$(host) &&) true
 
 lint: $(TEST) ## ruff: errors, style, formatting
 	$(BIN)/ruff check $(CHECKED)

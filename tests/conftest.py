@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--host={name}: must be one of {', '.join(HOSTS)}")
     folder = Path(_CACHE.name, "host")
     folder.mkdir()
-    pretend(name)
+    pretend(name, int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")))
     tell_children(name, folder)
     sys.path.insert(0, str(folder))
     _children_find(folder)

@@ -62,8 +62,10 @@ HOSTS = {
 """By name."""
 
 
-def pretend(name: str) -> None:
+def pretend(name: str, number: int = 0) -> None:
     """Make this process, which has neither compiled anything nor imported NumPy yet, one of the host `name`.
+
+    Where hosts of one CPU run beside each other, `number` tells them apart.
 
     Processes that it starts run on the CPUs of this one; the rest they must be told (see `tell_children`).
     """
@@ -75,7 +77,8 @@ def pretend(name: str) -> None:
     cpu.hardware = made_up
     os.environ.update(host.environment)
     if host.one_cpu:
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        cpus = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cpus[number % len(cpus)]})
 
 
 def tell_children(name: str, folder: Path) -> None:

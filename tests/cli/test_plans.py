@@ -167,7 +167,19 @@ def test_why_not_prices_a_legal_fusion(cli: Any, plan: Path) -> None:
 
 
 def test_why_not_without_names_goes_through_all_kernels(cli: Any, model: Path, tmp_path: Path) -> None:
-    done = cli("compare", f"{model}:dense", *DENSE, "--policies", "unfused", "--untuned", "unfused", "--save", tmp_path)
+    done = cli(
+        "compare",
+        f"{model}:dense",
+        *DENSE,
+        "--policies",
+        "unfused",
+        "--untuned",
+        "unfused",
+        "--blocks",
+        "1",
+        "--save",
+        tmp_path,
+    )
     assert done.code == 0, done.err
     asked = cli("explain", tmp_path / "dense-unfused.json", "--why-not")
     assert asked.code == 0, asked.err
@@ -231,7 +243,7 @@ def test_repro_makes_a_bundle_that_checks_itself(cli: Any, plan: Path, tmp_path:
 
 
 def test_compare_prints_policies_side_by_side(cli: Any, model: Path, tmp_path: Path) -> None:
-    policies = ("--policies", "unfused,analytical", "--untuned", "unfused,analytical", "--blocks", "6")
+    policies = ("--policies", "unfused,analytical", "--untuned", "unfused,analytical", "--blocks", "2")
     done = cli("compare", f"{model}:dense", *DENSE, *policies, "--save", tmp_path / "plans", "--json")
     assert done.code == 0, done.err
     report = json.loads(done.out)
@@ -253,7 +265,7 @@ def test_compare_goes_on_without_a_policy_that_gives_no_plan(
         return real(*args, policy=policy, **options)
 
     monkeypatch.setattr(compare_command, "compile_plan", failing)
-    policies = ("--policies", "unfused,analytical", "--untuned", "unfused,analytical", "--blocks", "6")
+    policies = ("--policies", "unfused,analytical", "--untuned", "unfused,analytical", "--blocks", "2")
     done = cli("compare", f"{model}:dense", *DENSE, *policies)
     assert done.code == 1
     assert "unfused: it will not" in done.out
