@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.register_assert_rewrite("autofuse.testing")  # contract suites say what differs, and check under -O too
+
 _CACHE = tempfile.TemporaryDirectory(prefix="autofuse-tests-")
 # before any test module is imported: compiled objects and calibrations of the user neither help nor suffer
 os.environ["AUTOFUSE_CACHE"] = os.path.join(_CACHE.name, "objects")
