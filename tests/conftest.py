@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("autofuse.testing")  # contract suites say what differs, and check under -O too
+if "autofuse.testing" not in sys.modules:  # of a made-up host it is, where tests run on several CPUs
+    pytest.register_assert_rewrite("autofuse.testing")  # contract suites say what differs, and check under -O too
 
 _CACHE = tempfile.TemporaryDirectory(prefix="autofuse-tests-")
 # before any test module is imported: compiled objects and calibrations of the user neither help nor suffer
@@ -36,13 +37,16 @@ def pytest_configure(config: pytest.Config) -> None:
     name = config.getoption("--host")
     if name is None:
         return
-    from autofuse.testing.hosts import HOSTS, pretend, tell_children
+    from autofuse.testing.hosts import HOSTS, narrow, pretend, tell_children
 
     if name not in HOSTS:
         raise pytest.UsageError(f"--host={name}: must be one of {', '.join(HOSTS)}")
     folder = Path(_CACHE.name, "host")
     folder.mkdir()
-    pretend(name, int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")))
+    pretend(name)
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker or not config.getoption("numprocesses", None):  # the process that hands tests out keeps all CPUs
+        narrow(name, int(worker.removeprefix("gw") or 0))
     tell_children(name, folder)
     sys.path.insert(0, str(folder))
     _children_find(folder)

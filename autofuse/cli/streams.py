@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import io
 import os
 import sys
 from collections.abc import Generator
@@ -13,6 +14,19 @@ from typing import TextIO
 _ESCAPED = "autofuse-escaped"
 _data: ContextVar[TextIO | None] = ContextVar("data", default=None)
 """Where data for machines go while everything else goes to standard error; None = to standard output."""
+
+
+class _Stream(io.TextIOWrapper):
+    """Standard output or error, which remembers that something could not be written."""
+
+    failure: OSError | None = None
+
+    def write(self, text: str, /) -> int:
+        try:
+            return super().write(text)
+        except OSError as failure:
+            self.failure = failure
+            raise
 
 
 @contextmanager
@@ -62,12 +76,12 @@ def say(line: str) -> None:
 
 
 def output_fails() -> OSError | None:
-    """Why what was written to standard output cannot get there; None if all of it did."""
+    """Why something that was written to standard output did not get there; None if all of it did."""
     try:
         sys.stdout.flush()
     except OSError as failure:
         return failure
-    return None
+    return sys.stdout.failure if isinstance(sys.stdout, _Stream) else None
 
 
 def drop(stream: TextIO) -> None:
@@ -87,13 +101,10 @@ def _is_open(number: int) -> bool:
 
 
 def _stream(usual: TextIO | None, number: int) -> TextIO:
-    """A stream like Python's own, which is None if it was closed.
-
-    Buffered even where Python was told not to: what could not be written is still there when `output_fails` asks.
-    """
+    """A stream like Python's own, which is None if it was closed."""
     encoding = "utf-8" if usual is None else usual.encoding
     lines = number == 2 or (usual is not None and usual.isatty())
-    return open(number, "w", 1 if lines else -1, encoding, _ESCAPED, closefd=False)
+    return _Stream(open(number, "wb", closefd=False), encoding, _ESCAPED, line_buffering=lines)
 
 
 def _escaped(error: UnicodeError) -> tuple[str | bytes, int]:

@@ -62,12 +62,10 @@ HOSTS = {
 """By name."""
 
 
-def pretend(name: str, number: int = 0) -> None:
+def pretend(name: str) -> None:
     """Make this process, which has neither compiled anything nor imported NumPy yet, one of the host `name`.
 
-    Where hosts of one CPU run beside each other, `number` tells them apart.
-
-    Processes that it starts run on the CPUs of this one; the rest they must be told (see `tell_children`).
+    Processes that it starts must be told (see `tell_children`).
     """
     host, real = HOSTS[name], cpu.hardware
 
@@ -76,7 +74,14 @@ def pretend(name: str, number: int = 0) -> None:
 
     cpu.hardware = made_up
     os.environ.update(host.environment)
-    if host.one_cpu:
+
+
+def narrow(name: str, number: int = 0) -> None:
+    """Let this process, and those that it starts, run on no more CPUs than the host `name` has.
+
+    Where hosts of one CPU run beside each other, `number` tells them apart.
+    """
+    if HOSTS[name].one_cpu:
         cpus = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cpus[number % len(cpus)]})
 

@@ -46,8 +46,11 @@ def test_small_caches(tmp_path):
     assert child_of("small-caches", tmp_path)["caches"] == [32 << 10, 256 << 10, 2 << 20]
 
 
-def test_one_core(tmp_path):
-    assert child_of("one-core", tmp_path)["cpus"] == [1, 1, 1]
+@pytest.mark.parametrize("number", [0, 1])
+def test_one_core(number):
+    code = f"from autofuse.testing.hosts import narrow\nnarrow('one-core', {number})\n{ASKED}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["cpus"] == [1, 1, 1]
 
 
 def test_vectors_of_256_bits_in_prices_and_in_code(tmp_path):
