@@ -17,6 +17,11 @@ def one_axis(axis: Any, rank: int) -> int:
     return normalize_axis_index(operator.index(axis), rank)
 
 
+def axes_of_fold(axis: Any, rank: int) -> tuple[int, ...]:
+    """As `many_axes`, for reductions of ufuncs: rank 0 has an axis 0, or -1, over which nothing is folded."""
+    return () if rank == 0 and axis in (0, -1) else many_axes(axis, rank)
+
+
 def many_axes(axis: Any, rank: int) -> tuple[int, ...]:
     """Axes in ascending order; None means all. Raises AxisError when out of range, ValueError when repeated."""
     if axis is None:

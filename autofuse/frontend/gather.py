@@ -1,4 +1,4 @@
-"""Integer-array indexing: gather, scatter, and the functions that are one (`take`, `take_along_axis`, `ufunc.at`)."""
+"""Integer-array indexing: gather, scatter, and the functions that are one (`take`, `take_along_axis`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from autofuse.frontend.axes import one_axis
 from autofuse.frontend.bounds import check_index
 from autofuse.frontend.context import current
-from autofuse.frontend.dispatch import FUNCTIONS, call, implements
+from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, value_of
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import TracerArray, fresh, write
@@ -19,7 +19,6 @@ from autofuse.frontend.ufuncs import finish, out_arrays
 from autofuse.ir.graph import Value
 
 _I64 = np.dtype(np.int64)
-_COMBINERS = {"add": "add", "subtract": "add", "multiply": "multiply", "maximum": "maximum", "minimum": "minimum"}
 
 
 def wrapped(index: TracerArray, extent: int, dimension: int) -> TracerArray:
@@ -206,13 +205,3 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
     """As `np.put_along_axis`."""
     array, index, axis = _axis_last(arr, indices, axis)
     put_at(array, range(array.ndim), _along(array, index, axis), 0, values, "set")
-
-
-def ufunc_at(ufunc: np.ufunc, a: Any, indices: Any, b: Any) -> None:
-    """`ufunc.at`: repeated indices accumulate."""
-    if ufunc.__name__ not in _COMBINERS:
-        raise TypeError(f"np.{ufunc.__name__}.at cannot be traced; {', '.join(_COMBINERS)} can")
-    FUNCTIONS["accumulate at"](a, indices, np.negative(b) if ufunc is np.subtract else b, _COMBINERS[ufunc.__name__])
-
-
-FUNCTIONS["ufunc.at"] = ufunc_at

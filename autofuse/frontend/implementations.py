@@ -12,6 +12,7 @@ _MODULES = (
     "indexing",
     "flat",
     "gather",
+    "at",
     "manipulation",
     "conversion",
     "joining",

@@ -48,7 +48,7 @@ def getitem(x: TracerArray, index: Any) -> Any:
         return MaskedSelection(x, mask)
     parsed = parse(x, index)
     if parsed.arrays:
-        return gather.take_at(*_split(x, parsed))
+        return gather.take_at(*split(x, parsed))
     result = view(x, *basic_steps(x.shape, parsed.entries))
     if not result.ndim and not parsed.keeps_array:
         return element(result.cell)
@@ -67,7 +67,7 @@ def setitem(x: TracerArray, index: Any, value: Any) -> None:
         raise value.unsupported("assigning it to other elements than it was taken from")
     parsed = parse(x, index)
     if parsed.arrays:
-        gather.put_at(*_split(x, parsed), value, "set")
+        gather.put_at(*split(x, parsed), value, "set")
         return
     target = view(x, *basic_steps(x.shape, parsed.entries))
     assign(target, value)
@@ -285,7 +285,7 @@ def _point(entry: int, extent: int, dimension: int) -> tuple[int, int, int]:
     return at, at + 1, 1
 
 
-def _split(x: TracerArray, parsed: Parsed) -> tuple[TracerArray, list[int], list[Any], int]:
+def split(x: TracerArray, parsed: Parsed) -> tuple[TracerArray, list[int], list[Any], int]:
     """An index with arrays as (view by the basic entries, dimensions indexed by arrays, arrays, where results go)."""
     basic: list[Any] = []
     dims: list[int] = []
@@ -311,18 +311,3 @@ def _is_array_of_rank_0(item: Any) -> bool:
 
 def _is_array(entry: Any) -> bool:
     return isinstance(entry, np.ndarray) or (isinstance(entry, TracerArray) and entry.ndim > 0)
-
-
-def accumulate_at(x: Any, index: Any, value: Any, combiner: str) -> None:
-    """Combine `value` into `x[index]`; repeated indices accumulate."""
-    array = as_tracer(x)
-    parsed = parse(array, index)
-    if parsed.arrays:
-        gather.put_at(*_split(array, parsed), value, combiner)
-        return
-    target = view(array, *basic_steps(array.shape, parsed.entries))
-    ufunc = getattr(np, combiner)
-    ufunc(target, value, out=target)
-
-
-FUNCTIONS["accumulate at"] = accumulate_at

@@ -239,6 +239,10 @@ class UfuncProxy:
         value = getattr(self._autofuse_ufunc, name)
         if name not in ("reduce", "accumulate", "outer", "at", "reduceat"):
             return value
+        if name == "at":  # a tuple of indices is one index per dimension, no array
+            return lambda a, index, *operands: value(
+                a, index if isinstance(index, tuple) else _stacked(index), *map(_stacked, operands)
+            )
         return lambda *args, **kwargs: value(*map(_stacked, args), **kwargs)
 
     def __eq__(self, other: object) -> bool:

@@ -10,9 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.frontend.axes import UNSET, kept, many_axes, one_axis
+from autofuse.frontend.axes import UNSET, axes_of_fold, kept, many_axes, one_axis
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements
+from autofuse.frontend.folds import (
+    HALVED,
+    Loop,
+    fold_in_halves,
+    fold_in_order,
+    fold_segments,
+    probe,
+    run_in_order,
+)
+from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, is_weak, reshape, value_of
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import TracerArray, fresh
@@ -36,17 +46,16 @@ _COMBINERS = {
 _BOOL_COMBINERS = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and"}
 
 
-def loop_dtype(ufunc: np.ufunc, dtype: np.dtype[Any], asked: Any, out: TracerArray | None) -> np.dtype[Any]:
-    """The dtype NumPy reduces in: sums and products of small integers and bools are taken in 64 bits."""
+def loop_of(ufunc: np.ufunc, dtype: np.dtype[Any], asked: Any, out: TracerArray | None) -> Loop:
+    """The loop NumPy folds in: sums and products of small integers and bools are taken in 64 bits."""
     if ufunc.__name__.startswith("logical_"):
-        return np.dtype(np.bool_)
+        return (np.dtype(np.bool_),) * 3
+    if asked is None and out is None and ufunc.__name__ in ("add", "multiply") and dtype.kind in "biu":
+        asked = np.uint64 if dtype.kind == "u" else np.int64
     if asked is not None:
-        return np.dtype(asked)
-    if out is not None:
-        return out.dtype
-    if ufunc.__name__ in ("add", "multiply") and dtype.kind in "biu" and dtype.itemsize <= 8:
-        return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
-    return dtype
+        return (np.dtype(asked),) * 3
+    started = dtype if out is None else out.dtype
+    return ufunc.resolve_dtypes((started, dtype, None), casting="unsafe", reduction=True)
 
 
 def reduce(
@@ -60,20 +69,19 @@ def reduce(
     where: Any = True,
 ) -> Any:
     """`ufunc.reduce` with NumPy's meaning of every argument."""
-    if ufunc.__name__ not in _COMBINERS:
-        raise TypeError(f"np.{ufunc.__name__}.reduce cannot be traced; add, multiply, minimum, maximum, logical_* can")
-    array = as_tracer(a)
+    array, axis, keep = as_tracer(a), None if axis is UNSET else axis, keepdims is not UNSET and bool(keepdims)
     target = out_arrays(out, 1)[0]
-    loop = loop_dtype(ufunc, array.dtype, dtype, target)
-    axes = many_axes(axis, array.ndim)
-    value = convert(array.value, loop)
-    if where is not True:
-        value = _neutralised(ufunc, value, as_tracer(where), initial)
-    result = _fold(ufunc, value, axes, has_initial=initial is not UNSET and initial is not None)
-    if initial is not UNSET and initial is not None:
-        start = Term(broadcast(value_of(initial, loop), result.type.shape))
-        result = start.value if not value.type.size else RULES[ufunc.__name__](Term(result), start).value
-    if keepdims is not UNSET and keepdims:
+    options = {"axis": axis, "dtype": dtype, "out": target, "keepdims": keep, "where": where}
+    probe(ufunc.reduce, array, options if initial is UNSET else {**options, "initial": initial})
+    loop = loop_of(ufunc, array.dtype, dtype, target)
+    axes = axes_of_fold(axis, array.ndim)
+    value = convert(array.value, loop[1])
+    start = None if initial is UNSET else initial
+    if ufunc.__name__ in _COMBINERS or ufunc.__name__ in HALVED:
+        result = _fold_in_any_order(ufunc, loop, value, axes, start, where)
+    else:
+        result = _fold_in_order(ufunc, loop, value, axes, start, where)
+    if keep:
         result = reshape(result, kept(array.shape, axes))
     return finish(result, target, True, f"np.{ufunc.__name__}.reduce(out=)")
 
@@ -81,15 +89,41 @@ def reduce(
 METHODS["reduce"] = reduce
 
 
-def _fold(ufunc: np.ufunc, value: Value, axes: tuple[int, ...], *, has_initial: bool) -> Value:
+def _fold_in_any_order(
+    ufunc: np.ufunc, loop: Loop, value: Value, axes: tuple[int, ...], start: Any, where: Any
+) -> Value:
+    if where is not True:
+        value = _neutralised(ufunc, value, as_tracer(where), UNSET if start is None else start)
+    if start is None and ufunc.__name__ in HALVED:
+        start = ufunc.identity  # one element alone goes through the ufunc too: hypot, gcd
+    shape = tuple(extent for d, extent in enumerate(value.type.shape) if d not in axes)
+    if start is None and (value.type.size or ufunc.__name__ not in HALVED):
+        return _fold(ufunc, loop, value, axes)
+    begun = Term(broadcast(value_of(0 if start is None else start, loop[2]), shape))
+    if not value.type.size:
+        return begun.value
+    return RULES[ufunc.__name__](Term(_fold(ufunc, loop, value, axes)), begun).value
+
+
+def _fold_in_order(ufunc: np.ufunc, loop: Loop, value: Value, axes: tuple[int, ...], start: Any, where: Any) -> Value:
+    if start is None and (where is not True or not value.type.size):
+        start = ufunc.identity
+    if not axes:
+        return value if start is None else RULES[ufunc.__name__](Term(value).lift(start), Term(value)).value
+    (axis,) = axes
+    if start is None and not value.type.shape[axis]:
+        raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
+    return fold_in_order(ufunc, loop, value, axis, start, None if where is True else as_tracer(where))
+
+
+def _fold(ufunc: np.ufunc, loop: Loop, value: Value, axes: tuple[int, ...]) -> Value:
     name = ufunc.__name__
+    if name in HALVED:
+        return fold_in_halves(ufunc, loop, value, axes)
     is_bool = value.type.dtype is dtypes.BOOL
     combiner = _BOOL_COMBINERS.get(name, _COMBINERS[name]) if is_bool else _COMBINERS[name]
     if combiner in ("maximum", "minimum") and 0 in (value.type.shape[d] for d in axes):
-        if not has_initial:
-            raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
-        shape = tuple(extent for d, extent in enumerate(value.type.shape) if d not in axes)
-        return current().splat(0, value.type.dtype.numpy, shape)
+        raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
     if name in ("fmax", "fmin") and value.type.dtype.is_float:
         return _fold_numbers(value, axes, combiner)
     return _reduce(value, axes, combiner)
@@ -119,6 +153,8 @@ def _neutralised(ufunc: np.ufunc, value: Value, where: TracerArray, initial: Any
     shape = np.broadcast_shapes(value.type.shape, where.shape)
     mask = Term(broadcast(convert(where.value, np.dtype(np.bool_)), shape))
     kept_value = Term(broadcast(value, shape))
+    if type(identity) is int:
+        identity = np.asarray(identity).astype(kept_value.dtype)  # all ones, of bitwise_and, is -1
     neutral = Term(broadcast(value_of(identity, kept_value.dtype), shape))
     return mask.select(kept_value, neutral).value
 
@@ -332,19 +368,44 @@ def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) 
 def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> Any:
     """`ufunc.accumulate`."""
     a = as_tracer(array)
-    if ufunc.__name__ not in ("add", "multiply", "maximum", "minimum"):
-        raise TypeError(f"np.{ufunc.__name__}.accumulate cannot be traced; add, multiply, minimum, maximum can")
     target = out_arrays(out, 1)[0]
-    loop = loop_dtype(ufunc, a.dtype, dtype, target)
-    value = convert(a.value, loop)
-    if a.shape[one_axis(axis, a.ndim)] > 1:
+    probe(ufunc.accumulate, a, {"axis": axis, "dtype": dtype, "out": target})
+    loop = loop_of(ufunc, a.dtype, dtype, target)
+    value = convert(a.value, loop[1])
+    axis = one_axis(axis, a.ndim)
+    if value.type.dtype is dtypes.BOOL or ufunc.__name__ not in ("add", "multiply", "maximum", "minimum"):
+        value = run_in_order(ufunc, loop, value, axis)
+    elif a.shape[axis] > 1:
         value = current().emit(
-            "cumulative", (value,), dimension=one_axis(axis, a.ndim), combiner=_COMBINERS[ufunc.__name__], reverse=False
+            "cumulative", (value,), dimension=axis, combiner=_COMBINERS[ufunc.__name__], reverse=False
         )
     return finish(value, target, True, f"np.{ufunc.__name__}.accumulate(out=)")
 
 
 METHODS["accumulate"] = accumulate
+
+
+def reduceat(ufunc: np.ufunc, array: Any, indices: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> Any:
+    """`ufunc.reduceat`, for indices that are known while tracing."""
+    a, places = as_tracer(array), as_tracer(indices)
+    if places.known is None:
+        raise trace_error(
+            "np.ufunc.reduceat needs indices that are known while tracing",
+            "np.add.at(totals, segment_of_each_element, x), or a Python list of indices",
+        )
+    target = out_arrays(out, 1)[0]
+    loop = loop_of(ufunc, a.dtype, dtype, target)
+    value = fold_segments(
+        lambda totals, at, updates: METHODS["at"](ufunc, totals, at, updates),
+        convert(a.value, loop[1]),
+        places.known(),
+        one_axis(axis, a.ndim),
+        loop[2],
+    )
+    return finish(value, target, True, f"np.{ufunc.__name__}.reduceat(out=)")
+
+
+METHODS["reduceat"] = reduceat
 
 
 def _running(ufunc: np.ufunc, a: Any, axis: Any, dtype: Any, out: Any) -> Any:

@@ -195,21 +195,11 @@ def _out_of_range_comparison(ufunc: np.ufunc, operands: Sequence[Any]) -> Value 
     return None
 
 
-def _method(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        METHODS[name] = function
-        return function
-
-    return register
-
-
-@_method("outer")
-def _outer(ufunc: np.ufunc, a: Any, b: Any, **kwargs: Any) -> Any:
+def outer(ufunc: np.ufunc, a: Any, b: Any, **kwargs: Any) -> Any:
+    """As `ufunc.outer`."""
     left, right = as_tracer(a), as_tracer(b)
     spread = call(np.reshape, left, left.shape + (1,) * right.ndim)
     return elementwise(ufunc, spread, right, **kwargs)
 
 
-@_method("at")
-def _at(ufunc: np.ufunc, a: Any, indices: Any, b: Any = None) -> None:
-    FUNCTIONS["ufunc.at"](ufunc, a, indices, b)
+METHODS["outer"] = outer

@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.special
 
 import autofuse as af
 from autofuse.api import compiling
@@ -419,10 +420,10 @@ def test_tracing_warns_of_nothing():
 
 def test_a_call_that_no_file_may_hold_runs_here_and_is_not_saved(tmp_path):
     def sums(x):
-        return np.add.reduceat(np.exp(x), [0, 2])
+        return scipy.special.beta.outer(np.exp(x), [0.5, 2])
 
     x = np.arange(4.0)
     plan = af.compile(sums, x, on_unsupported="eager")
     close(plan(x), sums(x))
-    with pytest.raises(PlanError, match=r"cannot save the plan sums: .*reduceat.*in the process that traced it only"):
+    with pytest.raises(PlanError, match=r"cannot save the plan sums: .*outer.*in the process that traced it only"):
         plan.save(tmp_path / "sums.json")

@@ -1,0 +1,141 @@
+"""`ufunc.at`: a ufunc applied in place at indices, once for each time that an index stands there.
+
+NumPy computes each step in the loop that the two dtypes give, an operand that Python made being strong, and casts what
+comes out into the array without asking. Where steps commute with that cast a scatter does all of them at once; the
+operand is then rounded to the array's dtype first. Else the indices are taken in rounds of distinct ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.frontend import gather, indexing
+from autofuse.frontend.control import while_loop
+from autofuse.frontend.dispatch import call, concrete, tracers_in
+from autofuse.frontend.promotion import as_tracer, convert
+from autofuse.frontend.selection import MaskedSelection
+from autofuse.frontend.terms import Term
+from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.frontend.ufuncs import METHODS
+
+_SUMS = {"add": "add", "subtract": "add", "multiply": "multiply"}
+_EXTREMA = {"maximum": "maximum", "minimum": "minimum"}
+_OR: dict[str, str] = dict.fromkeys(("add", "bitwise_or", "logical_or", "maximum"), "maximum")
+_AND: dict[str, str] = dict.fromkeys(("multiply", "bitwise_and", "logical_and", "minimum"), "minimum")
+_ROUNDS = 8
+"""As many rounds are taken over known indices; with more repetitions a loop is the shorter program."""
+
+
+def at(ufunc: np.ufunc, a: Any, indices: Any, *operands: Any) -> None:
+    """As `ufunc.at(a, indices, b)`; `b` is absent for ufuncs of one argument."""
+    array = as_tracer(a)
+    given = [as_tracer(operand) for operand in operands]
+    if array.is_scalar:
+        raise TypeError("first operand must be array")
+    # NumPy itself raises for wrong operands, over no index at all
+    with np.errstate(all="ignore"):
+        ufunc.at(np.ones(1, array.dtype), np.zeros(0, int), *(np.ones(0, operand.dtype) for operand in given))
+    index = concrete(indices, lambda tracer: tracer.known()) if _is_known(indices) else indices
+    selected = indexing.getitem(array, index)
+    combiner = _combiner(ufunc, array.dtype, [operand.dtype for operand in given])
+    if isinstance(selected, MaskedSelection) or not indexing.parse(array, index).arrays:
+        indexing.setitem(array, index, ufunc(selected, *given))
+    elif combiner is not None:
+        _scatter(ufunc, array, index, given[0], combiner)
+    elif _is_known(index):
+        _in_rounds(ufunc, array, np.arange(array.size).reshape(array.shape)[index], given)
+    else:
+        places = call(np.reshape, call(np.arange, array.size), array.shape)
+        _while_repeated(ufunc, array, indexing.getitem(places, index), given)
+
+
+METHODS["at"] = at
+
+
+def _is_known(index: Any) -> bool:
+    """Whether an index depends on no traced value."""
+    return all(tracer.known is not None for tracer in tracers_in(index))
+
+
+def _combiner(ufunc: np.ufunc, dtype: np.dtype[Any], operands: list[np.dtype[Any]]) -> str | None:
+    """The scatter that computes the same; None where steps do not commute with the cast into the array."""
+    if len(operands) != 1:
+        return None
+    name, kind, other = ufunc.__name__, dtype.kind, operands[0].kind
+    if kind == "b":
+        return _OR.get(name, _AND.get(name)) if other == "b" else None
+    loop = ufunc.resolve_dtypes((dtype, operands[0], None), casting="unsafe")
+    if name in _SUMS:
+        modular = kind in "iu" and loop[0].kind in "iu"
+        return _SUMS[name] if modular or kind not in "iu" else None
+    return _EXTREMA.get(name) if loop[0] == dtype else None
+
+
+def _scatter(ufunc: np.ufunc, array: TracerArray, index: Any, operand: TracerArray, combiner: str) -> None:
+    value = convert(operand.value, array.dtype)
+    if ufunc is np.subtract:
+        value = Term(value).op("negate").value
+    gather.put_at(*indexing.split(array, indexing.parse(array, index)), fresh(value), combiner)
+
+
+def _flattened(operands: list[TracerArray], shape: tuple[int, ...]) -> list[Any]:
+    """The operands' elements in the order of the indices. Raises ValueError where they do not broadcast."""
+    return [call(np.reshape, call(np.broadcast_to, operand, shape), (-1,)) for operand in operands]
+
+
+def _in_rounds(ufunc: np.ufunc, array: TracerArray, places: NDArray[Any], operands: list[TracerArray]) -> None:
+    """`places`: positions in the flattened array."""
+    updates = _flattened(operands, places.shape)
+    flat = places.ravel()
+    repetition = _repetitions(flat)
+    if flat.size and repetition.max() >= _ROUNDS:
+        _while_repeated(ufunc, array, as_tracer(places), operands)
+        return
+    for number in range(repetition.max() + 1 if flat.size else 0):
+        (chosen,) = np.nonzero(repetition == number)
+        where = tuple(np.unravel_index(flat[chosen], array.shape))
+        indexing.setitem(array, where, ufunc(indexing.getitem(array, where), *(u[chosen] for u in updates)))
+
+
+def _repetitions(places: NDArray[Any]) -> NDArray[Any]:
+    """How many times each place has come before."""
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    first = np.searchsorted(ordered, ordered, side="left")
+    counts = np.empty(places.size, np.int64)
+    counts[order] = np.arange(places.size) - first
+    return counts
+
+
+def _while_repeated(ufunc: np.ufunc, array: TracerArray, places: TracerArray, operands: list[TracerArray]) -> None:
+    """As `_in_rounds`, in a loop of the graph: as many rounds as the place that comes most often comes times."""
+    updates = _flattened(operands, places.shape)
+    flat = call(np.reshape, places, (-1,))
+    repetition = _traced_repetitions(flat)
+    nowhere = array.size
+
+    def step(state: tuple[Any, Any]) -> tuple[Any, Any]:
+        number, elements = state
+        where = call(np.where, repetition == number, flat, nowhere)
+        elements[where] = ufunc(elements[where], *updates)
+        return number + 1, elements
+
+    spare = call(np.zeros, 1, array.dtype)
+    elements = call(np.concatenate, (call(np.reshape, array.copy(), (-1,)), spare))
+    last = call(np.max, repetition, initial=-1)
+    _, result = while_loop(lambda state: state[0] <= last, step, (as_tracer(np.int64(0)), elements))
+    array[...] = call(np.reshape, result[:nowhere], array.shape)
+
+
+def _traced_repetitions(places: TracerArray) -> TracerArray:
+    """How many times each place has come before."""
+    order = call(np.argsort, places, stable=True)
+    ordered = places[order]
+    position = call(np.arange, places.size)
+    begins = call(np.where, call(np.concatenate, ([True], ordered[1:] != ordered[:-1])), position, 0)
+    counts = call(np.zeros, places.size, np.int64)
+    counts[order] = position - np.maximum.accumulate(begins)
+    return counts
