@@ -175,6 +175,9 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
     if order != "C":
         raise ValueError("np.unravel_index is traced for order 'C'")
     rest: Any = as_tracer(indices)
+    if rest.dtype.kind not in "iu":
+        raise TypeError("only int indices permitted")
+    rest = rest.astype(np.int64)
     found: list[Any] = []
     for extent in reversed(static_shape(shape)):
         rest, position = np.divmod(rest, extent)

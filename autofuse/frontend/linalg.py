@@ -279,6 +279,8 @@ def _vector_norm(x: TracerArray, order: Any, axis: int, keepdims: bool) -> Any:
 
 
 def _matrix_norm(x: TracerArray, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    if x.dtype.kind in "biu":
+        x = x.astype(np.float64)
     if order in (None, "fro", "f"):
         return np.sqrt(call(np.sum, np.multiply(x, x), many_axes(axes, x.ndim), keepdims=keepdims))
     if order not in (1, -1, math.inf, -math.inf):
