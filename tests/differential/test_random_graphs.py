@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from autofuse.api.compiling import make_context
-from autofuse.device.cpu import detect
 from autofuse.errors import LegalityError
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.tree import Branch, Leaf
@@ -17,8 +16,11 @@ from autofuse.passes.pipeline import clean
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.search.planning import Program, plan_document
 from autofuse.search.registry import policy_by_name
+from autofuse.testing.devices import server
 from autofuse.testing.fusions import check_kernel, check_plan, kernel_inputs, random_plan, random_schedule, whole_kernel
 from autofuse.testing.graphs import FAMILIES, random_graph, random_inputs
+
+pytestmark = pytest.mark.usefixtures("on_server")  # with two threads, wherever this is
 
 EVERYTHING = tuple(FAMILIES)
 EXACT = ("elementwise", "broadcast", "index", "integer", "run-time index")
@@ -52,7 +54,7 @@ def compiled(graph, policy):
     )
     context = make_context(program, threads=2)
     partition = policy_by_name(policy).partition(context)
-    return plan_document(program, partition.atoms, partition.kernels, (), host_cpu_identity(detect(2)))
+    return plan_document(program, partition.atoms, partition.kernels, (), host_cpu_identity(server(2)))
 
 
 def as_one_kernel(mix, seeds):

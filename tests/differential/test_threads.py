@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import autofuse as af
-from autofuse.api.plan import described_cpu
 from autofuse.backends.cpu import pool
 from autofuse.runtime.cpu import build_executable, cpu_limits
+from autofuse.testing.devices import server
 from autofuse.testing.pools import eager_workers
+
+pytestmark = pytest.mark.usefixtures("on_server")  # with two threads, wherever this is
 
 
 def softmax(x):
@@ -50,7 +52,7 @@ def test_threads_and_their_timing_change_no_bit(name):
     function, args = PROGRAMS[name]
     document = af.compile(function, *args, threads=2).document
     document = replace(document, identity=replace(document.identity, threads=pool.MAX_THREADS))
-    executable = build_executable(document, cpu_limits(described_cpu(2)))
+    executable = build_executable(document, cpu_limits(server(2)))
     seen = set()
     for threads in (1, 2, 3, 5) * 5:
         pool.set_num_threads(threads)

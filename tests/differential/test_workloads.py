@@ -11,6 +11,8 @@ from autofuse.ir.tree import flatten, unflatten
 from autofuse.measurement.checks import check, tolerance
 from autofuse.measurement.workloads import arrays, discover
 
+pytestmark = pytest.mark.usefixtures("on_server")  # with two threads, wherever this is
+
 WORKLOADS = {workload.name: workload for workload in discover()}
 NAMES = sorted(WORKLOADS)
 POLICIES = ["unfused", "analytical"]
