@@ -18,6 +18,8 @@ from tests.programs.shrinking import shrink
 from tests.programs.source import ProgramText, load, read
 from tests.programs.writer import write_program
 
+pytestmark = pytest.mark.usefixtures("on_server")  # with two threads, wherever this is
+
 SWAP = ProgramText(
     title="A swap among other lines.",
     inputs=("x = np.arange(6.0)", "y = np.ones((2, 3), np.float32)"),
