@@ -94,7 +94,7 @@ def test_an_interrupt_exits_with_130(cli: Any, monkeypatch: pytest.MonkeyPatch, 
     [
         ("raise ValueError('mine')", "program.py:2 in f: the program failed: ValueError: mine"),
         ("return [x][1]", "program.py:2 in f: the program failed: IndexError: list index out of range"),
-        ("assert x.shape == (3,), 'three'", "program.py:2 in f: the program failed: AssertionError: three"),
+        ("raise AssertionError('three')", "program.py:2 in f: the program failed: AssertionError: three"),
         ("return f(x)", "program.py:2 in f: the program failed: RecursionError"),
         ("raise SystemExit(3)", "the program ended the process: sys.exit(3)"),
         ("return x + x[:3]", "program.py:2 in f: np.add: shape mismatch"),
