@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from autofuse.api.plan import Plan, load
     from autofuse.api.research import candidates, measure
     from autofuse.api.tracing import trace
-    from autofuse.errors import AutofuseError
+    from autofuse.errors import AutofuseError, NumberWarning, UnrolledLoopWarning
     from autofuse.frontend.control import cond, fori_loop, scan, while_loop
     from autofuse.frontend.spec import Spec, spec
     from autofuse.fusion.control import Forbid, Force, Pin
@@ -27,9 +27,11 @@ _WHERE = {
     "AutofuseError": "autofuse.errors",
     "Forbid": "autofuse.fusion.control",
     "Force": "autofuse.fusion.control",
+    "NumberWarning": "autofuse.errors",
     "Pin": "autofuse.fusion.control",
     "Plan": "autofuse.api.plan",
     "Spec": "autofuse.frontend.spec",
+    "UnrolledLoopWarning": "autofuse.errors",
     "candidates": "autofuse.api.research",
     "compile": "autofuse.api.compiling",
     "cond": "autofuse.frontend.control",
@@ -49,9 +51,11 @@ __all__ = [
     "AutofuseError",
     "Forbid",
     "Force",
+    "NumberWarning",
     "Pin",
     "Plan",
     "Spec",
+    "UnrolledLoopWarning",
     "__version__",
     "candidates",
     "compile",

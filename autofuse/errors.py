@@ -68,3 +68,11 @@ class SearchError(AutofuseError):
 
 class PluginError(AutofuseError):
     """Code of a user or of another package (a policy, a cost model, a legality) raised, or returned nonsense."""
+
+
+class UnrolledLoopWarning(UserWarning):
+    """A Python loop was traced step by step; `af.scan` and `af.fori_loop` trace its body once."""
+
+
+class NumberWarning(UserWarning):
+    """A jitted function is compiled again and again for Python numbers; as arrays they would be arguments."""

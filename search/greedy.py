@@ -28,10 +28,11 @@ class Greedy:
     """The merge that saves most, until none saves anything."""
 
     name: str = "greedy"
+    width: int = field(default=1, init=False)
 
     def partition(self, context: Context) -> Partition:
         """Raises SearchError if the space has no candidate for some atom."""
-        return _search(context, width=1)
+        return merged(context, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Beam:
 
     def partition(self, context: Context) -> Partition:
         """Raises SearchError if the space has no candidate for some atom."""
-        return _search(context, self.width)
+        return merged(context, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +146,12 @@ class _Searcher:
         return set(candidate.outputs) == set(self.space.atom_graph.required_outputs(candidate.atoms))
 
 
-def _search(context: Context, width: int, clock: Callable[[], float] = time.monotonic) -> Partition:
-    searcher = _Searcher(context)
+def merged(context: Context, policy: Greedy | Beam, clock: Callable[[], float] = time.monotonic) -> Partition:
+    """What a policy merges of the context's space; the best so far when the context's deadline is over.
+
+    Raises SearchError if the space has no candidate for some atom.
+    """
+    searcher, width = _Searcher(context), policy.width
     until = clock() + context.deadline_s
     beam = [searcher.start()]
     best = beam[0]

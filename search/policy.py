@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -28,6 +29,9 @@ from autofuse.search.residual import ClassPrice
 from autofuse.search.restriction import UNRESTRICTED, Restriction
 from autofuse.search.solver import Chosen, Solution, lower_bound, solve
 from autofuse.search.space import AtomSet, Bounds, Candidate, Space, SpaceBuilder
+
+_BATCH = 16
+"""Candidates that are priced between two looks at the clock."""
 
 
 @dataclass(slots=True)
@@ -61,11 +65,34 @@ class Context:
     @property
     def space(self) -> Space:
         """The full candidate space, enumerated at first use."""
-        if self._space is None:
-            atoms = AtomGraph(self.program.graph, control=self.control)
-            self._builder = SpaceBuilder(atoms, self.limits, self.bounds, self.restriction)
-            self._space = self._builder.build()
+        return self.enumerated() if self._space is None else self._space
+
+    def enumerated(self, clock: Callable[[], float] = time.monotonic) -> Space:
+        """The candidate space within the bounds, enumerated anew; what was lowered before is not lowered again."""
+        atoms = AtomGraph(self.program.graph, control=self.control)
+        self._builder = SpaceBuilder(atoms, self.limits, self.bounds, self.restriction, clock, self._builder)
+        self._space = self._builder.build()
         return self._space
+
+    def keep_priced(self, is_late: Callable[[], bool]) -> int:
+        """Price the space's candidates in turn until it is late, single atoms always; forget the others.
+
+        Returns how many there were of these.
+        """
+        space = self.space
+        for start in range(0, len(space.candidates), _BATCH):
+            batch = space.candidates[start : start + _BATCH]
+            if start and is_late():
+                batch = [candidate for candidate in batch if len(candidate.atoms) == 1]
+            part = replace(space, candidates=batch)
+            self.prices(part)
+            if start and is_late():
+                self._bare.update((c.digest, 1.0) for c in batch if c.digest not in self._bare)
+            self.saved(part)
+        kept = [candidate for candidate in space.candidates if candidate.digest in self._prices]
+        left_out = len(space.candidates) - len(kept)
+        space.candidates[:] = kept
+        return left_out
 
     def is_of_space(self, partition: Partition) -> bool:
         """Whether a partition was chosen from the space."""

@@ -7,7 +7,9 @@ where these values are elementwise work; a fold or a product is not done twice.
 
 Growth is bounded in size, number and time; what a bound cut off is counted, never hidden. Whatever the bounds, the
 space holds the singletons, so there is always a cover; and, unless the time is up, from every atom that no large fusion
-has taken in yet the sets that greedy growth reaches, so that the large fusions are present.
+has taken in yet the sets that greedy growth reaches, so that the large fusions are present. What growth may lower is
+bounded too: in a long chain that no kernel can take in whole, it would lower nearly the same set from every atom. No
+set grows beyond the code that is quickly generated (`codesize.py`).
 
 A large graph is cut into segments first (`segments.py`), and no set grows across a cut.
 """
@@ -22,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from autofuse.errors import LegalityError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.candidate import KernelCandidate
+from autofuse.fusion.codesize import MOST_CODE, code_size
 from autofuse.fusion.control import NO_RULES
 from autofuse.ir.graph import Value
 from autofuse.lower.lowering import Limits, lower, plain_scalars
@@ -44,6 +47,8 @@ _TINY_BYTES = 4096
 """Sharing the loads of a value smaller than this is worth nothing."""
 _LEANER_SHARE = 0.1
 """Of the time: kept for kernels that write less."""
+_FORESIGHT = 1.5
+"""How much slower than the ones before a kernel may be lowered and still be done in time."""
 _MANY = 3
 """Segments without an equal that may each try as many kernels as a whole graph; more of them share what these may."""
 
@@ -77,6 +82,9 @@ class Bounds:
     """Enumeration stops when this many distinct kernels have been tried beside single atoms and what greedy growth
     tries. In segments this holds for each one that is not like another, less where there are many, and half of it is
     for greedy growth."""
+    grown_nodes: int = 10_000
+    """Greedy growth stops when the distinct kernels that it lowered have so many nodes together; twelve layers of BERT
+    have 4,300. In segments each one that is not like another has an equal share."""
     whole: int = 600
     """Most atoms of a graph that is searched whole: twenty layers of BERT. A larger one is cut into segments."""
     segment: int = 160
@@ -100,6 +108,8 @@ class Space:
     """The parts that were enumerated one by one; () for a graph that was enumerated whole."""
     late: int = 0
     """Those of them for which no time was left."""
+    unprobed: int = 0
+    """Atoms from which greedy growth did not begin or end, as it had lowered all that it may."""
 
     @property
     def classes(self) -> Mapping[str, list[Candidate]]:
@@ -130,8 +140,9 @@ class SpaceBuilder:
         bounds: Bounds = Bounds(),
         restriction: Restriction = UNRESTRICTED,
         clock: Callable[[], float] = time.monotonic,
+        known: SpaceBuilder | None = None,
     ) -> None:
-        """`clock`: in seconds; for `bounds.seconds`."""
+        """`clock`: in seconds; for `bounds.seconds`. `known`: one for the same limits; what it lowered is not again."""
         self.space = Space(atom_graph)
         self._graph = atom_graph
         self._limits = limits
@@ -144,9 +155,16 @@ class SpaceBuilder:
         """When what is being done must be done, on the clock."""
         self._by_set: dict[_Key, Candidate | None] = {}
         self._reasons: dict[_Key, str] = {}
+        self._lowered_nodes = 0
+        """Of all distinct kernels that were lowered."""
+        self._lowering_s = 0.0
+        """What lowering these took, where there is a limit on time."""
+        self._most_nodes = math.inf
+        """Greedy growth stops when so many have been lowered."""
+        self._sizes = {atom: code_size(atom.nodes) for atom in atom_graph.atoms}
         self._tried: set[str] = set()
         """Structural digests of all kernels, where their slices begin included."""
-        self._programs: dict[str, TileProgram | OpaqueProgram | str] = {}
+        self._programs: dict[str, TileProgram | OpaqueProgram | str] = {} if known is None else known._programs
         """By digest of the class: a program, or why there is none."""
         self._makers: _Relation = atom_graph.predecessors
         self._following: _Relation = atom_graph.successors
@@ -170,6 +188,7 @@ class SpaceBuilder:
             self._explore_apart(segments, grown)
         else:
             self._stop = self._within(0.5, grown)
+            self._most_nodes = self._lowered_nodes + self._bounds.grown_nodes
             self._grow_all(atoms)
             self._most_programs = len(self._tried) + self._bounds.classes
             self._stop = grown
@@ -252,10 +271,15 @@ class SpaceBuilder:
 
     def _lower(self, kernel: KernelCandidate, digest: str, scalars: int) -> TileProgram | OpaqueProgram | str:
         """The kernel lowered, or why it cannot be."""
+        start = self._clock() if self._bounds.seconds < math.inf else 0.0
         try:
             return lower(kernel, Schedule(), f"k_{digest[:12]}", replace(self._limits, scalars=scalars))
         except LegalityError as error:
             return str(error)
+        finally:
+            self._lowered_nodes += len(kernel.nodes)
+            if self._bounds.seconds < math.inf:
+                self._lowering_s += self._clock() - start
 
     def _most_scalars(self, atoms: AtomSet, kernel: KernelCandidate) -> int:
         """How large a kernel may become: a few times its parts; more is recomputation that cannot pay."""
@@ -285,6 +309,7 @@ class SpaceBuilder:
                 self._repeat(explored[shape], segment)
                 continue
             before = len(self._tried)
+            self._most_nodes = self._lowered_nodes + self._bounds.grown_nodes // len(set(shapes))
             classes = min(self._bounds.classes, max(left, 0) // waiting)
             explored[shape] = self._explore(segment, classes, self._within(1 / waiting, end))
             left -= len(self._tried) - before
@@ -329,9 +354,13 @@ class SpaceBuilder:
         now = self._clock()
         return now + share * max(0.0, end - now)
 
-    def _is_late(self) -> bool:
-        """Whether the time for what is being done is up."""
-        return self._clock() >= self._stop
+    def _is_late(self, atoms: AtomSet = frozenset()) -> bool:
+        """Whether the time for what is being done is up, or will be before a kernel of these atoms is lowered."""
+        if self._stop == math.inf:
+            return False
+        nodes = sum(len(atom.nodes) for atom in atoms)
+        needed = _FORESIGHT * self._lowering_s * nodes / max(self._lowered_nodes, 1)
+        return self._clock() + needed >= self._stop
 
     def _leave_out(self, number: int = 1, late: bool = False) -> None:
         """Count sets that are not grown because of a bound. `late`: the one in time."""
@@ -347,6 +376,9 @@ class SpaceBuilder:
                 continue
             if self.space.segments and len(self._tried) >= self._most_programs:
                 self._leave_out()
+            elif self._lowered_nodes >= self._most_nodes:
+                self._leave_out()
+                self.space.unprobed += 1
             elif self._is_late():
                 self._leave_out(late=True)
             else:
@@ -364,11 +396,13 @@ class SpaceBuilder:
             options = [n for n in self._neighbours(current) if n not in refused]
             if not options:
                 break
-            if self._is_late():
-                self._leave_out(late=True)
-                break
             grown = self._graph.closure(current | frozenset(options[:step]))
-            if self.try_add(grown) is not None:
+            bound = self._lowered_nodes >= self._most_nodes
+            if bound or self._is_late(grown):
+                self._leave_out(late=not bound)
+                self.space.unprobed += bound
+                break
+            if self._try_grown(grown) is not None:
                 current = grown
                 step *= 2
             elif step > 1:
@@ -396,14 +430,22 @@ class SpaceBuilder:
                     if grown in seen:
                         continue
                     bound = self._out_of_bounds(len(grown), counts[first])
-                    if bound or self._is_late():
+                    if bound or self._is_late(grown):
                         self._leave_out(late=not bound)
                         break
                     seen.add(grown)
                     counts[first] += 1
-                    if self.try_add(grown) is not None:
+                    if self._try_grown(grown) is not None:
                         following.append(grown)
             frontier = following
+
+    def _try_grown(self, atoms: AtomSet) -> Candidate | None:
+        """The candidate of a set that growth came to; None too for one whose code would take long to generate."""
+        size = sum(self._sizes[atom] for atom in atoms)
+        if size > MOST_CODE:
+            self.space.refused.setdefault(atoms, f"its code would take long to generate: {size} operations")
+            return None
+        return self.try_add(atoms)
 
     def _grown(self, current: AtomSet, first: FusionAtom) -> list[AtomSet]:
         """The set with one neighbour more, made convex or left as it is, small ones first."""

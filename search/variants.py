@@ -89,8 +89,19 @@ def has_variants(program: Program) -> bool:
     return any(can_change(program.graph, choices) for choices in alternatives())
 
 
+Decide = Callable[[Context], Partition]
+"""The cheapest way to fuse a graph, by the model."""
+
+
+def _as_usual(context: Context) -> Partition:
+    return Analytical().partition(context)
+
+
 def price_variants(
-    context: Context, seconds: float = math.inf, clock: Callable[[], float] = time.monotonic
+    context: Context,
+    seconds: float = math.inf,
+    clock: Callable[[], float] = time.monotonic,
+    decide: Decide = _as_usual,
 ) -> Variants:
     """Price the graphs that the choices of the clean-up give. `context`: of the usual graph, without rules of a user.
 
@@ -98,11 +109,11 @@ def price_variants(
     planned.
     """
     end = clock() + seconds
-    usual = Variant(DEFAULT, context, Analytical().partition(context))
+    usual = Variant(DEFAULT, context, decide(context))
     nodes = len(context.program.graph.nodes)
     if nodes >= LARGE:
         return Variants(usual, (), (f"graph variants were not priced: {nodes} nodes, the limit is {LARGE}",))
-    pricing = _Pricing(usual, lambda: clock() >= end)
+    pricing = _Pricing(usual, lambda: clock() >= end, decide)
     for choices in alternatives():
         pricing.add(choices)
     pricing.combine()
@@ -120,9 +131,9 @@ def varied(program: Program, choices: Choices) -> Program:
 class _Pricing:
     """The variants so far."""
 
-    def __init__(self, usual: Variant, is_late: Callable[[], bool]) -> None:
+    def __init__(self, usual: Variant, is_late: Callable[[], bool], decide: Decide) -> None:
         self.usual = usual
-        self._is_late = is_late
+        self._is_late, self._decide = is_late, decide
         self.found: list[Variant] = []
         self.left_out: list[str] = []
         self._seen: dict[str, Variant | None] = {digest(usual.context.program.graph): usual}
@@ -154,7 +165,7 @@ class _Pricing:
         context = self.usual.context.of(program)
         context.bounds = replace(context.bounds, seconds=context.bounds.seconds / len(alternatives()))
         try:
-            variant = Variant(choices, context, Analytical().partition(context))
+            variant = Variant(choices, context, self._decide(context))
         except (LegalityError, SearchError) as error:
             self.left_out.append(f"graph variant {choices.words} cannot be planned: {error}")
             return None

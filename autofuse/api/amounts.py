@@ -8,6 +8,9 @@ import numpy as np
 
 from autofuse.errors import ArgumentError
 
+DEADLINE_S = 2.0
+"""Seconds for choosing fusions where nothing is said about a deadline."""
+
 
 def whole_number(name: str, value: object, least: int, such_as: str = "") -> int:
     """A whole number of at least `least`, as an int. Raises ArgumentError; `such_as`: an example for its message."""

@@ -15,8 +15,9 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.api.amounts import positive_seconds, whole_number
+from autofuse.api.amounts import DEADLINE_S, positive_seconds, whole_number
 from autofuse.api.arrayfiles import read_arguments
+from autofuse.api.loops import warned_of_loops
 from autofuse.api.plan import Plan, described_cpu
 from autofuse.cost_models.base import CostModel
 from autofuse.errors import ArgumentError, AutofuseError
@@ -29,7 +30,7 @@ from autofuse.ir.digest import digest
 from autofuse.ir.types import TensorType
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
-from autofuse.passes.choices import DEFAULT, Choices, read_choices
+from autofuse.passes.choices import DEFAULT, Choices, alternatives, read_choices
 from autofuse.passes.pipeline import clean
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import host_cpu_identity
@@ -39,12 +40,13 @@ from autofuse.report.progress import progress_report
 from autofuse.runtime.cpu import cpu_limits
 from autofuse.search.baselines import rule_policies
 from autofuse.search.budget import DEFAULT_S, Budget
+from autofuse.search.deadline import Deadline, choose
 from autofuse.search.fixed import fixed
 from autofuse.search.foreign import LegalityTest
 from autofuse.search.kept import broken_wish
 from autofuse.search.memory import MemoryLimit
 from autofuse.search.planning import Program
-from autofuse.search.policy import Analytical, Context, SearchPolicy, document_of
+from autofuse.search.policy import Analytical, Context, Partition, SearchPolicy, document_of
 from autofuse.search.registry import ANALYTICAL, find_legality, find_model, find_policy, policy_by_name
 from autofuse.search.tuner import Tuner
 from autofuse.search.variants import has_variants, price_variants, tune_variants, varied
@@ -69,6 +71,7 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     legality: str | LegalityTest | None = None,
     variants: str | Choices = "default",
     max_memory: int | None = None,
+    deadline: float | None = DEADLINE_S,
     on_unsupported: Literal["error", "eager"] = "error",
     check_bounds: bool = False,
 ) -> Plan:
@@ -84,12 +87,17 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     cleaned up before fusion, "default", choices such as "columns=joined,tables=large" (`autofuse.passes.choices`), or
     "auto": under "analytical", without rules and legality, the graph with the cheapest plan, if the model is sure of
     it; it takes as long again for each graph there is. `max_memory`: most bytes that arguments, constants, results and
-    temporaries of a call may take together. `check_bounds`: calls raise OutOfBoundsError, an IndexError, where an index
+    temporaries of a call may take together. `deadline`: seconds for choosing the fusions, tracing and code generation
+    not counted; None: as long as it takes. Where they are not enough for the whole program, it is searched in segments,
+    then by merging greedily, and failing all that each operation becomes a kernel; the plan's notes say so, and such a
+    plan may differ from run to run. It binds "analytical", "greedy" and "beam". A Python loop that was unrolled into
+    many steps is an UnrolledLoopWarning. `check_bounds`: calls raise OutOfBoundsError, an IndexError, where an index
     that is known only then is out of bounds, and write nothing; without it such an index reads the nearest element, and
     what it writes is dropped or goes to the nearest. Raises TraceError, SearchError (also where memory is not enough),
     ArgumentError, LegalityError for rules and kernels that cannot be, and PluginError for what plug-ins do wrong.
     """
     _check_backend(backend)
+    seconds = None if deadline is None else positive_seconds("deadline", deadline, "give deadline=None")
     if partition is not None:
         policy = fixed(partition)
     if policy == "measured":
@@ -101,8 +109,8 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     if variants == AUTO:
         context = _noting(context, None if isinstance(chosen, Analytical) else f"policy {chosen.name}")
         if isinstance(chosen, Analytical) and _may_vary(context):
-            return Plan(_compiled_best(context, threads))
-    return Plan(_compiled(chosen, context, threads))
+            return Plan(warned_of_loops(_compiled_best(context, threads, seconds), traced.graph))
+    return Plan(warned_of_loops(_compiled(chosen, context, threads, seconds), traced.graph))
 
 
 def tune(
@@ -154,7 +162,8 @@ def tune(
     if variants == AUTO:
         name = policy if isinstance(policy, str) else find_policy(policy).name
         context = _noting(context, None if policy == "measured" else f"policy {name}")
-    return Plan(_tuned(context, arrays, policy, limits, seed, progress, db, threads, varies))
+    document = _tuned(context, arrays, policy, limits, seed, progress, db, threads, varies)
+    return Plan(warned_of_loops(document, traced.graph))
 
 
 def recompile(document: PlanDocument) -> Plan:
@@ -310,20 +319,36 @@ def _whole_bytes(max_memory: object) -> int:
     return whole_number("max_memory", max_memory, 1, "512 << 20, in bytes")
 
 
-def _compiled(policy: SearchPolicy, context: Context, threads: int | None) -> PlanDocument:
-    partition = policy.partition(context)
-    document = document_of(context, partition, host_cpu_identity(described_cpu(threads)))
+def _compiled(
+    policy: SearchPolicy, context: Context, threads: int | None, seconds: float | None = DEADLINE_S
+) -> PlanDocument:
+    identity = host_cpu_identity(described_cpu(threads))
+    if seconds is None:
+        partition = policy.partition(context)
+    else:
+        partition = choose(policy, context, Deadline(seconds), identity)
+    document = document_of(context, partition, identity)
     if context.memory is not None:
         context.memory.check(document, policy.name)
     dump_candidates(context, document)
     return document
 
 
-def _compiled_best(context: Context, threads: int | None) -> PlanDocument:
-    """The cheapest graph's plan, by the model."""
-    variants = price_variants(context)
+def _compiled_best(context: Context, threads: int | None, seconds: float | None) -> PlanDocument:
+    """The cheapest graph's plan, by the model. Half of the seconds are for the usual graph, the rest for the others."""
+    identity = host_cpu_identity(described_cpu(threads))
+
+    def hurried(context: Context) -> Partition:
+        usual = context.program.variant is None
+        share = 0.5 if usual else 0.5 / len(alternatives())
+        return choose(Analytical(), context, Deadline(share * (seconds or 0.0)), identity)
+
+    if seconds is None:
+        variants = price_variants(context)
+    else:
+        variants = price_variants(context, seconds, decide=hurried)
     best = variants.predicted()
-    document = document_of(best.context, best.partition, host_cpu_identity(described_cpu(threads)))
+    document = document_of(best.context, best.partition, identity)
     document = replace(document, notes=(*document.notes, *variants.notes()))
     dump_candidates(best.context, document)
     return document

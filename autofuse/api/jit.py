@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from autofuse.api.amounts import DEADLINE_S, positive_seconds
+from autofuse.api.callers import outside
+from autofuse.api.keptplans import KeptPlans, Numbers
 from autofuse.api.plan import Plan, described_cpu
 from autofuse.errors import ArgumentError, PlanError
 from autofuse.ir import tree
@@ -30,7 +33,11 @@ OnMiss = Literal["compile", "error", "tune"]
 
 
 class Jitted:
-    """A compiled function. One plan per structure, shapes, dtypes and static values of the arguments."""
+    """A compiled function. One plan per structure, shapes, dtypes and static values of the arguments.
+
+    It keeps the plans that were used last (`autofuse.api.keptplans` says how many). Calls from several threads may run
+    at once.
+    """
 
     def __init__(
         self,
@@ -39,15 +46,17 @@ class Jitted:
         on_miss: OnMiss,
         options: Mapping[str, Any],
         tuning: Mapping[str, Any],
+        compiling: Mapping[str, Any],
     ) -> None:
-        """`options`: for `compile` and `tune`, those that are not as usual; `tuning`: for `tune` alone."""
+        """`options`: for `compile` and `tune`, those that are not as usual; `tuning`, `compiling`: for one alone."""
         functools.update_wrapper(self, fn)
         self.function = fn
         self.store = None if store is None else PlanStore(store)
         """Where tuned plans are looked up; `store.stats()` says how often that worked."""
         self._on_miss = on_miss
-        self._options, self._tuning = dict(options), dict(tuning)
-        self._plans: dict[Any, Plan] = {}
+        self._options, self._tuning, self._compiling = dict(options), dict(tuning), dict(compiling)
+        self._plans: KeptPlans[Plan] = KeptPlans()
+        self._numbers = Numbers(fn)
         self._lock = threading.RLock()  # a function may call itself with other static values
 
     def __call__(self, *args: Any) -> Any:
@@ -58,19 +67,21 @@ class Jitted:
         """The plan that a call with these arguments runs."""
         leaves, structure = tree.flatten(args, lambda leaf: isinstance(leaf, np.ndarray | np.generic))
         key = (structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
-        plan = self._plans.get(key)
+        plan = self._plans.find(key)
         if plan is None:
             with self._lock:
-                plan = self._plans.get(key)
+                plan = self._plans.find(key)
                 if plan is None:
-                    plan = self._plans[key] = self._make(args)
+                    plan = self._make(args)
+                    self._plans.keep(key, plan, _constant_bytes(plan))
+                    self._numbers.compiled(structure, key[1], stacklevel=outside())
         return plan
 
     def _make(self, args: tuple[Any, ...]) -> Plan:
         from autofuse.api import compiling
 
         if self.store is None:
-            return compiling.compile(self.function, *args, **self._options)
+            return compiling.compile(self.function, *args, **self._options, **self._compiling)
         from autofuse.frontend.traced import trace as trace_function
         from autofuse.ir.digest import digest
 
@@ -99,7 +110,7 @@ class Jitted:
         what = f"autofuse: no tuned plan for {name}({types}) in {self.store.folder} ({self._on_miss}){kept}"
         warnings.warn(what, stacklevel=4)
         if self._on_miss != "tune":
-            return compiling.compile(self.function, *args, **self._options)
+            return compiling.compile(self.function, *args, **self._options, **self._compiling)
         plan = compiling.tune(self.function, *args, **self._options, **self._tuning)
         if compiling.was_interrupted(plan):
             raise KeyboardInterrupt
@@ -132,6 +143,11 @@ class Jitted:
             warnings.warn(f"autofuse: the tuned plan is not kept: {failure}", stacklevel=5)
 
 
+def _constant_bytes(plan: Plan) -> int:
+    """What the arrays take that are part of a plan."""
+    return sum(node.attrs["value"].nbytes for node in plan.document.graph.nodes if node.op == "constant")
+
+
 def jit(
     fn: Callable[..., Any] | None = None,
     *,
@@ -145,6 +161,7 @@ def jit(
     legality: str | LegalityTest | None = None,
     variants: str | Choices | None = None,
     max_memory: int | None = None,
+    deadline: float | None = DEADLINE_S,
     on_unsupported: Literal["error", "eager"] = "error",
     check_bounds: bool = False,
 ) -> Any:
@@ -154,7 +171,9 @@ def jit(
     missed key, tuned for `budget` seconds and stored (`on_miss="tune"`), or a PlanError (`"error"`). `policy`,
     `threads`, `rules`, `model`, `legality`, `variants`, `max_memory`, `on_unsupported` and `check_bounds`: how plans
     are made, as for `autofuse.compile` and `autofuse.tune`. A stored plan that does not keep the rules, the legality or
-    the limit on memory is a miss; how else it was made is not asked.
+    the limit on memory is a miss; how else it was made is not asked. `deadline`: as for `autofuse.compile`; a tuned
+    plan has none. Python numbers are constants of a plan: where three plans differ in one only, a NumberWarning says
+    how to pass it.
     """
     if on_miss not in ("compile", "error", "tune"):
         raise ArgumentError(f'on_miss={on_miss!r}: give "compile", "error" or "tune"')
@@ -177,6 +196,9 @@ def jit(
     }
     options = {name: value for name, value in given.items() if value is not None}
     tuning = {} if budget is None else {"budget": budget}
+    if deadline is not None:
+        deadline = positive_seconds("deadline", deadline, "give deadline=None")
+    limits = {} if deadline == DEADLINE_S else {"deadline": deadline}
     if fn is None:
-        return lambda function: Jitted(function, store, on_miss, options, tuning)
-    return Jitted(fn, store, on_miss, options, tuning)
+        return lambda function: Jitted(function, store, on_miss, options, tuning, limits)
+    return Jitted(fn, store, on_miss, options, tuning, limits)

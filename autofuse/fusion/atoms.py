@@ -4,7 +4,8 @@ A view, an iota or a splat constant belongs to whoever reads it: every kernel th
 writes one (unless it is an output of the graph). An elementwise node joins the atom of its readers if that is one atom
 and its last node needs each element at one index: then nothing is ever recomputed (`y + y[::-1]` computes y elsewhere).
 Everything else is an atom of its own. Nodes that a user's rules force together are one atom, and no node of a rule
-joins an atom by itself: so the space of every policy keeps the rules. Nor is contracted what a user's legality refuses.
+joins an atom by itself: so the space of every policy keeps the rules. Nor is contracted what a user's legality refuses,
+and an atom whose code would take long to generate falls into parts that follow one another.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate, is_inlined, is_view, make_candidate
+from autofuse.fusion.codesize import in_parts
 from autofuse.fusion.control import NO_RULES, Control
 from autofuse.fusion.domain import is_opaque
 from autofuse.ir.graph import Graph, Node, Value
@@ -242,8 +244,13 @@ class AtomGraph:
         for node in order:
             last = place[node][0]
             groups.setdefault(forced.get(last, last), []).append(node)
-        ordered = sorted(self._allowed(groups.values(), forced), key=lambda nodes: position[nodes[-1]])
+        allowed = [part for nodes in self._allowed(groups.values(), forced) for part in self._parts(nodes, forced)]
+        ordered = sorted(allowed, key=lambda nodes: position[nodes[-1]])
         return [tuple(nodes) for nodes in (self._in_order(ordered) if forced else ordered)]
+
+    def _parts(self, nodes: list[Node], forced: Mapping[Node, Node]) -> list[list[Node]]:
+        """A group in parts whose code is quickly generated, unless a rule forces it together."""
+        return [nodes] if not forced.keys().isdisjoint(nodes) else in_parts(self.graph, nodes)
 
     def _allowed(self, groups: Iterable[list[Node]], forced: Collection[Node]) -> Iterator[list[Node]]:
         """The groups. One that the user's legality refuses falls apart, but for what a rule forces together."""

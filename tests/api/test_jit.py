@@ -21,7 +21,7 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 def plans_of(function):
-    return list(function._plans.values())
+    return list(function._plans)
 
 
 # ---- a plan per kind of call -----------------------------------------------------------------------------------------
