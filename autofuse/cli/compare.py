@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.api.amounts import DEADLINE_S
 from autofuse.api.compiling import compile as compile_plan
 from autofuse.api.compiling import random_array, tune, was_interrupted
 from autofuse.api.plan import Plan
@@ -34,6 +35,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--budget", type=positive, default=20.0, help="seconds of tuning for each policy (default 20)")
     parser.add_argument("--untuned", default="", help="policies to compile without tuning, separated by commas")
+    parser.add_argument(
+        "--deadline",
+        type=positive,
+        default=DEADLINE_S,
+        help="seconds for choosing the fusions of those that are not tuned (default %(default)g)",
+    )
     parser.add_argument("--blocks", type=count, default=15, help="timed blocks (default 15)")
     parser.add_argument("--rules", type=Path, help="TOML file of fusions to force, forbid and pin")
     add_plugin_options(parser)
@@ -100,7 +107,9 @@ def _plan(target: Target, arguments: tuple[Any, ...], policy: str, untuned: bool
         "legality": options.legality,
     }
     if untuned:
-        return compile_plan(target.function, *arguments, policy=policy, threads=options.threads, **own)
+        return compile_plan(
+            target.function, *arguments, policy=policy, threads=options.threads, deadline=options.deadline, **own
+        )
     plan = tune(
         target.function,
         *arguments,

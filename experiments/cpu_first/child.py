@@ -28,7 +28,7 @@ class AutofusePlans:
         af = importlib.import_module("autofuse")
         arguments = program.inputs(task["size"], task["seed"])
         if policy in task["untuned"]:
-            plan = af.compile(program.function, *arguments, backend="cpu", policy=policy)
+            plan = af.compile(program.function, *arguments, backend="cpu", policy=policy, deadline=None)
         else:
             plan = af.tune(
                 program.function,
