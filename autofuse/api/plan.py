@@ -369,7 +369,7 @@ def load(path: str | os.PathLike[str], *, on_mismatch: OnMismatch = "error") -> 
     """
     if on_mismatch not in ("error", "run", "retune"):
         raise ArgumentError(f'on_mismatch={on_mismatch!r}: give "error", "run" or "retune"')
-    from autofuse.plan.plainfile import read_plan
+    from autofuse.plan.reading import read_plan
     from autofuse.runtime import prepared
 
     text = read_plan(path)

@@ -12,17 +12,19 @@ import sys
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
 
-from autofuse.api.arrayfiles import UNREADABLE
+from autofuse.api.arrayfiles import MOST_BYTES, UNREADABLE
 from autofuse.cli.parser import seed
 from autofuse.errors import ArgumentError, ParseError
 from autofuse.frontend.spec import Spec, spec
 from autofuse.measurement import workloads
+from autofuse.plainfile import open_plain
 from autofuse.report.quantities import nearest
 
 _LOOKS_LIKE_SPEC = re.compile(r"\s*([A-Za-z]+[0-9]*)\s*\[[^\]]*\]\s*")
@@ -142,9 +144,14 @@ def _spec(text: str, dtype: str) -> Spec:
 def _array_of_file(reference: str) -> Any:
     file, _, key = reference.partition(":")
     try:
-        loaded = np.load(file, allow_pickle=False)
+        with open_plain(file, MOST_BYTES) as opened:
+            return _array_in(opened, reference, file, key)
     except UNREADABLE as failure:
         raise ArgumentError(f"--arg @{reference}: cannot read an array from {file}: {failure}") from failure
+
+
+def _array_in(opened: BufferedReader, reference: str, file: str, key: str) -> Any:
+    loaded = np.load(opened, allow_pickle=False)
     if isinstance(loaded, np.ndarray):
         return cast("Any", loaded)
     with loaded as archive:
@@ -152,10 +159,7 @@ def _array_of_file(reference: str) -> Any:
             key = archive.files[0]
         if key not in archive.files:
             raise ArgumentError(f"--arg @{reference}: write @{file}:NAME, NAME being one of {', '.join(archive.files)}")
-        try:
-            return archive[key]
-        except UNREADABLE as failure:
-            raise ArgumentError(f"--arg @{reference}: cannot read {key} from {file}: {failure}") from failure
+        return archive[key]
 
 
 def _workload(found: workloads.Workload, options: argparse.Namespace) -> Target:

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from autofuse.cli.output import print_json
 from autofuse.errors import ArgumentError, MeasureError
 from autofuse.measurement.database import Database
 from autofuse.measurement.planraces import RACE
+from autofuse.plainfile import open_plain
 from autofuse.plan.atomic import written_whole
 from autofuse.plan.identity import identity_to_json
 from autofuse.search.studies import write_studies
 
+_MOST_BYTES = 1 << 40
 _SQLITE_MAGIC = b"SQLite format 3\x00"
 
 
@@ -109,13 +112,13 @@ def _lines(source: Path) -> Iterator[str]:
         yield from sys.stdin
         return
     try:
-        with source.open("rb") as file:
+        with open_plain(source, _MOST_BYTES) as file:
             is_database = file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
         if is_database:
             with Database(source) as other:
                 yield from other.export()
             return
-        with source.open(encoding="utf-8") as file:
+        with TextIOWrapper(open_plain(source, _MOST_BYTES), encoding="utf-8") as file:
             yield from file
     except (OSError, UnicodeDecodeError) as failure:
         raise MeasureError(f"cannot read {source}: {failure}") from failure

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from autofuse.device.describe import Calibration, CpuDescription, calibration_from
 from autofuse.errors import MeasureError
+from autofuse.plainfile import read_plain
 from autofuse.strictjson import parse
 
 _MAX_BYTES = 1 << 20
@@ -37,8 +38,7 @@ class CalibrationStore:
         path = self.path(description)
         self.problem = None
         try:
-            with path.open("rb") as file:
-                text = file.read(_MAX_BYTES)
+            text = read_plain(path, _MAX_BYTES, follow_links=False, own=True)
             return calibration_from(parse(text, MeasureError, str(path)))
         except OSError as failure:
             self.problem = f"{path}: {failure.strerror or failure}"

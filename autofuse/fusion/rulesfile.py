@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import os
 import tomllib
-from pathlib import Path
 from typing import Any
 
 from autofuse.errors import ArgumentError
 from autofuse.fusion.control import Forbid, Force, Pin, Rule
+from autofuse.plainfile import read_plain
+
+_MOST_BYTES = 16 << 20
 
 _PAIRS: dict[str, type[Force] | type[Forbid]] = {"force": Force, "forbid": Forbid}
 
@@ -27,7 +29,7 @@ def read_rules(path: str | os.PathLike[str]) -> tuple[Rule, ...]:
     """The rules of a file, in its order by kind. Raises ArgumentError that names the file and the entry at fault."""
     name = os.fspath(path)
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_plain(path, _MOST_BYTES).decode("utf-8")
         tables = tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(f"rules={name!r}: cannot be read: {error}") from error

@@ -29,6 +29,7 @@ from autofuse.measurement.kernelnotes import (
     read_notes,
     write_note,
 )
+from autofuse.plainfile import NotPlainError, open_plain
 from autofuse.plan.identity import Identity, compare, identity_from, identity_hash, identity_to_json
 from autofuse.strictjson import Item, parse
 
@@ -44,6 +45,7 @@ _BUSY_S = 10.0
 _MAX_SAMPLES = 1_000_000
 _MAX_LINE = 64 << 20
 _MAX_MESSAGE = 10_000
+_MOST_BYTES = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,16 @@ def schedule_key(schedule: Schedule) -> str:
     return json.dumps(schedule.to_json(), sort_keys=True, separators=(",", ":"))
 
 
+def _require_plain(path: Path) -> None:
+    """Raise MeasureError for a pipe or a device, at which SQLite would wait, or read without end."""
+    try:
+        open_plain(path, _MOST_BYTES).close()
+    except NotPlainError as bad:
+        raise MeasureError(f"cannot open the records: {bad}") from bad
+    except OSError:  # there is none yet, or SQLite says why it cannot be opened
+        return
+
+
 class Database:
     """A record file. One object may be used from many threads, one file by many processes.
 
@@ -123,6 +135,7 @@ class Database:
         self.identity = identity
         self._device = None if identity is None else identity_hash(identity)
         self._lock = threading.RLock()
+        _require_plain(self.path)
         with self._reporting():
             self._connection = sqlite3.connect(
                 self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False

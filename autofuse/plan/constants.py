@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from autofuse.errors import AutofuseError, PlanError
 from autofuse.ir import dtypes
 from autofuse.ir.types import TensorType, of_array, parse_type
+from autofuse.plainfile import open_plain
 from autofuse.plan.atomic import written_whole
-from autofuse.plan.plainfile import open_plain
 from autofuse.strictjson import Item
 
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,200}\.constants-[0-9a-f]{16}\.npz")

@@ -22,6 +22,7 @@ from autofuse.device.cpu import detect
 from autofuse.device.describe import CpuDescription
 from autofuse.device.store import CalibrationStore
 from autofuse.measurement.timer import measure, noise_floor
+from autofuse.plainfile import open_to_others
 from autofuse.plan.identity import CpuIdentity, host_cpu_identity
 from autofuse.report.quantities import bytes_text, microseconds
 
@@ -118,9 +119,15 @@ def _identity(identity: CpuIdentity) -> dict[str, Any]:
 def _cache() -> dict[str, Any]:
     folder = cache_directory()
     if folder is None:
-        return {"folder": None, "writable": False, "files": 0, "bytes": 0}
+        return {"folder": None, "writable": False, "files": 0, "bytes": 0, "open": None}
     sizes = [path.stat().st_size for path in folder.rglob("*.o")] if folder.is_dir() else []
-    return {"folder": str(folder), "writable": _writable(folder), "files": len(sizes), "bytes": sum(sizes)}
+    return {
+        "folder": str(folder),
+        "writable": _writable(folder),
+        "files": len(sizes),
+        "bytes": sum(sizes),
+        "open": open_to_others(folder),
+    }
 
 
 def _writable(folder: Path) -> bool:
@@ -178,6 +185,8 @@ def _warnings(
         yield "not calibrated: predictions use default throughputs; run `autofuse calibrate` on the idle machine"
     if not cache["writable"]:
         yield f"compiled kernels are not kept ({cache['folder'] or 'AUTOFUSE_CACHE=off'}): every process compiles anew"
+    if cache["open"] is not None:
+        yield f"the cache of compiled kernels is open to others ({cache['open']}): chmod go-w it, or set AUTOFUSE_CACHE"
     if noise["share"] > _NOISY:
         yield f"noisy: a call timed against itself differs by {noise['share']:.0%}; other work is running"
     if description.quota_cores is not None and description.quota_cores < description.cores:

@@ -1,7 +1,8 @@
 """Compiled objects on disk, addressed by a digest of everything that determines them.
 
-An entry is one file: a magic line, the SHA-256 of the object, the object. It is written to a temporary name and
-renamed, so readers see a whole entry or none; an entry that fails its checksum counts as a miss and is replaced.
+An entry is one file: a magic line, the SHA-256 of its key and the object, the object. It is written to a temporary name
+and renamed, so readers see a whole entry or none. An entry that is another key's or damaged, that another user could
+have written, or that is no plain file counts as a miss and is replaced.
 
 The folder is kept below a limit: now and then the entries that were not used for longest are removed. A file's time of
 modification says when it was used, to the hour.
@@ -17,7 +18,9 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-_MAGIC = b"autofuse object 1\n"
+from autofuse.plainfile import open_plain
+
+_MAGIC = b"autofuse object 2\n"
 _DIGEST_BYTES = 32
 _STAMP = ".pruned"
 _HOUR = 3600.0
@@ -83,13 +86,14 @@ class ObjectCache:
             return
         path = self._path(key)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for folder in (self._directory, path.parent):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
         except OSError:
             return
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + hashlib.sha256(data).digest() + data)
+                file.write(_MAGIC + _digest(key, data) + data)
             Path(name).replace(path)
         except OSError:
             Path(name).unlink(missing_ok=True)
@@ -149,19 +153,24 @@ class ObjectCache:
     def _read(self, key: str) -> bytes | None:
         if self._directory is None:
             return None
-        path = self._path(key)
         try:
-            content = path.read_bytes()
+            with open_plain(self._path(key), LIMIT_BYTES, follow_links=False, own=True) as file:
+                content = file.read(LIMIT_BYTES)
+                with contextlib.suppress(OSError):  # a folder that this process may only read
+                    if time.time() - os.fstat(file.fileno()).st_mtime > _HOUR:
+                        os.utime(file.fileno())
         except OSError:
             return None
-        with contextlib.suppress(OSError):  # a folder that this process may only read, or an entry that went
-            if time.time() - path.stat().st_mtime > _HOUR:
-                os.utime(path)
         if not content.startswith(_MAGIC):
             return None
         digest = content[len(_MAGIC) : len(_MAGIC) + _DIGEST_BYTES]
         data = content[len(_MAGIC) + _DIGEST_BYTES :]
-        return data if hashlib.sha256(data).digest() == digest else None
+        return data if _digest(key, data) == digest else None
+
+
+def _digest(key: str, data: bytes) -> bytes:
+    """Of an object under its key: entries that trade places are damaged ones."""
+    return hashlib.sha256(hashlib.sha256(key.encode()).digest() + data).digest()
 
 
 def _entries(directory: Path) -> Iterator[tuple[float, int, str]]:
