@@ -187,7 +187,7 @@ class View(Cell):
         self.parent = parent
         self.step = step
         self.layout = step.layout(parent.layout)
-        self._type = TensorType(tuple(self.layout.shape), parent.type.dtype)
+        self._type = TensorType(tuple(self.layout.shape), step.element(parent.type.dtype))
         self._seen: tuple[Tracing, int, Value] | None = None
 
     @property

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontend.axes import many_axes, static_shape
-from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import FUNCTIONS, ORDERED, call, implements
 from autofuse.frontend.layouts import fortran, without_data
 from autofuse.frontend.promotion import as_tracer, convert
-from autofuse.frontend.steps import ReadOnlyStep
+from autofuse.frontend.steps import BitcastStep
 from autofuse.frontend.tracer import TracerArray, fresh, view
 from autofuse.frontend.ufuncs import keep_order
 from autofuse.ir import dtypes
@@ -52,12 +51,12 @@ def astype_function(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = N
 
 
 def bitcast(array: TracerArray, dtype: Any) -> Any:
-    """`x.view(dtype)` of an equally wide dtype: a copy, so it is read-only."""
+    """`x.view(dtype)` of an equally wide dtype: the same memory, as in NumPy."""
     wanted = dtypes.from_numpy(np.dtype(dtype))
     if wanted.itemsize != array.dtype.itemsize or "bool" in (wanted.kind, array.cell.type.dtype.kind):
         raise TypeError(f"view as {wanted} of {array.dtype} cannot be traced; the widths must be equal")
-    value = current().emit("bitcast_convert", (array.value,), dtype=wanted)
-    return fresh(value) if array.is_scalar else view(fresh(value), ReadOnlyStep())
+    seen = view(array, BitcastStep(wanted))
+    return fresh(seen.value) if array.is_scalar else seen
 
 
 FUNCTIONS["bitcast"] = bitcast
@@ -134,7 +133,8 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> Any:
 def shares_memory(a: Any, b: Any, max_work: Any = None) -> Any:
     """As `np.may_share_memory`."""
     del max_work
-    return as_tracer(a).cell.storage is as_tracer(b).cell.storage
+    first, second = as_tracer(a), as_tracer(b)
+    return first.cell.storage is second.cell.storage and not first.is_scalar and not second.is_scalar
 
 
 @implements(np.isscalar)

@@ -6,7 +6,6 @@ assignment through the same mask (`x[m] = y[m] * 2`) or in a reduction (`x[m].su
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.tracer import TracerArray, call_ufunc, fresh
+from autofuse.ir.combiners import combiner_identity
 
 _REDUCTIONS = {
     np.sum: "sum",
@@ -103,12 +103,10 @@ class MaskedSelection(NDArrayOperatorsMixin):
         return self._reduce(np.all, axis, {})
 
     def max(self, axis: Any = None) -> Any:
-        least = -math.inf if self.dtype.kind == "f" else np.iinfo(self.dtype).min
-        return self._reduce(np.max, axis, {"initial": least})
+        return self._reduce(np.max, axis, {"initial": combiner_identity("maximum", self.full.cell.type.dtype)})
 
     def min(self, axis: Any = None) -> Any:
-        greatest = math.inf if self.dtype.kind == "f" else np.iinfo(self.dtype).max
-        return self._reduce(np.min, axis, {"initial": greatest})
+        return self._reduce(np.min, axis, {"initial": combiner_identity("minimum", self.full.cell.type.dtype)})
 
     def astype(self, dtype: Any) -> MaskedSelection:
         return MaskedSelection(self.full.astype(dtype), self.mask)

@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from autofuse.frontend.context import current
+from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Value
 
 
@@ -24,6 +25,10 @@ class Step(ABC):
     def layout(self, array: NDArray[Any]) -> NDArray[Any]:
         """What it does to an array without data: shape and strides of the view."""
         return self.numpy(array)
+
+    def element(self, dtype: DType) -> DType:
+        """The dtype of a view of elements of `dtype`."""
+        return dtype
 
     @abstractmethod
     def read(self, parent: Value) -> Value:
@@ -196,6 +201,29 @@ class ReadOnlyStep(SameStep):
     """The same elements, not to be written through."""
 
     writeable = False
+
+
+@dataclass(frozen=True)
+class BitcastStep(Step):
+    """`x.view(dtype)` of an equally wide dtype: the same bits, read as another type."""
+
+    dtype: DType
+
+    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array.view(self.dtype.numpy)
+
+    def layout(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array
+
+    def element(self, dtype: DType) -> DType:
+        del dtype
+        return self.dtype
+
+    def read(self, parent: Value) -> Value:
+        return current().emit("bitcast_convert", (parent,), dtype=self.dtype)
+
+    def write(self, parent: Value, new: Value) -> Value:
+        return current().emit("bitcast_convert", (new,), dtype=parent.type.dtype)
 
 
 @dataclass(frozen=True)
