@@ -27,6 +27,7 @@ from autofuse.fusion.control import Rule, bind
 from autofuse.fusion.rulesfile import read_rules
 from autofuse.ir import dtypes, tree
 from autofuse.ir.digest import digest
+from autofuse.ir.graph import Value
 from autofuse.ir.types import TensorType
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
@@ -448,9 +449,21 @@ def measuring_inputs(
         elif isinstance(leaf, np.ndarray | np.generic):
             array = np.asarray(leaf)
         else:
-            array = random_array(value.type, rng)
+            array = _random_argument(value, rng)
         arrays.append(np.ascontiguousarray(array).reshape(value.type.shape))
     return arrays
+
+
+def _random_argument(value: Value, rng: np.random.Generator) -> NDArray[Any]:
+    """Data to measure with. Raises ArgumentError where there is no memory for them."""
+    try:
+        return random_array(value.type, rng)
+    except MemoryError:
+        need = f"{value.type.nbytes / 2**30:.4g} GiB"
+        raise ArgumentError(
+            f"{value.name}: {value.type} takes {need}, and twice that to make, which this machine cannot give; tuning"
+            " needs the data: give a smaller spec, or compile without measuring"
+        ) from None
 
 
 def random_array(type_: TensorType, rng: np.random.Generator) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from numpy.typing import NDArray
 
-from autofuse.errors import AutofuseError, ParseError
+from autofuse.errors import AutofuseError, GraphError, ParseError
 from autofuse.ir import attributes, dtypes, literals, optable
 from autofuse.ir.graph import Graph, Location, Node, Value
 from autofuse.ir.optable import Family, OpDef
@@ -22,9 +22,6 @@ MAX_TEXT = 1 << 27
 """Longest text accepted, in characters."""
 MAX_DEPTH = 32
 """Deepest nesting of regions."""
-MAX_ELEMENTS = 1 << 48
-"""Most elements in a type."""
-MAX_RANK = 32
 
 _TOKEN = re.compile(
     r"""
@@ -144,10 +141,10 @@ class _Parser:
         if token.text not in known:
             self._fail(f"expected a dtype: {', '.join(known)}", token.position)
         shape = self._list(lambda: self._integer(0), "[", "]")
-        type_ = TensorType(tuple(shape), known[token.text])
-        if type_.rank > MAX_RANK or type_.size > MAX_ELEMENTS:
-            self._fail(f"a type has at most {MAX_RANK} dimensions and {MAX_ELEMENTS} elements", token.position)
-        return type_
+        try:
+            return TensorType(tuple(shape), known[token.text])
+        except GraphError as bad:
+            self._fail(str(bad), token.position)
 
     def _list(self, item: Callable[[], Any], opening: str, closing: str) -> list[Any]:
         self._sign(opening)

@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.errors import ParseError
+from autofuse.errors import GraphError, ParseError
 from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
 
+MAX_RANK = 32
+MAX_BYTES = 1 << 47
+"""What a process can address on x86-64 Linux."""
 _SPEC = re.compile(r"\s*([a-z]+[0-9]*)\s*\[([0-9,\s]*)\]\s*")
 
 
@@ -22,6 +25,15 @@ class TensorType:
 
     shape: tuple[int, ...]
     dtype: DType
+
+    def __post_init__(self) -> None:
+        """Raises GraphError for more dimensions than NumPy's iterators take, and for more bytes than a process has."""
+        if len(self.shape) > MAX_RANK:
+            raise GraphError(
+                f"an array has at most {MAX_RANK} dimensions, got {len(self.shape)}; drop those of extent 1"
+            )
+        if max(self.shape, default=0) > MAX_BYTES or self.nbytes > MAX_BYTES:
+            raise GraphError(f"an array has at most {MAX_BYTES} bytes (128 TiB), got {self}; check the shape")
 
     @property
     def rank(self) -> int:
@@ -57,4 +69,7 @@ def parse_type(text: str) -> TensorType:
         shape = tuple(int(part) for part in body.split(",")) if body else ()
     except ValueError:
         raise ParseError(f"{text!r}: dimensions must be integers separated by commas, e.g. f32[2048,4096]") from None
-    return TensorType(shape, dtypes.by_name(match.group(1)))
+    try:
+        return TensorType(shape, dtypes.by_name(match.group(1)))
+    except GraphError as bad:
+        raise ParseError(f"{text!r:.80}: {bad}") from None

@@ -184,7 +184,7 @@ graph "g"(%x: f32[2], %y: f32[2]) {
         ("%x: f32[2]", "%x: f33[2]", "line 1: expected a dtype", "f33"),
         ("%x: f32[2]", "%x: f32[-2]", "line 1: expected an integer of at least 0", "-2"),
         ("%x: f32[2]", "%x: f32[99999999999999999999]", "line 1: expected an integer", "9999"),
-        ("%x: f32[2]", "%x: f32[4294967296,4294967296]", "line 1: a type has at most", "f32[4294967296"),
+        ("%x: f32[2]", "%x: f32[4294967296,4294967296]", "line 1: an array has at most", "f32[4294967296"),
         ("return %t", "return %u", "line 3: %u is not defined above", "%u"),
         ("return %t", "", "expected a value such as %x", "}"),
         ("}\n", "}\n graph", "nothing is allowed behind the graph", "graph"),
