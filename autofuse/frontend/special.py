@@ -45,4 +45,4 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, r
     powers = np.exp(np.subtract(array, finite))
     total = call(np.sum, powers if b is None else np.multiply(b, powers), axis, keepdims=True)
     result = np.log(total) + finite
-    return result if keepdims else call(np.squeeze, result, axis)
+    return result if keepdims else call(np.squeeze, result, axis)[()]

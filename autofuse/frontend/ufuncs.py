@@ -166,12 +166,12 @@ def finish(value: Value, out: TracerArray | None, where: Any, what: str) -> Trac
 
 
 def _masked(value: Value, out: TracerArray | None, where: TracerArray) -> Value:
-    shape = np.broadcast_shapes(value.type.shape, where.shape)
+    shape = np.broadcast_shapes(value.type.shape, where.shape, () if out is None else out.shape)
     mask = Term(broadcast(convert(where.value, np.dtype(np.bool_)), shape))
-    computed = Term(broadcast(value, shape))
     if out is None:
-        return mask.select(computed, 0).value
-    return mask.select(computed, Term(broadcast(convert(out.value, computed.dtype), shape))).value
+        return mask.select(Term(broadcast(value, shape)), 0).value
+    computed = Term(broadcast(convert(value, out.dtype), shape))
+    return mask.select(computed, Term(broadcast(out.value, shape))).value
 
 
 def _out_of_range_comparison(ufunc: np.ufunc, operands: Sequence[Any]) -> Value | None:

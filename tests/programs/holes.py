@@ -162,6 +162,14 @@ class Holes(Literals):
         self._chosen.append((text, self._first))
         return text
 
+    def hole_outlike(self) -> str:
+        """An array of the first one's shape that can be written, of any dtype."""
+        shape = np.shape(self._first)
+        found = self._shaped(lambda value: _writable(value) and value.shape == shape)
+        if found is None:
+            raise NoFitError("outlike")
+        return found
+
     def hole_similar(self) -> str:
         rank = np.ndim(self._first)
         return self._shaped(lambda value: np.ndim(value) == rank) or self._chosen[0][0]
