@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from autofuse.backends.cpu.pool import get_num_threads, set_num_threads
+from autofuse.cost_models.disturbance import cpu_times, disturbance
 from autofuse.cost_models.probes import (
     FORKS,
     Estimate,
@@ -28,7 +29,7 @@ from autofuse.cost_models.probes import (
 from autofuse.device.cpu import detect
 from autofuse.device.describe import DTYPES, OP_CLASSES, Calibration, CpuDescription, Rate
 from autofuse.device.store import CalibrationStore
-from autofuse.errors import ArgumentError
+from autofuse.errors import ArgumentError, MeasureError
 from autofuse.measurement.timer import median
 
 Progress = Callable[[float, str], None]
@@ -39,6 +40,10 @@ _LEAST_SHARE = 0.85
 _LARGEST_STREAM = 128 << 20
 _MEMORY_SHARE = 16
 """Streams use at most this part of main memory."""
+
+
+class BusyError(MeasureError):
+    """Other work disturbed a calibration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,8 @@ class CalibrationReport:
     flops, per microsecond; with `@all` behind it, by all threads."""
     contended: bool
     """Other work took the cores while all threads were measured: their numbers are one thread's, scaled as usual."""
+    busy: str = ""
+    """What shows that other work disturbed the measurement, for people; "" for a machine that was idle."""
 
 
 def calibrate(
@@ -59,13 +66,20 @@ def calibrate(
     progress: Progress | None = None,
     threads: int | None = None,
     store: CalibrationStore | None = None,
+    force: bool = False,
 ) -> CpuDescription:
     """Measure this machine in about `seconds`, keep the numbers in `store` (by default the user's), and return them.
 
-    The machine should be idle. Raises ArgumentError for a time that is not positive or a bad thread count, MeasureError
-    if the numbers cannot be kept.
+    The machine must be idle, or `force` given. Raises BusyError, with nothing kept, if it was not; MeasureError if the
+    numbers cannot be kept; ArgumentError for a time that is not positive or a bad thread count.
     """
-    description = measured_calibration(seconds, progress, threads).description
+    report = measured_calibration(seconds, progress, threads)
+    if report.busy and not force:
+        raise BusyError(
+            f"the machine was busy while it was measured: {report.busy}; no numbers are kept. Calibrate again when it "
+            "is idle, or keep what was measured all the same with force (autofuse calibrate --force)"
+        )
+    description = report.description
     (store or CalibrationStore()).save(description, description.calibration)
     return description
 
@@ -73,13 +87,21 @@ def calibrate(
 def described(
     calibrate_if_missing: bool = False, threads: int | None = None, store: CalibrationStore | None = None
 ) -> CpuDescription:
-    """Describe this machine with its stored numbers; without any, with defaults or those of a calibration made now."""
+    """Describe this machine with its stored numbers; without any, with those of a calibration made now, or defaults.
+
+    Defaults it is without `calibrate_if_missing`, and where the machine is busy.
+    """
     description = detect(threads)
     store = store or CalibrationStore()
     found = store.load(description)
     if found is not None:
         return description.with_calibration(found)
-    return calibrate(threads=threads, store=store) if calibrate_if_missing else description
+    if not calibrate_if_missing:
+        return description
+    try:
+        return calibrate(threads=threads, store=store)
+    except BusyError:
+        return description
 
 
 def measured_calibration(
@@ -89,6 +111,7 @@ def measured_calibration(
     if not seconds > 0:
         raise ArgumentError(f"seconds={seconds}: give a positive time, e.g. 6.0")
     description = detect(threads)
+    before = cpu_times()
     tell: Progress = progress or (lambda _done, _text: None)
     estimates: dict[str, Estimate] = {}
 
@@ -113,6 +136,7 @@ def measured_calibration(
         run(0.06, "products, all threads", 0.84, many, product_probes(many))
         run(0.02, "fork and join", 0.92, many, fork_probes(many))
     contended = many > 1 and _share_of_cores(many, 0.02 * seconds) < _LEAST_SHARE
+    busy = disturbance(before, cpu_times(), estimates, contended)
     if contended:
         estimates = {name: estimate for name, estimate in estimates.items() if not name.endswith("@all")}
     tell(0.94, "calls and pages")
@@ -121,7 +145,7 @@ def measured_calibration(
     tell(1.0, "done; other work kept the cores busy: calibrate again on an idle machine" if contended else "done")
     numbers = assembled(description, estimates, streams)
     numbers = replace(numbers, call_overhead_us=call, page_fault_us_per_mb=faults)
-    return CalibrationReport(description.with_calibration(numbers), estimates, contended)
+    return CalibrationReport(description.with_calibration(numbers), estimates, contended, busy)
 
 
 def _share_of_cores(workers: int, seconds: float) -> float:

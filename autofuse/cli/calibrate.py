@@ -19,6 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--seconds", type=positive, default=6.0, help="about how long to measure (default 6)")
     parser.add_argument("--threads", type=count, help="threads that plans will use (default one per core)")
+    parser.add_argument("--force", action="store_true", help="keep the numbers of a busy machine too")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -31,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
             said.append(what)
             report("calibrating", share, 1.0)
 
-        described = calibrate(options.seconds, progress, options.threads)
+        described = calibrate(options.seconds, progress, options.threads, force=options.force)
     warning = said[-1].removeprefix("done").lstrip("; ") if said else ""
     if warning:
         say(f"autofuse: {warning}")

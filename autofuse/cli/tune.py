@@ -10,7 +10,8 @@ from pathlib import Path
 from autofuse.api.compiling import tune, was_interrupted
 from autofuse.api.plan import Plan
 from autofuse.cli.arguments import Target, add_plugin_options, add_target_options, target_of
-from autofuse.cli.output import INTERRUPTED, print_json
+from autofuse.cli.interrupts import termination_interrupts
+from autofuse.cli.output import INTERRUPTED, TERMINATED, print_json
 from autofuse.cli.parser import count, nbytes, positive
 from autofuse.cli.streams import say
 from autofuse.errors import ArgumentError, AutofuseError, PlanError
@@ -47,7 +48,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tune. A plan that was interrupted is saved all the same; the exit code is then 130."""
+    """Tune. A plan that was interrupted is saved all the same; the exit code is then 130, after SIGTERM 143."""
+    with termination_interrupts() as termination:
+        try:
+            code = _run(options)
+        except KeyboardInterrupt:
+            if not termination.came:
+                raise
+            say("autofuse: terminated; nothing was measured yet that could be saved")
+            return TERMINATED
+    return TERMINATED if termination.came and code == INTERRUPTED else code
+
+
+def _run(options: argparse.Namespace) -> int:
     target = target_of(options)
     output = options.output or Path(f"{target.name}.plan.json")
     _require_place(output)

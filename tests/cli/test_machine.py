@@ -57,7 +57,7 @@ def test_doctor_measures_the_noise_against_itself() -> None:
 
 
 def test_calibrate_prints_and_says_where_the_numbers_are(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fake(seconds: float, progress: Any, threads: int | None) -> Any:
+    def fake(seconds: float, progress: Any, threads: int | None, force: bool) -> Any:
         progress(1.0, "done; other work kept the cores busy")
         return detect(threads)
 

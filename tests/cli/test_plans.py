@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -287,3 +289,31 @@ def test_a_tuned_plan_that_cannot_be_saved_is_kept_elsewhere(
     assert done.code != 0
     assert f"the plan is in {tmp_path / 'p.json'}" in done.err
     assert af.load(tmp_path / "p.json").kernels
+
+
+@pytest.mark.parametrize("with_a_plan", [True, False], ids=["a plan", "no plan yet"])
+def test_sigterm_saves_the_best_plan_so_far_and_exits_with_143(
+    cli: Any, model: Path, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_a_plan: bool
+) -> None:
+    from dataclasses import replace
+
+    best = af.load(plan).document
+    noted = Plan(replace(best, notes=("tuning was interrupted; give db= to be able to resume",)))
+
+    def terminated(*_: Any, **__: Any) -> Plan:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.sigtimedwait([], 10)  # the handler runs here
+        except KeyboardInterrupt:
+            if with_a_plan:
+                return noted
+            raise
+        raise AssertionError("no signal came")
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(tune_command, "tune", terminated)
+    done = cli("tune", f"{model}:dense", *DENSE, "-o", tmp_path / "p.json", "--db", tmp_path / "t.db")
+    assert done.code == 143
+    assert (tmp_path / "p.json").exists() == with_a_plan
+    assert ("the same command resumes" in done.err) == with_a_plan
+    assert signal.getsignal(signal.SIGTERM) is before

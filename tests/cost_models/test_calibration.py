@@ -89,7 +89,7 @@ def test_probes_are_timed_and_uncompilable_ones_left_out():
 @pytest.mark.slow
 def test_calibration_with_a_tiny_budget(tmp_path):
     store, steps, before = CalibrationStore(tmp_path), [], get_num_threads()
-    found = calibrate(0.2, lambda done, text: steps.append((done, text)), store=store)
+    found = calibrate(0.2, lambda done, text: steps.append((done, text)), store=store, force=True)
     assert found.calibration.source == "measured"
     assert described(store=store) == found
     assert get_num_threads() == before
