@@ -119,23 +119,23 @@ def _plain(structure: tree.Tree) -> tree.Tree:
 
 def check(plan: Plan, arguments: tuple[Any, ...]) -> list[str]:
     """What is wrong with a call's answers, by the interpreter's; arguments that are written to are checked too."""
-    from autofuse.fusion.candidate import KernelCandidate
     from autofuse.ir.interpreter import interpret
-    from autofuse.measurement.bench import kernel_tolerance
     from autofuse.measurement.checks import WrongAnswerError
     from autofuse.measurement.checks import check as check_array
+    from autofuse.measurement.errorbounds import bounds_of
 
     graph = plan.graph
     own = _copied(arguments)
     inputs = leaves_of(own)
-    expected = interpret(graph, *[array.copy() for array in inputs])
+    given = [array.copy() for array in inputs]
+    expected = interpret(graph, *given)
     results = leaves_of(plan(*own))
     found = [*results, *(inputs[number] for number in plan.document.writebacks)]
-    allowed = kernel_tolerance(KernelCandidate(graph, graph.nodes, graph.outputs))
+    answers = zip(graph.outputs, found, expected, bounds_of(graph, given), strict=True)
     faults: list[str] = []
-    for number, (value, actual, right) in enumerate(zip(graph.outputs, found, expected, strict=True)):
+    for number, (value, actual, right, bound) in enumerate(answers):
         try:
-            check_array(f"output {number} (%{value.name})", actual, right, allowed[value])
+            check_array(f"output {number} (%{value.name})", actual, right, bound)
         except WrongAnswerError as wrong:
             faults.append(str(wrong))
     return faults

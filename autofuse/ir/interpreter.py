@@ -49,7 +49,7 @@ def run(graph: Graph, inputs: Sequence[Array], captured: Sequence[Array]) -> tup
     """
     values: dict[Value, Array] = dict(zip(graph.inputs, inputs, strict=True))
     values.update(zip(graph.captures, captured, strict=True))
-    needed, last_use = _schedule(graph)
+    needed, last_use = live_nodes(graph)
     for position, node in needed:
         values.update(zip(node.outputs, evaluate_node(node, values), strict=True))
         for value in last_use.get(position, ()):
@@ -65,7 +65,7 @@ def evaluate_node(node: Node, values: Mapping[Value, Array]) -> tuple[Array, ...
         return lookup(node.op).evaluate(operands, node.attrs, node.regions)
 
 
-def _schedule(graph: Graph) -> tuple[list[tuple[int, Node]], dict[int, list[Value]]]:
+def live_nodes(graph: Graph) -> tuple[list[tuple[int, Node]], dict[int, list[Value]]]:
     """The nodes that outputs need, and the values that each of them reads last or that nobody reads."""
     live = set(graph.outputs)
     needed: list[tuple[int, Node]] = []

@@ -24,14 +24,13 @@ from autofuse.device.store import CalibrationStore
 from autofuse.errors import MeasureError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.digest import digest
-from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.interpreter import interpret_values
-from autofuse.ir.optable import Family, lookup
 from autofuse.ir.text import parse_graph
 from autofuse.ir.tree import Branch, Leaf
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.checks import DECIDED_BY_FLOATS, Tolerance, WrongAnswerError, check, poison, tolerance
+from autofuse.measurement.checks import WrongAnswerError, check, poison
+from autofuse.measurement.errorbounds import Bound, bounds_of
 from autofuse.measurement.racing import LEAST_BLOCKS, SURE_S, contenders, is_decided
 from autofuse.measurement.timer import TimingPolicy, fastest_call, measure, rough_us, turn_of
 from autofuse.measurement.worker import Answer
@@ -65,6 +64,24 @@ class _Session:
     """Kernels compiled ahead of being timed, by `_key`."""
     ready: dict[str, Callable[[], object]] = field(default_factory=dict[str, Callable[[], object]])
     """Kernels that were timed once and will be again, by `_key`."""
+    latest: tuple[str, tuple[Bound, ...]] = ("", ())
+    """The bounds of the kernel that was checked last, which is mostly the next one too, under another schedule."""
+    whole: tuple[Bound, ...] | None = None
+    """The bounds of the graph's outputs, once a plan was checked."""
+
+    def bounds(self, kernel: KernelCandidate, payload: Mapping[str, Any], inputs: Sequence[Array]) -> tuple[Bound, ...]:
+        """By how much a kernel's outputs may differ from the interpreter's when it reads the interpreter's values."""
+        key = _key(payload, {})
+        if self.latest[0] != key:
+            self.latest = "", ()  # frees the memory first
+            self.latest = key, bounds_of(Graph("kernel", kernel.inputs, kernel.nodes, kernel.outputs), inputs)
+        return self.latest[1]
+
+    def plan_bounds(self) -> tuple[Bound, ...]:
+        """The same of whole plans, whatever graph they have: they compute the same of the same arguments."""
+        if self.whole is None:
+            self.whole = bounds_of(self.graph, self.inputs)
+        return self.whole
 
 
 _sessions: dict[str, _Session] = {}
@@ -108,9 +125,9 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: 
 
     if not executable.run_into(inputs, outs):
         raise MeasureError("the kernel refused its own inputs")
-    allowed = kernel_tolerance(kernel)
-    for value, out, right in zip(kernel.outputs, outs, expected, strict=True):
-        check(f"%{value.name}", out, right, allowed[value])
+    bounds = session.bounds(kernel, payload, inputs)
+    for value, out, right, bound in zip(kernel.outputs, outs, expected, bounds, strict=True):
+        check(f"%{value.name}", out, right, bound)
     worth_us = payload.get("worth_us")
     policy = TimingPolicy(
         min_samples=_FEW_SAMPLES,
@@ -246,48 +263,12 @@ def kernel_document(kernel: KernelCandidate, schedule: Schedule, description: Cp
     )
 
 
-def kernel_tolerance(kernel: KernelCandidate) -> dict[Value, Tolerance]:
-    """What each output may be off by: grows with the terms folded and with the operations on the way to it.
-
-    The coarsest float dtype on the way decides: a sum in f32 is no better for being converted to f64. Integers that
-    floats on the way decide may flip now and then.
-    """
-    decided: set[Value] = set()
-    terms: dict[Value, int] = {}
-    coarsest: dict[Value, DType] = {}
-    for node in kernel.nodes:
-        folded = max((terms.get(value, 1) for value in node.inputs), default=1)
-        family = lookup(node.op).family
-        if family in (Family.REDUCE, Family.CONTRACTION, Family.WINDOW) and node.inputs:
-            folded += max(1, _folded_terms(node.inputs, node.outputs))
-        passed = [coarsest[value] for value in node.inputs if value in coarsest]
-        floats = [value for value in node.inputs if value.type.dtype.is_float or value in decided]
-        for value in node.outputs:
-            terms[value] = folded
-            if floats and not value.type.dtype.is_float:
-                decided.add(value)
-            if value.type.dtype.is_float:
-                coarsest[value] = max((*passed, value.type.dtype), key=lambda dtype: tolerance(dtype).relative)
-    return {
-        value: DECIDED_BY_FLOATS
-        if value in decided
-        else tolerance(coarsest.get(value, value.type.dtype), terms.get(value, 1))
-        for value in kernel.outputs
-    }
-
-
-def _folded_terms(inputs: Sequence[Value], outputs: Sequence[Value]) -> int:
-    largest, result = max(value.type.size for value in inputs), outputs[0].type.size
-    if result < largest:
-        return largest // max(1, result)
-    return max(inputs[0].type.shape[-1:], default=1)
-
-
 class _PlanRun:
     """A whole plan and the session's arguments."""
 
     def __init__(self, document: PlanDocument, session: _Session) -> None:
         self._executable = build_executable(document, cpu_limits(session.description))
+        self._session = session
         self._inputs = [_exact(array) for array in session.inputs]
         self._fresh = {number: self._inputs[number] for number in document.writebacks}
         """What the plan writes to, as it was given."""
@@ -318,11 +299,11 @@ class _PlanRun:
 
     def problem(self) -> str:
         """Run once; what is wrong with the answer, or nothing."""
-        graph = self._executable.document.graph
-        allowed = kernel_tolerance(KernelCandidate(graph, graph.nodes, graph.outputs))
+        results, bounds = self.call(), self._session.plan_bounds()
+        outputs = self._session.graph.outputs
         try:
-            for value, result, right in zip(graph.outputs, self.call(), self._expected, strict=True):
-                check(f"%{value.name}", result, right, allowed[value])
+            for value, result, right, bound in zip(outputs, results, self._expected, bounds, strict=True):
+                check(f"%{value.name}", result, right, bound)
         except WrongAnswerError as wrong:
             return str(wrong)
         return ""

@@ -1,86 +1,32 @@
-"""Is a kernel's answer right: tolerances per dtype, positions of NaN and infinity, and memory it forgot to write."""
+"""Is a kernel's answer right: within its bounds, NaN and infinity in their places, and no memory left unwritten."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import MeasureError
 from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
+from autofuse.measurement.errorbounds import Bound
 
 POISON_BYTE = 0xCB
 """Fills buffers before a kernel runs. As a float of any width it is a finite, huge, odd number; as an integer, too."""
+
+
+CHECK_VERSION = "bounds/1"
+"""How answers are judged. Part of the keys of records, which hold verdicts; raised when a verdict may change."""
 
 
 class WrongAnswerError(MeasureError):
     """A kernel ran and gave another answer than the interpreter."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """`|actual - expected| <= relative * (|expected| + scale)`, where scale is the root mean square of the expected."""
-
-    relative: float
-    flips: float = 0.0
-    """Share of integers and bools that may differ at all. Where a float decides one (a rounding, a comparison, an
-    argmax) the last bits of that float decide it now and then; otherwise integers are exact."""
-
-
-EXACT = Tolerance(0.0)
-DECIDED_BY_FLOATS = Tolerance(0.0, flips=1e-4)
-"""For integers and bools that are computed from floats."""
-
-_BASE_ULPS: dict[DType, float] = {
-    dtypes.F64: 64.0,
-    dtypes.F32: 64.0,
-    dtypes.F16: 8.0,
-    dtypes.BF16: 4.0,
-}
-"""Units of machine epsilon allowed for an elementwise answer.
-
-The two sides evaluate the same IEEE operations in the same order; they differ in transcendental functions, which are
-within 4 ulp on either side, amplified by what follows them: 64 leaves room for a condition number of about 8. The
-16-bit types round after every operation that stores, and both sides round the same values: a few ulp are enough, and
-64 would let 6 % errors of f16 pass.
-"""
-
-
 _BLOCK = 1 << 15
 """Elements that are compared at a time: what comes up on the way then stays in a cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Size:
-    """How large the elements of an array are."""
-
-    peak: float
-    """The largest absolute value."""
-    scale: float
-    """The root mean square."""
-
-
-def tolerance(dtype: DType, terms: int = 1) -> Tolerance:
-    """What an answer of `dtype` may differ by when each element folds `terms` terms.
-
-    Rounding errors of a sum in any order grow like sqrt(terms) epsilon relative to the size of its terms (Higham,
-    Accuracy and Stability, 4.2 and 2.6: the worst case, terms * epsilon, needs all errors of one sign). 16-bit sums
-    are accumulated in f32, so the count of terms matters there only as in f32. Integers and bools are exact.
-    """
-    if not dtype.is_float:
-        return EXACT
-    epsilon = _epsilon(dtype)
-    relative = _BASE_ULPS[dtype] * epsilon
-    grown = _BASE_ULPS[dtypes.F32] * _epsilon(dtypes.F32) if dtype.bits == 16 else relative
-    return Tolerance(relative + grown * (math.sqrt(max(terms, 1)) - 1))
-
-
-def _epsilon(dtype: DType) -> float:
-    return 2.0 ** -{dtypes.F64: 52, dtypes.F32: 23, dtypes.F16: 10, dtypes.BF16: 7}[dtype]
 
 
 def poison(array: NDArray[Any]) -> None:
@@ -110,52 +56,25 @@ def _is_poison(array: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(flat.view(f"u{flat.itemsize}") == pattern).reshape(array.shape)
 
 
-def check(name: str, actual: NDArray[Any], expected: NDArray[Any], allowed: Tolerance | None = None) -> None:
+def check(name: str, actual: NDArray[Any], expected: NDArray[Any], bound: Bound = None) -> None:
     """Raise WrongAnswerError that reports the first differing element, unless `actual` is right.
 
-    `allowed` defaults to `tolerance(dtype)`. NaN must stand where NaN is expected, infinities must have their sign.
+    `bound`: by how much each element may differ (`errorbounds.bounds_of`); by default not at all. NaN must stand where
+    NaN is expected, and infinities with their sign, unless the bound reaches that far.
     """
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         raise WrongAnswerError(
             f"{name}: is {actual.dtype}{list(actual.shape)}, expected {expected.dtype}{list(expected.shape)}"
         )
-    allowed = allowed or tolerance(dtypes.from_numpy(expected.dtype))
-    size = _size_of(expected)
-    if _is_right(actual, expected, allowed, size):
+    allowed = np.broadcast_to(np.float32(0) if bound is None else bound, expected.shape)
+    parts = list(zip(_blocks(actual), _blocks(expected), _blocks(allowed), strict=True))
+    if all(_is_right(*part) for part in parts):
         return
-    lost = unwritten(actual, expected)
-    if np.count_nonzero(lost) > _chance(allowed, expected):
+    lost = unwritten(actual, expected) & ~_differs_within(actual, expected, allowed)
+    if lost.any():
         _report(name, "was not written", lost, actual, expected)
-    wrong, deviation = _differences(actual, expected, allowed, size)
-    if np.count_nonzero(wrong) > allowed.flips * wrong.size:
-        _report(name, f"is off ({deviation}; allowed: {allowed.relative:.3g} relative)", wrong, actual, expected)
-
-
-def _is_right(actual: NDArray[Any], expected: NDArray[Any], allowed: Tolerance, size: _Size) -> bool:
-    """What `check` decides, without words and block by block."""
-    wrong = lost = 0
-    for a, e in zip(_blocks(actual), _blocks(expected), strict=True):
-        lost += int(np.count_nonzero(unwritten(a, e)))
-        if lost > _chance(allowed, expected):
-            return False
-        if not _is_close(a, e, allowed, size):
-            wrong += int(np.count_nonzero(_differences(a, e, allowed, size)[0]))
-    return bool(wrong <= allowed.flips * actual.size)
-
-
-def _chance(allowed: Tolerance, expected: NDArray[Any]) -> float:
-    """How many elements may look unwritten: a byte that may differ at all may come out as the poison."""
-    return allowed.flips * expected.size if expected.dtype.kind in "iu" and expected.itemsize == 1 else 0.0
-
-
-def _is_close(actual: NDArray[Any], expected: NDArray[Any], allowed: Tolerance, size: _Size) -> bool:
-    """Whether all elements are finite floats within the tolerance; False if that takes a closer look."""
-    if not dtypes.from_numpy(expected.dtype).is_float:
-        return False
-    a, e = actual.astype(np.float64), expected.astype(np.float64)
-    with np.errstate(invalid="ignore", over="ignore"):
-        # strictly: the distance to an infinity is not less than anything, nor is one that is no number
-        return bool((np.abs(a - e) < allowed.relative * (np.abs(e) + size.scale)).all())
+    wrong = np.concatenate([_wrong(*part) for part in parts]).reshape(expected.shape)
+    _report(name, f"is off ({_deviation(actual, expected, allowed, wrong)})", wrong, actual, expected)
 
 
 def _blocks(array: NDArray[Any]) -> list[NDArray[Any]]:
@@ -163,41 +82,60 @@ def _blocks(array: NDArray[Any]) -> list[NDArray[Any]]:
     return [flat[begin : begin + _BLOCK] for begin in range(0, flat.size, _BLOCK)]
 
 
-def _size_of(expected: NDArray[Any]) -> _Size:
-    """Of the finite elements of floats."""
+def _is_right(actual: NDArray[Any], expected: NDArray[Any], allowed: NDArray[Any]) -> bool:
+    """What `check` decides of a block. Poison needs no look of its own: it is far from every other answer."""
+    return bool(np.array_equal(_bits(actual), _bits(expected))) or not _wrong(actual, expected, allowed).any()
+
+
+def _bits(array: NDArray[Any]) -> NDArray[Any]:
+    return array.view(np.dtype(f"u{array.dtype.itemsize}"))
+
+
+def _differs_within(actual: NDArray[Any], expected: NDArray[Any], allowed: NDArray[Any]) -> NDArray[np.bool_]:
+    return ~_wrong(actual.reshape(-1), expected.reshape(-1), allowed.reshape(-1)).reshape(expected.shape)
+
+
+def _wrong(actual: NDArray[Any], expected: NDArray[Any], allowed: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which elements are further off than allowed."""
+    if expected.dtype == np.bool_:  # a byte other than 0 and 1 is no bool, though NumPy takes it for True
+        return (actual.view(np.uint8) > 1) | ((actual != expected) & ~(allowed > 0))
     if not dtypes.from_numpy(expected.dtype).is_float:
-        return _Size(0.0, 0.0)
-    peak = max((float(np.max(np.abs(_finite(block)))) for block in _blocks(expected)), default=0.0)
-    if not peak:
-        return _Size(0.0, 0.0)
-    squares = math.fsum(float(np.sum(np.square(_finite(block) / peak))) for block in _blocks(expected))
-    return _Size(peak, peak * math.sqrt(squares / expected.size))
+        differs = np.asarray(actual != expected)
+        return differs & ~(_apart(actual, expected) <= allowed) if differs.any() else differs
+    a, e = (x if x.dtype == np.float64 else x.astype(np.float32) for x in (actual, expected))
+    with np.errstate(all="ignore"):
+        right = np.abs(a - e) <= allowed
+        if right.all():
+            return ~right
+        same = (a == e) | (np.isnan(a) & np.isnan(e))
+        most = np.finfo(e.dtype).max if expected.dtype.itemsize > 2 else _largest(expected.dtype)
+        overflows = np.isinf(a) & np.isfinite(e) & (np.abs(e) + allowed >= most) & (np.signbit(a) == np.signbit(e))
+    return ~(right | same | overflows | np.isinf(allowed))
 
 
-def _finite(values: NDArray[Any]) -> NDArray[np.float64]:
-    wide = values.astype(np.float64)
-    return np.where(np.isfinite(wide), wide, 0.0)
+def _largest(dtype: np.dtype[Any]) -> float:
+    return float(ml_dtypes.finfo(dtype).max)
 
 
-def _differences(
-    actual: NDArray[Any], expected: NDArray[Any], allowed: Tolerance, size: _Size
-) -> tuple[NDArray[np.bool_], str]:
-    """Which elements are wrong, and the largest deviation in words."""
+def _apart(actual: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64]:
+    """How far integers are apart, which may be more than their type holds."""
+    close = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
+    return np.maximum(close, (actual != expected).astype(np.float64))  # neighbours beyond 2**53 are not the same
+
+
+def _deviation(actual: NDArray[Any], expected: NDArray[Any], allowed: NDArray[Any], wrong: NDArray[np.bool_]) -> str:
+    """The worst of the wrong elements in words."""
     if not dtypes.from_numpy(expected.dtype).is_float:
-        if expected.dtype == np.bool_:  # a byte other than 0 and 1 is no bool, though NumPy takes it for True
-            actual, expected = actual.view(np.uint8), expected.view(np.uint8)
-        return np.asarray(actual != expected), "integers and bools are exact"
-    a, e = actual.astype(np.float64), expected.astype(np.float64)
-    both = np.isfinite(a) & np.isfinite(e)
-    special = (np.isnan(a) & np.isnan(e)) | (a == e)
-    kept = np.where(np.isfinite(e), e, 0.0)
-    with np.errstate(invalid="ignore", over="ignore"):
-        error = np.where(both, np.abs(a - e), 0.0)
-        relative = error / (np.abs(kept) + size.scale) if size.peak else error
-    wrong = np.where(both, relative > allowed.relative, ~special)
-    misplaced = int(np.count_nonzero(~both & ~special))
-    words = f"largest relative deviation {float(np.max(relative, initial=0.0)):.3g}"
-    return wrong, f"{words}, {misplaced} misplaced NaN or infinities" if misplaced else words
+        return "exact where no float decides it"
+    a, e, most = (array[wrong].astype(np.float64) for array in (actual, expected, allowed))
+    with np.errstate(all="ignore"):
+        times = np.abs(a - e) / most
+    misplaced = int(np.count_nonzero(~(np.isfinite(a) & np.isfinite(e))))
+    words = [f"{misplaced} misplaced NaN or infinities"] if misplaced else []
+    bounded = times[np.isfinite(times)]
+    if bounded.size:
+        words.insert(0, f"up to {float(bounded.max()):.3g} times its bound")
+    return ", ".join(words) or "no rounding on the way"
 
 
 def _report(name: str, what: str, where: NDArray[np.bool_], actual: NDArray[Any], expected: NDArray[Any]) -> None:

@@ -18,6 +18,7 @@ from autofuse.ir.graph import Graph
 from autofuse.ir.text import to_text
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.bench import NO_SESSION
+from autofuse.measurement.checks import CHECK_VERSION
 from autofuse.measurement.database import Database, Measurement, Status
 from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.measurement.planraces import PlanRaces, PlanTime
@@ -134,7 +135,7 @@ class Bench:
         self.counts = BenchCounts()
         self._graph, self._inputs, self._wanted = graph, inputs, wanted
         self._database = database
-        self._code_version = identity.generator
+        self._code_version = f"{identity.generator} {CHECK_VERSION}"
         self._threads = threads
         self._time_cap_us, self._deadline_s = time_cap_us, deadline_s
         self._worker = Worker(_QUIET)
@@ -143,7 +144,7 @@ class Bench:
         self._sitting = 0
         self.open_s = 0.0
         """Seconds that starting the last process, and preparing the program in it, took."""
-        self._races = PlanRaces(graph, inputs, database, identity.generator, deadline_s, self._run_plans)
+        self._races = PlanRaces(graph, inputs, database, self._code_version, deadline_s, self._run_plans)
 
     def __enter__(self) -> Bench:
         return self

@@ -24,8 +24,9 @@ from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.lowering import Limits, lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
-from autofuse.measurement.bench import kernel_document, kernel_tolerance
-from autofuse.measurement.checks import Tolerance, check, poisoned
+from autofuse.measurement.bench import kernel_document
+from autofuse.measurement.checks import check, poisoned
+from autofuse.measurement.errorbounds import bounds_of
 from autofuse.passes.pipeline import clean
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import host_cpu_identity
@@ -113,14 +114,14 @@ def check_kernel(
     if isinstance(kernel, Graph):
         kernel = whole_kernel(kernel)
         inputs = kernel_inputs(kernel, inputs)
-    expected = interpret(Graph("kernel", kernel.inputs, kernel.nodes, kernel.outputs), *inputs)
-    allowed = kernel_tolerance(kernel)
+    graph = Graph("kernel", kernel.inputs, kernel.nodes, kernel.outputs)
+    expected, bounds = interpret(graph, *inputs), bounds_of(graph, inputs)
     runs = {"reference": run_reference(kernel, inputs, schedule, limits)}
     if native:
         runs["native"] = run_native(kernel, inputs, schedule, limits)
     for way, results in runs.items():
-        for value, result, right in zip(kernel.outputs, results, expected, strict=True):
-            check(f"{way} %{value.name}", result, right, allowed[value])
+        for value, result, right, bound in zip(kernel.outputs, results, expected, bounds, strict=True):
+            check(f"{way} %{value.name}", result, right, bound)
 
 
 def random_schedule(rng: np.random.Generator) -> Schedule:
@@ -210,13 +211,11 @@ def _in_order(atoms: AtomGraph, kernels: Sequence[Chosen]) -> tuple[Chosen, ...]
     return tuple(ordered)
 
 
-def check_plan(
-    document: PlanDocument, inputs: Sequence[Array], allowed: Tolerance | None = None, limits: Limits = LIMITS
-) -> tuple[Array, ...]:
+def check_plan(document: PlanDocument, inputs: Sequence[Array], limits: Limits = LIMITS) -> tuple[Array, ...]:
     """Run a plan natively, raise WrongAnswerError unless it agrees with the interpreter, return its outputs."""
     graph = document.graph
     results = run_executable(build_executable(document, limits), inputs)
-    tolerances = kernel_tolerance(whole_kernel(graph))
-    for value, result, right in zip(graph.outputs, results, interpret(graph, *inputs), strict=True):
-        check(f"%{value.name}", result, right, allowed or tolerances[value])
+    answers = zip(graph.outputs, results, interpret(graph, *inputs), bounds_of(graph, inputs), strict=True)
+    for value, result, right, bound in answers:
+        check(f"%{value.name}", result, right, bound)
     return results

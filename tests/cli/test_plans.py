@@ -233,7 +233,8 @@ def test_repro_makes_a_bundle_that_checks_itself(cli: Any, plan: Path, tmp_path:
     done = cli("repro", plan, name, "-o", tmp_path / "bundle")
     assert done.code == 0, done.err
     files = {path.name for path in (tmp_path / "bundle").iterdir()}
-    assert files == {"kernel.json", "inputs.npz", "expected.npz", "kernel.tile", "kernel.ll", "kernel.s", "repro.py"}
+    arrays = {"inputs.npz", "expected.npz", "bounds.npz"}
+    assert files == arrays | {"kernel.json", "kernel.tile", "kernel.ll", "kernel.s", "repro.py"}
     script = [sys.executable, str(tmp_path / "bundle" / "repro.py")]
     ran = subprocess.run(script, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -10,8 +10,8 @@ from autofuse.api.compiling import make_context
 from autofuse.errors import LegalityError
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.tree import Branch, Leaf
-from autofuse.measurement.bench import kernel_tolerance
 from autofuse.measurement.checks import check
+from autofuse.measurement.errorbounds import bounds_of
 from autofuse.passes.pipeline import clean
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.search.planning import Program, plan_document
@@ -83,11 +83,11 @@ def under_policies(mix, seed):
     original, arrays, _ = graph_of(mix, seed)
     graph = clean(original)
     expected = interpret(original, *arrays)
-    allowed = kernel_tolerance(whole_kernel(original))
+    bounds = bounds_of(original, arrays)
     found = {policy: check_plan(compiled(graph, policy), arrays) for policy in ("unfused", "analytical")}
     for results in found.values():
-        for value, result, right in zip(original.outputs, results, expected, strict=True):
-            check(f"%{value.name}", result, right, allowed[value])
+        for value, result, right, bound in zip(original.outputs, results, expected, bounds, strict=True):
+            check(f"%{value.name}", result, right, bound)
     return graph, found
 
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from autofuse.ir.interpreter import interpret
-from autofuse.measurement.bench import kernel_tolerance
 from autofuse.measurement.checks import check
+from autofuse.measurement.errorbounds import bounds_of
 from autofuse.passes.choices import Choices, alternatives
 from autofuse.passes.pipeline import can_change, clean
 from autofuse.search.policy import Analytical, document_of
-from autofuse.testing.fusions import check_plan, random_plan, whole_kernel
+from autofuse.testing.fusions import check_plan, random_plan
 from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch
@@ -108,10 +108,10 @@ def motifs(seed):
 def check_variant(after, plan, original, arrays):
     """The plan agrees with the interpreter on its own graph, and with the original program."""
     assert plan.graph is after
-    allowed = kernel_tolerance(whole_kernel(original))
     found = check_plan(plan, arrays)
-    for value, result, right in zip(original.outputs, found, interpret(original, *arrays), strict=True):
-        check(f"%{value.name}", result, right, allowed[value])
+    answers = zip(original.outputs, found, interpret(original, *arrays), bounds_of(original, arrays), strict=True)
+    for value, result, right, bound in answers:
+        check(f"%{value.name}", result, right, bound)
 
 
 @pytest.mark.parametrize("choices", [*alternatives(), ALL, SPLIT], ids=lambda choices: choices.words)

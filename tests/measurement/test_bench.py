@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 
 from autofuse.errors import MeasureError
-from autofuse.ir import dtypes
 from autofuse.ir.text import to_text
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement import bench
-from autofuse.measurement.checks import WrongAnswerError, tolerance
+from autofuse.measurement.checks import WrongAnswerError
 from autofuse.measurement.racing import LEAST_BLOCKS
 from autofuse.plan import codec
-from autofuse.testing.fusions import whole_kernel
 from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import plan_of
 from autofuse.testing.sketches import Sketch, softmax_graph
@@ -314,34 +312,3 @@ def test_equal_plans_race_until_some_time_has_passed(graph, session, monkeypatch
     monkeypatch.setattr(bench, "SURE_S", 60.0)
     answer = bench.time_plans(plans_payload([plan_of(graph)] * 2, blocks=40), {}, nothing)
     assert [len(samples) for samples in answer.data["samples_us"]] == [40, 40]
-
-
-# ---- tolerances ------------------------------------------------------------------------------------------------------
-
-
-def allowed(sketch, value):
-    kernel = whole_kernel(sketch.finish([value]))
-    return bench.kernel_tolerance(kernel)[value]
-
-
-def test_elementwise_work_gets_the_tolerance_of_its_type():
-    sketch = Sketch("sketch")
-    assert allowed(sketch, sketch.op("exp", sketch.arg("f32[8]"))) == tolerance(dtypes.F32)
-
-
-def test_folds_get_more_for_each_term():
-    sketch = Sketch("sketch")
-    assert allowed(sketch, sketch.fold(sketch.arg("f32[8,100]"), 1)) == tolerance(dtypes.F32, 101)
-    product = sketch.dot(sketch.arg("f32[8,50]"), sketch.arg("f32[50,4]", "w"))
-    assert allowed(sketch, product).relative > tolerance(dtypes.F32, 5).relative
-
-
-def test_the_coarsest_type_on_the_way_decides():
-    sketch = Sketch("sketch")
-    half = sketch.op("exp", sketch.arg("f16[8]"))
-    assert allowed(sketch, sketch.op("convert", half, dtype=dtypes.F64)) == tolerance(dtypes.F16)
-
-
-def test_integers_are_exact():
-    sketch = Sketch("sketch")
-    assert allowed(sketch, sketch.fold(sketch.arg("i32[100]"), 0)).relative == 0

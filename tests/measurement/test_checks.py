@@ -3,13 +3,10 @@ import pytest
 
 from autofuse.ir import dtypes
 from autofuse.measurement.checks import (
-    DECIDED_BY_FLOATS,
-    POISON_BYTE,
     WrongAnswerError,
     check,
     poison,
     poisoned,
-    tolerance,
     unwritten,
 )
 
@@ -31,15 +28,35 @@ def test_first_wrong_element_is_reported():
         check("y", actual, expected)
 
 
-@pytest.mark.parametrize(("dtype", "ulps", "good"), [(np.float32, 16, True), (np.float32, 4096, False)])
-def test_float_answers_may_differ_by_some_ulp(dtype, ulps, good):
-    expected = RNG.standard_normal(100).astype(dtype) + 3
-    actual = expected * dtype(1 + ulps * np.finfo(dtype).eps)
-    if good:
-        check("y", actual, expected)
-    else:
-        with pytest.raises(WrongAnswerError, match="is off"):
-            check("y", actual, expected)
+def test_a_float_may_differ_by_its_bound_and_no_more():
+    expected = RNG.standard_normal(100).astype(np.float32)
+    bound = np.full(100, 1e-3, np.float32)
+    check("y", expected + np.float32(0.9e-3), expected, bound)
+    bound[17] = 0.5e-3
+    with pytest.raises(
+        WrongAnswerError, match=r"y\[17\] is off \(up to 1.8 times its bound\).*1 of 100 elements differ"
+    ):
+        check("y", expected + np.float32(0.9e-3), expected, bound)
+
+
+def test_without_a_bound_every_bit_counts_but_those_of_nan_and_the_sign_of_zero():
+    check("y", np.array([0.0, np.nan]), np.array([-0.0, -np.nan]))
+    with pytest.raises(WrongAnswerError, match="no rounding on the way"):
+        check("y", np.nextafter(np.ones(3), 2), np.ones(3))
+
+
+def test_what_an_infinite_bound_stands_by_may_be_anything():
+    bound = np.array([np.inf, 0])
+    check("y", np.array([np.nan, 1.0]), np.array([3.0, 1.0]), bound)
+    with pytest.raises(WrongAnswerError, match=r"y\[1\]"):
+        check("y", np.array([np.nan, np.nan]), np.array([3.0, 1.0]), bound)
+
+
+def test_a_number_at_the_end_of_its_range_may_overflow_within_its_bound():
+    most = np.finfo(np.float32).max
+    check("y", np.array([np.inf], np.float32), np.array([most]), np.array([1e32], np.float32))
+    with pytest.raises(WrongAnswerError, match="misplaced"):
+        check("y", np.array([-np.inf], np.float32), np.array([most]), np.array([1e32], np.float32))
 
 
 def test_integers_and_bools_are_exact():
@@ -96,49 +113,18 @@ def test_poison_fills_an_existing_buffer():
     assert (buffer != 0).all()
 
 
-def test_sums_in_any_order_pass_and_a_lost_term_does_not():
-    terms = RNG.standard_normal((8, 10_000)).astype(np.float32)
-    expected = np.array([row.astype(np.float64).sum() for row in terms], np.float32)
-    allowed = tolerance(dtypes.F32, 10_000)
-    naive = np.zeros(8, np.float32)
-    for column in terms.T:
-        naive += column
-    check("sum", naive, expected, allowed)
-    with pytest.raises(WrongAnswerError):
-        check("sum", expected - terms[:, 17], expected, allowed)
-
-
-def test_tolerance_grows_with_the_square_root_of_the_terms():
-    one, many = tolerance(dtypes.F64), tolerance(dtypes.F64, 10_000)
-    assert many.relative == pytest.approx(100 * one.relative)
-    assert tolerance(dtypes.BF16, 10_000).relative < 2 * tolerance(dtypes.BF16).relative
-    assert tolerance(dtypes.I64, 10_000).relative == 0.0
-
-
-def test_integers_decided_by_floats_may_flip_now_and_then():
-    expected = np.zeros(100_000, np.uint8)
+def test_integers_and_bools_may_differ_only_where_a_float_decides_them():
+    expected, bound = np.zeros(1000, np.uint8), np.zeros(1000, np.float32)
+    bound[3] = 1
     actual = expected.copy()
-    actual[:3] = 1
-    check("y", actual, expected, DECIDED_BY_FLOATS)
-    with pytest.raises(WrongAnswerError, match="exact"):
-        check("y", actual, expected)
-    actual[:2000] = 1
-    with pytest.raises(WrongAnswerError, match="2000 of 100000"):
-        check("y", actual, expected, DECIDED_BY_FLOATS)
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
-def test_a_byte_that_may_flip_may_come_out_as_the_poison(dtype):
-    value = np.array([POISON_BYTE], np.uint8).view(dtype)[0]
-    expected = np.full(100_000, value - dtype(1), dtype)
-    actual = expected.copy()
-    actual[:3] = value
-    check("y", actual, expected, DECIDED_BY_FLOATS)
-    with pytest.raises(WrongAnswerError, match="was not written"):
-        check("y", actual, expected)
-    actual[:2000] = value
-    with pytest.raises(WrongAnswerError, match="was not written"):
-        check("y", actual, expected, DECIDED_BY_FLOATS)
+    actual[3] = 1
+    check("y", actual, expected, bound)
+    actual[3] = 2
+    with pytest.raises(WrongAnswerError, match=r"y\[3\] is off \(exact where no float decides it\)"):
+        check("y", actual, expected, bound)
+    check("y", actual == 2, expected == 1, bound)
+    with pytest.raises(WrongAnswerError, match=r"y\[3\]"):
+        check("y", actual == 2, expected == 1)
 
 
 # ---- arrays of many blocks -------------------------------------------------------------------------------------------
@@ -156,22 +142,3 @@ def test_one_wrong_element_of_many_is_found(at):
     poison(actual[at : at + 1])
     with pytest.raises(WrongAnswerError, match=rf"x\[{at}\] was not written"):
         check("x", actual, expected)
-
-
-def test_small_elements_are_measured_by_the_size_of_all():
-    expected = np.full(LARGE, 1e-6, np.float32)
-    actual = expected + np.float32(1e-7)
-    with pytest.raises(WrongAnswerError):
-        check("x", actual, expected)
-    expected[:10], actual[:10] = 1e3, 1e3
-    check("x", actual, expected)
-
-
-def test_flips_are_counted_over_the_whole_array():
-    expected = np.zeros(LARGE, np.int32)
-    actual = expected.copy()
-    actual[:10] = 1  # 1e-4 of all, though not of the first block
-    check("x", actual, expected, DECIDED_BY_FLOATS)
-    actual[-1] = 1
-    with pytest.raises(WrongAnswerError, match=f"11 of {LARGE} elements differ"):
-        check("x", actual, expected, DECIDED_BY_FLOATS)

@@ -12,6 +12,7 @@ from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.digest import subgraph_digest
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement import client
+from autofuse.measurement.checks import CHECK_VERSION
 from autofuse.measurement.client import AGAIN_POLICY, PRUNED_POLICY, Bench, Relative, Trial
 from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.measurement.pool import Outcome
@@ -75,7 +76,10 @@ def test_a_kernel_is_timed_and_recorded_and_then_replayed(database):
     (record,) = database.find(digest(kernel("fine")), DEFAULT)
     found = record.measurement
     assert (found.status, found.policy, found.cache_state) == ("ok", MEASUREMENT_POLICY, "warm")
-    assert (found.signature, found.code_version) == ("(f32[16,8]) -> f32[16,8]", identity_here().generator)
+    assert (found.signature, found.code_version) == (
+        "(f32[16,8]) -> f32[16,8]",
+        f"{identity_here().generator} {CHECK_VERSION}",
+    )
     assert found.us == first.us
     assert len(found.samples_us) == 5
     # a later run on the same records starts no worker at all

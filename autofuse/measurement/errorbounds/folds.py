@@ -1,0 +1,162 @@
+"""Bounds through folds: reductions, windows, running folds, products, sorts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from autofuse.ir.dtypes import DType
+from autofuse.ir.graph import Node
+from autofuse.ir.optable import lookup
+from autofuse.ir.types import TensorType
+from autofuse.lower.summing import sum_block
+from autofuse.measurement.errorbounds.roundings import (
+    BLOCK,
+    Array,
+    Bound,
+    anything,
+    magnitude,
+    precision,
+    relative,
+    sum_rounding,
+    summed,
+)
+
+
+def fold(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], result: Array) -> Bound:
+    """`reduce`, `cumulative` and `reduce_window`: errors of terms add up, those of extremes are the largest."""
+    (x,), (bound,), dtype = operands, bounds, node.output.type.dtype
+    terms = _terms(node)
+    match node.attrs["combiner"]:
+        case "add" if dtype.is_float:
+            sizes = _sizes(node, x, dtype)
+            carried = None if bound is None else _folded(node, bound, "add")
+            return summed(carried, sum_rounding(dtype, terms, terms, sizes, result))
+        case "multiply" if dtype.is_float:
+            rounding = relative(result, dtype, float(terms))
+            if bound is None:
+                return rounding
+            size = magnitude(x, dtype)
+            grown = _folded(node, size + bound, "multiply") - _folded(node, size, "multiply")
+            return summed(anything(grown), rounding)
+        case "maximum" | "minimum":
+            return None if bound is None else np.maximum(_folded(node, bound, "maximum"), 0)
+        case _:  # sums of integers and bools: whatever a term that may differ does to them
+            return None if bound is None else _unless_exact(_folded(node, bound, "maximum"))
+
+
+def _unless_exact(bound: Array) -> Array:
+    return np.where(bound > 0, np.inf, 0).astype(bound.dtype)
+
+
+def _folded(node: Node, values: Array, combiner: str) -> Array:
+    attrs = {**node.attrs, "combiner": combiner}
+    return lookup(node.op).evaluate([values], attrs, ())[0]
+
+
+def _sizes(node: Node, x: Array, dtype: DType) -> Array:
+    """The folded absolute values, a block at a time where the op allows it."""
+    if node.op != "reduce" or x.size <= 2 * BLOCK or x.shape[0] == 1:
+        return _folded(node, magnitude(x, dtype), "add")
+    rows = max(1, BLOCK * x.shape[0] // x.size)
+    blocks = (x[begin : begin + rows] for begin in range(0, x.shape[0], rows))
+    parts = [_folded(node, magnitude(block, dtype), "add") for block in blocks]
+    return np.sum(parts, axis=0) if 0 in node.attrs["dimensions"] else np.concatenate(parts)
+
+
+def _terms(node: Node) -> int:
+    x = node.inputs[0].type
+    match node.op:
+        case "reduce":
+            return math.prod(x.shape[axis] for axis in node.attrs["dimensions"])
+        case "cumulative":
+            return x.shape[node.attrs["dimension"]]
+        case _:
+            return math.prod(node.attrs["window_dimensions"])
+
+
+def position(node: Node, operands: Sequence[Array], bounds: Sequence[Bound]) -> Bound:
+    """`argmin` and `argmax`: any position where a second element is within reach of the best."""
+    (x,), (bound,), axis = operands, bounds, node.attrs["dimension"]
+    if bound is None:
+        return None
+    wide = x.astype(np.float64) * (1.0 if node.op == "argmax" else -1.0)
+    best = np.max(wide - bound, axis=axis, keepdims=True)
+    within = np.count_nonzero(~(wide + bound < best), axis=axis)
+    return np.where((within > 1) & np.any(bound > 0, axis=axis), np.inf, 0.0)
+
+
+def product(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], result: Array) -> Bound:
+    """`dot_general` and `convolution`: errors of factors as independent of one another."""
+    dtype, evaluate = node.output.type.dtype, lookup(node.op).evaluate
+    if not dtype.is_float:
+        flagged = [bound is not None and bool(np.any(bound > 0)) for bound in bounds]
+        return np.full(result.shape, np.inf, np.float32) if any(flagged) else None
+
+    def multiplied(left: Array, right: Array) -> Array:
+        return evaluate([left, right], node.attrs, ())[0]
+
+    sizes = [magnitude(operand, dtype) for operand in operands]
+    depth = _depth(node, operands)
+    chain = min(depth, 2 * sum_block(depth)) + depth / sum_block(depth)
+    rounding = sum_rounding(dtype, depth, chain, multiplied(*sizes), result)
+    squares: Bound = None
+    peaks = [_peak(bound) for bound in bounds]
+    scale = max(peaks)
+    if not math.isfinite(scale):
+        return np.full(result.shape, np.inf, precision(dtype))
+    if not scale:
+        return rounding
+    largest = [_peak(size) or 1.0 for size in sizes]
+    for number, bound in enumerate(bounds):
+        if bound is None:
+            continue
+        other = 1 - number
+        pair = [np.square(bound / scale), np.square(sizes[other] / largest[other])]
+        part = multiplied(pair[number], pair[other]) * precision(dtype)(largest[other]) ** 2
+        squares = part if squares is None else squares + part
+    return rounding if squares is None else rounding + np.sqrt(squares) * precision(dtype)(scale)
+
+
+def _peak(values: Bound) -> float:
+    return 0.0 if values is None else float(np.max(values, initial=0.0))
+
+
+def _depth(node: Node, operands: Sequence[Array]) -> int:
+    left, right = (operand.shape for operand in operands)
+    if node.op == "dot_general":
+        return math.prod(left[axis] for axis in node.attrs["lhs_contracting_dimensions"])
+    return math.prod(right) // max(right[node.attrs["kernel_output_feature_dimension"]], 1)
+
+
+def sort(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], results: Sequence[Array]) -> tuple[Bound, ...]:
+    """Sorted keys are off by no more than the worst of them; what moves with a key in reach of the next may be any."""
+    axis, keys = node.attrs["dimension"], bounds[0]
+    moved = _carried(node, operands, bounds)
+    if keys is None or not keys.size:
+        return moved
+    worst = np.broadcast_to(np.max(keys, axis=axis, keepdims=True), keys.shape)
+    near = np.abs(np.diff(results[0].astype(np.float64), axis=axis)) <= 2 * np.max(keys, axis=axis, keepdims=True)
+    edge = np.zeros((*near.shape[:axis], 1, *near.shape[axis + 1 :]), np.bool_)
+    unsure = np.concatenate([near, edge], axis) | np.concatenate([edge, near], axis)
+    others = [np.where(unsure, np.inf, 0.0 if bound is None else bound) for bound in moved[1:]]
+    return (worst, *others)
+
+
+def _carried(node: Node, operands: Sequence[Array], bounds: Sequence[Bound]) -> tuple[Bound, ...]:
+    """The bounds in the order of the keys."""
+    given = [operands[0], *(_filled(bound, value.type) for bound, value in zip(bounds, node.inputs, strict=True))]
+    found = lookup(node.op).evaluate(given, node.attrs, ())[1:]
+    return tuple(None if bound is None else moved for bound, moved in zip(bounds, found, strict=True))
+
+
+def _filled(bound: Bound, type_: TensorType) -> Array:
+    return filled(bound, type_.shape, type_.dtype)
+
+
+def filled(bound: Bound, shape: Sequence[int], dtype: DType) -> Array:
+    """The bound as an array, in the precision of its dtype."""
+    kind = precision(dtype)
+    return np.zeros(shape, kind) if bound is None else bound.astype(kind, copy=False)

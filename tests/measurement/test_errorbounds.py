@@ -1,0 +1,150 @@
+"""Bounds carried through graphs: right answers pass, small mistakes do not, cancellation is known for what it is."""
+
+import numpy as np
+import pytest
+
+import autofuse as af
+from autofuse.measurement.checks import WrongAnswerError, check
+from autofuse.measurement.errorbounds import bounds_of
+
+RNG = np.random.default_rng(3)
+
+
+def normal(*shape, dtype=np.float32):
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def softmax(x):
+    grown = np.exp(x - x.max(-1, keepdims=True))
+    return grown / grown.sum(-1, keepdims=True)
+
+
+def norm(x):
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(1e-6))
+
+
+def attention(q, k, v):
+    return softmax(q @ k.T * np.float32(0.125)) @ v
+
+
+def judged(function, *arguments):
+    """(answer of the plan, answer of the interpreter, bound) of the one result."""
+    plan = af.compile(function, *arguments, threads=1)
+    return np.asarray(plan(*arguments)), af.interpret(plan.graph, *arguments)[0], bounds_of(plan.graph, arguments)[0]
+
+
+X, W = normal(96, 1024), normal(1024, 48)
+PROGRAMS = {
+    "product": (lambda x, w: x @ w, X, W),
+    "tanh of a product": (lambda x, w: np.tanh(x @ w), X, W),
+    "softmax of a product": (lambda x, w: softmax(x @ w * np.float32(0.03)), X, W),
+    "norm of a product": (lambda x, w: norm(x @ w), X, W),
+    "half": (lambda x, w: np.tanh(x @ w), X.astype(np.float16), W.astype(np.float16)),
+    "double": (lambda x, w: norm(x @ w), X.astype(np.float64), W.astype(np.float64)),
+    "attention": (attention, normal(80, 64), normal(80, 64), normal(80, 64)),
+    "layer norm": (lambda x: norm(x - x.mean(-1, keepdims=True)), X),
+    "row sums": (lambda x: x.sum(-1), X),
+    "column sums": (lambda x: x.sum(0), X),
+    "running sums": (lambda x: np.cumsum(x, -1), X),
+    "deviation": (lambda x: x.std(-1), X),
+    "difference of large numbers": (lambda x: (x + np.float32(1e4)).sum(-1) - np.float32(1024e4), X),
+    "functions": (lambda x: np.log1p(np.exp(x)) * np.sin(x), X),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_right_answer_is_within_its_bound(name):
+    function, *arguments = PROGRAMS[name]
+    check(name, *judged(function, *arguments))
+
+
+@pytest.mark.parametrize("name", [n for n in PROGRAMS if n not in ("difference of large numbers", "running sums")])
+def test_an_element_wrong_by_a_thousandth_of_the_largest_is_found(name):
+    """Sixteen bits have no thousandths: two units of the last place there."""
+    function, *arguments = PROGRAMS[name]
+    found, right, bound = judged(function, *arguments)
+    largest = np.unravel_index(np.argmax(np.abs(found)), found.shape)
+    found[largest] *= found.dtype.type(1 - (2**-8 if found.itemsize == 2 else 1e-3))
+    with pytest.raises(WrongAnswerError, match="1 of"):
+        check(name, found, right, bound)
+
+
+@pytest.mark.parametrize(
+    "name", ["product", "tanh of a product", "softmax of a product", "double", "row sums", "deviation"]
+)
+def test_a_missing_term_of_1024_is_found(name):
+    function, x, *others = PROGRAMS[name]
+    _, right, bound = judged(function, x, *others)
+    lacking = x.copy()
+    lacking[7, 500] = 0
+    with pytest.raises(WrongAnswerError):
+        check(name, judged(function, lacking, *others)[0], right, bound)
+
+
+def test_swapped_elements_and_a_wrong_tail_are_found():
+    found, right, bound = judged(*PROGRAMS["attention"])
+    swapped, tail = found.copy(), found.copy()
+    swapped[3, 1], swapped[3, 2] = found[3, 2], found[3, 1]
+    tail[:, -1] = tail[:, -2]
+    for wrong in (swapped, tail):
+        with pytest.raises(WrongAnswerError):
+            check("y", wrong, right, bound)
+
+
+def test_arithmetic_may_differ_by_its_roundings_and_moved_elements_by_nothing():
+    _, right, bound = judged(lambda x: (x * x).T, X)
+    np.testing.assert_allclose(bound, np.abs(right) * np.finfo(np.float32).eps, rtol=1e-6)
+    assert judged(lambda x: np.concatenate([x[:, ::-1], -x]), X)[2] is None
+    assert judged(lambda x: x.max(-1), X)[2] is None
+
+
+def test_cancellation_widens_the_bound_by_as_much_as_it_costs():
+    """Of sums near ten million, five digits are lost when ten million is subtracted."""
+    found, right, bound = judged(*PROGRAMS["difference of large numbers"])
+    exact = X.astype(np.float64).sum(-1)
+    assert (np.abs(found - exact) < bound).all()
+    assert (np.abs(right) < 100 * bound).all()
+
+
+def test_an_integer_may_differ_only_where_the_float_that_decides_it_is_near_a_step():
+    x = np.linspace(-2, 2, 257).astype(np.float32)
+    _, right, bound = judged(lambda x: np.floor(np.exp(x) / np.exp(x)).astype(np.int32), x)
+    assert set(np.unique(right)) <= {0, 1}
+    assert (bound == 1).all()
+    assert not judged(lambda x: np.floor(np.exp(x) + np.float32(0.5) - np.exp(x)).astype(np.int32), x)[2].any()
+    assert not judged(lambda x: np.exp(x) > 3, x)[2].any()
+
+
+def test_the_place_of_the_largest_may_differ_only_between_neighbours_within_reach():
+    x = np.array([[1, 2, 3], [3, 1, 3]], np.float32)
+    np.testing.assert_array_equal(judged(lambda x: np.argmax(np.exp(x), -1), x)[2], [0, np.inf])
+
+
+def test_a_logarithm_beside_zero_may_be_anything():
+    x = normal(4, 256)
+    centred = x - x.mean(-1, keepdims=True, dtype=np.float64).astype(np.float32)
+    _, _, bound = judged(lambda x: np.log(np.abs(x.sum(-1))), centred)
+    assert np.isinf(bound).any()
+
+
+def test_bounds_do_not_swallow_deep_graphs():
+    """Errors of factors are taken as independent: else twelve products would have multiplied them by 8**12."""
+    weights = [normal(64, 64) / np.float32(8) for _ in range(12)]
+
+    def deep(x):
+        for w in weights:
+            x = norm(x + np.tanh(x @ w))
+        return x
+
+    found, right, bound = judged(deep, normal(16, 64))
+    check("deep", found, right, bound)
+    assert np.median(bound / np.abs(right)) < 0.05
+
+
+def test_loops_and_branches_carry_bounds():
+    def steps(x):
+        return af.fori_loop(0, 3, lambda _, s: np.exp(-s * s), x)
+
+    found, right, bound = judged(steps, X[:4])
+    check("loop", found, right, bound)
+    assert bound.max() < 1e-4
