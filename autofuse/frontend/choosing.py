@@ -313,10 +313,10 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     dtype = np.result_type(signal.dtype, kernel.dtype)
     long, short = signal.astype(dtype), kernel.astype(dtype)
     n, m = long.size, short.size
-    padded = call(np.pad, long, (m - 1, m - 1))
     result: Any = None
     for i in range(m):
-        term = padded[m - 1 - i : m - 1 - i + n + m - 1] * short[i]
+        # products are padded, not factors: beyond the signal there is nothing, not 0 times an infinity
+        term = call(np.pad, long * short[i], (i, m - 1 - i))
         result = term if result is None else result + term
     match mode:
         case "full":

@@ -205,7 +205,10 @@ class Holes(Literals):
 
     def _mask_of(self, name: str, value: Any) -> str:
         shape = np.shape(value)
-        found = self._shaped(lambda v: v.dtype == np.bool_ and np.shape(v) == shape)
+        # NumPy reads a mask while it writes: what comes of one that shares the target's memory is left open
+        found = self._shaped(
+            lambda v: v.dtype == np.bool_ and np.shape(v) == shape and not np.may_share_memory(v, value)
+        )
         if found and self._rng.random() < 0.7:
             return found
         return self._rng.choice(

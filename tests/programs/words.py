@@ -19,6 +19,9 @@ INEXACT = (
     "exp log sqrt cbrt sin cos tan arc deg rad degrees power ** sum mean std var prod dot @ matmul einsum inner "
     "norm average accumulate reduce percentile quantile median interp hypot float_power expit erf entr logit xlog "
     "softmax cov corrcoef convolve correlate polyval vander matvec vecmat trapezoid linspace logspace geomspace "
-    "hanning hamming blackman kaiser sinc af. cumulative trace kron cross heaviside spacing fftfreq .at("
+    "sort( hanning hamming blackman kaiser sinc af. cumulative trace kron cross heaviside spacing fftfreq .at("
 )
-"""Parts of lines whose float results autofuse may round otherwise than NumPy; all other lines are exact."""
+"""Parts of lines whose float results autofuse may round otherwise than NumPy; all other lines are exact.
+
+Sorts too: zeros of either sign are equal, and may come in any order.
+"""
