@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import ArgumentError
 from autofuse.ir.contracts import check_contiguous
-from autofuse.ir.types import TensorType
+from autofuse.ir.types import TensorType, require_plain
 
 _OVERLAP_WORK = 10_000
 """Steps spent on deciding whether two strided arrays share an element."""
@@ -49,6 +49,7 @@ def prepared(
 def _checked(leaf: Any, type_: TensorType, name: str) -> NDArray[Any]:
     if not isinstance(leaf, np.ndarray | np.generic):
         raise ArgumentError(f"{name}: needs an array {type_}, got {type(leaf).__name__}; pass np.asarray(...)")
+    _require_plain(leaf, name)
     array = np.asarray(leaf)
     if array.dtype.newbyteorder("=") != type_.dtype.numpy:
         raise ArgumentError(
@@ -60,6 +61,13 @@ def _checked(leaf: Any, type_: TensorType, name: str) -> NDArray[Any]:
             f"{name}: needs shape {type_.shape}, got {array.shape}; a plan serves one shape: compile another"
         )
     return array
+
+
+def _require_plain(value: Any, name: str) -> None:
+    try:
+        require_plain(value)
+    except TypeError as error:
+        raise ArgumentError(f"{name}: {error}") from None
 
 
 def check_written(leaves: Sequence[Any], names: Sequence[str], written: Collection[int]) -> None:
@@ -111,6 +119,7 @@ def check_out(out: Any, type_: TensorType, name: str) -> NDArray[Any]:
     """An array that can take an output. Raises ArgumentError."""
     if not isinstance(out, np.ndarray):
         raise ArgumentError(f"{name}: needs an array {type_} to write into, got {type(out).__name__}")
+    _require_plain(out, name)
     if out.dtype != type_.dtype.numpy or out.shape != type_.shape:
         raise ArgumentError(f"{name}: needs {type_}, got {out.dtype}{list(out.shape)}; pass np.empty of that type")
     if not out.flags.writeable:

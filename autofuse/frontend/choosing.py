@@ -264,7 +264,8 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
 @implements(np.sinc)
 def sinc(x: Any) -> Any:
     """As `np.sinc`."""
-    y = np.multiply(np.pi, where(np.equal(x, 0), 1.0e-20, x))
+    y = np.multiply(np.pi, as_tracer(x))
+    y = where(np.equal(y, 0), float(np.finfo(y.dtype).eps) if y.dtype.kind == "f" else 1.0e-20, y)
     return np.sin(y) / y
 
 

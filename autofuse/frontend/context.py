@@ -57,6 +57,10 @@ class Tracing:
         self._emitted[value] = (op, tuple(inputs), attrs)
         return value
 
+    def made_by(self, value: Value) -> tuple[str, tuple[Value, ...], dict[str, Any]]:
+        """Op, operands and attributes of the node that gives `value`; an empty op for inputs and calls."""
+        return self._emitted.get(value, ("", (), {}))
+
     def same(self, a: Value, b: Value, depth: int = 16) -> bool:
         """Whether two values are, as far as `depth` nodes back, the same computation on the same values."""
         if a is b:
@@ -70,7 +74,13 @@ class Tracing:
     def scalar(self, value: Any, dtype: np.dtype[Any]) -> Value:
         """A scalar constant, emitted once per value and dtype. Raises OverflowError as NumPy does."""
         array = np.asarray(value, dtype)
-        return self._once((dtype, array.tobytes()), lambda: self.builder.constant(array, "constant"))
+
+        def make() -> Value:
+            value = self.builder.constant(array, "constant")
+            self._emitted[value] = ("constant", (), {"value": array})
+            return value
+
+        return self._once((dtype, array.tobytes()), make)
 
     def splat(self, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Value:
         """An array of one repeated value: a scalar constant, broadcast."""

@@ -151,7 +151,16 @@ def _ordered(array: TracerArray, order: Any, copy: Any) -> TracerArray:
 ORDERED.add(array)
 
 
-@implements(np.asarray, np.asanyarray, creates=True)
+@implements(np.asanyarray, creates=True)
+def asanyarray(
+    a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None, like: Any = None
+) -> Any:
+    """As `np.asanyarray`: arrays of other classes, which it would keep, are refused."""
+    types.require_plain(a)
+    return asarray(a, dtype, order, device=device, copy=copy, like=like)
+
+
+@implements(np.asarray, creates=True)
 def asarray(
     a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None, like: Any = None
 ) -> Any:

@@ -8,6 +8,7 @@ not depend on traced inputs.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
@@ -126,6 +127,7 @@ def _numpy_raises(kind: type[Exception], reference: Any, args: Sequence[Any], kw
         return False
     given = concrete((tuple(args), dict(kwargs)), _stand_in)
     try:
+        given = copy.deepcopy(given)  # NumPy may write into the caller's own arrays, those of out= first
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             reference(*given[0], **given[1])

@@ -115,7 +115,8 @@ def _nearest(name: str) -> str:
     """What is supported under a similar name."""
     known = {describe(function): function for function in FUNCTIONS if callable(function)}
     short = {label.rpartition(".")[2]: label for label in known}
-    near = difflib.get_close_matches(name, short, n=3, cutoff=0.6)
+    # names of a few letters resemble each other by chance: `inv` and `min`, `solve` and `convolve`
+    near = difflib.get_close_matches(name, short, n=3, cutoff=0.75 if len(name) > 5 else 0.9)
     if near:
         return "near names that can be traced: " + ", ".join(short[item] for item in near)
     return (

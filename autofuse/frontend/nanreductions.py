@@ -92,6 +92,10 @@ def _spread(function: Any) -> Any:
         correction: Any = UNSET,
     ) -> Any:
         array = as_tracer(a)
+        if not _is_inexact(array):
+            return call(
+                function, array, axis, dtype, out, ddof, keepdims, where=where, mean=mean, correction=correction
+            )
         present = _present(array, where)
         ddof = ddof if correction is UNSET else correction
         options: dict[str, Any] = {} if mean is UNSET else {"mean": mean}

@@ -15,7 +15,7 @@ from autofuse.frontend.cells import of_array
 from autofuse.frontend.context import current, supported
 from autofuse.frontend.dispatch import call, tracers_in
 from autofuse.frontend.tracer import TracerArray
-from autofuse.ir import dtypes
+from autofuse.ir import dtypes, types
 from autofuse.ir.graph import Value
 
 _THROUGH = {
@@ -43,6 +43,7 @@ def as_tracer(value: Any) -> TracerArray:
         return call(np.stack, [as_tracer(item) for item in cast("Sequence[Any]", value)])
     if isinstance(value, complex | np.complexfloating):
         raise TypeError("complex numbers are not supported")
+    types.require_plain(value)
     array = np.asarray(value)
     if array.dtype == object:
         raise TypeError(f"a {type(value).__name__} cannot be an array operand")

@@ -30,6 +30,7 @@ from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.randomness import source_of_numbers
 from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.tracer import TracerArray
+from autofuse.ir.types import require_plain
 
 _STDLIB = sysconfig.get_paths()["stdlib"]
 _ARRAY_LIBRARIES = ("numpy", "scipy")
@@ -67,7 +68,7 @@ class Rewriter:
                 return UfuncProxy(value)
             case ModuleType():
                 return self._module(value)
-            case np.ndarray():
+            case np.ndarray() if _is_plain(value):
                 return TracerArray(of_array(value, "it is a global of the traced function; pass it as an argument"))
             case FunctionType():
                 return self._function(value)
@@ -306,6 +307,15 @@ def _has_selection(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(_has_selection(item) for item in cast("list[Any]", value))
     return isinstance(value, MaskedSelection)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether an array is traced. Other classes compute alone, and raise with traced ones."""
+    try:
+        require_plain(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _library_of(value: Any) -> str:

@@ -45,19 +45,38 @@ def _sort(arrays: Sequence[TracerArray], axis: Any) -> tuple[Any, ...]:
 @implements(np.searchsorted)
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     """As `np.searchsorted`."""
+    if side not in ("left", "right"):
+        raise ValueError(f"side must be 'left' or 'right' (got {side!r})")
     knots, queries = as_tracer(a), as_tracer(v)
     if sorter is not None:
         knots = call(np.take, knots, sorter)
-    compare = np.less if side == "left" else np.less_equal
-    return call(np.sum, compare(knots, queries[..., None]), -1, np.int64)
+    queries = queries[..., None]
+    # in the order of a sort, NaN is behind all numbers
+    if side == "left":
+        before = np.less(knots, queries) | (np.isnan(queries) & ~np.isnan(knots))
+    else:
+        before = np.less_equal(knots, queries) | np.isnan(queries)
+    return call(np.sum, before, -1, np.int64)
 
 
 @implements(np.digitize)
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
-    """As `np.digitize`."""
+    """As `np.digitize`; whether bins that are not known while tracing are monotonic is not checked."""
     edges, values = as_tracer(bins), as_tracer(x)
-    compare = np.greater if right else np.greater_equal
-    return call(np.sum, compare(values[..., None], edges), -1, np.int64)
+    if edges.ndim != 1:
+        raise ValueError("object of too small depth for desired array" if not edges.ndim else "object too deep")
+    side = "left" if right else "right"
+    ascending = searchsorted(edges, values, side)
+    if edges.size < 2:
+        return ascending
+    descending = np.subtract(edges.size, searchsorted(edges[::-1], values, side))
+    if edges.known is None:
+        found = call(np.where, np.greater(edges[0], edges[-1]), descending, ascending)
+        return found[()] if not values.ndim else found
+    steps = np.diff(edges.known())
+    if not ((steps >= 0).all() or (steps <= 0).all()):
+        raise ValueError("bins must be monotonically increasing or decreasing")
+    return ascending if (steps >= 0).all() else descending
 
 
 @implements(np.isin)

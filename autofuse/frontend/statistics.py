@@ -3,29 +3,59 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from autofuse.frontend.axes import UNSET, many_axes
+from autofuse.frontend.axes import UNSET, kept, many_axes
 from autofuse.frontend.choosing import where
+from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.location import trace_error
-from autofuse.frontend.promotion import as_tracer, is_weak
+from autofuse.frontend.promotion import as_tracer, is_weak, reshape
 from autofuse.frontend.sorting import sort
 from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.frontend.ufuncs import finish, out_arrays
+from autofuse.ir.graph import Value
 
 
 @implements(np.bincount)
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
-    """As `np.bincount`."""
+    """As `np.bincount`, where its length is known: of known keys, or of ones that are known to be below `minlength`.
+
+    Whether keys that are not known are negative is not checked.
+    """
     index = as_tracer(x)
-    if not minlength:
-        raise trace_error("np.bincount has a data-dependent length", "np.bincount(x, minlength=n), with every x < n")
-    counts = np.zeros(minlength, np.int64 if weights is None else np.float64)
-    target = as_tracer(counts).copy()
-    np.add.at(target, index, 1 if weights is None else as_tracer(weights).astype(np.float64))
+    if index.ndim != 1 or index.dtype.kind not in "biu" or minlength < 0:
+        np.bincount(np.ones((1,) * index.ndim, index.dtype), minlength=minlength)  # raises what NumPy raises
+    known = index.known
+    if known is not None:
+        length = max(minlength, np.bincount(known()).size)
+    elif _greatest(index.value) < minlength:
+        length = minlength
+    else:
+        raise trace_error(
+            "np.bincount has a data-dependent length: there may be keys that are not below minlength",
+            "np.bincount(np.clip(x, 0, n - 1), minlength=n)",
+        )
+    target = call(np.zeros, length, np.int64 if weights is None else np.float64)
+    np.add.at(target, index.astype(np.int64), 1 if weights is None else as_tracer(weights).astype(np.float64))
     return target
+
+
+def _greatest(value: Value) -> int:
+    """What the elements of an integer value are known not to exceed."""
+    dtype = value.type.dtype
+    limit = 1 if dtype.kind == "bool" else int(np.iinfo(cast("Any", dtype.numpy)).max)
+    op, inputs, attrs = current().made_by(value)
+    if op == "constant" and value.type.size:
+        return int(attrs["value"].max())
+    if op == "minimum":
+        return min(limit, *map(_greatest, inputs))
+    if op == "convert" and inputs[0].type.dtype.kind != "float":
+        reached = _greatest(inputs[0])
+        return reached if reached <= limit else limit
+    return _greatest(inputs[0]) if op in ("broadcast_in_dim", "reshape", "slice", "reverse", "transpose") else limit
 
 
 @implements(np.median)
@@ -33,18 +63,16 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
     """As `np.median`."""
     del overwrite_input
     array = as_tracer(a)
-    if isinstance(axis, tuple) or out is not None or array.dtype.itemsize == 2:
-        raise ValueError("np.median is traced for one axis or None, without out, not for 16-bit floats")
-    flat, dimension = (call(np.ravel, array), 0) if axis is None else (array, axis % array.ndim)
-    ordered = call(np.moveaxis, sort(flat, dimension), dimension, -1)
-    size = ordered.shape[-1]
-    middle = ordered[..., (size - 1) // 2 : size // 2 + 1].mean(-1)
-    if array.dtype.kind == "f":
+    axes = many_axes(axis, array.ndim)
+    rest = [d for d in range(array.ndim) if d not in axes]
+    folded = math.prod(array.shape[d] for d in axes)
+    rows = array.transpose((*rest, *axes)).reshape((*(array.shape[d] for d in rest), folded))
+    ordered = sort(rows, -1)
+    middle = ordered[..., max(folded - 1, 0) // 2 : folded // 2 + 1].mean(-1)
+    if array.dtype.kind not in "biu" and folded:
         middle = where(np.isnan(ordered[..., -1]), ordered[..., -1], middle)
-    if not keepdims:
-        return fresh(middle.value)
-    shape = tuple(1 if axis is None or d == dimension else extent for d, extent in enumerate(array.shape))
-    return middle.reshape(shape)
+    value = reshape(middle.value, kept(array.shape, axes)) if keepdims is True else middle.value
+    return finish(value, out_arrays(out, 1)[0], True, "np.median(out=)")
 
 
 @implements(np.quantile)
@@ -79,7 +107,8 @@ def quantile(
 @implements(np.percentile)
 def percentile(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
     """As `np.percentile`, linear method, for a `q` that is known while tracing."""
-    fractions = q / 100 if is_weak(q) else np.true_divide(np.asarray(q), 100)
+    hundred = as_tracer(a).dtype.type(100) if as_tracer(a).dtype.kind == "f" else 100
+    fractions = q / 100 if is_weak(q) else np.true_divide(np.asarray(q), hundred)
     return quantile(a, fractions, *args, **kwargs)
 
 

@@ -184,13 +184,15 @@ def _check_overlap(leaves: list[Any], written: list[int]) -> None:
 
 def _type_of(leaf: Any, path: str) -> TensorType:
     try:
+        types.require_plain(leaf)
         return types.of_array(np.asarray(leaf))
-    except GraphError as error:
+    except (GraphError, TypeError) as error:
         raise ArgumentError(f"argument {path}: {error}") from error
 
 
 def _constant_argument(value: Any) -> Any:
     if isinstance(value, np.ndarray):
+        types.require_plain(value)
         return TracerArray(of_array(value.copy(), "it is a static argument"))
     return value
 
@@ -203,7 +205,10 @@ def _outputs(returned: Any) -> tuple[list[Value], Tree]:
     for leaf in leaves:
         if isinstance(leaf, MaskedSelection):
             raise leaf.unsupported("returning it")
-    return [as_tracer(leaf).value for leaf in leaves], out_tree
+    try:
+        return [as_tracer(leaf).value for leaf in leaves], out_tree
+    except TypeError as error:
+        raise TraceError(f"a result of the traced function {error}") from error
 
 
 def _is_result(value: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -56,6 +56,19 @@ class TensorType:
 def of_array(array: np.ndarray[Any, Any]) -> TensorType:
     """The type of a NumPy array."""
     return TensorType(tuple(array.shape), dtypes.from_numpy(array.dtype))
+
+
+def require_plain(value: object) -> None:
+    """Raises TypeError for an array of a class that gives operations another meaning: `np.matrix`, masked arrays.
+
+    `np.memmap` and `np.recarray` are plain: only where elements lie, and how fields are named, is their own.
+    """
+    if isinstance(value, np.ndarray) and type(value) not in (np.ndarray, np.memmap, np.recarray):
+        cls = cast("type", type(value))
+        raise TypeError(
+            f"needs a plain array, got {cls.__module__}.{cls.__qualname__}, whose operations mean something else;"
+            " pass np.asarray(x), which drops what the class adds (of a masked array: the mask)"
+        )
 
 
 def parse_type(text: str) -> TensorType:

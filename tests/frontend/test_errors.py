@@ -35,6 +35,7 @@ CASES: dict[str, tuple[Any, str, str]] = {
     "where of one": (lambda x: np.where(x > 2), "data-dependent shape", r"np\.where\(condition, a, b\)"),
     "unique": (lambda x: [np.unique(x)], r"np\.unique cannot be traced", r"np\.bincount"),
     "bincount": (lambda x: np.bincount(x.astype(int)), "data-dependent length", "minlength"),
+    "bincount of larger keys": (lambda x: np.bincount(x.astype(int), minlength=3), "not below minlength", r"np\.clip"),
     "unknown function": (lambda x: np.linalg.inv(x[None]), r"np\.linalg\.inv cannot be traced", "eager"),
     "near name": (lambda x: np.nanquantile(x, 0.5), r"np\.nanquantile cannot be traced", "near names|eager"),
     "unknown method": (lambda x: x.tobytes(), r"ndarray\.tobytes cannot be traced", "np|NumPy"),
