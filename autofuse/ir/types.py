@@ -16,6 +16,13 @@ from autofuse.ir.dtypes import DType
 MAX_RANK = 32
 MAX_BYTES = 1 << 47
 """What a process can address on x86-64 Linux."""
+_LIFE = frozenset(
+    (
+        *("__new__", "__init__", "__array_finalize__", "__reduce__", "__setstate__", "__repr__", "__str__"),
+        *("__module__", "__doc__", "__dict__", "__class_getitem__"),
+    )
+)
+"""What a class of arrays may have of its own without changing what an operation means."""
 _SPEC = re.compile(r"\s*([a-z]+[0-9]*)\s*\[([0-9,\s]*)\]\s*")
 
 
@@ -61,14 +68,21 @@ def of_array(array: np.ndarray[Any, Any]) -> TensorType:
 def require_plain(value: object) -> None:
     """Raises TypeError for an array of a class that gives operations another meaning: `np.matrix`, masked arrays.
 
-    `np.memmap` and `np.recarray` are plain: only where elements lie, and how fields are named, is their own.
+    Plain are classes that override nothing of ndarray's, `np.memmap` and `np.recarray`.
     """
-    if isinstance(value, np.ndarray) and type(value) not in (np.ndarray, np.memmap, np.recarray):
-        cls = cast("type", type(value))
+    cls = cast("type", type(value))
+    if isinstance(value, np.ndarray) and _overrides(cls):
         raise TypeError(
             f"needs a plain array, got {cls.__module__}.{cls.__qualname__}, whose operations mean something else;"
             " pass np.asarray(x), which drops what the class adds (of a masked array: the mask)"
         )
+
+
+def _overrides(cls: type) -> bool:
+    """Whether a class of arrays gives anything that ndarray has another meaning."""
+    own = cls.__mro__[: cls.__mro__.index(np.ndarray)]
+    named = {name for part in own if part not in (np.memmap, np.recarray) for name in vars(part)}
+    return any(hasattr(np.ndarray, name) for name in named - _LIFE)
 
 
 def parse_type(text: str) -> TensorType:

@@ -17,7 +17,12 @@ X = np.arange(3.0)
 
 
 class Other(np.ndarray[Any, Any]):
-    pass
+    def __mul__(self, other: Any) -> Any:
+        return self @ other
+
+
+class Tagged(np.ndarray[Any, Any]):
+    tag = "ours"
 
 
 @pytest.mark.parametrize("array", [MASKED, MATRIX, X.view(Other)], ids=["masked", "matrix", "other"])
@@ -63,4 +68,5 @@ def test_memory_maps_and_records_are_plain(tmp_path: Path) -> None:
     mapped[:] = [1, 2, 3]
     plan = af.compile(lambda a: a + 1, mapped)
     assert plan(mapped).tolist() == [2, 3, 4]
+    assert plan(X.view(Tagged)).tolist() == [1, 2, 3]
     assert plan(np.rec.array(X)).tolist() == [1, 2, 3]  # pyright: ignore[reportArgumentType]
