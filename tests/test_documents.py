@@ -1,34 +1,114 @@
-"""The documents: the README's Python runs, links lead somewhere, commands exist."""
+"""The documents: the examples of the README and the how-to run, links lead somewhere, commands exist."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 
-from autofuse.cli.main import COMMANDS
+import autofuse as af
+from autofuse.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
-SMALLER = {"(4096, 2048)": "(64, 48)", "f32[4096,2048]": "f32[64,48]", "budget=20.0": "budget=1.0, progress=False"}
+SMALLER = {
+    r"budget=[0-9.]+": "budget=1.0, progress=False",
+    r"--budget [0-9]+ (?=--db)": "--max-trials 20 ",
+    r"--budget [0-9]+": "--budget 1",
+    r"\b4096, ?2048\b": "64,48",
+    r"\b2048, ?64\b": "48,8",
+    r"\b2048, ?4096\b": "32,48",
+    r"\b4096, ?512\b": "48,16",
+}
+"""What a test leaves out of examples: size and time."""
+NOT_HERE = re.compile(r"^(make|pip|AUTOFUSE_PERF=1 perf) ")
+"""Commands that need a network, or another program."""
+BLOCK = re.compile(r"^```(python|toml|)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def test_the_tour_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order, in one namespace, on a smaller array and with a smaller budget."""
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) >= 4
-    text = "\n".join(blocks)
-    for large, small in SMALLER.items():
-        text = text.replace(large, small)
-    tour = tmp_path / "tour.py"
-    tour.write_text(text)
-    namespace: dict[str, Any] = {}
-    exec(compile(text, str(tour), "exec"), namespace)
-    assert namespace["y"].shape == (64, 48)
+def as_script(page: Path) -> str:
+    """All examples of a page in order, in one namespace: commands go to a shell."""
+    lines = ["import subprocess"]
+    for kind, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        for pattern, small in SMALLER.items():
+            text = re.sub(pattern, small, text)
+        if kind == "python":
+            lines.append(text)
+            continue
+        if kind == "toml":
+            lines.append(f"open('rules.toml', 'w').write({text!r})")
+            continue
+        commands = [line for line in text.splitlines() if not NOT_HERE.match(line)]
+        named = [re.sub(r"\b(KERNEL|NAME)\b", "' + plan_in(line).kernels[0].name + '", repr(line)) for line in commands]
+        for command, line in zip(named, commands, strict=True):
+            lines += [f"line = {line!r}", f"subprocess.run(['bash', '-ec', {command}], check=True)"]
+    return "\n".join(lines)
+
+
+PREAMBLE = """
+def plan_in(line):
+    import re
+    import autofuse
+    return autofuse.load(re.search(r"[a-z]+[.]json", line)[0])
+"""
+
+
+SCRIPT = """
+import numpy as np
+import autofuse as af
+
+af.compile(np.exp, af.spec("f32[8]"))(np.zeros(8, np.float32))
+"""
+
+
+def run_page(page: Path, folder: Path) -> None:
+    """Run the examples of a page as a user would, in an empty folder, with commands that are this checkout's."""
+    for name, target in (("autofuse", "-m autofuse"), ("python", "")):
+        wrapper = folder / "bin" / name
+        wrapper.parent.mkdir(exist_ok=True)
+        wrapper.write_text(f'#!/bin/sh\nexec "{sys.executable}" {target} "$@"\n')
+        wrapper.chmod(0o755)
+    first = next(text for kind, text in BLOCK.findall(page.read_text(encoding="utf-8")) if kind == "python")
+    (folder / "model.py").write_text(first)
+    (folder / "script.py").write_text(SCRIPT)
+    (folder / "page.py").write_text(PREAMBLE + as_script(page), encoding="utf-8")
+    path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder / "cache")}
+    done = subprocess.run(
+        [sys.executable, "page.py"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"{page.name}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+
+def test_the_examples_of_the_readme_run(tmp_path: Path) -> None:
+    run_page(ROOT / "README.md", tmp_path)
     assert (tmp_path / "softmax.json").is_file()
+
+
+def test_the_examples_of_the_howto_run(tmp_path: Path) -> None:
+    run_page(ROOT / "docs" / "howto.md", tmp_path)
+    assert list((tmp_path / "dump").rglob("*.ll"))
+
+
+def test_the_product_of_the_readme_is_right_at_its_full_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A depth of 2048 before a function that is steep where products cancel."""
+    plan = af.compile(lambda x, w: np.tanh(x @ w), af.spec("f32[4096,2048]"), af.spec("f32[2048,64]"))
+    plan.save(tmp_path / "scale.json")
+    assert main(["run", str(tmp_path / "scale.json"), "--check"]) == 0
+    assert "checked: agrees with the interpreter" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
