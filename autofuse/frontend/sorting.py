@@ -1,4 +1,4 @@
-"""Sorting and searching. Sorts are stable whatever `kind` says; NaN is last."""
+"""Sorting and searching. NaN is last; equal elements keep their order if `kind` or `stable` says so, as in NumPy."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ from autofuse.frontend.tracer import TracerArray, fresh
 @implements(np.sort)
 def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
     """As `np.sort`."""
-    del kind, order, stable
+    del order
     array = as_tracer(a)
     if axis is None:
         array, axis = call(np.ravel, array), 0
-    return fresh(_sort([array], axis)[0], is_scalar=False)
+    return fresh(_sort([array], axis, kind, stable)[0], is_scalar=False)
 
 
 @implements(np.argsort)
 def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
     """As `np.argsort`."""
-    del kind, order, stable
+    del order
     array = as_tracer(a)
     if axis is None or (not array.ndim and axis in (0, -1)):
         array, axis = call(np.ravel, array), 0
     positions = np.arange(array.shape[axis]).reshape([-1 if d == axis % array.ndim else 1 for d in range(array.ndim)])
-    return fresh(_sort([array, call(np.broadcast_to, as_tracer(positions), array.shape)], axis)[1])
+    return fresh(_sort([array, call(np.broadcast_to, as_tracer(positions), array.shape)], axis, kind, stable)[1])
 
 
-def _sort(arrays: Sequence[TracerArray], axis: Any) -> tuple[Any, ...]:
-    """Sorted along `axis` by the first array; equal elements keep their order."""
+def _sort(arrays: Sequence[TracerArray], axis: Any, kind: Any, stable: Any) -> tuple[Any, ...]:
+    """Sorted along `axis` by the first array."""
     dimension = cast("int", axis) % max(arrays[0].ndim, 1)
+    keeps_order = bool(stable) or kind in ("stable", "mergesort")
     return current().builder.emit_many(
-        "sort", [array.value for array in arrays], dimension=dimension, descending=False, stable=True
+        "sort", [array.value for array in arrays], dimension=dimension, descending=False, stable=keeps_order
     )
 
 

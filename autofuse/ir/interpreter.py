@@ -42,16 +42,38 @@ def interpret_values(graph: Graph, arrays: Sequence[Any], wanted_names: Collecti
     return dict(zip(wanted_names, _owned(results, held), strict=True))
 
 
-def run(graph: Graph, inputs: Sequence[Array], captured: Sequence[Array]) -> tuple[Array, ...]:
+def interpret_into(graph: Graph, arrays: Sequence[Array], targets: Sequence[Array]) -> None:
+    """Write the outputs of `graph` into `targets`, C-contiguous arrays that share no memory with `arrays`.
+
+    Inputs and targets have the types of the graph's, unchecked. Results are copied only where an op cannot write them
+    where they belong. Raises GraphError where an op cannot be evaluated.
+    """
+    places: dict[Value, Array] = {}
+    for value, target in zip(graph.outputs, targets, strict=True):
+        places.setdefault(value, target)
+    with np.errstate(all="ignore"):
+        results = run(graph, arrays, (), places)
+    for result, target in zip(results, targets, strict=True):
+        if result is not target:
+            target[...] = result
+
+
+def run(
+    graph: Graph, inputs: Sequence[Array], captured: Sequence[Array], places: Mapping[Value, Array] | None = None
+) -> tuple[Array, ...]:
     """The outputs of a graph or region, unchecked; `captured` are the values of `graph.captures`.
 
-    Results may be views of operands. Callers silence NumPy's warnings.
+    `places`: memory for outputs, used where the op can write into it. Results may be views of operands. Callers silence
+    NumPy's warnings.
     """
     values: dict[Value, Array] = dict(zip(graph.inputs, inputs, strict=True))
     values.update(zip(graph.captures, captured, strict=True))
     needed, last_use = live_nodes(graph)
     for position, node in needed:
-        values.update(zip(node.outputs, evaluate_node(node, values), strict=True))
+        if places and any(output in places for output in node.outputs):
+            values.update(_evaluate_in_place(node, values, places, graph))
+        else:
+            values.update(zip(node.outputs, evaluate_node(node, values), strict=True))
         for value in last_use.get(position, ()):
             values.pop(value, None)
     return tuple(values[value] for value in graph.outputs)
@@ -63,6 +85,19 @@ def evaluate_node(node: Node, values: Mapping[Value, Array]) -> tuple[Array, ...
     operands += [values[value] for region in node.regions for value in region.captures]
     with np.errstate(all="ignore"):
         return lookup(node.op).evaluate(operands, node.attrs, node.regions)
+
+
+def _evaluate_in_place(
+    node: Node, values: Mapping[Value, Array], places: Mapping[Value, Array], graph: Graph
+) -> dict[Value, Array]:
+    """The results of one node, in memory that is given where its op can do that."""
+    into = lookup(node.op).evaluate_into
+    others = [output for output in node.outputs if output not in places]
+    if into is None or any(output in graph.reads(reader) for reader in graph.nodes for output in others):
+        return dict(zip(node.outputs, evaluate_node(node, values), strict=True))
+    with np.errstate(all="ignore"):
+        into([values[value] for value in node.inputs], node.attrs, [places.get(output) for output in node.outputs])
+    return {output: places[output] for output in node.outputs if output in places}
 
 
 def live_nodes(graph: Graph) -> tuple[list[tuple[int, Node]], dict[int, list[Value]]]:

@@ -73,6 +73,9 @@ InferRule = Callable[[Sequence[TensorType], Attrs, Sequence[Graph]], tuple[Tenso
 """(operand types, attrs, regions) -> result types. The attributes have been checked by `attributes.normalized`."""
 EvaluateRule = Callable[[Sequence[NDArray[Any]], Attrs, Sequence[Graph]], tuple[NDArray[Any], ...]]
 """(operands, attrs, regions) -> results. CONTROL ops get the values of each region's captures after their operands."""
+EvaluateIntoRule = Callable[[Sequence[NDArray[Any]], Attrs, Sequence[NDArray[Any] | None]], None]
+"""(operands, attrs, memory for the results, None where nobody wants one): writes the results. The memory is
+C-contiguous, of the inferred types, and shares nothing with the operands."""
 FlopRule = Callable[[Sequence[TensorType], Sequence[TensorType], Attrs], float]
 
 
@@ -112,6 +115,8 @@ class OpDef:
     commutative: bool = False
     expensive: bool = False
     """A transcendental or a division: not worth recomputing per user without asking the cost model."""
+    evaluate_into: EvaluateIntoRule | None = None
+    """`evaluate` into memory that is given, where that saves copying the results; None = it would save nothing."""
 
 
 _TABLE: dict[str, OpDef] = {}

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.backends.cpu.program import KernelCode, PhaseCode
-from autofuse.ir.interpreter import interpret
+from autofuse.ir.interpreter import interpret_into
 from autofuse.lower.tile import OpaqueProgram
 
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -62,8 +62,7 @@ class OpaqueCall:
             _view(address or 0, b.type.shape, b.type.dtype.numpy) for address, b in zip(addresses, buffers, strict=True)
         ]
         count = len(self.program.graph.inputs)
-        for target, result in zip(arrays[count:], interpret(self.program.graph, *arrays[:count]), strict=True):
-            target[...] = result
+        interpret_into(self.program.graph, arrays[:count], arrays[count:])
 
 
 def _view(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -136,6 +136,10 @@ CALLS: dict[str, Any] = {
         np.sort(-m, axis=0),
         np.argsort(-v),
         np.argsort(-m, axis=None),
+        np.argsort(m % 3, axis=None),
+        np.argsort(m % 3, kind="stable"),
+        np.argsort(m % 3, axis=0, stable=True),
+        np.sort(m % 3, kind="mergesort"),
         np.sort(m % 3, axis=None),
     ),
     "searchsorted": lambda x, m, v: (

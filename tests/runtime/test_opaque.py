@@ -6,6 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from autofuse.ir.builder import GraphBuilder
+from autofuse.ir.dtypes import I32
+from autofuse.ir.interpreter import interpret_into
+from autofuse.ir.types import parse_type
 from autofuse.runtime import opaque
 from autofuse.runtime.cpu import build_executable
 from autofuse.testing.fusions import LIMITS, check_plan
@@ -31,19 +35,32 @@ def fails(monkeypatch):
     """Makes library calls raise whatever is put here."""
     errors = []
 
-    def interpret(graph, *arrays):
+    def interpret_into(graph, arrays, targets):
         if errors:
             raise errors[min(len(errors) - 1, 0)] if len(errors) == 1 else errors.pop(0)
-        return real(graph, *arrays)
+        return real(graph, arrays, targets)
 
-    real = opaque.interpret
-    monkeypatch.setattr(opaque, "interpret", interpret)
+    real = opaque.interpret_into
+    monkeypatch.setattr(opaque, "interpret_into", interpret_into)
     return errors
 
 
 def test_the_result_is_the_interpreters():
     plan = sorting()
     check_plan(plan, random_inputs(plan.graph, np.random.default_rng(0)))
+
+
+def test_a_call_writes_into_the_memory_of_its_results():
+    sketch = GraphBuilder("g")
+    x = sketch.input(parse_type("f32[4]"), "x")
+    iota = sketch.emit("iota", shape=(4,), dtype=I32, iota_dimension=0)
+    keys, order = sketch.emit_many("sort", [x, iota], dimension=0, descending=True, stable=True)
+    for outputs in ([keys, order], [order], [order, order]):
+        targets = [np.empty(4, value.type.dtype.numpy) for value in outputs]
+        interpret_into(sketch.finish(outputs), [np.array([2, 9, 5, 7], np.float32)], targets)
+        assert targets[-1].tolist() == targets[outputs.index(order)].tolist() == [1, 3, 2, 0]
+        if len(set(outputs)) == 2:
+            assert targets[0].tolist() == [9, 7, 5, 2]
 
 
 def test_calls_of_one_signature_share_code():
@@ -90,14 +107,14 @@ def test_of_several_errors_the_first_is_raised_and_none_is_left_over(fails):
 
 
 def test_threads_get_their_own_results_and_errors(monkeypatch):
-    real, bad = opaque.interpret, threading.local()
+    real, bad = opaque.interpret_into, threading.local()
 
-    def interpret(graph, *arrays):
+    def interpret_into(graph, arrays, targets):
         if getattr(bad, "here", False):
             raise ValueError("only here")
-        return real(graph, *arrays)
+        return real(graph, arrays, targets)
 
-    monkeypatch.setattr(opaque, "interpret", interpret)
+    monkeypatch.setattr(opaque, "interpret_into", interpret_into)
     executable = build_executable(sorting(), LIMITS)
 
     def work(seed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,26 +59,64 @@ def _infer(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph
 
 
 def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
-    x, indices, updates = operands
-    result = x.copy(order="C")
-    if updates.size == 0 or x.size == 0:
-        return (result,)
-    positions = _roles(attrs, x.ndim, indices.ndim).positions(indices, updates.shape, None)
-    inside = np.ones(updates.shape, np.bool_)
-    flat = np.zeros(updates.shape, np.int64)
-    for position, extent in zip(positions, x.shape, strict=True):
-        inside &= (position >= 0) & (position < extent)
-        flat = flat * extent + np.clip(position, 0, extent - 1)
-    _apply(result.reshape(-1), flat[inside], updates[inside], attrs["combiner"])
+    result = np.empty_like(operands[0], order="C")
+    _evaluate_into(operands, attrs, (result,))
     return (result,)
 
 
-def _apply(target: Array, where: Array, updates: Array, combiner: str) -> None:
-    if combiner != "set":
-        COMBINERS[combiner].at(target, where, updates)
+def _evaluate_into(operands: Sequence[Array], attrs: Attrs, targets: Sequence[Array | None]) -> None:
+    (x, indices, updates), (result,) = operands, targets
+    if result is None:
         return
-    last, position = np.unique(where[::-1], return_index=True)
-    target[last] = updates[::-1][position]
+    result[...] = x
+    if updates.size == 0 or x.size == 0:
+        return
+    roles, combiner = _roles(attrs, x.ndim, indices.ndim), attrs["combiner"]
+    lead = _leading(roles, x.shape, updates.shape) if combiner == "set" else None
+    rank, shape = (x.ndim, updates.shape) if lead is None else (lead, updates.shape[: len(roles.batch)])
+    positions = [p.reshape(p.shape[: len(shape)]) for p in roles.positions(indices, updates.shape, None)[:rank]]
+    where, inside = _flat(positions, x.shape[:rank], shape)
+    row = (math.prod(x.shape[rank:]),) if rank < x.ndim else ()
+    values: Any = updates.flat[0] if not any(updates.strides) else updates.reshape(-1, *row)
+    if inside is not None:
+        where, values = where[inside], values[inside] if np.ndim(values) else values
+    _apply(result.reshape(-1, *row), where, values, combiner)
+
+
+def _leading(roles: Roles, shape: tuple[int, ...], updates: tuple[int, ...]) -> int | None:
+    """How many leading dimensions the indices address, if updates are whole rows of all others; None if they are not.
+
+    A row is then moved at once.
+    """
+    lead, batch = len(shape) - len(roles.window), len(roles.batch)
+    whole = roles.window and roles.window_operand == tuple(range(lead, len(shape))) and updates[batch:] == shape[lead:]
+    return lead if whole and roles.window[0] == batch and all(d < lead for d in roles.index_map) else None
+
+
+def _flat(positions: Sequence[Array], extents: Sequence[int], shape: tuple[int, ...]) -> tuple[Array, Array | None]:
+    """Row-major positions, one after the other, and which of them lie inside; None if all do."""
+    flat: Array = np.zeros((), np.int64)
+    inside: Array | None = None
+    for number, (position, extent) in enumerate(zip(positions, extents, strict=True)):
+        if position.min() < 0 or position.max() >= extent:
+            fits = (position >= 0) & (position < extent)
+            inside = fits if inside is None else inside & fits
+            position = np.clip(position, 0, extent - 1)
+        flat = flat * extent + position if number else position
+    spread = np.broadcast_to(flat, shape).reshape(-1)
+    return spread, None if inside is None else np.broadcast_to(inside, shape).reshape(-1)
+
+
+def _apply(target: Array, where: Array, updates: Any, combiner: str) -> None:
+    """Combine `updates`, one or as many as positions, into the elements or rows of `target`, in order."""
+    if combiner == "set":
+        target[where] = updates  # one contiguous index array: NumPy goes through it in order
+    elif combiner == "add" and np.ndim(updates) == 0 and target.dtype.kind in "iu" and target.size <= 4 * where.size:
+        target += np.bincount(where, minlength=target.size).astype(target.dtype) * updates
+    elif combiner == "add" and np.ndim(updates) and target.dtype == np.float64 and not target.view(np.int64).any():
+        target[...] = np.bincount(where, updates, target.size)  # the same sums in the same order, from +0.
+    else:
+        COMBINERS[combiner].at(target, where, updates)
 
 
 def _flops(operands: Sequence[TensorType], results: Sequence[TensorType], attrs: Attrs) -> float:
@@ -105,5 +144,6 @@ register(
         },
         arity=3,
         flops=_flops,
+        evaluate_into=_evaluate_into,
     )
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +29,50 @@ def _infer(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph
 
 
 def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
-    keys, axis = numerics.widen(operands[0]), attrs["dimension"]
-    if attrs["descending"]:
-        keys = -keys if keys.dtype.kind == "f" else ~keys
-    order = np.argsort(keys, axis=axis, kind="stable")
-    return tuple(np.take_along_axis(x, order, axis) for x in operands)
+    results = tuple(np.empty_like(x, order="C") for x in operands)
+    _evaluate_into(operands, attrs, results)
+    return results
+
+
+def _evaluate_into(operands: Sequence[Array], attrs: Attrs, targets: Sequence[Array | None]) -> None:
+    axis, kind = attrs["dimension"], "stable" if attrs["stable"] else None
+    if len(operands) == 1:
+        if targets[0] is not None:
+            _sort_values(operands[0], targets[0], axis, kind, attrs["descending"])
+        return
+    keys = numerics.widen(operands[0])
+    order = np.argsort(_ascending(keys) if attrs["descending"] else keys, axis=axis, kind=kind)
+    for x, target in zip(operands, targets, strict=True):
+        if target is not None:
+            target[...] = order if _counts(x, axis) else np.take_along_axis(x, order, axis)
+
+
+def _sort_values(x: Array, target: Array, axis: int, kind: Literal["stable"] | None, descending: bool) -> None:
+    """Keys alone: NumPy's sort, in the memory of the result. Equal integers are one and the same, in any order."""
+    if x.dtype.kind in "iub":
+        kind = None
+    wide = numerics.widen(x)
+    values = target if wide.dtype == x.dtype else np.empty(x.shape, wide.dtype)
+    values[...] = _ascending(wide) if descending else wide
+    values.sort(axis=axis, kind=kind)
+    if descending or values is not target:
+        target[...] = _ascending(values) if descending else values
+
+
+def _ascending(keys: Array) -> Array:
+    """Keys that ascend where these descend, NaN last all the same; the same function takes them back."""
+    return -keys if keys.dtype.kind == "f" else ~keys
+
+
+def _counts(x: Array, axis: int) -> bool:
+    """Whether `x` is 0, 1, 2, ... along `axis`: sorted together with the keys it is their order itself."""
+    extent = x.shape[axis]
+    if x.dtype.kind not in "iu" or not x.size or extent - 1 > np.iinfo(x.dtype).max:
+        return False
+    lines = np.moveaxis(x, axis, -1)
+    if lines.flat[0] != 0 or lines[..., -1].flat[0] != extent - 1:
+        return False
+    return bool((lines == np.arange(extent, dtype=x.dtype)).all())
 
 
 def _flops(operands: Sequence[TensorType], results: Sequence[TensorType], attrs: Attrs) -> float:
@@ -45,7 +84,7 @@ register(
     OpDef(
         "sort",
         "All operands in the order of the first along a dimension. NaN comes last in both directions; -0. equals 0.; "
-        "equal keys keep their order if stable (in any order otherwise; the interpreter keeps it).",
+        "equal keys keep their order if stable, and come in NumPy's order otherwise.",
         Family.OPAQUE,
         _infer,
         _evaluate,
@@ -55,5 +94,6 @@ register(
             "stable": AttrSpec("bool", "equal keys keep their order"),
         },
         flops=_flops,
+        evaluate_into=_evaluate_into,
     )
 )

@@ -142,6 +142,63 @@ def test_scatter_drops_what_falls_outside_element_by_element():
     assert apply("scatter", x, np.array([[2**63]], np.uint64), updates, **attrs).tolist() == [0, 0, 0, 0]
 
 
+def test_of_many_rows_for_one_place_the_last_stays():
+    rng = np.random.default_rng(0)
+    x, indices = np.zeros((50, 3)), rng.integers(0, 50, 5000)
+    updates = rng.standard_normal((5000, 3))
+    attrs = scatter_attrs(update_window_dims=(1,))
+    expected = x.copy()
+    for place, row in zip(indices, updates, strict=True):
+        expected[place] = row
+    np.testing.assert_array_equal(apply("scatter", x, indices, updates, **attrs), expected)
+    one_by_one = apply("scatter", x[:, 0], indices, updates[:, 0], **scatter_attrs())
+    np.testing.assert_array_equal(one_by_one, expected[:, 0])
+
+
+def test_rows_outside_are_dropped():
+    x, updates = np.zeros((2, 2)), np.array([[1.0, 2], [3, 4], [5, 6]])
+    attrs = scatter_attrs(update_window_dims=(1,))
+    assert apply("scatter", x, np.array([2, 1, -1]), updates, **attrs).tolist() == [[0, 0], [3, 4]]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint64, np.int64])
+def test_adding_one_number_everywhere_wraps(dtype):
+    x, indices = np.full(3, 100, dtype), np.array([1] * 400 + [5])
+    (result,) = apply_many("scatter", x, indices, np.broadcast_to(dtype(7), 401), **scatter_attrs(combiner="add"))
+    expected = x.copy()
+    np.add.at(expected, indices[:-1], dtype(7))
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("start", [0.0, -0.0, 1.0])
+def test_sums_of_f64_are_those_of_one_addition_after_the_other(start):
+    rng = np.random.default_rng(0)
+    indices, updates = rng.integers(0, 5, 1000), rng.standard_normal(1000)
+    indices[indices == 3] = 2
+    expected = np.full(5, start)
+    np.add.at(expected, indices, updates)
+    result = apply("scatter", np.full(5, start), indices, updates, **scatter_attrs(combiner="add"))
+    assert result.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.float16])
+def test_a_sort_that_need_not_be_stable_is_numpys_own(dtype):
+    keys = np.random.default_rng(0).integers(0, 9, (3, 500)).astype(dtype)
+    positions = np.broadcast_to(np.arange(500), keys.shape)
+    out, order = apply_many("sort", keys, positions, dimension=1, descending=False, stable=False)
+    np.testing.assert_array_equal(out, np.sort(keys))
+    np.testing.assert_array_equal(np.take_along_axis(keys, order, 1), out)
+    if dtype != np.float16:  # which is ordered as f32
+        np.testing.assert_array_equal(order, np.argsort(keys))
+
+
+def test_what_goes_with_the_keys_need_not_count_from_zero():
+    keys = np.array([3.0, 1, 2])
+    for partner in ([0, 2, 1], [1, 2, 3], [0, 1, 2], [0.0, 1, 2]):
+        _, moved = apply_many("sort", keys, np.array(partner), dimension=0, descending=False, stable=True)
+        assert moved.tolist() == [partner[i] for i in (1, 2, 0)]
+
+
 @pytest.mark.parametrize("dtype", [F32, F16, BF16], ids=str)
 def test_sort_puts_nan_last_in_both_directions(dtype):
     x = np.array([2, NAN, -INF, 0.0, INF, -0.0, NAN, 1], dtype.numpy)
