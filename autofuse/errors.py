@@ -34,6 +34,10 @@ class TraceTypeError(TraceError, TypeError):
     """NumPy raises a TypeError here too, and a function that catches it is traced as it runs."""
 
 
+class NumpyOnlyError(TraceError):
+    """A function uses what only NumPy has (complex numbers, a call of unknown result types): it can run as a whole."""
+
+
 class ArgumentError(AutofuseError):
     """An argument of a plan or of the public API has the wrong count, shape, dtype, layout or value."""
 
@@ -76,3 +80,11 @@ class UnrolledLoopWarning(UserWarning):
 
 class NumberWarning(UserWarning):
     """A jitted function is compiled again and again for Python numbers; as arrays they would be arguments."""
+
+
+class LeftToNumpyWarning(UserWarning):
+    """Calls, or a whole function, run through NumPy as they are written: nothing is fused there."""
+
+
+class SlowerThanNumpyWarning(UserWarning):
+    """A plan was measured slower than the function that it was made from."""

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from autofuse.api.amounts import DEADLINE_S, positive_seconds, whole_number
 from autofuse.api.arrayfiles import read_arguments
 from autofuse.api.loops import warned_of_loops
+from autofuse.api.numpyonly import NumpyPlan, notes_of, traced_or_left
 from autofuse.api.plan import Plan, described_cpu
 from autofuse.cost_models.base import CostModel
 from autofuse.errors import ArgumentError, AutofuseError
+from autofuse.frontend.context import OnUnsupported
 from autofuse.frontend.traced import Traced, is_array
-from autofuse.frontend.traced import trace as trace_function
 from autofuse.fusion.control import Rule, bind
 from autofuse.fusion.rulesfile import read_rules
 from autofuse.ir import dtypes, tree
@@ -73,7 +74,7 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     variants: str | Choices = "default",
     max_memory: int | None = None,
     deadline: float | None = DEADLINE_S,
-    on_unsupported: Literal["error", "eager"] = "error",
+    on_unsupported: OnUnsupported = "numpy",
     check_bounds: bool = False,
 ) -> Plan:
     """Choose fusions with a model, measuring nothing: milliseconds to seconds.
@@ -92,10 +93,14 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     not counted; None: as long as it takes. Where they are not enough for the whole program, it is searched in segments,
     then by merging greedily, and failing all that each operation becomes a kernel; the plan's notes say so, and such a
     plan may differ from run to run. It binds "analytical", "greedy" and "beam". A Python loop that was unrolled into
-    many steps is an UnrolledLoopWarning. `check_bounds`: calls raise OutOfBoundsError, an IndexError, where an index
-    that is known only then is out of bounds, and write nothing; without it such an index reads the nearest element, and
-    what it writes is dropped or goes to the nearest. Raises TraceError, SearchError (also where memory is not enough),
-    ArgumentError, LegalityError for rules and kernels that cannot be, and PluginError for what plug-ins do wrong.
+    many steps is an UnrolledLoopWarning. `on_unsupported`: what becomes of calls that no kernel computes: "numpy"
+    leaves those of NumPy and SciPy to them, with one LeftToNumpyWarning, as parts of the plan where their results'
+    types follow from the arguments' types, else, and for complex numbers, with the whole function; "eager" learns
+    result types of any call by running it on `args`; "error" refuses. `check_bounds`: calls raise OutOfBoundsError, an
+    IndexError, where an index that is known only then is out of bounds, and write nothing; without it such an index
+    reads the nearest element, and what it writes is dropped or goes to the nearest. Raises TraceError, SearchError
+    (also where memory is not enough), ArgumentError, LegalityError for rules and kernels that cannot be, and
+    PluginError for what plug-ins do wrong.
     """
     _check_backend(backend)
     seconds = None if deadline is None else positive_seconds("deadline", deadline, "give deadline=None")
@@ -103,7 +108,9 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
         policy = fixed(partition)
     if policy == "measured":
         raise ArgumentError('policy="measured" needs measurements: call autofuse.tune')
-    traced = trace_function(fn, *args, on_unsupported=on_unsupported, check_bounds=check_bounds)
+    traced = traced_or_left(fn, args, on_unsupported, check_bounds)
+    if isinstance(traced, NumpyPlan):
+        return traced
     program = traced_program(traced, _fixed_choices(variants))
     context = make_context(program, threads, rules, model=model, legality=legality, max_memory=max_memory)
     chosen = find_policy(policy)
@@ -131,7 +138,7 @@ def tune(
     legality: str | LegalityTest | None = None,
     variants: str | Choices = "default",
     max_memory: int | None = None,
-    on_unsupported: Literal["error", "eager"] = "error",
+    on_unsupported: OnUnsupported = "numpy",
     check_bounds: bool = False,
 ) -> Plan:
     """Search, measuring kernels in a worker process, and return the best plan found.
@@ -145,8 +152,8 @@ def tune(
     schedules are tuned. `rules`, `model`, `legality`, `max_memory`: as for `compile`. `variants`: as for `compile`, but
     "auto", under "measured" without rules and legality, tunes the graphs that the model finds cheapest too, with half
     of the budget, and times their plans against the usual graph's; pricing them takes up to a quarter of a budget in
-    seconds, as finding the usual graph's kernels does. `check_bounds`: as for `compile`. Ctrl-C returns the best plan
-    so far, with a note that says so.
+    seconds, as finding the usual graph's kernels does. `on_unsupported`, `check_bounds`: as for `compile`; a function
+    that runs through NumPy as a whole is not tuned. Ctrl-C returns the best plan so far, with a note that says so.
     Raises as `compile` does, and MeasureError where kernels cannot be measured or their times not be kept (a full disk,
     say): the best plan so far, if there is one, is the attribute `best` of an error that ends the tuning, whichever it
     is.
@@ -154,7 +161,9 @@ def tune(
     _check_backend(backend)
     limits = _budget(budget, max_trials)
     seed = whole_number("seed", seed, 0)
-    traced = trace_function(fn, *args, on_unsupported=on_unsupported, check_bounds=check_bounds)
+    traced = traced_or_left(fn, args, on_unsupported, check_bounds)
+    if isinstance(traced, NumpyPlan):
+        return traced
     program = traced_program(traced, _fixed_choices(variants))
     arrays = measuring_inputs(traced, args, inputs, seed)
     context = make_context(program, threads, rules, model=model, legality=legality, max_memory=max_memory)
@@ -191,6 +200,7 @@ def traced_program(traced: Traced, choices: Choices = DEFAULT) -> Program:
         writebacks=tuple(number for number, _ in traced.writebacks),
         contiguous=traced.contiguous,
         bounds=traced.bounds,
+        notes=notes_of(traced),
     )
     if choices != DEFAULT:
         program = varied(program, choices)

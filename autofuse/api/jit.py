@@ -23,6 +23,7 @@ from autofuse.plan.store import PlanStore
 if TYPE_CHECKING:  # a plan that is found in a store needs none of these
     from autofuse.api.compiling import Rules
     from autofuse.cost_models.base import CostModel
+    from autofuse.frontend.context import OnUnsupported
     from autofuse.passes.choices import Choices
     from autofuse.plan.document import PlanDocument
     from autofuse.search.foreign import LegalityTest
@@ -82,11 +83,13 @@ class Jitted:
 
         if self.store is None:
             return compiling.compile(self.function, *args, **self._options, **self._compiling)
-        from autofuse.frontend.traced import trace as trace_function
         from autofuse.ir.digest import digest
 
         how = {name: self._options[name] for name in ("on_unsupported", "check_bounds") if name in self._options}
-        program = compiling.traced_program(trace_function(self.function, *args, **how))
+        traced = compiling.traced_or_left(self.function, args, **how)
+        if isinstance(traced, compiling.NumpyPlan):
+            return traced
+        program = compiling.traced_program(traced)
         identity = host_cpu_identity(described_cpu(self._options.get("threads")))
         unkept: list[str] = []
 
@@ -162,7 +165,7 @@ def jit(
     variants: str | Choices | None = None,
     max_memory: int | None = None,
     deadline: float | None = DEADLINE_S,
-    on_unsupported: Literal["error", "eager"] = "error",
+    on_unsupported: OnUnsupported = "numpy",
     check_bounds: bool = False,
 ) -> Any:
     """Compile a NumPy function per shape and dtype at its first call.
@@ -191,7 +194,7 @@ def jit(
         "legality": legality,
         "variants": variants,
         "max_memory": max_memory,
-        "on_unsupported": None if on_unsupported == "error" else on_unsupported,
+        "on_unsupported": None if on_unsupported == "numpy" else on_unsupported,
         "check_bounds": check_bounds or None,
     }
     options = {name: value for name, value in given.items() if value is not None}

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -18,6 +18,7 @@ from autofuse.api.compiling import Rules, make_context, measuring_inputs, traced
 from autofuse.api.plan import described_cpu
 from autofuse.cost_models.base import CostModel
 from autofuse.errors import ArgumentError, LegalityError
+from autofuse.frontend.context import OnUnsupported
 from autofuse.frontend.traced import trace as trace_function
 from autofuse.fusion.kind import kind_of
 from autofuse.lower.schedule import Schedule
@@ -93,7 +94,7 @@ def candidates(
     model: str | CostModel = ANALYTICAL,
     legality: str | LegalityTest | None = None,
     seed: int = 0,
-    on_unsupported: Literal["error", "eager"] = "error",
+    on_unsupported: OnUnsupported = "numpy",
 ) -> CandidateSpace:
     """The candidate space of a function: kinds, digests and the model's prices, without measuring.
 

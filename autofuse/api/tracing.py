@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, Literal
+from typing import Any
 
+from autofuse.frontend.context import OnUnsupported
 from autofuse.frontend.traced import trace as _trace
 from autofuse.ir.graph import Graph
 
@@ -13,11 +14,12 @@ def trace(
     fn: Callable[..., Any],
     *args: Any,
     static: Collection[int | str] | None = None,
-    on_unsupported: Literal["error", "eager"] = "error",
+    on_unsupported: OnUnsupported = "numpy",
 ) -> Graph:
     """The graph of `fn` for these arguments: arrays, `spec("f32[8,8]")`, or trees of them; other values are constants.
 
-    The graph is as traced, before clean-up. `static` names further arguments to hold constant. With
-    `on_unsupported="eager"` a call that cannot be traced becomes a call of NumPy. Raises TraceError, naming the line.
+    The graph is as traced, before clean-up. `static` names further arguments to hold constant. Calls
+    without an implementation become calls of NumPy or SciPy where result types are known ("numpy"), or by running them
+    ("eager"), or are refused ("error"). Raises TraceError, naming the line.
     """
     return _trace(fn, *args, static=static, on_unsupported=on_unsupported).graph

@@ -41,7 +41,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--max-memory", type=nbytes, help="most memory of a call, arguments included: 512M, 2GiB")
     parser.add_argument("--threads", type=count, help="threads the plan uses (default one per core)")
-    parser.add_argument("--on-unsupported", choices=("error", "eager"), default="error", help="eager: leave to NumPy")
+    parser.add_argument(
+        "--on-unsupported",
+        choices=("numpy", "eager", "error"),
+        default="numpy",
+        help="calls no kernel computes (default numpy)",
+    )
     parser.add_argument("--check-bounds", action="store_true", help="calls raise where an index is out of bounds")
     parser.add_argument("--no-progress", action="store_true", help="no progress bar on a terminal either")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from autofuse.ir.graph import Graph, Value
 from autofuse.ir.types import TensorType
 
 _ACTIVE = threading.local()
+
+OnUnsupported = Literal["numpy", "eager", "error"]
+"""What becomes of what cannot be traced: see `autofuse.frontend.eager`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +38,19 @@ class Tracing:
     """One graph being recorded. A nested Tracing records a region; it may read values of the enclosing ones."""
 
     def __init__(
-        self, name: str, *, parent: Tracing | None = None, eager: bool = False, check_bounds: bool = False
+        self,
+        name: str,
+        *,
+        parent: Tracing | None = None,
+        on_unsupported: OnUnsupported = "error",
+        check_bounds: bool = False,
     ) -> None:
         self.builder = GraphBuilder(name)
         self.parent = parent
-        self.eager = eager
-        """Whether unsupported calls become custom calls instead of errors."""
+        self.on_unsupported: OnUnsupported = parent.on_unsupported if parent is not None else on_unsupported
+        """What becomes of calls that have no implementation here."""
+        self.left_to_numpy: list[str] = parent.left_to_numpy if parent is not None else []
+        """Calls that run through NumPy, as the user wrote them, with their lines; one list for all regions."""
         self.check_bounds = check_bounds if parent is None else parent.check_bounds
         """Whether indices that are known only at run time leave something to check."""
         self.checks: list[Checks] = []

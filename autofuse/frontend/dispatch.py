@@ -16,11 +16,12 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.errors import GraphError, TraceError
+from autofuse.errors import GraphError, NumpyOnlyError, TraceError
 from autofuse.frontend.cells import Known, Storage, order_of
 from autofuse.frontend.context import current
 from autofuse.frontend.layouts import depends_on_order
 from autofuse.frontend.location import numpys_error, trace_error
+from autofuse.ir.dtypes import ComplexDtypeError
 
 Handler = Callable[..., Any]
 _H = TypeVar("_H", bound=Handler)
@@ -105,6 +106,8 @@ def run(handler: Handler, reference: Any, args: Sequence[Any], kwargs: Mapping[s
         raise
     except (TypeError, ValueError, IndexError, OverflowError, GraphError) as error:
         problem = f"{label or describe(reference)}: {error}"
+        if isinstance(error, ComplexDtypeError):
+            raise trace_error(problem, kind=NumpyOnlyError) from error
         if tracing.is_outermost_call and _numpy_raises(type(error), reference, args, kwargs):
             raise numpys_error(type(error), problem) from error
         raise trace_error(problem) from error

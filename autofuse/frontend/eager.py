@@ -1,18 +1,21 @@
-"""Calls that cannot be traced: an error that names the nearest supported spelling, or, if asked, a call left to NumPy.
+"""Calls that have no implementation here: left to NumPy, one by one or with the whole function, or refused.
 
-With `trace(..., on_unsupported="eager")` a function without an implementation becomes a `custom_call` node between the
-traced ones:
+What `trace(..., on_unsupported=)` says:
 
-1. The traced arrays among its arguments are the node's operands; everything else is fixed in the target's name, which
-   says all that the call is: `numpy.linalg.solve[{"operand":0},{"operand":1}]{}`.
-2. Result shapes and dtypes are learned by running it once: the graph recorded so far is interpreted on the sample
-   arguments given to `trace` to get the operands. So eager tracing needs arrays, not specs.
-3. `autofuse.ir.ops.library_calls` finds the function again in another process, for functions of NumPy and SciPy and
-   parameters of theirs that are listed in `library_signatures`. Any other call is registered for this process only, and
-   its plan cannot be saved.
+- "numpy" (the default): a call of a listed function of NumPy or SciPy (`autofuse.ir.ops.library_signatures`) becomes a
+  `custom_call` node between the traced ones, if its results' types follow from the types of its arguments
+  (`autofuse.frontend.resulttypes`). Any other call of NumPy or SciPy, and complex numbers, are a NumpyOnlyError: the
+  function can run as it is written, and does for `autofuse.compile`, `tune` and `jit`.
+- "eager": result types of the others are learned by running them once, where the graph recorded so far is interpreted
+  on the sample arguments given to `trace`. So it takes arrays, not specs, and no loop or branch body.
+- "error": refused, with the nearest name that can be traced.
 
-Limits: results must be arrays (or a tuple of them) whose shapes do not depend on the data; the function must not write
-into its arguments; it cannot stand inside a loop or branch body.
+The traced arrays among the arguments are the node's operands; everything else is fixed in the target's name, which says
+all that the call is: `numpy.linalg.solve[{"operand":0},{"operand":1}]{}`. Another process finds listed functions by it.
+Any other call is registered for this process only, and its plan cannot be saved.
+
+Limits: results must be arrays, or a tuple of them, whose types do not depend on the data; the function must not write
+into its arguments. Functions whose number of results depends on data (`np.unique`) are refused in every mode.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from autofuse.errors import NumpyOnlyError, TraceError
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import FUNCTIONS, UNSUPPORTED, describe, run
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer
+from autofuse.frontend.resulttypes import Returned, arrays_of, packing, returned_by
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir import types
 from autofuse.ir.graph import Graph, Value
@@ -52,9 +57,9 @@ def unsupported(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     name = label.rpartition(".")[2]
     if name in _INSTEAD:
         raise trace_error(f"{label} cannot be traced", _INSTEAD[name])
-    if current().eager:
-        return run(lambda *a, **k: _left_to_numpy(function, label, a, k), None, args, kwargs, label)
-    raise trace_error(f"{label} cannot be traced", _nearest(name))
+    if current().on_unsupported == "error":
+        raise trace_error(f"{label} cannot be traced", _nearest(label))
+    return run(lambda *a, **k: _left_to_numpy(function, label, a, k), None, args, kwargs, label)
 
 
 UNSUPPORTED.append(unsupported)
@@ -62,6 +67,28 @@ UNSUPPORTED.append(unsupported)
 
 def _left_to_numpy(function: Any, label: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Emit a `custom_call` of `function`."""
+    tracing = current()
+    eager = tracing.on_unsupported == "eager"
+    target, operands = _named(function, label, args, kwargs)
+    values = [operand.value for operand in operands]
+    known = None
+    if not target.startswith(library_calls.LOCAL):
+        known = returned_by(target, [value.type for value in values])
+    if known is None and not eager:
+        raise trace_error(f"{label} cannot be traced", _nearest(label), NumpyOnlyError)
+    samples: list[Any] = []
+    if known is None:
+        known, samples = _sampled(target, label, values)
+    outputs = tracing.builder.emit_many("custom_call", values, call_target_name=target, results=known.types)
+    tracing.samples.update(zip(outputs, samples, strict=False))
+    tracing.left_to_numpy.append(f"{label} at {tracing.builder.location or 'an unknown line'}")
+    return known.pack([fresh(output) for output in outputs])
+
+
+def _named(
+    function: Any, label: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[str, Sequence[TracerArray]]:
+    """The target of a call, and its operands."""
     operands: list[TracerArray] = []
 
     def numbered(value: Any) -> Any:
@@ -75,24 +102,19 @@ def _left_to_numpy(function: Any, label: str, args: tuple[Any, ...], kwargs: dic
 
     fixed_args: list[Any] = [numbered(item) for item in args]
     fixed_kwargs = {key: numbered(item) for key, item in kwargs.items()}
+    module = library_calls.public_module(function)
     try:
-        module = library_calls.public_module(function)
         target = library_calls.target_name(module, str(getattr(function, "__name__", "")), fixed_args, fixed_kwargs)
     except UnnamableError as error:
-        raise trace_error(f"{label} cannot be left to NumPy: {error}", _nearest(label)) from None
-    if target.startswith(library_calls.LOCAL):
+        kind = TraceError if current().on_unsupported == "eager" else NumpyOnlyError
+        raise trace_error(f"{label} cannot be left to NumPy: {error}", _nearest(label), kind) from None
+    if target.startswith(library_calls.LOCAL) and current().on_unsupported == "eager":
         register_call(target, library_calls.bound(function, fixed_args, fixed_kwargs), replace=True)
-    values = [operand.value for operand in operands]
-    sampled = _results(target, label, values)
-    types_ = tuple(types.of_array(array) for array in sampled[0])
-    outputs = current().builder.emit_many("custom_call", values, call_target_name=target, results=types_)
-    current().samples.update(zip(outputs, sampled[0], strict=True))
-    results = tuple(fresh(output) for output in outputs)
-    return results if sampled[1] else results[0]
+    return target, operands
 
 
-def _results(target: str, label: str, operands: Sequence[Value]) -> tuple[list[Any], bool]:
-    """What the call returns for the sample arguments, and whether that is a tuple."""
+def _sampled(target: str, label: str, operands: Sequence[Value]) -> tuple[Returned, list[Any]]:
+    """What the call returns for the sample arguments."""
     tracing = current()
     if tracing.parent is not None:
         raise trace_error(f"{label} cannot be left to NumPy inside a loop or branch body", "call it outside")
@@ -106,20 +128,20 @@ def _results(target: str, label: str, operands: Sequence[Value]) -> tuple[list[A
     known = Graph(recorded.name, tuple(tracing.samples), nodes, recorded.outputs)
     arrays = interpret(known, *(np.asarray(sample) for sample in tracing.samples.values()))
     returned: Any = call_target(target)(*arrays)
-    several = isinstance(returned, tuple | list)
-    results = [np.asarray(item) for item in cast("Sequence[Any]", returned if several else [returned])]
-    return results, several
+    results = arrays_of(returned)
+    return Returned(tuple(types.of_array(array) for array in results), packing(returned)), results
 
 
-def _nearest(name: str) -> str:
-    """What is supported under a similar name."""
-    known = {describe(function): function for function in FUNCTIONS if callable(function)}
-    short = {label.rpartition(".")[2]: label for label in known}
+def _nearest(label: str) -> str:
+    """What is supported under a similar name of the same module."""
+    module, _, name = label.rpartition(".")
+    known = {describe(function) for function in FUNCTIONS if callable(function)}
+    short = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == module}
     # names of a few letters resemble each other by chance: `inv` and `min`, `solve` and `convolve`
     near = difflib.get_close_matches(name, short, n=3, cutoff=0.75 if len(name) > 5 else 0.9)
     if near:
         return "near names that can be traced: " + ", ".join(short[item] for item in near)
     return (
         "compose it from elementwise functions, reductions, matmul and indexing; or"
-        ' trace(..., on_unsupported="eager") to leave the call to NumPy'
+        ' on_unsupported="numpy" or "eager" to leave the call to NumPy'
     )

@@ -73,12 +73,12 @@ def refusals() -> Generator[list[TraceError]]:
         _OPEN.errors = outer
 
 
-def trace_error(problem: str, instead: str = "") -> TraceError:
+def trace_error(problem: str, instead: str = "", kind: type[TraceError] = TraceError) -> TraceError:
     """A TraceError that names the user's line, the problem, and what to write instead.
 
     It ends the trace even if the traced function catches it: what it does then is not what it does under NumPy.
     """
-    error = TraceError(_message(problem, instead))
+    error = kind(_message(problem, instead))
     errors: list[TraceError] | None = getattr(_OPEN, "errors", None)
     if errors is not None:
         errors.append(error)

@@ -16,6 +16,7 @@ from autofuse.frontend.context import current, supported
 from autofuse.frontend.dispatch import call, tracers_in
 from autofuse.frontend.tracer import TracerArray
 from autofuse.ir import dtypes, types
+from autofuse.ir.dtypes import ComplexDtypeError
 from autofuse.ir.graph import Value
 
 _THROUGH = {
@@ -42,7 +43,7 @@ def as_tracer(value: Any) -> TracerArray:
     if isinstance(value, list | tuple) and any(True for _ in tracers_in(value)):
         return call(np.stack, [as_tracer(item) for item in cast("Sequence[Any]", value)])
     if isinstance(value, complex | np.complexfloating):
-        raise TypeError("complex numbers are not supported")
+        raise ComplexDtypeError("complex numbers are not supported")
     types.require_plain(value)
     array = np.asarray(value)
     if array.dtype == object:

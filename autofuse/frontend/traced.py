@@ -5,15 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, get_args
 
 import numpy as np
 
-from autofuse.errors import ArgumentError, GraphError, TraceError
+from autofuse.errors import ArgumentError, GraphError, NumpyOnlyError, TraceError
 from autofuse.frontend import implementations, proxy
 from autofuse.frontend.bounds import joined
 from autofuse.frontend.cells import Storage, of_array
-from autofuse.frontend.context import Tracing, active
+from autofuse.frontend.context import OnUnsupported, Tracing, active
 from autofuse.frontend.location import refusals
 from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.selection import MaskedSelection
@@ -22,6 +22,7 @@ from autofuse.frontend.tracer import TracerArray
 from autofuse.ir import tree, types
 from autofuse.ir.contracts import BoundsCheck, check_contiguous
 from autofuse.ir.contracts import check_bounds as verify_bounds
+from autofuse.ir.dtypes import ComplexDtypeError
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.tree import Tree
 from autofuse.ir.types import TensorType
@@ -49,6 +50,8 @@ class Traced:
     """Graph inputs that must be C-contiguous: in another memory order NumPy would compute something else of them."""
     bounds: tuple[BoundsCheck, ...] = ()
     """What indices must keep to, where they are to be checked (`autofuse.ir.contracts.check_bounds`)."""
+    left_to_numpy: tuple[str, ...] = ()
+    """Calls that run through NumPy, with their lines."""
 
     @property
     def results(self) -> int:
@@ -83,7 +86,7 @@ def trace(
     *args: Any,
     static: Collection[int | str] | None = None,
     name: str | None = None,
-    on_unsupported: Literal["error", "eager"] = "error",
+    on_unsupported: OnUnsupported = "numpy",
     check_bounds: bool = False,
 ) -> Traced:
     """Record what `fn(*args)` computes as a graph.
@@ -94,19 +97,20 @@ def trace(
 
     `static` names further arguments (position or parameter name) to hold constant: an array of indices that Python
     loops over, say; the tree keeps its digest. `name` is the name of the graph, by default the function's. Arguments
-    are taken to be C-contiguous and not to overlap. With `on_unsupported="eager"` a call that cannot be traced is left
-    to NumPy by a `custom_call`: see `autofuse.frontend.eager`. With `check_bounds`, the graph has one more output,
-    which tells whether indices that are known only at run time were in bounds.
+    are taken to be C-contiguous and not to overlap. `on_unsupported`: what becomes of calls that have no implementation
+    here, "numpy", "eager" or "error": see `autofuse.frontend.eager`. With `check_bounds`, the graph has one more
+    output, which tells whether indices that are known only at run time were in bounds.
 
-    Raises TraceError, naming line and remedy, for what cannot be traced; ArgumentError for an argument of another kind.
+    Raises TraceError, naming line and remedy, for what cannot be traced, NumpyOnlyError where NumPy can run the
+    function; ArgumentError for an argument of another kind.
     """
-    if on_unsupported not in ("error", "eager"):
-        raise ArgumentError(f'on_unsupported is "error" or "eager", got {on_unsupported!r}')
+    if on_unsupported not in get_args(OnUnsupported):
+        raise ArgumentError(f'on_unsupported={on_unsupported!r}: give "numpy", "eager" or "error"')
     parameters = _parameters(fn, len(args))
     held = _static_positions(static, parameters)
     leaves, in_tree = tree.flatten(tuple(tree.hold(a) if i in held else a for i, a in enumerate(args)), is_array)
     title = name or getattr(fn, "__name__", None) or type(fn).__name__
-    tracing = Tracing(title, eager=on_unsupported == "eager", check_bounds=check_bounds)
+    tracing = Tracing(title, on_unsupported=on_unsupported, check_bounds=check_bounds)
     with active(tracing):
         tracers = _input_tracers(tracing, leaves, in_tree, parameters)
         inputs = [tracer.cell.storage for tracer in tracers]
@@ -124,7 +128,8 @@ def trace(
         graph = tracing.finish([*outputs, *(value for _, value in writebacks)])
         contiguous = tuple(i for i, storage in enumerate(inputs) if storage.order_matters)
         check_contiguous(leaves, _paths(in_tree, parameters), contiguous)
-    return Traced(graph, in_tree, out_tree, pairs, parameters, contiguous, bounds)
+    left = tuple(tracing.left_to_numpy)
+    return Traced(graph, in_tree, out_tree, pairs, parameters, contiguous, bounds, left)
 
 
 def _run(fn: Callable[..., Any], arguments: list[Any]) -> Any:
@@ -186,6 +191,8 @@ def _type_of(leaf: Any, path: str) -> TensorType:
     try:
         types.require_plain(leaf)
         return types.of_array(np.asarray(leaf))
+    except ComplexDtypeError as error:
+        raise NumpyOnlyError(f"argument {path}: {error}") from error
     except (GraphError, TypeError) as error:
         raise ArgumentError(f"argument {path}: {error}") from error
 
@@ -209,6 +216,8 @@ def _outputs(returned: Any) -> tuple[list[Value], Tree]:
         return [as_tracer(leaf).value for leaf in leaves], out_tree
     except TypeError as error:
         raise TraceError(f"a result of the traced function {error}") from error
+    except ComplexDtypeError as error:
+        raise NumpyOnlyError(f"the traced function returns complex numbers: {error}") from error
 
 
 def _is_result(value: Any) -> bool:

@@ -70,12 +70,21 @@ def by_name(name: str) -> DType:
         raise GraphError(f"unknown dtype {name!r}; known: {', '.join(_BY_NAME)}") from None
 
 
+class ComplexDtypeError(GraphError):
+    """Complex numbers: NumPy has them, no graph does."""
+
+
 def from_numpy(dtype: np.dtype[Any] | type) -> DType:
-    """The dtype that stores `dtype`. Raises GraphError for complex, strings, objects, foreign byte order."""
+    """The dtype that stores `dtype`.
+
+    Raises GraphError for strings, objects and foreign byte order, and its child ComplexDtypeError for complex numbers.
+    """
+    wanted = np.dtype(dtype)
+    if wanted.kind == "c":
+        raise ComplexDtypeError(f"dtype {wanted} is not supported; complex numbers are left to NumPy")
     try:
-        return _BY_NUMPY[np.dtype(dtype)]
+        return _BY_NUMPY[wanted]
     except KeyError:
         raise GraphError(
-            f"dtype {np.dtype(dtype)} is not supported; convert the array to one of: "
-            + ", ".join(str(d.numpy) for d in ALL)
+            f"dtype {wanted} is not supported; convert the array to one of: " + ", ".join(str(d.numpy) for d in ALL)
         ) from None

@@ -255,8 +255,9 @@ def _open(value: Any) -> tuple[str, tuple[Any, ...], tuple[Any, ...], Callable[.
 
 
 def is_static(value: Any) -> bool:
-    """Whether `value` may be part of a structure: None, bool, int, float, str, or a supported dtype."""
-    return value is None or isinstance(value, bool | int | float | str | Digest) or as_dtype(value) is not None
+    """Whether `value` may be part of a structure: None, bool, int, float, complex, str, or a supported dtype."""
+    plain = value is None or isinstance(value, bool | int | float | complex | str | Digest)
+    return plain or as_dtype(value) is not None
 
 
 def as_dtype(value: Any) -> dtypes.DType | None:
@@ -321,6 +322,8 @@ def _same_static(a: Any, b: Any) -> bool:
         return first is second
     if isinstance(a, float) and isinstance(b, float):
         return float.__repr__(a) == float.__repr__(b)  # 0.0 is not -0.0, and NaN is NaN
+    if isinstance(a, complex) and isinstance(b, complex):
+        return complex.__repr__(a) == complex.__repr__(b)
     return type(a) is type(b) and a == b
 
 
@@ -332,6 +335,8 @@ def _static_to_json(value: Any) -> Any:
         return {"digest": value.text}
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": repr(value)}
+    if isinstance(value, complex):
+        return {"complex": [_static_to_json(value.real), _static_to_json(value.imag)]}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise PlanError(f"{value!r} cannot be written to a plan; use a str, int, float, bool, None or dtype")
@@ -345,6 +350,11 @@ def _static_from_json(value: Any) -> Any:
             return Digest(text)
         case {"float": "inf" | "-inf" | "nan" as text, **rest} if not rest:
             return float(text)
+        case {"complex": [real, imaginary], **rest} if not rest:
+            parts = _static_from_json(real), _static_from_json(imaginary)
+            if all(type(part) is float for part in parts):
+                return complex(*parts)
+            raise PlanError(f"a complex number has two floats, got {value!r}")
         case None | bool() | int() | float() | str():
             return value
         case _:

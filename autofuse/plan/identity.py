@@ -48,7 +48,7 @@ class CpuIdentity:
     policy: str
     """Measurement policy."""
     numpy: str = field(metadata=_RECORDED)
-    """NumPy version (recorded only: it evaluates opaque ops; only the order of equal keys may depend on the version)."""
+    """NumPy version (recorded only: it evaluates opaque ops, of which only the order of equal keys may differ)."""
 
     @property
     def backend(self) -> Literal["cpu"]:

@@ -96,7 +96,7 @@ REFUSED = {
         r"policy='analitical' is unknown; did you mean analytical",
     ),
     "threads": ({"threads": 0}, ArgumentError, r"threads=0: this process may run on \d+ hardware threads; give 1\.\."),
-    "on_unsupported": ({"on_unsupported": "maybe"}, ArgumentError, r"on_unsupported is \"error\" or \"eager\""),
+    "on_unsupported": ({"on_unsupported": "maybe"}, ArgumentError, "on_unsupported='maybe': give"),
     "variants": (
         {"variants": "columns=wide"},
         ArgumentError,

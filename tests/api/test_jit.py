@@ -9,7 +9,7 @@ import pytest
 
 import autofuse as af
 from autofuse.api import compiling
-from autofuse.errors import ArgumentError, PlanError, TraceError
+from autofuse.errors import ArgumentError, LeftToNumpyWarning, PlanError, TraceError
 
 
 def scale(x, factor):
@@ -271,14 +271,32 @@ def test_policy_and_threads_are_those_of_the_decorator():
     assert (len(plan.kernels), plan.threads) == (2, 1)
 
 
-def test_what_cannot_be_traced_is_left_to_numpy_where_that_is_asked_for():
+def test_a_call_that_no_kernel_computes_is_left_to_numpy_with_one_warning():
     def turned(x):
         return np.linalg.inv(x) + x
 
     x = np.array([[2.0, 1.0], [1.0, 3.0]])
     with pytest.raises(TraceError):
-        af.jit(turned)(x)
-    np.testing.assert_allclose(af.jit(turned, on_unsupported="eager")(x), turned(x), rtol=1e-12)
+        af.jit(turned, on_unsupported="error")(x)
+    jitted = af.jit(turned)
+    with pytest.warns(
+        LeftToNumpyWarning, match=r"turned: calls left to NumPy.*np\.linalg\.inv at .*test_jit"
+    ) as caught:
+        jitted(x)
+    assert [warning.filename for warning in caught] == [__file__]
+    np.testing.assert_allclose(jitted(x), turned(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("store", [False, True])
+def test_a_function_of_complex_numbers_runs_through_numpy(tmp_path, store):
+    @af.jit(store=tmp_path if store else None)
+    def power(x):
+        return np.abs(np.fft.rfft(x)) ** 2
+
+    with pytest.warns(LeftToNumpyWarning, match="power runs through NumPy as it is written") as caught:
+        power(X)
+    assert len(caught) == 1
+    np.testing.assert_array_equal(power(X), power.function(X))
 
 
 @pytest.mark.parametrize("wish", [*WISHES, {"max_memory": 1 << 20}])

@@ -70,7 +70,7 @@ PICKLED = pickle.dumps(np.zeros(3))
 def test_the_message_says_line_call_and_remedy(name: str) -> None:
     function, problem, instead = CASES[name]
     with pytest.raises(TraceError) as caught:
-        trace(function, X)
+        trace(function, X, on_unsupported="error")
     message = str(caught.value)
     if name != "returning an object":
         assert "test_errors.py:" in message

@@ -1,0 +1,126 @@
+"""Functions that run through NumPy as a whole: what `compile`, `tune` and `jit` give for complex numbers, say."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autofuse.api.callers import outside
+from autofuse.api.plan import Plan
+from autofuse.errors import ArgumentError, LeftToNumpyWarning, NumpyOnlyError, PlanError
+from autofuse.frontend.traced import Traced
+from autofuse.frontend.traced import trace as trace_function
+from autofuse.ir import tree
+
+if TYPE_CHECKING:
+    from autofuse.frontend.context import OnUnsupported
+    from autofuse.plan.document import PlanDocument, PlannedKernel
+
+
+class NumpyPlan(Plan):
+    """The function itself, called as a plan is: no kernels, nothing to save."""
+
+    def __init__(self, function: Callable[..., Any], reason: str) -> None:
+        """`reason`: why no graph can be made of it."""
+        super().__init__(self._no_document)
+        self.function = function
+        self.name = str(getattr(function, "__name__", None) or type(function).__name__)
+        self.reason = reason
+
+    def __call__(self, *args: Any, out: Any = None) -> Any:
+        """The function's own result; with `out`, copied into it."""
+        result = self.function(*args)
+        if out is None:
+            return result
+        leaves, structure = tree.flatten(result, lambda leaf: isinstance(leaf, np.ndarray | np.generic))
+        targets = tree.flatten_as(structure, out, "out")
+        for target, value in zip(targets, leaves, strict=True):
+            if not isinstance(target, np.ndarray) or (target.shape, target.dtype) != (value.shape, value.dtype):
+                raise ArgumentError(f"out must be an array, {value.dtype}{list(value.shape)}, got {_described(target)}")
+        for target, value in zip(targets, leaves, strict=True):
+            np.copyto(target, value)
+        return out
+
+    @property
+    def kernels(self) -> tuple[PlannedKernel, ...]:
+        """None."""
+        return ()
+
+    @property
+    def certificate(self) -> None:
+        """None: nothing was searched."""
+        return None
+
+    def explain(self) -> str:
+        """Why there is nothing to explain."""
+        return f"{self.name} runs through NumPy as it is written\n  {self.reason}\n"
+
+    def why_not(self, *names: str | None, **options: Any) -> str:
+        """The same: there are no kernels to ask about."""
+        del names, options
+        return self.explain()
+
+    def source(self) -> dict[str, str]:
+        """Nothing is generated."""
+        return {}
+
+    def profile(self, *args: Any) -> list[tuple[str, float]]:
+        """Run once, on copies of the arrays: the time of the whole call in microseconds."""
+        leaves, structure = tree.flatten(args, lambda leaf: isinstance(leaf, np.ndarray | np.generic))
+        copies = tree.unflatten(structure, [leaf.copy() for leaf in leaves])
+        start = time.perf_counter_ns()
+        self.function(*copies)
+        return [("NumPy", (time.perf_counter_ns() - start) / 1000)]
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Raises PlanError: a file holds no functions."""
+        raise PlanError(f"{os.fspath(path)}: {self._nothing()}")
+
+    def _no_document(self) -> PlanDocument:
+        raise PlanError(self._nothing())
+
+    def _nothing(self) -> str:
+        return f"{self.name} runs through NumPy as a whole, there is no plan to save or look into: {self.reason}"
+
+    def __repr__(self) -> str:
+        return f"<autofuse: {self.name} through NumPy>"
+
+
+def _described(value: Any) -> str:
+    return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+
+
+def traced_or_left(
+    fn: Callable[..., Any], args: Sequence[Any], on_unsupported: OnUnsupported = "numpy", check_bounds: bool = False
+) -> Traced | NumpyPlan:
+    """Trace a function; what only NumPy can run is left to it with one warning, unless `on_unsupported` says otherwise.
+
+    Raises TraceError and ArgumentError.
+    """
+    try:
+        traced = trace_function(fn, *args, on_unsupported=on_unsupported, check_bounds=check_bounds)
+    except NumpyOnlyError as error:
+        if on_unsupported != "numpy":
+            raise
+        plan = NumpyPlan(fn, str(error))
+        _warn(f"{plan.name} runs through NumPy as it is written, nothing is fused: {error}")
+        return plan
+    if traced.left_to_numpy and on_unsupported == "numpy":
+        _warn(f"{traced.graph.name}: {notes_of(traced)[0]}")
+    return traced
+
+
+def notes_of(traced: Traced) -> tuple[str, ...]:
+    """Which calls run through NumPy, in words, for a plan's notes."""
+    calls = ", ".join(dict.fromkeys(traced.left_to_numpy))
+    return (f"calls left to NumPy, fused with nothing: {calls}",) if calls else ()
+
+
+def _warn(what: str) -> None:
+    warnings.warn(f"autofuse: {what}", LeftToNumpyWarning, stacklevel=outside())

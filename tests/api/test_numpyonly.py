@@ -1,0 +1,87 @@
+"""Functions that run through NumPy as a whole."""
+
+import numpy as np
+import pytest
+
+import autofuse as af
+from autofuse.errors import ArgumentError, LeftToNumpyWarning, PlanError, TraceError
+
+X = np.linspace(0.0, 1.0, 8)
+PROGRAMS = {
+    "a transform": (lambda x: np.fft.irfft(np.fft.rfft(x) * 2), (X,)),
+    "a complex argument": (lambda z: {"abs": np.abs(z), "turned": z * 1j}, (X + 1j,)),
+    "a complex number": (lambda x, factor: x * factor, (X, 2 - 1j)),
+    "a complex dtype": (lambda x: x.astype(np.complex64), (X,)),
+    "a complex constant": (lambda x: np.exp(2j * np.pi * np.arange(8)) * x, (X,)),
+    "least squares": (lambda a, b: np.linalg.lstsq(a, b)[0], (np.eye(3), np.ones(3))),
+    "inside a loop": (lambda x: af.fori_loop(0, 3, lambda _, s: np.fft.fft(s).real, x), (X,)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("make", [af.compile, af.tune, af.jit], ids=["compile", "tune", "jit"])
+def test_the_answer_is_numpys_own(name, make):
+    function, arguments = PROGRAMS[name]
+    with pytest.warns(LeftToNumpyWarning, match="runs through NumPy as it is written") as caught:
+        plan = af.jit(function).plan(*arguments) if make is af.jit else make(function, *arguments)
+    assert len(caught) == 1
+    got, expected = plan(*arguments), function(*arguments)
+    for one, other in zip(*(r.values() if isinstance(r, dict) else [r] for r in (got, expected)), strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == other.dtype
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("mode", ["error", "eager"])
+def test_it_is_refused_where_that_is_asked_for(name, mode):
+    function, arguments = PROGRAMS[name]
+    if (name, mode) == ("least squares", "eager"):  # which runs to see what comes
+        return
+    with pytest.raises(TraceError):
+        af.compile(function, *arguments, on_unsupported=mode)
+
+
+@pytest.fixture
+def plan():
+    def turned(z, w):
+        w[0] = 1
+        return z * 1j
+
+    with pytest.warns(LeftToNumpyWarning):
+        return af.compile(turned, X + 1j, X)
+
+
+def test_what_it_says_of_itself(plan, tmp_path):
+    assert plan.kernels == ()
+    assert plan.certificate is None
+    assert plan.source() == {}
+    assert "turned runs through NumPy" in plan.explain() == plan.why_not()
+    assert repr(plan) == "<autofuse: turned through NumPy>"
+    with pytest.raises(PlanError, match="turned runs through NumPy as a whole"):
+        plan.save(tmp_path / "plan.json")
+    with pytest.raises(PlanError, match="turned runs through NumPy as a whole"):
+        _ = plan.document
+
+
+def test_profiling_it_leaves_the_arguments_alone(plan):
+    w = X + 5
+    ((name, us),) = plan.profile(X + 1j, w)
+    assert name == "NumPy"
+    assert us > 0
+    assert w[0] == 5
+
+
+def test_results_go_where_they_are_wanted(plan):
+    out = np.empty(8, complex)
+    assert plan(X + 1j, X.copy(), out=out) is out
+    np.testing.assert_array_equal(out, (X + 1j) * 1j)
+    for bad in (np.empty(8), np.empty(7, complex), 3):
+        with pytest.raises(ArgumentError, match="out must be an array, complex128"):
+            plan(X + 1j, X.copy(), out=bad)
+
+
+def test_a_function_that_raises_raises_what_numpy_raises():
+    with pytest.warns(LeftToNumpyWarning):
+        plan = af.compile(np.linalg.inv, np.ones((2, 3)))
+    with pytest.raises(np.linalg.LinAlgError):
+        plan(np.ones((2, 3)))
