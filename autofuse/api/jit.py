@@ -74,7 +74,7 @@ class Jitted:
                 plan = self._plans.find(key)
                 if plan is None:
                     plan = self._make(args)
-                    self._plans.keep(key, plan, _constant_bytes(plan))
+                    self._plans.keep(key, plan, plan.constant_bytes)
                     self._numbers.compiled(structure, key[1], stacklevel=outside())
         return plan
 
@@ -144,11 +144,6 @@ class Jitted:
             self.store.put(plan.document)
         except PlanError as failure:
             warnings.warn(f"autofuse: the tuned plan is not kept: {failure}", stacklevel=5)
-
-
-def _constant_bytes(plan: Plan) -> int:
-    """What the arrays take that are part of a plan."""
-    return sum(node.attrs["value"].nbytes for node in plan.document.graph.nodes if node.op == "constant")
 
 
 def jit(

@@ -57,6 +57,11 @@ class NumpyPlan(Plan):
         """None: nothing was searched."""
         return None
 
+    @property
+    def constant_bytes(self) -> int:
+        """None that are known of."""
+        return 0
+
     def explain(self) -> str:
         """Why there is nothing to explain."""
         return f"{self.name} runs through NumPy as it is written\n  {self.reason}\n"

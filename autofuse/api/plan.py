@@ -108,6 +108,11 @@ class Plan:
         """What the search can say about the plan; None if nothing was measured."""
         return self.document.certificate
 
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of the arrays that the plan holds."""
+        return sum(node.attrs["value"].nbytes for node in self.document.graph.nodes if node.op == "constant")
+
     def explain(self) -> str:
         """What each kernel does and why, as text."""
         from autofuse.report.explain import explain
