@@ -410,7 +410,7 @@ METHODS["reduceat"] = reduceat
 
 def _running(ufunc: np.ufunc, a: Any, axis: Any, dtype: Any, out: Any) -> Any:
     array = as_tracer(a)
-    if axis is None:
+    if axis is None or (not array.ndim and axis in (0, -1)):
         array, axis = call(np.ravel, array), 0
     return accumulate(ufunc, array, axis, dtype, out)
 
