@@ -52,7 +52,7 @@ CASES: dict[str, tuple[Any, str, str]] = {
     "bool index": (lambda x: x[True], "bool as an index", "None"),
     "scalar fill": (lambda x: x.sum().fill(0), "scalar", ""),
     "other function": (lambda x: np.packbits(x > 0), r"np\.packbits cannot be traced", "eager"),
-    "inverse": (lambda x: np.linalg.inv(x), r"np\.linalg\.inv cannot be traced", "compose it"),  # and not np.min
+    "inverse": (lambda x: np.linalg.inv(x + 1), r"np\.linalg\.inv cannot be traced", "compose it"),
     "solution": (lambda x: np.linalg.solve(x, x), r"np\.linalg\.solve cannot be traced", "compose it"),
     "pickle": (lambda x: [pickle.dumps(x)], "pickled", ""),
     "returning an object": (lambda x: object(), "returns something that is not an array", ""),

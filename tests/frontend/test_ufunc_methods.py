@@ -142,7 +142,7 @@ def test_folds(name: str, dtype: str, agrees: Any) -> None:
     assert all(isinstance(theirs, type(ours)) for _, theirs, ours in raised), raised
 
 
-@pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "all", "any", "ptp", "count_nonzero", "cumsum", "cumprod"])
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "all", "any", "ptp", "cumsum", "cumprod"])
 def test_rank_0_has_an_axis_for_folds_of_ufuncs(name: str, agrees: Any) -> None:
     function = getattr(np, name)
     agrees(lambda x: (function(x, axis=0), function(x, axis=-1), function(x, axis=None)), np.array(2.0))
