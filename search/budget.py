@@ -16,6 +16,8 @@ DEFAULT_S = 60.0
 
 _SOLVE_SHARE, _ENUMERATION_SHARE = 0.1, 0.25
 """Of the budget: most time for solving once, and for enumerating kernels."""
+_LEAST_STEP_S, _LEAST_STEP_SHARE = 1.0, 0.1
+"""Least seconds of one step, which may be so much of a small budget."""
 _LEAST_ENUMERATION_S, _MOST_OF_IT = 5.0, 0.5
 """A small program's kernels are all found in that time, which may be so much of a small budget."""
 
@@ -28,14 +30,25 @@ class Budget:
     """Infinite where only measurements are limited."""
     max_trials: int | None = None
     """Most kernel measurements; None = as many as fit in the time."""
+    spent_s: float = 0.0
+    """What was spent before of what the user gave."""
 
     def race_s(self, share: float) -> float:
         """Seconds for running whole plans: that share of the time, or of the default time if that is not limited."""
-        return max(1.0, share * (self.seconds if math.isfinite(self.seconds) else DEFAULT_S))
+        return max(self._least_s, share * (self.seconds if math.isfinite(self.seconds) else DEFAULT_S))
+
+    @property
+    def _least_s(self) -> float:
+        """For one step that little time says nothing about: a second, less of a small budget."""
+        return min(_LEAST_STEP_S, _LEAST_STEP_SHARE * self.seconds)
+
+    def before_the_end(self, ending_s: float, share: float) -> Budget:
+        """The budget of which `share` is over when `ending_s` of this one are left; as it is if it has no limit."""
+        return replace(self, seconds=max(min(self.seconds, (self.seconds - ending_s) / share), 1e-3))
 
     def solve_s(self, most: float) -> float:
         """Seconds that solving once may take, which are never more than `most`."""
-        return min(most, max(1.0, _SOLVE_SHARE * self.seconds))
+        return min(most, max(self._least_s, _SOLVE_SHARE * self.seconds))
 
     @property
     def enumeration_s(self) -> float:
@@ -44,12 +57,12 @@ class Budget:
 
     def without(self, seconds: float) -> Budget:
         """What is left after so long."""
-        return replace(self, seconds=max(self.seconds - seconds, 1e-3))
+        return replace(self, seconds=max(self.seconds - seconds, 1e-3), spent_s=self.spent_s + seconds)
 
     @property
     def words(self) -> str:
         """For people."""
-        words = [f"{round(self.seconds, 2):g} s"] if math.isfinite(self.seconds) else []
+        words = [f"{round(self.seconds + self.spent_s, 2):g} s"] if math.isfinite(self.seconds) else []
         if self.max_trials is not None:
             words.append(f"at most {self.max_trials} measurements")
         return ", ".join(words)
@@ -72,7 +85,8 @@ class Clock:
 
         `part` of what is left of the first `share` of the time, so that many solves may follow.
         """
-        return min(most, max(1.0, part * (share * self.budget.seconds - self.elapsed())))
+        least = min(_LEAST_STEP_S, _LEAST_STEP_SHARE * self.budget.seconds)
+        return min(most, max(least, part * (share * self.budget.seconds - self.elapsed())))
 
     def share_left(self, share: float) -> bool:
         """Whether the first `share` of the time, and any trial, is left."""

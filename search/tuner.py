@@ -59,6 +59,10 @@ _LOOP_SOLVE = 0.15
 _HEATS_SHARE, _RACE_SHARE, _HOLDOUT_SHARE = 0.05, 0.1, 0.05
 """Of the budget: most time for running whole plans, to see which are worth tuning, in the end, and the winner once
 more."""
+_LEAST_RACE_S = 0.1
+"""For a race where the time is over."""
+_ENDING_SHARE = 0.03
+"""Of the budget: kept for building plans that race, and for the certificate."""
 _RIVALS = 2
 """Partitions of rules, the fastest end to end, whose schedules are tuned too; and as many of the others."""
 _OUTRUN = 1.5
@@ -82,8 +86,12 @@ class Tuner:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         start = clock()
-        assert context.space is not None, "enumerated once, for both contexts"
-        self._clock = Clock(budget.without(clock() - start), bench, clock)
+        _ = context.space  # enumerated once, for both contexts
+        self._end = start + budget.seconds
+        self._now = clock
+        ending = budget.race_s(_RACE_SHARE) + budget.race_s(_HOLDOUT_SHARE) + _ENDING_SHARE * budget.seconds
+        left = budget.without(clock() - start)
+        self._clock = Clock(left.before_the_end(ending, _SCHEDULE_SHARE), bench, clock)
         self.context = replace(context, deadline_s=budget.solve_s(context.deadline_s))
         self.bench, self.identity = bench, identity
         self.budget, self.seed, self.report = budget, seed, report
@@ -265,7 +273,8 @@ class Tuner:
             if fits and not self._has_failed(entry[1]):
                 entries.append(entry)
                 plans.append(document)
-        order = self._races.in_order(plans, self.budget.race_s(_HEATS_SHARE)) if len(plans) > 1 else []
+        has_time = self._clock.share_left(_SCHEDULE_SHARE)  # else no schedules are tuned, in whatever order
+        order = self._races.in_order(plans, self.budget.race_s(_HEATS_SHARE)) if len(plans) > 1 and has_time else []
         ranked = [(slow, entries[number]) for slow, number in order] or [(1.0, entry) for entry in entries]
         rules = {name for name, _ in ruled}
         rivals = [(slow, entry) for slow, entry in ranked if entry[0] in rules][:_RIVALS]
@@ -343,7 +352,7 @@ class Tuner:
         self.report("comparing plans end to end", 0, 1)
         try:
             limited = math.isfinite(self.budget.seconds)
-            ended = self._races.decide(entrants, self.budget.race_s(_RACE_SHARE), limited=limited)
+            ended = self._races.decide(entrants, self._race_s(_RACE_SHARE, _HOLDOUT_SHARE), limited=limited)
         except NoPlanRunsError:
             self._kept.clear()
             raise
@@ -418,7 +427,8 @@ class Tuner:
         rule = min((name for name in ended.times if name in rules), key=lambda name: ended.times[name], default=None)
         times = [kernel.measured_us for kernel in document.kernels]
         floors = {digest: price.floor_us for digest, price in self._times.prices().items()}
-        holdout_us, noise_us = self._races.again(document, self.budget.race_s(_HOLDOUT_SHARE))
+        has_time = self._now() < self._end
+        holdout_us, noise_us = self._races.again(document, self._race_s(_HOLDOUT_SHARE)) if has_time else (None, None)
         return Certificate(
             policy=policy,
             seed=self.seed,
@@ -445,6 +455,14 @@ class Tuner:
             cut_off=space.cut_off,
             words=OPTIMAL if self._proved and ended.winner.partition.solution is self._proved else NOT_PROVED,
         )
+
+    def _race_s(self, share: float, after: float = 0.0) -> float:
+        """Seconds for running whole plans; less where more is left for nothing else than a later share."""
+        if math.isinf(self.budget.seconds):
+            return self.budget.race_s(share)
+        later = self.budget.race_s(after) if after else 0.0
+        left = self._end - self._now() - _ENDING_SHARE * self.budget.seconds - later
+        return max(_LEAST_RACE_S, min(self.budget.race_s(share), left))
 
     def _document(self, partition: Partition) -> PlanDocument:
         return document_of(self.context, partition, self.identity)

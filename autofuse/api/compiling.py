@@ -158,6 +158,7 @@ def tune(
     say): the best plan so far, if there is one, is the attribute `best` of an error that ends the tuning, whichever it
     is.
     """
+    start = monotonic()
     _check_backend(backend)
     limits = _budget(budget, max_trials)
     seed = whole_number("seed", seed, 0)
@@ -172,6 +173,7 @@ def tune(
     if variants == AUTO:
         name = policy if isinstance(policy, str) else find_policy(policy).name
         context = _noting(context, None if policy == "measured" else f"policy {name}")
+    limits = limits.without(monotonic() - start)  # tracing is part of it
     document = _tuned(context, arrays, policy, limits, seed, progress, db, threads, varies)
     return Plan(warned_of_loops(document, traced.graph))
 

@@ -15,7 +15,8 @@ from autofuse.testing.tuning import tuned, tuner_of
 
 def test_whole_plans_are_raced_for_a_share_of_the_time():
     assert Budget(100.0).race_s(0.1) == pytest.approx(10.0)
-    assert Budget(2.0).race_s(0.1) == 1.0
+    assert Budget(20.0).race_s(0.01) == 1.0
+    assert Budget(2.0).race_s(0.05) == pytest.approx(0.2)  # a second would be half of it
     assert Budget(math.inf, 5).race_s(0.1) == Budget().race_s(0.1) == pytest.approx(6.0)
 
 
@@ -34,8 +35,9 @@ def test_what_enumeration_takes_is_taken_from_all_that_follows():
 
     graph = softmax_graph()
     clock = tuner_of(graph, Slow(graph), Budget(100.0))._clock
-    assert clock.budget.seconds == 80.0
-    assert clock.used() == pytest.approx(0.25)
+    ending = 10.0 + 5.0 + 3.0  # races, the winner once more, and building plans
+    assert tuner._SCHEDULE_SHARE * clock.budget.seconds + ending == pytest.approx(80.0)
+    assert clock.used() == pytest.approx(20.0 / clock.budget.seconds)
 
 
 def test_the_longer_solving_has_taken_the_shorter_is_the_next_solve():
@@ -86,3 +88,17 @@ def test_what_a_solve_without_time_found_is_measured_only_if_it_is_better(monkey
     assert tune._rounds == 1
     assert before.solution.optimal
     assert tune._proved is None
+
+
+def test_what_was_spent_before_is_part_of_what_was_asked_for():
+    left = Budget(60.0).without(1.5).without(0.5)
+    assert left.seconds == pytest.approx(58.0)
+    assert left.words == "60 s"
+
+
+def test_the_search_ends_when_what_comes_after_it_must_begin():
+    budget = Budget(60.0)
+    searching = budget.before_the_end(9.0, 0.9)
+    assert 0.9 * searching.seconds + 9.0 == pytest.approx(60.0)
+    assert budget.before_the_end(1.0, 0.9) == budget  # what is left of the share is enough
+    assert budget.before_the_end(100.0, 0.9).seconds > 0
