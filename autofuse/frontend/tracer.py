@@ -162,6 +162,13 @@ class TracerArray:
             return repr(self)
         return format(self._concrete("formatting", "print after the call; the traced function runs once"), text)
 
+    def __round__(self, digits: int | None = None) -> Any:
+        if not self.is_scalar:
+            raise TypeError("type numpy.ndarray doesn't define __round__ method")
+        if digits is None:
+            return round(self._concrete("round() to a Python int", "np.rint(x), or round(x, 0)"))
+        return call(np.round, self, digits)
+
     def __getstate__(self) -> Any:
         raise trace_error("a traced array cannot be pickled", "keep it inside the traced function")
 
@@ -454,7 +461,6 @@ def _install_operators() -> None:
         setattr(TracerArray, f"__{name}__", _unary(ufunc))
     for name in _SAME_AS_FUNCTION:
         setattr(TracerArray, name, _method(getattr(np, name)))
-    TracerArray.__round__ = lambda self, digits=0: call(np.round, self, digits)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 _install_operators()

@@ -1,14 +1,45 @@
-"""Generated NumPy programs compute what NumPy computes: interpreted, and compiled under each policy."""
+"""Generated NumPy programs compute what NumPy computes: interpreted, and compiled under each policy.
+
+A failure names its seed: `python -m tests.programs.campaign SEED --keep FOLDER` makes the program, small, again.
+"""
 
 from pathlib import Path
 
 import pytest
 
+from tests.programs.campaign import run_seeds
 from tests.programs.checking import RULES, check_program
 from tests.programs.source import read
 
 CASES = Path(__file__).parents[1] / "programs" / "cases"
 POLICIES = ("unfused", "analytical", "greedy", *RULES)
+QUICK = range(500)
+BLOCK = 500
+MOST_REFUSED = 0.12
+
+
+def words(tally):
+    return "\n".join(f"seed {f['seed']}: {f['kind']}, {f['where']}: {f['message']}" for f in tally.failures)
+
+
+def check_seeds(seeds):
+    """Nothing is wrong, nothing ends in an internal error, and few programs are refused."""
+    tally = run_seeds(seeds)
+    assert not tally.failures, words(tally)
+    assert tally.kinds["refused"] <= MOST_REFUSED * len(seeds), tally.refusals.most_common(10)
+    return tally
+
+
+def test_five_hundred_programs():
+    tally = check_seeds(QUICK)
+    assert tally.kinds["raises"], "no program that NumPy refuses"
+    assert len(tally.unused) < 60, tally.unused
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("begin", range(QUICK.stop, 20_000, BLOCK))
+def test_twenty_thousand_programs(begin):
+    check_seeds(range(begin, begin + BLOCK))
 
 
 @pytest.mark.parametrize("path", sorted(CASES.glob("*.py")), ids=lambda path: path.stem)

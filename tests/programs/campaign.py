@@ -95,7 +95,10 @@ def run_seeds(
             for worker in running:
                 worker.stop()
             break
-        ready = multiprocessing.connection.wait([worker.receiver for worker in running], PATIENCE_S)
+        patience = min(PATIENCE_S, max(end - monotonic(), 0.0))
+        ready = multiprocessing.connection.wait([worker.receiver for worker in running], patience)
+        if not ready and patience < PATIENCE_S:
+            continue
         for worker in running:
             if worker.receiver in ready or not ready:
                 for seed, verdict, functions in worker.news(stuck=not ready):

@@ -78,6 +78,7 @@ STATEMENTS: dict[str, tuple[float, tuple[str, ...]]] = {
             "np.clip({x}, {lo}, {hi}, out={out})",
             "np.copyto({w}, {y}«, where={mask}»«, casting='unsafe'»)",
             "np.putmask({w}, {mask}, {s})",
+            "np.put({w}, {places}, {s})",
             "np.place({w}, {mask}, {s})",
             "np.fill_diagonal({w2}, {s})",
             "np.put_along_axis({w}, np.argmax({1}, axis={axis}, keepdims=True), {s}, axis={sameaxis})",
