@@ -77,7 +77,8 @@ def render(run: Record, journal: Journal, wanted: list[Record]) -> str:
         (
             "# How long unrolled loops take to compile",
             "",
-            f"One compile and one first call each, in a process with empty caches; machine: {run['machine']}.",
+            f"One compile and one first call each, in a process with empty caches; {run['machine']['model']}, "
+            f"{run['machine']['threads']} threads, beside other work on the same machine.",
             "`python experiments/compile_time/run.py --before CHECKOUT` makes it again.",
             "",
             *rows,
