@@ -109,7 +109,7 @@ class _Hurried:
                 self.context.memory.check(document, self.policy.name)
             return partition
         except (SearchError, LegalityError) as error:
-            self.problem = error
+            self.problem = self.problem or error
             return None
 
     def _whole(self) -> Partition | None:

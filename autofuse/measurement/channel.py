@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.errors import MeasureError
-from autofuse.ir.types import of_array, parse_type
-from autofuse.strictjson import parse
+from autofuse.errors import MeasureError, ParseError
+from autofuse.ir.types import TensorType, of_array, parse_type
+from autofuse.strictjson import Item, parse
 
 _HEADER = struct.Struct("<8sQ")
 _MAGIC = b"autofuse"
@@ -76,9 +76,7 @@ class Channel:
         data.members(at_most=_MAX_ARRAYS)
         arrays: dict[str, NDArray[Any]] = {}
         for name, item in keys["arrays"].members(_MAX_ARRAYS).items():
-            type_ = parse_type(item.text(1000))
-            if type_.nbytes > _MAX_ARRAY_BYTES:
-                item.fail(f"{type_} is too large")
+            type_ = _type_of(item)
             raw = self._receive(type_.nbytes, deadline)
             arrays[name] = np.frombuffer(raw, type_.dtype.numpy).reshape(type_.shape)
         return Message(keys["type"].text(), dict(data.value) if isinstance(data.value, dict) else {}, arrays)
@@ -108,6 +106,16 @@ class Channel:
                 raise ChannelClosedError("the other side closed the connection")
             filled += count
         return buffer
+
+
+def _type_of(item: Item) -> TensorType:
+    try:
+        type_ = parse_type(item.text(1000))
+    except ParseError as bad:
+        item.fail(str(bad))
+    if type_.nbytes > _MAX_ARRAY_BYTES:
+        item.fail(f"{type_} is too large")
+    return type_
 
 
 def _left(deadline: float | None) -> float | None:

@@ -53,6 +53,15 @@ def lower_plan(document: PlanDocument, limits: Limits) -> tuple[LoweredKernel, .
     Each decision of a schedule is compared with those that a search could have made for the kernel.
     """
     _require_choosable(document, limits)
+    return lower_as_scheduled(document, limits)
+
+
+def lower_as_scheduled(document: PlanDocument, limits: Limits) -> tuple[LoweredKernel, ...]:
+    """Lower every kernel, in running order, under any schedule that code can be generated for.
+
+    For plans that this process made to try decisions out; `lower_plan` is for those that may come from a file. Raises
+    PlanError if a kernel is not a legal fusion.
+    """
     return tuple(
         replace(lower_kernel(document.graph, document.kernels[launch.kernel], limits), lane=launch.lane)
         for launch in document.order

@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import autofuse as af
-from autofuse.api.plan import Plan
+from autofuse.api.plan import Plan, described_cpu
 from autofuse.backends.cpu.entry import NativeProgram
 from autofuse.backends.cpu.program import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
 from autofuse.ir.types import parse_type
+from autofuse.runtime.cpu import cpu_limits
+from autofuse.runtime.kernels import lower_as_scheduled
 from autofuse.testing.pools import COUNT, eager_workers, per_block
 
 LEAST_S = 0.02
@@ -58,6 +60,8 @@ def _planned(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], dots: str) -> 
     document = af.compile(lambda a, b: a @ b, a, b, policy="unfused").document
     kernels = tuple(replace(k, schedule=replace(k.schedule, dots=dots)) for k in document.kernels)
     plan = Plan(replace(document, kernels=kernels))
+    # a search never takes generated code for a row times a matrix, so such a plan is not for files
+    plan.lowered = lower_as_scheduled(plan.document, cpu_limits(described_cpu(plan.threads)))
     return lambda: plan(a, b, out=out)
 
 

@@ -129,7 +129,7 @@ FILES = {
     "another program": (other_program, r"t\.db is a SQLite file, but not a record database of autofuse"),
     "text": (lambda path: path.write_text("measurements\n" * 1000), r"t\.db: .*this is no record database"),
     "cut off": (cut_off, r"t\.db: .*the file is damaged"),
-    "a folder": (lambda path: path.mkdir(), r"t\.db: .*may you write to it"),
+    "a folder": (lambda path: path.mkdir(), r"t\.db is not a file, but a folder"),
 }
 
 

@@ -306,7 +306,7 @@ def test_a_program_is_freed_with_its_last_function():
 
 
 def test_an_output_that_cannot_be_allocated_raises():
-    huge = parse_type(f"u8[{1 << 62}]")
+    huge = parse_type(f"u8[{1 << 47}]")
     kernel = KernelCode("nothing", AXPY, (), ((PhaseCode("axpy", 0),),))
     call = KernelCall("nothing", (BufferRef("output", 1),))
     small = parse_type("f32[4]")
