@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -129,12 +130,25 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> Any:
     return np.can_cast(from_.dtype if isinstance(from_, TracerArray) else from_, to, casting)
 
 
-@implements(np.may_share_memory, np.shares_memory)
-def shares_memory(a: Any, b: Any, max_work: Any = None) -> Any:
+@implements(np.may_share_memory)
+def may_share_memory(a: Any, b: Any, max_work: Any = None) -> Any:
     """As `np.may_share_memory`."""
     del max_work
-    first, second = as_tracer(a), as_tracer(b)
-    return first.cell.storage is second.cell.storage and not first.is_scalar and not second.is_scalar
+    return _share(np.may_share_memory, as_tracer(a), as_tracer(b))
+
+
+@implements(np.shares_memory)
+def shares_memory(a: Any, b: Any, max_work: Any = None) -> Any:
+    """As `np.shares_memory`."""
+    del max_work
+    return _share(np.shares_memory, as_tracer(a), as_tracer(b))
+
+
+def _share(reference: Callable[..., bool], a: TracerArray, b: TracerArray) -> bool:
+    """Whether two arrays lie in each other's memory; scalars lie in none."""
+    if a.is_scalar or b.is_scalar or a.cell.storage is not b.cell.storage:
+        return False
+    return reference(a.cell.layout, b.cell.layout)
 
 
 @implements(np.isscalar)
