@@ -39,7 +39,7 @@ def test_agrees_with_numpy(name: str, agrees: Any) -> None:
     assert any(node.op == "custom_call" for node in traced.graph.nodes)
 
 
-@pytest.mark.parametrize("name", PROGRAMS.keys() - {"ufunc method"})
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "ufunc method"])
 def test_listed_calls_need_no_asking(name: str, agrees: Any) -> None:
     traced = agrees(PROGRAMS[name], A, B, ulps=64)
     assert traced.left_to_numpy
