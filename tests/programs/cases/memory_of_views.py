@@ -10,7 +10,15 @@ def inputs():
 
 
 def program(x, w):
-    pairs = [(w, w), (x, x.T), (x[:1], x[1:]), (x[:, ::2], x[:, 1::2]), (x[1:], x[:2]), (x, x.copy()), (x[0], x[-1, ::-1])]
+    pairs = [
+        (w, w),
+        (x, x.T),
+        (x[:1], x[1:]),
+        (x[:, ::2], x[:, 1::2]),
+        (x[1:], x[:2]),
+        (x, x.copy()),
+        (x[0], x[-1, ::-1]),
+    ]
     t0 = np.array([int(np.shares_memory(a, b)) for a, b in pairs])
     t1 = np.array([int(np.may_share_memory(a, b)) for a, b in pairs])
     return x.sum() + t0, t1
