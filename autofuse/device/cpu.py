@@ -78,7 +78,7 @@ def detect(threads: int | None = None, root: Path = Path("/")) -> CpuDescription
         l2_bytes=found.l2_bytes,
         l3_bytes=found.l3_bytes,
         line_bytes=found.line_bytes,
-        memory_bytes=_memory_bytes(root),
+        memory_bytes=memory_bytes(root),
         quota_cores=quota,
         calibration=default_calibration(vector_bits(found.isa), threads, found.l3_bytes),
     )
@@ -197,7 +197,8 @@ def _quota_cores(root: Path) -> float | None:
     return min(limits, default=None)
 
 
-def _memory_bytes(root: Path) -> int:
+def memory_bytes(root: Path) -> int:
+    """Memory of the machine, or what its control groups grant, if that is less; 0 if neither is known."""
     total = _UNLIMITED
     for line in (_read(root / "proc/meminfo") or "").splitlines():
         if line.startswith("MemTotal:"):

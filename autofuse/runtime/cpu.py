@@ -25,6 +25,7 @@ from autofuse.plan.identity import CpuIdentity
 from autofuse.runtime.copies import first_outputs, output_copies
 from autofuse.runtime.kernels import LoweredKernel, canonical, groups_of, lower_plan
 from autofuse.runtime.memory import Arrange, MemoryPlan, plan_arena, plan_memory
+from autofuse.runtime.needs import require_memory
 from autofuse.runtime.opaque import OpaqueCall, opaque_code
 
 T = TypeVar("T")
@@ -166,6 +167,7 @@ class _Builder:
 
     def _built(self, engine: Engine, waiting: Mapping[str, Callable[[], bytes]]) -> CpuExecutable:
         memory = plan_memory(self.document.graph, self.document.writebacks, self.kernels, self.arrange)
+        require_memory(self.document.name, memory, self.kernels)
         calls = [self._call(number, kernel, memory) for number, kernel in enumerate(self.kernels)]
         copies, before, after = output_copies(self.document, lambda value: self._place(value, memory.offsets))
         aliases = tuple(OutputAlias(output, source) for output, source in memory.aliases)
