@@ -245,8 +245,8 @@ _PACKS_FROM = 4
 """Products with a side shorter than this run as matrix times vector, on the factors as they lie."""
 _CALLBACK_US = 6.0
 _NODE_US = 3.0
-_SORT_NS = 2.0
-_SCATTER_NS = 40.0
+_SORT_NS = 0.5
+_SCATTER_NS = 8.0
 _ELEMENT_NS = 0.5
 
 

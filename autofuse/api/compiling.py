@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.api.againstnumpy import against_function
 from autofuse.api.amounts import DEADLINE_S, positive_seconds, whole_number
 from autofuse.api.arrayfiles import read_arguments
 from autofuse.api.loops import warned_of_loops
@@ -153,7 +154,8 @@ def tune(
     "auto", under "measured" without rules and legality, tunes the graphs that the model finds cheapest too, with half
     of the budget, and times their plans against the usual graph's; pricing them takes up to a quarter of a budget in
     seconds, as finding the usual graph's kernels does. `on_unsupported`, `check_bounds`: as for `compile`; a function
-    that runs through NumPy as a whole is not tuned. Ctrl-C returns the best plan so far, with a note that says so.
+    that runs through NumPy as a whole is not tuned. In the end the function itself runs too, and a plan that is slower
+    is a SlowerThanNumpyWarning and has a note. Ctrl-C returns the best plan so far, with a note that says so.
     Raises as `compile` does, and MeasureError where kernels cannot be measured or their times not be kept (a full disk,
     say): the best plan so far, if there is one, is the attribute `best` of an error that ends the tuning, whichever it
     is.
@@ -175,6 +177,8 @@ def tune(
         context = _noting(context, None if policy == "measured" else f"policy {name}")
     limits = limits.without(monotonic() - start)  # tracing is part of it
     document = _tuned(context, arrays, policy, limits, seed, progress, db, threads, varies)
+    if not was_interrupted(Plan(document)):
+        document = against_function(document, fn, traced, arrays, _FUNCTION_SHARE * min(limits.seconds, DEFAULT_S))
     return Plan(warned_of_loops(document, traced.graph))
 
 
@@ -419,6 +423,8 @@ def _tuned(
             raise
 
 
+_FUNCTION_SHARE = 0.04
+"""Of the budget: for running the plan against the function itself."""
 _INTERRUPTED = "tuning was interrupted"
 
 

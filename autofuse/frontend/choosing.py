@@ -303,36 +303,3 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: Any = -1) -> Any:
         points = as_tracer(x)
         width = call(np.diff, points if points.ndim == 1 else call(np.moveaxis, points, axis, -1))
     return call(np.sum, width * (array[..., 1:] + array[..., :-1]) / 2.0, -1)
-
-
-@implements(np.convolve)
-def convolve(a: Any, v: Any, mode: str = "full") -> Any:
-    """As `np.convolve`."""
-    signal, kernel = as_tracer(a), as_tracer(v)
-    if kernel.size > signal.size:
-        signal, kernel = kernel, signal
-    dtype = np.result_type(signal.dtype, kernel.dtype)
-    long, short = signal.astype(dtype), kernel.astype(dtype)
-    n, m = long.size, short.size
-    result: Any = None
-    for i in range(m):
-        # products are padded, not factors: beyond the signal there is nothing, not 0 times an infinity
-        term = call(np.pad, long * short[i], (i, m - 1 - i))
-        result = term if result is None else result + term
-    match mode:
-        case "full":
-            return result
-        case "same":
-            return result[(m - 1) // 2 : (m - 1) // 2 + n]
-        case "valid":
-            return result[m - 1 : n]
-        case _:
-            raise ValueError("mode must be one of 'full', 'same', or 'valid'")
-
-
-@implements(np.correlate)
-def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
-    """As `np.correlate`."""
-    if as_tracer(v).size > as_tracer(a).size:
-        return call(np.flip, convolve(as_tracer(v), call(np.flip, as_tracer(a)), mode))
-    return convolve(a, call(np.flip, as_tracer(v)), mode)

@@ -19,6 +19,7 @@ _MODULES = (
     "padding",
     "creation",
     "choosing",
+    "filters",
     "sorting",
     "statistics",
     "linalg",

@@ -20,6 +20,8 @@ from autofuse.frontend.tracer import TracerArray, fresh, view
 from autofuse.frontend.ufuncs import finish, out_arrays
 from autofuse.ir.graph import Value
 
+_MOST_RUNS = 8
+"""`delete` copies no more than so many slices, else it takes one element at a time."""
 _MOST_CALLS = 1024
 """`apply_along_axis` unrolls no more than this many calls."""
 
@@ -355,7 +357,11 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
     if axis is None:
         array, axis = call(np.ravel, array), 0
     left = np.delete(np.arange(array.shape[axis]), obj)
-    return call(np.take, array, left, axis)
+    runs = np.split(left, np.flatnonzero(np.diff(left) != 1) + 1)
+    if len(runs) > _MOST_RUNS or not left.size:
+        return call(np.take, array, left, axis)
+    axis = one_axis(axis, array.ndim)
+    return fresh(joined([sliced(array.value, axis, int(run[0]), int(run[-1]) + 1) for run in runs], axis))
 
 
 class Concatenator:

@@ -12,7 +12,7 @@ import numpy as np
 from autofuse.frontend.axes import many_axes, one_axis
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements
-from autofuse.frontend.promotion import as_tracer, broadcast, convert, result_dtype
+from autofuse.frontend.promotion import as_tracer, broadcast, convert, result_dtype, transpose
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.frontend.ufuncs import GENERALIZED, finish, out_arrays, resolve
 from autofuse.ir.graph import Value
@@ -34,6 +34,8 @@ def contract(
     if a.type.dtype.kind == "bool":
         counted = contract(convert(a, np.dtype(np.int32)), convert(b, np.dtype(np.int32)), contracting, batching)
         return convert(counted, np.dtype(np.bool_))
+    if len(contracting[0]) + len(batching[0]) == a.type.rank == b.type.rank and a.type.dtype.numpy.itemsize > 2:
+        return _summed_products(a, b, contracting, batching)
     return current().emit(
         "dot_general",
         (a, b),
@@ -42,6 +44,26 @@ def contract(
         lhs_contracting_dimensions=tuple(contracting[0]),
         rhs_contracting_dimensions=tuple(contracting[1]),
     )
+
+
+def _summed_products(
+    a: Value,
+    b: Value,
+    contracting: tuple[Sequence[int], Sequence[int]],
+    batching: tuple[Sequence[int], Sequence[int]],
+) -> Value:
+    """A dot whose operands have no dimension of their own: one pass over both, which a sum does faster than a product.
+
+    Not of 16-bit floats, whose products a dot does not round.
+    """
+    partner = dict(zip((*contracting[0], *batching[0]), (*contracting[1], *batching[1]), strict=True))
+    aligned = transpose(b, tuple(partner[d] for d in range(a.type.rank)))
+    products = current().emit("multiply", (a, aligned))
+    sums = products
+    if contracting[0]:
+        sums = current().emit("reduce", (products,), dimensions=tuple(sorted(contracting[0])), combiner="add")
+    left = sorted(batching[0])
+    return transpose(sums, tuple(left.index(d) for d in batching[0]))
 
 
 def _converted(a: Any, b: Any) -> tuple[Value, Value]:

@@ -9,8 +9,16 @@ import numpy as np
 
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements
+from autofuse.frontend.eager import numpys_own
 from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.ir.dtypes import BOOL, I64
+from autofuse.ir.types import TensorType
+
+_FEW = 128
+"""Up to so many knots, comparing with all of them is faster than a binary search, which waits for memory."""
+_FEW_MEMBERS = 32
+"""The same for `isin`; NumPy looks integers up in a table."""
 
 
 @implements(np.sort)
@@ -43,6 +51,11 @@ def _sort(arrays: Sequence[TracerArray], axis: Any, kind: Any, stable: Any) -> t
     )
 
 
+def _numpy_orders(*arrays: TracerArray) -> bool:
+    """Whether NumPy itself knows these dtypes."""
+    return all(array.dtype.kind in "biuf" for array in arrays)
+
+
 @implements(np.searchsorted)
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     """As `np.searchsorted`."""
@@ -51,6 +64,8 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     knots, queries = as_tracer(a), as_tracer(v)
     if sorter is not None:
         knots = call(np.take, knots, sorter)
+    if knots.size > _FEW and _numpy_orders(knots, queries):
+        return numpys_own(np.searchsorted, TensorType(queries.shape, I64), knots, queries, side)
     queries = queries[..., None]
     # in the order of a sort, NaN is behind all numbers
     if side == "left":
@@ -67,6 +82,8 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     if edges.ndim != 1:
         raise ValueError("object of too small depth for desired array" if not edges.ndim else "object too deep")
     side = "left" if right else "right"
+    if edges.size > _FEW and _numpy_orders(edges, values):
+        return numpys_own(np.digitize, TensorType(values.shape, I64), values, edges, bool(right))
     ascending = searchsorted(edges, values, side)
     if edges.size < 2:
         return ascending
@@ -84,7 +101,12 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
 ) -> Any:
-    """As `np.isin`: every element is compared with every test element."""
-    del assume_unique, kind
-    found = call(np.any, np.equal(as_tracer(element)[..., None], call(np.ravel, as_tracer(test_elements))), -1)
+    """As `np.isin`: every element is compared with every test element, where those are few."""
+    del kind
+    elements, wanted = as_tracer(element), as_tracer(test_elements)
+    if wanted.size > _FEW_MEMBERS and _numpy_orders(elements, wanted):
+        own = TensorType(elements.shape, BOOL)
+        found = numpys_own(np.isin, own, elements, wanted, bool(assume_unique), bool(invert))
+        return call(np.asarray, found)
+    found = call(np.any, np.equal(elements[..., None], call(np.ravel, wanted)), -1)
     return call(np.asarray, np.logical_not(found) if invert else found)

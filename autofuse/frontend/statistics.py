@@ -39,7 +39,8 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
             "np.bincount(np.clip(x, 0, n - 1), minlength=n)",
         )
     target = call(np.zeros, length, np.int64 if weights is None else np.float64)
-    np.add.at(target, index.astype(np.int64), 1 if weights is None else as_tracer(weights).astype(np.float64))
+    keys = index.astype(np.uint64)  # none counts from the end
+    np.add.at(target, keys, 1 if weights is None else as_tracer(weights).astype(np.float64))
     return target
 
 

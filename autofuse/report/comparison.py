@@ -71,12 +71,14 @@ def compare(contenders: Sequence[Contender], blocks: int = 15, block_us: float =
     return Comparison(contenders[0].name, rows, _noise(samples[contenders[-1].name], samples[again]), blocks)
 
 
-def interleave(calls: Mapping[str, Call], blocks: int, block_us: float, seed: int) -> dict[str, list[float]]:
+def interleave(
+    calls: Mapping[str, Call], blocks: int, block_us: float, seed: int, *, resting: bool = True
+) -> dict[str, list[float]]:
     """Microseconds of the fastest call, by block; within a block each has its turn, in random order.
 
     A turn is one untimed call, then as many as fit into about `block_us` of the fastest one, the same number for all:
     what else the machine does can only add to them. What one turn leaves behind has settled before the next: threads of
-    NumPy's BLAS that still spin would make whoever follows look slow.
+    NumPy's BLAS that still spin would make whoever follows look slow. `resting=False` saves the wait for that.
     """
     rng = np.random.default_rng(seed)
     names = list(calls)
@@ -85,7 +87,8 @@ def interleave(calls: Mapping[str, Call], blocks: int, block_us: float, seed: in
     for _ in range(blocks):
         for number in rng.permutation(len(names)):
             name = names[number]
-            rest()
+            if resting:
+                rest()
             calls[name]()
             samples[name].append(fastest_call(calls[name], batch, repeats, time.perf_counter_ns))
     return samples

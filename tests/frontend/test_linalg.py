@@ -139,7 +139,17 @@ def test_einsum_forms(agrees: Any) -> None:
 def test_matmul_is_one_dot_without_copies() -> None:
     for left, right in SHAPES[:6]:
         graph = trace(lambda a, b: a @ b, normal(*left), normal(*right)).graph
-        assert [node.op for node in graph.nodes] == ["dot_general"]
+        vectors = len(left) == len(right) == 1
+        assert [node.op for node in graph.nodes] == (["multiply", "reduce"] if vectors else ["dot_general"])
+
+
+def test_a_product_with_no_dimension_of_one_operand_alone_is_a_sum(agrees: Any) -> None:
+    a, b = normal(3, 4, 5), normal(5, 3, 4)
+    for text in ("ijk,kij->i", "ijk,kij->ji", "ijk,kij->", "ijk,kij->kji"):
+        graph = agrees(lambda a, b, text=text: np.einsum(text, a, b), a, b, ulps=16).graph
+        assert all(node.op != "dot_general" for node in graph.nodes)
+    half = trace(np.dot, a[0, 0].astype(np.float16), a[0, 0].astype(np.float16)).graph
+    assert [node.op for node in half.nodes] == ["dot_general"]
 
 
 def test_shape_errors_name_the_call() -> None:

@@ -139,4 +139,4 @@ def _signed(indices: Array) -> Array:
     """As i64; unsigned positions beyond its range stay out of bounds."""
     if indices.dtype == np.uint64:
         return np.minimum(indices, np.uint64(2**62)).astype(np.int64)
-    return indices.astype(np.int64)
+    return indices.astype(np.int64, copy=False)

@@ -30,12 +30,15 @@ from collections.abc import Mapping
 NUMPY: Mapping[str, str] = {
     "numpy": """
         argpartition a:array kth:indices axis:axis kind:introselect
+        convolve a:array v:array mode:full|same|valid
         corrcoef x:array y:array? rowvar:flag dtype:dtype
         cov m:array y:array? rowvar:flag bias:flag ddof:0..64 fweights:array? aweights:array? dtype:dtype
+        digitize x:array bins:array right:flag
         histogram a:array bins:bins range:range density:flag weights:array?
         histogram2d x:array y:array bins:bins range:range density:flag weights:array?
         histogram_bin_edges a:array bins:bins range:range weights:array?
         i0 x:array
+        isin element:array test_elements:array assume_unique:flag invert:flag
         lexsort keys:arrays axis:axis
         median a:array axis:axes out:- overwrite_input:- keepdims:flag
         nanmedian a:array axis:axes out:- overwrite_input:- keepdims:flag
@@ -51,6 +54,7 @@ NUMPY: Mapping[str, str] = {
         polyint p:array m:0..64 k:array?
         polymul a1:array a2:array
         quantile a:array q:array axis:axes out:- overwrite_input:- method:METHOD keepdims:flag weights:array?
+        searchsorted a:array v:array side:left|right sorter:-
         unpackbits a:array axis:axis count:length bitorder:big|little
         unwrap p:array discont:#|none axis:axis period:#""",
     "numpy.linalg": """

@@ -176,5 +176,6 @@ _MAKES: Mapping[str, _Rule] = {
     **dict.fromkeys(("corrcoef", "cov"), _covariance),
     **dict.fromkeys(("nanpercentile", "nanquantile", "percentile", "quantile"), _quantiles),
     **dict.fromkeys(("lexsort", "lstsq", "multi_dot", "polyadd", "polyfit", "polymul", "tensorsolve"), _no_more),
+    "numpy.convolve": _no_more,
 }
 """Elements that a function makes, by its name or its whole name; of others, what all arrays broadcast together have."""

@@ -1,0 +1,81 @@
+"""A tuned plan against the function that it was made from, in turns, in this process."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from autofuse.api.callers import outside
+from autofuse.api.plan import Plan
+from autofuse.errors import SlowerThanNumpyWarning
+from autofuse.frontend.traced import Traced
+from autofuse.ir import tree
+from autofuse.measurement.timer import median, median_interval, rough_us
+from autofuse.plan.document import PlanDocument
+from autofuse.report.comparison import interleave
+from autofuse.report.quantities import microseconds
+
+_CLEARLY = 1.3
+"""A function that takes so many times as long as its plan took in the worker need not race it."""
+_BLOCKS = 7
+_BLOCK_US = 10_000.0
+_REST_S = 0.3
+"""How long a block waits, twice in all, for threads that a product left spinning."""
+_LIBRARY = frozenset(("dot_general", "convolution", "custom_call"))
+"""Ops that may have left some."""
+_NOISE = 0.05
+"""A plan that is slower by less may be so by chance."""
+
+
+def against_function(
+    document: PlanDocument, fn: Callable[..., Any], traced: Traced, arrays: Sequence[NDArray[Any]], seconds: float
+) -> PlanDocument:
+    """The plan; with a SlowerThanNumpyWarning and a note if it is slower than the function itself, beyond the noise.
+
+    The function may be anything, so it runs here, not in the worker: twice, where it is clearly slower than the plan
+    was there, else in turns with the plan. Each has its own copies of the arguments, which stand as long as `seconds`
+    for it are not too few for a call.
+    """
+    e2e_us = None if document.certificate is None else document.certificate.e2e_us
+    if e2e_us is None or 4 * e2e_us > 1e6 * seconds:
+        return document
+    own = _on_copies(fn, traced, arrays)
+    try:
+        own()
+        us = rough_us(own, time.perf_counter_ns)
+    except Exception:  # noqa: BLE001  # a user's function may refuse the random numbers that stand for a spec
+        return document
+    if us > _CLEARLY * e2e_us:
+        return document
+    resting = any(node.op in _LIBRARY for node in document.graph.nodes)
+    block_s = resting * _REST_S + 2 * (_BLOCK_US + us) / 1e6
+    blocks = min(_BLOCKS, math.floor(seconds / block_s))
+    if blocks < 3:
+        return document
+    plan = Plan(document)
+    samples = interleave(
+        {"plan": _on_copies(plan, traced, arrays), "function": own}, blocks, _BLOCK_US, 0, resting=resting
+    )
+    ratios = [mine / theirs for mine, theirs in zip(samples["plan"], samples["function"], strict=True)]
+    if median_interval(ratios)[0] < 1.0 + _NOISE:
+        return document
+    times = (microseconds(median(samples[name])) for name in ("plan", "function"))
+    note = "slower than the function itself through NumPy: {} instead of {}".format(*times)
+    warnings.warn(f"autofuse: the plan of {document.name} is {note}", SlowerThanNumpyWarning, stacklevel=outside())
+    return replace(document, notes=(*document.notes, note))
+
+
+def _on_copies(call: Callable[..., Any], traced: Traced, arrays: Sequence[NDArray[Any]]) -> Callable[[], object]:
+    """A call with arrays of its own: a function that writes into them meets nobody else."""
+    own: list[Any] = [array.copy() for array in arrays]
+    for number, (_, leaf) in enumerate(tree.leaf_items(traced.in_tree)):
+        if leaf.scalar:
+            own[number] = own[number][()]
+    arguments = tree.unflatten(traced.in_tree, own)
+    return lambda: call(*arguments)

@@ -1,0 +1,82 @@
+"""Tuned plans against the function they were made from; times are given, none is taken."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import autofuse as af
+from autofuse.api import againstnumpy
+from autofuse.api.againstnumpy import against_function
+from autofuse.errors import SlowerThanNumpyWarning
+from autofuse.frontend.traced import trace
+from autofuse.testing.plans import example_plan
+
+X = np.arange(6.0)
+
+
+def doubled(x):
+    x *= 2
+    return x + 1
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """Sets what the function's first call, and the blocks of a race, are said to take."""
+
+    def say(first_us, plan_us=(), function_us=()):
+        def race(calls, blocks, block_us, seed, *, resting):
+            for call in calls.values():
+                call()
+            return {"plan": list(plan_us), "function": list(function_us)}
+
+        monkeypatch.setattr(againstnumpy, "rough_us", lambda call, clock: first_us)
+        monkeypatch.setattr(againstnumpy, "interleave", race)
+
+    return say
+
+
+def tuned(function, e2e_us=100.0):
+    """A plan that took so long in the worker."""
+    certificate = replace(example_plan().certificate, e2e_us=e2e_us)
+    return replace(af.compile(function, X).document, certificate=certificate)
+
+
+def test_a_plan_that_is_slower_has_a_note_and_a_warning(timed):
+    timed(80.0, [100.0, 110, 90, 105, 100, 100, 100], [50.0] * 7)
+    x = X.copy()
+    with pytest.warns(SlowerThanNumpyWarning, match="the plan of doubled is slower than the function itself") as caught:
+        document = against_function(tuned(doubled), doubled, trace(doubled, X), [x], 60.0)
+    assert [note.split(":")[0] for note in document.notes] == ["slower than the function itself through NumPy"]
+    assert caught[0].filename == __file__
+    np.testing.assert_array_equal(x, X)
+
+
+@pytest.mark.parametrize(
+    ("first_us", "plan_us"),
+    [(200.0, [900.0] * 7), (80.0, [51.0] * 7), (80.0, [40.0] * 7), (80.0, [50.0, 500, 50, 500, 50, 500, 500])],
+    ids=["slower in the worker", "as fast", "faster", "disturbed"],
+)
+def test_no_alarm_otherwise(timed, recwarn, first_us, plan_us):
+    timed(first_us, plan_us, [50.0] * 7)
+    document = tuned(doubled)
+    assert against_function(document, doubled, trace(doubled, X), [X.copy()], 60.0) == document
+    assert not recwarn.list
+
+
+def test_a_function_that_refuses_random_data_is_not_timed(timed):
+    def picky(x):
+        if type(x) is np.ndarray:
+            raise ValueError("not these")
+        return x + 1
+
+    timed(80.0, [100.0] * 7, [50.0] * 7)
+    document = tuned(lambda x: x + 1)
+    assert against_function(document, picky, trace(lambda x: x + 1, X), [X], 60.0) == document
+
+
+@pytest.mark.parametrize("seconds", [1e-4, 0.03])
+def test_there_is_no_race_without_time_for_it(timed, seconds):
+    timed(80.0, [100.0] * 7, [50.0] * 7)
+    document = tuned(doubled)
+    assert against_function(document, doubled, trace(doubled, X), [X.copy()], seconds) == document
