@@ -180,7 +180,7 @@ def test_rules_and_other_policies_keep_the_usual_graph_and_say_so(monkeypatch, o
 
 def test_variants_are_tuned_beside_the_usual_graph(monkeypatch):
     monkeypatch.setattr(variants, "CLOSE", 100.0)
-    ticks, given, price = iter([10.0, 11.0]), [], compiling.price_variants
+    ticks, given, price = iter([9.0, 9.0, 10.0, 11.0]), [], compiling.price_variants
     monkeypatch.setattr(compiling, "monotonic", lambda: next(ticks))
     monkeypatch.setattr(compiling, "price_variants", lambda *args: given.append(args[1]) or price(*args))
     plan = af.tune(heads, *HEADS, variants="auto", budget=2, max_trials=8, progress=False)

@@ -32,7 +32,7 @@ def _bare_except(x: Any) -> Any:
 def _suppress(x: Any) -> Any:
     y = x
     with contextlib.suppress(Exception):
-        y = np.linalg.lstsq(x[None], x[:1])[0]
+        y = np.argwhere(x)
     return y
 
 
