@@ -203,7 +203,7 @@ MOVING = (
     Case("meshgrid", lambda x, y: np.meshgrid(x[:SIDE], y[:SIDE]), _two, ALL),
     Case("linspace", lambda x: np.linspace(0.0, 1.0, SIZE) + x, _one, ALL),
     Case("arange", lambda x: np.arange(SIZE) + x, _one, ALL),
-    Case("split", lambda x: np.split(x, 4), _one, ALL),
+    Case("split", lambda x: [part + 1 for part in np.split(x, 4)], _one, ALL),
     Case("broadcast_to", lambda x: np.broadcast_to(x[:SIDE], (SIDE, SIDE)).copy(), _one, ALL),
 )
 
@@ -304,7 +304,7 @@ CONTRACTING = (
     Case("solve", np.linalg.solve, _system),
     Case("inv", np.linalg.inv, _matrix(SIDE)),
     Case("cholesky", np.linalg.cholesky, _positive),
-    Case("det", np.linalg.det, _matrix(100)),
+    Case("det", lambda a: np.linalg.det(a / 100), _matrix(100)),
     Case("svd", np.linalg.svd, _matrix(100)),
     Case("eigh", np.linalg.eigh, _matrix(100)),
     Case("matrix_power", lambda a: np.linalg.matrix_power(a / 1000, 5), _matrix(300)),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, cast
 
@@ -25,6 +26,8 @@ from autofuse.ir.tree import as_dtype
 
 _MOST_CHARACTERS = 1 << 20
 _MOST_BRACKETS_OPEN = 16
+_MOST_KEPT_CHARACTERS = 1024
+"""Of a name whose function is kept."""
 LOCAL = "process."
 """How the names of functions begin that only this process knows."""
 
@@ -79,12 +82,20 @@ def resolve(name: str) -> Callable[..., Any]:
 
     Raises GraphError for a function or a parameter that is not listed, or an ill-formed name.
     """
+    return _kept(name) if len(name) <= _MOST_KEPT_CHARACTERS else _resolved(name)
+
+
+def _resolved(name: str) -> Callable[..., Any]:
     call = read(name)
     check_parameters(call)
     target = getattr(import_module(call.module), call.function, None)
     if not callable(target) or isinstance(target, type):
         raise GraphError(f"custom_call target {name!r:.200}: {call.module} has no function {call.function!r}")
     return guarded(_bound(target, call.args, call.kwargs), call.label, copies=not call.module.startswith("numpy"))
+
+
+_kept = lru_cache(maxsize=256)(_resolved)
+"""A plan asks at every call: reading the name again would take longer than a small matrix."""
 
 
 def bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
