@@ -361,6 +361,10 @@ class Database:
                 yield
         except sqlite3.Error as failure:
             raise MeasureError(f"{self.path}: {failure}{_advice(failure)}; records stored before are kept") from failure
+        except UnicodeDecodeError as failure:  # SQLite says what is wrong with a schema in the schema's own bytes
+            raise MeasureError(
+                f"{self.path}: the file is damaged: it names tables in bytes that are no text"
+            ) from failure
 
 
 _MARKS = ("application_id", "user_version")

@@ -297,3 +297,13 @@ def test_unwritable_file_is_reported(tmp_path):
     path.chmod(0o444)
     with pytest.raises(MeasureError, match="not writable"):
         Database(path, HERE).add(fine())
+
+
+def test_a_schema_in_bytes_that_are_no_text_is_a_damaged_file(tmp_path):
+    path = tmp_path / "r.db"
+    Database(path).close()
+    text = path.read_bytes()
+    assert b"CREATE TABLE " in text
+    path.write_bytes(text.replace(b"CREATE TABLE ", b"CREATE\x93ABLE "))
+    with pytest.raises(MeasureError, match="damaged"):
+        Database(path)
