@@ -206,5 +206,8 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: s
         raise ValueError("np.ravel_multi_index is traced for order 'C' and mode 'raise'")
     result: Any = 0
     for position, extent in zip(multi_index, static_shape(dims), strict=True):
-        result = np.add(np.multiply(result, extent), position)
+        given = as_tracer(position)
+        if given.dtype.kind not in "iu":
+            raise TypeError("only int indices permitted")
+        result = np.add(np.multiply(result, extent), given.astype(np.int64))
     return result

@@ -248,7 +248,9 @@ def _computed(function: Callable[..., Any]) -> None:
         options = {key: _number(item) for key, item in kwargs.items()}
         result = function(*given, **options)
         if isinstance(result, tuple | list):
-            return type(result)(_own(item) if isinstance(item, np.ndarray) else item for item in cast("Any", result))
+            items = list(cast("Any", result))  # `np.diag_indices` gives one array twice
+            owned = {id(item): _own(item) for item in items if isinstance(item, np.ndarray)}
+            return type(result)(owned.get(id(item), item) for item in items)
         return _own(result)
 
     implements(function, creates=True)(create)

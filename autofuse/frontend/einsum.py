@@ -9,13 +9,13 @@ from typing import Any, cast
 import numpy as np
 
 from autofuse.frontend.context import current
-from autofuse.frontend.dispatch import implements
+from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.layouts import without_data
 from autofuse.frontend.linalg import contract
-from autofuse.frontend.manipulation import diagonal
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, transpose
+from autofuse.frontend.steps import DiagonalStep
 from autofuse.frontend.terms import Term
-from autofuse.frontend.tracer import TracerArray
+from autofuse.frontend.tracer import TracerArray, view
 from autofuse.frontend.ufunc_rules import RULES
 from autofuse.frontend.ufuncs import finish, out_arrays
 from autofuse.ir.graph import Value
@@ -43,6 +43,8 @@ def einsum(
     """As `np.einsum`."""
     del optimize, order, casting
     inputs, output, arrays = _parse(operands)
+    if out is None and len(arrays) == 1 and set(inputs[0]) == set(output):
+        return _viewed(inputs[0], output, arrays[0])
     wanted = np.dtype(dtype) if dtype is not None else np.result_type(*(array.dtype for array in arrays))
     terms = [_single(labels, array, wanted) for labels, array in zip(inputs, arrays, strict=True)]
     sizes = _sizes(terms)
@@ -110,16 +112,29 @@ def _letters(labels: list[Any]) -> str:
     return "".join("..." if label is Ellipsis else _LETTERS[int(label)] for label in labels)
 
 
+def _viewed(labels: str, output: str, array: TracerArray) -> Any:
+    """What NumPy gives for one operand of which nothing is summed: a view that can be written, of any dtype asked."""
+    while repeated := next((label for label in labels if labels.count(label) > 1), ""):
+        array, labels = _diagonal(labels, array, repeated, writeable=True)
+    return call(np.transpose, array, tuple(map(labels.index, output))) if output else array[()]
+
+
+def _diagonal(labels: str, array: TracerArray, label: str, *, writeable: bool = False) -> tuple[TracerArray, str]:
+    """The elements that are equally far along the first two dimensions of a label, which is then the last one."""
+    first = labels.index(label)
+    second = labels.index(label, first + 1)
+    if array.shape[first] != array.shape[second]:
+        raise ValueError(f"einsum dimensions of the repeated subscript {label!r} differ")
+    moved = call(np.moveaxis, array, (first, second), (-2, -1))
+    kept = labels[:first] + labels[first + 1 : second] + labels[second + 1 :]
+    return view(moved, DiagonalStep(0, writeable)), kept + label
+
+
 def _single(labels: str, array: TracerArray, dtype: np.dtype[Any]) -> _Labelled:
     """An operand with repeated labels reduced to diagonals."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
-            first = labels.index(label)
-            second = labels.index(label, first + 1)
-            if array.shape[first] != array.shape[second]:
-                raise ValueError(f"einsum dimensions of the repeated subscript {label!r} differ")
-            array = diagonal(array, 0, first, second)
-            labels = labels[:first] + labels[first + 1 : second] + labels[second + 1 :] + label
+            array, labels = _diagonal(labels, array, label)
     return _Labelled(labels, convert(array.value, dtype))
 
 

@@ -370,6 +370,8 @@ def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, ou
     a = as_tracer(array)
     target = out_arrays(out, 1)[0]
     probe(ufunc.accumulate, a, {"axis": axis, "dtype": dtype, "out": target})
+    if target is not None and target.shape != a.shape:
+        raise ValueError(f"out must have the shape of what is accumulated, {a.shape}, got {target.shape}")
     loop = loop_of(ufunc, a.dtype, dtype, target)
     value = convert(a.value, loop[1])
     axis = one_axis(axis, a.ndim)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
+from autofuse.frontend.axes import one_axis
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.eager import numpys_own
@@ -38,13 +39,14 @@ def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stab
     array = as_tracer(a)
     if axis is None or (not array.ndim and axis in (0, -1)):
         array, axis = call(np.ravel, array), 0
-    positions = np.arange(array.shape[axis]).reshape([-1 if d == axis % array.ndim else 1 for d in range(array.ndim)])
+    axis = one_axis(axis, array.ndim)
+    positions = np.arange(array.shape[axis]).reshape([-1 if d == axis else 1 for d in range(array.ndim)])
     return fresh(_sort([array, call(np.broadcast_to, as_tracer(positions), array.shape)], axis, kind, stable)[1])
 
 
 def _sort(arrays: Sequence[TracerArray], axis: Any, kind: Any, stable: Any) -> tuple[Any, ...]:
     """Sorted along `axis` by the first array."""
-    dimension = cast("int", axis) % max(arrays[0].ndim, 1)
+    dimension = one_axis(axis, arrays[0].ndim)
     keeps_order = bool(stable) or kind in ("stable", "mergesort")
     return current().builder.emit_many(
         "sort", [array.value for array in arrays], dimension=dimension, descending=False, stable=keeps_order

@@ -73,6 +73,8 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
     if array.dtype.kind not in "biu" and folded:
         middle = where(np.isnan(ordered[..., -1]), ordered[..., -1], middle)
     value = reshape(middle.value, kept(array.shape, axes)) if keepdims is True else middle.value
+    if out is None:
+        return fresh(value, is_scalar=None if keepdims is False else False)
     return finish(value, out_arrays(out, 1)[0], True, "np.median(out=)")
 
 
@@ -102,7 +104,7 @@ def quantile(
     results = [_quantile(ordered, float(f), weak=is_weak(q)) for f in fractions.flat]
     shape = tuple(1 if d in axes else e for d, e in enumerate(array.shape)) if keepdims else results[0].shape
     stacked = call(np.stack, results).reshape(fractions.shape + shape)
-    return stacked if stacked.ndim else fresh(stacked.value)
+    return stacked if stacked.ndim or keepdims else fresh(stacked.value)
 
 
 @implements(np.percentile)

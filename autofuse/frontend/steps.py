@@ -228,30 +228,37 @@ class BitcastStep(Step):
 
 @dataclass(frozen=True)
 class DiagonalStep(Step):
-    """`np.diagonal(x, offset)` of the last two dimensions: read-only, as in NumPy."""
+    """`np.diagonal(x, offset)` of the last two dimensions: read-only, as in NumPy; or writeable, as einsum's."""
 
     offset: int
-    writeable = False
+    writeable: bool = False
 
     def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
         return np.diagonal(array, self.offset, -2, -1)
 
     def read(self, parent: Value) -> Value:
+        return self._among(parent).read(_flat_matrices(parent))
+
+    def write(self, parent: Value, new: Value) -> Value:
+        written = self._among(parent).write(_flat_matrices(parent), new)
+        return current().emit("reshape", (written,), shape=parent.type.shape)
+
+    def _among(self, parent: Value) -> SliceStep:
+        """The diagonal among the elements of its matrix in a row."""
         *lead, rows, columns = parent.type.shape
         row, column = max(-self.offset, 0), max(self.offset, 0)
         count = max(min(rows - row, columns - column), 0)
         start = row * columns + column if count else 0
-        flat = current().emit("reshape", (parent,), shape=(*lead, rows * columns))
-        return current().emit(
-            "slice",
-            (flat,),
-            start_indices=(0,) * len(lead) + (start,),
-            limit_indices=(*lead, start + (count - 1) * (columns + 1) + 1 if count else 0),
-            strides=(1,) * len(lead) + (columns + 1 if count > 1 else 1,),
+        return SliceStep(
+            (0,) * len(lead) + (start,),
+            (*lead, start + (count - 1) * (columns + 1) + 1 if count else 0),
+            (1,) * len(lead) + (columns + 1 if count > 1 else 1,),
         )
 
-    def write(self, parent: Value, new: Value) -> Value:
-        raise AssertionError(f"a diagonal is read-only ({parent}, {new})")
+
+def _flat_matrices(parent: Value) -> Value:
+    *lead, rows, columns = parent.type.shape
+    return current().emit("reshape", (parent,), shape=(*lead, rows * columns))
 
 
 @dataclass(frozen=True)

@@ -323,7 +323,7 @@ EXPRESSIONS: dict[str, tuple[float, tuple[str, ...]]] = {
     "control": (
         2,
         (
-            "af.fori_loop(0, {count3}, lambda i, c: «c + i * {y};;c * 2;;c[::-1]», {x})",
+            "af.fori_loop(0, {count3}, lambda i, c: «c + i * {y};;c * 2;;c[::-1] + c», {x})",
             "af.scan(lambda c, r: (c + r, c * r), {c}[0], {1})[0]",
             "af.scan(lambda c, r: (c + r, c - r), {c}[0], {1}«, reverse=True»)",
             "af.cond({x}[{whole}] > {s}, lambda v: v + v, lambda v: v * v, {x})",
