@@ -6,7 +6,10 @@ import numpy as np
 def inputs():
     y = np.array([0, 3, 1])
     k = np.array([2, 2, 0], np.uint64)
-    return (y, k,)
+    return (
+        y,
+        k,
+    )
 
 
 def program(y, k):
