@@ -15,7 +15,10 @@ import autofuse as af
 from autofuse.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("datasets/*/README.md")]
+)
+DECISIONS = ROOT / "docs" / "decisions"
 SMALLER = {
     r"budget=[0-9.]+": "budget=1.0, progress=False",
     r"--budget [0-9]+ (?=--db)": "--max-trials 20 ",
@@ -130,3 +133,22 @@ def test_make_targets_named_in_the_documents_exist() -> None:
     for page in PAGES:
         for target in re.findall(r"`make ([a-z-]+)`", page.read_text()):
             assert target in targets, f"{page.name}: make {target}"
+
+
+def test_every_decision_has_a_number_of_its_own_and_stands_in_the_list() -> None:
+    records = sorted(path.name for path in DECISIONS.glob("*.md") if path.name != "README.md")
+    assert all(re.match(r"\d{4}-", name) for name in records)
+    assert len({name[:4] for name in records}) == len(records)
+    rows = re.findall(r"^\| \[(\d{4})\]\(([^)]+)\) \|", (DECISIONS / "README.md").read_text(), re.MULTILINE)
+    assert sorted(name for _, name in rows) == records, "docs/decisions/README.md lists each record once"
+    assert all(name.startswith(number) for number, name in rows)
+
+
+def test_files_that_the_architecture_names_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    folders = [ROOT / "autofuse", ROOT / "search", ROOT / "cost_models"]
+    there = [str(path) for folder in folders for path in folder.rglob("*.py")]
+    for name in set(re.findall(r"`((?:\w+/)*\w+\.py)`", text)):
+        assert any(path.endswith(f"/{name}") for path in there), name
+    for folder in set(re.findall(r"\b((?:autofuse|search|cost_models)/(?:\w+/)*)", text)):
+        assert (ROOT / folder).is_dir(), folder
