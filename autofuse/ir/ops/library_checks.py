@@ -46,7 +46,10 @@ def _ufunc(module: str, function: str) -> np.ufunc | None:
 
 
 def check_parameters(call: LibraryCall) -> dict[str, Any]:
-    """The call's arguments by parameter. Raises GraphError that names the first one that a graph may not set so."""
+    """The call's arguments by parameter, in the order of the function's own, whatever the order in the name.
+
+    Raises GraphError that names the first one that a graph may not set so.
+    """
     known = parameters(call.module, call.function)
     if known is None:
         ufunc = _ufunc(call.module, call.function)
@@ -66,7 +69,7 @@ def check_parameters(call: LibraryCall) -> dict[str, Any]:
     for name, value in bound.items():
         if not any(_FITS.get(kind, _fits_word)(value, kind) for kind in known[name].split("|")):
             raise GraphError(f"{call.label}: {name} must be {_described(known[name])} in a graph, got {value!r:.80}")
-    return bound
+    return {name: bound[name] for name in known if name in bound}
 
 
 def _joined(known: Mapping[str, str]) -> str:

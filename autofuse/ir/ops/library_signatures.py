@@ -10,7 +10,7 @@ A line is a function and its parameters in their own order, each with the kind o
     axes       one, several, or none
     indices    integers, which the function itself compares with the shape
     length     points along an axis of the result: at most as many as make the largest declared result four times over
-    bins       as `length`, or edges (array), or one of these for each axis
+    bins       as `length`, or edges (array, of operands only those of one dimension), or one of these for each axis
     pair       an array and a flag
     range      two numbers, or a list of two numbers for each axis
     dtype      an element type
@@ -72,12 +72,11 @@ NUMPY: Mapping[str, str] = {
         matmul x1:array x2:array
         matrix_norm x:array keepdims:flag ord:ORDER
         matrix_power a:array n:-1000000..1000000
-        matrix_rank A:array tol:array? hermitian:flag rtol:array?
+        matrix_rank A:array tol:#|none hermitian:flag rtol:#|none
         matrix_transpose x:array
-        multi_dot arrays:arrays
         norm x:array ord:ORDER axis:axes keepdims:flag
         outer x1:array x2:array
-        pinv a:array rcond:array? hermitian:flag rtol:array?
+        pinv a:array rcond:#|none hermitian:flag rtol:#|none
         qr a:array mode:reduced|complete|r|raw
         slogdet a:array
         solve a:array b:array

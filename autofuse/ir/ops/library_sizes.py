@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from autofuse.errors import GraphError
 from autofuse.ir.ops.library_checks import LibraryCall, check_parameters, is_operand, listed
+from autofuse.ir.ops.library_shapes import MAKES, Bound, Shape, broadcast, transformed
 from autofuse.ir.ops.library_signatures import parameters
 from autofuse.ir.types import TensorType
 
-Shape = tuple[int, ...]
-Bound = Mapping[str, Any]
-_Rule = Callable[[Sequence[Shape], Bound], int]
 _SLACK = 4
 """How many times as many elements as the largest array around it a call may make: a transform of reals makes half as
 many complex numbers as it is asked for points, and some functions copy."""
 _SMALL = 10_000
+_MOST_OFFSETS = 1 << 24
+"""Of a window with several axes: `scipy.ndimage` keeps those of all its elements for each place near an edge."""
+_DEFAULT_BINS = 10
 
 
 def check_sizes(call: LibraryCall, operands: Sequence[TensorType], results: Sequence[TensorType]) -> None:
@@ -27,13 +28,14 @@ def check_sizes(call: LibraryCall, operands: Sequence[TensorType], results: Sequ
     What the results hold is in the graph, where it counts among the memory that a plan needs.
     """
     bound = check_parameters(call)
-    shapes = {name: _shape(call, value, operands) for name, value in bound.items()}
+    shapes = [_shape(call, value, operands) for value in bound.values()]
     most = max((type_.size for type_ in (*results, *operands)), default=0)
-    for name, asked in _asked(call, bound, list(shapes.values())).items():
-        if asked > max(_SLACK * most, _SMALL):
+    allowed = max(_SLACK * most, _SMALL, _MOST_OFFSETS if call.module == "scipy.ndimage" else 0)
+    for name, asked in _asked(call, bound, shapes, operands).items():
+        if asked > allowed:
             raise GraphError(
                 f"{call.label}: {name} asks for {asked} elements; the largest operand or result that the graph "
-                f"declares has {most}"
+                f"declares has {most}, so at most {allowed} are accepted"
             )
 
 
@@ -51,131 +53,45 @@ def _shape(call: LibraryCall, value: Any, operands: Sequence[TensorType]) -> Sha
     return (len(items), *(inner[0] if inner else ()))
 
 
-def _asked(call: LibraryCall, bound: Bound, shapes: Sequence[Shape]) -> dict[str, int]:
+def _asked(call: LibraryCall, bound: Bound, shapes: Sequence[Shape], operands: Sequence[TensorType]) -> dict[str, int]:
     """Elements that the call asks for, by the parameter that is to blame."""
     known = parameters(call.module, call.function) or {}
     found: dict[str, int] = {}
     for name, value in bound.items():
-        if known.get(name) == "length" and value is not None:
-            found[name] = _transformed(shapes[0], value, bound)
+        if known.get(name) == "length" and call.function not in MAKES:
+            found[name] = transformed(shapes[0], value, bound)
         elif known.get(name) == "bins":
-            found[name] = _bins(value, call.function)
-    if call.module != "scipy.ndimage" and bound:
-        made = _MAKES.get(call.label) or _MAKES.get(call.function, _broadcast)
+            found[name] = _bins(call, value, operands)
+    made = MAKES.get(call.label) or MAKES.get(call.function) or (None if known else broadcast)
+    if made is not None and bound:
         with suppress(IndexError, TypeError, ValueError):  # shapes that the function itself refuses
             found.setdefault(next(iter(bound)), made(shapes, bound))
     return found
 
 
-def _integers(value: Any) -> list[int]:
-    return [int(item) for item in (listed(value) or ([] if value is None else [value]))]
+# ---- bins --------------------------------------------------------------------------------------------------------
 
 
-def _transformed(shape: Shape, value: Any, bound: Bound) -> int:
-    """Elements after `value` points along some axes, by default the last."""
-    points = _integers(value)
-    taken = _integers(bound.get("axes", bound.get("axis"))) or [-k - 1 for k in range(len(points))]
-    rest = list(shape)
-    for axis in taken:
-        if -len(rest) <= axis < len(rest):
-            rest[axis] = 1
-    return math.prod(rest) * math.prod(points)
+def _bins(call: LibraryCall, value: Any, operands: Sequence[TensorType]) -> int:
+    """Bins, of which two axes have a product. Raises GraphError where data would say how many there are."""
+    if call.function != "histogram2d":
+        return _bins_of_axis(call, value, operands)
+    pair = listed(value)
+    if pair is not None and len(pair) == 2:
+        return math.prod(_bins_of_axis(call, item, operands) for item in pair)
+    if is_operand(value) and _shape(call, value, operands) == (2,):
+        raise GraphError(
+            f"{call.label}: bins that are an operand must be edges, more than two; give two edges as numbers"
+        )
+    return _bins_of_axis(call, value, operands) ** 2
 
 
-def _bins(value: Any, function: str) -> int:
-    """Bins, of which two axes have a square."""
-    items = [value] if listed(value) is None else (listed(value) or [])
-    counts = [item for item in items if isinstance(item, int)]
-    if function != "histogram2d":
-        return counts[0] if listed(value) is None and counts else 0
-    return counts[0] ** 2 if listed(value) is None and counts else math.prod(counts)
-
-
-# ---- what functions make of shapes -------------------------------------------------------------------------------
-
-
-def _broadcast(shapes: Sequence[Shape], bound: Bound) -> int:
-    """All arrays broadcast together."""
-    rank = max(map(len, shapes), default=0)
-    full = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
-    return math.prod(max(extents) for extents in zip(*full, strict=True)) if full else 1
-
-
-def _square(parameter: str, asks: Any, default: Any) -> _Rule:
-    """A square of the longer side for each matrix, where a parameter asks for that."""
-
-    def made(shapes: Sequence[Shape], bound: Bound) -> int:
-        if bound.get(parameter, default) != asks:
-            return 0
-        return math.prod(shapes[0][:-2]) * max(shapes[0][-2:]) ** 2
-
-    return made
-
-
-def _outer(shapes: Sequence[Shape], bound: Bound) -> int:
-    return math.prod(math.prod(shape) for shape in shapes[:2])
-
-
-def _matmul(shapes: Sequence[Shape], bound: Bound) -> int:
-    left, right = shapes[:2]
-    rows, columns = (left[-2:-1] or (1,))[0], right[-1] if len(right) > 1 else 1
-    return _broadcast([left[:-2], right[:-2]], {}) * rows * columns
-
-
-def _solve(shapes: Sequence[Shape], bound: Bound) -> int:
-    left, right = shapes[:2]
-    return 0 if len(right) < 2 else _broadcast([left[:-2], right[:-2]], {}) * right[-2] * right[-1]
-
-
-def _tensordot(shapes: Sequence[Shape], bound: Bound) -> int:
-    pair = listed(bound.get("axes", 2))
-    if pair is None:
-        count = max(int(bound.get("axes", 2)), 0)
-        return math.prod(shapes[0][: len(shapes[0]) - count]) * math.prod(shapes[1][count:])
-    made = 1
-    for shape, side in zip(shapes, pair, strict=False):
-        summed = {axis % max(len(shape), 1) for axis in _integers(side)}
-        made *= math.prod(extent for axis, extent in enumerate(shape) if axis not in summed)
-    return made
-
-
-def _covariance(shapes: Sequence[Shape], bound: Bound) -> int:
-    column = 0 if bound.get("rowvar", True) else -1
-    return sum(shape[column] for shape in shapes[:2] if len(shape) > 1) ** 2
-
-
-def _quantiles(shapes: Sequence[Shape], bound: Bound) -> int:
-    """As many quantiles as wanted of each line along the axes."""
-    data, wanted, axes = shapes[0], math.prod(shapes[1]), bound.get("axis")
-    if axes is None:
-        return wanted
-    taken = {axis % max(len(data), 1) for axis in _integers(axes)}
-    return wanted * math.prod(extent for axis, extent in enumerate(data) if axis not in taken)
-
-
-def _toeplitz(shapes: Sequence[Shape], bound: Bound) -> int:
-    columns = shapes[1] if len(shapes) > 1 and shapes[1] else shapes[0]
-    return math.prod(shapes[0]) * columns[-1]
-
-
-def _no_more(shapes: Sequence[Shape], bound: Bound) -> int:
-    return 0
-
-
-_MAKES: Mapping[str, _Rule] = {
-    "outer": _outer,
-    "tensordot": _tensordot,
-    "matmul": _matmul,
-    "solve": _solve,
-    "svd": _square("full_matrices", True, True),
-    "lu": _square("permute_l", False, False),
-    "numpy.linalg.qr": _square("mode", "complete", "reduced"),
-    "scipy.linalg.qr": _square("mode", "full", "full"),
-    "circulant": _toeplitz,
-    "toeplitz": _toeplitz,
-    **dict.fromkeys(("corrcoef", "cov"), _covariance),
-    **dict.fromkeys(("nanpercentile", "nanquantile", "percentile", "quantile"), _quantiles),
-    **dict.fromkeys(("lexsort", "lstsq", "multi_dot", "polyadd", "polyfit", "polymul", "tensorsolve"), _no_more),
-    "numpy.convolve": _no_more,
-}
-"""Elements that a function makes, by its name or its whole name; of others, what all arrays broadcast together have."""
+def _bins_of_axis(call: LibraryCall, value: Any, operands: Sequence[TensorType]) -> int:
+    if value is None:
+        return _DEFAULT_BINS
+    if isinstance(value, int):
+        return value
+    shape = _shape(call, value, operands)
+    if is_operand(value) and len(shape) != 1:
+        raise GraphError(f"{call.label}: bins that are an operand must be edges, of one dimension, got {len(shape)}")
+    return max(shape, default=1)
