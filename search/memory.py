@@ -23,7 +23,7 @@ from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
-from autofuse.runtime.kernels import LoweredKernel, calls_library, candidate_of, lower_kernel
+from autofuse.runtime.kernels import LoweredKernel, candidate_of, lower_kernel
 from autofuse.runtime.memory import MemoryPlan, Moment, plan_memory
 from autofuse.search.coverprogram import Room
 from autofuse.search.planning import Program, Tuned, planned_kernels
@@ -108,7 +108,7 @@ class MemoryLimit:
     def _always(self, memory: MemoryPlan) -> int:
         """Bytes that every plan takes, even one that writes straight into all arguments that it may."""
         graph = self.program.graph
-        if calls_library(graph):
+        if graph.has_calls:
             return memory.fixed_bytes
         results = graph.outputs[: len(graph.outputs) - len(self.program.writebacks)]
         return memory.argument_bytes + memory.constant_bytes + sum(value.type.nbytes for value in results)

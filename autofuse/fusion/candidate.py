@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autofuse.ir.graph import Graph, Node, Value
 
@@ -40,20 +42,26 @@ def make_candidate(graph: Graph, nodes: frozenset[Node], outputs: tuple[Value, .
     return KernelCandidate(graph, tuple(sorted(wanted, key=graph.positions.__getitem__)), outputs)
 
 
-@lru_cache(maxsize=65536)
+_repeats_one_value: WeakKeyDictionary[Node, bool] = WeakKeyDictionary()
+"""What is known of constants: to look at all elements of a weight is slow. It pins no node."""
+
+
 def is_inlined(node: Node) -> bool:
     """Whether every reader computes the node's elements itself: an iota, or a constant that is one value repeated."""
-    if node.op == "iota":
-        return True
     if node.op != "constant":
-        return False
-    array = node.attrs["value"]
-    if array.size == 0:
-        return False
-    first = array.reshape(-1)[:1]
-    return array.size == 1 or bool(
-        np.all(array.reshape(-1).view(np.uint8).reshape(array.size, -1) == first.view(np.uint8))
-    )
+        return node.op == "iota"
+    known = _repeats_one_value.get(node)
+    if known is None:
+        known = _repeats_one_value[node] = _is_one_value(node.attrs["value"])
+    return known
+
+
+def _is_one_value(array: NDArray[Any]) -> bool:
+    """Whether all elements are the same bits."""
+    if array.size < 2:
+        return array.size == 1
+    elements = array.reshape(-1)
+    return bool(np.all(elements.view(np.uint8).reshape(array.size, -1) == elements[:1].view(np.uint8)))
 
 
 _VIEWS = frozenset({"broadcast_in_dim", "reshape", "transpose", "slice", "reverse"})

@@ -200,6 +200,20 @@ def symbols_of(value: Affine) -> frozenset[Symbol]:
     return frozenset(found)
 
 
+def reads_memory(value: Affine) -> bool:
+    """Whether the expression depends on an element that is known only at run time."""
+    for atom, _ in value.terms:
+        match atom:
+            case Element():
+                return True
+            case Quotient(inner, _) | Remainder(inner, _):
+                if reads_memory(inner):
+                    return True
+            case Symbol():
+                pass
+    return False
+
+
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides in elements."""
     strides: list[int] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -66,17 +67,58 @@ def run(
     `places`: memory for outputs, used where the op can write into it. Results may be views of operands. Callers silence
     NumPy's warnings.
     """
-    values: dict[Value, Array] = dict(zip(graph.inputs, inputs, strict=True))
-    values.update(zip(graph.captures, captured, strict=True))
-    needed, last_use = live_nodes(graph)
-    for position, node in needed:
-        if places and any(output in places for output in node.outputs):
-            values.update(_evaluate_in_place(node, values, places, graph))
-        else:
-            values.update(zip(node.outputs, evaluate_node(node, values), strict=True))
-        for value in last_use.get(position, ()):
-            values.pop(value, None)
-    return tuple(values[value] for value in graph.outputs)
+    return Routine(graph).run(inputs, captured, (*inputs, *captured), places or {})
+
+
+class Routine:
+    """A graph or region, made ready to be run many times."""
+
+    def __init__(self, graph: Graph) -> None:
+        needed, last_use = live_nodes(graph)
+        self._graph = graph
+        self._owns_results = not graph.has_calls
+        """A function of a user may return memory that it goes on using."""
+        self._steps = [(node, tuple(last_use.get(position, ()))) for position, node in needed]
+
+    def run(
+        self,
+        inputs: Sequence[Array],
+        captured: Sequence[Array],
+        kept: Sequence[Array],
+        places: Mapping[Value, Array] = MappingProxyType({}),
+    ) -> tuple[Array, ...]:
+        """As the function `run`. `kept`: arrays whose memory must stay as it is; inputs that are not may be changed."""
+        graph = self._graph
+        values: dict[Value, Array] = dict(zip(graph.inputs, inputs, strict=True))
+        values.update(zip(graph.captures, captured, strict=True))
+        for node, dead in self._steps:
+            if places and any(output in places for output in node.outputs):
+                values.update(_evaluate_in_place(node, values, places, graph))
+            elif self._owns_results and node.inputs and node.inputs[0] in dead and _is_free(node, values, kept):
+                values[node.output] = _evaluate_over(node, values)
+            else:
+                values.update(zip(node.outputs, evaluate_node(node, values), strict=True))
+            for value in dead:
+                values.pop(value, None)
+        return tuple(values[value] for value in graph.outputs)
+
+
+def _is_free(node: Node, values: Mapping[Value, Array], kept: Sequence[Array]) -> bool:
+    """Whether a node can turn its first operand, which is not read again, into its result."""
+    if lookup(node.op).evaluate_over is None:
+        return False
+    array = values[node.inputs[0]]
+    if not (array.flags.c_contiguous and array.flags.writeable):
+        return False
+    others = [other for value, other in values.items() if value is not node.inputs[0]]
+    return not any(np.may_share_memory(array, other) for other in (*others, *kept))
+
+
+def _evaluate_over(node: Node, values: Mapping[Value, Array]) -> Array:
+    rule = lookup(node.op).evaluate_over
+    assert rule is not None
+    with np.errstate(all="ignore"):
+        return rule([values[value] for value in node.inputs], node.attrs)
 
 
 def evaluate_node(node: Node, values: Mapping[Value, Array]) -> tuple[Array, ...]:

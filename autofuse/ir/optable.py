@@ -76,6 +76,8 @@ EvaluateRule = Callable[[Sequence[NDArray[Any]], Attrs, Sequence[Graph]], tuple[
 EvaluateIntoRule = Callable[[Sequence[NDArray[Any]], Attrs, Sequence[NDArray[Any] | None]], None]
 """(operands, attrs, memory for the results, None where nobody wants one): writes the results. The memory is
 C-contiguous, of the inferred types, and shares nothing with the operands."""
+EvaluateOverRule = Callable[[Sequence[NDArray[Any]], Attrs], NDArray[Any]]
+"""(operands, attrs) -> the first operand, turned into the result. It is C-contiguous, and nobody else needs it."""
 FlopRule = Callable[[Sequence[TensorType], Sequence[TensorType], Attrs], float]
 
 
@@ -117,6 +119,8 @@ class OpDef:
     """A transcendental or a division: not worth recomputing per user without asking the cost model."""
     evaluate_into: EvaluateIntoRule | None = None
     """`evaluate` into memory that is given, where that saves copying the results; None = it would save nothing."""
+    evaluate_over: EvaluateOverRule | None = None
+    """`evaluate` into the first operand's memory, for ops that else copy it and change a part."""
 
 
 _TABLE: dict[str, OpDef] = {}

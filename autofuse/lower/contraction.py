@@ -109,17 +109,20 @@ class ContractionBuilder:
 
     def _terms(self, node: Node) -> list[Node]:
         """The products that an addition adds up, in the order of its rounding; none if there is anything else."""
-        first, second = (self._alone(value) for value in node.inputs)
-        if first is not None and first.op == "add":
-            terms = self._terms(first)
-        elif second is not None and second.op == "add":
-            first, second, terms = second, first, self._terms(second)
-        else:
-            terms = [] if first is None else [first]
-        if not terms or second is None or second.op != "dot_general" or not _can_add(terms[-1], second):
-            return []
-        levels = [self.phase.levels[term.output] for term in (*terms, second)]
-        return [*terms, second] if levels == sorted(levels) else []
+        others: list[Node | None] = []
+        total: Node | None = node
+        while total is not None and _is_sum(total):
+            total, other = self._alone(total.inputs[0]), self._alone(total.inputs[1])
+            if not _is_sum(total) and _is_sum(other):
+                total, other = other, total
+            others.append(other)
+        terms = [] if total is None else [total]
+        for other in reversed(others):
+            if not terms or other is None or other.op != "dot_general" or not _can_add(terms[-1], other):
+                return []
+            terms.append(other)
+        levels = [self.phase.levels[term.output] for term in terms]
+        return terms if levels == sorted(levels) else []
 
     def _alone(self, value: Value) -> Node | None:
         """The product or sum that makes `value`, if it is read once and is no output."""
@@ -282,16 +285,11 @@ class ContractionBuilder:
             if lookup(node.op).family is not Family.INDEX:
                 return None
             pieces = self.phase.pieces_of(node, at)
-            if len(pieces) != 1 or any(self.phase_has_element(i) for i in pieces[0].index):
+            if len(pieces) != 1 or any(index.reads_memory(i) for i in pieces[0].index):
                 return None
             value, at = node.inputs[pieces[0].operand], pieces[0].index
             node = self.phase.producers.get(value)
         return self.phase.buffers.of(value).name, index.linearize(at, value.type.shape)
-
-    @staticmethod
-    def phase_has_element(position: Affine) -> bool:
-        """Whether an index reads memory."""
-        return any(isinstance(atom, index.Element) for atom, _ in position.terms)
 
     # ---- results -------------------------------------------------------------------------------------------------
 
@@ -332,6 +330,10 @@ class ContractionBuilder:
             return None
         self.direct.add(value)
         return Matrix(self.phase.buffers.of(value).name, _without(offset, form.columns), row, 1)
+
+
+def _is_sum(node: Node | None) -> bool:
+    return node is not None and node.op == "add"
 
 
 def _can_add(one: Node, other: Node) -> bool:

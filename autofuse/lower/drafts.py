@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 from autofuse.errors import LegalityError
 from autofuse.ir.dtypes import DType
@@ -33,6 +34,20 @@ class StageDraft:
     """What is stored or folded."""
     conditions: dict[object, Scalar] = field(default_factory=dict[object, int])
     """Tests and conjunctions already made."""
+
+
+class Wanted(NamedTuple):
+    """A stage's request for the scalar that is `value` at `at`; memory is touched only where `guard` is true."""
+
+    stage: StageDraft
+    value: Value
+    at: tuple[Affine, ...]
+    guard: Scalar | None
+
+
+T = TypeVar("T")
+Demand = Generator[Wanted, Scalar, T]
+"""Computes a T, and yields a request for each scalar that it needs; whoever runs it sends the scalar in."""
 
 
 @dataclass(eq=False)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -64,8 +62,7 @@ def lower(
     domain = choose_domain(candidate)
     if domain is None:
         return _opaque(candidate, name)
-    with _deep_recursion:
-        program = _Lowering(candidate, domain, schedule, name, limits).run()
+    program = _Lowering(candidate, domain, schedule, name, limits).run()
     return split_reductions(program, schedule.split)
 
 
@@ -334,30 +331,3 @@ def _opaque(candidate: KernelCandidate, name: str) -> OpaqueProgram:
         table.add_value(value, Space.OUTPUT)
     graph = Graph(name, candidate.inputs, candidate.nodes, candidate.outputs)
     return OpaqueProgram(name, graph, tuple(table.all))
-
-
-class _DeepRecursion:
-    """Allows demand to run down long chains of nodes: Python frames are cheap and on the heap.
-
-    The limit is one for all threads, so the last one that needs it gives it back.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = self._before = 0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._users:
-                self._before = sys.getrecursionlimit()
-                sys.setrecursionlimit(max(self._before, 60_000))
-            self._users += 1
-
-    def __exit__(self, *exception: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if not self._users:
-                sys.setrecursionlimit(self._before)
-
-
-_deep_recursion = _DeepRecursion()

@@ -161,12 +161,7 @@ def _rename_stage(stage: Stage, names: Mapping[str, str]) -> Stage:
 
 def may_fail(program: TileProgram | OpaqueProgram) -> bool:
     """Whether a kernel can raise an error: it calls a function of a library; sorting and its like always succeed."""
-    return isinstance(program, OpaqueProgram) and calls_library(program.graph)
-
-
-def calls_library(graph: Graph) -> bool:
-    """Whether a graph calls a function of a library, in a region of its own or not."""
-    return any(node.op == "custom_call" or any(map(calls_library, node.regions)) for node in graph.nodes)
+    return isinstance(program, OpaqueProgram) and program.graph.has_calls
 
 
 def may_write_in_place(program: TileProgram | OpaqueProgram, source: str, target: str) -> bool:

@@ -1,9 +1,15 @@
 """Kernel candidates: what they read, and what every reader computes for itself."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
 from autofuse.fusion.candidate import is_inlined, is_view, make_candidate
+from autofuse.ir.dtypes import F64
+from autofuse.ir.graph import Node, Value
+from autofuse.ir.types import TensorType
 from autofuse.testing.sketches import Sketch
 
 
@@ -57,3 +63,15 @@ def test_inputs_stand_in_the_order_of_first_use_and_inlined_leaves_come_along(sk
     kernel = make_candidate(graph, nodes, (second,))
     assert [value.name for value in kernel.inputs] == ["y", "table", "x"]
     assert [node.name for node in kernel.nodes] == ["ones", "first", "shifted", "second"]
+
+
+def test_no_constant_is_kept_alive_by_having_been_looked_at():
+    array = np.arange(6.0)
+    array.flags.writeable = False
+    value = Value("c", TensorType((6,), F64))
+    node = Node("constant", (), (value,), {"value": array})
+    assert not is_inlined(node)
+    alive = weakref.ref(node)
+    del node
+    gc.collect()
+    assert alive() is None

@@ -4,9 +4,8 @@
 outputs, and compares both with the interpreter.
 """
 
+import inspect
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,13 +14,11 @@ from autofuse.errors import LegalityError
 from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.dtypes import BOOL, F32, I32
 from autofuse.ir.types import TensorType
-from autofuse.lower import lowering
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Load, Map, Reduce, Scan, Space
-from autofuse.testing.fusions import LIMITS, check_fused, check_kernel, whole_kernel
-from autofuse.testing.sketches import softmax_graph
+from autofuse.testing.fusions import LIMITS, check_fused, check_kernel, fused, whole_kernel
 
 
 def normal(*shape, dtype=np.float32, seed=0):
@@ -418,8 +415,6 @@ def test_a_long_chain_is_legal_as_it_computes_nothing_twice():
             x = x * np.float32(0.99) + np.float32(0.1)
         return x
 
-    from autofuse.testing.fusions import fused
-
     kernel = fused(chain, normal(3, 5))
     with pytest.raises(LegalityError, match="more than 500 scalar values"):
         lower(kernel, Schedule(), "k", Limits(scalars=500))
@@ -433,22 +428,46 @@ def test_a_kernel_that_writes_nothing_is_refused():
         lower(whole_kernel(build.finish([])), Schedule(), "k")
 
 
-def test_threads_that_lower_at_once_leave_the_recursion_limit_as_it_was(monkeypatch):
-    before, run = sys.getrecursionlimit(), lowering._Lowering.run
-    both, first_left = threading.Barrier(2), threading.Event()
+def _deepest(function):
+    """What a function returns that is called with hardly any recursion left."""
+    left = sys.getrecursionlimit() - len(inspect.stack(0)) - 80
 
-    def slowly(self):
-        both.wait(30)
-        if self.name == "second":
-            first_left.wait(30)
-        assert sys.getrecursionlimit() >= 60_000
-        return run(self)
+    def down(frames):
+        return function() if frames == 0 else down(frames - 1)
 
-    monkeypatch.setattr(lowering._Lowering, "run", slowly)
-    kernel = whole_kernel(softmax_graph(8, 16))
-    with ThreadPoolExecutor(2) as threads:
-        first, second = (threads.submit(lower, kernel, Schedule(), name) for name in ("first", "second"))
-        first.result()
-        first_left.set()
-        second.result()
-    assert sys.getrecursionlimit() == before
+    return down(left)
+
+
+def test_chains_are_lowered_whatever_the_recursion_limit_is():
+    def chain(x):
+        for _ in range(3000):
+            x = x * np.float32(0.99) + np.float32(0.1)
+        return x
+
+    kernel = fused(chain, normal(3, 5))
+    limits = Limits(scalars=plain_scalars(kernel))
+    limit = sys.getrecursionlimit()
+    program = _deepest(lambda: lower(kernel, Schedule(), "k", limits))
+    assert sys.getrecursionlimit() == limit
+    assert program == lower(kernel, Schedule(), "k", limits)
+
+
+def test_chains_of_views_gathers_and_reductions_are_lowered_at_any_depth():
+    def chain(x, places):
+        for _ in range(100):
+            x = (x / x.sum(axis=1, keepdims=True))[:, places[::-1]]
+        return x
+
+    arguments = normal(3, 5), np.array([4, 2, 0, 1, 3])
+    check_fused(chain, *arguments, limits=Limits(scalars=1 << 17), native=False)
+
+
+def test_a_sum_of_many_products_is_lowered():
+    def total(x, w):
+        sum_of_products = x @ w
+        for _ in range(1200):
+            sum_of_products = sum_of_products + x @ w
+        return sum_of_products
+
+    kernel = fused(total, normal(3, 2), normal(2, 4))
+    assert lower(kernel, Schedule(), "k", Limits(scalars=plain_scalars(kernel)))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from autofuse.errors import GraphError
 from autofuse.ir import dtypes
 from autofuse.ir.graph import Attrs, Graph
-from autofuse.ir.interpreter import run
+from autofuse.ir.interpreter import Routine, run
 from autofuse.ir.optable import Family, OpDef, lookup, register
 from autofuse.ir.types import TensorType
 
@@ -49,8 +49,9 @@ def _while(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) ->
     condition, body = regions
     count, taken = len(body.inputs), len(condition.captures)
     state, captured = tuple(operands[:count]), operands[count:]
-    while run(condition, state, captured[:taken])[0]:
-        state = run(body, state, captured[taken:])
+    goes_on, step = Routine(condition), Routine(body)
+    while goes_on.run(state, captured[:taken], operands)[0]:
+        state = step.run(state, captured[taken:], operands)
     return state
 
 

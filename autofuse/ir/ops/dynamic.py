@@ -74,11 +74,14 @@ def _infer_update(operands: Sequence[TensorType], attrs: Attrs, regions: Sequenc
 
 
 def _update(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+    return (_update_over((operands[0].copy(), *operands[1:]), attrs),)
+
+
+def _update_over(operands: Sequence[Array], attrs: Attrs) -> Array:
     x, update = operands[:2]
     begin = _begin(operands[2:], x.shape, update.shape)
-    result = x.copy()
-    result[(*(slice(b, b + size) for b, size in zip(begin, update.shape, strict=True)), ...)] = update
-    return (result,)
+    x[(*(slice(b, b + size) for b, size in zip(begin, update.shape, strict=True)), ...)] = update
+    return x
 
 
 def _access_update(
@@ -118,5 +121,6 @@ register(
         _update,
         access=_access_update,
         flops=lambda *_: 0.0,
+        evaluate_over=_update_over,
     )
 )

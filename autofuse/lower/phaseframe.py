@@ -1,0 +1,164 @@
+"""The frame of a phase being lowered: its loops, its buffers, and the plain statements of its stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.fusion.dimensions import Atom, Dimensions
+from autofuse.fusion.domain import is_contraction
+from autofuse.ir import dtypes, index
+from autofuse.ir.dtypes import DType
+from autofuse.ir.graph import Value
+from autofuse.ir.index import Affine, Symbol
+from autofuse.ir.optable import Condition, Family, lookup
+from autofuse.ir.types import TensorType
+from autofuse.lower.drafts import BufferTable, PhaseDraft, StageDraft
+from autofuse.lower.tile import Constant, Load, Map, Scalar, Space, Test
+
+RowReader = Callable[[StageDraft, tuple[Affine, ...], Scalar | None], Scalar]
+"""(stage, index, guard) -> the element of a result that lies in scratch."""
+
+
+class PhaseFrame:
+    """Symbols, buffers and statements of one phase. What is computed at which index is decided above."""
+
+    def __init__(
+        self,
+        candidate: KernelCandidate,
+        dims: Dimensions,
+        grid: Sequence[Atom],
+        buffers: BufferTable,
+        local: Symbol | None,
+    ) -> None:
+        """`local`: the panel's inner row."""
+        self.producers = {value: node for node in candidate.nodes for value in node.outputs}
+        self.dims = dims
+        self.buffers = buffers
+        self.draft = PhaseDraft()
+        self.local = local
+        self.levels = _levels(candidate)
+        self.row_results: dict[Value, RowReader] = {}
+        """How to read the results of dots and scans, which lie in scratch; filled as they are lowered."""
+        self.grid_symbols: dict[Atom, Symbol] = {
+            atom: Symbol(f"i{number}", dims.extent(atom)) for number, atom in enumerate(grid)
+        }
+        self._streams: dict[Atom, Symbol] = {}
+        self._grid_set = frozenset(self.grid_symbols.values())
+        self.row_boundaries = sorted({self.levels[v] - 1 for v, n in self.producers.items() if is_contraction(n)})
+        """Levels at whose end dots run: a row group ends there."""
+
+    # ---- symbols -------------------------------------------------------------------------------------------------
+
+    def symbol(self, atom: Atom) -> Symbol:
+        """The loop that walks an atom: a grid symbol, or a stream symbol."""
+        if atom in self.grid_symbols:
+            return self.grid_symbols[atom]
+        if atom not in self._streams:
+            self._streams[atom] = Symbol(f"k{len(self._streams)}", self.dims.extent(atom))
+        return self._streams[atom]
+
+    def axis_index(self, axis: Sequence[Atom]) -> Affine:
+        """The position on an axis that is the product of `axis`."""
+        position = Affine()
+        for atom in axis:
+            position = position * self.dims.extent(atom) + index.of(self.symbol(atom))
+        return position
+
+    def index_of(self, value: Value) -> tuple[Affine, ...]:
+        """The index of a value when each of its atoms is walked by its own symbol."""
+        return tuple(self.axis_index(axis) for axis in self.dims.axes(value))
+
+    def stream_symbols(self, value: Value) -> tuple[Symbol, ...]:
+        """Symbols of a value that are no grid symbols, slowest first."""
+        flat = [atom for axis in self.dims.axes(value) for atom in axis]
+        return tuple(self.symbol(atom) for atom in flat if atom not in self.grid_symbols)
+
+    def fresh_stream(self, extent: int) -> Symbol:
+        """A stream symbol that belongs to no atom."""
+        key = -1 - len(self._streams)
+        self._streams[key] = Symbol(f"k{len(self._streams)}", extent)
+        return self._streams[key]
+
+    def row_group(self, level: int) -> int:
+        """The number of the row group that stages of `level` belong to."""
+        return sum(1 for boundary in self.row_boundaries if boundary < level)
+
+    def is_grid_only(self, at: Sequence[Affine]) -> bool:
+        """Whether an index depends on grid symbols alone."""
+        return all(index.symbols_of(i) <= self._grid_set and not index.reads_memory(i) for i in at)
+
+    # ---- statements ----------------------------------------------------------------------------------------------
+
+    def load(
+        self, stage: StageDraft, buffer: str, type_: TensorType, at: Sequence[Affine], guard: Scalar | None
+    ) -> Scalar:
+        """Load one element of a buffer of type `type_`."""
+        return self.load_at(stage, buffer, type_.dtype, index.linearize(at, type_.shape), guard)
+
+    def load_at(self, stage: StageDraft, buffer: str, dtype: DType, offset: Affine, guard: Scalar | None) -> Scalar:
+        """Load the element at `offset`."""
+        fill = None if guard is None else self.constant(stage, dtype, False if dtype.kind == "bool" else 0)
+        result = self.draft.scalar(dtype)
+        stage.body.append(Load(result, dtype, buffer, offset, guard, fill))
+        return result
+
+    def constant(self, stage: StageDraft, dtype: DType, value: bool | int | float) -> Scalar:
+        """A constant, made once per stage."""
+        key = ("constant", dtype.name, repr(value))
+        if key not in stage.conditions:
+            result = self.draft.scalar(dtype)
+            stage.body.append(Constant(result, dtype, value))
+            stage.conditions[key] = result
+        return stage.conditions[key]
+
+    def map(self, stage: StageDraft, dtype: DType, opcode: str, *operands: Scalar) -> Scalar:
+        """Apply a scalar opcode."""
+        result = self.draft.scalar(dtype)
+        stage.body.append(Map(result, dtype, opcode, operands))
+        return result
+
+    def test(self, stage: StageDraft, conditions: tuple[Condition, ...]) -> Scalar | None:
+        """A bool scalar that says whether all conditions hold; None if there is none to check."""
+        if not conditions:
+            return None
+        if conditions not in stage.conditions:
+            result = self.draft.scalar(dtypes.BOOL)
+            stage.body.append(Test(result, conditions))
+            stage.conditions[conditions] = result
+        return stage.conditions[conditions]
+
+    def both(self, stage: StageDraft, a: Scalar | None, b: Scalar | None) -> Scalar | None:
+        """The conjunction of two guards."""
+        if a is None or b is None or a == b:
+            return b if a is None else a
+        key = ("and", a, b)
+        if key not in stage.conditions:
+            stage.conditions[key] = self.map(stage, dtypes.BOOL, "and", a, b)
+        return stage.conditions[key]
+
+    # ---- scratch -------------------------------------------------------------------------------------------------
+
+    def scratch(self, name: str, dtype: DType, row: int) -> str:
+        """A scratch buffer with `row` elements per row of the panel (or per grid point)."""
+        shape = (row,) if self.local is None else (self.local.extent, row)
+        return self.buffers.add(f"{name}.scratch", TensorType(shape, dtype), Space.SCRATCH).name
+
+    def row_offset(self, row: int) -> Affine:
+        """Where the current row begins in a scratch buffer of `row` elements per row."""
+        return Affine() if self.local is None else index.of(self.local) * row
+
+
+def _levels(candidate: KernelCandidate) -> dict[Value, int]:
+    levels: dict[Value, int] = {}
+    for node in candidate.nodes:
+        level = max((levels.get(value, 0) for value in node.inputs), default=0)
+        family = lookup(node.op).family
+        if family in (Family.REDUCE, Family.CONTRACTION) or node.op == "cumulative":
+            level += 1
+        for value in node.outputs:
+            levels[value] = level
+    for node in candidate.nodes:
+        for value in node.inputs:
+            levels.setdefault(value, 0)
+    return levels
