@@ -18,8 +18,7 @@ A softmax over rows, as it prints:
       stage (k0<4096) lane=k0 { %2 = load x[..]; %3 = subtract %2 %1; %4 = exp %3; store s[k0] %4; %5 = reduce add %4 }
       stage (k0<4096) lane=k0 { %6 = load s[k0]; %7 = divide %6 %5; store y[4096*i0 + k0] %7 }
 
-Alternatives considered: explicit loop nests (CPU-shaped: thread ownership cannot be recovered from them), and a
-polyhedral schedule tree (more general than the fusions searched here, and far slower to build thousands of times).
+Alternatives are in docs/decisions/0101-one-form-for-both-backends.md.
 """
 
 from __future__ import annotations
