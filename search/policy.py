@@ -12,7 +12,7 @@ from autofuse.errors import ArgumentError, PlanError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.control import NO_RULES, Control
 from autofuse.ir.graph import Value
-from autofuse.lower.decisions import idle_decisions, illegal_decision
+from autofuse.lower.decisions import choosable, idle_decisions, illegal_decision
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import PlanDocument
@@ -138,15 +138,19 @@ class Context:
         self._prices.update(class_prices(self.model, fresh))
         return self._prices
 
-    def price_as_written(self, atoms: AtomGraph, chosen: Chosen) -> ClassPrice:
-        """The model's price of a kernel that writes what it does in a partition, of all that its candidate can."""
+    def as_written(self, atoms: AtomGraph, chosen: Chosen) -> Candidate:
+        """The kernel that writes what a chosen one does in a partition, of all that its candidate can."""
         kernel = atoms.candidate(chosen.candidate.atoms, chosen.outputs)
         digest = class_digest(kernel)
+        limits = replace(self.limits, scalars=max(self.limits.scalars, plain_scalars(kernel)))
+        program = lower(kernel, Schedule(), f"k_{digest[:12]}", limits)
+        return Candidate(chosen.candidate.atoms, kernel, digest, program)
+
+    def price_as_written(self, atoms: AtomGraph, chosen: Chosen) -> ClassPrice:
+        """The model's price of the same."""
+        digest = class_digest(atoms.candidate(chosen.candidate.atoms, chosen.outputs))
         if digest not in self._prices:
-            limits = replace(self.limits, scalars=max(self.limits.scalars, plain_scalars(kernel)))
-            program = lower(kernel, Schedule(), f"k_{digest[:12]}", limits)
-            written = Candidate(chosen.candidate.atoms, kernel, digest, program)
-            self._prices.update(class_prices(self.model, [written]))
+            self._prices.update(class_prices(self.model, [self.as_written(atoms, chosen)]))
         return self._prices[digest]
 
     def saved(self, space: Space) -> Mapping[str, float]:
@@ -335,6 +339,9 @@ def _decided(context: Context, partition: Partition) -> list[Tuned]:
             tuned = replace(tuned, schedule=pinned)
         if chosen.outputs != chosen.candidate.outputs:
             tuned = replace(tuned, measured_us=None)
+            if tuned.schedule != Schedule():  # what is decided of an output goes with it
+                written = context.as_written(partition.atoms, chosen)
+                tuned = replace(tuned, schedule=choosable(tuned.schedule, written.program))
             if tuned.predicted_us is not None:
                 price = context.price_as_written(partition.atoms, chosen)
                 tuned = replace(tuned, predicted_us=price.predicted_us, bound=price.bound)

@@ -16,6 +16,7 @@ from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Node, Value
+from autofuse.lower.decisions import illegal_decision
 from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.search.classes import class_digest
@@ -149,6 +150,9 @@ def _wrong_kernel(
         yield f"breaks a rule: {broken}"
     written = atoms.candidate(candidate.atoms, chosen.outputs)
     schedule = context.pinned(candidate) or partition.known.get(candidate.digest, Tuned()).schedule
+    foreign = illegal_decision(schedule, candidate.program)
+    if foreign is not None:
+        yield f"has a schedule that it cannot have: {foreign}"
     mark = subgraph_digest(written.graph, written.nodes, written.outputs), schedule
     if mark not in lowered:
         lowered.add(mark)

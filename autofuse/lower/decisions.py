@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from autofuse.lower.schedule import Schedule
@@ -57,15 +57,32 @@ def illegal_decision(schedule: Schedule, program: TileProgram | OpaqueProgram) -
     `program`: the kernel under the default schedule. None if it is one. Vectors may be wider than those of the device,
     as by default: code is generated for those that it has.
     """
+    for name, known in _foreign(schedule, program).items():
+        options = ", ".join(map(repr, known))
+        return f"{name}: must be one of {options} for this kernel, got {getattr(schedule, name)!r}"
+    return None
+
+
+def choosable(schedule: Schedule, program: TileProgram | OpaqueProgram) -> Schedule:
+    """A schedule of a CPU kernel with the decisions that could not have been made for another one left as by default.
+
+    `program`: the other kernel under the default schedule.
+    """
+    default = Schedule()
+    return replace(schedule, **{name: getattr(default, name) for name in _foreign(schedule, program)})
+
+
+def _foreign(schedule: Schedule, program: TileProgram | OpaqueProgram) -> Choices:
+    """Decisions of a schedule that a search could not make for a kernel, each with the values that it could choose."""
     choices = choices_for(program)
     default = Schedule()
+    found: Choices = {}
     for field in fields(Schedule):
         value, usual = getattr(schedule, field.name), getattr(default, field.name)
         known = choices.get(field.name, (usual,))
         if value != usual and value not in known:
-            options = ", ".join(map(repr, known))
-            return f"{field.name}: must be one of {options} for this kernel, got {value!r}"
-    return None
+            found[field.name] = known
+    return found
 
 
 def idle_decisions(program: TileProgram | OpaqueProgram) -> frozenset[str]:

@@ -55,6 +55,13 @@ class Schedule:
         return Schedule(**data)
 
 
+_OPTIONS: dict[str, tuple[str | int | bool | None, ...]] = {
+    "lane": ("auto", "grid", "stream"),
+    "vector_bits": (64, 128, 256, 512),
+    "dots": ("auto", "library", "generated"),
+    "placement": ("scratch", "recompute"),
+    "stream_stores": (None, True, False),
+}
 _RANGES: dict[str, tuple[int, int]] = {
     "unroll": (1, 64),
     "panel_rows": (0, 1 << 20),
@@ -62,23 +69,20 @@ _RANGES: dict[str, tuple[int, int]] = {
     "threads": (1, 1024),
     "items": (1, 1024),
 }
+_MOST_GRAIN_US = 1e9
 
 
 def _check(key: str, value: object) -> None:
-    if key == "lane":
-        good = value in ("auto", "grid", "stream")
-    elif key == "placement":
-        good = value in ("scratch", "recompute")
-    elif key == "dots":
-        good = value in ("auto", "library", "generated")
-    elif key == "stream_stores":
-        good = value is None or isinstance(value, bool)
-    elif key == "vector_bits":
-        good = isinstance(value, int) and not isinstance(value, bool) and value in (64, 128, 256, 512)
+    if key in _OPTIONS:
+        options = _OPTIONS[key]
+        good = any(type(value) is type(option) and value == option for option in options)  # 1 is not True
+        required = f"one of {', '.join(map(repr, options))}"
     elif key == "grain_us":
-        good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
+        good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_GRAIN_US
+        required = f"a number of 0 or more, less than {_MOST_GRAIN_US:g}"
     else:
         lo, hi = _RANGES[key]
         good = isinstance(value, int) and not isinstance(value, bool) and lo <= value <= hi
+        required = f"an integer from {lo} to {hi}"
     if not good:
-        raise PlanError(f"schedule {key}={value!r} is out of range")
+        raise PlanError(f"schedule {key}={value!r} is out of range: must be {required}")

@@ -8,10 +8,8 @@ The seed of a case names it: `--count 1 --seed N` tries it alone. Files of cases
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import select
 import shutil
 import subprocess
 import sys
@@ -31,10 +29,8 @@ from autofuse.measurement.database import Database, Measurement
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.testing import ordeal
 from autofuse.testing.mutations import KINDS, as_calls, as_text, with_digest
+from autofuse.testing.ordeals import CRASHED, DEADLINE_S, GOOD, Ordeals
 
-CRASHED, HUNG = "crashed", "hung"
-GOOD = frozenset((ordeal.REFUSED, ordeal.RIGHT, ordeal.LARGE))
-_DEADLINE_S = 30.0
 _FILES = ("side file", "cache", "records")
 """Kinds of cases that change another file than the plan."""
 _SHARE_OF_FILES = 0.12
@@ -169,19 +165,12 @@ class Campaign:
         self.plans = make_plans(self._sound)
         self._records = make_records(folder / "records.db").read_bytes()
         self._cache = folder / "cache"
-        self._child: subprocess.Popen[str] | None = None
+        self._ordeals = Ordeals(self._cache)
         self.tally = Tally()
 
     def close(self) -> None:
         """End the child."""
-        if self._child is not None:
-            self._child.kill()
-            self._child.wait()
-            for stream in (self._child.stdin, self._child.stdout):
-                if stream is not None:
-                    with contextlib.suppress(OSError):
-                        stream.close()
-            self._child = None
+        self._ordeals.close()
 
     def run(self, seeds: range, until: float | None = None) -> Tally:
         """Try the cases of these seeds, or as many as there is time for (`until`, of `time.monotonic`)."""
@@ -203,7 +192,7 @@ class Campaign:
         else:
             kind = list(KINDS)[int(rng.integers(len(KINDS)))]
             case = self._plan(place, KINDS[kind], rng)
-        verdict, words = self._ask({**case, "seed": seed})
+        verdict, words = self._ordeals.ask({**case, "seed": seed})
         if kind == "cache" and verdict == ordeal.REFUSED:
             verdict = ordeal.WRONG  # the plan is sound, whatever lies in the cache
         self.tally.verdicts[kind, verdict] += 1
@@ -262,36 +251,6 @@ class Campaign:
             case _:
                 first.chmod(0o666)
 
-    # ---- the child -----------------------------------------------------------------------------------------------
-
-    def _ask(self, case: dict[str, Any]) -> tuple[str, str]:
-        child = self._child or self._start()
-        assert child.stdin is not None
-        assert child.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            child.stdin.write(json.dumps(case) + "\n")
-            child.stdin.flush()
-        ready, _, _ = select.select([child.stdout], [], [], _DEADLINE_S)
-        line = child.stdout.readline() if ready else ""
-        if line:
-            verdict, words = json.loads(line)
-            return verdict, words
-        ended = child.wait() if ready else None
-        self.close()
-        return (CRASHED, f"exit status {ended}") if ready else (HUNG, f"no answer within {_DEADLINE_S:g} s")
-
-    def _start(self) -> subprocess.Popen[str]:
-        environment = {**os.environ, "AUTOFUSE_CACHE": str(self._cache), "OPENBLAS_NUM_THREADS": "1"}
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "autofuse.testing.ordeal"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            text=True,
-        )
-        return self._child
-
 
 def check_text(text: bytes, folder: Path) -> tuple[str, str]:
     """The verdict on one plan's text, of whatever machine, whose graph may have been changed; in a child of its own."""
@@ -303,7 +262,7 @@ def check_text(text: bytes, folder: Path) -> tuple[str, str]:
         capture_output=True,
         check=False,
         text=True,
-        timeout=4 * _DEADLINE_S,
+        timeout=4 * DEADLINE_S,
         env={**os.environ, "AUTOFUSE_CACHE": "off"},
     )
     if not done.stdout:

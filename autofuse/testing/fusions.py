@@ -149,11 +149,15 @@ def random_plan(graph: Graph, rng: np.random.Generator, limits: Limits = LIMITS)
     """The graph cut into random legal kernels with random schedules; each output is made distinct, as by clean-up."""
     graph = MaterialiseOutputs().apply(graph)
     atoms = AtomGraph(graph, contract=bool(rng.integers(2)))
-    builder = SpaceBuilder(atoms, limits)
-    groups = _random_groups(atoms, builder, rng)
-    kernels = _in_order(atoms, [Chosen(candidate, candidate.outputs) for candidate in groups])
+    kernels = random_partition(atoms, rng, limits)
     known = [Tuned(random_schedule(rng)) for _ in kernels]
     return _document(graph, atoms, kernels, known, limits)
+
+
+def random_partition(atoms: AtomGraph, rng: np.random.Generator, limits: Limits = LIMITS) -> tuple[Chosen, ...]:
+    """Random legal kernels that together compute a graph, in running order."""
+    groups = _random_groups(atoms, SpaceBuilder(atoms, limits), rng)
+    return _in_order(atoms, [Chosen(candidate, candidate.outputs) for candidate in groups])
 
 
 def unfused_plan(graph: Graph, limits: Limits = LIMITS) -> PlanDocument:

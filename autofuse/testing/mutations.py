@@ -38,7 +38,7 @@ _VALUES: tuple[Json, ...] = (
         {"x": 1},
     ),
 )
-_SCHEDULES: dict[str, tuple[Json, ...]] = {
+DECISIONS: dict[str, tuple[Json, ...]] = {
     "lane": ("auto", "grid", "stream", "lane"),
     "vector_bits": (64, 100, 128, 256, 512, 1024, 2048, 1 << 40),
     "unroll": (0, 1, 2, 3, 4, 8, 16, 64, 100),
@@ -51,6 +51,9 @@ _SCHEDULES: dict[str, tuple[Json, ...]] = {
     "threads": (1, 32, 256, 1024, 4096),
     "items": (1, 4, 1024),
 }
+"""Values for the entries of a schedule: of the search, within their ranges, and beyond."""
+WILD_SCHEDULE = {"vector_bits": 2048, "panel_rows": 100_000, "split": 7, "threads": 1024}
+"""One that was once accepted for every kernel."""
 _WORDS = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*|-?[0-9]+(?:\.[0-9]+)?")
 _NAMES = re.compile(r"%[A-Za-z_][A-Za-z0-9_.]*")
 _NUMBERS = re.compile(r"(?<![A-Za-z0-9_.%])-?[0-9]+(?:\.[0-9]+)?")
@@ -125,12 +128,11 @@ def as_schedules(text: bytes, rng: Rng) -> bytes:
     """Decisions of kernels' schedules."""
     plan = json.loads(text)
     if rng.random() < 0.1:
-        wild = {"vector_bits": 2048, "panel_rows": 100_000, "split": 7, "threads": 1024}
         for kernel in plan["kernels"]:
-            kernel["schedule"] = dict(wild)
+            kernel["schedule"] = dict(WILD_SCHEDULE)
         return _dumped(plan)
     for kernel in plan["kernels"]:
-        for name, values in _SCHEDULES.items():
+        for name, values in DECISIONS.items():
             if rng.random() < 0.2:
                 kernel["schedule"][name] = values[int(rng.integers(len(values)))]
     return _dumped(plan)

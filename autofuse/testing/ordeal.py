@@ -163,7 +163,22 @@ def try_records(case: dict[str, Any]) -> str:
     return RIGHT
 
 
-TRIALS: dict[str, Callable[[dict[str, Any]], str]] = {"plan": try_plan, "records": try_records}
+def try_schedules(case: dict[str, Any]) -> str:
+    """Try the kernels that a seed names under the schedules that it names, or all of them under a given one."""
+    from autofuse.lower.schedule import Schedule
+    from autofuse.testing.schedulefuzz import case_of, run_under, try_case
+
+    if "schedule" not in case:
+        return RIGHT if try_case(case_of(case["seed"])) else REFUSED
+    run_under(case_of(case["seed"]), Schedule(**case["schedule"]))
+    return RIGHT
+
+
+TRIALS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "plan": try_plan,
+    "records": try_records,
+    "schedules": try_schedules,
+}
 
 if __name__ == "__main__":
     main()

@@ -93,7 +93,11 @@ def test_certificate_says_what_it_may_and_additivity_is_derived():
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("kernels", 1, "schedule", "unroll"), 0, r"kernels\[1\].schedule.unroll: schedule unroll=0 is out of range"),
+        (
+            ("kernels", 1, "schedule", "unroll"),
+            0,
+            r"schedule.unroll: schedule unroll=0 is out of range: must be an integer from 1 to 64",
+        ),
         (("kernels", 1, "schedule", "unroll"), "8", r"kernels\[1\].schedule.unroll: "),
         (("kernels", 1, "schedule", "speed"), 9, r"kernels\[1\].schedule.speed: unknown schedule key 'speed'"),
         (("kernels", 1, "schedule"), [], r"kernels\[1\].schedule: must be an object, got an array"),

@@ -3,9 +3,11 @@
 from autofuse.ir.tree import Branch, Leaf
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.verify import verify
+from autofuse.runtime.kernels import lower_plan
 from autofuse.search.planning import Program, Tuned
 from autofuse.search.policy import Partition, Unfused, document_of
 from autofuse.search.solver import Chosen
+from autofuse.testing.fusions import LIMITS
 from autofuse.testing.partitions import context_of, identity_here, plan_of, program_of
 from autofuse.testing.sketches import Sketch, layers_graph, softmax_graph
 
@@ -50,6 +52,22 @@ def test_a_kernel_that_leaves_an_output_out_is_known_by_the_kernel_with_all_of_t
     assert [kernel.outputs for kernel in plan.kernels] == [("second",), ("third",)]
     assert [kernel.schedule.unroll for kernel in plan.kernels] == [2, Schedule().unroll]
     assert plan.kernels[0].digest != both.digest
+
+
+def test_a_kernel_that_leaves_an_output_out_leaves_out_what_was_decided_of_it():
+    """A plan must load: only what the kernel as it is leaves open is decided."""
+    sketch = Sketch("two_outputs")
+    grown = sketch.op("exp", sketch.arg("f32[2048,1031]"), name="grown")
+    total = sketch.op("reduce", grown, dimensions=(1,), combiner="add", name="total")
+    context = context_of(sketch.finish([total, sketch.op("tanh", grown, name="bent")]))
+    atom = {node.name: atom for atom in context.space.atom_graph.atoms for node in atom.nodes}
+    both, other = (context.try_add(frozenset((atom["grown"], atom[name]))) for name in ("total", "bent"))
+    assert [value.name for value in both.outputs] == ["grown", "total"]
+    kernels = (Chosen(both, both.outputs[1:]), Chosen(other, other.outputs[1:]))
+    known = {both.digest: Tuned(Schedule(stream_stores=True, lane="stream", unroll=2))}  # of the large output, and not
+    plan = document_of(context, Partition(context.space.atom_graph, kernels, known, 0.0), identity_here())
+    assert [kernel.schedule for kernel in plan.kernels] == [Schedule(lane="stream", unroll=2), Schedule()]
+    assert len(lower_plan(plan, LIMITS)) == 2
 
 
 def test_a_kernel_that_leaves_an_output_out_is_priced_as_it_is():

@@ -202,5 +202,11 @@ def test_prices_and_schedules_that_are_none(change, words):
     assert words in found(change)
 
 
+def test_a_schedule_that_the_kernel_cannot_have():
+    """Its plan would be refused when it is loaded."""
+    words = found(with_known(Tuned(schedule=Schedule(unroll=3))))
+    assert words.endswith("a schedule that it cannot have: unroll: must be one of 1, 2, 4, 8 for this kernel, got 3")
+
+
 def test_a_schedule_that_is_one_is_kept():
     assert found(with_known(Tuned(schedule=Schedule(unroll=2), predicted_us=1.0))) is None
