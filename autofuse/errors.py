@@ -46,6 +46,10 @@ class OutOfBoundsError(AutofuseError, IndexError):
     """An index that is known only at run time is out of bounds, in a plan made with `check_bounds=True`."""
 
 
+class OutOfDomainError(AutofuseError, ValueError):
+    """NumPy refuses a value that is known only at run time; of plans made with `check_bounds=True`."""
+
+
 class LegalityError(AutofuseError):
     """A requested fusion, partition or schedule is not legal; the message carries the rule's reason."""
 

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from autofuse.api.arrayfiles import MOST_BYTES, UNREADABLE
+from autofuse.api.arrayfiles import MOST_BYTES, UNREADABLE, load, unpacked
 from autofuse.cli.parser import seed
 from autofuse.errors import ArgumentError, ParseError
 from autofuse.frontend.spec import Spec, spec
@@ -151,7 +151,7 @@ def _array_of_file(reference: str) -> Any:
 
 
 def _array_in(opened: BufferedReader, reference: str, file: str, key: str) -> Any:
-    loaded = np.load(opened, allow_pickle=False)
+    loaded = load(opened, f"--arg @{reference}")
     if isinstance(loaded, np.ndarray):
         return cast("Any", loaded)
     with loaded as archive:
@@ -159,7 +159,7 @@ def _array_in(opened: BufferedReader, reference: str, file: str, key: str) -> An
             key = archive.files[0]
         if key not in archive.files:
             raise ArgumentError(f"--arg @{reference}: write @{file}:NAME, NAME being one of {', '.join(archive.files)}")
-        return archive[key]
+        return unpacked(archive, key, f"--arg @{reference}")
 
 
 def _workload(found: workloads.Workload, options: argparse.Namespace) -> Target:

@@ -1,11 +1,14 @@
-"""Indices that are known only at run time: what is recorded of them when a call is to raise where NumPy does.
+"""Indices and conditions known only at run time: what is recorded of them when a call is to raise where NumPy does.
 
 Each index array leaves two numbers: the least of its entries, and the least of their complements (`~i` is `-1 - i`). It
 is in bounds if the first is at least `low` and the second at least `-high`. The numbers of all indices become one more
-output of the graph; bodies of loops and branches hand theirs out, 0 standing for those that saw no index.
+output of the graph; bodies of loops and branches hand theirs out, 0 standing for those that saw no index. A condition
+is an index that is 0 where it holds, and -1 where not.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -24,8 +27,23 @@ def check_index(index: Value, what: str, low: int, high: int) -> None:
     `what`: what it is an index for, `axis 0 with size 5`.
     """
     tracing = current()
-    if not tracing.check_bounds or not index.type.size:
-        return
+    if tracing.check_bounds and index.type.size:
+        _record(index, what, low, high)
+
+
+def check_holds(condition: Callable[[], Value], what: str) -> None:
+    """Record that all elements of a bool array must hold, where checks are asked for; it is made only there.
+
+    `what`: what is wrong where they do not, as NumPy says it.
+    """
+    tracing = current()
+    if tracing.check_bounds:
+        holds = convert(condition(), _I64)
+        _record(tracing.emit("subtract", (holds, tracing.splat(1, _I64, holds.type.shape))), what, 0, 0)
+
+
+def _record(index: Value, what: str, low: int, high: int) -> None:
+    tracing = current()
     entries = reshape(convert(index, _I64), (index.type.size,))
     sides = (entries, tracing.emit("not", (entries,)))
     least = [tracing.emit("reduce", (side,), dimensions=(0,), combiner="minimum") for side in sides]

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontend.axes import many_axes, static_shape
+from autofuse.frontend.bounds import check_index
 from autofuse.frontend.dispatch import FUNCTIONS, ORDERED, call, implements
-from autofuse.frontend.layouts import fortran, without_data
+from autofuse.frontend.layouts import fortran, interleaved, without_data
 from autofuse.frontend.promotion import as_tracer, convert
 from autofuse.frontend.steps import BitcastStep
 from autofuse.frontend.tracer import TracerArray, fresh, view
@@ -185,23 +186,42 @@ def triu_indices_from(arr: Any, k: int = 0) -> Any:
 
 @implements(np.unravel_index)
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
-    """As `np.unravel_index`, C order; indices are not checked."""
+    """As `np.unravel_index`, C order."""
     if order != "C":
         raise ValueError("np.unravel_index is traced for order 'C'")
     rest: Any = as_tracer(indices)
     if rest.dtype.kind not in "iu":
         raise TypeError("only int indices permitted")
+    extents = static_shape(shape)
+    if not extents and rest.ndim:
+        raise ValueError("multiple indices are not supported for 0d arrays")
+    size = math.prod(extents)
+    _require_inside(rest, size, f"array with size {size}", "index {} is out of bounds for array with size " + str(size))
     rest = rest.astype(np.int64)
     found: list[Any] = []
-    for extent in reversed(static_shape(shape)):
+    for extent in reversed(extents):
         rest, position = np.divmod(rest, extent)
         found.append(position)
+    for position in found:  # NumPy's are interleaved in one array
+        position.cell.layout = interleaved(position.cell.layout, len(extents))
     return tuple(reversed(found))
+
+
+def _require_inside(index: TracerArray, extent: int, what: str, problem: str) -> None:
+    """Raise ValueError for known entries not in 0 .. extent - 1; have others checked where that is asked for."""
+    known = index.known
+    if known is None and (extent or not index.size):
+        check_index(index.value, what, 0, extent)
+        return
+    entries = np.zeros(1, int) if known is None else known()
+    outside = entries[(entries < 0) | (entries >= extent)]
+    if outside.size:
+        raise ValueError(problem.format(outside.flat[0]))
 
 
 @implements(np.ravel_multi_index)
 def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Any:
-    """As `np.ravel_multi_index`, C order; indices are not checked."""
+    """As `np.ravel_multi_index`, C order."""
     if order != "C" or mode != "raise":
         raise ValueError("np.ravel_multi_index is traced for order 'C' and mode 'raise'")
     result: Any = 0
@@ -209,5 +229,6 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: s
         given = as_tracer(position)
         if given.dtype.kind not in "iu":
             raise TypeError("only int indices permitted")
+        _require_inside(given, extent, f"axis with size {extent}", "invalid entry in coordinates array")
         result = np.add(np.multiply(result, extent), given.astype(np.int64))
     return result

@@ -37,6 +37,11 @@ def layout_like(layouts: Sequence[NDArray[Any]], shape: tuple[int, ...]) -> NDAr
     return as_strided(np.empty(1, made.dtype), made.shape, made.strides)
 
 
+def interleaved(layout: NDArray[Any], count: int) -> NDArray[Any]:
+    """The layout of one of `count` arrays whose elements lie side by side, each as `layout` says."""
+    return as_strided(np.empty(1, layout.dtype), layout.shape, tuple(count * stride for stride in layout.strides))
+
+
 def layout_of(array: NDArray[Any]) -> NDArray[Any]:
     """The layout of an array that exists."""
     return as_strided(np.empty(1, array.dtype), array.shape, array.strides)

@@ -21,7 +21,9 @@ from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodT
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
+from autofuse.errors import GraphError
 from autofuse.frontend.cells import of_array
 from autofuse.frontend.dispatch import CREATORS, call, tracers_in
 from autofuse.frontend.joining import Concatenator
@@ -69,7 +71,7 @@ class Rewriter:
             case ModuleType():
                 return self._module(value)
             case np.ndarray() if _is_plain(value):
-                return TracerArray(of_array(value, "it is a global of the traced function; pass it as an argument"))
+                return _constant(value)
             case FunctionType():
                 return self._function(value)
             case functools.partial():
@@ -307,6 +309,16 @@ def _has_selection(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(_has_selection(item) for item in cast("list[Any]", value))
     return isinstance(value, MaskedSelection)
+
+
+def _constant(array: NDArray[Any]) -> Any:
+    """An array of the user's own. Of a dtype that no graph holds it stays NumPy's; tracing it is an error."""
+    try:
+        return TracerArray(of_array(array, "it is a global of the traced function; pass it as an argument"))
+    except GraphError:
+        held = array.view()
+        held.flags.writeable = False
+        return held
 
 
 def _is_plain(value: Any) -> bool:

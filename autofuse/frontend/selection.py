@@ -13,9 +13,10 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from autofuse.errors import TraceError
+from autofuse.frontend.bounds import check_holds
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call
-from autofuse.frontend.location import trace_error
+from autofuse.frontend.location import numpys_error, trace_error
 from autofuse.frontend.tracer import TracerArray, call_ufunc, fresh
 from autofuse.ir.combiners import combiner_identity
 
@@ -103,10 +104,19 @@ class MaskedSelection(NDArrayOperatorsMixin):
         return self._reduce(np.all, axis, {})
 
     def max(self, axis: Any = None) -> Any:
-        return self._reduce(np.max, axis, {"initial": combiner_identity("maximum", self.full.cell.type.dtype)})
+        return self._extreme(np.max, axis, "maximum")
 
     def min(self, axis: Any = None) -> Any:
-        return self._reduce(np.min, axis, {"initial": combiner_identity("minimum", self.full.cell.type.dtype)})
+        return self._extreme(np.min, axis, "minimum")
+
+    def _extreme(self, function: Any, axis: Any, ufunc: str) -> Any:
+        """Of no elements it is the largest or least of the dtype, unless checks are asked for."""
+        problem = f"zero-size array to reduction operation {ufunc} which has no identity"
+        if not self.full.size and axis is None:
+            raise numpys_error(ValueError, problem)
+        if self.full.size or not self.mask.size:
+            check_holds(lambda: call(np.any, self.mask).value, problem)
+        return self._reduce(function, axis, {"initial": combiner_identity(ufunc, self.full.cell.type.dtype)})
 
     def astype(self, dtype: Any) -> MaskedSelection:
         return MaskedSelection(self.full.astype(dtype), self.mask)

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontend.axes import one_axis
+from autofuse.frontend.bounds import check_holds
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.eager import numpys_own
 from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir.dtypes import BOOL, I64
+from autofuse.ir.graph import Value
 from autofuse.ir.types import TensorType
 
 _FEW = 128
@@ -79,24 +81,45 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
 
 @implements(np.digitize)
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
-    """As `np.digitize`; whether bins that are not known while tracing are monotonic is not checked."""
+    """As `np.digitize`, but for NaN before numbers among traced bins: there NumPy's answers depend on those before."""
     edges, values = as_tracer(bins), as_tracer(x)
     if edges.ndim != 1:
         raise ValueError("object of too small depth for desired array" if not edges.ndim else "object too deep")
     side = "left" if right else "right"
     if edges.size > _FEW and _numpy_orders(edges, values):
         return numpys_own(np.digitize, TensorType(values.shape, I64), values, edges, bool(right))
+    if edges.known is not None:
+        np.digitize(np.empty(0), edges.known())  # raises unless they are monotonic
+        if np.isnan(edges.known()).any():  # in places where no order puts them
+            return numpys_own(np.digitize, TensorType(values.shape, I64), values, edges, bool(right))
     ascending = searchsorted(edges, values, side)
     if edges.size < 2:
         return ascending
+    descends = _descends(edges)
+    check_holds(lambda: _is_monotonic(edges, descends), "bins must be monotonically increasing or decreasing")
     descending = np.subtract(edges.size, searchsorted(edges[::-1], values, side))
-    if edges.known is None:
-        found = call(np.where, np.greater(edges[0], edges[-1]), descending, ascending)
-        return found[()] if not values.ndim else found
-    steps = np.diff(edges.known())
-    if not ((steps >= 0).all() or (steps <= 0).all()):
-        raise ValueError("bins must be monotonically increasing or decreasing")
-    return ascending if (steps >= 0).all() else descending
+    if descends.known is not None:
+        return descending if descends else ascending
+    found = call(np.where, descends, descending, ascending)
+    return found[()] if not values.ndim else found
+
+
+def _descends(edges: TracerArray) -> Any:
+    """Whether NumPy takes monotonic edges to be falling: the first that differs from the one before it is not larger.
+
+    NaN differs from everything, and is not larger.
+    """
+    if edges.dtype.kind != "f":
+        return np.greater(edges[0], edges[-1])
+    differs = np.not_equal(edges[1:], edges[0])
+    following = edges[1:][call(np.argmax, differs)]
+    return call(np.any, differs) & ~np.less(edges[0], following)
+
+
+def _is_monotonic(edges: TracerArray, descends: TracerArray) -> Value:
+    """Whether no step goes the other way; NaN is no step."""
+    rises, falls = np.less(edges[:-1], edges[1:]), np.greater(edges[:-1], edges[1:])
+    return np.logical_not(call(np.any, call(np.where, descends, rises, falls))).value
 
 
 @implements(np.isin)

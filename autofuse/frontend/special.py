@@ -16,21 +16,25 @@ def _floating(x: Any) -> TracerArray:
     return array.astype(np.float64) if array.dtype.kind in "biu" else array
 
 
-def _shifted(array: TracerArray, axis: Any) -> Any:
-    return np.subtract(array, call(np.max, array, axis, keepdims=True))
+def _largest(array: TracerArray, axis: Any) -> Any:
+    """The largest elements, 0 in place of infinities and NaN: those of one row spoil no element of the row."""
+    largest = call(np.max, array, axis, keepdims=True)
+    return call(np.where, np.isfinite(largest), largest, 0)
 
 
 @implements_named("scipy.special", "softmax")
 def softmax(x: Any, axis: Any = None) -> Any:
     """As `scipy.special.softmax`."""
-    powers = np.exp(_shifted(_floating(x), axis))
+    array = _floating(x)
+    powers = np.exp(np.subtract(array, call(np.max, array, axis, keepdims=True)))
     return powers / call(np.sum, powers, axis, keepdims=True)
 
 
 @implements_named("scipy.special", "log_softmax")
 def log_softmax(x: Any, axis: Any = None) -> Any:
     """As `scipy.special.log_softmax`."""
-    shifted = _shifted(_floating(x), axis)
+    array = _floating(x)
+    shifted = np.subtract(array, _largest(array, axis))
     return shifted - np.log(call(np.sum, np.exp(shifted), axis, keepdims=True))
 
 
@@ -40,8 +44,7 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, r
     if return_sign:
         raise ValueError("logsumexp is traced without return_sign")
     array = _floating(a)
-    largest = call(np.max, array, axis, keepdims=True)
-    finite = call(np.where, np.isfinite(largest), largest, 0)
+    finite = _largest(array, axis)
     powers = np.exp(np.subtract(array, finite))
     total = call(np.sum, powers if b is None else np.multiply(b, powers), axis, keepdims=True)
     result = np.log(total) + finite

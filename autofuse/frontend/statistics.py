@@ -154,7 +154,8 @@ def cov(
     rows = rows.astype(np.result_type(rows.dtype, np.float64) if dtype is None else dtype)
     freedom = rows.shape[1] - ((0 if bias else 1) if ddof is None else ddof)
     centered = np.subtract(rows, call(np.mean, rows, axis=1, keepdims=True))
-    product = np.multiply(np.matmul(centered, call(np.transpose, centered)), np.true_divide(1, freedom))
+    share = 1 / freedom if freedom > 0 else math.inf  # NumPy warns, and divides by 0
+    product = np.multiply(np.matmul(centered, call(np.transpose, centered)), share)
     return call(np.squeeze, product)
 
 

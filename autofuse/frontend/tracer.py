@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.errors import NumpyOnlyError, TraceError
 from autofuse.frontend.cells import Cell, Known, Storage, View, of_array
 from autofuse.frontend.dispatch import FUNCTIONS, call, run
 from autofuse.frontend.location import trace_error
@@ -99,17 +100,17 @@ class TracerArray:
         if known is None:
             raise trace_error(
                 "a traced array is needed as a real array here",
-                "use a NumPy function that can be traced; to write traced values into an array, make that array with"
-                " np.zeros, np.empty or np.array inside the traced function",
+                "use a NumPy function that can be traced, and x.astype(np.float32) for np.float32(x); to write traced"
+                " values into an array, make that array with np.zeros, np.empty or np.array inside the traced function",
             )
         return known().astype(dtype or self.dtype, copy=True)
 
     # Python's own protocols: static, or an error that says what to write
 
-    def _concrete(self, what: str, instead: str) -> Any:
+    def _concrete(self, what: str, instead: str, kind: type[TraceError] = TraceError) -> Any:
         known = self.known
         if known is None:
-            raise trace_error(f"{what} needs the value of a traced array ({self.cell.type})", instead)
+            raise trace_error(f"{what} needs the value of a traced array ({self.cell.type})", instead, kind)
         array = known()
         return array[()] if array.ndim == 0 else array
 
@@ -133,7 +134,7 @@ class TracerArray:
         )
 
     def __complex__(self) -> complex:
-        return complex(self._concrete("complex()", "real arithmetic; complex numbers are not supported"))
+        return complex(self._concrete("complex()", "complex numbers are left to NumPy", NumpyOnlyError))
 
     def __index__(self) -> int:
         return operator.index(

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.frontend.bounds import check_holds
 from autofuse.frontend.terms import Term
 
 Rule = Callable[..., Any]
@@ -255,7 +256,13 @@ def _fmin(x: Term, y: Term) -> Term:
 
 @rule("clip")
 def _clip(x: Term, low: Term, high: Term) -> Term:
-    return RULES["minimum"](RULES["maximum"](x, low), high)
+    """Numbers as bounds leave a zero of the other sign alone, as 16-bit bounds do; arrays of f32 and f64 do not."""
+    if x.dtype == np.float16:
+        raised = (x.is_nan() | (x >= low)).select(x, low)
+        return (raised.is_nan() | (raised <= high)).select(raised, high)
+    numbers = low.static is not None and high.static is not None
+    raised = (x < low).select(low, x) if numbers and low.static == 0 else RULES["maximum"](x, low)
+    return (raised > high).select(high, raised) if numbers and high.static == 0 else RULES["minimum"](raised, high)
 
 
 @rule("heaviside")
@@ -376,11 +383,16 @@ def _float_power(x: Term, y: Term) -> Term:
             return x.op("power", y)
 
 
+_NEGATIVE_POWER = "Integers to negative integer powers are not allowed."
+
+
 def _integer_power(x: Term, y: Term) -> Term:
     if y.static is None or not x.value.type.size:
+        if y.kind == "int":
+            check_holds(lambda: (y >= 0).value, _NEGATIVE_POWER)
         return x.op("power", y)
     if y.static < 0:
-        raise ValueError("Integers to negative integer powers are not allowed.")
+        raise ValueError(_NEGATIVE_POWER)
     return _product_power(x, int(y.static)) if y.static else x.lift(1)
 
 

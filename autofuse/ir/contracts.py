@@ -9,30 +9,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.errors import ArgumentError, OutOfBoundsError
+from autofuse.errors import ArgumentError, OutOfBoundsError, OutOfDomainError
 
 
 @dataclass(frozen=True, slots=True)
 class BoundsCheck:
-    """What the entries of one index must keep to."""
+    """What the entries of one index must keep to, or a condition."""
 
     where: str
     """The source line."""
     what: str
-    """What is indexed: `axis 0 with size 5`."""
+    """What is indexed: `axis 0 with size 5`. Of a condition: what is wrong where it does not hold."""
     low: int
     """The least that an entry may be."""
     high: int
-    """One more than the most."""
+    """One more than the most. 0 says that this is a condition: its number is 0 where it holds, else -1."""
 
 
 def check_bounds(checks: Sequence[BoundsCheck], numbers: NDArray[np.int64]) -> None:
-    """Raise OutOfBoundsError for the first index that broke its bounds.
+    """Raise OutOfBoundsError for the first index that broke its bounds, OutOfDomainError for a condition that fails.
 
     `numbers`: for each check the least entry of the index and the least complement of one (`~i`).
     """
     for check, (least, complement) in zip(checks, numbers.reshape(-1, 2).tolist(), strict=True):
-        if least < check.low or complement < -check.high:
+        if not check.high:
+            if least < 0:
+                raise OutOfDomainError(f"{check.where}: {check.what}")
+        elif least < check.low or complement < -check.high:
             index = least if least < check.low else ~complement
             raise OutOfBoundsError(f"{check.where}: index {index} is out of bounds for {check.what}")
 

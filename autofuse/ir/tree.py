@@ -30,7 +30,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """A value that is part of the structure: None, bool, int, float, str, a dtype, or an array by its digest."""
+    """Part of the structure: None, a number, a str, a dtype, a class of numbers, or an array by its digest."""
 
     value: Any
 
@@ -255,17 +255,27 @@ def _open(value: Any) -> tuple[str, tuple[Any, ...], tuple[Any, ...], Callable[.
 
 
 def is_static(value: Any) -> bool:
-    """Whether `value` may be part of a structure: None, bool, int, float, complex, str, or a supported dtype."""
+    """Whether `value` may be part of a structure: None, a number, a str, a dtype, or a class of numbers."""
     plain = value is None or isinstance(value, bool | int | float | complex | str | Digest)
-    return plain or as_dtype(value) is not None
+    return plain or _dtype_name(value) is not None or (isinstance(value, type) and value in _CLASSES.values())
 
 
 def as_dtype(value: Any) -> dtypes.DType | None:
     """The element type that a NumPy dtype or scalar class stands for; None for any other value."""
+    name = _dtype_name(value)
+    return None if name is None or name in _COMPLEX else dtypes.by_name(name)
+
+
+def _dtype_name(value: Any) -> str | None:
+    """What a NumPy dtype or scalar class is called in a tree; complex ones too, which no graph holds."""
     if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
-        known = {entry.numpy: entry for entry in dtypes.ALL}
-        return known.get(np.dtype(value))
+        return _DTYPE_NAMES.get(np.dtype(value))
     return None
+
+
+_COMPLEX: Mapping[str, np.dtype[Any]] = {"c64": np.dtype(np.complex64), "c128": np.dtype(np.complex128)}
+_DTYPE_NAMES = {entry.numpy: entry.name for entry in dtypes.ALL} | {dtype: name for name, dtype in _COMPLEX.items()}
+_CLASSES: Mapping[str, type] = {"bool": bool, "int": int, "float": float, "complex": complex}
 
 
 def _unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
@@ -317,9 +327,9 @@ def _flatten_branch_as(tree: Branch, value: Any, path: str, leaves: list[Any]) -
 def _same_static(a: Any, b: Any) -> bool:
     if isinstance(a, Digest):
         return a == hold(b)
-    first, second = as_dtype(a), as_dtype(b)
+    first, second = _dtype_name(a), _dtype_name(b)
     if first is not None or second is not None:
-        return first is second
+        return first == second
     if isinstance(a, float) and isinstance(b, float):
         return float.__repr__(a) == float.__repr__(b)  # 0.0 is not -0.0, and NaN is NaN
     if isinstance(a, complex) and isinstance(b, complex):
@@ -328,9 +338,11 @@ def _same_static(a: Any, b: Any) -> bool:
 
 
 def _static_to_json(value: Any) -> Any:
-    dtype = as_dtype(value)
+    dtype = _dtype_name(value)
     if dtype is not None:
-        return {"dtype": dtype.name}
+        return {"dtype": dtype}
+    if isinstance(value, type):
+        return {"class": value.__name__}
     if isinstance(value, Digest):
         return {"digest": value.text}
     if isinstance(value, float) and not math.isfinite(value):
@@ -345,7 +357,9 @@ def _static_to_json(value: Any) -> Any:
 def _static_from_json(value: Any) -> Any:
     match value:
         case {"dtype": str(name), **rest} if not rest:
-            return dtypes.by_name(name).numpy
+            return _COMPLEX.get(name) or dtypes.by_name(name).numpy
+        case {"class": "bool" | "int" | "float" | "complex" as name, **rest} if not rest:
+            return _CLASSES[name]
         case {"digest": str(text), **rest} if not rest:
             return Digest(text)
         case {"float": "inf" | "-inf" | "nan" as text, **rest} if not rest:

@@ -110,7 +110,7 @@ def emitted_fold(instruction: Instruction) -> Fold | None:
 
 def exchange_of(instruction: Instruction) -> Exchange | None:
     """The grouped dimensions of a transpose that is written in tiles; None for all else."""
-    if instruction.opcode != "transpose":
+    if instruction.opcode != "transpose" or not instruction.type.size:
         return None
     shape = instruction.operands[0].type.shape
     order = [axis for axis in instruction.attrs["permutation"] if shape[axis] != 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 import autofuse as af
 from autofuse.cli.main import main
-from autofuse.errors import AutofuseError, OutOfBoundsError, PlanError, TraceError
+from autofuse.errors import AutofuseError, OutOfBoundsError, OutOfDomainError, PlanError, TraceError
 from autofuse.plan.verify import verify
 
 X = np.arange(1.0, 6.0)
@@ -136,6 +137,46 @@ def test_without_it_reads_are_of_the_nearest_element_and_arrays_of_writes_are_dr
     x = X.copy()
     af.compile(_put, X, np.int64(0))(x, np.int64(99))
     np.testing.assert_array_equal(x, [1.0, 2.0, 3.0, 4.0, 0.0])
+
+
+def _largest_above(x: Any, least: Any) -> Any:
+    return x[x > least].max()
+
+
+def _smallest_in_a_loop(x: Any, least: Any) -> Any:
+    return af.fori_loop(0, 2, lambda _, s: s + x[x > least].min(), 0.0)
+
+
+DOMAINS: dict[str, tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = {
+    "the largest of none": (_largest_above, (X, 3.0), (X, 9.0)),
+    "the smallest of none, in a loop": (_smallest_in_a_loop, (X, 3.0), (X, 9.0)),
+    "bins in disorder": (np.digitize, (X, np.array([4.0, 2.0, 1.0])), (X, np.array([1.0, 3.0, 2.0]))),
+    "negative powers": (np.power, (np.arange(3), np.array([2, 0, 1])), (np.arange(3), np.array([2, 0, -1]))),
+}
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_other_values_that_numpy_refuses_raise_too(name: str) -> None:
+    function, good, bad = DOMAINS[name]
+    as_arrays = [np.asarray(item) for item in good]
+    plan = af.compile(function, *as_arrays, check_bounds=True)
+    np.testing.assert_array_equal(plan(*as_arrays), function(*good))
+    with pytest.raises(ValueError) as numpys:  # noqa: PT011 - the message is compared
+        function(*bad)
+    with pytest.raises(OutOfDomainError, match=re.escape(str(numpys.value))):
+        plan(*map(np.asarray, bad))
+
+
+def test_positions_in_an_array_are_indices_too() -> None:
+    unravel = af.compile(lambda i: np.unravel_index(i, (7, 5)), np.array([34]), check_bounds=True)
+    ravel = af.compile(lambda i, j: np.ravel_multi_index((i, j), (7, 5)), *np.array([[6], [4]]), check_bounds=True)
+    assert ravel(*unravel(np.array([34]))) == 34
+    with pytest.raises(OutOfBoundsError, match="index 35 is out of bounds for array with size 35"):
+        unravel(np.array([35]))
+    with pytest.raises(OutOfBoundsError, match="index 5 is out of bounds for axis with size 5"):
+        ravel(np.array([6]), np.array([5]))
+    with pytest.raises(TraceError, match="index 35 is out of bounds for array with size 35"):
+        af.compile(lambda x: x + np.unravel_index(np.array([35]), (7, 5))[0], X)
 
 
 def test_a_program_without_such_indices_is_the_same_plan() -> None:

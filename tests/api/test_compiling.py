@@ -8,7 +8,7 @@ import pytest
 import scipy.special
 
 import autofuse as af
-from autofuse.api import compiling
+from autofuse.api import arrayfiles, compiling
 from autofuse.device.cpu import detect
 from autofuse.errors import ArgumentError, MeasureError, PlanError, PluginError, SearchError
 from autofuse.frontend.traced import trace
@@ -402,6 +402,15 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path, content):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(ArgumentError, match=r"inputs='.*batch\.npz'"):
+        measuring(path)
+
+
+def test_a_short_file_that_unpacks_to_more_than_there_is_memory_for_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "batch.npz"
+    np.savez_compressed(path, x=np.zeros(1 << 20, np.float32))
+    assert path.stat().st_size < 1 << 14
+    monkeypatch.setattr(arrayfiles, "available_bytes", lambda: 1 << 20)
+    with pytest.raises(ArgumentError, match=r"batch\.npz': 'x': takes 4\.0 MiB of memory, 1\.0 MiB are available"):
         measuring(path)
 
 

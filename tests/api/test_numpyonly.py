@@ -7,11 +7,18 @@ import autofuse as af
 from autofuse.errors import ArgumentError, LeftToNumpyWarning, PlanError, TraceError
 
 X = np.linspace(0.0, 1.0, 8)
+TURN = np.exp(2j * X)
+TURNS = [TURN, TURN * TURN]
 PROGRAMS = {
     "a transform": (lambda x: np.fft.irfft(np.fft.rfft(x) * 2), (X,)),
     "a complex argument": (lambda z: {"abs": np.abs(z), "turned": z * 1j}, (X + 1j,)),
     "a complex number": (lambda x, factor: x * factor, (X, 2 - 1j)),
     "a complex dtype": (lambda x: x.astype(np.complex64), (X,)),
+    "a complex dtype as an argument": (lambda x, dtype: x.astype(dtype), (X, np.complex64)),
+    "Python's complex as an argument": (lambda x, dtype: np.sum(x, dtype=dtype), (X, complex)),
+    "an element as a complex number": (lambda x: complex(x[1]) * x, (X,)),
+    "a complex array of the module": (lambda x: x * TURN, (X,)),
+    "a complex array in a list": (lambda x: x * TURNS[0], (X,)),
     "a complex constant": (lambda x: np.exp(2j * np.pi * np.arange(8)) * x, (X,)),
     "least squares": (lambda a, b: np.linalg.lstsq(a, b)[0], (np.eye(3), np.ones(3))),
     "inside a loop": (lambda x: af.fori_loop(0, 3, lambda _, s: np.fft.fft(s).real, x), (X,)),

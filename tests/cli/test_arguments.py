@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autofuse.api import arrayfiles
 from autofuse.cli.arguments import add_target_options, parse_argument, target_of
 from autofuse.errors import ArgumentError
 from autofuse.frontend.spec import Spec
@@ -51,6 +52,15 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "objects.npz", a=np.array([{}], dtype=object))
     with pytest.raises(ArgumentError, match=r"objects\.npz:a: cannot read an array"):
         parse_argument(f"@{tmp_path}/objects.npz:a")
+
+
+@pytest.mark.parametrize("name", ["zeros.npz:a", "zeros.npy"])
+def test_arrays_that_no_memory_holds_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    np.savez_compressed(tmp_path / "zeros.npz", a=np.zeros(1 << 20, np.float32))
+    np.save(tmp_path / "zeros.npy", np.zeros(1 << 20, np.float32))
+    monkeypatch.setattr(arrayfiles, "available_bytes", lambda: 1 << 20)
+    with pytest.raises(ArgumentError, match=r"takes 4\.0 MiB of memory, 1\.0 MiB are available; give smaller arrays"):
+        parse_argument(f"@{tmp_path}/{name}")
 
 
 def test_a_broken_archive_is_refused(tmp_path: Path) -> None:

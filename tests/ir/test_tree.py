@@ -37,7 +37,8 @@ VALUES: dict[str, Any] = {
     "nested": (A, [B, {"k": A, "n": 3}], None, "text"),
     "namedtuple": Point(A, 2.5),
     "dataclass": Layer(A, 0.5),
-    "dtypes": [np.float32, np.dtype("i8"), True],
+    "dtypes": [np.float32, np.dtype("i8"), np.complex64, np.dtype(np.complex128), True],
+    "classes": [bool, int, float, complex],
     "not finite": [math.inf, -math.inf, math.nan],
     "empty": [(), [], {}],
     "keys": {1: A, "b": B, 2.5: A, False: B},
@@ -142,7 +143,7 @@ def test_held_arrays_compare_by_content() -> None:
         tree.flatten_as(read, [np.zeros(2, np.float32), B])
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, np.dtype("c16")])
+@pytest.mark.parametrize("value", [object(), {1, 2}, np.dtype("U3"), str, list])
 def test_other_values_are_refused(value: Any) -> None:
     with pytest.raises(ArgumentError, match="required: an array"):
         tree.flatten([value], is_array)

@@ -1,7 +1,8 @@
 """How much a program's answers depend on rounding: NumPy runs it again, its inexact lines off by some ulps.
 
-The program is run statement by statement. After one with a function that libraries round differently, the floats it
-made or changed are moved by up to four ulps at random, and so are the arguments at the start.
+The program is run statement by statement. The results of calls that libraries round differently are moved by up to four
+ulps at random, inside a statement too, where they may be of a narrower dtype than what it makes; so are the floats that
+such a statement made or changed, and the arguments at the start. NaN gets either sign.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tests.programs.source import Module
 from tests.programs.writer import is_inexact
 
 _ULPS = 4.0
+_MOVED = "_moved_"
 _EPSILON = {2: 2.0**-10, 4: 2.0**-23, 8: 2.0**-52}
 
 
@@ -51,15 +53,52 @@ def _shaken(module: Module, number: int) -> Outcome | None:
 def _step(statement: str, env: dict[str, Any], rng: np.random.Generator) -> None:
     if not is_inexact(statement):
         exec(statement, env)
+        _turn_nans(env, rng)
         return
     before = {id(root): (root, root.copy()) for root in _roots(env.values())}
-    exec(statement, env)
+    held = [root for root, _ in before.values()]
+    env[_MOVED] = lambda value: _moved_if_new(value, held, rng)
+    exec(compile(_Calls().visit(ast.parse(statement)), "<statement>", "exec"), env)
+    del env[_MOVED]
     for root in _roots(env.values()):
         known = before.get(id(root))
         _shake(root, None if known is None else known[1], rng)
+    _turn_nans(env, rng)
     for name, value in list(env.items()):
         if isinstance(value, np.floating) and name in statement.split("=")[0]:
             env[name] = _moved(value, rng)
+
+
+def _turn_nans(env: dict[str, Any], rng: np.random.Generator) -> None:
+    """NaN of either sign in all arrays."""
+    for root in _roots(env.values()):
+        turned = np.isnan(root) & (rng.random(root.shape) < 0.5)
+        root[turned] = -root[turned]
+
+
+class _Calls(ast.NodeTransformer):
+    """Puts every call that libraries round differently into one that moves its result."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        return _wrapped(node) if is_inexact(f"{ast.unparse(node.func)}(") else node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        return _wrapped(node) if isinstance(node.op, ast.MatMult | ast.Pow) else node
+
+
+def _wrapped(node: ast.expr) -> ast.AST:
+    call = ast.Call(ast.Name(_MOVED, ast.Load()), [node], [])
+    return ast.fix_missing_locations(ast.copy_location(call, node))
+
+
+def _moved_if_new(value: Any, held: Sequence[NDArray[Any]], rng: np.random.Generator) -> Any:
+    """A result of a call, moved; what is an array of the program, or a view, as it is."""
+    if isinstance(value, tuple | list):
+        return type(value)(_moved_if_new(item, held, rng) for item in value)
+    old = isinstance(value, np.ndarray) and (value.base is not None or any(value is root for root in held))
+    return value if old else _moved(value, rng)
 
 
 def _roots(values: Any) -> Sequence[NDArray[Any]]:
