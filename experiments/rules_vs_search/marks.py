@@ -21,7 +21,7 @@ from journal import Record
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.ir.graph import Graph
 from autofuse.ir.optable import Family, lookup
-from autofuse.search.rules.xla_instruction import EXPENSIVE
+from autofuse.search.rules.xla.instruction_fusion import EXPENSIVE
 
 LARGE_BYTES = 4096
 """Sharing a smaller value is worth nothing."""

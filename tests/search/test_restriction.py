@@ -11,7 +11,7 @@ from autofuse.search.budget import Budget
 from autofuse.search.policy import Analytical, Partition, Unfused, document_of, solve_at
 from autofuse.search.reachable import limited_to
 from autofuse.search.restriction import Restriction
-from autofuse.search.rules.xla import XlaClassic
+from autofuse.search.rules.xla.gpu_pipeline import XlaClassic
 from autofuse.search.tuner import Tuner
 from autofuse.testing.benches import SyntheticBench, modelled
 from autofuse.testing.fusions import check_plan

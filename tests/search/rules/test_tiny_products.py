@@ -9,8 +9,8 @@ import autofuse as af
 from autofuse.ir.dtypes import F32
 from autofuse.ir.types import TensorType
 from autofuse.search.registry import HERE
-from autofuse.search.rules.priority_folds import exchange_of
-from autofuse.search.rules.priority_instructions import Instruction
+from autofuse.search.rules.priority.hero_dimensions import exchange_of
+from autofuse.search.rules.priority.instructions import Instruction
 
 RULES = [name for name in HERE if name.startswith("rule:")]
 FORMS = ["fbk,bk->bf", "bhd,bthd->bht", "bij,bjk->ikb", "ij,jk->ki", "bij,bij->b"]
