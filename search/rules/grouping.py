@@ -87,10 +87,6 @@ class Grouping:
         """The group that writes an operation's results; None if only its readers compute it."""
         return self._home.get(atom)
 
-    def holders(self, atom: FusionAtom) -> tuple[Group, ...]:
-        """The groups that compute an operation."""
-        return tuple(self._holders[atom])
-
     def reads(self, group: Group) -> tuple[FusionAtom, ...]:
         """The operations of other groups whose results a group reads, in order."""
         if group in self._reads:
@@ -174,11 +170,7 @@ class Grouping:
         made = Group(first.atoms | second.atoms, first.roots | second.roots)
         if not self.is_kernel(made, (first, second)):
             return None
-        before = [*self.makers(first), *self.makers(second)]
-        for old in (first, second):
-            self._remove(old)
-        self._place(made)
-        self._clear(before)
+        self._replace((first, second), made)
         return made
 
     def unite(self, groups: Iterable[Group]) -> Group | None:
@@ -197,11 +189,7 @@ class Grouping:
         made = Group(whole, frozenset(needed))
         if not self.is_kernel(made, (parts[0], parts[-1])):
             return None
-        before = [maker for part in parts for maker in self.makers(part)]
-        for old in parts:
-            self._remove(old)
-        self._place(made)
-        self._clear(before)
+        self._replace(parts, made)
         return made
 
     def is_kernel(self, made: Group, parts: tuple[Group, Group]) -> bool:
@@ -216,7 +204,7 @@ class Grouping:
     def trial(self, made: Group) -> Candidate:
         """The kernel of a group that a merge would make. Raises LegalityError."""
         roots = (value for root in sorted(made.roots, key=_number) for value in self.atoms.writes[root])
-        written = tuple(v for v in roots if v in self._returned or self._leaves(v, made))
+        written = tuple(value for value in roots if self._lasts(value, made))
         return self.builder.require(made.atoms, written or self.outputs(made))
 
     # ---- the end -------------------------------------------------------------------------------------------------
@@ -306,6 +294,14 @@ class Grouping:
                     seen.add(user)
                     todo.append(user)
         return False
+
+    def _replace(self, parts: tuple[Group, ...], made: Group) -> None:
+        """Put a group in the place of others, and remove what only they read."""
+        before = [maker for part in parts for maker in self.makers(part)]
+        for old in parts:
+            self._remove(old)
+        self._place(made)
+        self._clear(before)
 
     def _place(self, group: Group) -> None:
         self._reads[group] = self.reads(group)

@@ -1,19 +1,29 @@
-"""Products that XLA writes as multiplications before fusion (algebraic_simplifier.cc, HandleDot).
+"""What XLA makes of single operations before fusion, in every version that is modelled.
 
-One that folds nothing is a multiplication of two repeated operands, on all backends. On a GPU one with a vector, that
-is an operand of which all axes are batches or folded (those of one element do not count), is a multiplication and a sum
-over the axes of the other operand. Where XLA transposes that operand first, in the hope of a layout that makes it free,
-its axes are left in their order here. Products whose operands have another type than the result stay products.
+`logistic`, `exp2` and `log2` are several operations. A product may become a multiplication (algebraic_simplifier.cc,
+HandleDot). One that reduces nothing is a multiplication of two repeated operands, on all backends.
+
+On a GPU a product with a vector is a multiplication, and a sum over the axes of the other operand. A vector is an
+operand of which all axes are batches or reduced; those of one element do not count. XLA may transpose the other operand
+first, in the hope of a layout that makes it free: here its axes are left in their order. Products whose operands have
+another type than the result stay products.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
 from autofuse.fusion.dimensions import DotAxes, dot_axes
 from autofuse.ir.graph import Node
+
+EXPANDED: Mapping[str, tuple[str, ...]] = {
+    "logistic": ("negate", "exp", "add", "divide"),
+    "exp2": ("multiply", "exp"),
+    "log2": ("log", "multiply"),
+}
+"""What XLA writes for ops that it does not have when fusion begins (LogisticExpander; the front ends)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +38,18 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Multiplication:
-    """A product as a multiplication, and a sum if `folded` is not empty."""
+    """A product as a multiplication, and a sum if `reduced` is not empty."""
 
     shape: tuple[int, ...]
     factors: tuple[Factor, Factor]
-    folded: tuple[int, ...] = ()
+    reduced: tuple[int, ...] = ()
     """The axes of the multiplication that are summed over."""
     order: tuple[int, ...] = ()
     """The axes of the sum as the result has them, which may also have axes of one element."""
 
 
 def multiplication(node: Node) -> Multiplication | None:
-    """A product that folds nothing; None for all others, and for empty ones."""
+    """A product that reduces nothing; None for all others, and for empty ones."""
     axes = _axes(node)
     if axes is None or prod(node.inputs[0].type.shape[axis] for axis in axes.lhs_contracting) != 1:
         return None
@@ -73,10 +83,10 @@ def product_with_vector(node: Node, below: int | None = None) -> Multiplication 
     whole = Factor(shape, tuple(range(len(shape))))
     vector = _factor(node, 1 - matrix, zip(theirs, ours, strict=True))
     batches = ours[: len(axes.lhs_batch)]
-    folded = tuple(sorted(ours[len(batches) :]))
-    left = [axis for axis in range(len(shape)) if axis not in folded]
+    reduced = tuple(sorted(ours[len(batches) :]))
+    left = [axis for axis in range(len(shape)) if axis not in reduced]
     order = tuple(left.index(axis) for axis in (*batches, *free))
-    return Multiplication(shape, (vector, whole) if matrix else (whole, vector), folded, order)
+    return Multiplication(shape, (vector, whole) if matrix else (whole, vector), reduced, order)
 
 
 def _axes(node: Node) -> DotAxes | None:

@@ -1,15 +1,17 @@
 """TensorFlow's Grappler as a policy: a CPU build without XLA, from the graph to the operations that are launched.
 
-Each operation of TensorFlow is one kernel, elementwise ones included; there is no general fusion. What makes fewer
-kernels: calls that are one operation (`api_calls.py`), constant folding and the arithmetic optimizer
-(`arithmetic_optimizer.py`), and the remapper (`remapper_patterns.py`, `onednn_patterns.py`). They run in this order,
-twice. The
-remapper visits operations from the last one to the first; what it has made or taken in is not visited again in the same
-run. At each operation the first pattern that is found is taken; if this code generator has no kernel for it, the next.
+Each operation of TensorFlow is one kernel, elementwise ones included. There is no general fusion. Three things make
+fewer kernels: calls that are one operation (`api_calls.py`), constant folding with the arithmetic optimizer
+(`arithmetic_optimizer.py`), and the remapper (`remapper_patterns.py`, `onednn_patterns.py`). They run in this order.
+The last two run twice.
 
-Not modelled: kernels that our IR does not have, since its views are free (transposes, slices, explicit broadcasts);
-the layout optimizer, which changes nothing on CPUs; feeds, control edges and devices; graphs of fewer than four nodes,
-which Grappler leaves alone and where there is nothing to fuse. The version is TensorFlow 2.13.
+The remapper visits operations from the last one to the first. What it has made or taken in is not visited again in the
+same run. At each operation it takes the first pattern that is found. If this code generator has no kernel for it, it
+takes the next.
+
+Not modelled are kernels that our IR does not have, since its views are free: transposes, slices, explicit broadcasts.
+Nor is the layout optimizer, which changes nothing on CPUs. Feeds, control edges and devices are left out too. So is
+that Grappler leaves graphs of fewer than four nodes alone: there is nothing to fuse. The version is TensorFlow 2.13.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How the readings for Grappler look at our operations: what makes an operand, and what is repeated in it.
 
-TensorFlow's binary operations repeat a smaller operand by themselves, and its reductions may keep folded axes as axes
+TensorFlow's binary operations repeat a smaller operand by themselves, and its reductions may keep reduced axes as axes
 of one element. In our IR both are views: repetition, and reshapes that only add or drop such axes. Patterns look
 through these and ask where the axes of the source went.
 """
@@ -35,17 +35,17 @@ class Mean:
     """A sum divided by its count."""
 
     x: Value
-    fold: Node
+    reduction: Node
     node: Node
     """The division."""
 
     @property
     def axes(self) -> tuple[int, ...]:
-        return tuple(sorted(self.fold.attrs["dimensions"]))
+        return tuple(sorted(self.reduction.attrs["dimensions"]))
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        return (self.node, self.fold)
+        return (self.node, self.reduction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,11 @@ class Composite:
     inputs: tuple[Value, ...]
     """Its data inputs, as `nodes` read them."""
     axes: tuple[int, ...] = ()
-    """Those that it folds or normalises over."""
+    """Those that it reduces or normalises over."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class NodeMatcher:
     """Questions about the nodes of one program. Nodes that a rule of the user forces together match nothing."""
 
     reading: Reading
@@ -108,15 +108,15 @@ class Sight:
         """The operation whose result is repeated in a value, if it is one of `ops`."""
         return self.node(self.spread(value).source, *ops)
 
-    def fold(self, value: Value, combiner: str) -> Node | None:
+    def reduction(self, value: Value, combiner: str) -> Node | None:
         """The reduction whose result is repeated in a value."""
         node = self.behind(value, "reduce")
         return node if node is not None and node.attrs["combiner"] == combiner else None
 
-    def is_in_place(self, value: Value, fold: Node) -> bool:
-        """Whether a value repeats results of a reduction along the axes that were folded, as if they had been kept."""
+    def is_in_place(self, value: Value, reduction: Node) -> bool:
+        """Whether a value repeats results of a reduction along the axes that were reduced, as if they had been kept."""
         return self.spread(value).axes == tuple(
-            axis for axis in _long_axes(fold.inputs[0]) if axis not in fold.attrs["dimensions"]
+            axis for axis in _long_axes(reduction.inputs[0]) if axis not in reduction.attrs["dimensions"]
         )
 
     def is_vector(self, value: Value, axis: int) -> bool:
@@ -131,13 +131,17 @@ class Sight:
         if node is None:
             return None
         for total, number in self.sides(node):
-            fold = self.fold(total, "add")
-            if fold is None or fold.output.type.size != total.type.size:
+            reduction = self.reduction(total, "add")
+            if reduction is None or reduction.output.type.size != total.type.size:
                 continue
-            count = math.prod(fold.inputs[0].type.shape[axis] for axis in fold.attrs["dimensions"])
+            count = math.prod(reduction.inputs[0].type.shape[axis] for axis in reduction.attrs["dimensions"])
             wanted = count if node.op == "divide" else 1 / max(count, 1)
             if total is node.inputs[0] or node.op == "multiply":
-                return Mean(fold.inputs[0], fold, node) if math.isclose(number, wanted, rel_tol=_ROUNDING) else None
+                return (
+                    Mean(reduction.inputs[0], reduction, node)
+                    if math.isclose(number, wanted, rel_tol=_ROUNDING)
+                    else None
+                )
         return None
 
     def is_closed(self, root: Node, nodes: Iterable[Node]) -> bool:

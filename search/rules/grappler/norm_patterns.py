@@ -156,7 +156,7 @@ def _is_mean(graph: OpGraph, use: Use, mean: Op) -> bool:
 
 
 def _is_kept(use: Use, mean: Op) -> bool:
-    """Whether an operand repeats what a mean makes in the place of the axes it folded, as if these had been kept."""
+    """Whether an operand repeats what a mean makes in the place of the axes it reduced, as if these had been kept."""
     if len(use.views) != 1:
         return False
     (view,) = use.views

@@ -1,10 +1,12 @@
 """A program as TensorFlow holds it: operations by the names that Grappler's patterns ask for.
 
 An operation here is one kernel of the partition in the making, from the start or by a pattern. It stands for one
-operation of ours, or for several. Operands are looked at through views: repetition is part of an operation that reads
-it, as TensorFlow broadcasts; a reshape or any other view is a node of its own there, so no pattern reaches through it.
-Transposes, slices and explicit broadcasts are kernels in TensorFlow and none here. What a program returns is read by
-one more node, which is how functions of TensorFlow end: it counts as a reader, and nothing needs to be preserved.
+operation of ours, or for several. Operands are looked at through views. Repetition is part of an operation that reads
+it, as TensorFlow broadcasts. A reshape or any other view is a node of its own there, so no pattern reaches through it.
+Transposes, slices and explicit broadcasts are kernels in TensorFlow and none here.
+
+What a program returns is read by one more node, which is how functions of TensorFlow end. It counts as a reader, and
+nothing needs to be preserved.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class Op:
     fused: tuple[str, ...] = ()
     """What a fused operation computes after its contraction, in order."""
     axes: tuple[int, ...] = ()
-    """Those that it folds or normalises over."""
+    """Those that it reduces or normalises over."""
 
     @property
     def output(self) -> Value:

@@ -1,7 +1,8 @@
 """The literal reading: each operation of our IR as TensorFlow's operation of that name.
 
-With what Grappler's constant folding and arithmetic optimizer only rename: x * x is Square, 1 / x Reciprocal, x / c is
-x * (1 / c), and powers with well-known exponents have names of their own. The API reading is laid over this one.
+Some names come from Grappler's constant folding and arithmetic optimizer, which only rename. There x * x is Square,
+1 / x is Reciprocal, and x / c is x * (1 / c). Powers with well-known exponents have names of their own. The API reading
+is laid over this one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Literal
 from autofuse.fusion.atoms import FusionAtom
 from autofuse.ir.graph import Node
 from autofuse.search.rules.grappler.api_calls import call_at
-from autofuse.search.rules.grappler.node_matcher import Sight
+from autofuse.search.rules.grappler.node_matcher import NodeMatcher
 from autofuse.search.rules.grappler.op_graph import Op, OpGraph
 from autofuse.search.rules.grouping import Grouping
 from autofuse.search.rules.reading import Reading, Use
@@ -61,38 +62,38 @@ _CONVOLUTIONS: Mapping[int, str] = {1: "Conv1D", 2: "Conv2D", 3: "Conv3D"}
 def read_program(grouping: Grouping, read_as: ReadAs) -> OpGraph:
     """The operations of a program; calls that are several of our operations are one kernel at once."""
     reading = Reading(grouping.atoms)
-    graph, sight = OpGraph(grouping, reading), Sight(reading)
+    graph, matcher = OpGraph(grouping, reading), NodeMatcher(reading)
     taken: set[Node] = set()
     for atom in reversed(grouping.atoms.atoms):
         if taken.isdisjoint(atom.nodes):
-            op = _call(graph, sight, atom, taken) if read_as == "api" else None
-            graph.add(op or _plain(sight, atom))
+            op = _call(graph, matcher, atom, taken) if read_as == "api" else None
+            graph.add(op or _plain(matcher, atom))
             taken.update(atom.nodes if op is None else op.nodes)
     return graph
 
 
-def _call(graph: OpGraph, sight: Sight, atom: FusionAtom, taken: set[Node]) -> Op | None:
+def _call(graph: OpGraph, matcher: NodeMatcher, atom: FusionAtom, taken: set[Node]) -> Op | None:
     """The call that ends in an atom, if it can be a kernel."""
     node = atom.nodes[-1]
-    found = call_at(sight, node) if sight.is_alone(node) else None
+    found = call_at(matcher, node) if matcher.is_alone(node) else None
     if found is None or not taken.isdisjoint(found.nodes):
         return None
     homes = [graph.grouping.home(graph.reading.atoms.atom_of[part]) for part in found.nodes]
     whole = [home for home in homes if home is not None]
     if len(whole) < len(homes) or graph.grouping.unite(whole) is None:
         return None
-    uses = tuple(sight.use(value, found.nodes) for value in found.inputs)
+    uses = tuple(matcher.use(value, found.nodes) for value in found.inputs)
     return Op(found.kind, node, found.nodes, uses, axes=found.axes)
 
 
-def _plain(sight: Sight, atom: FusionAtom) -> Op:
+def _plain(matcher: NodeMatcher, atom: FusionAtom) -> Op:
     node = atom.nodes[-1]
     if len(atom.nodes) > 1:
-        return _forced(sight, atom)
-    kind, inputs = _NAMES.get(node.op, node.op), sight.reading.operands(node)
+        return _forced(matcher, atom)
+    kind, inputs = _NAMES.get(node.op, node.op), matcher.reading.operands(node)
     match node.op:
         case "multiply" | "divide" | "power":
-            kind, inputs = _renamed(sight, node, kind, inputs)
+            kind, inputs = _renamed(matcher, node, kind, inputs)
         case "reduce":
             kind = _REDUCTIONS.get(node.attrs["combiner"], kind)
         case "dot_general":
@@ -104,15 +105,15 @@ def _plain(sight: Sight, atom: FusionAtom) -> Op:
     return Op(kind, node, (node,), inputs)
 
 
-def _forced(sight: Sight, atom: FusionAtom) -> Op:
+def _forced(matcher: NodeMatcher, atom: FusionAtom) -> Op:
     """What a user's rule forces together is no operation of TensorFlow."""
     own = {value for node in atom.nodes for value in node.outputs}
-    uses = (use for node in atom.nodes for use in sight.reading.operands(node))
+    uses = (use for node in atom.nodes for use in matcher.reading.operands(node))
     return Op("forced", atom.nodes[-1], atom.nodes, tuple(use for use in uses if use.source not in own))
 
 
-def _renamed(sight: Sight, node: Node, kind: str, inputs: tuple[Use, ...]) -> tuple[str, tuple[Use, ...]]:
-    left, right = (sight.number(value) for value in node.inputs)
+def _renamed(matcher: NodeMatcher, node: Node, kind: str, inputs: tuple[Use, ...]) -> tuple[str, tuple[Use, ...]]:
+    left, right = (matcher.number(value) for value in node.inputs)
     if node.op == "multiply":
         return ("Square", inputs[:1]) if node.inputs[0] is node.inputs[1] else (kind, inputs)
     if node.op == "power":

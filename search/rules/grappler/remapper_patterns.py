@@ -1,12 +1,12 @@
 """The patterns of Grappler's remapper (tensorflow/core/grappler/optimizers/remapper.cc), in its order.
 
-A pattern is a function of an operation, its root, which is its last; it finds the operations that go into one kernel
+A pattern is a function of an operation, its root, which is its last. It finds the operations that go into one kernel
 with the root, or none. The order of trial at one root is that of `Remapper::Optimize`; the first that is found is
-taken. Letters and numbers in the docstrings give the place in that order; block A is in `onednn_patterns.py`.
+taken. Letters and numbers in the docstrings give the place in that order. Block A is in `onednn_patterns.py`.
 
-Operands of commutative operations are tried in both orders. Not modelled: patterns for operations that are no float
-work or no inference (hashes, gradients), side inputs and devices of GPUs, and FindFusedBatchNorm, which splits a batch
-norm with known statistics: these reach us folded, as products and sums with constants.
+Operands of commutative operations are tried in both orders. Not modelled are patterns for operations that are no float
+work or no inference (hashes, gradients), side inputs, and devices of GPUs. Nor is FindFusedBatchNorm, which splits a
+batch norm with known statistics: that reaches us folded, as products and sums with constants.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Sums of many terms: Grappler's AddOpsRewrite, which takes trees of additions apart and builds them anew.
 
-Terms of one shape are added by one AddN; then the sums for different shapes are added up, the smallest first. Our
-additions stay where they are, so that of a tree with several shapes only the number of kernels is modelled: as many
-additions are joined as Grappler would save, those of terms of one shape first, then from the last addition on. What an
-addition no longer is there, because one of its terms went into an AddN with others, no pattern finds afterwards.
+Terms of one shape are added by one AddN. Then the sums for different shapes are added up, the smallest first. Our
+additions stay where they are, so of a tree with several shapes only the number of kernels is modelled. As many
+additions are joined as Grappler would save: first those of terms of one shape, then from the last addition on. An
+addition may be gone because one of its terms went into an AddN with others. No pattern finds it afterwards.
 """
 
 from __future__ import annotations

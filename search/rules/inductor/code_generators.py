@@ -54,7 +54,7 @@ class _Why(Enum):
 
     SAME = "same"
     REDUCTION = "reduction"
-    """The first walks what the second folds."""
+    """The first walks what the second reduces."""
     RANGES = "ranges"
     """One loop over what the other has several for."""
 
@@ -99,16 +99,16 @@ class Cpp:
 
     def _why(self, first: Unit, second: Unit) -> _Why | None:
         one, other = first.loops, second.loops
-        if (one.outer, one.folded) == (other.outer, other.folded):
+        if (one.outer, one.reduced) == (other.outer, other.reduced):
             return _Why.SAME
-        if not one.folded and one.outer == (*other.outer, *other.folded):
+        if not one.reduced and one.outer == (*other.outer, *other.reduced):
             return _Why.REDUCTION
         return _Why.RANGES if self._aligned(first, second) is not None else None
 
     def _aligned(self, first: Unit, second: Unit) -> tuple[Unit, Unit] | None:
         """Both with the same loops, where one has merged what the other could not; None if that does not help."""
         one, other = first.loops, second.loops
-        if one.folded or other.folded or math.prod(one.outer) != math.prod(other.outer):
+        if one.reduced or other.reduced or math.prod(one.outer) != math.prod(other.outer):
             return None
         if 1 not in (len(one.outer), len(other.outer)):
             return None
@@ -132,7 +132,7 @@ class Cpp:
         """How many loops two units share from the outside (cpp.py, _get_outer_loop_fusion_depth); 0: none."""
         one = (first.parts or (first,))[-1].loops
         other = (second.parts or (second,))[0].loops
-        if not one.outer and not other.outer and one.folded and other.folded:
+        if not one.outer and not other.outer and one.reduced and other.reduced:
             return 0
         if first.parts and second.parts:
             return first.depth if first.depth == second.depth else 0
@@ -175,13 +175,13 @@ class Triton:
     def _fits(self, first: Unit, second: Unit) -> bool:
         if first.is_reduction and not second.is_reduction:
             first, second = second, first
-        points, folded = math.prod(first.loops.outer), math.prod(first.loops.folded)
-        others, other_folded = math.prod(second.loops.outer), math.prod(second.loops.folded)
+        points, reduced = math.prod(first.loops.outer), math.prod(first.loops.reduced)
+        others, other_reduced = math.prod(second.loops.outer), math.prod(second.loops.reduced)
         if first.is_reduction or not second.is_reduction:
-            return (points, folded) == (others, other_folded)
-        if points != others * other_folded:
+            return (points, reduced) == (others, other_reduced)
+        if points != others * other_reduced:
             return points == others
-        return all(_splits(nest, others, other_folded) for nest in first.nests)
+        return all(_splits(nest, others, other_reduced) for nest in first.nests)
 
 
 def _splits(nest: Nest, outer: int, inner: int) -> bool:

@@ -1,20 +1,20 @@
 """What PyTorch Inductor would fuse (torch 2.13, defaults), as kernels of this code generator.
 
-Two stages. First it is decided which values are buffers at all; everything else is computed by its readers
-(`realisation.py`). Then buffers are fused into kernels by what they read and write in common
-(`scheduler.py`, `code_generators.py`).
+There are two stages. The first decides which values are buffers at all; everything else is computed by its readers
+(`realisation.py`). The second fuses buffers into kernels by what they read and write in common (`scheduler.py`,
+`code_generators.py`).
 
-Counted in: the order of lowering, the layouts that Inductor gives to intermediate results, products that it decomposes,
-`x @ w + bias` as one call, reductions and windows that it unrolls, concatenations and returned views, which are no
-kernels. Outer-loop fusion on CPU, which keeps inner loops apart, is one kernel here.
+Modelled are the order of lowering, the layouts of intermediate results, and products that Inductor decomposes. So are
+`x @ w + bias` as one call, and reductions and windows that it unrolls. Concatenations and returned views are no
+kernels, as there. Outer-loop fusion on CPU, which keeps inner loops apart, is one kernel here.
 
-Not counted in: max-autotune (products fuse with nothing), frozen weights, its ops for which this IR has several
-(`var` as Welford's algorithm), loops that its C++ generator in the end cannot put into one nest, in-place updates,
-copies that library calls and concatenations make of operands they cannot take as they lie, and for Triton what
-`code_generators.py` names.
+Not modelled are max-autotune (products fuse with nothing), frozen weights, and in-place updates. Nor are its ops for
+which this IR has several, as `var` by Welford's algorithm. Loops that its C++ generator in the end cannot put into one
+nest are fused here. Library calls and concatenations copy operands that they cannot take as they lie; here they do not.
+What is left out for Triton is said in `code_generators.py`.
 
 A concatenation has no kernel in Inductor: the kernels of its operands write their parts of it. Here kernels that
-compute nothing but operands of it are joined with it, as is the only one that there is; from all others it copies.
+compute nothing but operands of it are joined with it, as is the only one that there is. From all others it copies.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def _prepared(grouping: Grouping, backend: Backend) -> Program:
     """Views that are returned share memory with what they show; additions become part of the products they read."""
     plain = Program(grouping.atoms, backend)
     program = replace(plain, aliases=frozenset(filter(plain.is_handed_on, plain.nodes)))
-    folded: dict[Node, Node] = {}
+    additions: dict[Node, Node] = {}
     for node in program.nodes:
         product = _product_of(program, node)
-        if product is not None and product not in folded and _fold(grouping, product, node):
-            folded[product] = node
-    return replace(program, folded=folded)
+        if product is not None and product not in additions and _compute_with(grouping, product, node):
+            additions[product] = node
+    return replace(program, additions=additions)
 
 
 def _product_of(program: Program, node: Node) -> Node | None:
@@ -91,7 +91,7 @@ def _product_of(program: Program, node: Node) -> Node | None:
     return None
 
 
-def _fold(grouping: Grouping, product: Node, addition: Node) -> bool:
+def _compute_with(grouping: Grouping, product: Node, addition: Node) -> bool:
     return grouping.fuse(_home(grouping, product), _home(grouping, addition)) is not None
 
 

@@ -33,26 +33,26 @@ def result_loops(node: Node) -> tuple[tuple[Symbol, ...], Index]:
     return symbols, (*at[:axis], at[axis] * extent + at[axis + 1], *at[axis + 2 :])
 
 
-def folded_axes(node: Node) -> tuple[int, ...]:
-    """The operand's axes that a node folds away, in order; of a `cumulative`, the axis it walks."""
+def reduced_axes(node: Node) -> tuple[int, ...]:
+    """The operand's axes that a node reduces, in order; of a `cumulative`, the axis it walks."""
     if node.op == "reduce":
         return tuple(sorted(node.attrs["dimensions"]))
     return (node.attrs["dimension"],)
 
 
-def folded_extents(node: Node) -> tuple[int, ...]:
-    """The extents of the loops that a reduction, a window or a product folds."""
+def reduced_extents(node: Node) -> tuple[int, ...]:
+    """The extents of the loops that a reduction, a window or a product reduces."""
     if node.op == "reduce_window":
         return tuple(node.attrs["window_dimensions"])
     shape = node.inputs[0].type.shape
-    axes = dot_axes(node).lhs_contracting if node.op == "dot_general" else folded_axes(node)
+    axes = dot_axes(node).lhs_contracting if node.op == "dot_general" else reduced_axes(node)
     return tuple(shape[axis] for axis in axes)
 
 
-def fold_index(node: Node, at: Index, place: Index) -> Index:
-    """Where a reduction reads for an element of its result and a place in its folded loops."""
+def reduction_index(node: Node, at: Index, place: Index) -> Index:
+    """Where a reduction reads for an element of its result and a place in its reduced loops."""
     where = list(at)
-    for axis, position in zip(folded_axes(node), place, strict=True):
+    for axis, position in zip(reduced_axes(node), place, strict=True):
         where.insert(axis, position)
     return tuple(where)
 

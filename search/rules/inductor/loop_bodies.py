@@ -18,12 +18,12 @@ from autofuse.ir.ops.pieces import within
 from autofuse.ir.optable import Condition, Family, Piece, lookup
 from autofuse.search.rules.inductor.iteration_ranges import (
     Index,
-    fold_index,
-    folded_axes,
-    folded_extents,
     is_repeated,
     pieces_of,
     product_index,
+    reduced_axes,
+    reduced_extents,
+    reduction_index,
     result_loops,
 )
 from autofuse.search.rules.inductor.lowering_kinds import Kind, Program
@@ -53,7 +53,7 @@ class Body:
     node: Node
     loops: tuple[Symbol, ...]
     """Over the result; one per axis, except the axis that a `cumulative` walks."""
-    folded: tuple[Symbol, ...]
+    reduced: tuple[Symbol, ...]
     store: Affine
     """Where the result is written, in elements."""
     loads: dict[Load, None] = field(default_factory=dict[Load, None])
@@ -102,13 +102,13 @@ class Tracer:
             _Walk(self, body).computed(node, at)
             return body
         if node.op == "cumulative":
-            (axis,) = folded_axes(node)
+            (axis,) = reduced_axes(node)
             body = Body(node, symbols[:axis] + symbols[axis + 1 :], (symbols[axis],), store)
             _Walk(self, body).element(node, node.inputs[0], at)
             return body
-        folded = tuple(Symbol(f"r{number}", extent) for number, extent in enumerate(folded_extents(node)))
-        body = Body(node, symbols, folded, store)
-        _Walk(self, body).folded_element(node, at, tuple(map(index.of, folded)))
+        reduced = tuple(Symbol(f"r{number}", extent) for number, extent in enumerate(reduced_extents(node)))
+        body = Body(node, symbols, reduced, store)
+        _Walk(self, body).reduced_element(node, at, tuple(map(index.of, reduced)))
         return body
 
     def _offset(self, value: Value, at: Index) -> Affine:
@@ -158,12 +158,12 @@ class _Walk:
             case Family.WINDOW:
                 return self._window(node, at)
             case _:
-                ranges = [range(extent) for extent in folded_extents(node)]
+                ranges = [range(extent) for extent in reduced_extents(node)]
                 places = [tuple(map(index.of, place)) for place in itertools.product(*ranges)]
-                return self._chain(node.op, [self.folded_element(node, at, place) for place in places])
+                return self._chain(node.op, [self.reduced_element(node, at, place) for place in places])
 
-    def folded_element(self, node: Node, at: Index, place: Index) -> int:
-        """What a reduction, a product or a window folds at one place of its folded loops."""
+    def reduced_element(self, node: Node, at: Index, place: Index) -> int:
+        """What a reduction, a product or a window reduces at one place of its reduced loops."""
         match node.op:
             case "dot_general":
                 left, right = product_index(node, at, place)
@@ -172,7 +172,7 @@ class _Walk:
             case "reduce_window":
                 return self._window_element(node, at, place)
             case _:
-                return self.element(node, node.inputs[0], fold_index(node, at, place))
+                return self.element(node, node.inputs[0], reduction_index(node, at, place))
 
     def _load(self, value: Value, at: Index) -> int:
         load = self.tracer.load(value, at)

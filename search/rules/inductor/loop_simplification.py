@@ -57,14 +57,14 @@ class Nest:
 
     outer: tuple[int, ...]
     """Extents of the loops over the result, outermost first."""
-    folded: tuple[int, ...]
-    """Extents of the loops that a reduction folds."""
+    reduced: tuple[int, ...]
+    """Extents of the loops that a reduction reduces."""
     reads: tuple[Access, ...]
     write: Access
 
     @property
     def is_reduction(self) -> bool:
-        return bool(self.folded)
+        return bool(self.reduced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +82,12 @@ class LoopRules:
         formulas = list(dict.fromkeys((*addresses, *body.formulas, *beside)))
         by = addresses if self.orders_by_loads else addresses[:1]
         outer, renamed = self._loops(body.loops, by, formulas, 0)
-        folded, more = self._loops(body.folded, by, formulas, len(outer))
+        reduced, more = self._loops(body.reduced, by, formulas, len(outer))
         places = renamed | more
-        loops = (*outer, *folded)
+        loops = (*outer, *reduced)
         reads = tuple(dict.fromkeys(_access(load, places, loops) for load in body.loads))
         write = _access(Load(body.node.output, body.store), places, loops)
-        return Nest(tuple(s.extent for s in outer), tuple(s.extent for s in folded), reads, write)
+        return Nest(tuple(s.extent for s in outer), tuple(s.extent for s in reduced), reads, write)
 
     def _loops(
         self, loops: Sequence[Symbol], addresses: Sequence[Affine], formulas: Sequence[Affine], first: int
@@ -111,7 +111,7 @@ def flexible_strides(body: Body) -> tuple[int, ...]:
     shape = body.node.output.type.shape
     if not body.loads or len(body.loops) != len(shape):
         return index.strides_of(shape)
-    still = {symbol: Affine() for symbol in body.folded}
+    still = {symbol: Affine() for symbol in body.reduced}
     reads = [index.renamed(load.offset, still) for load in body.loads]
     strides, step = [0] * len(shape), 1
     for axis in _fastest_first([_strides(offset, body.loops) for offset in reads], shape):

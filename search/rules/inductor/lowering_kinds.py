@@ -1,7 +1,7 @@
 """What Inductor makes of each operation: a pointwise loop, a reduction, a call of a library, or no kernel at all.
 
-Rewrites of the graph that come before are counted in: products that are decomposed, `x @ w + bias` as one library call,
-results that are only reshaped. What PyTorch has one op for and this IR several (a variance, a softmax) is taken as it
+Rewrites of the graph that come before are counted in. Products are decomposed, `x @ w + bias` is one library call, and
+some results are only reshaped. What PyTorch has one op for and this IR several (a variance, a softmax) is taken as it
 stands, op by op.
 """
 
@@ -20,13 +20,13 @@ from autofuse.fusion.dimensions import dot_axes
 from autofuse.fusion.domain import is_opaque
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.optable import Family, lookup
-from autofuse.search.rules.inductor.iteration_ranges import folded_extents, is_repeated
+from autofuse.search.rules.inductor.iteration_ranges import is_repeated, reduced_extents
 from autofuse.search.rules.inductor.lowering_order import by_locality
 
 Backend = Literal["cpp", "triton"]
 
 UNROLLED_BELOW = 8
-"""Folds of fewer elements become arithmetic (torch/_inductor/config.py, unroll_reductions_threshold)."""
+"""Reductions of fewer elements become arithmetic (torch/_inductor/config.py, unroll_reductions_threshold)."""
 WINDOWS_UNROLLED_BELOW = 25
 """The same for windows (lowering.py, the pooling functions patch the threshold)."""
 LARGEST_WINDOW = 25
@@ -41,7 +41,7 @@ class Kind(Enum):
     POINTWISE = "pointwise"
     """A function of the index that readers may compute themselves."""
     REDUCTION = "reduction"
-    """A loop nest with folded loops; always a buffer."""
+    """A loop nest with reduced loops; always a buffer."""
     EXTERN = "extern"
     """A call: all its operands are buffers, and nothing fuses with it."""
     NO_KERNEL = "no kernel"
@@ -56,7 +56,7 @@ class Program:
     backend: Backend
     aliases: frozenset[Node] = frozenset()
     """Views that the program returns: the same memory as what they show."""
-    folded: Mapping[Node, Node] = field(default_factory=dict[Node, Node])
+    additions: Mapping[Node, Node] = field(default_factory=dict[Node, Node])
     """Products to the addition that is part of their call."""
 
     @property
@@ -154,13 +154,13 @@ class Program:
 
     def kind(self, node: Node) -> Kind:
         """What is made of a node, views and concatenations of a GPU (see `realise`) not considered."""
-        if self.is_forced(node) or is_opaque(node) or node in self.folded.values():
+        if self.is_forced(node) or is_opaque(node) or node in self.additions.values():
             return Kind.EXTERN
         match lookup(node.op).family:
             case Family.CONTRACTION:
                 return Kind.EXTERN if node.op != "dot_general" else _of_product(node, self.backend)
             case Family.REDUCE:
-                return self._of_fold(node, folded_extents(node), UNROLLED_BELOW)
+                return self._of_reduction(node, reduced_extents(node), UNROLLED_BELOW)
             case Family.WINDOW:
                 return self._of_window(node)
             case _ if node.op == "concatenate":
@@ -168,20 +168,20 @@ class Program:
             case _:
                 return Kind.POINTWISE
 
-    def _of_fold(self, node: Node, extents: tuple[int, ...], unrolled_below: int) -> Kind:
-        """ir.Reduction.create: small folds are unrolled; on CPU not if the result is one element."""
+    def _of_reduction(self, node: Node, extents: tuple[int, ...], unrolled_below: int) -> Kind:
+        """ir.Reduction.create: small reductions are unrolled; on CPU not if the result is one element."""
         count = math.prod(extents)
         many = node.output.type.size != 1 or self.backend == "triton"
         return Kind.POINTWISE if count <= 1 or (count < unrolled_below and many) else Kind.REDUCTION
 
     def _of_window(self, node: Node) -> Kind:
-        """Running folds are calls on CPU, as are large windows everywhere."""
+        """Running reductions are calls on CPU, as are large windows everywhere."""
         if node.op == "cumulative":
             return Kind.REDUCTION if self.backend == "triton" else Kind.EXTERN
         extents = tuple(node.attrs["window_dimensions"])
         if math.prod(extents) > LARGEST_WINDOW:
             return Kind.EXTERN
-        return self._of_fold(node, extents, WINDOWS_UNROLLED_BELOW)
+        return self._of_reduction(node, extents, WINDOWS_UNROLLED_BELOW)
 
     def _of_concatenation(self, node: Node) -> Kind:
         """Of one operand, once or repeated, a copy (decomposition.py, cat); bytes are left to the library on CPU."""

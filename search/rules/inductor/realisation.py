@@ -1,9 +1,11 @@
 """Which values Inductor makes buffers of, before its scheduler sees anything.
 
 The graph is lowered op by op. A pointwise result stays a function that each reader computes itself, until a rule asks
-for a buffer: reuse of something heavy or large, too many reads, an op that needs its operands in memory, the end of the
-program. Sources: torch/_inductor/graph.py (GraphLowering.run_node), ir.py (StorageBox, Reduction.create),
-lowering.py (expand, cat, pooling), torch 2.13.
+for a buffer. Rules are about reuse of something heavy or large, too many reads, an op that needs its operands in
+memory, and the end of the program.
+
+Sources: torch/_inductor/graph.py (GraphLowering.run_node), ir.py (StorageBox, Reduction.create), lowering.py (expand,
+cat, pooling), torch 2.13.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class Realisation:
         for node in self.program.nodes:
             if self.program.passes(node):
                 self._view(node)
-            elif node not in self.program.folded:
+            elif node not in self.program.additions:
                 self._lower(node)
         for value in self.program.graph.outputs:
             self._realise(value)
@@ -98,9 +100,9 @@ class Realisation:
         if is_repeated(node):
             self._repeat(node)
         for value in self.program.sources(node):
-            if self.program.maker(value) is None or value in self._stored:
+            if self.program.maker(value) is None or self.is_buffer(value):
                 self._loaded.add((node, value))
-            elif (maker := self.program.maker(value)) is not None and maker not in self.program.folded:
+            elif (maker := self.program.maker(value)) is not None and maker not in self.program.additions:
                 self.inlined.append((maker, node))
         self._lowered[node] = self._next()
         if kind is Kind.POINTWISE:
@@ -118,7 +120,7 @@ class Realisation:
     def _wanted(self, node: Node, kind: Kind) -> Iterator[Value]:
         """What must be in memory before a node is lowered."""
         if kind is Kind.EXTERN:
-            products = [maker for maker, addition in self.program.folded.items() if addition is node]
+            products = [maker for maker, addition in self.program.additions.items() if addition is node]
             for reader in (*products, node):
                 yield from self.program.sources(reader)
         elif kind is Kind.NO_KERNEL:
@@ -156,7 +158,7 @@ class Realisation:
         """Rules for what has several users; `source` is what lies behind `value`."""
         count = self.program.fan_out(value)
         body = self._bodies.get(source)
-        if count < 2 or body is None or source in self._stored:
+        if count < 2 or body is None or self.is_buffer(source):
             return
         for user in self.program.users(value):
             if self._needs_buffers(user):
@@ -171,8 +173,8 @@ class Realisation:
 
     def _needs_buffers(self, user: Node) -> bool:
         """lowering.py, needs_realized_inputs: products, convolutions, pooling, library calls. `addmm` is not on it."""
-        folded = self.program.folded
-        if self.program.passes(user) or user in folded or user in folded.values():
+        additions = self.program.additions
+        if self.program.passes(user) or user in additions or user in additions.values():
             return False
         return user.op == "reduce_window" or self.program.kind(user) is Kind.EXTERN
 
@@ -183,7 +185,7 @@ class Realisation:
 
     def _realise(self, value: Value) -> None:
         source = self.program.source(value)
-        if source not in self._stored and self.program.maker(source) is not None:
+        if not self.is_buffer(source) and self.program.maker(source) is not None:
             self._stored[source] = self._next()
 
     def _realise_if_moving(self, value: Value) -> None:
@@ -214,14 +216,14 @@ class Realisation:
         """Whether a concatenation could not have a value written in place: not computed yet, or laid down already."""
         source = self.program.source(value)
         maker = self.program.maker(source)
-        if maker is None or source not in self._stored:
+        if maker is None or not self.is_buffer(source):
             return True
         return self.kinds.get(maker) is Kind.EXTERN
 
     def _has_other_readers(self, node: Node, value: Value) -> bool:
         if self.program.fan_out(value) < 2:
             return False
-        if self.program.source(value) in self._bodies and self.program.source(value) not in self._stored:
+        if self.program.source(value) in self._bodies and not self.is_buffer(self.program.source(value)):
             return True
         return any(self.program.is_pointwise_use(user) for user in self.program.uses(value) if user is not node)
 
@@ -231,6 +233,6 @@ class Realisation:
         maker = self.program.maker(source)
         if maker is None:
             return False
-        if source in self._stored:
+        if self.is_buffer(source):
             return self.kinds.get(maker) is Kind.REDUCTION
         return any(self._reads_reduction(load.value) for load in self._bodies[source].loads)

@@ -1,8 +1,8 @@
 """How much a kernel computes, reads and writes, as XLA:GPU counts it (gpu_hlo_cost_analysis.cc, hlo_cost_analysis.cc).
 
 A fusion is walked from its roots to its parameters. What is read at one index by everything between it and a root is
-counted once per root, however many ways lead there; whatever reads elsewhere (a broadcast, a reduction, a bitcast)
-starts to count anew. So two reductions of one value in a kernel count it twice, although the emitter loads it once.
+counted once per root, however many ways lead there. Whatever reads elsewhere (a broadcast, a reduction, a bitcast)
+starts to count anew. So two reductions of one value in a kernel count it twice. The emitter loads it once.
 """
 
 from __future__ import annotations

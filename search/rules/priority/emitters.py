@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from math import ceil, prod
 
+from autofuse.search.rules.grouped_dimensions import WARP, GroupedReduction
 from autofuse.search.rules.priority.gpu_devices import GpuDescription
-from autofuse.search.rules.priority.hero_dimensions import Fold, emitted_fold, exchange_of, fold_of
+from autofuse.search.rules.priority.hero_dimensions import emitted_reduction, exchange_of, is_race_free, reduction_of
 from autofuse.search.rules.priority.instructions import BITCAST, Instruction
 from autofuse.search.rules.priority.kernel_bodies import Kernel
 
-_WARP = 32
 _BLOCK = 128
 """Threads of a block of a loop."""
 _ROW_BLOCK = 256
@@ -106,7 +106,7 @@ class Emitters:
 
     def _is_reduction(self, kernel: Kernel) -> bool:
         real = self.real_reductions(kernel)
-        if not real or len({fold_of(hero) for hero in real}) > 1:
+        if not real or len({reduction_of(hero) for hero in real}) > 1:
             return False
         size = real[0].operands[0].type.size
         pairs = zip(kernel.written, self.heroes(kernel), strict=True)
@@ -122,32 +122,32 @@ class Emitters:
         return next(times for times in (4, 2, 1) if size % times == 0)
 
     def _reduction_launch(self, hero: Instruction) -> Launch:
-        fold, bits = fold_of(hero), hero.operands[0].type.dtype.itemsize * 8
-        assert fold is not None
-        if not fold.is_row:
-            return _column_launch(fold, bits)
-        vector = min(fold.w, max(1, 64 // bits))
-        if fold.w & (fold.w - 1) == 0 and fold.w <= _WARP * vector:
-            return self._multi_row_launch(fold, vector)
-        threads = min(1024, _WARP * ceil(ceil(fold.w / _ROW_ELEMENTS) / _WARP))
-        rows = min(fold.h, _ROW_BLOCK // threads) if threads * 2 <= _ROW_BLOCK else 1
-        return Launch(ceil(fold.h / rows) * ceil(fold.w / (threads * _ROW_ELEMENTS)), threads * rows)
+        reduction, bits = reduction_of(hero), hero.operands[0].type.dtype.itemsize * 8
+        assert reduction is not None
+        if not reduction.is_row:
+            return _column_launch(reduction, bits)
+        vector = min(reduction.w, max(1, 64 // bits))
+        if reduction.w & (reduction.w - 1) == 0 and reduction.w <= WARP * vector:
+            return self._multi_row_launch(reduction, vector)
+        threads = min(1024, WARP * ceil(ceil(reduction.w / _ROW_ELEMENTS) / WARP))
+        rows = min(reduction.h, _ROW_BLOCK // threads) if threads * 2 <= _ROW_BLOCK else 1
+        return Launch(ceil(reduction.h / rows) * ceil(reduction.w / (threads * _ROW_ELEMENTS)), threads * rows)
 
-    def _multi_row_launch(self, fold: Fold, vector: int) -> Launch:
+    def _multi_row_launch(self, reduction: GroupedReduction, vector: int) -> Launch:
         """Several short rows to a warp; shorter vectors while there are fewer blocks than multiprocessors."""
         while True:
-            blocks = ceil(fold.h / (_ROW_BLOCK // (fold.w // vector)))
+            blocks = ceil(reduction.h / (_ROW_BLOCK // (reduction.w // vector)))
             if vector == 1 or blocks >= self.device.multiprocessors:
                 return Launch(blocks, _ROW_BLOCK)
             vector //= 2
 
 
-def _column_launch(fold: Fold, bits: int) -> Launch:
-    if _TILE % fold.w == 0:
-        return Launch(fold.d, 128)
+def _column_launch(reduction: GroupedReduction, bits: int) -> Launch:
+    if _TILE % reduction.w == 0:
+        return Launch(reduction.d, 128)
     widest = 2 if bits >= 32 else 4
-    vector = next(v for v in (widest, 2, 1) if fold.w % v == 0)
-    return Launch(fold.d * ceil(fold.w / (_TILE * vector)), _TILE * _TILE)
+    vector = next(v for v in (widest, 2, 1) if reduction.w % v == 0)
+    return Launch(reduction.d * ceil(reduction.w / (_TILE * vector)), _TILE * _TILE)
 
 
 def _transpose_launch(hero: Instruction) -> Launch:
@@ -176,8 +176,8 @@ def _stops_unrolling(instruction: Instruction) -> bool:
 
 
 def _is_real(root: Instruction, hero: Instruction) -> bool:
-    fold = emitted_fold(hero)
-    return fold is not None and (root is hero or fold.is_race_free)
+    reduction = emitted_reduction(hero)
+    return reduction is not None and (root is hero or is_race_free(reduction))
 
 
 # ---- heroes ----------------------------------------------------------------------------------------------------------

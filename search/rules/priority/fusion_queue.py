@@ -1,17 +1,17 @@
 """XLA:GPU's priority fusion: the merge that saves most comes first, by XLA's own predictions or by the cost model's.
 
 Source: priority_fusion.cc and fusion_pipeline.cc of OpenXLA. An entry of the queue is a producer: it is computed within
-all of its readers, or within none. After the queue numbers are inlined, equal copies within kernels become one, and
-multi-output fusion follows; each pass runs once. Vetoes: `vetoes.py`; predictions: `run_times.py`; what
-the program is taken to be: `translation.py`.
+all of its readers, or within none. After the queue numbers are inlined, and equal copies within kernels become one.
+Multi-output fusion follows. Each pass runs once. Vetoes are in `vetoes.py`, predictions in `run_times.py`. What the
+program is taken to be is in `translation.py`.
 
-Not modelled: before the queue, DotMerger (small products with an operand in common as one product), GemmRewriter (a
-scale, a bias, an activation or a matrix that is added in a call of cuBLAS, as in `a @ b + c @ d`), the convolution
-rewriters (a bias, an addend, an activation in a call of cuDNN) and fusion by Triton; after it, horizontal fusion of
-loops and reductions, which versions from the middle of 2023 until 2025 run.
+Not modelled are some passes before the queue. DotMerger makes one product of small products with an operand in common.
+GemmRewriter puts a scale, a bias, an activation or an added matrix into a call of cuBLAS, as in `a @ b + c @ d`. The
+convolution rewriters put a bias, an addend or an activation into a call of cuDNN. Fusion by Triton is left out too, and
+after the queue horizontal fusion of loops and reductions, which versions from the middle of 2023 until 2025 run.
 
 Beyond XLA's rules a merge is left out where this code generator has no kernel for it. A returned reshape costs XLA
-nothing, so here the kernel that makes its operand writes it, where there is such a kernel.
+nothing. So here the kernel that makes its operand writes it, where there is such a kernel.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from autofuse.search.rules.priority.instructions import EXPANDED, Instruction
+from autofuse.search.rules.hlo_rewrites import EXPANDED
+from autofuse.search.rules.priority.instructions import Instruction
 
 DEFAULT_CYCLES = 3
 """Of an elementwise instruction that a table has no entry for."""
@@ -118,8 +119,8 @@ class GpuDescription:
         size, dtype = instruction.type.size, instruction.type.dtype.name
         match instruction.opcode:
             case "reduce":
-                folded = instruction.operands[0].type.size - size
-                return max(0, folded) * self.cycles(instruction.attrs["combiner"], dtype)
+                reduced = instruction.operands[0].type.size - size
+                return max(0, reduced) * self.cycles(instruction.attrs["combiner"], dtype)
             case "argmin" | "argmax":
                 return max(0, instruction.operands[0].type.size - size) * _ARGUMENT_CYCLES
             case "reduce_window":

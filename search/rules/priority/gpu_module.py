@@ -1,4 +1,4 @@
-"""The kernels of a program while XLA:GPU's passes merge them, and the same merges done to this side's groups."""
+"""The kernels of a program while XLA:GPU's passes merge them, and the same merges done to our groups."""
 
 from __future__ import annotations
 

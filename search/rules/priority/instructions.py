@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -11,6 +10,7 @@ from autofuse.fusion.atoms import FusionAtom
 from autofuse.ir.graph import Attrs
 from autofuse.ir.optable import Family, lookup
 from autofuse.ir.types import TensorType
+from autofuse.search.rules.hlo_rewrites import EXPANDED
 
 PARAMETER, CONSTANT, BITCAST, LIBRARY = "parameter", "constant", "bitcast", "library"
 """Opcodes beside the names of the op table. LIBRARY is whatever fuses with nothing."""
@@ -22,12 +22,6 @@ _MOVING = frozenset(
     )
 )
 """Opcodes that fuse, besides elementwise ones and bitcasts (priority_fusion.cc, IsFusible)."""
-EXPANDED: Mapping[str, tuple[str, ...]] = {
-    "logistic": ("negate", "exp", "add", "divide"),
-    "exp2": ("multiply", "exp"),
-    "log2": ("log", "multiply"),
-}
-"""What XLA writes for ops that it does not have when fusion begins (LogisticExpander; the front ends)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

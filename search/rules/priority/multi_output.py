@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from autofuse.search.rules.priority.emitters import Emitters, Kind
 from autofuse.search.rules.priority.gpu_module import Module
-from autofuse.search.rules.priority.hero_dimensions import emitted_fold, exchange_of
+from autofuse.search.rules.priority.hero_dimensions import emitted_reduction, exchange_of, is_race_free
 from autofuse.search.rules.priority.instructions import CONSTANT, Instruction
 from autofuse.search.rules.priority.kernel_bodies import Kernel, combined
 from autofuse.search.rules.priority.run_times import RunTimes
@@ -83,7 +83,7 @@ class MultiOutputFusion:
 
     def _mixes_columns(self, first: Kernel, second: Kernel) -> bool:
         """Whether one is about a column reduction and the other about no reduction, whatever else they write."""
-        one, other = emitted_fold(self._loop_hero(first)), emitted_fold(self._loop_hero(second))
+        one, other = emitted_reduction(self._loop_hero(first)), emitted_reduction(self._loop_hero(second))
         found = one if other is None else other if one is None else None
         return found is not None and not found.is_row
 
@@ -130,19 +130,22 @@ class MultiOutputFusion:
         return kernel.first.is_elementwise or (kernel.is_fusion and not kernel.first.is_variadic)
 
     def _go_together(self, first: Kernel, second: Kernel) -> bool:
-        """Whether the loops of two kernels are one, a reduction's being those over what it folds.
+        """Whether the loops of two kernels are one, a reduction's being those over what it reduces.
 
         FusionHeroesAreCompatible, and the test for equal shapes.
         """
         one, other = self._loop_hero(first), self._loop_hero(second)
         if (_is_plain_transpose(one) and _has_emitter(other)) or (_has_emitter(one) and _is_plain_transpose(other)):
             return False
-        folds, exchanges = (emitted_fold(one), emitted_fold(other)), (exchange_of(one), exchange_of(other))
-        if None not in folds and folds[0] != folds[1]:
+        reductions, exchanges = (
+            (emitted_reduction(one), emitted_reduction(other)),
+            (exchange_of(one), exchange_of(other)),
+        )
+        if None not in reductions and reductions[0] != reductions[1]:
             return False
         if None not in exchanges and exchanges[0] != exchanges[1]:
             return False
-        if (folds[0] and exchanges[1]) or (exchanges[0] and folds[1]):
+        if (reductions[0] and exchanges[1]) or (exchanges[0] and reductions[1]):
             return False
         return _loop_size(one) == _loop_size(other)
 
@@ -151,8 +154,8 @@ class MultiOutputFusion:
         if not kernel.is_fusion:
             return kernel.first
         for root, hero in zip(kernel.written, self.emitters.heroes(kernel), strict=True):
-            fold = emitted_fold(hero)
-            if exchange_of(hero) is not None or (fold is not None and (root is hero or fold.is_race_free)):
+            reduction = emitted_reduction(hero)
+            if exchange_of(hero) is not None or (reduction is not None and (root is hero or is_race_free(reduction))):
                 return hero
         return kernel.first
 
@@ -164,7 +167,7 @@ def _rank(kernel: Kernel) -> int:
 
 def _has_emitter(hero: Instruction) -> bool:
     """Whether it is a reduction or a transpose that is no mere loop."""
-    return emitted_fold(hero) is not None or exchange_of(hero) is not None
+    return emitted_reduction(hero) is not None or exchange_of(hero) is not None
 
 
 def _is_plain_transpose(hero: Instruction) -> bool:

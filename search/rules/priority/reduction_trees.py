@@ -13,7 +13,8 @@ from math import isqrt
 from autofuse.fusion.atoms import FusionAtom
 from autofuse.ir.graph import Attrs
 from autofuse.ir.types import TensorType
-from autofuse.search.rules.priority.hero_dimensions import MOST_BATCHES, MOST_COLUMN, MOST_ROW, grouped
+from autofuse.search.rules.grouped_dimensions import grouped_reduction
+from autofuse.search.rules.priority.hero_dimensions import MOST_BATCHES, MOST_COLUMN, MOST_ROW, is_race_free
 from autofuse.search.rules.priority.instructions import BITCAST, Instruction
 
 Maker = Callable[[str, TensorType, tuple[Instruction, ...], Attrs, "FusionAtom | None"], Instruction]
@@ -30,17 +31,17 @@ class ReductionTree:
 
     def build(self, x: Instruction, dimensions: Sequence[int], atom: FusionAtom | None) -> Instruction:
         """The last step; `atom` is the first one."""
-        fold = grouped(x.type.shape, dimensions)
-        if fold is None or not fold.is_worthwhile or fold.is_race_free:
+        reduction = grouped_reduction(x.type.shape, dimensions)
+        if reduction is None or not reduction.is_worthwhile or is_race_free(reduction):
             return self._reduction(x, dimensions, atom)
-        x = self._shaped(x, (fold.d, fold.h, fold.w))
-        if fold.is_row and fold.d > MOST_BATCHES:
+        x = self._shaped(x, (reduction.d, reduction.h, reduction.w))
+        if reduction.is_row and reduction.d > MOST_BATCHES:
             return self.build(self.build(x, (2,), atom), (0,), None)
-        axis = 2 if fold.is_row else 1
-        outer, inner = split_extents(x.type.shape[axis], fold.is_row)
+        axis = 2 if reduction.is_row else 1
+        outer, inner = split_extents(x.type.shape[axis], reduction.is_row)
         x = self._padded(x, axis, outer * inner)
         x = self._shaped(x, (*x.type.shape[:axis], outer, inner, *x.type.shape[axis + 1 :]))
-        return self.build(self.build(x, (0, 3) if fold.is_row else (2,), atom), (1,), None)
+        return self.build(self.build(x, (0, 3) if reduction.is_row else (2,), atom), (1,), None)
 
     def _reduction(self, x: Instruction, dimensions: Sequence[int], atom: FusionAtom | None) -> Instruction:
         shape = tuple(extent for axis, extent in enumerate(x.type.shape) if axis not in dimensions)

@@ -1,15 +1,17 @@
 """A program as XLA:GPU has it when fusion begins.
 
-What XLA's earlier passes do is modelled as far as it changes kernels: a reshape, and a transpose or broadcast that
-moves nothing, is a bitcast; a repeated constant is a broadcast of a scalar; a reduction has an initial value, which is
-a constant, and a very long one has several steps; a product that folds nothing is a multiplication, and one with a
-vector a reduction of one, unless it is large; a division by a number is a multiplication; `logistic`, `exp2` and
-`log2` are several operations, so that they follow a reduction in a kernel of their own.
+What XLA's earlier passes do is modelled as far as it changes kernels:
+- a reshape, and a transpose or broadcast that moves nothing, is a bitcast;
+- a repeated constant is a broadcast of a scalar;
+- a reduction has an initial value, which is a constant, and a very long one has several steps;
+- a product that reduces nothing is a multiplication, and one with a vector a reduction of one, unless it is large;
+- a division by a number is a multiplication;
+- `logistic`, `exp2` and `log2` are several operations, so that they follow a reduction in a kernel of their own.
 
-Not modelled: layouts other than row-major, the Triton rewriters (softmax, matrix products), products merged with one
-another, epilogues that library calls of products and convolutions absorb, 16-bit floats computed as f32. All other
-products, scans, and whatever is a library call on this side, sort and scatter among it, fuse with nothing; so do nodes
-that a rule of the user forces together.
+Not modelled are layouts other than row-major and the Triton rewriters (softmax, matrix products). Nor are products
+merged with one another, epilogues that library calls of products and convolutions absorb, and 16-bit floats computed
+as f32. All other products and scans fuse with nothing. Neither does what is a library call on this side, sort and
+scatter among it, nor nodes that a rule of the user forces together.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from autofuse.ir.types import TensorType
 from autofuse.search.rules.grouping import Grouping
 from autofuse.search.rules.hlo_rewrites import Multiplication, multiplication, product_with_vector
 from autofuse.search.rules.priority.instructions import BITCAST, CONSTANT, LIBRARY, PARAMETER, Instruction
-from autofuse.search.rules.priority.reduction_trees import ReductionTree
+from autofuse.search.rules.priority.reduction_trees import Maker, ReductionTree
 from autofuse.search.rules.reading import Reading
 
 _SLOTS = 32
@@ -142,13 +144,7 @@ class Translation:
 
     def _product(self, node: Node, form: Multiplication, atom: FusionAtom) -> Instruction:
         """A multiplication, which is the operation to our groups, and a reduction of it."""
-        numbers, dtype = count(_SLOTS * self._positions[node] + 1), node.output.type.dtype
-
-        def make(
-            opcode: str, type_: TensorType, operands: tuple[Instruction, ...], attrs: Attrs, of: FusionAtom | None
-        ) -> Instruction:
-            return Instruction(next(numbers), opcode, type_, operands, attrs, of)
-
+        make, dtype = self._maker(node), node.output.type.dtype
         whole = TensorType(form.shape, dtype)
         operands: list[Instruction] = []
         for value, factor in zip(node.inputs, form.factors, strict=True):
@@ -162,19 +158,15 @@ class Translation:
                 x = make(BITCAST if is_bitcast else "broadcast_in_dim", whole, (x,), attrs, None)
             operands.append(x)
         made = make("multiply", whole, tuple(operands), {}, atom)
-        if form.folded:
-            made = ReductionTree(make, self._zero(node), "add").build(made, form.folded, None)
+        if form.reduced:
+            made = ReductionTree(make, self._zero(node), "add").build(made, form.reduced, None)
         if not _is_sorted(form.order, tuple(made.type.shape[axis] for axis in form.order)):
             shape = tuple(made.type.shape[axis] for axis in form.order)
             made = make("transpose", TensorType(shape, dtype), (made,), {"permutation": form.order}, None)
         return made if made.type == node.output.type else make(BITCAST, node.output.type, (made,), {}, None)
 
-    def _zero(self, node: Node) -> Instruction:
-        """What the sum of a product starts from."""
-        return self._constant(node, node.output.type.dtype, np.zeros(1, node.output.type.dtype.numpy))
-
-    def _reduction(self, node: Node, x: Instruction, atom: FusionAtom) -> Instruction:
-        """A reduction, in several steps if it is very long."""
+    def _maker(self, node: Node) -> Maker:
+        """Makes the several instructions that a node is, with numbers of its own."""
         numbers = count(_SLOTS * self._positions[node] + 1)
 
         def make(
@@ -182,6 +174,15 @@ class Translation:
         ) -> Instruction:
             return Instruction(next(numbers), opcode, type_, operands, attrs, of)
 
+        return make
+
+    def _zero(self, node: Node) -> Instruction:
+        """What the sum of a product starts from."""
+        return self._constant(node, node.output.type.dtype, np.zeros(1, node.output.type.dtype.numpy))
+
+    def _reduction(self, node: Node, x: Instruction, atom: FusionAtom) -> Instruction:
+        """A reduction, in several steps if it is very long."""
+        make = self._maker(node)
         tree = ReductionTree(make, self._init(node), node.attrs["combiner"])
         last = tree.build(x, node.attrs["dimensions"], atom)
         return last if last.type == node.output.type else make(BITCAST, node.output.type, (last,), {}, None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from autofuse.search.rules.priority.cost_analysis import WorkCount
 from autofuse.search.rules.priority.emitters import Emitters, Kind
-from autofuse.search.rules.priority.hero_dimensions import emitted_fold, exchange_of
+from autofuse.search.rules.priority.hero_dimensions import emitted_reduction, exchange_of
 from autofuse.search.rules.priority.instructions import BITCAST, CONSTANT, Instruction
 from autofuse.search.rules.priority.kernel_bodies import Kernel, Step, combined
 
@@ -23,7 +23,7 @@ _TILE = 32
 class PriorityLimits:
     """The numbers in the rules, and what differs between versions of XLA."""
 
-    significant_fold: int = 16
+    significant_reduction: int = 16
     """From so many elements per result on, a reduction is not computed within another."""
     reductions: int = 8
     """Most reductions in a kernel (MaxReductions of gpu_fusible.cc)."""
@@ -135,7 +135,7 @@ class Vetoes:
         """Variadic reductions do not count."""
         if instruction.opcode != "reduce" or instruction.type.size == 0:
             return False
-        return instruction.operands[0].type.size // instruction.type.size >= self.limits.significant_fold
+        return instruction.operands[0].type.size // instruction.type.size >= self.limits.significant_reduction
 
 
 _Rule = Callable[[Vetoes, Kernel, Kernel], bool]
@@ -155,16 +155,16 @@ _RULES: tuple[tuple[str, _Rule], ...] = (
 
 def _shared_bytes(instruction: Instruction) -> int:
     """Shared memory that an instruction takes, whichever emitter writes it (SharedMemoryUsage)."""
-    fold = emitted_fold(instruction)
-    if fold is not None:
+    reduction = emitted_reduction(instruction)
+    if reduction is not None:
         itemsize = instruction.operands[0].type.dtype.itemsize
-        return _TILE * itemsize if fold.is_row else _TILE * (4 * _TILE + 1) * itemsize
+        return _TILE * itemsize if reduction.is_row else _TILE * (4 * _TILE + 1) * itemsize
     exchange = exchange_of(instruction)
     return 0 if exchange is None else _TILE * (_TILE + 1) * exchange.itemsize * exchange.kept
 
 
 def _count_reductions(kernel: Kernel) -> int:
-    return sum(emitted_fold(instruction) is not None for instruction in kernel.instructions)
+    return sum(emitted_reduction(instruction) is not None for instruction in kernel.instructions)
 
 
 def _count_operands(kernel: Kernel) -> int:

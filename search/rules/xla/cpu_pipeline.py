@@ -1,17 +1,18 @@
 """XLA:CPU's fusion: one run of instruction fusion with duplication, single-output kernels only.
 
-Sources: XLA, service/cpu/cpu_instruction_fusion.cc as of 2025/26 (near jax 0.10) and cpu_compiler.cc for the order of
-passes. Multi-output and horizontal fusion do not run there by default and are not modelled; nor are library fusions
+Sources: XLA, service/cpu/cpu_instruction_fusion.cc as of 2025/26 (near jax 0.10), and cpu_compiler.cc for the order of
+passes. Multi-output and horizontal fusion do not run there by default and are not modelled. Nor are library fusions
 (oneDNN, YNN), which from jaxlib 0.10.2 on take in sums, maxima and their neighbours on x86 Linux.
 
-`reductions="tree32"` is the rewriting of long folds (tree_reduction_rewriter.cc): every fold over more than 32 elements
-of a dimension is a chain of reduce-windows, which fuse with nothing, and a small fold, which does. Our groups have one
-op for all of them: it runs where the small fold does. So the operations that feed a long fold are kernels of their
-own, what follows it may be fused with it, and the reduce-windows, kernels of their own in XLA, are no kernels here.
+`reductions="tree32"` is the rewriting of long reductions (tree_reduction_rewriter.cc). A reduction over more than 32
+elements of a dimension becomes a chain of reduce-windows, which fuse with nothing, and a small reduction, which does.
+Our groups have one op for all of them: it runs where the small reduction does. So the operations that feed a long
+reduction are kernels of their own, and what follows it may be fused with it. The reduce-windows, kernels of their own
+in XLA, are no kernels here.
 
 With the defaults and library fusions turned off (`--xla_cpu_experimental_ynn_fusion_type=`), jaxlib 0.10.2 makes the
-kernels of the examples in the tests, reduce-windows and reciprocals aside.
-See `unit_graph.py` for what it changes that an op is in a kernel once and that views are free.
+kernels of the examples in the tests, reduce-windows and reciprocals aside. `unit_graph.py` says what it
+changes that an op is in a kernel once and that views are free.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ LARGE_JOIN_BYTES = 2048
 """... and this many in all."""
 SMALL_VECTOR_BYTES = 16 * 1024
 """kFusionThresholdBytes: a matrix is computed inside its product with a vector below this size."""
-MOST_FOLDS = 5
-"""A fusion with more folds takes in no other."""
-TREE_FOLD = 32
-"""TreeReductionRewriter's window: folds over more elements of a dimension are split."""
+MOST_REDUCTIONS = 5
+"""A fusion with more reductions takes in no other."""
+TREE_WINDOW = 32
+"""TreeReductionRewriter's window: reductions over more elements of a dimension are split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +140,8 @@ class CpuRules:
 
     def _may_grow(self, units: Units, producer: Unit, consumer: Unit, may_duplicate: bool) -> bool:
         """Whether a fusion takes in one more unit."""
-        folds = sum(member.opcode == "reduce" for member in consumer.members)
-        if producer.opcode == "reduce" and folds > MOST_FOLDS:
+        reductions = sum(member.opcode == "reduce" for member in consumer.members)
+        if producer.opcode == "reduce" and reductions > MOST_REDUCTIONS:
             return False
         if producer.is_fusion or (may_duplicate and copies_too_often(units, producer, consumer)):
             return False
@@ -217,13 +218,13 @@ class XlaCpu:
 
     name: str = "rule:xla-cpu"
     reductions: Literal["none", "tree32"] = "tree32"
-    """Whether long folds are split into trees before fusion, as jaxlib does unless a library takes them."""
+    """Whether long reductions are split into trees before fusion, as jaxlib does unless a library takes them."""
     reciprocals: bool = True
     """Whether division by a broadcast array is made a product before fusion, as in 2026."""
     rules: CpuRules = CpuRules()
 
     def partition(self, context: Context) -> Partition:
-        split_above = TREE_FOLD if self.reductions == "tree32" else None
+        split_above = TREE_WINDOW if self.reductions == "tree32" else None
         units = Units(Grouping(context), Rewrites(split_above, self.reciprocals))
         InstructionFusion(units, self.rules, may_duplicate=True).run()
         return units.grouping.partition()

@@ -10,14 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from autofuse.search.rules.xla.gpu_fusible import GpuRules, can_be_one, has_contiguous_fold, is_contiguous_fold
+from autofuse.search.rules.xla.gpu_fusible import (
+    GpuRules,
+    can_be_one,
+    has_contiguous_reduction,
+    is_contiguous_reduction,
+)
 from autofuse.search.rules.xla.hlo import Instruction
 from autofuse.search.rules.xla.performance_model import Gpu, fused_us, too_large, unfused_us
 from autofuse.search.rules.xla.unit import Kind, Unit
 from autofuse.search.rules.xla.unit_graph import Units
 
 MOST_TRANSPOSED = 0.5
-"""FusionMerger: a fold takes in a fusion if transposes make fewer than this share of its elements."""
+"""FusionMerger: a reduction takes in a fusion if transposes make fewer than this share of its elements."""
 MOST_BYTES = 1.10
 """FusionMerger, 2021: bytes read after a merge per bytes moved before."""
 MergeRule = Literal["time", "bytes"]
@@ -53,7 +58,7 @@ class FusionMerger:
         """The conditions of 2023."""
         if any(user.opcode == "bitcast" or not can_be_one(producer, user) for user in users):
             return False
-        if any(has_contiguous_fold(user) for user in users) and _is_mostly_transposed(producer):
+        if any(has_contiguous_reduction(user) for user in users) and _is_mostly_transposed(producer):
             return False
         if not all(self.rules.fits(user, producer, one_reads_the_other=True) for user in users):
             return False
@@ -63,7 +68,7 @@ class FusionMerger:
 
     def _pays_in_bytes(self, producer: Unit, users: Sequence[Unit]) -> bool:
         """The conditions of 2021."""
-        if not all(_is_loop_or_fold(user) for user in users):
+        if not all(_is_loop_or_reduction(user) for user in users):
             return False
         if any(self.rules.is_expensive_here(member) for member in producer.members):
             return False
@@ -77,9 +82,9 @@ def _is_mostly_transposed(unit: Unit) -> bool:
     return transposed >= MOST_TRANSPOSED * unit.size
 
 
-def _is_loop_or_fold(unit: Unit) -> bool:
-    """Whether a unit is a fusion that is a loop, or has a fold over contiguous dimensions at its root."""
-    return unit.kind == "loop" or (unit.kind == "input" and any(map(is_contiguous_fold, unit.roots)))
+def _is_loop_or_reduction(unit: Unit) -> bool:
+    """Whether a unit is a fusion that is a loop, or has a reduction over contiguous dimensions at its root."""
+    return unit.kind == "loop" or (unit.kind == "input" and any(map(is_contiguous_reduction, unit.roots)))
 
 
 def _bytes_read(unit: Unit, value: Instruction) -> int:

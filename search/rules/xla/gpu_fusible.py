@@ -1,6 +1,6 @@
 """What XLA:GPU can emit as one kernel, and its rules for instruction fusion, as of early 2023.
 
-Sources: XLA, service/gpu/gpu_fusible.cc (early 2023: a fold over contiguous dimensions has nothing behind it),
+Sources: XLA, service/gpu/gpu_fusible.cc (early 2023: a reduction over contiguous dimensions has nothing behind it),
 gpu/instruction_fusion.cc and gpu/ir_emission_utils.cc. Products and convolutions are library calls there.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from autofuse.ir.dtypes import F16, F32
+from autofuse.search.rules.grouped_dimensions import WARP, GroupedReduction, grouped_reduction, grouped_transpose
 from autofuse.search.rules.xla.hlo import Instruction
 from autofuse.search.rules.xla.in_place_fusion import in_place_allows
 from autofuse.search.rules.xla.instruction_fusion import base_allows, copies_too_often, is_expensive, reuses
@@ -28,16 +29,11 @@ LOOP_FUSIBLE = frozenset(
     )
 )
 """IsUniversallyLoopFusible: besides elementwise instructions and loop fusions."""
-WARP = 32
-"""Threads of a warp; a row fold is fast from this length on, or if it divides it."""
-SLOW_COLUMNS = ((32, None), (64, 32), (128, 8), (256, 3))
-"""IsUnnestedReductionFasterThanElemental: a column fold is slow over fewer rows than the first number if it has fewer
-columns than the second."""
 LEAST_TILE = 16
 """FindTiledTranspose: both swapped dimensions are at least this long."""
 MOST_REPEATED = 10
-"""IsExpensiveToRepeat: folded elements per result from which on a slow fold or a window is not repeated."""
-MOST_FOLDS = 8
+"""IsExpensiveToRepeat: reduced elements per result from which on a slow reduction or a window is not repeated."""
+MOST_REDUCTIONS = 8
 """kMaxUnnestedReductionOutputsPerFusion."""
 SHARED_MEMORY_BYTES = 48 * 1024
 """Shared memory of a block."""
@@ -45,72 +41,37 @@ _EXPANDED = {"logistic": ("exp", "divide"), "exp2": ("exp",), "log2": ("log",)}
 """Ops that XLA expands into several, and what is expensive among these."""
 
 
-# ---- folds and transposes --------------------------------------------------------------------------------------------
+# ---- reductions and transposes ---------------------------------------------------------------------------------------
 
 
-def is_row_fold(value: Instruction) -> bool:
-    """Whether a fold over contiguous dimensions is over the minor-most."""
-    return _runs(value)[-1][0]
+def contiguous_reduction(value: Instruction) -> GroupedReduction | None:
+    """A reduction that has a kernel of its own kind, faster than a loop; None for all else.
+
+    XLA, IsReductionFromOrToContiguousDimensions.
+    """
+    found = grouped_reduction(value.operands[0].type.shape, value.axes) if value.opcode == "reduce" else None
+    return found if found is not None and found.is_worthwhile else None
 
 
-def is_contiguous_fold(value: Instruction) -> bool:
-    """Whether a fold has a kernel of its own kind, faster than a loop: IsReductionFromOrToContiguousDimensions."""
-    if value.opcode != "reduce" or value.operands[0].size == 0:
-        return False
-    runs = _runs(value)
-    folded = sum(is_folded for is_folded, _ in runs)
-    if not folded or (folded > 1 and len(runs) - folded > 1):
-        return False
-    if runs[-1][0]:
-        width = runs[-1][1]
-        return width >= WARP or WARP % width == 0
-    height, width = runs[-2][1], runs[-1][1]
-    return not any(height < rows and (columns is None or width < columns) for rows, columns in SLOW_COLUMNS)
-
-
-def _runs(fold: Instruction) -> list[tuple[bool, int]]:
-    """Neighbouring dimensions that are folded, or kept, as one each: (whether folded, elements)."""
-    runs: list[tuple[bool, int]] = []
-    for axis, extent in enumerate(fold.operands[0].type.shape):
-        is_folded = axis in fold.axes
-        if extent == 1:
-            continue
-        if runs and runs[-1][0] == is_folded:
-            runs[-1] = is_folded, runs[-1][1] * extent
-        else:
-            runs.append((is_folded, extent))
-    return runs
+def is_contiguous_reduction(value: Instruction) -> bool:
+    """Whether a value is a reduction over contiguous dimensions, see `contiguous_reduction`."""
+    return contiguous_reduction(value) is not None
 
 
 def is_tiled_transpose(value: Instruction) -> bool:
     """Whether a transpose goes through tiles in shared memory: two long dimensions change places."""
     if value.opcode != "transpose":
         return False
-    blocks = _blocks(value)
-    match [order for order, _ in blocks]:
-        case [1, 0] | [2, 1, 0]:
-            swapped = blocks[0], blocks[-1]
-        case [0, 2, 1]:
-            swapped = blocks[1], blocks[2]
+    assert value.node is not None
+    shape, permutation = grouped_transpose(value.operands[0].type.shape, value.node.attrs["permutation"])
+    match permutation:
+        case (1, 0) | (2, 1, 0):
+            swapped = shape[0], shape[-1]
+        case (0, 2, 1):
+            swapped = shape[1], shape[2]
         case _:
             return False
-    return all(extent >= LEAST_TILE for _, extent in swapped)
-
-
-def _blocks(transpose: Instruction) -> list[tuple[int, int]]:
-    """The dimensions of the result, those that stay neighbours as one: (position in the operand, elements)."""
-    assert transpose.node is not None
-    shape = transpose.operands[0].type.shape
-    axes = [axis for axis in transpose.node.attrs["permutation"] if shape[axis] != 1]
-    following = dict(zip(sorted(axes), sorted(axes)[1:], strict=False))
-    blocks: list[list[int]] = []
-    for axis in axes:
-        if blocks and following.get(blocks[-1][-1]) == axis:
-            blocks[-1].append(axis)
-        else:
-            blocks.append([axis])
-    firsts = sorted(block[0] for block in blocks)
-    return [(firsts.index(block[0]), prod(shape[axis] for axis in block)) for block in blocks]
+    return min(swapped) >= LEAST_TILE
 
 
 # ---- what can be emitted ---------------------------------------------------------------------------------------------
@@ -133,14 +94,14 @@ def _passes_on(unit: Unit, value: Instruction) -> bool:
     return operand in unit.inside and len(unit.readers[operand]) == 1
 
 
-def has_contiguous_fold(unit: Unit) -> bool:
-    """Whether a unit writes a fold over contiguous dimensions."""
-    return any(is_contiguous_fold(root) for root in unit.roots)
+def has_contiguous_reduction(unit: Unit) -> bool:
+    """Whether a unit writes a reduction over contiguous dimensions."""
+    return any(is_contiguous_reduction(root) for root in unit.roots)
 
 
 def is_input_fusible(unit: Unit) -> bool:
-    """Whether a unit is emitted around a fold or a transpose at its root."""
-    return any(is_contiguous_fold(hero) or is_tiled_transpose(hero) for hero in heroes(unit))
+    """Whether a unit is emitted around a reduction or a transpose at its root."""
+    return any(is_contiguous_reduction(hero) or is_tiled_transpose(hero) for hero in heroes(unit))
 
 
 def moves_data(unit: Unit) -> bool:
@@ -159,7 +120,7 @@ def is_loop_producer(unit: Unit) -> bool:
     """Whether a unit can be computed inside a loop."""
     if is_loop_fusible(unit) or unit.opcode in ("iota", "constant"):
         return True
-    return unit.opcode == "reduce" and len(unit.root.types) == 1 and not is_contiguous_fold(unit.root)
+    return unit.opcode == "reduce" and len(unit.root.types) == 1 and not is_contiguous_reduction(unit.root)
 
 
 def can_be_one(producer: Unit, consumer: Unit) -> bool:
@@ -174,7 +135,7 @@ def can_be_one(producer: Unit, consumer: Unit) -> bool:
 
 
 def repeats_too_much(producer: Unit, consumer: Unit) -> bool:
-    """Whether a fold or window of many elements would be computed several times: CreatesHeavyComputation."""
+    """Whether a reduction or window of many elements would be computed several times: CreatesHeavyComputation."""
     if not any(_is_costly_to_repeat(member) for member in producer.members):
         return False
     return any(_reads_repeatedly(member) for root in producer.roots for member in consumer.below(root))
@@ -182,7 +143,9 @@ def repeats_too_much(producer: Unit, consumer: Unit) -> bool:
 
 def _is_costly_to_repeat(member: Instruction) -> bool:
     if member.opcode == "reduce":
-        return not is_contiguous_fold(member) and member.operands[0].size > MOST_REPEATED * max(member.type.size, 1)
+        return not is_contiguous_reduction(member) and member.operands[0].size > MOST_REPEATED * max(
+            member.type.size, 1
+        )
     return member.opcode == "reduce_window" and prod(member.window) > MOST_REPEATED
 
 
@@ -214,7 +177,7 @@ class GpuRules:
         expensive = self.is_expensive(producer)
         if producer.is_fusion or (expensive and reuses(consumer, producer)):
             return False
-        if has_contiguous_fold(consumer) and moves_data(producer):
+        if has_contiguous_reduction(consumer) and moves_data(producer):
             return False
         if not can_be_one(producer, consumer) or repeats_too_much(producer, consumer):
             return False
@@ -242,13 +205,13 @@ class GpuRules:
         return is_expensive(value) and not (value.type.dtype in (F16, F32) and self.cheap.issuperset(parts))
 
     def fits(self, one: Unit, other: Unit, one_reads_the_other: bool) -> bool:
-        """FusionFitsInBudget: shared memory, folds, and operands and results of the two as one kernel.
+        """FusionFitsInBudget: shared memory, reductions, and operands and results of the two as one kernel.
 
         `one_reads_the_other`: whether it is enough that `one` comes to read no more than before.
         """
         if _shared_memory(one) + _shared_memory(other) > SHARED_MEMORY_BYTES:
             return False
-        if sum(is_contiguous_fold(root) for root in (*one.roots, *other.roots)) > MOST_FOLDS:
+        if sum(is_contiguous_reduction(root) for root in (*one.roots, *other.roots)) > MOST_REDUCTIONS:
             return False
         results = one.output_buffers + other.output_buffers
         if len(one.operands) + len(other.operands) - 1 + results <= self.most_operands:
@@ -260,14 +223,15 @@ class GpuRules:
 
 
 def _shared_memory(unit: Unit) -> int:
-    """Bytes for folds across threads and tiles of transposes."""
+    """Bytes for reductions across threads and tiles of transposes."""
     return sum(map(_shared_by, heroes(unit)))
 
 
 def _shared_by(hero: Instruction) -> int:
     width = sum(type_.dtype.itemsize for type_ in hero.types)
-    if is_contiguous_fold(hero):
-        return width * (WARP if is_row_fold(hero) else 2 * WARP * (WARP + 1))
+    reduction = contiguous_reduction(hero)
+    if reduction is not None:
+        return width * (WARP if reduction.is_row else 2 * WARP * (WARP + 1))
     return width * WARP * (WARP + 1) if is_tiled_transpose(hero) else 0
 
 

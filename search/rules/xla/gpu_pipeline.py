@@ -1,20 +1,20 @@
 """XLA:GPU's fusion before it searched by priority: a pipeline of rules, repeated until nothing changes.
 
-Source: XLA, service/gpu/gpu_compiler.cc and the passes it names, end of 2022 to spring 2023. In order: instruction
-fusion without and with duplication, the fusion merger, multi-output fusion; then horizontal fusion of loops and of
-folds. Products (but for those of `hlo_rewrites.py`), convolutions and everything opaque are library calls, which take
-nothing in.
+Source: XLA, service/gpu/gpu_compiler.cc and the passes it names, end of 2022 to spring 2023. First come instruction
+fusion without and with duplication, the fusion merger, and multi-output fusion. Then horizontal fusion of loops and of
+reductions follows. Convolutions, everything opaque and products (but for those of `hlo_rewrites.py`) are library calls,
+which take nothing in.
 
 Not modelled, of what comes before fusion:
 - GemmRewriter: a scale, a bias, a ReLU or GELU, or a matrix that is added (as in `a @ b + c @ d`) in a call of cuBLAS;
 - the convolution rewriters: a bias, a scaled addend, an activation in one call of cuDNN;
 - DotMerger: small products with an operand in common as one product, of which slices are taken;
-- very long folds as trees of folds.
+- very long reductions as trees of reductions.
 
-An op is in a kernel once and views are free here (see `unit_graph.py`). So a kernel that XLA would have compute a value
-at two indices computes it as this code generator does; a transpose, slice or broadcast that XLA writes to memory, or
-ends a fusion with, is not written; and the copies that XLA makes of one value in one fusion do not count towards its
-budgets. What the model of time says of such copies is as XLA says it.
+An op is in a kernel once and views are free here (see `unit_graph.py`). XLA would have some kernels compute a value at
+two indices; they compute it as this code generator does. Some transposes, slices and broadcasts XLA writes to memory,
+or ends a fusion with; here they are not written. The copies that XLA makes of one value in one fusion do not count
+towards its budgets. What the model of time says of such copies is as XLA says it.
 """
 
 from __future__ import annotations

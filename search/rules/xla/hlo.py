@@ -12,7 +12,7 @@ from autofuse.ir.types import TensorType
 _ADDED = frozenset({"negation", "reciprocal"})
 """Elementwise opcodes that only the other compiler has: of an exponent, and of a divisor."""
 PASSED = frozenset({"broadcast", "bitcast", "transpose", "slice", "reverse", "get_tuple_element"}) | _ADDED
-"""Opcodes that are no operations of ours. Nor is the fold that is the second half of a product."""
+"""Opcodes that are no operations of ours. Nor is the reduction that is the second half of a product."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +29,7 @@ class Instruction:
     node: Node | None = None
     """What it stands for. None for parameters, scalars, views of results, and what the other compiler adds."""
     axes: tuple[int, ...] = ()
-    """Of a fold: the dimensions of its operand that it folds away."""
+    """Of a reduction: the dimensions of its operand that it reduces."""
     scalar: float | int | None = None
     """Of a constant of one element."""
 
@@ -60,7 +60,7 @@ class Instruction:
 
     @property
     def window(self) -> tuple[int, ...]:
-        """The extents of a reduce-window; a running fold's window is as long as its axis."""
+        """The extents of a reduce-window; a running reduction's window is as long as its axis."""
         assert self.node is not None
         attrs = self.node.attrs
         if self.node.op == "cumulative":

@@ -3,17 +3,18 @@
 What passes before fusion make of a program is modelled as far as it decides kernels:
 - a reshape, a transpose that moves extents of 1 only and a broadcast that repeats nothing are bitcasts;
 - a repeated constant is a broadcast of a scalar, and equal scalars are one instruction;
-- folds read their initial value; `argmin` and `argmax` are folds of a pair, a running fold is a reduce-window;
+- reductions read their initial value; `argmin` and `argmax` are reductions of a pair;
+- a running reduction is a reduce-window;
 - an op with several results has a get-tuple-element for each;
 - a float divided by a constant, or by what exp, power, sqrt or rsqrt give, is a product, which is cheap; an exponential
   or power that others read too is computed once more for it, of the negated exponent;
-- a product that folds nothing is a multiplication, and where `Rewrites` says so one with a vector a fold of one;
-- a fold of a transpose folds other dimensions, where that needs no transpose of its result;
+- a product that reduces nothing is a multiplication, and where `Rewrites` says so one with a vector a reduction of one;
+- a reduction of a transpose reduces other dimensions, where that needs no transpose of its result;
 - and what `Rewrites` names.
 Layouts are row-major throughout: other transposes move data. (XLA, service/algebraic_simplifier.cc, for the rewriting.)
 
-Not modelled: other simplifications, 16-bit floats computed in f32, and the
-expansion of single ops: a `logistic`, an `exp2`, a `log2` are one instruction each, as expensive as their expansion.
+Not modelled are other simplifications, 16-bit floats computed in f32, and the expansion of single ops. A `logistic`, an
+`exp2`, a `log2` are one instruction each, as expensive as their expansion.
 Opaque ops are custom calls, `scatter` too: no library call takes operations in here.
 """
 
@@ -43,11 +44,11 @@ class Rewrites:
     """What only some versions and backends make of a program before fusion."""
 
     split_above: int | None = None
-    """A fold over more than so many elements of a dimension is a reduce-window and a small fold; None: it is not."""
+    """A reduction over more elements of a dimension is a reduce-window and a small reduction; None: it is not."""
     reciprocals: bool = False
     """Whether a float divided by a broadcast array is a product with the broadcast of the array's reciprocal."""
     vectors: bool = False
-    """Whether a product with a vector is a multiplication and a fold."""
+    """Whether a product with a vector is a multiplication and a reduction."""
 
 
 NO_REWRITES = Rewrites()
@@ -156,7 +157,7 @@ class _Reader:
         return self.add(node.op, tuple(self.of[value] for value in node.inputs), node.output.type, node=node)
 
     def product(self, node: Node) -> Instruction:
-        """A call, a multiplication, or a multiplication and a fold, which is then a view of it to our groups."""
+        """A call, a multiplication, or a multiplication and a reduction, which is then a view of it to our groups."""
         operands = tuple(self.of[value] for value in node.inputs)
         form = multiplication(node) or (product_with_vector(node) if self._rewrites.vectors else None)
         if form is None:
@@ -165,10 +166,10 @@ class _Reader:
         pairs = zip(operands, form.factors, strict=True)
         factors = tuple(self._repeated(x, factor, form.shape) for x, factor in pairs)
         made = self.add("multiply", factors, TensorType(form.shape, dtype), node=node)
-        if not form.folded:
+        if not form.reduced:
             return made
-        shape = tuple(extent for axis, extent in enumerate(form.shape) if axis not in form.folded)
-        made = self.add("reduce", (made, self._initial("add", dtype)), TensorType(shape, dtype), axes=form.folded)
+        shape = tuple(extent for axis, extent in enumerate(form.shape) if axis not in form.reduced)
+        made = self.add("reduce", (made, self._initial("add", dtype)), TensorType(shape, dtype), axes=form.reduced)
         return made if made.type == node.output.type else self.add("bitcast", (made,), node.output.type)
 
     def _repeated(self, x: Instruction, factor: Factor, shape: tuple[int, ...]) -> Instruction:
@@ -216,9 +217,9 @@ class _Reader:
             self._reciprocals[repeated] = self.add("broadcast", (inverse,), *repeated.types)
         return self._reciprocals[repeated]
 
-    # ---- folds ---------------------------------------------------------------------------------------------------
+    # ---- reductions ----------------------------------------------------------------------------------------------
 
-    def fold(self, node: Node) -> Instruction:
+    def reduction(self, node: Node) -> Instruction:
         source, axes = self._untransposed(node)
         initial = self._initial(node.attrs["combiner"], node.output.type.dtype)
         if self._rewrites.split_above is not None:
@@ -226,7 +227,7 @@ class _Reader:
         return self.add("reduce", (source, initial), node.output.type, node=node, axes=axes)
 
     def _untransposed(self, node: Node) -> tuple[Instruction, tuple[int, ...]]:
-        """What a fold folds, and over which dimensions, a transpose looked through if it may be."""
+        """What a reduction reduces, and over which dimensions, a transpose looked through if it may be."""
         source, axes = self.of[node.inputs[0]], tuple(node.attrs["dimensions"])
         if source.opcode != "transpose" or source.node is None:
             return source, axes
@@ -238,7 +239,7 @@ class _Reader:
         return source.operands[0], tuple(permutation[axis] for axis in axes)
 
     def _windowed(self, source: Instruction, axes: tuple[int, ...], initial: Instruction, most: int) -> Instruction:
-        """The reduce-windows of a tree of folds, as one; none if the fold is short."""
+        """The reduce-windows of a tree of reductions, as one; none if the reduction is short."""
         left = list(source.type.shape)
         if all(left[axis] <= most for axis in axes):
             return source
@@ -248,20 +249,20 @@ class _Reader:
         return self.add("reduce_window", (source, initial), TensorType(tuple(left), source.type.dtype))
 
     def window(self, node: Node) -> Instruction:
-        """A reduce-window, or a running fold, which is one with a window as long as its axis."""
+        """A reduce-window, or a running reduction, which is one with a window as long as its axis."""
         initial = self._initial(node.attrs["combiner"], node.output.type.dtype)
         return self.add("reduce_window", (self.of[node.inputs[0]], initial), node.output.type, node=node)
 
     def position(self, node: Node) -> Instruction:
-        """`argmin`, `argmax`: a fold of elements and positions, of which the position is taken."""
+        """`argmin`, `argmax`: a reduction of elements and positions, of which the position is taken."""
         source, result = self.of[node.inputs[0]], node.output.type
         positions = self.add("iota", (), TensorType(source.type.shape, result.dtype))
         element = TensorType(result.shape, source.type.dtype)
         combiner = "minimum" if node.op == "argmin" else "maximum"
         initial = self._initial(combiner, element.dtype), self._initial("add", result.dtype)
         axes = (node.attrs["dimension"],)
-        fold = self.add("reduce", (source, positions, *initial), element, result, node=node, axes=axes)
-        return self.add("get_tuple_element", (fold,), result)
+        reduction = self.add("reduce", (source, positions, *initial), element, result, node=node, axes=axes)
+        return self.add("get_tuple_element", (reduction,), result)
 
 
 _SPECIAL: Mapping[str, Callable[[_Reader, Node], Instruction]] = {
@@ -272,7 +273,7 @@ _SPECIAL: Mapping[str, Callable[[_Reader, Node], Instruction]] = {
     "transpose": _Reader.transpose,
     "divide": _Reader.divide,
     "dot_general": _Reader.product,
-    "reduce": _Reader.fold,
+    "reduce": _Reader.reduction,
     "reduce_window": _Reader.window,
     "cumulative": _Reader.window,
     "argmin": _Reader.position,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autofuse.search.rules.xla.gpu_fusible import GpuRules, has_contiguous_fold
+from autofuse.search.rules.xla.gpu_fusible import GpuRules, has_contiguous_reduction
 from autofuse.search.rules.xla.hlo import Instruction
 from autofuse.search.rules.xla.multi_output_fusion import are_compatible, loop_shape
 from autofuse.search.rules.xla.unit import Unit
@@ -57,7 +57,7 @@ class HorizontalLoopFusion:
         """Runs of loops that are alike, as long as a kernel's parameters allow."""
         batch: list[Unit] = []
         for unit in candidates:
-            if batch and (_like(unit) != _like(batch[0]) or not _is_room(batch, unit)):
+            if batch and (_like(unit) != _like(batch[0]) or not _fits_in(batch, unit)):
                 yield batch
                 batch = []
             batch.append(unit)
@@ -66,25 +66,25 @@ class HorizontalLoopFusion:
 
 @dataclass(frozen=True, slots=True)
 class HorizontalInputFusion:
-    """One run of the pass for folds."""
+    """One run of the pass for reductions."""
 
     units: Units
     rules: GpuRules
 
     def run(self) -> bool:
-        """Visit what reads several folds, definitions first; whether any were fused."""
+        """Visit what reads several reductions, definitions first; whether any were fused."""
         changed = False
         for root in [unit.root for unit in self.units.post_order()]:
             consumer = self.units.home(root)
             if consumer is not None:
-                changed |= self._fuse_folds(consumer)
+                changed |= self._fuse_reductions(consumer)
         return changed
 
-    def _fuse_folds(self, consumer: Unit) -> bool:
+    def _fuse_reductions(self, consumer: Unit) -> bool:
         found = [
             unit
             for unit in self.units.makers(consumer)
-            if has_contiguous_fold(unit) and _feeds_only(self.units, unit, consumer)
+            if has_contiguous_reduction(unit) and _feeds_only(self.units, unit, consumer)
         ]
         changed = False
         anchor: Unit | None = None
@@ -152,7 +152,7 @@ def _like(unit: Unit) -> tuple[str, int, int]:
     return unit.root.type.dtype.name, len(unit.roots), count_instructions(unit)
 
 
-def _is_room(batch: Sequence[Unit], unit: Unit) -> bool:
+def _fits_in(batch: Sequence[Unit], unit: Unit) -> bool:
     """Whether one more unit can join, by number and by parameters of the kernel."""
     parameters = sum(len(member.operands) + len(member.roots) for member in (*batch[1:], unit))
     return len(batch) < MOST_FUSED and POINTER_BYTES * parameters < PARAMETER_BYTES

@@ -1,10 +1,8 @@
 """XLA's instruction fusion: every operation, users first, takes in what it reads, as long as the backend's rules agree.
 
-The driver, the rule that keeps values with unwilling users apart, and the tests that backends share;
-`cpu_pipeline.py` and
-`gpu_fusible.py` are such backends. Sources: XLA, service/instruction_fusion.cc and hlo/ir/hlo_instruction.cc,
-spring 2023,
-which differ from later versions in nothing that our ops can show.
+Here are the driver, the rule that keeps values with unwilling users apart, and the tests that backends share. The
+backends are `cpu_pipeline.py` and `gpu_fusible.py`. Sources: XLA, service/instruction_fusion.cc and
+hlo/ir/hlo_instruction.cc, spring 2023. They differ from later versions in nothing that our ops can show.
 
 Every instruction is in a fusion once (see `unit_graph.py`). XLA clones a producer for each consumer, and may clone one
 twice into a fusion that comes to read it twice; here the fusion has it already. Computed programs (bodies of loops and

@@ -10,7 +10,7 @@ from __future__ import annotations
 from autofuse.search.rules.xla.gpu_fusible import (
     GpuRules,
     heroes,
-    is_contiguous_fold,
+    is_contiguous_reduction,
     is_input_fusible,
     is_loop_producer,
     is_tiled_transpose,
@@ -87,7 +87,7 @@ class MultiOutputFusion:
     def _may_be_sibling(self, unit: Unit) -> bool:
         if unit not in self._units or not self._units.users(unit) or not may_be_root(unit):
             return False
-        return unit.kind == "input" or is_contiguous_fold(unit.root) or len(unit.root.types) == 1
+        return unit.kind == "input" or is_contiguous_reduction(unit.root) or len(unit.root.types) == 1
 
     # ---- a value and its user ------------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ def are_compatible(first: Unit, second: Unit) -> bool:
 
 
 def loop_shape(unit: Unit) -> tuple[int, ...]:
-    """What a unit's kernel walks: the operand of the fold or transpose that it is emitted around, or its result."""
+    """What a unit's kernel walks: the operand of the reduction or transpose it is emitted around, or its result."""
     hero = _hero(unit)
     return (hero.operands[0] if _is_special(hero) else hero).type.shape
 
@@ -159,11 +159,11 @@ def _hero(unit: Unit) -> Instruction:
 
 
 def _is_special(hero: Instruction) -> bool:
-    return is_contiguous_fold(hero) or is_tiled_transpose(hero)
+    return is_contiguous_reduction(hero) or is_tiled_transpose(hero)
 
 
 def _described(hero: Instruction) -> tuple[object, ...]:
-    """What two folds, or two transposes, must have in common."""
+    """What two reductions, or two transposes, must have in common."""
     axes = hero.axes
     if hero.opcode == "transpose":
         assert hero.node is not None

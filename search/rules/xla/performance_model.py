@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from autofuse.ir.dtypes import F32, F64, I32, DType
+from autofuse.search.rules.hlo_rewrites import EXPANDED
 from autofuse.search.rules.xla.hlo import Instruction
 from autofuse.search.rules.xla.instruction_fusion import BLOCK_STARTERS
 from autofuse.search.rules.xla.unit import Unit, emissions, utilization
@@ -70,8 +71,6 @@ MOST_SPLITS = 10
 """GpuHloCostAnalysis::kMaxBasicBlockSplitsPerFusion."""
 MOST_CODE = 10_000
 """GpuHloCostAnalysis::kMaxIRSize."""
-_EXPANDED = {"logistic": ("negate", "exp", "add", "divide"), "exp2": ("multiply", "exp"), "log2": ("log", "multiply")}
-"""What XLA computes some of our ops by."""
 
 
 def unfused_us(gpu: Gpu, producer: Unit, users: Sequence[Unit]) -> float:
@@ -157,7 +156,7 @@ def _instruction_flops(member: Instruction) -> float:
         return _flops_of(combiner, member.type.dtype) * member.type.size * max(prod(member.window) - 1, 0)
     if not member.is_elementwise:
         return 0.0
-    parts = _EXPANDED.get(member.opcode, (member.opcode,))
+    parts = EXPANDED.get(member.opcode, (member.opcode,))
     return sum(_flops_of(part, member.type.dtype) for part in parts) * member.size
 
 

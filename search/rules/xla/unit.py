@@ -1,7 +1,7 @@
 """A unit: an instruction or a fusion, and what rules ask about the inside of one.
 
-Three of these questions follow values from the roots to the operands of a fusion: how often emitted code would compute
-one (`index_counts`, `emissions`), and how much of one is read (`utilization`).
+Three of these questions follow values from the roots to the operands of a fusion. How often would emitted code compute
+one (`index_counts`, `emissions`)? And how much of one is read (`utilization`)?
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal
 from autofuse.search.rules.xla.hlo import Instruction
 
 Kind = Literal["loop", "input", "output"]
-"""How a fusion is emitted: a loop over its root, by what feeds a fold or transpose there, a product with an add."""
+"""How a fusion is emitted: a loop over its root, by what feeds a reduction or transpose, a product with an add."""
 NO_REUSE = frozenset(("bitcast", "concatenate", "reshape", "reverse", "slice", "transpose", "gather"))
 """HloInstruction::OperandElementUse: with elementwise instructions, those that need each operand element once."""
 

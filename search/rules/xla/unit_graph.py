@@ -1,10 +1,11 @@
 """XLA's program while it is fused: units, each an instruction or a fusion, beside the groups that stand for them.
 
-Every value has one unit that writes it. An instruction may be in several fusions, each of which computes it; in one
-fusion it is there once, where XLA, which clones, may come to hold it twice. Views are instructions like any other, so
-that rules see them; to the groups they are free: a view that XLA would write to memory is read through instead, and a
-fusion of an operation and a view of it is the operation's group. Every merge is made in the groups too; where this
-code generator has no kernel for it, it is not made at all.
+Every value has one unit that writes it. An instruction may be in several fusions, each of which computes it. In one
+fusion it is there once, where XLA, which clones, may come to hold it twice.
+
+Views are instructions like any other, so that rules see them. To the groups they are free: a view that XLA would write
+to memory is read through instead. A fusion of an operation and a view of it is the operation's group. Every merge is
+made in the groups too. Where this code generator has no kernel for it, it is not made at all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Grappler: folds, and what its arithmetic optimizer does to sums, chains and constants."""
+"""Grappler: reductions, and what its arithmetic optimizer does to sums, chains and constants."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.graph import Graph, Value
 from autofuse.search.rules.grappler.api_calls import call_at
 from autofuse.search.rules.grappler.meta_optimizer import Grappler
-from autofuse.search.rules.grappler.node_matcher import Sight
+from autofuse.search.rules.grappler.node_matcher import NodeMatcher
 from autofuse.search.rules.reading import Reading
 from autofuse.testing.layers import Layers
 from autofuse.testing.partitions import context_of
@@ -31,7 +31,7 @@ def count(graph: Graph, policy: Grappler) -> int:
     return len(policy.partition(context_of(graph)).kernels)
 
 
-# ---- folds -------------------------------------------------------------------------------------------------------
+# ---- reductions --------------------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -50,7 +50,7 @@ def test_a_softmax_subtracts_the_maximum_of_the_same_row(place: int):
     peak = build.fold(x, 1, combiner="maximum")
     grown = build.op("exp", build.op("subtract", x, build.broadcast(peak, x, place)))
     graph = build.finish([build.op("divide", grown, build.broadcast(build.fold(grown, 1), x, 0))])
-    call = call_at(Sight(Reading(AtomGraph(graph, contract=False))), graph.nodes[-1])
+    call = call_at(NodeMatcher(Reading(AtomGraph(graph, contract=False))), graph.nodes[-1])
     assert (None if call is None else call.kind) == ("Softmax" if place == 0 else None)
 
 
@@ -135,13 +135,13 @@ def test_a_layer_norm_written_by_differences_is_onednns():
     assert count(graph, EIGEN) == 9  # two means, squared difference, epsilon, root, difference, three for the rest
 
 
-def test_a_layer_norm_folds_one_axis():
+def test_a_layer_norm_reduces_one_axis():
     assert count(difference_norm("f32[4,8,64]", (2,)), ONEDNN) == 1
     assert count(difference_norm("f32[4,8,64]", (1,)), ONEDNN) == 9
 
 
 @pytest.mark.parametrize("activation", [False, True])
-def test_an_instance_norm_folds_all_of_an_image(activation: bool):
+def test_an_instance_norm_reduces_all_of_an_image(activation: bool):
     graph = difference_norm("f32[2,8,8,16]", (1, 2), activation=activation)
     assert count(graph, ONEDNN) == 1
     assert count(graph, EIGEN) == 9 + activation

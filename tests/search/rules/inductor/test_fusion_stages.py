@@ -47,7 +47,7 @@ def test_softmax_of_rows_is_one_kernel():
 
 
 def test_softmax_of_columns_is_four_kernels():
-    # the loops of the folds run the other way round than those of what lies between
+    # the loops of the reductions run the other way round than those of what lies between
     build = Sketch("columns")
     x = build.arg("f32[256,128]")
     peak = build.fold(x, 0, combiner="maximum", name="peak")
@@ -130,7 +130,7 @@ def reduced_graph(*dimensions):
     return build.finish([total, peak])
 
 
-def test_full_reductions_take_what_they_fold_with_them():
+def test_full_reductions_take_what_they_reduce_with_them():
     assert kernels(reduced_graph(0, 1)) == of("grown total peak")
 
 
@@ -213,7 +213,7 @@ def test_points_with_an_exponential_are_stored():
     assert len(kernels(stencil_graph("exp"), GPU)) == 1
 
 
-def test_a_value_folded_both_ways_is_stored():
+def test_a_value_reduced_both_ways_is_stored():
     assert kernels(diamond_graph(1 << 14)) == of("grown", "columns", "rows share")
 
 

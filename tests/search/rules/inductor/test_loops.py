@@ -47,11 +47,11 @@ def test_a_value_per_row_is_read_as_it_was_written():
     x = build.arg("f32[16,8]")
     total = build.fold(x, 1)
     share = build.op("divide", x, build.broadcast(total, x, 0))
-    fold, division = nest_of(build, total), nest_of(build, share, [total])
-    assert (fold.outer, fold.folded, division.outer) == ((16,), (8,), (16, 8))
-    assert fold.reads[0] == division.reads[0]
-    assert division.reads[1] == fold.write
-    assert division.reads[1].matches(fold.write)
+    reduction, division = nest_of(build, total), nest_of(build, share, [total])
+    assert (reduction.outer, reduction.reduced, division.outer) == ((16,), (8,), (16, 8))
+    assert reduction.reads[0] == division.reads[0]
+    assert division.reads[1] == reduction.write
+    assert division.reads[1].matches(reduction.write)
 
 
 def test_a_shifted_read_is_another_access():

@@ -138,14 +138,14 @@ def test_a_view_with_two_readers_counts_as_reuse():
 
 
 @pytest.mark.parametrize(("extent", "stored"), [(7, False), (8, True)])
-def test_short_folds_are_unrolled(extent, stored):
+def test_short_reductions_are_unrolled(extent, stored):
     build = Sketch("short")
     total = build.fold(build.arg(f"f32[64,{extent}]"), 1)
     assert (total.name in realised(build, [build.op("negate", total)])) is stored
 
 
 @pytest.mark.parametrize(("backend", "stored"), [("cpp", True), ("triton", False)])
-def test_on_cpu_a_short_fold_to_one_number_stays_a_loop(backend, stored):
+def test_on_cpu_a_short_reduction_to_one_number_stays_a_loop(backend, stored):
     build = Sketch("short")
     total = build.fold(build.arg("f32[7]"), 0)
     assert (total.name in realised(build, [build.op("negate", total)], backend)) is stored
@@ -189,7 +189,7 @@ def test_small_products_are_arithmetic(lhs, rhs, cpp, triton):
 @pytest.mark.parametrize(
     ("window", "kind"), [((4, 6), Kind.POINTWISE), ((5, 5), Kind.REDUCTION), ((5, 6), Kind.EXTERN)]
 )
-def test_windows_are_unrolled_folded_or_called(window, kind):
+def test_windows_are_unrolled_reduced_or_called(window, kind):
     build = Sketch("pool")
     ones, none = (1, 1), ((0, 0), (0, 0))
     options = {"window_strides": ones, "base_dilations": ones, "window_dilations": ones, "padding": none}

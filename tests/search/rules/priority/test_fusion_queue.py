@@ -129,13 +129,13 @@ def masked_softmax(build):
         allowed = build.emit("broadcast_in_dim", [mask], shape=shape, broadcast_dimensions=(2, 3))
         return build.op("select", allowed, x, build.splat(-2.38e38, x))
 
-    def folded(x, combiner):
+    def reduced(x, combiner):
         rows = build.fold(build.reshape(x, 12, 2048, 2048), 2, combiner=combiner)
         return build.emit("broadcast_in_dim", [rows], shape=shape, broadcast_dimensions=(1, 2))
 
-    peak = folded(masked(masks[0]), "add")
+    peak = reduced(masked(masks[0]), "add")
     grown = [build.op("exp", build.op("subtract", masked(masks[1]), peak)) for _ in range(2)]
-    return build.op("convert", build.op("divide", grown[1], folded(grown[0], "add")), dtype=BF16)
+    return build.op("convert", build.op("divide", grown[1], reduced(grown[0], "add")), dtype=BF16)
 
 
 def test_each_reader_of_transposed_values_gets_a_transpose_but_no_reduction_does():
@@ -203,19 +203,19 @@ def test_layer_norm_of_many_rows_computes_means_and_roots_beforehand():
     ]
 
 
-def two_folds(op):
-    build = Sketch("folds")
+def two_reductions(op):
+    build = Sketch("reductions")
     x = build.arg("f32[4096,1024]")
     y = build.op(op, x, name="y")
     return kernels(build, build.fold(y, 1, name="total"), build.fold(y, 1, combiner="maximum", name="peak"))
 
 
 def test_a_cheap_operation_is_computed_in_two_reductions_that_become_one():
-    assert two_folds("exp") == ["y total peak"]
+    assert two_reductions("exp") == ["y total peak"]
 
 
 def test_a_dear_operation_is_computed_once_and_both_reductions_read_it():
-    assert two_folds("tanh") == ["total peak", "y"]
+    assert two_reductions("tanh") == ["total peak", "y"]
 
 
 def test_what_follows_a_product_is_a_kernel_of_its_own():
@@ -323,8 +323,8 @@ def product(lhs, rhs, depth=(1, 0), op="tanh"):
     build = Sketch("product")
     x, y = build.op(op, build.arg(f"f32[{lhs}]", "x"), name="bent"), build.arg(f"f32[{rhs}]", "y")
     sides = {f"{side}_batching_dimensions": () for side in ("lhs", "rhs")}
-    folded = {f"{side}_contracting_dimensions": (axis,) for side, axis in zip(("lhs", "rhs"), depth, strict=True)}
-    return build, build.op("dot_general", x, y, name="product", **sides, **folded)
+    reduced = {f"{side}_contracting_dimensions": (axis,) for side, axis in zip(("lhs", "rhs"), depth, strict=True)}
+    return build, build.op("dot_general", x, y, name="product", **sides, **reduced)
 
 
 @pytest.mark.parametrize(
@@ -370,7 +370,7 @@ def test_an_operation_shares_the_loop_of_a_row_reduction_but_not_of_a_column_red
     assert kernels(build, total, build.op("multiply", x, build.splat(2.0, x), name="scaled")) == expected
 
 
-def test_a_column_reduction_joins_another_that_also_writes_what_it_folds():
+def test_a_column_reduction_joins_another_that_also_writes_what_it_reduces():
     build = Sketch("columns")
     x = build.arg("f32[4096,1024]")
     turned = build.op("negate", x, name="turned")

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
+from autofuse.search.rules.grouped_dimensions import GroupedReduction
 from autofuse.search.rules.grouping import Grouping
 from autofuse.search.rules.priority.cost_analysis import WorkCount
 from autofuse.search.rules.priority.emitters import Emitters, Kind, Launch
 from autofuse.search.rules.priority.fusion_queue import fuse
 from autofuse.search.rules.priority.gpu_devices import A6000, H100
 from autofuse.search.rules.priority.gpu_module import Module
-from autofuse.search.rules.priority.hero_dimensions import Fold, fold_of
+from autofuse.search.rules.priority.hero_dimensions import reduction_of
 from autofuse.search.rules.priority.kernel_bodies import combined
 from autofuse.search.rules.priority.reduction_trees import split_extents
 from autofuse.search.rules.priority.run_times import TICKS_PER_NS, XlaTimes
@@ -293,7 +294,7 @@ def test_single_dimensions_do_not_count():
 @pytest.mark.parametrize(
     ("extent", "is_row", "expected"),
     [
-        (100_000, False, (250, 400)),  # 250 divides it; the longer pieces are folded first
+        (100_000, False, (250, 400)),  # 250 divides it; the longer pieces are reduced first
         (1 << 23, True, (2048, 4096)),
         (4097, False, (50, 82)),  # nothing near its root divides it, and 50 * 82 is three more
     ],
@@ -307,5 +308,5 @@ def test_a_dimension_is_cut_near_its_root_with_little_padding(extent, is_row, ex
 def test_a_sum_of_everything_has_two_steps():
     build = Sketch("whole")
     module = module_of(build, build.op("exp", build.fold(build.arg("f32[4096,2048]"), 0, 1)))
-    folds = [fold_of(kernel.first) for kernel in module if kernel.first.opcode == "reduce"]
-    assert folds == [Fold(True, 1, 2048, 4096), Fold(True, 1, 1, 2048)]
+    reductions = [reduction_of(kernel.first) for kernel in module if kernel.first.opcode == "reduce"]
+    assert reductions == [GroupedReduction(True, 1, 2048, 4096), GroupedReduction(True, 1, 1, 2048)]

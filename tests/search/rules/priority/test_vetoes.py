@@ -94,10 +94,10 @@ def test_the_position_of_a_greatest_element_takes_producers_in_but_is_none():
 # ---- reductions ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("folded", "expected"), [(226, NESTED), (16, NESTED), (15, None)])
-def test_a_reduction_of_16_or_more_does_not_nest(folded, expected):
+@pytest.mark.parametrize(("reduced", "expected"), [(226, NESTED), (16, NESTED), (15, None)])
+def test_a_reduction_of_16_or_more_does_not_nest(reduced, expected):
     build = Sketch("nested")
-    inner = build.fold(build.arg(f"f32[8,4,128,{folded}]"), 3, name="inner")
+    inner = build.fold(build.arg(f"f32[8,4,128,{reduced}]"), 3, name="inner")
     program = Program(build, build.fold(inner, 2, name="outer"))
     assert program.refusal("inner", "outer") == expected
 

@@ -32,7 +32,7 @@ def kernels(graph: Graph, policy: XlaCpu = WITHOUT_TREES) -> set[str]:
 
 
 @pytest.mark.parametrize("policy", [WITHOUT_TREES, XlaCpu()])
-def test_softmax_computes_no_exponential_twice_and_no_fold_below_a_broadcast(policy):
+def test_softmax_computes_no_exponential_twice_and_no_reduction_below_a_broadcast(policy):
     assert kernels(softmax_graph(64, 64), policy) == {"peak", "shifted grown", "total", "share"}
 
 
@@ -58,7 +58,7 @@ def test_a_later_version_writes_what_a_softmax_is_computed_from():
         (33, {"scaled", "peak", "scaled shifted grown", "total", "share"}),
     ],
 )
-def test_long_folds_take_nothing_in(columns, expected):
+def test_long_reductions_take_nothing_in(columns, expected):
     assert kernels(scaled_softmax(columns), XlaCpu()) == expected
 
 
@@ -127,8 +127,8 @@ def test_a_product_with_a_vector_fused_with_its_add_alone():
     assert kernels(dense(None), WITH_VECTORS) == {"product biased", "rectified"}
 
 
-def test_two_folds_of_an_exponential_are_three_kernels():
-    build = Sketch("folds")
+def test_two_reductions_of_an_exponential_are_three_kernels():
+    build = Sketch("reductions")
     grown = build.op("exp", build.arg("f32[16,16]"), name="grown")
     graph = build.finish([build.fold(grown, 1, name="total"), build.fold(grown, 1, combiner="maximum", name="peak")])
     assert kernels(graph) == {"grown", "total", "peak"}
@@ -207,7 +207,7 @@ def test_a_variance_is_two_kernels_of_short_rows_and_three_of_long_ones():
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(32, {"sum total"}), (33, {"sum", "total"})])
-def test_a_transpose_before_a_fold_changes_nothing(rows, expected):
+def test_a_transpose_before_a_reduction_changes_nothing(rows, expected):
     build = Sketch("transposed")
     both = build.op("add", build.arg(f"f32[{rows},64]", "a"), build.arg(f"f32[{rows},64]", "b"), name="sum")
     graph = build.finish([build.fold(build.transpose(both), 1, name="total")])
@@ -217,11 +217,11 @@ def test_a_transpose_before_a_fold_changes_nothing(rows, expected):
 # ---- limits ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("folds", "count"), [(6, 1), (7, 2)])
-def test_a_fusion_holds_six_folds(folds, count):
-    build = Sketch("folds")
+@pytest.mark.parametrize(("reductions", "count"), [(6, 1), (7, 2)])
+def test_a_fusion_holds_six_reductions(reductions, count):
+    build = Sketch("reductions")
     total = build.fold(build.arg("f32[16,16]"), 1)
-    for _ in range(folds - 1):
+    for _ in range(reductions - 1):
         total = build.op("add", total, build.fold(build.arg("f32[16,16]"), 1))
     assert len(kernels(build.finish([total]))) == count
 
@@ -362,7 +362,7 @@ def test_an_update_takes_in_only_reads_of_what_it_replaces():
     assert kernels(updated(same_place=False)) == {"taken", "moved updated"}
 
 
-def test_a_windowed_fold_fuses_with_nothing():
+def test_a_windowed_reduction_fuses_with_nothing():
     build = Sketch("pooled")
     moved = build.op("negate", build.arg("f32[64,64]"), name="moved")
     pooled = build.emit(

@@ -10,7 +10,7 @@ from autofuse.search.rules.xla.gpu_fusible import (
     CHEAP_2021,
     RULES_2023,
     GpuRules,
-    is_contiguous_fold,
+    is_contiguous_reduction,
     is_tiled_transpose,
 )
 from autofuse.search.rules.xla.gpu_pipeline import XlaClassic
@@ -94,8 +94,8 @@ def product(lhs, rhs, depth=(1, 0), op="tanh"):
     build = Sketch("product")
     x, y = build.op(op, build.arg(f"f32[{lhs}]", "x"), name="bent"), build.arg(f"f32[{rhs}]", "y")
     sides = {f"{side}_batching_dimensions": () for side in ("lhs", "rhs")}
-    folded = {f"{side}_contracting_dimensions": (axis,) for side, axis in zip(("lhs", "rhs"), depth, strict=True)}
-    return build, build.op("dot_general", x, y, name="product", **sides, **folded)
+    reduced = {f"{side}_contracting_dimensions": (axis,) for side, axis in zip(("lhs", "rhs"), depth, strict=True)}
+    return build, build.op("dot_general", x, y, name="product", **sides, **reduced)
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_a_matrix_product_is_a_call():
         ("f64[1024,1024]", {"grown", "total peak"}),
     ],
 )
-def test_folds_of_one_value_are_joined_if_it_is_cheap_or_memory_bounds_it(spec, expected):
-    build = Sketch("folds")
+def test_reductions_of_one_value_are_joined_if_it_is_cheap_or_memory_bounds_it(spec, expected):
+    build = Sketch("reductions")
     grown = build.op("exp", build.arg(spec), name="grown")
     graph = build.finish([build.fold(grown, 1, name="total"), build.fold(grown, 1, combiner="maximum", name="peak")])
     assert kernels(graph) == expected
@@ -229,12 +229,12 @@ def transposed(product: bool) -> Graph:
     return build.finish([build.fold(turned, 1, name="total")])
 
 
-def test_a_fold_takes_no_transpose_in_but_may_fold_other_dimensions():
+def test_a_reduction_takes_no_transpose_in_but_may_reduce_other_dimensions():
     assert kernels(transposed(product=True)) == {"sum", "scaled total"}
     assert kernels(transposed(product=False)) == {"sum total"}
 
 
-# ---- folds and transposes --------------------------------------------------------------------------------------------
+# ---- reductions and transposes ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -258,10 +258,10 @@ def test_a_fold_takes_no_transpose_in_but_may_fold_other_dimensions():
         ((8, 64, 8, 64), (1, 3), False),
     ],
 )
-def test_folds_over_contiguous_dimensions_are_fast_if_they_are_large(shape, dimensions, is_fast):
-    build = Sketch("fold")
+def test_reductions_over_contiguous_dimensions_are_fast_if_they_are_large(shape, dimensions, is_fast):
+    build = Sketch("reduction")
     x = build.arg(f"f32[{','.join(map(str, shape))}]")
-    assert is_contiguous_fold(translate(build.finish([build.fold(x, *dimensions)]))) is is_fast
+    assert is_contiguous_reduction(translate(build.finish([build.fold(x, *dimensions)]))) is is_fast
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_transposes_are_tiled_if_two_long_dimensions_change_places(shape, permut
 
 
 @pytest.mark.parametrize(("columns", "expected"), [(31, {"total out"}), (32, {"total", "out"})])
-def test_nothing_is_computed_behind_a_fast_fold(columns, expected):
+def test_nothing_is_computed_behind_a_fast_reduction(columns, expected):
     build = Sketch("behind")
     total = build.fold(build.arg(f"f32[64,{columns}]"), 1, name="total")
     assert kernels(build.finish([build.op("negate", total, name="out")])) == expected
@@ -430,23 +430,23 @@ def _reader(value: Instruction) -> Instruction:
 _UNARY = ("negate", "abs", "sign", "floor", "ceil", "sin", "cos", "round_nearest_even", "round_nearest_afz")
 
 
-@pytest.mark.parametrize(("folds", "count"), [(8, 1), (9, 2)])
-def test_a_kernel_has_eight_fast_folds(folds, count):
-    build = Sketch("folds")
+@pytest.mark.parametrize(("reductions", "count"), [(8, 1), (9, 2)])
+def test_a_kernel_has_eight_fast_reductions(reductions, count):
+    build = Sketch("reductions")
     x = build.arg("f32[256,256]")
-    graph = build.finish([build.fold(build.op(op, x), 1) for op in _UNARY[:folds]])
+    graph = build.finish([build.fold(build.op(op, x), 1) for op in _UNARY[:reductions]])
     assert len(kernels(graph)) == count
 
 
 @pytest.mark.parametrize(("dimensions", "count"), [((1, 1), 1), ((1, 0), 2)])
-def test_folds_are_joined_over_the_same_dimensions_alone(dimensions, count):
-    build = Sketch("folds")
+def test_reductions_are_joined_over_the_same_dimensions_alone(dimensions, count):
+    build = Sketch("reductions")
     x = build.arg("f32[256,256]")
     graph = build.finish([build.fold(build.op(op, x), d) for op, d in zip(("negate", "abs"), dimensions, strict=True)])
     assert len(kernels(graph)) == count
 
 
-def test_a_fold_and_a_loop_over_what_it_folds_are_one_kernel():
+def test_a_reduction_and_a_loop_over_what_it_reduces_are_one_kernel():
     build = Sketch("mixed")
     x = build.arg("f32[256,256]")
     total = build.fold(build.op("abs", x, name="size"), 1, name="total")
@@ -486,9 +486,9 @@ def test_only_loops_of_one_length_and_element_type_are_joined():
 
 
 @pytest.mark.parametrize(("columns", "is_joined"), [(128, True), (256, False)])
-def test_folds_of_equal_shapes_that_feed_one_kernel_are_to_be_joined(columns, is_joined):
-    """This code generator has no kernel for folds over nothing in common, and notes it."""
-    build = Sketch("folds")
+def test_reductions_of_equal_shapes_that_feed_one_kernel_are_to_be_joined(columns, is_joined):
+    """This code generator has no kernel for reductions over nothing in common, and notes it."""
+    build = Sketch("reductions")
     left = build.fold(build.arg("f32[64,128]", "a"), 1, name="left")
     right = build.fold(build.arg(f"f32[64,{columns}]", "b"), 1, name="right")
     units = Units(Grouping(context_of(build.finish([build.op("add", left, right, name="sum")]))))
