@@ -141,6 +141,60 @@ def test_bounds_do_not_swallow_deep_graphs():
     assert np.median(bound / np.abs(right)) < 0.05
 
 
+def whole(x, w, scale=1e3):
+    return np.floor((x @ w) * np.float32(scale)).astype(np.int32)
+
+
+HARD = {
+    "waves": (lambda x, w: np.cos(np.float32(1e4) * (x @ w)), X, W),
+    "poles": (lambda x, w: np.tan(np.float32(1e2) * (x @ w)), X, W),
+    "remainders": (lambda x, w: np.fmod(np.float32(1e3) * (x @ w), np.float32(0.5)), X, W),
+    "whole remainders": (lambda x, w: whole(x, w) % 5, X, W),
+    "bits of integers": (lambda x, w: (whole(x, w) & 6) ^ (whole(x, w) | 9), X, W),
+    "bits of floats": (lambda x, w: (x @ w).view(np.int32) & 255, X, W),
+    "bits of doubles": (lambda x, w: (x @ w).view(np.int64), X.astype(np.float64), W.astype(np.float64)),
+    "wrapped": (lambda x, w: whole(x, w).astype(np.int8), X, W),
+    "hashed": (lambda x, w: (whole(x, w, 1e2).astype(np.uint32) * np.uint32(2654435761)) >> np.uint32(7), X, W),
+    "squares of integers": (lambda x, w: whole(x, w) ** 2, X, W),
+    "subnormal": (np.exp, np.linspace(-745, -705, 20_000)),
+    "subnormal products": (lambda x, w: x @ w, X * np.float32(1e-22), W * np.float32(1e-22)),
+    "sums too large": (lambda x: x.sum(-1), X * np.float32(2e37)),
+    "products too large": (lambda x, w: x @ w, X * np.float32(1e19), W * np.float32(5e18)),
+    "product of all": (lambda x: x.prod(-1), np.exp(X * np.float64(100))),
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_a_right_answer_passes_whatever_waves_wraps_underflows_or_overflows(name):
+    function, *arguments = HARD[name]
+    check(name, *judged(function, *arguments))
+
+
+def test_what_overflows_in_any_order_of_adding_is_infinite():
+    x = X[:4] * np.float32(2e37)
+    x[1] = np.inf
+    x[2] = np.nan
+    x[3] = 1
+    _, _, bound = judged(lambda x: x.sum(-1), x)
+    np.testing.assert_array_equal(np.isinf(bound), [True, False, False, False])
+
+
+def test_one_element_that_may_be_anything_leaves_the_other_rows_of_a_product_bounded():
+    def function(x, w):
+        y = x @ w
+        return np.log(np.abs(y - y[0, 0])) @ w.T
+
+    _, _, bound = judged(function, X, W)
+    assert np.isinf(bound[0]).all()
+    assert np.isfinite(bound[1:]).mean() > 0.9
+
+
+def test_a_half_below_the_normal_numbers_may_be_one_unit_off():
+    x = np.full((4,), -14, np.float16)
+    _, _, bound = judged(np.exp, x)
+    assert (bound >= 2**-24).all()
+
+
 def test_loops_and_branches_carry_bounds():
     def steps(x):
         return af.fori_loop(0, 3, lambda _, s: np.exp(-s * s), x)

@@ -1,20 +1,20 @@
 """Bounds through elementwise ops: an operand is moved by its bound either way, and what the result does is its bound.
 
 That holds for steps and poles as well as for slopes: a floor beside an integer may jump, a logarithm beside zero may be
-anything. The commonest operations have their slopes written out, as they need no second evaluation.
+anything. It does not hold for what goes up and down between the two ends, as a sine and the last bits of an integer do:
+those have rules of their own. The commonest operations have their slopes written out, which saves evaluating again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Node
-from autofuse.ir.ops import numerics
 from autofuse.ir.optable import lookup
+from autofuse.measurement.errorbounds import integers
 from autofuse.measurement.errorbounds.roundings import (
     BLOCK,
     Array,
@@ -25,10 +25,11 @@ from autofuse.measurement.errorbounds.roundings import (
     magnitude,
     op_rounding,
     precision,
+    shifted,
     summed,
 )
 
-Rule = Callable[[Sequence[Array], Sequence[Bound], DType], Bound]
+Rule = integers.Rule
 
 
 def elementwise(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], result: Array) -> Bound:
@@ -54,13 +55,22 @@ def _part(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], result
     dtype = node.output.type.dtype
     carried: Bound = None
     if any(bound is not None for bound in bounds):
-        written = _WRITTEN.get(node.op)
-        is_plain = dtype.is_float and all(value.type.dtype.is_float for value in node.inputs)
-        if written is not None and (is_plain or node.op in _FOR_ALL):
+        written = _rule(node)
+        if written is not None:
             carried = written(operands, bounds, dtype)
         else:
             carried = _moved(node, operands, bounds, result, dtype)
     return summed(carried, op_rounding(node.op, dtype, result) if _rounds(node) else None)
+
+
+def _rule(node: Node) -> Rule | None:
+    """The rule that is written for an op on such operands."""
+    if node.op in _FOR_ALL:
+        return _FOR_ALL[node.op]
+    read, made = (value.type.dtype for value in (node.inputs[0], node.output))
+    if read.is_float and made.is_float:
+        return _OF_FLOATS.get(node.op)
+    return integers.rule(node.op, read, made)
 
 
 def _rounds(node: Node) -> bool:
@@ -83,21 +93,10 @@ def _moved(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], resul
             (found,) = evaluate(given, node.attrs, node.regions)
             here = distance(found, result, dtype)
             apart = here if apart is None else np.maximum(apart, here)
+        if operands[number].dtype.kind in "iu":  # whose ends are not all that it may be where that is anything
+            apart = np.where(np.isinf(bound), np.inf, apart).astype(precision(dtype))
         parts.append(apart)
-    return independent(*parts)
-
-
-def shifted(values: Array, bound: Array, sign: int) -> Array:
-    """Values moved by their bounds: floats up or down, integers too but not past their ends, bools flipped."""
-    if values.dtype == np.bool_:
-        return values ^ (bound > 0)
-    if values.dtype.kind in "iu":
-        limits = np.iinfo(cast("Any", values.dtype))
-        wide = np.minimum(bound, float(limits.max) / 2).astype(values.dtype)
-        if sign > 0:
-            return np.where(values > limits.max - wide, limits.max, values + wide)
-        return np.where(values < limits.min + wide, limits.min, values - wide)
-    return (numerics.widen(values) + sign * bound).astype(values.dtype)
+    return independent(*parts) if dtype.is_float else summed(*parts)
 
 
 def _kept(_: Sequence[Array], bounds: Sequence[Bound], dtype: DType) -> Bound:
@@ -153,7 +152,39 @@ def _selected(operands: Sequence[Array], bounds: Sequence[Bound], dtype: DType) 
     return np.where(flips > 0, apart, kind(0) if bound is None else bound)
 
 
-_WRITTEN: Mapping[str, Rule] = {
+def _waved(_: Sequence[Array], bounds: Sequence[Bound], __: DType) -> Bound:
+    """A sine moves by no more than its operand, and by 2 at most."""
+    bound = bounds[0]
+    return None if bound is None else np.minimum(bound, bound.dtype.type(2))
+
+
+def _tangent(operands: Sequence[Array], bounds: Sequence[Bound], dtype: DType) -> Bound:
+    """The slope is 1 / cos(x)**2, and there is a pole where the cosine may be 0."""
+    (x,), (bound,) = operands, bounds
+    if bound is None:
+        return None
+    least = np.abs(np.cos(x.astype(precision(dtype)))) - bound
+    return anything(np.where((bound > 0) & ~(least > 0), np.inf, bound / np.square(least)).astype(bound.dtype))
+
+
+def _remainder(operands: Sequence[Array], bounds: Sequence[Bound], dtype: DType) -> Bound:
+    """Of x - trunc(x / y) * y: up to twice y further where the quotient may be another one."""
+    if bounds[0] is None and bounds[1] is None:
+        return None
+    over, under = (np.abs(operand.astype(np.float64)) for operand in operands)
+    by_over, by_under = (0.0 if bound is None else bound.astype(np.float64) for bound in bounds)
+    quotient = over / under
+    reach = by_over / under + quotient * by_under / np.maximum(under - by_under, 0) + quotient * _DOUBLE
+    part = quotient - np.floor(quotient)
+    smooth = by_over + np.floor(quotient) * by_under
+    moved = np.where((part > reach) & (part < 1 - reach), smooth, smooth + 2 * (under + by_under))
+    return np.where(by_over + by_under > 0, anything(moved), 0.0).astype(precision(dtype))
+
+
+_DOUBLE = 2.0**-50
+"""Relative error of a quotient in f64, roughly."""
+_FOR_ALL: Mapping[str, Rule] = {"compare": _compared, "select": _selected, "remainder": _remainder}
+_OF_FLOATS: Mapping[str, Rule] = {
     "add": _plus,
     "subtract": _plus,
     "multiply": _times,
@@ -161,7 +192,7 @@ _WRITTEN: Mapping[str, Rule] = {
     "negate": _kept,
     "abs": _kept,
     "convert": _kept,
-    "compare": _compared,
-    "select": _selected,
+    "sin": _waved,
+    "cos": _waved,
+    "tan": _tangent,
 }
-_FOR_ALL = frozenset(("compare", "select"))

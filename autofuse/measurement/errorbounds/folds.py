@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,11 +17,13 @@ from autofuse.measurement.errorbounds.roundings import (
     Array,
     Bound,
     anything,
+    finite,
     magnitude,
     precision,
     relative,
     sum_rounding,
     summed,
+    underflow,
 )
 
 
@@ -33,9 +35,10 @@ def fold(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], result:
         case "add" if dtype.is_float:
             sizes = _sizes(node, x, dtype)
             carried = None if bound is None else _folded(node, bound, "add")
-            return summed(carried, sum_rounding(dtype, terms, terms, sizes, result))
+            rounding = sum_rounding(dtype, terms, terms, sizes, result)
+            return summed(carried, _unless_too_large(rounding, sizes, lambda: _sizes(node, _reduced(x, dtype), dtype)))
         case "multiply" if dtype.is_float:
-            rounding = relative(result, dtype, float(terms))
+            rounding = np.where(_leaves_range(node, x, dtype), np.inf, relative(result, dtype, float(terms)))
             if bound is None:
                 return rounding
             size = magnitude(x, dtype)
@@ -49,6 +52,30 @@ def fold(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], result:
 
 def _unless_exact(bound: Array) -> Array:
     return np.where(bound > 0, np.inf, 0).astype(bound.dtype)
+
+
+def _unless_too_large(rounding: Array, sizes: Array, reduced: Callable[[], Array]) -> Array:
+    """The bound of a sum; anything where its terms together are so large that an order of adding them may overflow.
+
+    `reduced`: the sizes where all terms are smaller, to tell that from terms that are infinite.
+    """
+    if np.isfinite(sizes).all():
+        return rounding
+    return np.where(~np.isfinite(sizes) & np.isfinite(reduced()), np.inf, rounding).astype(rounding.dtype)
+
+
+def _reduced(values: Array, dtype: DType) -> Array:
+    """Values so much smaller that sums of any number of products of two of them are finite; infinities and NaN stay."""
+    return values.astype(precision(dtype), copy=False) * precision(dtype)(2.0**-600 if dtype.bits > 32 else 2.0**-96)
+
+
+def _leaves_range(node: Node, x: Array, dtype: DType) -> Array:
+    """Where some order of multiplying overflows, or comes to subnormal numbers."""
+    held = np.finfo(precision(dtype))
+    size = np.log2(magnitude(x, dtype))
+    size = np.where(np.isfinite(size), size, 0)
+    up, down = (_folded(node, np.maximum(sign * size, 0), "add") for sign in (1, -1))
+    return (up > np.log2(held.max) - 1) | (down > -np.log2(held.tiny) - 1)
 
 
 def _folded(node: Node, values: Array, combiner: str) -> Array:
@@ -91,33 +118,59 @@ def position(node: Node, operands: Sequence[Array], bounds: Sequence[Bound]) -> 
 def product(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], result: Array) -> Bound:
     """`dot_general` and `convolution`: errors of factors as independent of one another."""
     dtype, evaluate = node.output.type.dtype, lookup(node.op).evaluate
-    if not dtype.is_float:
-        flagged = [bound is not None and bool(np.any(bound > 0)) for bound in bounds]
-        return np.full(result.shape, np.inf, np.float32) if any(flagged) else None
 
     def multiplied(left: Array, right: Array) -> Array:
         return evaluate([left, right], node.attrs, ())[0]
 
+    unsure = _unsure(bounds, operands, multiplied, lambda bound: np.isinf(bound) if dtype.is_float else bound > 0)
+    if not dtype.is_float:
+        return unsure
     sizes = [magnitude(operand, dtype) for operand in operands]
     depth = _depth(node, operands)
     chain = min(depth, 2 * sum_block(depth)) + depth / sum_block(depth)
-    rounding = sum_rounding(dtype, depth, chain, multiplied(*sizes), result)
-    squares: Bound = None
-    peaks = [_peak(bound) for bound in bounds]
-    scale = max(peaks)
-    if not math.isfinite(scale):
-        return np.full(result.shape, np.inf, precision(dtype))
+    summed_sizes = multiplied(*sizes)
+    rounding = sum_rounding(dtype, depth, chain, summed_sizes, result) + precision(dtype)(underflow(dtype, depth))
+    rounding = _unless_too_large(rounding, summed_sizes, lambda: multiplied(*(_reduced(size, dtype) for size in sizes)))
+    return summed(rounding, _carried_by_factors([finite(size) for size in sizes], bounds, multiplied, dtype), unsure)
+
+
+def _unsure(
+    bounds: Sequence[Bound],
+    operands: Sequence[Array],
+    multiplied: Callable[[Array, Array], Array],
+    chosen: Callable[[Array], Array],
+) -> Bound:
+    """Anything where an element that is chosen by its bound is a factor; None where there is none."""
+    marks = [None if bound is None else chosen(bound).astype(np.float32) for bound in bounds]
+    if not any(mark is not None and mark.any() for mark in marks):
+        return None
+    filled = [np.zeros(x.shape, np.float32) if mark is None else mark for mark, x in zip(marks, operands, strict=True)]
+    left, right = (np.ones(x.shape, np.float32) for x in operands)
+    found = multiplied(filled[0], right) + multiplied(left, filled[1])
+    return np.where(found > 0, np.float32(np.inf), np.float32(0))
+
+
+def _carried_by_factors(
+    sizes: Sequence[Array], bounds: Sequence[Bound], multiplied: Callable[[Array, Array], Array], dtype: DType
+) -> Bound:
+    """What the errors of factors do, as if independent: the root of a sum of squares. `sizes`: finite."""
+    kind = precision(dtype)
+    known = [None if bound is None else finite(bound) for bound in bounds]
+    scale = max(_peak(bound) for bound in known)
     if not scale:
-        return rounding
-    largest = [_peak(size) or 1.0 for size in sizes]
-    for number, bound in enumerate(bounds):
+        return None
+    reached = [size if bound is None else size + bound for size, bound in zip(sizes, known, strict=True)]
+    largest = [_peak(size) or 1.0 for size in reached]
+    squares: Bound = None
+    for number, bound in enumerate(known):
         if bound is None:
             continue
         other = 1 - number
-        pair = [np.square(bound / scale), np.square(sizes[other] / largest[other])]
-        part = multiplied(pair[number], pair[other]) * precision(dtype)(largest[other]) ** 2
+        pair = [np.square(bound / scale), np.square(reached[other] / largest[other])]
+        part = multiplied(pair[number], pair[other]) * kind(largest[other]) ** 2
         squares = part if squares is None else squares + part
-    return rounding if squares is None else rounding + np.sqrt(squares) * precision(dtype)(scale)
+    assert squares is not None
+    return np.sqrt(squares) * kind(scale)
 
 
 def _peak(values: Bound) -> float:

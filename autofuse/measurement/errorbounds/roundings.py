@@ -12,13 +12,14 @@ epsilon. A bound is 16 such deviations, and never more than the worst case of bo
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
+from autofuse.ir.ops import numerics
 
 Array = NDArray[Any]
 Bound = NDArray[Any] | None
@@ -31,9 +32,10 @@ _SPREAD = 0.28
 """Standard deviation of the error of a sum of n terms of one sign, in u sqrt(n) sum |x|."""
 _FUNCTION_ULPS = 8.0
 """Transcendental functions are within 4 ulp on either side."""
-_TINY = 2.0**-126
 
 EPSILONS = {dtypes.F64: 2.0**-52, dtypes.F32: 2.0**-23, dtypes.F16: 2.0**-10, dtypes.BF16: 2.0**-7}
+_NORMALS = {dtypes.F64: 2.0**-1022, dtypes.F32: 2.0**-126, dtypes.F16: 2.0**-14, dtypes.BF16: 2.0**-126}
+"""The smallest normal numbers: below, units in the last place are no smaller."""
 _EXACT = frozenset(
     (
         *("abs", "negate", "sign", "floor", "ceil", "round_nearest_even", "round_nearest_afz", "maximum", "minimum"),
@@ -58,8 +60,18 @@ def op_rounding(op: str, dtype: DType, result: Array) -> Bound:
 
 def relative(result: Array, dtype: DType, ulps: float) -> Array:
     """So many units in the last place of each element; none where it is infinite or NaN."""
-    size = np.maximum(magnitude(result, dtype), _TINY if dtype.bits <= 32 else 0.0)
+    size = np.maximum(magnitude(result, dtype), precision(dtype)(_NORMALS[dtype]))
     return finite(size * precision(dtype)(ulps * EPSILONS[dtype]))
+
+
+def underflow(dtype: DType, terms: int) -> float:
+    """What rounding so many products to subnormal numbers may take from their sum."""
+    held = _added_in(dtype)
+    return terms * _NORMALS[held] * EPSILONS[held]
+
+
+def _added_in(dtype: DType) -> DType:
+    return dtypes.F64 if dtype == dtypes.F64 else dtypes.F32
 
 
 def magnitude(values: Array, dtype: DType) -> Array:
@@ -77,7 +89,7 @@ def sum_rounding(dtype: DType, terms: int, chain: float, sizes: Array, result: A
 
     `chain`: the most additions in a row. 16-bit floats are summed in f32 and rounded once.
     """
-    unit = EPSILONS[dtypes.F64 if dtype == dtypes.F64 else dtypes.F32] / 2
+    unit = EPSILONS[_added_in(dtype)] / 2
     likely = DEVIATIONS * _SPREAD * math.sqrt(max(chain, 0.0))
     rounding = finite(sizes * precision(dtype)(min(likely, 2.0 * max(terms - 1, 0)) * unit))
     return rounding if dtype.bits > 16 else rounding + relative(result, dtype, 1.0)
@@ -113,11 +125,27 @@ def distance(one: Array, other: Array, dtype: DType) -> Array:
     kind = precision(dtype)
     if one.dtype == np.bool_:
         return (one != other).astype(kind)
+    if one.dtype.kind in "iu":  # in floats, 64-bit neighbours would be the same
+        ends = (numerics.unsigned_view(end(one, other)) for end in (np.maximum, np.minimum))
+        return np.asarray(np.subtract(*ends)).astype(kind)
     apart = np.abs(one.astype(kind) - other.astype(kind))
     if np.isfinite(apart).all():
         return apart
     same = (one == other) | ((one != one) & (other != other))
     return np.where(same, kind(0), np.where(np.isnan(apart), kind(np.inf), apart))
+
+
+def shifted(values: Array, bound: Array, sign: int) -> Array:
+    """Values moved by their bounds: floats up or down, integers too but not past their ends, bools flipped."""
+    if values.dtype == np.bool_:
+        return values ^ (bound > 0)
+    if values.dtype.kind in "iu":
+        limits = np.iinfo(cast("Any", values.dtype))
+        wide = np.minimum(bound, float(limits.max) / 2).astype(values.dtype)
+        if sign > 0:
+            return np.where(values > limits.max - wide, limits.max, values + wide)
+        return np.where(values < limits.min + wide, limits.min, values - wide)
+    return (numerics.widen(values) + sign * bound).astype(values.dtype)
 
 
 def anything(bound: Array) -> Array:

@@ -10,7 +10,7 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.interpreter import evaluate_node, live_nodes
 from autofuse.ir.optable import Family, lookup
 from autofuse.measurement.errorbounds import elementwise, folds
-from autofuse.measurement.errorbounds.roundings import Array, Bound, anything, distance, precision, summed
+from autofuse.measurement.errorbounds.roundings import Array, Bound, anything, distance, precision, shifted, summed
 
 Known = tuple[Array, Bound]
 """A value and its bound."""
@@ -118,7 +118,7 @@ def _called(
     found: list[Bound] = [None] * len(results)
     for _ in range(_TRIES):
         given = [
-            x if b is None else elementwise.shifted(x, b * rng.uniform(0.5, 1.0, b.shape), 1 if rng.integers(2) else -1)
+            x if b is None else shifted(x, b * rng.uniform(0.5, 1.0, b.shape), 1 if rng.integers(2) else -1)
             for x, b in zip(operands, bounds, strict=True)
         ]
         moved = lookup(node.op).evaluate(given, node.attrs, node.regions)
