@@ -1,7 +1,7 @@
 """Reductions and transposes as XLA:GPU's emitters see them: dimensions that stay neighbours are one.
 
 Dimensions of one element are left out. Sources: XLA, reduction_utils.cc, ir_emission_utils.cc and gpu_fusible.cc. What
-stands here is the same in the versions of early 2023 and of 2025, so that both folders of GPU rules read it here.
+stands here is the same in both versions that are modelled, before priority fusion and with it.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ class GpuRules:
         return unit.is_fusion or self.is_expensive_here(unit.root)
 
     def is_expensive_here(self, value: Instruction) -> bool:
-        """As `xla_instruction.is_expensive`, but for what is cheap on a GPU."""
+        """As `instruction_fusion.is_expensive`, but for what is cheap on a GPU."""
         parts = _EXPANDED.get(value.opcode, (value.opcode,))
         return is_expensive(value) and not (value.type.dtype in (F16, F32) and self.cheap.issuperset(parts))
 
