@@ -2,7 +2,8 @@
 
 NumPy computes each step in the loop that the two dtypes give, an operand that Python made being strong, and casts what
 comes out into the array without asking. Where steps commute with that cast a scatter does all of them at once; the
-operand is then rounded to the array's dtype first. Else the indices are taken in rounds of distinct ones.
+operand is then rounded to the array's dtype first. Else known indices are taken in rounds of distinct ones, and others,
+and those that repeat often, are left to NumPy's own.
 """
 
 from __future__ import annotations
@@ -13,20 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.frontend import gather, indexing
-from autofuse.frontend.control import while_loop
+from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, concrete, tracers_in
 from autofuse.frontend.promotion import as_tracer, convert
 from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.frontend.ufuncs import METHODS
+from autofuse.ir.ops.calls import update_target
 
 _SUMS = {"add": "add", "subtract": "add", "multiply": "multiply"}
 _EXTREMA = {"maximum": "maximum", "minimum": "minimum"}
 _OR: dict[str, str] = dict.fromkeys(("add", "bitwise_or", "logical_or", "maximum"), "maximum")
 _AND: dict[str, str] = dict.fromkeys(("multiply", "bitwise_and", "logical_and", "minimum"), "minimum")
 _ROUNDS = 8
-"""As many rounds are taken over known indices; with more repetitions a loop is the shorter program."""
+"""As many rounds are taken over known indices; with more repetitions NumPy's own is the faster program."""
 
 
 def at(ufunc: np.ufunc, a: Any, indices: Any, *operands: Any) -> None:
@@ -49,7 +51,7 @@ def at(ufunc: np.ufunc, a: Any, indices: Any, *operands: Any) -> None:
         _in_rounds(ufunc, array, np.arange(array.size).reshape(array.shape)[index], given)
     else:
         places = call(np.reshape, call(np.arange, array.size), array.shape)
-        _while_repeated(ufunc, array, indexing.getitem(places, index), given)
+        _numpys_own(ufunc, array, indexing.getitem(places, index), given)
 
 
 METHODS["at"] = at
@@ -92,7 +94,7 @@ def _in_rounds(ufunc: np.ufunc, array: TracerArray, places: NDArray[Any], operan
     flat = places.ravel()
     repetition = _repetitions(flat)
     if flat.size and repetition.max() >= _ROUNDS:
-        _while_repeated(ufunc, array, as_tracer(places), operands)
+        _numpys_own(ufunc, array, as_tracer(places), operands)
         return
     for number in range(repetition.max() + 1 if flat.size else 0):
         (chosen,) = np.nonzero(repetition == number)
@@ -110,32 +112,14 @@ def _repetitions(places: NDArray[Any]) -> NDArray[Any]:
     return counts
 
 
-def _while_repeated(ufunc: np.ufunc, array: TracerArray, places: TracerArray, operands: list[TracerArray]) -> None:
-    """As `_in_rounds`, in a loop of the graph: as many rounds as the place that comes most often comes times."""
-    updates = _flattened(operands, places.shape)
-    flat = call(np.reshape, places, (-1,))
-    repetition = _traced_repetitions(flat)
-    nowhere = array.size
-
-    def step(state: tuple[Any, Any]) -> tuple[Any, Any]:
-        number, elements = state
-        where = call(np.where, repetition == number, flat, nowhere)
-        elements[where] = ufunc(elements[where], *updates)
-        return number + 1, elements
-
-    spare = call(np.zeros, 1, array.dtype)
-    elements = call(np.concatenate, (call(np.reshape, array.copy(), (-1,)), spare))
-    last = call(np.max, repetition, initial=-1)
-    _, result = while_loop(lambda state: state[0] <= last, step, (as_tracer(np.int64(0)), elements))
-    array[...] = call(np.reshape, result[:nowhere], array.shape)
-
-
-def _traced_repetitions(places: TracerArray) -> TracerArray:
-    """How many times each place has come before."""
-    order = call(np.argsort, places, stable=True)
-    ordered = places[order]
-    position = call(np.arange, places.size)
-    begins = call(np.where, call(np.concatenate, ([True], ordered[1:] != ordered[:-1])), position, 0)
-    counts = call(np.zeros, places.size, np.int64)
-    counts[order] = position - np.maximum.accumulate(begins)
-    return counts
+def _numpys_own(ufunc: np.ufunc, array: TracerArray, places: TracerArray, operands: list[TracerArray]) -> None:
+    """As `_in_rounds`, by NumPy's `ufunc.at` itself."""
+    elements = call(np.reshape, array, (-1,))
+    given = (elements, call(np.reshape, places, (-1,)), *_flattened(operands, places.shape))
+    result = current().emit(
+        "custom_call",
+        [as_tracer(value).value for value in given],
+        call_target_name=update_target(ufunc),
+        results=(elements.value.type,),
+    )
+    array[...] = call(np.reshape, fresh(result), array.shape)

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.frontend.control import while_loop
-from autofuse.frontend.dispatch import call
+from autofuse.frontend.eager import numpys_own
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import fresh
 from autofuse.frontend.ufunc_rules import rule, widened
@@ -242,32 +241,11 @@ def _frexp(x: Term) -> tuple[Term, Term]:
 # whole numbers
 
 
-def _magnitude(x: Term) -> Term:
-    """|x| as an unsigned integer: also of the least one."""
-    return x.op("abs").to(f"u{x.dtype.itemsize}") if x.kind == "int" else x
-
-
-def _greatest_common_divisor(x: Term, y: Term) -> Term:
-    """Euclid's algorithm, for all elements until the last one is done."""
-
-    def step(state: Any) -> Any:
-        a, b = (Term(part.value) for part in state)
-        zero = b.equals(0)
-        rest = a.op("remainder", zero.select(1, b))
-        return fresh(zero.select(a, b).value, is_scalar=False), fresh(zero.select(b, rest).value, is_scalar=False)
-
-    start = (fresh(x.value, is_scalar=False), fresh(y.value, is_scalar=False))
-    return Term(while_loop(lambda state: call(np.any, np.not_equal(state[1], 0)), step, start)[0].value)
-
-
 @rule("gcd")
 def _gcd(x: Term, y: Term) -> Term:
-    return _greatest_common_divisor(_magnitude(x), _magnitude(y)).to(x.dtype)
+    return Term(numpys_own(np.gcd, x.value.type, fresh(x.value), fresh(y.value)).value)
 
 
 @rule("lcm")
 def _lcm(x: Term, y: Term) -> Term:
-    a, b = _magnitude(x), _magnitude(y)
-    divisor = _greatest_common_divisor(a, b)
-    zero = divisor.equals(0)
-    return zero.select(0, a / zero.select(1, divisor) * b).to(x.dtype)
+    return Term(numpys_own(np.lcm, x.value.type, fresh(x.value), fresh(y.value)).value)

@@ -14,7 +14,7 @@ from autofuse.device.gpus import Gpu
 from autofuse.errors import PlanError
 from autofuse.strictjson import Item
 
-GENERATOR_VERSIONS = {"cpu": "cpu/4", "cuda": "cuda/2"}
+GENERATOR_VERSIONS = {"cpu": "cpu/5", "cuda": "cuda/2"}
 """Code generator of each backend. Raised whenever an unchanged plan would compile to other code."""
 
 MEASUREMENT_POLICY = "warm-fastest/1"

@@ -16,6 +16,7 @@ from autofuse.backends.cpu.program import BufferRef, CpuProgram, KernelCall, Ker
 from autofuse.backends.cpu.target import Target, host_target
 from autofuse.device.describe import CpuDescription
 from autofuse.errors import AutofuseError
+from autofuse.ir.digest import digest
 from autofuse.ir.graph import Value
 from autofuse.ir.tree import Branch
 from autofuse.lower.lowering import Limits
@@ -23,7 +24,7 @@ from autofuse.lower.tile import Dot, OpaqueProgram, Space, TileProgram
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import CpuIdentity
 from autofuse.runtime.copies import first_outputs, output_copies
-from autofuse.runtime.kernels import LoweredKernel, canonical, groups_of, lower_plan
+from autofuse.runtime.kernels import LoweredKernel, canonical, groups_of, is_generated, lower_plan
 from autofuse.runtime.memory import Arrange, MemoryPlan, plan_arena, plan_memory
 from autofuse.runtime.needs import require_memory
 from autofuse.runtime.opaque import OpaqueCall, opaque_code
@@ -138,8 +139,9 @@ class _Builder:
         self.outputs = first_outputs(document)
         self.constants: list[NDArray[Any]] = []
         self._constant_of: dict[Value, int] = {}
-        self._codes: dict[TileProgram, KernelCode] = {}
-        self._canonical: dict[int, TileProgram] = {}
+        self._codes: dict[TileProgram | str, KernelCode] = {}
+        self._canonical: dict[int, TileProgram | str] = {}
+        """By the identity of a program whose code is generated, what is equal for kernels that can share code."""
         self._opaque: list[OpaqueCall] = []
         self._opaque_codes: dict[int, KernelCode] = {}
 
@@ -155,15 +157,22 @@ class _Builder:
     def _generate(self, start: Callable[[str], Callable[[], bytes]]) -> Mapping[str, Callable[[], bytes]]:
         """Generate the code of the distinct kernels, those with most to compile first; begin to compile each."""
         waiting: dict[str, Callable[[], bytes]] = {}
-        programs = [kernel.program for kernel in self.kernels if isinstance(kernel.program, TileProgram)]
+        programs = [kernel.program for kernel in self.kernels if is_generated(kernel.program)]
         for program in sorted(programs, key=_code_size, reverse=True):
-            key = self._canonical[id(program)] = canonical(program)
+            key = self._canonical[id(program)] = _shared(program)
             if key not in self._codes:
-                from autofuse.backends.cpu.codegen.kernel import generate  # half of what there is to import
-
-                code = self._codes[key] = generate(program, self.target)
+                code = self._codes[key] = self._generated(program)
                 waiting[code.name] = start(kernel_unit(code))
         return waiting
+
+    def _generated(self, program: TileProgram | OpaqueProgram) -> KernelCode:
+        if isinstance(program, OpaqueProgram):
+            from autofuse.backends.cpu.codegen.scatter import generate_scatter
+
+            return generate_scatter(program, self.target)
+        from autofuse.backends.cpu.codegen.kernel import generate  # half of what there is to import
+
+        return generate(program, self.target)
 
     def _built(self, engine: Engine, waiting: Mapping[str, Callable[[], bytes]]) -> CpuExecutable:
         memory = plan_memory(self.document.graph, self.document.writebacks, self.kernels, self.arrange)
@@ -220,19 +229,26 @@ class _Builder:
 
     def _code(self, kernel: LoweredKernel, refs: list[BufferRef]) -> KernelCode:
         """The kernel's code; equal kernels share it."""
-        if isinstance(kernel.program, OpaqueProgram):
-            count = len(refs)
-            call = OpaqueCall(kernel.program)
-            self._opaque.append(call)
-            refs.append(BufferRef("constant", len(self.constants)))
-            self.constants.append(call.box)
-            if count not in self._opaque_codes:
-                self._opaque_codes[count] = opaque_code(f"af_opaque_{count}", count)
-            return self._opaque_codes[count]
-        return self._codes[self._canonical[id(kernel.program)]]
+        if not isinstance(kernel.program, OpaqueProgram) or is_generated(kernel.program):
+            return self._codes[self._canonical[id(kernel.program)]]
+        count = len(refs)
+        call = OpaqueCall(kernel.program)
+        self._opaque.append(call)
+        refs.append(BufferRef("constant", len(self.constants)))
+        self.constants.append(call.box)
+        if count not in self._opaque_codes:
+            self._opaque_codes[count] = opaque_code(f"af_opaque_{count}", count)
+        return self._opaque_codes[count]
 
 
-def _code_size(program: TileProgram) -> int:
+def _shared(program: TileProgram | OpaqueProgram) -> TileProgram | str:
+    """What is equal for kernels that can share code."""
+    return digest(program.graph) if isinstance(program, OpaqueProgram) else canonical(program)
+
+
+def _code_size(program: TileProgram | OpaqueProgram) -> int:
     """How much code a kernel becomes, roughly: a product is like a hundred statements."""
+    if isinstance(program, OpaqueProgram):
+        return len(program.graph.nodes)
     steps = [step for phase in program.phases() for step in phase.steps]
     return sum(100 if isinstance(step, Dot) else sum(len(stage.body) for stage in step.stages) for step in steps)

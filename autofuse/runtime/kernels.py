@@ -9,6 +9,7 @@ from autofuse.errors import LegalityError, PlanError
 from autofuse.fusion.candidate import KernelCandidate, is_inlined
 from autofuse.ir.graph import Graph, Value
 from autofuse.lower.decisions import illegal_decision
+from autofuse.lower.library import scatter_in
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (
@@ -98,9 +99,14 @@ def groups_of(kernels: Sequence[LoweredKernel]) -> list[int]:
     return groups
 
 
+def is_generated(program: TileProgram | OpaqueProgram) -> bool:
+    """Whether a kernel is generated code; else it is a call of the interpreter."""
+    return isinstance(program, TileProgram) or scatter_in(program.graph) is not None
+
+
 def _runs_beside(kernel: LoweredKernel, before: LoweredKernel, made: set[Value]) -> bool:
     """Whether a kernel can join the group that `before` is the last of and that makes `made`."""
-    if isinstance(kernel.program, OpaqueProgram) or isinstance(before.program, OpaqueProgram):
+    if not (is_generated(kernel.program) and is_generated(before.program)):
         return False
     return kernel.lane > before.lane and made.isdisjoint((*kernel.reads, *kernel.writes))
 
@@ -167,10 +173,11 @@ def may_fail(program: TileProgram | OpaqueProgram) -> bool:
 def may_write_in_place(program: TileProgram | OpaqueProgram, source: str, target: str) -> bool:
     """Whether the OUTPUT `target` may share memory with the INPUT `source`: each element is read where it is written.
 
-    True only if one stage holds every access to either, all at one offset, and reads before it writes.
+    True only if one stage holds every access to either, all at one offset, and reads before it writes, or if it is a
+    scatter into `source`.
     """
     if isinstance(program, OpaqueProgram):
-        return False
+        return _scatters_into(program, source, target)
     found: list[Stage] = []
     for step in (s for phase in program.phases() for s in phase.steps):
         if isinstance(step, Dot):
@@ -183,6 +190,15 @@ def may_write_in_place(program: TileProgram | OpaqueProgram, source: str, target
     accesses = _accesses(found[0], source, target)
     stores = [isinstance(access, Store) for access in accesses]
     return stores == sorted(stores) and len({access.offset for access in accesses}) == 1
+
+
+def _scatters_into(program: OpaqueProgram, source: str, target: str) -> bool:
+    """Whether `target` is a scatter into `source`, which the kernel reads for nothing else."""
+    graph = program.graph
+    node = scatter_in(graph)
+    values = dict(zip((b.name for b in program.buffers), (*graph.inputs, *graph.outputs), strict=True))
+    reads = [value for reader in graph.nodes for value in graph.reads(reader)].count(values[source])
+    return node is not None and values[target] in node.outputs and node.inputs[0] is values[source] and reads == 1
 
 
 def _accesses(stage: Stage, *buffers: str) -> list[Load | Store]:

@@ -7,6 +7,7 @@ calls it with its table of buffers. So the code stays cacheable, and the address
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 from typing import Any
 
@@ -67,8 +68,8 @@ class OpaqueCall:
 
 def _view(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """An array over foreign memory; valid while the native call runs."""
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if size == 0:
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes == 0:
         return np.empty(shape, dtype)
-    raw = (ctypes.c_uint8 * size).from_address(address)
-    return np.ctypeslib.as_array(raw).view(dtype).reshape(shape)
+    raw: Any = (ctypes.c_uint8 * nbytes).from_address(address)
+    return np.ndarray(shape, dtype, raw)

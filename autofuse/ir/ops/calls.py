@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
 _CALLS: dict[str, Callable[..., Any]] = {}
+_UPDATES = "ufunc.at."
+"""How the targets begin that are `ufunc.at`."""
 
 
 def register_call(name: str, function: Callable[..., Any], *, replace: bool = False) -> None:
@@ -34,6 +37,8 @@ def call_target(name: str) -> Callable[..., Any]:
     """The function registered as `name`, or the library function it spells. Raises GraphError for any other name."""
     if name in _CALLS:
         return library_calls.guarded(_CALLS[name], name, copies=True)
+    if name.startswith(_UPDATES):
+        return library_calls.guarded(_updates(name), name, copies=True)
     if library_calls.is_library_call(name):
         return library_calls.resolve(name)
     known = ", ".join(sorted(_CALLS)) or "none"
@@ -41,6 +46,25 @@ def call_target(name: str) -> Callable[..., Any]:
         f"custom_call target {name!r:.200} is not registered; call register_call({name!r:.200}, function); "
         f"known: {known:.1000}"
     )
+
+
+def update_target(ufunc: np.ufunc) -> str:
+    """The target that is `ufunc.at`: of a 1-D array, positions in it, and as many operands; it returns a new array."""
+    return _UPDATES + ufunc.__name__
+
+
+def _updates(name: str) -> Callable[..., Array]:
+    """What `update_target` names. Raises GraphError where NumPy and SciPy have no such ufunc."""
+    word = name.removeprefix(_UPDATES)
+    ufunc = getattr(np, word, None) or getattr(import_module("scipy.special"), word, None)
+    if not isinstance(ufunc, np.ufunc):
+        raise GraphError(f"custom_call target {name!r:.200}: NumPy and SciPy have no ufunc {word!r:.100}")
+
+    def update(x: Array, *rest: Array) -> Array:
+        ufunc.at(x, *rest)
+        return x
+
+    return update
 
 
 def require_anywhere(name: str) -> None:
@@ -81,6 +105,16 @@ def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph])
     return results
 
 
+def _evaluate_into(operands: Sequence[Array], attrs: Attrs, targets: Sequence[Array | None]) -> None:
+    name, first = attrs["call_target_name"], targets[0]
+    alone = first is not None and len(targets) == 1 and name not in _CALLS
+    if alone and library_calls.write_into(name, first, operands):
+        return
+    for result, target in zip(_evaluate(operands, attrs, ()), targets, strict=True):
+        if target is not None:
+            target[...] = result
+
+
 def _joined(types_: Sequence[TensorType]) -> str:
     return ", ".join(map(str, types_))
 
@@ -98,5 +132,6 @@ register(
             "results": AttrSpec("types", "the result types"),
         },
         flops=lambda *_: 0.0,
+        evaluate_into=_evaluate_into,
     )
 )

@@ -22,6 +22,7 @@ from autofuse.errors import AutofuseError, CallError, GraphError
 from autofuse.ir import dtypes
 from autofuse.ir.ops.library_checks import LibraryCall, check_parameters, is_listed
 from autofuse.ir.ops.library_signatures import modules
+from autofuse.ir.ops.library_targets import WRITERS
 from autofuse.ir.tree import as_dtype
 
 _MOST_CHARACTERS = 1 << 20
@@ -85,9 +86,32 @@ def resolve(name: str) -> Callable[..., Any]:
     return _kept(name) if len(name) <= _MOST_KEPT_CHARACTERS else _resolved(name)
 
 
-def _resolved(name: str) -> Callable[..., Any]:
+def write_into(name: str, target: NDArray[Any], operands: Sequence[Any]) -> bool:
+    """Call the function that a target's name stands for, its result in `target`; False where it has no way to.
+
+    Raises what the function that `resolve` returns does.
+    """
+    if name.partition("[")[0] not in WRITERS or len(name) > _MOST_KEPT_CHARACTERS:
+        return False
+    call = _kept_call(name)
+
+    def write(*given: Any) -> bool:
+        return WRITERS[call.label](target, *_filled(call.args, given), **_filled(call.kwargs, given))
+
+    return bool(guarded(write, call.label, copies=False)(*operands))
+
+
+def _checked_call(name: str) -> LibraryCall:
     call = read(name)
     check_parameters(call)
+    return call
+
+
+_kept_call = lru_cache(maxsize=256)(_checked_call)
+
+
+def _resolved(name: str) -> Callable[..., Any]:
+    call = _checked_call(name)
     target = getattr(import_module(call.module), call.function, None)
     if not callable(target) or isinstance(target, type):
         raise GraphError(f"custom_call target {name!r:.200}: {call.module} has no function {call.function!r}")

@@ -34,11 +34,13 @@ NUMPY: Mapping[str, str] = {
         corrcoef x:array y:array? rowvar:flag dtype:dtype
         cov m:array y:array? rowvar:flag bias:flag ddof:0..64 fweights:array? aweights:array? dtype:dtype
         digitize x:array bins:array right:flag
+        gcd x1:array x2:array
         histogram a:array bins:bins range:range density:flag weights:array?
         histogram2d x:array y:array bins:bins range:range density:flag weights:array?
         histogram_bin_edges a:array bins:bins range:range weights:array?
         i0 x:array
         isin element:array test_elements:array assume_unique:flag invert:flag
+        lcm x1:array x2:array
         lexsort keys:arrays axis:axis
         median a:array axis:axes out:- overwrite_input:- keepdims:flag
         nanmedian a:array axis:axes out:- overwrite_input:- keepdims:flag

@@ -28,7 +28,8 @@ _NAMES = (
 )
 
 
-def _roles(attrs: Attrs, operand_rank: int, indices_rank: int) -> Roles:
+def roles_of(attrs: Attrs, operand_rank: int, indices_rank: int) -> Roles:
+    """Which dimension of the operand, the indices and the updates is which."""
     return Roles.of("scatter", _NAMES, attrs, operand_rank, indices_rank)
 
 
@@ -37,7 +38,7 @@ def _infer(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph
     require.same_dtype("scatter", ("x", "updates"), (x, updates))
     if attrs["combiner"] != "set":
         require.combiner_fits("scatter", attrs["combiner"], x)
-    roles = _roles(attrs, x.rank, indices.rank)
+    roles = roles_of(attrs, x.rank, indices.rank)
     roles.check(x, indices)
     if updates.rank != roles.windowed_rank:
         raise GraphError(
@@ -71,7 +72,7 @@ def _evaluate_into(operands: Sequence[Array], attrs: Attrs, targets: Sequence[Ar
     result[...] = x
     if updates.size == 0 or x.size == 0:
         return
-    roles, combiner = _roles(attrs, x.ndim, indices.ndim), attrs["combiner"]
+    roles, combiner = roles_of(attrs, x.ndim, indices.ndim), attrs["combiner"]
     lead = _leading(roles, x.shape, updates.shape) if combiner == "set" else None
     rank, shape = (x.ndim, updates.shape) if lead is None else (lead, updates.shape[: len(roles.batch)])
     positions = [p.reshape(p.shape[: len(shape)]) for p in roles.positions(indices, updates.shape, None)[:rank]]

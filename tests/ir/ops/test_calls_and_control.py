@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from autofuse.errors import GraphError
+from autofuse.errors import CallError, GraphError
 from autofuse.ir.builder import GraphBuilder
-from autofuse.ir.interpreter import interpret
-from autofuse.ir.ops.calls import call_target, register_call
+from autofuse.ir.interpreter import interpret, interpret_into
+from autofuse.ir.ops.calls import call_target, register_call, update_target
 from autofuse.ir.ops.control import region_flops
-from autofuse.ir.types import parse_type
+from autofuse.ir.types import of_array, parse_type
 
 FLOAT, INT, BOOL = (parse_type(t) for t in ("f32[]", "i32[]", "bool[]"))
 VEC = parse_type("f32[3]")
@@ -31,6 +31,60 @@ def test_an_unknown_target_is_an_error_when_evaluated():
     graph = call_graph("test.nobody", "f32[]")
     with pytest.raises(GraphError, match=r"'test.nobody' is not registered; call register_call"):
         interpret(graph, np.zeros(3, np.float32))
+
+
+def listed_call(target, result, *operands):
+    builder = GraphBuilder("g")
+    values = [builder.input(of_array(operand), f"x{k}") for k, operand in enumerate(operands)]
+    return builder.finish([builder.emit("custom_call", values, call_target_name=target, results=(parse_type(result),))])
+
+
+PAIR = 'numpy.gcd[{"operand":0},{"operand":1}]{}'
+PARTED = 'numpy.partition[{"operand":0},1]{}'
+WHOLE = np.array([4, 6, 9], np.int32)
+
+
+@pytest.mark.parametrize("target", ["numpy.lcm", "numpy.gcd"])
+def test_a_ufunc_writes_where_its_result_belongs(target):
+    graph = listed_call(PAIR.replace("numpy.gcd", target), "i32[3]", WHOLE, WHOLE[::-1].copy())
+    place = np.full(3, 77, np.int32)
+    interpret_into(graph, [WHOLE, WHOLE[::-1].copy()], [place])
+    assert place.tolist() == getattr(np, target[6:])(WHOLE, WHOLE[::-1]).tolist()
+
+
+def test_a_partition_is_made_where_it_belongs_and_leaves_its_operand():
+    graph, place, given = listed_call(PARTED, "i32[3]", WHOLE), np.full(3, 77, np.int32), WHOLE[::-1].copy()
+    interpret_into(graph, [given], [place])
+    assert (place.tolist(), given.tolist()) == ([4, 6, 9], [9, 6, 4])
+
+
+@pytest.mark.parametrize(
+    ("target", "declared", "operands"),
+    [
+        (PAIR, "i64[3]", (WHOLE, WHOLE)),
+        (PAIR, "i32[2,3]", (WHOLE, WHOLE)),
+        (PAIR, "i16[3]", (WHOLE, WHOLE)),
+        (PARTED, "f32[3]", (WHOLE,)),
+        (PARTED, "i32[2,3]", (WHOLE,)),
+        (PARTED.replace("1]", "1,null]"), "i32[1,3]", (WHOLE[None],)),
+    ],
+)
+def test_nothing_is_converted_into_the_memory_of_a_result(target, declared, operands):
+    type_ = parse_type(declared)
+    with pytest.raises(GraphError, match="must return"):
+        interpret_into(listed_call(target, declared, *operands), operands, [np.empty(type_.shape, type_.dtype.numpy)])
+
+
+def test_ufunc_at_is_a_call_of_a_copy():
+    x, places, updates = np.array([1, 2, 3], np.int16), np.array([0, 0, 2]), np.array([0.6, 0.6, 7.5])
+    graph = listed_call(update_target(np.add), "i16[3]", x, places, updates)
+    expected = x.copy()
+    np.add.at(expected, places, updates)
+    assert interpret(graph, x, places, updates)[0].tolist() == expected.tolist() != x.tolist()
+    with pytest.raises(CallError, match=r"ufunc\.at\.add: IndexError"):
+        interpret(graph, x, places + 5, updates)
+    with pytest.raises(GraphError, match="have no ufunc 'save'"):
+        interpret(listed_call("ufunc.at.save", "i16[3]", x), x)
 
 
 def test_results_of_other_types_are_refused():

@@ -1,0 +1,12 @@
+"""Library kernels that code is generated for: they call nothing, though nothing is fused with them."""
+
+from __future__ import annotations
+
+from autofuse.fusion.candidate import is_inlined, is_view
+from autofuse.ir.graph import Graph, Node
+
+
+def scatter_in(graph: Graph) -> Node | None:
+    """The node of a graph that is one scatter, of views of inputs and of repeated numbers; None for any other graph."""
+    real = [node for node in graph.nodes if not (is_view(node) or is_inlined(node))]
+    return real[0] if len(real) == 1 and real[0].op == "scatter" and graph.outputs == real[0].outputs else None
