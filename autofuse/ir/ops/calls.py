@@ -107,10 +107,12 @@ def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph])
 
 def _evaluate_into(operands: Sequence[Array], attrs: Attrs, targets: Sequence[Array | None]) -> None:
     name, first = attrs["call_target_name"], targets[0]
-    alone = first is not None and len(targets) == 1 and name not in _CALLS
-    if alone and library_calls.write_into(name, first, operands):
-        return
-    for result, target in zip(_evaluate(operands, attrs, ()), targets, strict=True):
+    if len(targets) != 1 or first is None or name in _CALLS or not library_calls.write_into(name, first, operands):
+        _copy_results(_evaluate(operands, attrs, ()), targets)
+
+
+def _copy_results(results: Sequence[Array], targets: Sequence[Array | None]) -> None:
+    for result, target in zip(results, targets, strict=True):
         if target is not None:
             target[...] = result
 
