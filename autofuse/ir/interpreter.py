@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.errors import ArgumentError
+from autofuse.errors import ArgumentError, AutofuseError, GraphError
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.optable import lookup
 
 Array = NDArray[Any]
+T = TypeVar("T")
 
 
 def interpret(graph: Graph, *arrays: Any) -> tuple[Array, ...]:
@@ -117,16 +118,14 @@ def _is_free(node: Node, values: Mapping[Value, Array], kept: Sequence[Array]) -
 def _evaluate_over(node: Node, values: Mapping[Value, Array]) -> Array:
     rule = lookup(node.op).evaluate_over
     assert rule is not None
-    with np.errstate(all="ignore"):
-        return rule([values[value] for value in node.inputs], node.attrs)
+    return _attempt(node, rule, [values[value] for value in node.inputs], node.attrs)
 
 
 def evaluate_node(node: Node, values: Mapping[Value, Array]) -> tuple[Array, ...]:
-    """The results of one node, given the values it reads."""
+    """The results of one node, given the values it reads. Raises GraphError where it cannot be evaluated."""
     operands = [values[value] for value in node.inputs]
     operands += [values[value] for region in node.regions for value in region.captures]
-    with np.errstate(all="ignore"):
-        return lookup(node.op).evaluate(operands, node.attrs, node.regions)
+    return _attempt(node, lookup(node.op).evaluate, operands, node.attrs, node.regions)
 
 
 def _evaluate_in_place(
@@ -137,9 +136,20 @@ def _evaluate_in_place(
     others = [output for output in node.outputs if output not in places]
     if into is None or any(output in graph.reads(reader) for reader in graph.nodes for output in others):
         return dict(zip(node.outputs, evaluate_node(node, values), strict=True))
-    with np.errstate(all="ignore"):
-        into([values[value] for value in node.inputs], node.attrs, [places.get(output) for output in node.outputs])
+    targets = [places.get(output) for output in node.outputs]
+    _attempt(node, into, [values[value] for value in node.inputs], node.attrs, targets)
     return {output: places[output] for output in node.outputs if output in places}
+
+
+def _attempt(node: Node, rule: Callable[..., T], *arguments: Any) -> T:
+    """A rule of the node's op on these arguments. Raises GraphError that names the op for whatever NumPy raises."""
+    try:
+        with np.errstate(all="ignore"):
+            return rule(*arguments)
+    except AutofuseError:
+        raise
+    except Exception as error:  # memory that is not there, or an extent that no array can have
+        raise GraphError(f"{node.op} cannot be evaluated: {type(error).__name__}: {error}") from error
 
 
 def live_nodes(graph: Graph) -> tuple[list[tuple[int, Node]], dict[int, list[Value]]]:

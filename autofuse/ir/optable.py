@@ -79,6 +79,8 @@ C-contiguous, of the inferred types, and shares nothing with the operands."""
 EvaluateOverRule = Callable[[Sequence[NDArray[Any]], Attrs], NDArray[Any]]
 """(operands, attrs) -> the first operand, turned into the result. It is C-contiguous, and nobody else needs it."""
 FlopRule = Callable[[Sequence[TensorType], Sequence[TensorType], Attrs], float]
+ScratchRule = Callable[[Sequence[TensorType], Sequence[TensorType], Attrs], int]
+"""(operand types, result types, attrs) -> bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,8 @@ class OpDef:
     """`evaluate` into memory that is given, where that saves copying the results; None = it would save nothing."""
     evaluate_over: EvaluateOverRule | None = None
     """`evaluate` into the first operand's memory, for ops that else copy it and change a part."""
+    scratch: ScratchRule | None = None
+    """Bytes that `evaluate` takes for a while; None = at most a few times what operands and results have."""
 
 
 _TABLE: dict[str, OpDef] = {}

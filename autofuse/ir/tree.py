@@ -9,9 +9,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+import unicodedata
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from keyword import iskeyword
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -205,12 +208,22 @@ def _branch_from_json(record: Mapping[str, Any]) -> Branch:
     keys = tuple(_static_from_json(key) for key in record.get("keys", default_keys))
     if len(keys) != len(children):
         raise PlanError(f"a tree's {kind} has {len(children)} children but {len(keys)} keys")
+    if len(set(keys)) != len(keys):
+        raise PlanError(f"a tree's {kind} has a key twice")
     name = record.get("name", "")
     if kind in ("namedtuple", "dataclass"):
-        bad = [text for text in (name, *keys) if not (isinstance(text, str) and text.isidentifier())]
+        bad = [text for text in (name, *keys) if not _is_identifier(text)]
         if bad:
             raise PlanError(f"a tree's {kind} has the field or class name {bad[0]!r}, which is not an identifier")
+    if kind == "namedtuple" and any(key[0] == "_" and key != f"_{place}" for place, key in enumerate(keys)):
+        raise PlanError(f"a tree's namedtuple has fields that begin with '_': {list(keys)!r:.200}")
     return Branch(kind, keys, children, str(name))
+
+
+def _is_identifier(text: Any) -> bool:
+    """Whether Python code can use it as a name, as it is written."""
+    plain = isinstance(text, str) and text.isidentifier() and not iskeyword(text)
+    return plain and unicodedata.normalize("NFKC", text) == text
 
 
 def _flatten(value: Any, is_leaf: Callable[[Any], bool], leaves: list[Any], path: str) -> Tree:
@@ -295,9 +308,14 @@ def _build(tree: Branch, fields: dict[Any, Any]) -> Any:
     if tree.make is not None:
         return tree.make(**fields)
     if tree.kind == "namedtuple":
-        made = namedtuple(tree.name, list(tree.keys))  # pyright: ignore[reportUntypedNamedTuple]  # known at run time
-        return made(**fields)
+        return _namedtuple(tree.name, tree.keys)(**fields)
     return SimpleNamespace(**fields)
+
+
+@lru_cache(maxsize=64)
+def _namedtuple(name: str, fields: tuple[str, ...]) -> Callable[..., Any]:
+    """A class for a tree from a file: the same one at every call. `_1` is what `rename=True` makes of the second."""
+    return namedtuple(name, fields, rename=True)  # pyright: ignore[reportUntypedNamedTuple]  # known at run time
 
 
 def _flatten_as(tree: Tree, value: Any, path: str, leaves: list[Any]) -> None:

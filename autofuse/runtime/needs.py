@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from autofuse.device.memory import available_bytes
 from autofuse.errors import PlanError
-from autofuse.ir.graph import Graph, Value
+from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.interpreter import live_nodes
+from autofuse.ir.optable import lookup
 from autofuse.lower.tile import OpaqueProgram
 from autofuse.runtime.kernels import LoweredKernel
 from autofuse.runtime.memory import MemoryPlan
@@ -33,21 +35,24 @@ def require_memory(
 
 
 def interpreted_bytes(graph: Graph) -> int:
-    """The most bytes that values of a graph take at one time where it is evaluated node by node.
+    """The most bytes that a graph takes at one time where it is evaluated node by node, as `interpreter.run` does.
 
     Its inputs do not count: they are there.
     """
-    readers: dict[Value, int] = {value: len(graph.nodes) for value in graph.outputs}
-    for position, node in enumerate(graph.nodes):
-        for value in graph.reads(node):
-            readers[value] = max(readers.get(value, -1), position)
-    ending: dict[int, list[Value]] = {}
+    needed, last_use = live_nodes(graph)
+    held: set[Value] = set()
     alive = most = 0
-    for position, node in enumerate(graph.nodes):
-        made = [value for value in node.outputs if value in readers and node.op != "constant"]
-        alive += sum(value.type.nbytes for value in made)
-        for value in made:
-            ending.setdefault(readers[value], []).append(value)
-        most = max(most, alive + max(map(interpreted_bytes, node.regions), default=0))
-        alive -= sum(value.type.nbytes for value in ending.pop(position, ()))
+    for position, node in needed:
+        if node.op != "constant":
+            held.update(node.outputs)
+            alive += sum(value.type.nbytes for value in node.outputs)
+        most = max(most, alive + _scratch_bytes(node))
+        alive -= sum(value.type.nbytes for value in held.intersection(last_use[position]))
     return most
+
+
+def _scratch_bytes(node: Node) -> int:
+    """What the evaluation of a node takes for a while."""
+    rule = lookup(node.op).scratch
+    own = 0 if rule is None else rule([v.type for v in node.inputs], [v.type for v in node.outputs], node.attrs)
+    return max(own, *map(interpreted_bytes, node.regions), 0)

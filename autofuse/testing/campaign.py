@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,10 +52,10 @@ class Tally:
         total = Counter[str]()
         for row in rows.values():
             total.update(row)
-        return [f"{name:<11}" + _counts(row) for name, row in (*rows.items(), ("all", dict(total)))]
+        return [f"{name:<11}" + _summary(row) for name, row in (*rows.items(), ("all", dict(total)))]
 
 
-def _counts(row: dict[str, int]) -> str:
+def _summary(row: dict[str, int]) -> str:
     return f"{sum(row.values()):>7} cases: " + ", ".join(f"{row[verdict]} {verdict}" for verdict in sorted(row))
 
 
@@ -70,7 +70,9 @@ def make_plans(folder: Path) -> list[Path]:
     for name, (function, shapes) in PROGRAMS.items():
         arguments = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
         for policy in ("analytical", "unfused"):
-            plan = af.compile(function, *arguments, policy=policy, threads=2, on_unsupported="eager")
+            plan = af.compile(
+                function, *arguments, policy=policy, threads=2, on_unsupported="eager", check_bounds=name in _CHECKED
+            )
             plan.save(folder / f"{name}-{policy}.json")
     return sorted(folder.glob("*.json"))
 
@@ -110,6 +112,23 @@ def _stencil(u: Any) -> Any:
     return np.concatenate([u, u[::-1]]), np.pad(u, 3)
 
 
+def _counts(x: Any) -> Any:
+    keys = np.abs(x * 3).astype(np.int64) % 5
+    total = np.zeros_like(x[:5])
+    np.add.at(total, keys, x)
+    return total, total[keys[::2]]
+
+
+def _pair(x: Any, y: Any) -> Any:
+    x[1:] += y[:-1]
+    return _Pair(np.exp(y), {"sum": x.sum(), 3: [y.T]})
+
+
+class _Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], Sequence[tuple[int, ...]]]] = {
     "update": (_update, [(9, 7), (3, 3)]),
     "swap": (_swap, [(5, 4), (5, 4)]),
@@ -128,7 +147,13 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Sequence[tuple[int, ...]]]] = {
         lambda x, y: (np.where(x > 0, x, y)[::2], x.T + 1, np.maximum(x, y).astype(np.int16)),
         [(17, 12), (17, 12)],
     ),
+    "counts": (_counts, [(23,)]),
+    "pair": (_pair, [(8, 5), (8, 5)]),
 }
+
+
+_CHECKED = frozenset(["counts"])
+"""Programs whose plans check indices."""
 
 
 def make_records(path: Path) -> Path:

@@ -72,6 +72,14 @@ def test_containers_read_from_json_are_plain() -> None:
     assert layer.rate == 0.5
 
 
+def test_a_namedtuple_read_from_json_has_one_class_and_keeps_renamed_fields() -> None:
+    _, structure = tree.flatten(namedtuple("Row", ["x", "class"], rename=True)(A, B), is_array)
+    read = tree.from_json(tree.to_json(structure))
+    first, second = tree.unflatten(read, [A, B]), tree.unflatten(read, [B, A])
+    assert first._fields == ("x", "_1")
+    assert type(first) is type(second)
+
+
 def test_a_structure_read_from_json_accepts_the_original_class() -> None:
     _, structure = tree.flatten((Point(A, 1), Layer(A, 0.5)), is_array)
     read = tree.from_json(tree.to_json(structure))
@@ -164,6 +172,12 @@ def test_other_values_are_refused(value: Any) -> None:
         {"tuple": [], "list": []},
         {"dict": [{"leaf": "array"}], "keys": []},
         {"namedtuple": [{"leaf": "array"}], "keys": ["import os"], "name": "P"},
+        {"namedtuple": [{"leaf": "array"}], "keys": ["class"], "name": "P"},
+        {"namedtuple": [{"leaf": "array"}], "keys": ["x"], "name": "class"},
+        {"namedtuple": [{"leaf": "array"}], "keys": ["_x"], "name": "P"},
+        {"namedtuple": [{"leaf": "array"}, {"leaf": "array"}], "keys": ["x", "x"], "name": "P"},
+        {"namedtuple": [{"leaf": "array"}, {"leaf": "array"}], "keys": ["\ufb01", "fi"], "name": "P"},
+        {"dict": [{"leaf": "array"}, {"leaf": "array"}], "keys": [1, True]},
         {"dataclass": [], "keys": [], "name": "a b"},
         {"module": "os"},
     ],

@@ -10,6 +10,7 @@ import pytest
 
 from autofuse.device.memory import available_bytes
 from autofuse.errors import PlanError
+from autofuse.ir.graph import Value
 from autofuse.runtime.cpu import build_executable
 from autofuse.runtime.needs import interpreted_bytes
 from autofuse.testing.fusions import LIMITS
@@ -40,6 +41,39 @@ def test_what_is_evaluated_node_by_node_counts_while_it_is_alive() -> None:
     both = Sketch("both")
     y = both.arg("f64[100]")
     assert interpreted_bytes(both.finish([both.op("exp", y), both.op("sin", y)])) == 2 * 800
+
+
+def window(graph: Sketch, x: Value, points: int) -> Value:
+    """Sums over all of a vector, each padded by so many points."""
+    per_axis = {"window_strides": (1,), "base_dilations": (1,), "window_dilations": (1,)}
+    padding = ((points - 1, 0),)
+    return graph.op("reduce_window", x, window_dimensions=(points,), padding=padding, combiner="add", **per_axis)
+
+
+def test_padding_that_an_op_makes_for_a_while_counts() -> None:
+    sketch = Sketch("padded")
+    x = sketch.arg("f64[100]")
+    assert interpreted_bytes(sketch.finish([window(sketch, x, 1 << 40)])) == 800 + 8 * (100 + (1 << 40) - 1)
+    layers = Sketch("layers")
+    images, kernels = layers.arg("f32[1,1,12]"), layers.arg("f32[1,1,3]")
+    names = ("input_batch_dimension", "output_batch_dimension", "kernel_output_feature_dimension")
+    features = ("input_feature_dimension", "output_feature_dimension", "kernel_input_feature_dimension")
+    spatial = ("input_spatial_dimensions", "output_spatial_dimensions", "kernel_spatial_dimensions")
+    found = layers.op(
+        "convolution",
+        images,
+        kernels,
+        window_strides=(1 << 40,),
+        padding=((1 << 40, 0),),
+        lhs_dilation=(1,),
+        rhs_dilation=(1,),
+        feature_group_count=1,
+        batch_group_count=1,
+        **dict.fromkeys(names, 0),
+        **dict.fromkeys(features, 1),
+        **dict.fromkeys(spatial, (2,)),
+    )
+    assert interpreted_bytes(layers.finish([found])) == 4 * found.type.size + 4 * (12 + (1 << 40)) + 4 * 3 * 2
 
 
 def test_what_is_available_is_the_least_of_all_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

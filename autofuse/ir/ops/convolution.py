@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import GraphError
+from autofuse.ir import dtypes
 from autofuse.ir.graph import Attrs, Graph
 from autofuse.ir.ops import numerics, require
 from autofuse.ir.ops.joins import padded
-from autofuse.ir.ops.windows import require_padding, window_extent, windows_of
+from autofuse.ir.ops.windows import padded_extent, require_padding, window_extent, windows_of
 from autofuse.ir.optable import AttrSpec, Family, OpDef, register
 from autofuse.ir.types import TensorType
 
@@ -130,6 +131,18 @@ def _flops(operands: Sequence[TensorType], results: Sequence[TensorType], attrs:
     return 2.0 * results[0].size * (rhs.size // out_features if out_features else 0)
 
 
+def _scratch(operands: Sequence[TensorType], results: Sequence[TensorType], attrs: Attrs) -> int:
+    """The padded lhs, and the elements under the window at each position; nothing where no window fits."""
+    lhs, rhs = operands
+    batch, features, *spatial = (lhs.shape[d] for d in _layout(attrs, "lhs"))
+    _, kernel_features, *window = (rhs.shape[d] for d in _layout(attrs, "rhs"))
+    positions = math.prod(results[0].shape[d] for d in attrs["output_spatial_dimensions"])
+    padded_spatial = math.prod(map(padded_extent, spatial, attrs["lhs_dilation"], attrs["padding"]))
+    patches = batch * positions * attrs["feature_group_count"] * kernel_features * math.prod(window)
+    itemsize = max(lhs.dtype.itemsize, dtypes.F32.itemsize)
+    return (batch * features * padded_spatial + patches) * itemsize if positions else 0
+
+
 register(
     OpDef(
         _OP,
@@ -157,5 +170,6 @@ register(
         },
         arity=2,
         flops=_flops,
+        scratch=_scratch,
     )
 )

@@ -26,8 +26,12 @@ def window_extent(
     extent: int, window: int, stride: int, dilation: int, window_dilation: int, edge: Sequence[int]
 ) -> int:
     """The number of positions of a window on a padded, dilated dimension; 0 if it does not fit once."""
-    padded_extent = (extent - 1) * dilation + 1 + sum(edge) if extent else sum(edge)
-    return max(0, (padded_extent - ((window - 1) * window_dilation + 1)) // stride + 1)
+    return max(0, (padded_extent(extent, dilation, edge) - ((window - 1) * window_dilation + 1)) // stride + 1)
+
+
+def padded_extent(extent: int, dilation: int, edge: Sequence[int]) -> int:
+    """Of a dimension with holes between its elements and padding on both sides."""
+    return ((extent - 1) * dilation + 1 if extent else 0) + sum(edge)
 
 
 def windows_of(x: Array, window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Array:
@@ -97,6 +101,13 @@ def _window_flops(operands: Sequence[TensorType], results: Sequence[TensorType],
     return float(results[0].size * math.prod(attrs["window_dimensions"]))
 
 
+def _window_scratch(operands: Sequence[TensorType], results: Sequence[TensorType], attrs: Attrs) -> int:
+    """The padded operand; nothing where no window fits."""
+    (x,) = operands
+    extents = map(padded_extent, x.shape, attrs["base_dilations"], attrs["padding"])
+    return math.prod(extents) * max(x.dtype.itemsize, dtypes.F32.itemsize) if results[0].size else 0
+
+
 register(
     OpDef(
         "cumulative",
@@ -131,5 +142,6 @@ register(
         },
         arity=1,
         flops=_window_flops,
+        scratch=_window_scratch,
     )
 )

@@ -94,6 +94,7 @@ REFUSED = {
     "an operand from the end": ('numpy.linalg.inv[{"operand":-1}]{}', "f64[3,3]", "f64[3,3]"),
     "an integer that NumPy lacks": ("numpy.linalg.inv[[[1" + "0" * 40 + "]]]{}", "", "f64[1,1]"),
     "a deep nest": ("numpy.linalg.inv[" + "[" * 5000 + "]" * 5000 + "]{}", "", "f64[1,1]"),
+    "a dtype that is none": ('numpy.cov[{O0}]{"dtype":{"dtype":[1]}}', "f64[3,3]", "f64[3,3]"),
     "text for numbers": ('numpy.linalg.inv[["a"]]{}', "", "f64[1,1]"),
 }
 
