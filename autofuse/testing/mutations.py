@@ -193,6 +193,8 @@ def _lose(at: _Place) -> None:
 
 def _share(at: _Place) -> None:
     """A node of one kernel in another too, which perhaps writes it."""
+    if not at.other["nodes"]:  # the last one was lost
+        return
     node = at.one_of(*at.other["nodes"])
     for key in at.one_of(("nodes",), ("nodes", "outputs")):
         if node not in at.kernel[key]:
