@@ -7,8 +7,6 @@ import pytest
 
 from autofuse.cost_models.analytical import AnalyticalCpuModel
 from autofuse.cost_models.base import KernelFacts
-from autofuse.device.defaults import default_calibration
-from autofuse.device.describe import CpuDescription
 from autofuse.errors import BackendError
 from autofuse.ir.dtypes import F32, F64
 from autofuse.ir.index import Affine, Symbol, of
@@ -17,37 +15,20 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.split import split_reductions
 from autofuse.lower.tile import Buffer, Dot, Load, Map, Matrix, Panel, Phase, RowGroup, Space, Stage, Store, TileProgram
 from autofuse.testing.cost_models import CostModelContract, elementwise_kernel, row_sum_kernel
-
-
-def machine(threads=8):
-    return CpuDescription(
-        architecture="x86_64",
-        model="a server core",
-        isa=("avx2", "avx512f", "avx512vl", "fma"),
-        cores=threads,
-        logical=threads,
-        threads=threads,
-        l1d_bytes=48 << 10,
-        l2_bytes=2 << 20,
-        l3_bytes=32 << 20,
-        line_bytes=64,
-        memory_bytes=64 << 30,
-        quota_cores=None,
-        calibration=default_calibration(512, threads, 32 << 20),
-    )
+from autofuse.testing.devices import server
 
 
 class TestContract(CostModelContract):
     def model(self):
-        return AnalyticalCpuModel(machine())
+        return AnalyticalCpuModel(server(8))
 
 
 def price(program, threads=8, **facts):
-    return float(AnalyticalCpuModel(machine(threads)).price([KernelFacts(program, **facts)]).us[0])
+    return float(AnalyticalCpuModel(server(threads)).price([KernelFacts(program, **facts)]).us[0])
 
 
 def bound(program, threads=8):
-    return AnalyticalCpuModel(machine(threads)).price([KernelFacts(program)]).bound[0]
+    return AnalyticalCpuModel(server(threads)).price([KernelFacts(program)]).bound[0]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
@@ -98,7 +79,7 @@ def test_warm_inputs_cost_less_than_cold_ones():
 
 def test_fresh_outputs_pay_for_their_pages():
     program = elementwise_kernel(1 << 24, ("abs",))
-    faults = 2**26 / 1e6 * machine().calibration.page_fault_us_per_mb
+    faults = 2**26 / 1e6 * server(8).calibration.page_fault_us_per_mb
     assert price(program, fresh_outputs=frozenset("y")) == pytest.approx(price(program) + faults)
 
 
@@ -132,14 +113,14 @@ def matmul(rows, columns, depth, panel_rows, dots="library"):
 
 def test_products_run_at_the_speed_of_the_library():
     program = matmul(1024, 1024, 1024, 512)
-    ideal = 2 * 1024**3 / (machine(1).calibration.blas_gflops["f32"].one * 1e3)
+    ideal = 2 * 1024**3 / (server(1).calibration.blas_gflops["f32"].one * 1e3)
     assert bound(program, 1) == "library"
     assert ideal < price(program, 1) < 1.5 * ideal
 
 
 def test_generated_products_come_close_to_the_arithmetic_peak():
     program = matmul(1024, 1024, 1024, 512, dots="auto")
-    peak = machine(1).calibration.fma_flops_per_us["f32"]
+    peak = server(1).calibration.fma_flops_per_us["f32"]
     assert bound(program, 1) == "compute"
     assert 1.0 < price(program, 1) * peak / (2 * 1024**3) < 1.3
 
