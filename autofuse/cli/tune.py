@@ -15,6 +15,7 @@ from autofuse.cli.output import INTERRUPTED, TERMINATED, print_json
 from autofuse.cli.parser import count, nbytes, positive
 from autofuse.cli.streams import say
 from autofuse.errors import ArgumentError, AutofuseError, PlanError
+from autofuse.plan.atomic import require_replaceable
 from autofuse.report.summary import render, summarise
 from autofuse.search.registry import ANALYTICAL, HERE, MEASURED
 
@@ -118,6 +119,7 @@ def _require_place(output: Path) -> None:
         problem = "is a folder" if output.is_dir() else f"there is no folder {output.parent}"
         raise ArgumentError(f"--output {output}: {problem}; name a file in a folder that there is")
     try:
+        require_replaceable(output)
         with tempfile.TemporaryFile(dir=output.absolute().parent):
             pass
     except OSError as failure:

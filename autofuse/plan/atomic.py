@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -16,11 +18,13 @@ _MODE = 0o666
 def written_whole(folder: Path) -> Generator[tuple[BufferedRandom, Callable[[Path], None]]]:
     """Yield a temporary file in `folder`, and a function that gives it its final name there.
 
-    The data reach the disk before the name does. A file that was not placed is removed at the end. OSError passes.
+    The data reach the disk before the name does. A file that was not placed is removed at the end. OSError passes; it
+    is raised for a name that `require_replaceable` refuses, too.
     """
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=".autofuse-")
 
     def place(path: Path) -> None:
+        require_replaceable(path)
         file.flush()
         os.fchmod(file.fileno(), _MODE & ~_umask())
         os.fsync(file.fileno())
@@ -32,6 +36,16 @@ def written_whole(folder: Path) -> Generator[tuple[BufferedRandom, Callable[[Pat
             yield file, place
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def require_replaceable(path: Path) -> None:
+    """Raise OSError for the name of a device, a pipe or a socket: a file would take its place, for everybody."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # none yet, or what cannot be written either
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "it is a device, a pipe or a socket; give the name of a file", str(path))
 
 
 def _umask() -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autofuse.errors import GraphError, PlanError
 from autofuse.plan import constants
-from autofuse.plan.atomic import written_whole
+from autofuse.plan.atomic import require_replaceable, written_whole
 from autofuse.plan.codec import decode, encode, require_portable, to_text
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.reading import read_plan
@@ -26,6 +26,7 @@ def save(plan: PlanDocument, path: str | os.PathLike[str]) -> Path:
         raise PlanError(f"cannot save the plan {plan.name}: {local}") from local
     encoded = encode(plan)
     try:
+        require_replaceable(target)  # before constants are written beside it
         side = constants.write(target.parent, target.stem, encoded.constants) if encoded.constants else None
         text = to_text(encoded, side).encode()
         with written_whole(target.parent) as (file, place):

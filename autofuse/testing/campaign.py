@@ -28,6 +28,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.measurement.database import Database, Measurement
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.testing import ordeal
+from autofuse.testing.devices import server
 from autofuse.testing.mutations import KINDS, as_calls, as_text, with_digest
 from autofuse.testing.ordeals import CRASHED, DEADLINE_S, GOOD, Ordeals
 
@@ -66,12 +67,17 @@ def make_plans(folder: Path) -> list[Path]:
     """Small plans of all kinds of kernels, in a folder."""
     import autofuse as af
 
-    rng = np.random.default_rng(0)
+    rng, threads = np.random.default_rng(0), min(2, detect().logical)
     for name, (function, shapes) in PROGRAMS.items():
         arguments = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
         for policy in ("analytical", "unfused"):
             plan = af.compile(
-                function, *arguments, policy=policy, threads=2, on_unsupported="eager", check_bounds=name in _CHECKED
+                function,
+                *arguments,
+                policy=policy,
+                threads=threads,
+                on_unsupported="eager",
+                check_bounds=name in _CHECKED,
             )
             plan.save(folder / f"{name}-{policy}.json")
     return sorted(folder.glob("*.json"))
@@ -158,7 +164,7 @@ _CHECKED = frozenset(["counts"])
 
 def make_records(path: Path) -> Path:
     """A small database of measurements."""
-    with Database(path, host_cpu_identity(detect(2))) as base:
+    with Database(path, host_cpu_identity(server(2))) as base:
         for number in range(8):
             schedule = Schedule(unroll=1 << number % 4)
             base.add(

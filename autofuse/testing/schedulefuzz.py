@@ -16,7 +16,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -222,7 +222,7 @@ class Fuzz:
 
 
 @contextlib.contextmanager
-def fuzz() -> Iterator[Fuzz]:
+def fuzz() -> Generator[Fuzz]:
     """A `Fuzz` whose child ends with the block."""
     ordeals = Ordeals()
     try:

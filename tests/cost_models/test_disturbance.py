@@ -56,7 +56,7 @@ def test_the_times_are_read_as_linux_writes_them(tmp_path):
 
 @pytest.fixture
 def busy(monkeypatch):
-    report = CalibrationReport(detect(2), {}, contended=True, busy="other processes kept 1.5 of 2 cores busy")
+    report = CalibrationReport(detect(), {}, contended=True, busy="other processes kept 1.5 of 2 cores busy")
     monkeypatch.setattr(calibration, "measured_calibration", lambda *_: report)
     return report
 
@@ -66,6 +66,6 @@ def test_what_a_busy_machine_gives_is_not_kept_unless_forced(busy, tmp_path):
     with pytest.raises(BusyError, match=r"1\.5 of 2 cores busy; no numbers are kept.*--force"):
         calibrate(store=store)
     assert store.load(busy.description) is None
-    assert described(calibrate_if_missing=True, threads=2, store=store) == busy.description
+    assert described(calibrate_if_missing=True, store=store) == busy.description
     calibrate(store=store, force=True)
     assert store.load(busy.description) is not None

@@ -78,6 +78,21 @@ def test_failure_to_write_leaves_the_old_plan(tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
+def test_no_file_takes_the_place_of_a_pipe_or_a_device(tmp_path):
+    """As whoever may do anything, `-o /dev/full` made that a plan for everybody."""
+    pipe, device = tmp_path / "pipe", tmp_path / "device"
+    os.mkfifo(pipe)
+    device.symlink_to("/dev/null")
+    for path in (pipe, device):
+        with pytest.raises(
+            PlanError, match=f"cannot write the plan to {path}: it is a device, a pipe or a socket; give"
+        ):
+            save(example_plan(), path)
+    assert sorted(tmp_path.iterdir()) == [device, pipe]
+    assert pipe.is_fifo()
+    assert device.is_symlink()
+
+
 def test_what_is_no_plan_file_is_refused(tmp_path):
     with pytest.raises(PlanError, match="there is no such plan file"):
         load(tmp_path / "none.json")

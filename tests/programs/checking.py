@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from autofuse.api.compiling import compile as compile_program
-from autofuse.api.compiling import make_context, traced_program
-from autofuse.api.plan import Plan, described_cpu
+from autofuse.api.compiling import traced_program
+from autofuse.api.plan import Plan
+from autofuse.cost_models.analytical import AnalyticalCpuModel
 from autofuse.errors import (
     ArgumentError,
     AutofuseError,
@@ -29,16 +30,19 @@ from autofuse.ir import tree
 from autofuse.ir.interpreter import interpret
 from autofuse.measurement.checks import poisoned
 from autofuse.plan.identity import host_cpu_identity
+from autofuse.runtime.cpu import cpu_limits
 from autofuse.search.planning import Program
 from autofuse.search.policy import Context, Partition, document_of
 from autofuse.search.registry import find_policy
+from autofuse.testing.devices import server
 from tests.programs.outcomes import Outcome, difference, outcome_of
 from tests.programs.rounding import shaken_outcomes
 from tests.programs.source import Module, ProgramText, load
 from tests.programs.writer import is_inexact
 
 RULES = ("rule:xla", "rule:xla-cpu", "rule:xla-priority", "rule:inductor", "rule:grappler")
-THREADS = 2
+HOST = server(2)
+"""What prices and plans are made for, whatever the machine."""
 INTERPRETED = "interpreted"
 _INTERNAL = re.compile("(tuple|list) index out of range|NoneType|object has no attribute|modulo by zero|__\\w+__\\(")
 """What Python says of mistakes in autofuse itself."""
@@ -186,7 +190,7 @@ def _check_into(checked: _Checked, policy: str, plan: Plan) -> None:
 
 def _plans(program: Program, policies: Sequence[str]) -> Any:
     """Policy and plan, once for each different partition."""
-    context = make_context(program, THREADS)
+    context = Context(program, AnalyticalCpuModel(HOST), cpu_limits(HOST))
     seen: set[Any] = set()
     for policy in policies:
         partition = _guarded(policy, partial(find_policy(policy).partition, context))
@@ -202,7 +206,7 @@ def _plan(context: Context, partition: Partition) -> Plan:
 
 @lru_cache(maxsize=1)
 def _identity() -> Any:
-    return host_cpu_identity(described_cpu(THREADS))
+    return host_cpu_identity(HOST)
 
 
 def _kernels(partition: Partition) -> Any:
