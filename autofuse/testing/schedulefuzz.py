@@ -101,8 +101,10 @@ def drawn(sort: str, program: TileProgram | OpaqueProgram, rng: np.random.Genera
         choices = choices_for(program, int(rng.choice((256, 512))))
     else:
         choices = {name: [v for v in values if sort == WILD or in_range(name, v)] for name, values in DECISIONS.items()}
-    share = rng.random()
-    return {name: values[int(rng.integers(len(values)))] for name, values in choices.items() if rng.random() < share}
+    names = [name for name in choices if rng.random() < 0.5]
+    if choices and rng.random() < 0.5:  # one decision alone: a second one must not hide what becomes of it
+        names = [list(choices)[int(rng.integers(len(choices)))]]
+    return {name: choices[name][int(rng.integers(len(choices[name])))] for name in names}
 
 
 def in_range(name: str, value: Any) -> bool:
