@@ -178,7 +178,10 @@ def tune(
     limits = limits.without(monotonic() - start)  # tracing is part of it
     document = _tuned(context, arrays, policy, limits, seed, progress, db, threads, varies)
     if not was_interrupted(Plan(document)):
-        document = against_function(document, fn, traced, arrays, _FUNCTION_SHARE * min(limits.seconds, DEFAULT_S))
+        try:
+            document = against_function(document, fn, traced, arrays, _FUNCTION_SHARE * min(limits.seconds, DEFAULT_S))
+        except KeyboardInterrupt:
+            document = _interrupted(document, db)
     return Plan(warned_of_loops(document, traced.graph))
 
 

@@ -111,7 +111,7 @@ class Jitted:
             )
         types = ", ".join(str(value.type) for value in program.graph.inputs)
         what = f"autofuse: no tuned plan for {name}({types}) in {self.store.folder} ({self._on_miss}){kept}"
-        warnings.warn(what, stacklevel=4)
+        warnings.warn(what, stacklevel=outside())
         if self._on_miss != "tune":
             return compiling.compile(self.function, *args, **self._options, **self._compiling)
         plan = compiling.tune(self.function, *args, **self._options, **self._tuning)
@@ -119,7 +119,7 @@ class Jitted:
             raise KeyboardInterrupt
         if unkept:
             what = "its place has one that others may want; give functions with rules a store of their own"
-            warnings.warn(f"autofuse: the tuned plan is not kept: {what}", stacklevel=4)
+            warnings.warn(f"autofuse: the tuned plan is not kept: {what}", stacklevel=outside())
         else:
             self._put(plan)
         return plan
@@ -143,7 +143,7 @@ class Jitted:
         try:
             self.store.put(plan.document)
         except PlanError as failure:
-            warnings.warn(f"autofuse: the tuned plan is not kept: {failure}", stacklevel=5)
+            warnings.warn(f"autofuse: the tuned plan is not kept: {failure}", stacklevel=outside())
 
 
 def jit(

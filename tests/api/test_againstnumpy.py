@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import autofuse as af
-from autofuse.api import againstnumpy
+from autofuse.api import againstnumpy, compiling
 from autofuse.api.againstnumpy import against_function
 from autofuse.errors import SlowerThanNumpyWarning
 from autofuse.frontend.traced import trace
@@ -80,3 +80,16 @@ def test_there_is_no_race_without_time_for_it(timed, seconds):
     timed(80.0, [100.0] * 7, [50.0] * 7)
     document = tuned(doubled)
     assert against_function(document, doubled, trace(doubled, X), [X.copy()], seconds) == document
+
+
+def test_an_interrupt_while_the_function_runs_keeps_the_tuned_plan(monkeypatch):
+    """Tuning is over by then: all of it would be lost."""
+
+    def interrupted(call, clock):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(againstnumpy, "rough_us", interrupted)
+    monkeypatch.setattr(compiling, "_tuned", lambda *_: tuned(doubled))
+    plan = af.tune(doubled, X.copy(), budget=60.0, db="kept.db")
+    assert compiling.was_interrupted(plan)
+    assert "db='kept.db' to resume" in plan.document.notes[-1]
