@@ -10,11 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autofuse.api.compiling import compile, tune  # noqa: A004 - the verb users know
+    from autofuse.api.compiling import compile  # noqa: A004 - the verb users know
     from autofuse.api.jit import jit
     from autofuse.api.plan import Plan, load
     from autofuse.api.research import candidates, measure
     from autofuse.api.tracing import trace
+    from autofuse.api.tuning import tune
     from autofuse.errors import AutofuseError, NumberWarning, UnrolledLoopWarning
     from autofuse.frontend.control import cond, fori_loop, scan, while_loop
     from autofuse.frontend.spec import Spec, spec
@@ -43,7 +44,7 @@ _WHERE = {
     "scan": "autofuse.frontend.control",
     "spec": "autofuse.frontend.spec",
     "trace": "autofuse.api.tracing",
-    "tune": "autofuse.api.compiling",
+    "tune": "autofuse.api.tuning",
     "while_loop": "autofuse.frontend.control",
 }
 

@@ -18,8 +18,10 @@ _SOLVE_SHARE, _ENUMERATION_SHARE = 0.1, 0.25
 """Of the budget: most time for solving once, and for enumerating kernels."""
 _LEAST_STEP_S, _LEAST_STEP_SHARE = 1.0, 0.1
 """Least seconds of one step, which may be so much of a small budget."""
-_LEAST_ENUMERATION_S, _MOST_OF_IT = 5.0, 0.5
+_LEAST_ENUMERATION_S, _MOST_OF_IT = 5.0, 0.35
 """A small program's kernels are all found in that time, which may be so much of a small budget."""
+_PRICING_PART = 0.3
+"""Of the time for enumerating kernels: as much again, at most, for pricing them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Budget:
     """Most kernel measurements; None = as many as fit in the time."""
     spent_s: float = 0.0
     """What was spent before of what the user gave."""
+    kept_s: float = 0.0
+    """What is kept of it for what comes after."""
 
     def race_s(self, share: float) -> float:
         """Seconds for running whole plans: that share of the time, or of the default time if that is not limited."""
@@ -51,21 +55,57 @@ class Budget:
         return min(most, max(self._least_s, _SOLVE_SHARE * self.seconds))
 
     @property
+    def pricing_s(self) -> float:
+        """Seconds for pricing these, after they were enumerated."""
+        return _PRICING_PART * self.enumeration_s
+
+    @property
     def enumeration_s(self) -> float:
         """Seconds for enumerating the kernels that there could be: a quarter, more of less than 20 seconds."""
         return max(_ENUMERATION_SHARE * self.seconds, min(_LEAST_ENUMERATION_S, _MOST_OF_IT * self.seconds))
 
-    def without(self, seconds: float) -> Budget:
-        """What is left after so long."""
-        return replace(self, seconds=max(self.seconds - seconds, 1e-3), spent_s=self.spent_s + seconds)
+    def without(self, seconds: float, *, begun: bool = True) -> Budget:
+        """What is left without so much of it. `begun`: whether it was spent before, else it is kept for later."""
+        spent_s, kept_s = (seconds, 0.0) if begun else (0.0, seconds)
+        return replace(
+            self,
+            seconds=max(self.seconds - seconds, 1e-3),
+            spent_s=self.spent_s + spent_s,
+            kept_s=self.kept_s + kept_s,
+        )
 
     @property
     def words(self) -> str:
         """For people."""
-        words = [f"{round(self.seconds + self.spent_s, 2):g} s"] if math.isfinite(self.seconds) else []
+        words = [f"{round(self.seconds + self.spent_s + self.kept_s, 2):g} s"] if math.isfinite(self.seconds) else []
         if self.max_trials is not None:
             words.append(f"at most {self.max_trials} measurements")
         return ", ".join(words)
+
+
+@dataclass(slots=True)
+class Spent:
+    """Where the time went: what was done from one mark to the next."""
+
+    now: Callable[[], float]
+    before_s: float
+    """Seconds that were spent before this was made."""
+    _last: float = field(init=False)
+    _done: dict[str, float] = field(default_factory=dict[str, float], init=False)
+
+    def __post_init__(self) -> None:
+        self._last = self.now()
+
+    def mark(self, what: str) -> None:
+        """What was done since the last mark."""
+        last, self._last = self._last, self.now()
+        self._done[what] = self._done.get(what, 0.0) + self._last - last
+
+    @property
+    def words(self) -> str:
+        """For people, in the order in which it was done."""
+        done = {"imports and tracing": self.before_s, **self._done} if self.before_s else self._done
+        return ", ".join(f"{seconds:.1f} s {what}" for what, seconds in done.items())
 
 
 @dataclass(slots=True)
@@ -88,9 +128,13 @@ class Clock:
         least = min(_LEAST_STEP_S, _LEAST_STEP_SHARE * self.budget.seconds)
         return min(most, max(least, part * (share * self.budget.seconds - self.elapsed())))
 
-    def share_left(self, share: float) -> bool:
-        """Whether the first `share` of the time, and any trial, is left."""
-        if self.elapsed() > self.budget.seconds * share:
+    def kernel_left(self, share: float, also_s: float = 0.0) -> bool:
+        """Whether another kernel can be timed, as long as that last took, and `also_s`, in the first `share`."""
+        return self.share_left(share, self.bench.ahead_s + also_s)
+
+    def share_left(self, share: float, ahead_s: float = 0.0) -> bool:
+        """Whether the first `share` of the time, what takes `ahead_s` seconds done, and any trial, is left."""
+        if not self.time_left(share, ahead_s):
             return False
         trials = self.budget.max_trials
         return trials is None or self.bench.counts.measured + self.bench.counts.replayed < trials * share
@@ -100,6 +144,14 @@ class Clock:
         trials = self.budget.max_trials
         measured = 0.0 if trials is None else (self.bench.counts.measured + self.bench.counts.replayed) / trials
         return max(self.elapsed() / self.budget.seconds, measured)
+
+    def time_left(self, share: float, ahead_s: float) -> bool:
+        """Whether what takes `ahead_s` seconds is done in the first `share` of the time."""
+        return self.elapsed() + ahead_s <= self.budget.seconds * share
+
+    def left_s(self, share: float) -> float:
+        """Seconds until the first `share` of the time is over; 0 if it is."""
+        return max(0.0, share * self.budget.seconds - self.elapsed())
 
     def elapsed(self) -> float:
         return self.now() - self.start

@@ -52,6 +52,8 @@ class Standings:
     """By name of the plan, whatever its form: as many times the winner's as in the blocks that both were in."""
     problem: str
     """What is wrong with the winner's answer, where no plan's is right."""
+    unrun: tuple[str, ...] = ()
+    """Names of plans that there was no time to run."""
 
 
 def with_and_without_lanes(entrant: Entrant, memory: MemoryLimit | None) -> list[Entrant]:
@@ -69,26 +71,34 @@ class Races:
 
     def __init__(self, bench: Bench, seed: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._bench, self._seed, self._clock = bench, seed, clock
+        self.each_s = 0.0
+        """Seconds that each plan of the last race took, building and checking it included."""
 
-    def in_order(self, plans: Sequence[PlanDocument], seconds: float) -> list[tuple[float, int]]:
-        """How many times as long as the fastest each plan takes, and its number, for those whose answers are right."""
-        times = self._times(plans, Terms(self._seed, seconds))
+    def in_order(
+        self, plans: Sequence[PlanDocument], seconds: float, limit_s: float | None = None
+    ) -> list[tuple[float, int]]:
+        """How many times as long as the fastest each plan takes, and its number, for those whose answers are right.
+
+        `limit_s`: see `Terms`. Plans that it leaves no time for come last, as though they were as fast.
+        """
+        times = self._times(plans, Terms(self._seed, seconds, limit_s=limit_s))
         right = [number for number, time in enumerate(times) if time.samples_us and not time.problem]
         samples = [times[number].samples_us for number in right]
         slowness = ratios(samples, fastest(samples)) if samples else []
-        return sorted(zip(slowness, right, strict=True))
+        unrun = [(1.0, number) for number, time in enumerate(times) if time.is_unrun]
+        return [*sorted(zip(slowness, right, strict=True)), *unrun]
 
-    def decide(self, entrants: Sequence[Entrant], seconds: float, limited: bool = True) -> Standings:
+    def decide(self, entrants: Sequence[Entrant], seconds: float, limit_s: float | None = None) -> Standings:
         """Which one to keep: the fastest whose answer is right; of equal ones the last.
 
-        Those that are nearly as fast as the fastest run again in other processes. `limited`: only if there is time for
-        that. Raises NoPlanRunsError if none can be run, MeasureError if the race cannot be recorded.
+        Those that are nearly as fast as the fastest run again in other processes. `limit_s`: most time for all of it,
+        building plans included, and then those run again only if there is time for that; None: no limit. Raises
+        NoPlanRunsError if none can be run, MeasureError if the race cannot be recorded.
         """
         start = self._clock()
-        in_one = limited and self._bench.open_s > _START_SHARE * seconds
+        in_one = limit_s is not None and self._bench.open_s > _START_SHARE * seconds
         plans = [entrant.plan for entrant in entrants]
-        race = self._times(plans, Terms(self._seed, seconds if in_one else seconds / 2))
-        each_s = (self._clock() - start) / len(plans)
+        race = self._times(plans, Terms(self._seed, seconds if in_one else seconds / 2, limit_s=limit_s))
         right = [number for number, time in enumerate(race) if time.samples_us and not time.problem]
         if not right:  # rounding alone takes a program this far from the interpreter, or all plans share a defect
             right = [number for number, time in enumerate(race) if time.samples_us]
@@ -97,10 +107,10 @@ class Races:
         samples = {number: race[number].samples_us for number in right}
         slowness = _slowness(samples)
 
-        def has_time(number: int) -> bool:
-            return not limited or self._clock() + self._bench.open_s + each_s * number <= start + seconds
+        def left_s() -> float | None:
+            return None if limit_s is None else start + min(seconds, limit_s) - self._clock()
 
-        final = {} if in_one else self._final(plans, samples, slowness, Terms(self._seed, seconds / 4), has_time)
+        final = {} if in_one else self._final(plans, samples, slowness, Terms(self._seed, seconds / 4), left_s)
         if final:
             slowness = {number: slow / slowness[_first(final)] for number, slow in slowness.items()} | _slowness(final)
         winner = _first(final or samples)
@@ -109,7 +119,8 @@ class Races:
         for number, slow in slowness.items():
             plain = entrants[number].name.removesuffix(_ON_LANES).removesuffix(OTHER_SCHEDULES)
             times[plain] = min(slow * us, times.get(plain, math.inf))
-        return Standings(entrants[winner], us, times, race[winner].problem)
+        unrun = [entrant.name for entrant, time in zip(entrants, race, strict=True) if time.is_unrun]
+        return Standings(entrants[winner], us, times, race[winner].problem, tuple(unrun))
 
     def _final(
         self,
@@ -117,13 +128,18 @@ class Races:
         samples: _Samples,
         slowness: Mapping[int, float],
         terms: Terms,
-        has_time: Callable[[int], bool],
+        left_s: Callable[[], float | None],
     ) -> dict[int, list[float]]:
         """Samples of the plans that are nearly as fast as the fastest, as many in each of several processes.
 
-        Plans by number; {} if there is nothing to decide between, or no time. `terms`: of each further process.
-        `has_time`: for so many plans in another one.
+        Plans by number; {} if there is nothing to decide between, or no time. `terms`: of each further process, but for
+        its limit. `left_s`: seconds that are left; None: as many as it takes.
         """
+
+        def has_time(number: int) -> bool:
+            left = left_s()
+            return left is None or self._bench.open_s + self.each_s * number <= left
+
         close: dict[object, list[int]] = {}
         kept = _first(samples)
         for number in sorted(slowness, key=lambda number: (number != kept, slowness[number])):
@@ -137,7 +153,9 @@ class Races:
         for sitting in range(1, SITTINGS):
             if not has_time(len(found)):
                 break
-            again = replace(terms, blocks=blocks, decides=False, sitting=sitting)
+            left = left_s()
+            limit_s = None if left is None else left - self._bench.open_s
+            again = replace(terms, blocks=blocks, decides=False, sitting=sitting, limit_s=limit_s)
             times = self._times([plans[number] for number in found], again)
             sound = [time.samples_us and not time.problem for time in times]
             if not any(sound):  # as where no plan's answer is right
@@ -146,9 +164,14 @@ class Races:
             blocks = min(len(sitting) for sittings in found.values() for sitting in sittings)
         return {n: [us for sitting in sittings for us in sitting[:blocks]] for n, sittings in found.items()}
 
-    def again(self, plan: PlanDocument, seconds: float) -> tuple[float | None, float | None]:
-        """The plan's time on fresh samples, and the noise floor: the plan against itself. None if it cannot be run."""
-        terms = Terms(self._seed + 1, seconds, SAME_BLOCKS, decides=False)
+    def again(
+        self, plan: PlanDocument, seconds: float, limit_s: float | None = None
+    ) -> tuple[float | None, float | None]:
+        """The plan's time on fresh samples, and the noise floor: the plan against itself.
+
+        None if it cannot be run, or not twice in `limit_s` (see `Terms`).
+        """
+        terms = Terms(self._seed + 1, seconds, SAME_BLOCKS, decides=False, limit_s=limit_s)
         first, second = self._bench.plans([plan, plan], terms)
         if not first.samples_us or not second.samples_us:
             return None, None
@@ -157,8 +180,13 @@ class Races:
     def _times(self, plans: Sequence[PlanDocument], terms: Terms) -> list[PlanTime]:
         """Samples per plan; plans that do the same work share them."""
         works = [_work(plan) for plan in plans]
-        distinct = dict(zip(works, plans, strict=True))
+        distinct: dict[object, PlanDocument] = {}
+        for work, plan in zip(works, plans, strict=True):
+            distinct.pop(work, None)  # it is preferred as the last of its like is
+            distinct[work] = plan
+        start = self._clock()
         timed = self._bench.plans(list(distinct.values()), terms)
+        self.each_s = (self._clock() - start) / max(1, sum(not time.is_unrun for time in timed))
         found = dict(zip(distinct, timed, strict=True))
         return [found[work] for work in works]
 

@@ -35,15 +35,16 @@ class KernelTimes:
         """Time candidates that were not yet, until that share of the budget is used."""
         fresh = {candidate.digest: candidate for candidate in candidates if candidate.digest not in self.us}
         trials = [Trial(c.digest, c.kernel, self._schedule(c)) for c in fresh.values()]
-        times = self._bench.kernels(trials, lambda: self._clock.share_left(share))
+        times = self._bench.kernels(trials, lambda: self._clock.kernel_left(share))
         self.us.update((digest, found.us) for digest, found in zip(fresh, times, strict=False))
         self._observe()
 
-    def measure_again(self, space: Space) -> bool:
+    def measure_again(self, space: Space, share: float = 1.0, after_s: float = 0.0) -> bool:
         """Time the measured kernels a second time; the lesser time counts. Returns whether any time changed.
 
         Something that slows the machine down for a second may spoil all samples of a kernel, and with it the choice.
-        Those that are slow for what the model says come first, as far as the time for this goes.
+        Those that are slow for what the model says come first, as far as the time for this goes. `after_s`: what comes
+        of changed times, and is to be done in that share of the budget too.
         """
         prices = self.prices()
         measured = {c.digest: c for c in space.candidates if self.us.get(c.digest, math.inf) < math.inf}
@@ -53,7 +54,12 @@ class KernelTimes:
         )
         start = self._clock.elapsed()
         trials = [Trial(d, measured[d].kernel, self._schedule(measured[d]), again=True) for d in todo]
-        times = self._bench.kernels(trials, lambda: self._clock.elapsed() < start + self._again_s)
+
+        def goes_on() -> bool:
+            done = self._clock.elapsed() + self._bench.ahead_s
+            return done < start + self._again_s and self._clock.time_left(share, self._bench.ahead_s + after_s)
+
+        times = self._bench.kernels(trials, goes_on)
         self._again_s -= self._clock.elapsed() - start
         self.timed_once = len(todo) - len(times)
         before = dict(self.us)

@@ -135,10 +135,10 @@ class ScheduleTuner:
 
         def measure(schedules: Sequence[Schedule], worth_us: float) -> list[float]:
             nonlocal asked, answered
-            if self._clock.share_left(share):
+            if self._clock.kernel_left(share, self._bench.compile_s):
                 self._bench.compile(digest, kernel, schedules, worth_us)
             trials = [Trial(digest, kernel, schedule, worth_us) for schedule in schedules]
-            found = [time.us for time in self._bench.kernels(trials, lambda: self._clock.share_left(share))]
+            found = [time.us for time in self._bench.kernels(trials, lambda: self._clock.kernel_left(share))]
             known.update(zip(schedules, found, strict=False))
             asked, answered = asked + len(schedules), answered + len(found)
             return found

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from autofuse.errors import MeasureError, SearchError
@@ -25,8 +25,9 @@ from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocumen
 from autofuse.plan.identity import Identity
 from autofuse.runtime.kernels import candidate_of
 from autofuse.search.baselines import BASELINES, decide_by_rules, kernels_of
-from autofuse.search.budget import Budget, Clock, Report
+from autofuse.search.budget import Budget, Clock, Report, Spent
 from autofuse.search.classes import class_digest
+from autofuse.search.ending import SCHEDULE_SHARE, Ending
 from autofuse.search.entrants import OTHER_SCHEDULES, Entrant, NoPlanRunsError, Races, Standings, with_and_without_lanes
 from autofuse.search.kerneltimes import KernelTimes
 from autofuse.search.planning import Tuned
@@ -49,20 +50,13 @@ from autofuse.search.space import Candidate, Space
 K_SIGMA = 1.0
 EPSILON = 0.05
 
-_RULES_SHARE, _FIRST_SHARE, _LOOP_SHARE, _SCHEDULE_SHARE = 0.15, 0.25, 0.5, 0.9
-"""Of the budget: when the rules have decided, and the baselines' kernels and single atoms, the loop, and all schedules
-must be done."""
+_RULES_SHARE, _FIRST_SHARE, _LOOP_SHARE, _AGAIN_SHARE = 0.15, 0.25, 0.5, 0.6
+"""Of the budget: when the rules have decided, and the baselines' kernels and single atoms, the loop, and its second
+times and last solves must be done; all schedules at `SCHEDULE_SHARE`."""
 _LOOP_ALONE_SHARE = 0.6
 """When the loop must be done where schedules are left alone."""
 _LOOP_SOLVE = 0.15
 """Of the time that is left for the loop: most for solving once."""
-_HEATS_SHARE, _RACE_SHARE, _HOLDOUT_SHARE = 0.05, 0.1, 0.05
-"""Of the budget: most time for running whole plans, to see which are worth tuning, in the end, and the winner once
-more."""
-_LEAST_RACE_S = 0.1
-"""For a race where the time is over."""
-_ENDING_SHARE = 0.03
-"""Of the budget: kept for building plans that race, and for the certificate."""
 _RIVALS = 2
 """Partitions of rules, the fastest end to end, whose schedules are tuned too; and as many of the others."""
 _OUTRUN = 1.5
@@ -86,21 +80,23 @@ class Tuner:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         start = clock()
+        self._spent = Spent(clock, budget.spent_s)
         _ = context.space  # enumerated once, for both contexts
-        self._end = start + budget.seconds
-        self._now = clock
-        ending = budget.race_s(_RACE_SHARE) + budget.race_s(_HOLDOUT_SHARE) + _ENDING_SHARE * budget.seconds
-        left = budget.without(clock() - start)
-        self._clock = Clock(left.before_the_end(ending, _SCHEDULE_SHARE), bench, clock)
+        priced_by = clock() + budget.pricing_s
+        self._unpriced = context.keep_priced(lambda: clock() > priced_by)
+        """Kernels that were left out as there was no time to price them."""
+        self._spent.mark("finding kernels")
+        self._clock = Clock(budget.without(clock() - start), bench, clock)
+        self._ending = Ending(budget, start + budget.seconds, self._clock)
         self.context = replace(context, deadline_s=budget.solve_s(context.deadline_s))
         self.bench, self.identity = bench, identity
         self.budget, self.seed, self.report = budget, seed, report
+        self._races = Races(bench, seed, clock)
         self._kept: list[tuple[Partition, PlanDocument]] = []
         """Plans that can be used, the best last."""
         self._times = KernelTimes(self.context, bench, self._clock)
         self._schedules = ScheduleTuner(self.context, bench, identity, self._clock, seed, report, self._times.us)
         self._loop_share = _LOOP_SHARE if context.restriction.schedules else _LOOP_ALONE_SHARE
-        self._races = Races(bench, seed)
         self._rounds = 0
         self._bound_us: float | None = None
         self._proved: Solution | None = None
@@ -129,8 +125,10 @@ class Tuner:
             found.append((policy.name, policy.partition(self.context)))
             self._keep(found[-1][1])
         ruled = decide_by_rules(self.context, rules, lambda: self._clock.share_left(_RULES_SHARE))
+        self._spent.mark("deciding by models and rules")
         chosen = "measured", self._measure_until_certain([partition for _, partition in (*ruled.partitions, *found)])
         self._keep(chosen[1])
+        self._spent.mark("measuring kernels")
         others = self._runners_up(chosen[1])
         others.append((f"{found[-1][0]}, schedules tuned", found[-1][1]))
         left_out = [*space_notes(self.context.space), *(f"not compared with {words}" for words in ruled.left_out)]
@@ -139,6 +137,7 @@ class Tuner:
                 f"kernels that were timed once, not twice, as the budget is small: {self._times.timed_once}"
             )
         rivals, others = self._fastest_of(chosen, ruled.partitions, others, left_out)
+        self._spent.mark("tuning schedules")
         entrants = [(name, self._timed(partition)) for name, partition in found]
         entrants.append(("measured, default schedules", self._timed(chosen[1])))
         contenders = [*others, *rivals, chosen]
@@ -152,8 +151,11 @@ class Tuner:
         if self.context.memory is not None:
             self.context.memory.check(self._document(partition), policy.name)
         self._keep(partition)
+        self._spent.mark("deciding")
         self._times.measure((chosen.candidate for chosen in partition.kernels), self._loop_share)
-        self._schedules.tune(partition.kernels, _SCHEDULE_SHARE)
+        self._spent.mark("measuring kernels")
+        self._schedules.tune(partition.kernels, SCHEDULE_SHARE)
+        self._spent.mark("tuning schedules")
         tuned = self._timed(partition, scheduled=True)
         if partition.solution is not None and partition.solution.optimal:
             self._proved = partition.solution
@@ -171,6 +173,7 @@ class Tuner:
         best: Solution | None = None
         while True:
             self._rounds += 1
+            began = self._clock.elapsed()
             if best is not None and self._times.any_fails(best):
                 best = None  # the second time
             try:
@@ -186,14 +189,15 @@ class Tuner:
             self._bound_us = min(low.bound_us, low.price_us)
             best = self._cheapest_measured(space, best)
             self.report("measuring kernels", *self._clock.progress())
+            solved_s = self._clock.elapsed() - began
             certain = best is not None and best.price_us <= (1 + EPSILON) * self._bound_us
             # a solve that ran out of time may have found nothing that is cheaper than what is known
             better = [found for found in (low, expected) if best is None or found.price_us < best.price_us]
             chosen = [kernel.candidate for found in better for kernel in found.kernels]
             todo = [candidate for candidate in chosen if candidate.digest not in self._times.us]
-            if todo and not certain and self._clock.share_left(self._loop_share):
+            if todo and not certain and self._clock.kernel_left(self._loop_share):
                 self._times.measure(todo, self._loop_share)
-            elif not self._times.measure_again(space):
+            elif not self._times.measure_again(space, _AGAIN_SHARE, solved_s):
                 self._proved = best if certain and best is not None and best.optimal else None
                 break
         return baselines[-1] if best is None else self._partition(space, best)
@@ -254,7 +258,7 @@ class Tuner:
         if chosen.solution is None:
             return []
         expected = self._times.optimistic(0.0)
-        near = RunnersUp(self.context, self._clock, expected, _SCHEDULE_SHARE).beside(chosen.solution)
+        near = RunnersUp(self.context, self._clock, expected, SCHEDULE_SHARE).beside(chosen.solution)
         space = self.context.space
         return [(f"measured, {words}", replace(self._partition(space, s), solution=None)) for words, s in near]
 
@@ -267,20 +271,23 @@ class Tuner:
         """
         entries: list[_Named] = []
         plans: list[PlanDocument] = []
-        for entry in (*_distinct(ruled), *_distinct((chosen, *others))):
+        own, *rest = _distinct((chosen, *others))
+        for entry in (*_distinct(ruled), *rest, own):  # a race that has no time for all of them runs the last ones
             document = self._document(self._timed(entry[1]))
             fits = self.context.memory is None or self.context.memory.fits(document)
             if fits and not self._has_failed(entry[1]):
                 entries.append(entry)
                 plans.append(document)
-        has_time = self._clock.share_left(_SCHEDULE_SHARE)  # else no schedules are tuned, in whatever order
-        order = self._races.in_order(plans, self.budget.race_s(_HEATS_SHARE)) if len(plans) > 1 and has_time else []
+        self._be_ready()
+        has_time = self._clock.share_left(SCHEDULE_SHARE)  # else no schedules are tuned, in whatever order
+        order = self._races.in_order(plans, *self._ending.preliminary()) if len(plans) > 1 and has_time else []
+        self._ending.reserve(self._races.each_s)
         ranked = [(slow, entries[number]) for slow, number in order] or [(1.0, entry) for entry in entries]
         rules = {name for name, _ in ruled}
         rivals = [(slow, entry) for slow, entry in ranked if entry[0] in rules][:_RIVALS]
         nearest = [(slow, e) for slow, e in ranked if e[0] not in rules and e[0] != chosen[0]][:_RIVALS]
-        own = [(slow, entry) for slow, entry in ranked if entry[0] == chosen[0]]
-        in_turn = sorted([*own, *rivals, *nearest], key=lambda pair: pair[0])
+        first = [(slow, entry) for slow, entry in ranked if entry[0] == chosen[0]]
+        in_turn = sorted([*first, *rivals, *nearest], key=lambda pair: pair[0])
         self._tune_in_turn([entry[1] for entry in _distinct(entry for slow, entry in in_turn if slow < _OUTRUN)])
         for slow, (name, partition) in in_turn:
             if slow >= _OUTRUN:
@@ -296,8 +303,8 @@ class Tuner:
         """
         halves = [0.5] * len(partitions) + [0.0] * len(partitions)
         for partition, part in zip((*partitions, *partitions), halves, strict=True):
-            left = max(0.0, _SCHEDULE_SHARE - self._clock.used())
-            share = _SCHEDULE_SHARE - part * left
+            left = max(0.0, SCHEDULE_SHARE - self._clock.used())
+            share = SCHEDULE_SHARE - part * left
             self._times.measure((kernel.candidate for kernel in partition.kernels), share)
             self._schedules.tune(partition.kernels, share)
             if partition is partitions[0]:
@@ -351,8 +358,8 @@ class Tuner:
         ]
         self.report("comparing plans end to end", 0, 1)
         try:
-            limited = math.isfinite(self.budget.seconds)
-            ended = self._races.decide(entrants, self._race_s(_RACE_SHARE, _HOLDOUT_SHARE), limited=limited)
+            self._be_ready()
+            ended = self._races.decide(entrants, *self._ending.race())
         except NoPlanRunsError:
             self._kept.clear()
             raise
@@ -362,6 +369,7 @@ class Tuner:
         told = [f"accepted partition: {ended.winner.name}"]
         if ended.problem:
             told.append(f"no plan's answer is within tolerance of the interpreter's: {ended.problem}")
+        told += self._too_late(ended, len(entrants))
         certificate = self._certificate(ended, policy, rules, document)
         plan = replace(document, certificate=certificate, notes=(*document.notes, *told, *notes))
         self._kept.append((ended.winner.partition, plan))
@@ -376,7 +384,7 @@ class Tuner:
             candidate = candidate_of(document.graph, kernel.nodes, kernel.outputs)
             digest = class_digest(candidate, self.context.control.schedule_of(candidate.nodes))
             time = self.bench.recorded(digest, kernel.schedule)
-            if time is None and self._clock.share_left(1.0):
+            if time is None and self._clock.kernel_left(1.0):
                 time = self.bench.kernel(digest, candidate, kernel.schedule)
             if time is not None and time.us < math.inf:
                 kernels[number] = replace(kernel, measured_us=time.us)
@@ -427,8 +435,10 @@ class Tuner:
         rule = min((name for name in ended.times if name in rules), key=lambda name: ended.times[name], default=None)
         times = [kernel.measured_us for kernel in document.kernels]
         floors = {digest: price.floor_us for digest, price in self._times.prices().items()}
-        has_time = self._now() < self._end
-        holdout_us, noise_us = self._races.again(document, self._race_s(_HOLDOUT_SHARE)) if has_time else (None, None)
+        terms = self._ending.holdout(self._races.each_s)
+        holdout_us, noise_us = (None, None) if terms is None else self._races.again(document, *terms)
+        over = self._ending.is_over()
+        self._spent.mark("comparing whole plans")
         return Certificate(
             policy=policy,
             seed=self.seed,
@@ -441,7 +451,7 @@ class Tuner:
             space_digest=hashlib.sha256("".join(sorted(space.classes)).encode()).hexdigest()[:16],
             k=K_SIGMA,
             epsilon=EPSILON,
-            physical_bound_us=bound_at(self.context, space, floors),
+            physical_bound_us=None if over else bound_at(self.context, space, floors),
             statistical_bound_us=self._bound_us,
             sum_us=sum(t for t in times if t is not None) if all(t is not None for t in times) else None,
             e2e_us=ended.us,
@@ -451,18 +461,26 @@ class Tuner:
             rule_us=None if rule is None else ended.times[rule],
             noise_floor_us=noise_us,
             refused=len(space.refused),
-            dominated=dominated_at(self.context, space, self._times.optimistic(0.0)),
+            dominated=None if over else dominated_at(self.context, space, self._times.optimistic(0.0)),
             cut_off=space.cut_off,
+            spent=self._spent.words if math.isfinite(self.budget.seconds) else None,
             words=OPTIMAL if self._proved and ended.winner.partition.solution is self._proved else NOT_PROVED,
         )
 
-    def _race_s(self, share: float, after: float = 0.0) -> float:
-        """Seconds for running whole plans; less where more is left for nothing else than a later share."""
-        if math.isinf(self.budget.seconds):
-            return self.budget.race_s(share)
-        later = self.budget.race_s(after) if after else 0.0
-        left = self._end - self._now() - _ENDING_SHARE * self.budget.seconds - later
-        return max(_LEAST_RACE_S, min(self.budget.race_s(share), left))
+    def _be_ready(self) -> None:
+        """Start the measuring process, so that what is left of the time can be given to plans."""
+        if math.isfinite(self.budget.seconds):
+            self.bench.ready()
+
+    def _too_late(self, ended: Standings, entrants: int) -> Iterator[str]:
+        """What the budget was too small for, in words."""
+        if self._unpriced:
+            yield f"{self._unpriced} kernels were left out as there was no time to price them"
+        if not self.has_measured:
+            yield "no kernel was measured before the last race: the budget is too small for this program"
+        if ended.unrun:
+            run = entrants - len(ended.unrun)
+            yield f"of {entrants} plans, there was time to run {run} end to end; not run: {', '.join(ended.unrun)}"
 
     def _document(self, partition: Partition) -> PlanDocument:
         return document_of(self.context, partition, self.identity)

@@ -216,7 +216,8 @@ def tune_variants(
     Raises what tuning the usual graph raises; a rival that cannot be measured is out, with a note.
     """
     rivals, left_out = _within_trials(variants.rivals(), budget)
-    own, each = budget_shares(budget, len(rivals))
+    race_s = budget.race_s(_RACE_SHARE) if rivals else 0.0
+    own, each = budget_shares(budget.without(race_s, begun=False), len(rivals))
     with bench_for(variants.usual.context) as bench:
         usual = tune(variants.usual.context, bench, own)
         plans: list[PlanDocument] = []
@@ -229,7 +230,7 @@ def tune_variants(
                     plans.append(tune(rival.context, another, each))
             except (MeasureError, SearchError) as error:
                 failed.append(f"graph variant {rival.choices.words} cannot be measured: {error}")
-        kept = _fastest_plan([*plans, usual], bench, budget, seed) if plans else usual
+        kept = _fastest_plan([*plans, usual], bench, _race_terms(budget, race_s, seed)) if plans else usual
     return replace(kept, notes=(*kept.notes, *variants.notes(), *failed))
 
 
@@ -253,9 +254,13 @@ def _part(budget: Budget, share: float) -> Budget:
     return Budget(share * budget.seconds, trials)
 
 
-def _fastest_plan(plans: Sequence[PlanDocument], bench: Bench, budget: Budget, seed: int) -> PlanDocument:
+def _race_terms(budget: Budget, seconds: float, seed: int) -> Terms:
+    return Terms(seed, seconds, limit_s=seconds if math.isfinite(budget.seconds) else None)
+
+
+def _fastest_plan(plans: Sequence[PlanDocument], bench: Bench, terms: Terms) -> PlanDocument:
     """The plan to keep, the last one if in doubt, with a note that gives the times of all."""
-    times = bench.plans(plans, Terms(seed, budget.race_s(_RACE_SHARE)))
+    times = bench.plans(plans, terms)
     sound = [number for number, time in enumerate(times) if time.samples_us and not time.problem]
     if not sound:
         return plans[-1]

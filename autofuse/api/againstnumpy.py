@@ -29,6 +29,8 @@ _REST_S = 0.3
 """How long a block waits, twice in all, for threads that a product left spinning."""
 _LIBRARY = frozenset(("dot_general", "convolution", "custom_call"))
 """Ops that may have left some."""
+_MORE_CALLS = 5
+"""Of a function after its first one: what its rough time may take."""
 _NOISE = 0.05
 """A plan that is slower by less may be so by chance."""
 
@@ -36,32 +38,36 @@ _NOISE = 0.05
 def against_function(
     document: PlanDocument, fn: Callable[..., Any], traced: Traced, arrays: Sequence[NDArray[Any]], seconds: float
 ) -> PlanDocument:
-    """The plan; with a SlowerThanNumpyWarning and a note if it is slower than the function itself, beyond the noise.
+    """The plan with the function's own time; and with a SlowerThanNumpyWarning and a note where it is slower than that.
 
-    The function may be anything, so it runs here, not in the worker: twice, where it is clearly slower than the plan
-    was there, else in turns with the plan. Each has its own copies of the arguments, which stand as long as `seconds`
-    for it are not too few for a call.
+    The function may be anything, so it runs here, not in the worker: a few times, where it is clearly slower than the
+    plan was there, else in turns with the plan; once, where `seconds` are too few for more, and not at all where they
+    are too few for the plan. Each has its own copies of the arguments.
     """
-    e2e_us = None if document.certificate is None else document.certificate.e2e_us
-    if e2e_us is None or 4 * e2e_us > 1e6 * seconds:
+    start = time.perf_counter_ns()
+    certificate = document.certificate
+    if certificate is None or certificate.e2e_us is None or 4 * certificate.e2e_us > 1e6 * seconds:
         return document
     own = _on_copies(fn, traced, arrays)
     try:
-        own()
-        us = rough_us(own, time.perf_counter_ns)
+        us = _roughly_us(own, 1e6 * seconds)
     except Exception:  # noqa: BLE001  # a user's function may refuse the random numbers that stand for a spec
         return document
-    if us > _CLEARLY * e2e_us:
+    document = replace(document, certificate=replace(certificate, function_us=us))
+    if us > _CLEARLY * certificate.e2e_us:
         return document
     resting = any(node.op in _LIBRARY for node in document.graph.nodes)
     block_s = resting * _REST_S + 2 * (_BLOCK_US + us) / 1e6
-    blocks = min(_BLOCKS, math.floor(seconds / block_s))
+    left_s = seconds - (time.perf_counter_ns() - start) / 1e9
+    blocks = min(_BLOCKS, math.floor(left_s / block_s))
     if blocks < 3:
         return document
     plan = Plan(document)
     samples = interleave(
         {"plan": _on_copies(plan, traced, arrays), "function": own}, blocks, _BLOCK_US, 0, resting=resting
     )
+    certificate = replace(certificate, function_us=min(samples["function"]))
+    document = replace(document, certificate=certificate)
     ratios = [mine / theirs for mine, theirs in zip(samples["plan"], samples["function"], strict=True)]
     if median_interval(ratios)[0] < 1.0 + _NOISE:
         return document
@@ -69,6 +75,14 @@ def against_function(
     note = "slower than the function itself through NumPy: {} instead of {}".format(*times)
     warnings.warn(f"autofuse: the plan of {document.name} is {note}", SlowerThanNumpyWarning, stacklevel=outside())
     return replace(document, notes=(*document.notes, note))
+
+
+def _roughly_us(call: Callable[[], object], left_us: float) -> float:
+    """Roughly what a call takes, in microseconds: of its first one alone where there is no time for others."""
+    begin = time.perf_counter_ns()
+    call()
+    first_us = (time.perf_counter_ns() - begin) / 1e3
+    return first_us if _MORE_CALLS * first_us > left_us else rough_us(call, time.perf_counter_ns)
 
 
 def _on_copies(call: Callable[..., Any], traced: Traced, arrays: Sequence[NDArray[Any]]) -> Callable[[], object]:

@@ -1,4 +1,4 @@
-"""`compile` and `tune`: from a function to a Plan, with a model or with measurements."""
+"""From a function to a Plan, with a model (`compile`) or with measurements (`tuned_plan`)."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
         policy = fixed(partition)
     if policy == "measured":
         raise ArgumentError('policy="measured" needs measurements: call autofuse.tune')
-    traced = traced_or_left(fn, args, on_unsupported, check_bounds)
+    decided = {"partition": partition, "rules": rules, "legality": legality, "max_memory": max_memory}
+    traced = traced_or_left(fn, args, on_unsupported, check_bounds, decided)
     if isinstance(traced, NumpyPlan):
         return traced
     program = traced_program(traced, _fixed_choices(variants))
@@ -122,64 +123,53 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     return Plan(warned_of_loops(_compiled(chosen, context, threads, seconds), traced.graph))
 
 
-def tune(
+def tuned_plan(
     fn: Callable[..., Any],
-    *args: Any,
-    backend: str = "cpu",
-    budget: float | None = None,
-    policy: str | SearchPolicy = "measured",
-    seed: int = 0,
-    progress: bool = True,
-    max_trials: int | None = None,
-    db: str | os.PathLike[str] | None = None,
-    inputs: str | os.PathLike[str] | None = None,
-    threads: int | None = None,
-    rules: Rules = (),
-    model: str | CostModel = ANALYTICAL,
-    legality: str | LegalityTest | None = None,
-    variants: str | Choices = "default",
-    max_memory: int | None = None,
-    on_unsupported: OnUnsupported = "numpy",
-    check_bounds: bool = False,
+    args: Sequence[Any],
+    start: float,
+    *,
+    backend: str,
+    budget: float | None,
+    policy: str | SearchPolicy,
+    seed: int,
+    progress: bool,
+    max_trials: int | None,
+    db: str | os.PathLike[str] | None,
+    inputs: str | os.PathLike[str] | None,
+    threads: int | None,
+    rules: Rules,
+    model: str | CostModel,
+    legality: str | LegalityTest | None,
+    variants: str | Choices,
+    max_memory: int | None,
+    on_unsupported: OnUnsupported,
+    check_bounds: bool,
 ) -> Plan:
-    """Search, measuring kernels in a worker process, and return the best plan found.
-
-    `budget`: seconds; by default 60, or as many as `max_trials` takes. A quarter of them (of less than 20, up to 5) may
-    go into finding the kernels that there could be. `max_trials`: most kernel measurements, the second times of kernels
-    not counted; alone, it makes how far the search goes independent of the machine's speed. `db`: file that keeps every
-    measurement; what it holds for this machine is not measured again, so an interrupted run resumes. `inputs`: an .npz
-    file with the arguments' values (`arg0`, `arg1`, ... or the parameter names) where values matter; specs get seeded
-    random data otherwise. `policy`: "measured" searches everything; any other policy's partition is kept and only its
-    schedules are tuned. `rules`, `model`, `legality`, `max_memory`: as for `compile`. `variants`: as for `compile`, but
-    "auto", under "measured" without rules and legality, tunes the graphs that the model finds cheapest too, with half
-    of the budget, and times their plans against the usual graph's; pricing them takes up to a quarter of a budget in
-    seconds, as finding the usual graph's kernels does. `on_unsupported`, `check_bounds`: as for `compile`; a function
-    that runs through NumPy as a whole is not tuned. In the end the function itself runs too, and a plan that is slower
-    is a SlowerThanNumpyWarning and has a note. Ctrl-C returns the best plan so far, with a note that says so.
-    Raises as `compile` does, and MeasureError where kernels cannot be measured or their times not be kept (a full disk,
-    say): the best plan so far, if there is one, is the attribute `best` of an error that ends the tuning, whichever it
-    is.
-    """
-    start = monotonic()
+    """What `tune` does. `start`: when it began, on the monotonic clock."""
     _check_backend(backend)
     limits = _budget(budget, max_trials)
+    end = start + limits.seconds
     seed = whole_number("seed", seed, 0)
-    traced = traced_or_left(fn, args, on_unsupported, check_bounds)
+    decided = {"rules": rules, "legality": legality, "max_memory": max_memory}
+    traced = traced_or_left(fn, args, on_unsupported, check_bounds, decided)
     if isinstance(traced, NumpyPlan):
         return traced
     program = traced_program(traced, _fixed_choices(variants))
     arrays = measuring_inputs(traced, args, inputs, seed)
     context = make_context(program, threads, rules, model=model, legality=legality, max_memory=max_memory)
-    context.bounds = replace(context.bounds, seconds=limits.enumeration_s)
     varies = variants == AUTO and policy == "measured" and _may_vary(context)
     if variants == AUTO:
         name = policy if isinstance(policy, str) else find_policy(policy).name
         context = _noting(context, None if policy == "measured" else f"policy {name}")
-    limits = limits.without(monotonic() - start)  # tracing is part of it
+    limits = limits.without(monotonic() - start)  # imports and tracing are part of it
+    against_s = _FUNCTION_SHARE * min(limits.seconds, DEFAULT_S)
+    limits = limits.without(against_s, begun=False)
+    context.bounds = replace(context.bounds, seconds=limits.enumeration_s)
     document = _tuned(context, arrays, policy, limits, seed, progress, db, threads, varies)
     if not was_interrupted(Plan(document)):
+        left = end - monotonic() if math.isfinite(end) else against_s
         try:
-            document = against_function(document, fn, traced, arrays, _FUNCTION_SHARE * min(limits.seconds, DEFAULT_S))
+            document = against_function(document, fn, traced, arrays, left)
         except KeyboardInterrupt:
             document = _interrupted(document, db)
     return Plan(warned_of_loops(document, traced.graph))

@@ -31,6 +31,8 @@ if TYPE_CHECKING:  # a plan that is found in a store needs none of these
     from autofuse.search.policy import SearchPolicy
 
 OnMiss = Literal["compile", "error", "tune"]
+_WISHES = ("rules", "legality", "max_memory")
+"""Options that a stored plan must keep."""
 
 
 class Jitted:
@@ -79,14 +81,16 @@ class Jitted:
         return plan
 
     def _make(self, args: tuple[Any, ...]) -> Plan:
-        from autofuse.api import compiling
+        from autofuse.api import compiling, tuning
+        from autofuse.api.numpyonly import warn_of_calls_left
 
         if self.store is None:
             return compiling.compile(self.function, *args, **self._options, **self._compiling)
         from autofuse.ir.digest import digest
 
         how = {name: self._options[name] for name in ("on_unsupported", "check_bounds") if name in self._options}
-        traced = compiling.traced_or_left(self.function, args, **how)
+        decided = {name: self._options[name] for name in _WISHES if name in self._options}
+        traced = compiling.traced_or_left(self.function, args, **how, decided=decided, warns=False)
         if isinstance(traced, compiling.NumpyPlan):
             return traced
         program = compiling.traced_program(traced)
@@ -102,6 +106,7 @@ class Jitted:
 
         found = self.store.get(digest(program.graph), identity, unwanted=unwanted)
         if found is not None:
+            warn_of_calls_left(traced, how.get("on_unsupported", "numpy"))  # on a miss, who compiles does
             return Plan(program.renamed(found))
         name = getattr(self.function, "__name__", "function")
         kept = f" that keeps to what was asked for: {unkept[0]}" if unkept else ""
@@ -114,7 +119,7 @@ class Jitted:
         warnings.warn(what, stacklevel=outside())
         if self._on_miss != "tune":
             return compiling.compile(self.function, *args, **self._options, **self._compiling)
-        plan = compiling.tune(self.function, *args, **self._options, **self._tuning)
+        plan = tuning.tune(self.function, *args, **self._options, **self._tuning)
         if compiling.was_interrupted(plan):
             raise KeyboardInterrupt
         if unkept:
@@ -126,8 +131,7 @@ class Jitted:
 
     def _unkept(self, document: PlanDocument, program: Program) -> str | None:
         """What a stored plan does not keep of what the user asks of plans; None if it keeps all."""
-        names = ("rules", "legality", "max_memory")
-        wishes = {name: self._options[name] for name in names if name in self._options}
+        wishes = {name: self._options[name] for name in _WISHES if name in self._options}
         if not wishes:
             return None
         from autofuse.api import compiling

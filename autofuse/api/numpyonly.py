@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,11 +103,19 @@ def _described(value: Any) -> str:
 
 
 def traced_or_left(
-    fn: Callable[..., Any], args: Sequence[Any], on_unsupported: OnUnsupported = "numpy", check_bounds: bool = False
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    on_unsupported: OnUnsupported = "numpy",
+    check_bounds: bool = False,
+    decided: Mapping[str, object] = MappingProxyType({}),
+    *,
+    warns: bool = True,
 ) -> Traced | NumpyPlan:
     """Trace a function; what only NumPy can run is left to it with one warning, unless `on_unsupported` says otherwise.
 
-    Raises TraceError and ArgumentError.
+    `decided`: arguments by which the user decides about kernels. `warns`: also of calls that are left to NumPy as parts
+    of a graph; else that is left to the caller, with `warn_of_calls_left`. Raises TraceError, and ArgumentError, also
+    for such arguments to a function that has no kernels.
     """
     try:
         traced = trace_function(fn, *args, on_unsupported=on_unsupported, check_bounds=check_bounds)
@@ -114,11 +123,23 @@ def traced_or_left(
         if on_unsupported != "numpy":
             raise
         plan = NumpyPlan(fn, str(error))
+        idle = [name for name, value in decided.items() if value is not None and value != ()]
+        if idle:
+            raise ArgumentError(
+                f"{', '.join(idle)}: {plan.name} runs through NumPy as a whole: no kernels to decide about;"
+                f" leave these arguments out, or write the function without what no kernel computes: {error}"
+            ) from None
         _warn(f"{plan.name} runs through NumPy as it is written, nothing is fused: {error}")
         return plan
+    if warns:
+        warn_of_calls_left(traced, on_unsupported)
+    return traced
+
+
+def warn_of_calls_left(traced: Traced, on_unsupported: OnUnsupported = "numpy") -> None:
+    """One warning of the calls of a graph that NumPy runs, unless the user asked for that."""
     if traced.left_to_numpy and on_unsupported == "numpy":
         _warn(f"{traced.graph.name}: {notes_of(traced)[0]}")
-    return traced
 
 
 def notes_of(traced: Traced) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ def location_of(frame: FrameType | None) -> Location | None:
     """The source position a frame has reached."""
     if frame is None:
         return None
-    return Location(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    return Location(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, frame.f_lasti)
 
 
 def assigned_name(frame: FrameType | None) -> str | None:

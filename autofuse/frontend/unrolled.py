@@ -1,4 +1,8 @@
-"""Python loops that a trace unrolled: many steps of one source line, each of which needs the one before."""
+"""Python loops that a trace unrolled: many steps of one source line, each of which needs the one before.
+
+Only what `af.scan` could take is such a loop: steps over data or time, which differ in what the step before left and in
+an index. The layers of a network have parameters of their own, arrays that no other step reads, so they are none.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ from autofuse.ir.graph import Graph, Location, Node, Value
 
 MANY = 32
 """Steps from which on an unrolled loop is worth a warning, however quickly it was compiled."""
+_OWN_SHARE = 0.1
+"""Of the steps: with so many that read arguments of their own, they are layers."""
 _LINES = 8
 """Source lines that are looked at, those with most operations first."""
 
@@ -45,8 +51,9 @@ def unrolled_loop(graph: Graph, least: int = MANY) -> UnrolledLoop | None:
     longest = sorted((nodes for nodes in lines.values() if len(nodes) >= least), key=len, reverse=True)[:_LINES]
     found: UnrolledLoop | None = None
     for nodes in longest:
-        steps = _steps(graph, nodes)
-        if steps >= max(least, found.steps + 1 if found else 0):
+        worth = max(least, found.steps + 1 if found else 0)
+        steps = _steps(graph, nodes, worth)
+        if steps >= worth:
             location = nodes[0].location
             assert location is not None
             found = UnrolledLoop(location, steps, len(nodes))
@@ -57,27 +64,71 @@ _MOVES = frozenset({"broadcast_in_dim", "reshape", "transpose", "slice", "revers
 """Operations that a step may have or not: the first slice of an array is not like the others."""
 
 
-def _steps(graph: Graph, nodes: list[Node]) -> int:
+def _steps(graph: Graph, nodes: list[Node], worth: int) -> int:
     """How many times one after the other the rarest operation of a line stands in the graph: once in each step.
 
-    A long formula repeats some of its operations too, but not all.
+    0 if that is less than `worth`. A long formula repeats some of its operations too, but not all. Where one line has
+    the same operation twice, in each step, these are two instructions.
     """
     counts = Counter(_kind(node) for node in nodes if node.op not in _MOVES)
     least = min(counts.values(), default=0)
-    rarest = [kind for kind, count in counts.items() if count == least]
-    return max((_chain(graph, {node for node in nodes if _kind(node) == kind}) for kind in rarest), default=0)
+    rarest = [kind for kind, count in counts.items() if count == least >= worth]
+    chains = (_chain(graph, {node for node in nodes if _kind(node) == kind}) for kind in rarest)
+    return max((len(chain) for chain in chains if not _are_layers(graph, chain)), default=0)
 
 
 def _kind(node: Node) -> Hashable:
-    return node.op, tuple(value.type for value in node.outputs)
+    instruction = None if node.location is None else node.location.instruction
+    return instruction, node.op, tuple(value.type for value in node.outputs)
 
 
-def _chain(graph: Graph, marked: set[Node]) -> int:
-    """The most of the marked nodes on one path."""
-    before: dict[Value, int] = {}
-    best = 0
+def _chain(graph: Graph, marked: set[Node]) -> list[Node]:
+    """The most of the marked nodes on one path, in order."""
+    before: dict[Value, tuple[int, Node | None]] = {}
+    links: dict[Node, Node | None] = {}
+    deepest: tuple[int, Node | None] = (0, None)
     for node in graph.nodes:
-        depth = max((before.get(value, 0) for value in graph.reads(node)), default=0) + (node in marked)
-        before.update((value, depth) for value in node.outputs)
-        best = max(best, depth)
-    return best
+        depth, last = max((before.get(value, (0, None)) for value in graph.reads(node)), default=(0, None), key=_depth)
+        if node in marked:
+            links[node] = last
+            depth, last = depth + 1, node
+        before.update((value, (depth, last)) for value in node.outputs)
+        deepest = max(deepest, (depth, last), key=_depth)
+    chain: list[Node] = []
+    node = deepest[1]
+    while node is not None:
+        chain.append(node)
+        node = links[node]
+    return chain[::-1]
+
+
+def _depth(found: tuple[int, Node | None]) -> int:
+    return found[0]
+
+
+def _are_layers(graph: Graph, chain: list[Node]) -> bool:
+    """Whether the steps of a chain, in order, read arguments or constants that no step before them reads."""
+    arrays = {value for value in graph.inputs if value.type.shape}
+    arrays |= {value for node in graph.nodes if node.op == "constant" for value in node.outputs if value.type.shape}
+    seen: set[Value] = set()
+    own = 0
+    for number, node in enumerate(chain):
+        fresh = _needed(graph, node, seen)
+        own += bool(number) and not arrays.isdisjoint(fresh)
+        seen |= fresh
+    return own > _OWN_SHARE * len(chain)
+
+
+def _needed(graph: Graph, node: Node, seen: set[Value]) -> set[Value]:
+    """The values that a node needs, those aside that were seen before."""
+    found: set[Value] = set()
+    waiting = list(graph.reads(node))
+    while waiting:
+        value = waiting.pop()
+        if value in found or value in seen:
+            continue
+        found.add(value)
+        producer = graph.producers.get(value)
+        if producer is not None:
+            waiting += graph.reads(producer)
+    return found

@@ -20,6 +20,8 @@ class Location:
     file: str
     line: int
     function: str
+    instruction: int = field(default=-1, compare=False)
+    """Offset of the instruction in the function's code: tells the calls of one line apart. -1 if it is not known."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}"

@@ -31,8 +31,8 @@ from autofuse.ir.tree import Branch, Leaf
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.checks import WrongAnswerError, check, poison
 from autofuse.measurement.errorbounds import Bound, bounds_of
-from autofuse.measurement.racing import LEAST_BLOCKS, SURE_S, contenders, is_decided
-from autofuse.measurement.timer import TimingPolicy, fastest_call, measure, rough_us, turn_of
+from autofuse.measurement.planblocks import Race
+from autofuse.measurement.timer import TimingPolicy, measure
 from autofuse.measurement.worker import Answer
 from autofuse.plan.codec import decode
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
@@ -45,10 +45,6 @@ Built = Callable[[], None]
 
 _FEW_SAMPLES = 3
 """Of a kernel in one moment: it is timed in several."""
-_LONG = 5
-"""Times the time of a turn: a call as long as that is not made twice to warm the caches."""
-_BETWEEN = 5
-"""Blocks from one look at who leads to the next."""
 
 NO_SESSION = "no such session: the worker was started anew"
 
@@ -197,41 +193,23 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: B
 
     A sample is the fastest call of a plan's turn in a block. A plan that is slower than another beyond doubt is
     dropped, as is one whose answer is wrong where another's is right, and blocks end when more of them cannot decide
-    anything, or with the time, which the calls before them are part of.
+    anything, or with the time, which the calls before them are part of. Of more plans than there is time for, the last
+    ones are run.
 
     Arrays: constants of plans of other graphs with the same arguments and results, as for a session's own. Payload:
     `session`, `plans` (texts), `blocks`, `seed`, `turn_us` (see `timer.turn_of`), `seconds` (stop after that many, but
-    not before `LEAST_BLOCKS`), `decides` (whether plans are dropped and blocks end early at all).
+    not before `LEAST_BLOCKS`), `decides` (whether plans are dropped and blocks end early at all), `limit_s` (for all of
+    it, or null: see `racing.Terms`).
     """
+    race = Race(payload)
     session = _session(payload)
-    constants = {**session.constants, **{name[1:]: array for name, array in arrays.items()}}
-    runs = [_PlanRun(decode(text, constants, "plan"), session) for text in payload["plans"]]
+    constants = {**session.constants, **{name[1:]: array for name, array in arrays.items() if name.startswith("@")}}
+    makers = [partial(_PlanRun, decode(text, constants, "plan"), session) for text in payload["plans"]]
+    plans = race.build(makers)
     built()
-    until = perf_counter_ns() + 1e9 * payload["seconds"]
-    rng = np.random.default_rng(payload["seed"])
-    problems = [run.problem() for run in runs]
-    once_us = [rough_us(run.call) for run in runs]
-    batch, times = turn_of(payload["turn_us"], once_us)
-    warms = min(once_us) < _LONG * payload["turn_us"]
-    running = list(range(len(runs)))
-    racing = [number for number in running if not problems[number]] or running
-    samples: list[list[float]] = [[] for _ in runs]
-    start = perf_counter_ns()
-    for block in range(payload["blocks"]):
-        now = perf_counter_ns()
-        if block >= LEAST_BLOCKS and now > until:
-            break
-        if payload["decides"] and block % _BETWEEN == 0 and block:
-            raced = [samples[number] for number in racing]
-            if is_decided(raced) and now - start > 1e9 * min(SURE_S, payload["seconds"]):
-                break
-            running = [racing[place] for place in contenders(raced)]
-        for number in rng.permutation(running):
-            runs[number].restore()
-            if warms:
-                runs[number].call()  # what ran before has left its own data in the caches
-            samples[number].append(fastest_call(runs[number].call, batch, times))
-    return Answer({"samples_us": samples, "problems": problems})
+    session.plan_bounds()
+    samples, problems = race.run(plans, len(makers))
+    return Answer({"samples_us": samples, "problems": problems, "cut_short": race.cut_short})
 
 
 def kernel_document(kernel: KernelCandidate, schedule: Schedule, description: CpuDescription) -> PlanDocument:

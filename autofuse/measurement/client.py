@@ -144,6 +144,9 @@ class Bench:
         self._sitting = 0
         self.open_s = 0.0
         """Seconds that starting the last process, and preparing the program in it, took."""
+        self.compile_s = 0.0
+        """Seconds that compiling the last schedules beside each other took."""
+        self._kernel_s = self._later_s = 0.0
         self._races = PlanRaces(graph, inputs, database, self._code_version, deadline_s, self._run_plans)
 
     def __enter__(self) -> Bench:
@@ -151,6 +154,18 @@ class Bench:
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
         self._worker.__exit__(kind, value, at)
+
+    @property
+    def ahead_s(self) -> float:
+        """Seconds until all times are known if one more kernel is begun: it may take as long as the last one did."""
+        return self._kernel_s + self._later_s
+
+    def ready(self) -> bool:
+        """Prepare the program in the worker, unless it is. Returns whether that was done now."""
+        if self._session and self._session_worker == self._worker.restarts:
+            return False
+        self._open()
+        return True
 
     def kernel(
         self, digest: str, kernel: KernelCandidate, schedule: Schedule, worth_us: float = math.inf
@@ -165,7 +180,7 @@ class Bench:
         what slows the machine down for a while neither spoils all samples of one nor spares another. A kernel that
         takes longer than `worth_us` gets a few calls in one moment, recorded under a policy of its own, which later
         calls find only if they are content with that too. Second times have a policy of their own as well. `go_on` is
-        asked before each kernel: the times end where it says no.
+        asked before each kernel, and again when the process for the first one is ready: the times end where it says no.
         """
         found: list[KernelTime] = []
         waiting: list[_Begun] = []
@@ -179,6 +194,8 @@ class Bench:
                     self.counts.failing.add((trial.digest, trial.schedule))
                 found.append(known)
                 continue
+            if self.ready() and not go_on():
+                break
             begun = self._begin(trial, len(found))
             found.append(begun.time)
             if begun.time.status != "ok" or begun.time.pruned:
@@ -198,6 +215,7 @@ class Bench:
         self.counts.measured += not trial.again
         if outcome.status != "ok":
             return _Begun(trial, place, self._failed(trial, outcome), ())
+        self._kernel_s = outcome.build_s + outcome.run_s
         samples = tuple(float(s) for s in outcome.data["samples_us"])
         time = KernelTime("ok", min(samples), pruned=bool(outcome.data["pruned"]))
         return _Begun(trial, place, time, samples)
@@ -207,6 +225,7 @@ class Bench:
         if not waiting:
             return
         outcome = self._later_moments(waiting)
+        self._later_s = outcome.build_s + outcome.run_s
         later = outcome.data["fastest_us"] if outcome.status == "ok" else [() for _ in waiting]
         for begun, fastest in zip(waiting, later, strict=True):
             found[begun.place] = self._finished(begun, fastest) if fastest else self._finish_alone(begun)
@@ -310,7 +329,8 @@ class Bench:
         fresh = [s for s in schedules if self._known(Trial(digest, kernel, s, worth_us)) is None]
         if len(fresh) > 1:
             payload = {**_names(kernel), "schedules": [schedule.to_json() for schedule in fresh]}
-            self._run("compile_kernels", payload, self._deadline_s, _BUILD_S * len(fresh))
+            outcome = self._run("compile_kernels", payload, self._deadline_s, _BUILD_S * len(fresh))
+            self.compile_s = outcome.build_s
 
     def note(self, note: KernelNote) -> None:
         """Keep what is known of a kernel besides its times; the first note of it stays."""
@@ -365,8 +385,7 @@ class Bench:
     ) -> Outcome:
         """Run a job in the session; a worker that was lost since the last job gets the session anew."""
         for _ in range(2):
-            if self._session_worker != self._worker.restarts or not self._session:
-                self._open()
+            self.ready()
             data = {**payload, "session": self._session}
             outcome = self._worker.run(Job(f"{_RUNNERS}:{runner}", data, arrays, build_s=build_s, run_s=run_s))
             if outcome.status != "error" or NO_SESSION not in outcome.message:

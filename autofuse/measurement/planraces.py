@@ -16,7 +16,7 @@ from autofuse.ir.graph import Graph
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.database import Database, Measurement
 from autofuse.measurement.pool import Outcome
-from autofuse.measurement.racing import Terms
+from autofuse.measurement.racing import NO_TIME, Terms
 from autofuse.plan import codec
 from autofuse.plan.document import PlanDocument
 
@@ -36,6 +36,11 @@ class PlanTime:
     """Microseconds of the fastest call of each block that the plan was in; empty if it could not be run."""
     problem: str = ""
     """Why it could not be run, or what is wrong with its answer."""
+
+    @property
+    def is_unrun(self) -> bool:
+        """Whether there was no time to run it."""
+        return not self.samples_us and self.problem == NO_TIME
 
     @property
     def us(self) -> float:
@@ -77,16 +82,18 @@ class PlanRaces:
         The graphs of plans may differ from the worker's, if they compute the same results of the same arguments. A race
         is recorded, and not run again on the same terms and arguments. A plan that crashes or hangs is found by running
         each alone; the others are then timed without it. Plans that fail only together, perhaps for want of memory, are
-        timed one after another. Neither is recorded.
+        timed one after another. Neither is recorded, nor is a race that its limit cut short.
         """
         entries = _entries(plans, terms, self._inputs_digest())
         records = [self._find(entry) for entry in entries]
         if all(records):
             return [PlanTime(found[0].samples_us, found[0].message) for found in records]
-        together = self._race(plans, terms)
-        if together is None:
+        outcome = self._time_plans(plans, terms)
+        if outcome.status != "ok":
             return self._race_apart(plans, terms)
-        self._record_race(entries, together)
+        together = _plan_times(outcome)
+        if not outcome.data["cut_short"]:
+            self._record_race(entries, together)
         return together
 
     def _find(self, entry: str) -> list[Measurement]:
@@ -166,5 +173,6 @@ def _entries(plans: Sequence[PlanDocument], terms: Terms, inputs: str) -> list[s
         ]
         for plan in plans
     ]
-    text = json.dumps([works, asdict(terms), inputs], sort_keys=True)
+    timed = {name: value for name, value in asdict(terms).items() if name != "limit_s"}  # it cut nothing short
+    text = json.dumps([works, timed, inputs], sort_keys=True)
     return [hashlib.sha256(f"{number} {text}".encode()).hexdigest() for number in range(len(plans))]

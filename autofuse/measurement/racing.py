@@ -25,6 +25,8 @@ FEW_BLOCKS = 7
 """With fewer, a standard error says nothing: gains are taken to be off by as much as the largest of them."""
 SURE_BLOCKS, SURE_S = 15, 0.5
 """Of fewer blocks, or of less time, the spread may look small by luck."""
+NO_TIME = "there was no time to run it"
+"""What is wrong with a plan that a race had no time for."""
 _HOPELESS = 3.0
 """Times the leader's slowest sample: a plan whose fastest takes longer is out after a few blocks."""
 
@@ -36,7 +38,7 @@ class Terms:
     seed: int
     """Of the order of plans in each block."""
     seconds: float
-    """A race ends after so long, but not before `LEAST_BLOCKS`."""
+    """A race ends after so long, building the plans not counted, but not before `LEAST_BLOCKS`."""
     blocks: int = MOST_BLOCKS
     """The most there are; they end when more cannot decide which plan is the fastest."""
     turn_us: float = TURN_US
@@ -46,6 +48,10 @@ class Terms:
     sitting: int = 0
     """Races of another number than the one before run in a process of their own: where a process has its memory may
     make one plan faster and another slower, by some percent, for as long as it lives."""
+    limit_s: float | None = None
+    """Most seconds for all of it, building and checking the plans included; None: as long as it takes. Where that is
+    too little, the last plans are run, and no block is begun that would end later; the very last plan is run in any
+    case."""
 
 
 def paired_gain(slow: Sequence[float], fast: Sequence[float]) -> tuple[float, float]:

@@ -258,7 +258,7 @@ _CERTIFICATE_READERS: dict[str, Callable[[Item], Any]] = {
     "float | None": lambda item: item.maybe(Item.number),
     "str | None": lambda item: item.maybe(lambda name: name.text(1000)),
 }
-_LATER_KEYS = ("rule", "rule_us", "refused", "dominated", "cut_off")
+_LATER_KEYS = ("rule", "rule_us", "refused", "dominated", "cut_off", "function_us", "spent")
 """Of certificates: files of this format's first days lack them."""
 
 

@@ -94,6 +94,10 @@ class Certificate:
     """Candidates that the solver left out in the end, as two smaller ones cost no more."""
     cut_off: int | None = None
     """Sets that were not grown further, for their size, their number, or want of time."""
+    function_us: float | None = None
+    """Measured time of the function itself, run by the interpreter in the tuning process."""
+    spent: str | None = None
+    """Where a budget in seconds went, in words."""
     words: str = OPTIMAL
     """`OPTIMAL`, or `NOT_PROVED` where the search was cut short or another plan was faster as a whole."""
 

@@ -306,6 +306,8 @@ def certificate_lines(certificate: dict[str, Any]) -> list[str]:
         f"{_prunings(certificate)}, {certificate['measured']} measured in {certificate['rounds']} rounds, "
         f"{certificate['schedules_tried']} schedules tried; space {certificate['space_digest']}",
     ]
+    if certificate["spent"] is not None:
+        lines.append(f"  spent      {certificate['spent']}")
     lines += _time_lines(certificate)
     return lines
 
@@ -326,6 +328,9 @@ def _time_lines(certificate: dict[str, Any]) -> Iterator[str]:
         yield f"  whole call {microseconds(e2e)}{again}{spread}"
     if unfused is not None and e2e:
         yield f"  unfused    {microseconds(unfused)}, {unfused / e2e:.2f} times as long"
+    function = certificate["function_us"]
+    if function is not None and e2e:
+        yield f"  function   {microseconds(function)} by itself; the plan is {function / e2e:.3g} times as fast"
     rule, rule_us = certificate["rule"], certificate["rule_us"]
     if rule_us is not None and e2e:
         yield f"  rules      {microseconds(rule_us)}, {rule_us / e2e:.2f} times as long: {rule}"

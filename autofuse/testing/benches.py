@@ -89,6 +89,12 @@ class SyntheticBench:
     sittings: list[int] = field(default_factory=list[int])
     """The number of the sitting of each race."""
     open_s: float = 0.0
+    compile_s: float = 0.0
+    ahead_s: float = 0.0
+
+    def ready(self) -> bool:
+        """Always."""
+        return False
 
     def clock(self) -> float:
         return self.now_s

@@ -29,18 +29,22 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--before", type=Path, help="checkout to compare with")
     parser.add_argument("--limit", type=float, default=120.0, help="most seconds for a process (default 120)")
     parser.add_argument("--programs", default=",".join(PROGRAMS), help="separated by commas (default %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="one program of two steps")
     parser.add_argument("--fresh", action="store_true", help="throw away the records that there are")
     return parser.parse_args(argv)
 
 
 def study(options: argparse.Namespace) -> None:
     """All of it; the report is written even when it is interrupted."""
+    options.out.mkdir(parents=True, exist_ok=True)
     journal = Journal(options.out / "compile-time.jsonl", options.fresh)
     run = open_run(journal, {"limit": options.limit}, machine())
     ways = [("now", ROOT, "analytical"), ("unfused", ROOT, "unfused")]
     if options.before is not None:
         ways.insert(0, ("before", options.before.resolve(), "analytical"))
     chosen = {name: PROGRAMS[name][1] for name in options.programs.split(",")}
+    if options.quick:
+        chosen = {"heat": (2,)}
     wanted: list[Record] = [{"program": name, "steps": steps} for name, sizes in chosen.items() for steps in sizes]
     try:
         for task in wanted:

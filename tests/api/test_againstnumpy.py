@@ -1,5 +1,6 @@
 """Tuned plans against the function they were made from; times are given, none is taken."""
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import autofuse as af
 from autofuse.api import againstnumpy, compiling
 from autofuse.api.againstnumpy import against_function
+from autofuse.api.plan import Plan
 from autofuse.errors import SlowerThanNumpyWarning
 from autofuse.frontend.traced import trace
 from autofuse.testing.plans import example_plan
@@ -59,9 +61,31 @@ def test_a_plan_that_is_slower_has_a_note_and_a_warning(timed):
 )
 def test_no_alarm_otherwise(timed, recwarn, first_us, plan_us):
     timed(first_us, plan_us, [50.0] * 7)
-    document = tuned(doubled)
-    assert against_function(document, doubled, trace(doubled, X), [X.copy()], 60.0) == document
+    document = against_function(tuned(doubled), doubled, trace(doubled, X), [X.copy()], 60.0)
+    assert document.notes == tuned(doubled).notes
     assert not recwarn.list
+
+
+@pytest.mark.parametrize(("first_us", "function_us"), [(300.0, 300.0), (80.0, 49.0)], ids=["apart", "in turns"])
+def test_the_functions_own_time_is_certified_and_explained(timed, first_us, function_us):
+    timed(first_us, [40.0] * 7, [49.0, 50, 51, 52, 53, 54, 55])
+    plan = Plan(against_function(tuned(doubled), doubled, trace(doubled, X), [X.copy()], 60.0))
+    assert plan.certificate.function_us == function_us
+    assert f"by itself; the plan is {function_us / 100:.3g} times as fast" in plan.explain()
+
+
+def test_a_slow_function_runs_once():
+    calls = []
+
+    def slow(x):
+        calls.append(time.perf_counter_ns())
+        while len(calls) < 2 and time.perf_counter_ns() < calls[0] + 2_000_000:
+            pass
+        return doubled(x)
+
+    document = against_function(tuned(doubled), slow, trace(doubled, X), [X.copy()], 0.005)
+    assert len(calls) == 1
+    assert document.certificate.function_us >= 2000.0
 
 
 def test_a_function_that_refuses_random_data_is_not_timed(timed):
@@ -75,11 +99,12 @@ def test_a_function_that_refuses_random_data_is_not_timed(timed):
     assert against_function(document, picky, trace(lambda x: x + 1, X), [X], 60.0) == document
 
 
-@pytest.mark.parametrize("seconds", [1e-4, 0.03])
-def test_there_is_no_race_without_time_for_it(timed, seconds):
+@pytest.mark.parametrize(("seconds", "function_us"), [(1e-4, None), (0.03, 80.0)])
+def test_there_is_no_race_without_time_for_it(timed, seconds, function_us):
     timed(80.0, [100.0] * 7, [50.0] * 7)
-    document = tuned(doubled)
-    assert against_function(document, doubled, trace(doubled, X), [X.copy()], seconds) == document
+    document = against_function(tuned(doubled), doubled, trace(doubled, X), [X.copy()], seconds)
+    assert document.notes == tuned(doubled).notes
+    assert document.certificate.function_us == function_us
 
 
 def test_an_interrupt_while_the_function_runs_keeps_the_tuned_plan(monkeypatch):

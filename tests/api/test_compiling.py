@@ -8,7 +8,7 @@ import pytest
 import scipy.special
 
 import autofuse as af
-from autofuse.api import arrayfiles, compiling
+from autofuse.api import arrayfiles, compiling, tuning
 from autofuse.device.cpu import detect
 from autofuse.errors import ArgumentError, MeasureError, PlanError, PluginError, SearchError
 from autofuse.frontend.traced import trace
@@ -180,16 +180,23 @@ def test_rules_and_other_policies_keep_the_usual_graph_and_say_so(monkeypatch, o
 
 def test_variants_are_tuned_beside_the_usual_graph(monkeypatch):
     monkeypatch.setattr(variants, "CLOSE", 100.0)
-    ticks, given, price = iter([9.0, 9.0, 10.0, 11.0]), [], compiling.price_variants
-    monkeypatch.setattr(compiling, "monotonic", lambda: next(ticks))
-    monkeypatch.setattr(compiling, "price_variants", lambda *args: given.append(args[1]) or price(*args))
-    plan = af.tune(heads, *HEADS, variants="auto", budget=2, max_trials=8, progress=False)
-    assert given == [2.0]
+    now, given, price = [9.0], [], compiling.price_variants
+
+    def priced(*args):
+        given.append(args[1])
+        now[0] += 96.0
+        return price(*args)
+
+    monkeypatch.setattr(tuning, "monotonic", lambda: now[0])
+    monkeypatch.setattr(compiling, "monotonic", lambda: now[0])
+    monkeypatch.setattr(compiling, "price_variants", priced)
+    plan = af.tune(heads, *HEADS, variants="auto", budget=200, max_trials=8, progress=False)
+    assert given == [pytest.approx(2 * 0.25 * 197.6)]  # some seconds are kept for the function itself
     right(plan)
     (note,) = [note for note in plan.document.notes if note.startswith("graph variants measured: ")]
     assert "columns=joined " in note
     assert "default " in note
-    assert plan.certificate.budget == "0.5 s, at most 4 measurements"  # half of what pricing left
+    assert plan.certificate.budget == "48.26 s, at most 4 measurements"  # half of what pricing and the race leave
 
 
 def test_ctrl_c_among_variants_gives_the_best_plan_so_far(monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 
 import autofuse as af
 from autofuse.api import compiling
+from autofuse.api import tuning as tuning_module
 from autofuse.errors import ArgumentError, LeftToNumpyWarning, PlanError, TraceError
 
 
@@ -112,7 +113,7 @@ def tuning(monkeypatch):
         tuned.append((args, {"budget": budget, **options}))
         return compiling.compile(fn, *args, **options)
 
-    monkeypatch.setattr(compiling, "tune", tune)
+    monkeypatch.setattr(tuning_module, "tune", tune)
     return tuned
 
 
@@ -203,7 +204,7 @@ def test_a_plan_whose_tuning_was_interrupted_is_not_kept(tmp_path, monkeypatch):
         plan = compiling.compile(function, *args)
         return af.Plan(compiling._interrupted(plan.document, None))
 
-    monkeypatch.setattr(compiling, "tune", interrupted)
+    monkeypatch.setattr(tuning_module, "tune", interrupted)
     jitted = af.jit(scale, store=tmp_path, on_miss="tune")
     with pytest.warns(UserWarning, match="tune"), pytest.raises(KeyboardInterrupt):
         jitted(X, 2)
@@ -394,3 +395,21 @@ def test_a_miss_is_tuned_as_asked_for(tmp_path, tuning):
 def test_options_that_say_nothing_together_are_refused(options, message):
     with pytest.raises(ArgumentError, match=message):
         af.jit(normalise, **options)
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["a miss", "a hit"])
+def test_calls_left_to_numpy_are_said_once_with_a_store_too(tmp_path, stored):
+    def turned(x):
+        return np.linalg.inv(x) + x
+
+    x = np.array([[2.0, 1.0], [1.0, 3.0]])
+    jitted = af.jit(store=tmp_path)(turned)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if stored:
+            jitted.store.put(af.compile(turned, x).document)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        jitted(x)
+    assert [str(w.message).count("calls left to NumPy") for w in caught].count(1) == 1
+    assert len(caught) == (1 if stored else 2)  # a miss is one more

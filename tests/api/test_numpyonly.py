@@ -92,3 +92,26 @@ def test_a_function_that_raises_raises_what_numpy_raises():
         plan = af.compile(np.linalg.inv, np.ones((2, 3)))
     with pytest.raises(np.linalg.LinAlgError):
         plan(np.ones((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"partition": [["y"]]}, "partition"),
+        ({"rules": [af.Forbid("a", "b")]}, "rules"),
+        ({"legality": lambda nodes: None, "max_memory": 1 << 20}, "legality, max_memory"),
+    ],
+)
+def test_decisions_about_kernels_are_refused_where_there_are_none(options, named):
+    with pytest.raises(ArgumentError, match=f"^{named}: .* runs through NumPy as a whole: no kernels to decide about"):
+        af.compile(*_transform(), **options)
+    if "partition" not in options:
+        with pytest.raises(ArgumentError, match=f"^{named}: "):
+            af.tune(*_transform(), **options)
+        with pytest.raises(ArgumentError, match=f"^{named}: "):
+            af.jit(_transform()[0], **options)(X)
+
+
+def _transform():
+    function, arguments = PROGRAMS["a transform"]
+    return function, *arguments

@@ -73,6 +73,54 @@ def test_a_long_formula_is_no_loop():
     assert unrolled_loop(trace(formula, X).graph, 8) is None
 
 
+def layers(count, width=4):
+    """Parameters of a network: each layer has arrays of its own."""
+    return [{"w": np.eye(width), "gain": np.ones(width)} for _ in range(count)]
+
+
+def normalised(x, gain):
+    return (x - x.mean(-1, keepdims=True)) * gain
+
+
+def test_layers_with_parameters_of_their_own_are_no_loop():
+    def network(x, parameters):
+        for layer in parameters:
+            x = np.tanh(normalised(x, layer["gain"]) @ layer["w"])
+            x = x + normalised(x, layer["gain"])
+        return x
+
+    assert unrolled_loop(trace(network, np.ones((2, 4)), layers(24)).graph, 8) is None
+
+
+def test_layers_whose_parameters_are_slices_of_one_array_are_a_loop():
+    def network(x, weights):
+        for number in range(24):
+            x = np.tanh(x @ weights[number])
+        return x
+
+    assert unrolled_loop(trace(network, np.ones((2, 4)), np.ones((24, 4, 4))).graph, 8).steps == 24
+
+
+def test_a_loop_over_time_with_parameters_is_a_loop():
+    def recurrent(x, h, layer):
+        for t in range(40):
+            h = np.tanh(normalised(x[t] + h, layer["gain"]) @ layer["w"])
+        return h
+
+    loop = unrolled_loop(trace(recurrent, np.ones((40, 4)), np.ones(4), layers(1)[0]).graph)
+    assert loop.steps == 40
+
+
+def test_a_step_that_does_the_same_twice_is_one_step():
+    def powers(x):
+        for _ in range(12):
+            x = x * x * x * x
+        return x
+
+    assert unrolled_loop(trace(powers, X).graph, 8).steps == 12
+    assert unrolled_loop(trace(powers, X).graph) is None
+
+
 def test_a_scan_is_no_unrolled_loop():
     def scanned(x):
         return af.fori_loop(0, 100, lambda _, x: np.tanh(x * 0.5 + 0.1), x)

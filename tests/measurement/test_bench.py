@@ -8,7 +8,7 @@ import pytest
 from autofuse.errors import MeasureError
 from autofuse.ir.text import to_text
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement import bench
+from autofuse.measurement import bench, planblocks
 from autofuse.measurement.checks import WrongAnswerError
 from autofuse.measurement.racing import LEAST_BLOCKS
 from autofuse.plan import codec
@@ -57,6 +57,7 @@ def plans_payload(plans, **options):
         "turn_us": 1.0,
         "seconds": 60.0,
         "decides": True,
+        "limit_s": None,
         **options,
     }
 
@@ -181,7 +182,7 @@ def test_kernels_compiled_ahead_are_found_when_they_are_timed(session, monkeypat
 def test_plans_are_timed_in_interleaved_blocks(graph, session, monkeypatch):
     plans = [plan_of(graph), plan_of(graph, [[name] for name in NAMES])]
     order = []
-    monkeypatch.setattr(bench, "fastest_call", lambda call, *_: order.append(call) or 1.0)
+    monkeypatch.setattr(planblocks, "fastest_call", lambda call, *_: order.append(call) or 1.0)
     answer = bench.time_plans(plans_payload(plans), {}, nothing)
     assert answer.data["problems"] == ["", ""]
     assert [len(samples) for samples in answer.data["samples_us"]] == [9, 9]
@@ -244,8 +245,8 @@ def test_a_call_that_is_short_warms_the_caches_before_every_sample(graph, sessio
     happened = []
     real = bench._PlanRun.call
     monkeypatch.setattr(bench._PlanRun, "call", lambda run: happened.append("call") or real(run))
-    monkeypatch.setattr(bench, "rough_us", lambda call: happened.append("once") or call_us)
-    monkeypatch.setattr(bench, "fastest_call", lambda *_: happened.append("sample") or 1.0)
+    monkeypatch.setattr(planblocks, "rough_us", lambda *_: happened.append("once") or call_us)
+    monkeypatch.setattr(planblocks, "fastest_call", lambda *_: happened.append("sample") or 1.0)
     bench.time_plans(plans_payload([plan_of(graph)], turn_us=100.0), {}, nothing)
     assert happened == ["call", "once", *(["call"] * calls + ["sample"]) * 9]  # a call checks, one tells how long it is
 
@@ -257,13 +258,13 @@ def test_every_sample_of_a_plan_begins_with_the_arguments_as_they_were(monkeypat
     inputs = random_inputs(graph, np.random.default_rng(0))
     open_on(graph, inputs, ["twice"])
     seen = []
-    real = bench.fastest_call
+    real = planblocks.fastest_call
 
     def fastest_call(call, *rest):
         seen.append(call.__self__._inputs[0].copy())
         return real(call, *rest)
 
-    monkeypatch.setattr(bench, "fastest_call", fastest_call)
+    monkeypatch.setattr(planblocks, "fastest_call", fastest_call)
     bench.time_plans(plans_payload([plan_of(graph, writebacks=(0,))], turn_us=50.0), {}, nothing)
     assert len(seen) == 9
     for array in seen:  # a call has warmed the caches
@@ -275,8 +276,10 @@ def test_a_plan_that_is_slower_beyond_doubt_is_dropped_and_the_race_ends_when_it
 ):
     plans = [plan_of(graph, [[name] for name in NAMES]), plan_of(graph), plan_of(graph)]
     times = {5: iter([50.0] * 90), 1: iter([10.0, 14.0, 9.0] * 60)}
-    monkeypatch.setattr(bench, "fastest_call", lambda call, *_: next(times[len(call.__self__._executable.kernels)]))
-    monkeypatch.setattr(bench, "SURE_S", 0.0)
+    monkeypatch.setattr(
+        planblocks, "fastest_call", lambda call, *_: next(times[len(call.__self__._executable.kernels)])
+    )
+    monkeypatch.setattr(planblocks, "SURE_S", 0.0)
     slow, *others = bench.time_plans(plans_payload(plans, blocks=90), {}, nothing).data["samples_us"]
     assert len(slow) == 5  # several times as slow: hopeless
     assert 15 < len(others[0]) == len(others[1]) <= 90
@@ -286,29 +289,29 @@ def test_a_wrong_plan_does_not_beat_right_ones(graph, session, monkeypatch):
     plans = [plan_of(graph, [[name] for name in NAMES]), plan_of(graph)]
     real = bench._PlanRun.problem
     monkeypatch.setattr(bench._PlanRun, "problem", lambda run: real(run) or "off" * (len(run._executable.kernels) == 1))
-    monkeypatch.setattr(bench, "fastest_call", lambda call, *_: float(len(call.__self__._executable.kernels)))
-    monkeypatch.setattr(bench, "SURE_S", 0.0)
+    monkeypatch.setattr(planblocks, "fastest_call", lambda call, *_: float(len(call.__self__._executable.kernels)))
+    monkeypatch.setattr(planblocks, "SURE_S", 0.0)
     answer = bench.time_plans(plans_payload(plans, blocks=90), {}, nothing).data
     assert answer["problems"] == ["", "off"]
     assert [len(samples) for samples in answer["samples_us"]] == [15, 5]
 
 
 def test_a_race_of_equals_ends_early(graph, session, monkeypatch):
-    monkeypatch.setattr(bench, "fastest_call", lambda *_: 10.0)
-    monkeypatch.setattr(bench, "SURE_S", 0.0)
+    monkeypatch.setattr(planblocks, "fastest_call", lambda *_: 10.0)
+    monkeypatch.setattr(planblocks, "SURE_S", 0.0)
     answer = bench.time_plans(plans_payload([plan_of(graph), plan_of(graph)], blocks=90), {}, nothing)
     assert [len(samples) for samples in answer.data["samples_us"]] == [15, 15]
 
 
 def test_a_race_that_decides_nothing_takes_all_blocks(graph, session, monkeypatch):
-    monkeypatch.setattr(bench, "fastest_call", lambda *_: 10.0)
-    monkeypatch.setattr(bench, "SURE_S", 0.0)
+    monkeypatch.setattr(planblocks, "fastest_call", lambda *_: 10.0)
+    monkeypatch.setattr(planblocks, "SURE_S", 0.0)
     answer = bench.time_plans(plans_payload([plan_of(graph)] * 2, blocks=31, decides=False), {}, nothing)
     assert [len(samples) for samples in answer.data["samples_us"]] == [31, 31]
 
 
 def test_equal_plans_race_until_some_time_has_passed(graph, session, monkeypatch):
-    monkeypatch.setattr(bench, "fastest_call", lambda *_: 10.0)
-    monkeypatch.setattr(bench, "SURE_S", 60.0)
+    monkeypatch.setattr(planblocks, "fastest_call", lambda *_: 10.0)
+    monkeypatch.setattr(planblocks, "SURE_S", 60.0)
     answer = bench.time_plans(plans_payload([plan_of(graph)] * 2, blocks=40), {}, nothing)
     assert [len(samples) for samples in answer.data["samples_us"]] == [40, 40]

@@ -96,8 +96,8 @@ def test_another_sitting_is_in_another_process(database):
 class Answers:
     """Stands where the worker does: as many microseconds as the plan has kernels; what `fails` says fails."""
 
-    def __init__(self, fails=lambda texts: False, problem=""):
-        self.fails, self.problem = fails, problem
+    def __init__(self, fails=lambda texts: False, problem="", cut_short=False):
+        self.fails, self.problem, self.cut_short = fails, problem, cut_short
         self.payloads = []
 
     def __call__(self, payload, arrays, build_s, run_s):
@@ -106,7 +106,7 @@ class Answers:
         if self.fails(texts):
             return Outcome("crash", "too much memory", {}, {}, 0.0, 0.0)
         samples = [[float(text.count('"digest"'))] * payload["blocks"] for text in texts]
-        data = {"samples_us": samples, "problems": [self.problem] * len(texts)}
+        data = {"samples_us": samples, "problems": [self.problem] * len(texts), "cut_short": self.cut_short}
         return Outcome("ok", "", data, {}, 0.0, 0.0)
 
 
@@ -131,6 +131,21 @@ def test_what_is_wrong_with_a_plan_is_recorded_with_its_race(database):
     assert [time.problem for time in times] == ["%y is off"] * 2
     unasked = Answers()
     assert races_on(database, unasked).times(plans(), TERMS) == times
+    assert unasked.payloads == []
+
+
+def test_a_race_that_its_limit_cut_short_is_not_recorded(database):
+    """Another run may have more time."""
+    races_on(database, Answers(cut_short=True)).times(plans(), replace(TERMS, limit_s=0.5))
+    answers = Answers()
+    races_on(database, answers).times(plans(), TERMS)
+    assert len(answers.payloads) == 1
+
+
+def test_a_limit_that_a_race_kept_is_no_part_of_what_was_asked(database):
+    races_on(database, Answers()).times(plans(), replace(TERMS, limit_s=1.5))
+    unasked = Answers()
+    races_on(database, unasked).times(plans(), replace(TERMS, limit_s=1.25))
     assert unasked.payloads == []
 
 

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from autofuse.search import runnersup, tuner
+from autofuse.measurement.planraces import PlanTime
+from autofuse.measurement.racing import NO_TIME
+from autofuse.search import ending, policy, runnersup, tuner
 from autofuse.search.budget import Budget, Clock
-from autofuse.search.policy import Analytical, solve_at
+from autofuse.search.policy import Analytical, Context, solve_at
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.sketches import attention_graph, softmax_graph
 from autofuse.testing.tuning import tuned, tuner_of
@@ -23,21 +25,75 @@ def test_whole_plans_are_raced_for_a_share_of_the_time():
 def test_enumeration_has_a_quarter_of_the_time():
     assert Budget(100.0).enumeration_s == pytest.approx(25.0)
     assert Budget(16.0).enumeration_s == 5.0
-    assert Budget(2.0).enumeration_s == 1.0
+    assert Budget(2.0).enumeration_s == pytest.approx(0.7)
     assert Budget(math.inf, 5).enumeration_s == math.inf
 
 
-def test_what_enumeration_takes_is_taken_from_all_that_follows():
-    class Slow(SyntheticBench):
-        def clock(self):
-            self.now_s += 20.0
-            return self.now_s
-
+def test_what_enumeration_takes_is_taken_from_all_that_follows(monkeypatch):
     graph = softmax_graph()
-    clock = tuner_of(graph, Slow(graph), Budget(100.0))._clock
-    ending = 10.0 + 5.0 + 3.0  # races, the winner once more, and building plans
-    assert tuner._SCHEDULE_SHARE * clock.budget.seconds + ending == pytest.approx(80.0)
-    assert clock.used() == pytest.approx(20.0 / clock.budget.seconds)
+    bench, real = SyntheticBench(graph), Context.enumerated
+
+    def slow(context, *clock):
+        bench.now_s += 20.0
+        return real(context, *clock)
+
+    monkeypatch.setattr(Context, "enumerated", slow)
+    clock = tuner_of(graph, bench, Budget(100.0))._clock
+    kept = 10.0 + 5.0 + 3.0  # races, the winner once more, and building plans
+    assert ending.SCHEDULE_SHARE * clock.budget.seconds + kept == pytest.approx(80.0)
+
+
+def test_a_kernel_is_timed_if_that_ends_in_time():
+    bench = SyntheticBench(softmax_graph(), ahead_s=4.0)
+    clock = Clock(Budget(100.0), bench, lambda: bench.now_s)
+    bench.now_s = 45.0
+    assert clock.kernel_left(0.5)
+    assert not clock.kernel_left(0.5, 2.0)
+    bench.now_s = 47.0
+    assert not clock.kernel_left(0.5)
+    assert clock.share_left(0.5)
+
+
+def test_kernels_that_there_is_no_time_to_price_are_left_out_with_a_note(monkeypatch):
+    graph = attention_graph(64, 32)
+    monkeypatch.setattr(policy, "_BATCH", 8)
+    monkeypatch.setattr(Budget, "pricing_s", -1.0)
+    plan = tuned(graph, SyntheticBench(graph, scattered(modelled(), 0.5)), budget=Budget(100.0))
+    (note,) = [note for note in plan.notes if "no time to price them" in note]
+    assert int(note.split()[0]) > 0
+    assert plan.certificate.measured > 0
+
+
+def test_a_plan_says_where_the_time_went():
+    graph = softmax_graph()
+    plan = tuned(graph, SyntheticBench(graph, step_s=1.0), budget=Budget(100.0, spent_s=0.75))
+    assert plan.certificate.spent.startswith("0.8 s imports and tracing, 0.0 s finding kernels, ")
+    assert "0.0 s measuring kernels" not in plan.certificate.spent
+    counted = tuned(graph, SyntheticBench(graph, step_s=1.0), budget=Budget(math.inf, 20))
+    assert counted.certificate.spent is None
+
+
+def test_plans_that_were_not_run_are_named():
+    class Late(SyntheticBench):
+        """Has time for the last plan of a race only."""
+
+        def plans(self, plans, terms):
+            *others, last = super().plans(plans, terms)
+            return [*(PlanTime((), NO_TIME) for _ in others), last]
+
+    graph = attention_graph(64, 32)
+    plan = tuned(graph, Late(graph, scattered(modelled(), 0.5)), budget=Budget(100.0))
+    (note,) = [note for note in plan.notes if "there was time to run" in note]
+    assert "end to end; not run: unfused, " in note
+    assert plan.certificate.unfused_us is None
+    assert plan.certificate.e2e_us > 0
+
+
+def test_a_budget_that_is_too_small_to_measure_is_said_to_be():
+    graph = attention_graph(64, 32)
+    plan = tuned(graph, SyntheticBench(graph, ahead_s=60.0), budget=Budget(1.0))
+    assert any(note.startswith("no kernel was measured before the last race") for note in plan.notes)
+    assert plan.certificate.measured == 0
 
 
 def test_the_longer_solving_has_taken_the_shorter_is_the_next_solve():

@@ -47,8 +47,8 @@ def entrants():
     return [Entrant(name, partition, document_of(context, partition, identity_here())) for name, partition in chosen]
 
 
-def decide(bench, **options):
-    return Races(bench, 0, bench.clock).decide(entrants(), 8.0, **options)
+def decide(bench, limit_s=8.0):
+    return Races(bench, 0, bench.clock).decide(entrants(), 8.0, limit_s)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.01])
@@ -82,7 +82,7 @@ def test_one_process_has_all_the_time_where_others_take_too_long_to_start():
     assert bench.asked == [(0, [1, 5], 8.0)]
     patient = bench_of(*[{5: 100.0, 1: 105.0}] * SITTINGS, open_s=2.1)
     patient.seconds = 5.0
-    decide(patient, limited=False)
+    decide(patient, limit_s=None)
     assert len(patient.asked) == SITTINGS
 
 
@@ -114,14 +114,14 @@ def several(*costs):
 def test_four_run_again_and_among_them_the_one_that_would_be_kept():
     """Of equal ones, the last."""
     bench, plans = several([100.0, 100.1, 100.2, 100.3, 100.4, 150.0], *[[101.0, 102.0, 103.0, 90.0, 100.0, 150.0]] * 2)
-    ended = Races(bench, 0, bench.clock).decide(plans, 8.0)
+    ended = Races(bench, 0, bench.clock).decide(plans, 8.0, 8.0)
     assert [len(plans) for _, plans, _ in bench.asked] == [6, 4, 4]
     assert (ended.winner.name, ended.us) == ("4", 100.0)
 
 
 def test_plans_that_ran_in_one_process_are_compared_with_the_winner_of_all():
     bench, plans = several([150.0, 100.0, 105.0], *[[150.0, 110.0, 105.0]] * 2)
-    ended = Races(bench, 0, bench.clock).decide(plans, 8.0)
+    ended = Races(bench, 0, bench.clock).decide(plans, 8.0, 8.0)
     assert (ended.winner.name, ended.us) == ("2", 105.0)
     assert ended.times["0"] == pytest.approx(150.0)
 

@@ -96,9 +96,9 @@ def test_a_plan_without_memory_for_other_schedules_has_the_best_ones(monkeypatch
     names = []
     decide = tuner._races.decide
 
-    def noted(entrants, seconds, limited):
+    def noted(entrants, *terms):
         names.extend(entrant.name for entrant in entrants)
-        return decide(entrants, seconds, limited)
+        return decide(entrants, *terms)
 
     monkeypatch.setattr(tuner._races, "decide", noted)
     tuner.context.memory = Limit()
