@@ -7,7 +7,7 @@ import sys
 
 from autofuse.cli.output import print_json
 from autofuse.cli.parser import count, positive
-from autofuse.cli.streams import say
+from autofuse.cli.streams import say, show
 from autofuse.cost_models.calibration import calibrate
 from autofuse.device.describe import CpuDescription
 from autofuse.device.store import CalibrationStore
@@ -40,8 +40,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"file": str(path), "key": described.key(), "calibration": described.calibration.to_json()})
     else:
-        print(_text(described), end="")
-        print(f"kept in {path}; plans are priced with these numbers from now on")
+        show(_text(described), end="")
+        show(f"kept in {path}; plans are priced with these numbers from now on")
     return 0
 
 

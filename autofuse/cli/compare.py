@@ -19,7 +19,7 @@ from autofuse.cli.arguments import Target, add_plugin_options, add_target_option
 from autofuse.cli.output import WRONG_ANSWER, print_json
 from autofuse.cli.parser import count, positive
 from autofuse.cli.run import check, leaves_of
-from autofuse.cli.streams import say
+from autofuse.cli.streams import say, show
 from autofuse.errors import ArgumentError, AutofuseError
 from autofuse.frontend.spec import Spec
 from autofuse.ir import tree
@@ -84,10 +84,10 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"name": target.name, **found.to_json(), "faults": faults})
     else:
-        print(f"{target.name}, {'tuned' if not untuned else 'partly tuned'} with {options.budget:g} s each")
-        print(render(found), end="")
+        show(f"{target.name}, {'tuned' if not untuned else 'partly tuned'} with {options.budget:g} s each")
+        show(render(found), end="")
         for policy, wrong in faults.items():
-            print(f"{policy}: {'; '.join(wrong)}")
+            show(f"{policy}: {'; '.join(wrong)}")
     return WRONG_ANSWER if faults else 0
 
 

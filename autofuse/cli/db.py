@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autofuse.cli.output import print_json
+from autofuse.cli.streams import show
 from autofuse.errors import ArgumentError, MeasureError
 from autofuse.measurement.database import Database
 from autofuse.measurement.planraces import RACE
@@ -55,9 +56,9 @@ def _info(options: argparse.Namespace) -> None:
         return
     counts = ", ".join(f"{count} {status}" for status, count in report["statuses"].items()) or "none"
     of = f"{report['kernels']} kernels and {report['plans']} of plans in races"
-    print(f"{options.file}: {report['records']} records ({counts}) of {of}")
+    show(f"{options.file}: {report['records']} records ({counts}) of {of}")
     for name, device in report["devices"].items():
-        print(f"  {name[:12]}  {device['records']} records  {device['identity']['product']}")
+        show(f"  {name[:12]}  {device['records']} records  {device['identity']['product']}")
 
 
 def _facts(base: Database) -> dict[str, Any]:
@@ -80,7 +81,7 @@ def _export(options: argparse.Namespace) -> None:
     with Database(_existing(options.file)) as base:
         if options.output is None:
             for line in base.export():
-                print(line)
+                print(line)  # JSON, which escapes what is not printable
             return
         if options.output.exists() and options.output.samefile(options.file):
             raise ArgumentError(f"--output {options.output}: is the database itself; name another file")
@@ -97,14 +98,14 @@ def _merge(options: argparse.Namespace) -> None:
     with Database(options.file) as base:
         for source in sources:
             added = base.merge(_lines(source), str(source))
-            print(f"{source}: {added} new records")
+            show(f"{source}: {added} new records")
 
 
 def _studies(options: argparse.Namespace) -> None:
     with Database(_existing(options.file)) as base:
         count = write_studies(base, options.output)
     command = shlex.join(["optuna-dashboard", str(options.output)])
-    print(f"{options.output}: {count} studies, to be looked at with: {command}")
+    show(f"{options.output}: {count} studies, to be looked at with: {command}")
 
 
 def _lines(source: Path) -> Iterator[str]:

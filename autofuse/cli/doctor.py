@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from autofuse.cli.output import print_json
+from autofuse.cli.streams import show
 from autofuse.report.doctor import diagnose, render
 
 
@@ -20,5 +21,5 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(found.to_json())
     else:
-        print(render(found), end="")
+        show(render(found), end="")
     return 0

@@ -9,6 +9,7 @@ from typing import Any
 
 from autofuse.api.plan import Plan, load
 from autofuse.cli.output import print_json
+from autofuse.cli.streams import show
 from autofuse.errors import ArgumentError
 from autofuse.report.explain import build_report, kernel_named, render, render_kernel
 
@@ -40,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(data)
     else:
-        print(text, end="")
+        show(text, end="")
     return 0
 
 

@@ -9,6 +9,7 @@ from autofuse import __version__
 from autofuse.api.plan import described_cpu, load
 from autofuse.cli.parser import seed
 from autofuse.cli.run import arguments_of, leaves_of
+from autofuse.cli.streams import show
 from autofuse.report.repro import write_bundle
 from autofuse.runtime.cpu import cpu_limits
 
@@ -31,6 +32,6 @@ def run(options: argparse.Namespace) -> int:
         plan.document, options.kernel, arguments, options.output, cpu_limits(described_cpu(plan.threads)), __version__
     )
     for file in files:
-        print(file)
-    print(f"run it: python {options.output / 'repro.py'}")
+        show(str(file))
+    show(f"run it: python {options.output / 'repro.py'}")
     return 0

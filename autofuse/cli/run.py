@@ -17,6 +17,7 @@ from autofuse.api.plan import Plan, load
 from autofuse.cli.arguments import parse_arguments
 from autofuse.cli.output import WRONG_ANSWER, print_json
 from autofuse.cli.parser import count, seed
+from autofuse.cli.streams import show
 from autofuse.errors import ArgumentError
 from autofuse.frontend.spec import Spec
 from autofuse.ir import tree
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(report)
     else:
-        print("\n".join(_lines(report)))
+        show("\n".join(_lines(report)))
     return WRONG_ANSWER if faults else 0
 
 

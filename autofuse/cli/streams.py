@@ -11,6 +11,8 @@ from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from typing import TextIO
 
+from autofuse.report.printable import printable
+
 _ESCAPED = "autofuse-escaped"
 _data: ContextVar[TextIO | None] = ContextVar("data", default=None)
 """Where data for machines go while everything else goes to standard error; None = to standard output."""
@@ -62,6 +64,11 @@ def data_alone() -> Generator[None]:
         _data.reset(token)
 
 
+def show(text: str, end: str = "\n") -> None:
+    """Write text for people to standard output. What a plan or a database says cannot drive the terminal."""
+    print(printable(text), end=end)
+
+
 def print_data(text: str) -> None:
     """Write data for machines to standard output."""
     print(text, file=_data.get())
@@ -70,7 +77,7 @@ def print_data(text: str) -> None:
 def say(line: str) -> None:
     """Write a line to standard error, if anybody can still read it."""
     try:
-        print(line, file=sys.stderr, flush=True)
+        print(printable(line), file=sys.stderr, flush=True)
     except OSError:
         drop(sys.stderr)
 

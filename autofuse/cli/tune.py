@@ -14,7 +14,7 @@ from autofuse.cli.arguments import Target, add_plugin_options, add_target_option
 from autofuse.cli.interrupts import termination_interrupts
 from autofuse.cli.output import INTERRUPTED, TERMINATED, print_json
 from autofuse.cli.parser import count, nbytes, positive
-from autofuse.cli.streams import say
+from autofuse.cli.streams import say, show
 from autofuse.errors import ArgumentError, AutofuseError, PlanError
 from autofuse.plan.atomic import require_replaceable
 from autofuse.report.summary import render, summarise
@@ -87,8 +87,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(summary)
     else:
-        print(render(plan.document), end="")
-        print(f"saved {output}")
+        show(render(plan.document), end="")
+        show(f"saved {output}")
     return _interrupted(options) if was_interrupted(plan) else 0
 
 

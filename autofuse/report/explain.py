@@ -16,6 +16,7 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.optable import Family, lookup
 from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
 from autofuse.plan.document import Certificate, PlanDocument
+from autofuse.report.printable import printable
 from autofuse.report.quantities import bytes_text, microseconds, nearest
 from autofuse.report.tileprint import loop_lines
 from autofuse.runtime.kernels import LoweredKernel, canonical
@@ -104,7 +105,7 @@ class PlanReport:
 
 def explain(document: PlanDocument, lowered: Sequence[LoweredKernel]) -> str:
     """A plan as text: its kernels in running order, memory, notes and certificate."""
-    return render(build_report(document, lowered))
+    return printable(render(build_report(document, lowered)))
 
 
 def build_report(document: PlanDocument, lowered: Sequence[LoweredKernel]) -> PlanReport:

@@ -145,6 +145,24 @@ def test_functions_that_write_into_their_arguments(cli: Any, model: Path, tmp_pa
     assert cli("run", tmp_path / "shift.json", "--check", "--repeat", "2").code == 0
 
 
+def test_texts_of_a_plan_do_not_drive_the_terminal(cli: Any, plan: Path, tmp_path: Path) -> None:
+    data = json.loads(plan.read_text())
+    data["notes"] = ["\x1b[2Jcleared", "turned \u202e", "rewritten\r", "tab\tstays"]
+    strange = tmp_path / "strange.json"
+    strange.write_text(json.dumps(data))
+    for said in (cli("explain", strange).out, af.load(strange).explain()):
+        assert r"\x1b[2Jcleared" in said
+        assert r"turned \u202e" in said
+        assert r"rewritten\r" in said
+        assert "tab\tstays" in said
+        assert not {"\x1b", "\u202e", "\r"} & set(said)
+    data["backend"] = "\x1b]0;title\x07"
+    strange.write_text(json.dumps(data))
+    refused = cli("explain", strange)
+    assert refused.code == 2
+    assert "\x1b" not in refused.err
+
+
 def test_explain_gives_kernels_sources_and_bytes(cli: Any, plan: Path, model: Path) -> None:
     done = cli("explain", plan)
     assert done.code == 0
