@@ -1,6 +1,7 @@
 """A deadline for choosing fusions: what is tried in which order, and that the plan says so. The clock is a counter."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,6 +110,52 @@ def test_segments_then_greedy_then_a_kernel_per_operation(monkeypatch, failing, 
     tried, partition = ways_tried(monkeypatch, failing)
     assert tried == failing + 1
     assert f"chosen: what {words} gave" in partition.notes[-1]
+
+
+def test_the_cheapest_of_what_was_found_is_kept(monkeypatch):
+    usual = Unfused().partition(context_of(layers_graph(1)))
+
+    def ways(self):
+        for words, price_us in (("one way", 3.0), ("another", 1.0), ("a third", 2.0)):
+            yield (
+                words,
+                lambda price_us=price_us: self.missed.append("made to miss") or replace(usual, price_us=price_us),
+            )
+
+    monkeypatch.setattr(module._Hurried, "_ways", ways)
+    partition = chosen(layers_graph(1))
+    assert partition.price_us == 1.0
+    assert "chosen: what another gave" in partition.notes[-1]
+
+
+def test_the_time_that_is_left_goes_by():
+    now = [5.0]
+    deadline = Deadline(10.0, lambda: now[0])
+    assert (deadline.left(), deadline.left(0.5)) == (10.0, 5.0)
+    now[0] = 11.0
+    assert (deadline.left(), deadline.left(0.5)) == (4.0, 0.0)
+    assert (deadline.is_over(), deadline.is_over(0.5)) == (False, True)
+
+
+def test_each_step_ends_with_its_share_of_the_time(monkeypatch):
+    now, given = [0.0], {}
+    deadline, context = Deadline(1.0, lambda: now[0]), context_of(layers_graph(1))
+    usual = Unfused().partition(context)
+    monkeypatch.setattr(Analytical, "partition", lambda _, context: given.update(solve=context.deadline_s) or usual)
+    monkeypatch.setattr(type(context), "keep_priced", lambda _, is_late: given.update(is_late=is_late) or 0)
+    monkeypatch.setattr(
+        module, "merged", lambda context, _, clock: given.update(merge=context.deadline_s, clock=clock) or usual
+    )
+    hurried = module._Hurried(Analytical(), context, deadline, identity_here())
+    now[0] = 0.25
+    hurried._price(0.5)
+    hurried._chosen(0.65)
+    hurried._merged(Greedy())
+    assert (given["solve"], given["merge"]) == (pytest.approx(0.4), pytest.approx(0.95 - 0.25))
+    assert given["clock"] is deadline.clock
+    assert not given["is_late"]()
+    now[0] = 0.5
+    assert given["is_late"]()
 
 
 def test_the_last_way_is_the_unfused_plan(monkeypatch):
