@@ -81,15 +81,17 @@ def run_seeds(
     keep: Path | None = None,
     seconds: float = math.inf,
     report: Callable[[int, Verdict], None] = lambda seed, verdict: None,
+    compiled: bool = True,
 ) -> Tally:
     """Run the programs of some seeds, and count. Failing ones are made small and written to `keep`.
 
+    `compiled`: whether plans are made too; without, the front end and the interpreter are tried, a few times as fast.
     `seconds`: when to stop; the tally then says how many there were time for. `report` is told of each program.
     """
     tally = Tally()
     end = monotonic() + seconds
     shares = [list(seeds[number::workers]) for number in range(workers)]
-    running = [_Worker(share, keep) for share in shares if share]
+    running = [_Worker(share, keep, compiled) for share in shares if share]
     while running:
         if monotonic() > end:
             for worker in running:
@@ -111,15 +113,16 @@ def run_seeds(
 class _Worker:
     """A process that goes through a list of seeds, and its successors where it dies."""
 
-    def __init__(self, seeds: list[int], keep: Path | None) -> None:
+    def __init__(self, seeds: list[int], keep: Path | None, compiled: bool) -> None:
         self._left = seeds
         self._keep = keep
+        self._compiled = compiled
         self._start()
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.receiver, sender = context.Pipe(duplex=False)
-        self._process = context.Process(target=_work, args=(self._left, sender, self._keep))
+        self._process = context.Process(target=_work, args=(self._left, sender, self._keep, self._compiled))
         self._process.start()
         sender.close()
 
@@ -149,16 +152,18 @@ class _Worker:
                 self._start()
 
 
-def _work(seeds: list[int], sender: Any, keep: Path | None) -> None:
+def _work(seeds: list[int], sender: Any, keep: Path | None, compiled: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="autofuse-programs-") as folder:
         for seed in seeds:
-            sender.send(run_seed(seed, Path(folder), keep))
+            sender.send(run_seed(seed, Path(folder), keep, compiled))
 
 
-def run_seed(seed: int, folder: Path, keep: Path | None = None) -> tuple[int, Verdict, Sequence[str]]:
+def run_seed(
+    seed: int, folder: Path, keep: Path | None = None, compiled: bool = True
+) -> tuple[int, Verdict, Sequence[str]]:
     """The verdict on the program of a seed, and the supported functions it calls."""
     text = write_program(seed)
-    policies = policies_of(seed)
+    policies = policies_of(seed) if compiled else ()
     verdict = check_program(text, folder, policies)
     if verdict.failed and keep is not None:
         small = shrink(text, folder, verdict, policies)
@@ -173,6 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("seeds", help="BEGIN:END, the end left out; or one seed")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--keep", type=Path, help="folder that gets the failing programs, made small")
+    parser.add_argument("--interpreted", action="store_true", help="make no plans: the front end alone")
     parser.add_argument("--seconds", type=float, default=math.inf, help="when to stop, done or not")
     parser.add_argument("--json", type=Path, help="file that gets the tally; by default it is printed")
     given = parser.parse_args(arguments)
@@ -180,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seeds = range(int(begin), int(end) if end else int(begin) + 1)
     if given.keep is not None:
         given.keep.mkdir(parents=True, exist_ok=True)
-    tally = run_seeds(seeds, given.workers, given.keep, given.seconds, _print_failure)
+    tally = run_seeds(seeds, given.workers, given.keep, given.seconds, _print_failure, not given.interpreted)
     text = json.dumps(tally.json(), indent=1)
     if given.json is None:
         print(text)
