@@ -12,6 +12,11 @@ from numpy.lib.array_utils import normalize_axis_index
 UNSET: Any = np._NoValue  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]  # NumPy's "not given"
 
 
+def given(value: Any, default: Any) -> Any:
+    """An argument, or what stands for it where none was given."""
+    return default if value is UNSET else value
+
+
 def one_axis(axis: Any, rank: int) -> int:
     """A single axis, counted from the front. Raises AxisError (an IndexError) when out of range."""
     return normalize_axis_index(operator.index(axis), rank)
@@ -26,8 +31,8 @@ def many_axes(axis: Any, rank: int) -> tuple[int, ...]:
     """Axes in ascending order; None means all. Raises AxisError when out of range, ValueError when repeated."""
     if axis is None:
         return tuple(range(rank))
-    given = cast("Sequence[Any]", axis) if isinstance(axis, tuple | list) else (axis,)
-    found = sorted(one_axis(item, rank) for item in given)
+    listed = cast("Sequence[Any]", axis) if isinstance(axis, tuple | list) else (axis,)
+    found = sorted(one_axis(item, rank) for item in listed)
     if len(set(found)) != len(found):
         raise ValueError("duplicate value in 'axis'")
     return tuple(found)

@@ -8,6 +8,8 @@ _MODULES = (
     "ufunc_formulas",
     "ufuncs",
     "reductions",
+    "moments",
+    "running",
     "nanreductions",
     "indexing",
     "flat",

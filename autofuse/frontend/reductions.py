@@ -1,7 +1,4 @@
-"""Reductions: `ufunc.reduce`, and the functions built on it (sum, mean, var, min, all, argmax, cumsum, ...).
-
-Means and variances of f16 and bf16 are computed in f32 and rounded once; those of integers in f64, as NumPy does.
-"""
+"""Reductions: `ufunc.reduce`, and the functions that are one (sum, min, all, argmax, ...)."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.frontend.axes import UNSET, axes_of_fold, kept, many_axes, one_axis
+from autofuse.frontend.axes import UNSET, axes_of_fold, given, kept, one_axis
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.folds import (
@@ -18,12 +15,9 @@ from autofuse.frontend.folds import (
     Loop,
     fold_in_halves,
     fold_in_order,
-    fold_segments,
     probe,
-    run_in_order,
 )
-from autofuse.frontend.location import trace_error
-from autofuse.frontend.promotion import as_tracer, broadcast, convert, is_weak, reshape, value_of
+from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, value_of
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.frontend.ufunc_rules import RULES
@@ -31,7 +25,7 @@ from autofuse.frontend.ufuncs import METHODS, finish, out_arrays
 from autofuse.ir import dtypes
 from autofuse.ir.graph import Value
 
-_COMBINERS = {
+COMBINERS = {
     "add": "add",
     "multiply": "multiply",
     "maximum": "maximum",
@@ -77,7 +71,7 @@ def reduce(
     axes = axes_of_fold(axis, array.ndim)
     value = convert(array.value, loop[1])
     start = None if initial is UNSET else initial
-    if ufunc.__name__ in _COMBINERS or ufunc.__name__ in HALVED:
+    if ufunc.__name__ in COMBINERS or ufunc.__name__ in HALVED:
         result = _fold_in_any_order(ufunc, loop, value, axes, start, where)
     else:
         result = _fold_in_order(ufunc, loop, value, axes, start, where)
@@ -121,7 +115,7 @@ def _fold(ufunc: np.ufunc, loop: Loop, value: Value, axes: tuple[int, ...]) -> V
     if name in HALVED:
         return fold_in_halves(ufunc, loop, value, axes)
     is_bool = value.type.dtype is dtypes.BOOL
-    combiner = _BOOL_COMBINERS.get(name, _COMBINERS[name]) if is_bool else _COMBINERS[name]
+    combiner = _BOOL_COMBINERS.get(name, COMBINERS[name]) if is_bool else COMBINERS[name]
     if combiner in ("maximum", "minimum") and 0 in (value.type.shape[d] for d in axes):
         raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
     if name in ("fmax", "fmin") and value.type.dtype.is_float:
@@ -171,20 +165,16 @@ def _reducer(ufunc: np.ufunc, *, has_dtype: bool) -> Any:
             initial: Any = UNSET,
             where: Any = True,
         ) -> Any:
-            return reduce(ufunc, a, axis, dtype, out, keepdims, initial, _given(where, True))
+            return reduce(ufunc, a, axis, dtype, out, keepdims, initial, given(where, True))
 
         return with_dtype
 
     def without_dtype(
         a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = UNSET, where: Any = True
     ) -> Any:
-        return reduce(ufunc, a, axis, None, out, keepdims, initial, _given(where, True))
+        return reduce(ufunc, a, axis, None, out, keepdims, initial, given(where, True))
 
     return without_dtype
-
-
-def _given(value: Any, default: Any) -> Any:
-    return default if value is UNSET else value
 
 
 implements(np.sum)(_reducer(np.add, has_dtype=True))
@@ -196,13 +186,13 @@ implements(np.min, np.amin)(_reducer(np.minimum, has_dtype=False))
 @implements(np.all)
 def all_(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> Any:
     """As `np.all`."""
-    return reduce(np.logical_and, a, axis, None, out, keepdims, where=_given(where, True))
+    return reduce(np.logical_and, a, axis, None, out, keepdims, where=given(where, True))
 
 
 @implements(np.any)
 def any_(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> Any:
     """As `np.any`."""
-    return reduce(np.logical_or, a, axis, None, out, keepdims, where=_given(where, True))
+    return reduce(np.logical_or, a, axis, None, out, keepdims, where=given(where, True))
 
 
 @implements(np.ptp)
@@ -218,121 +208,6 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
     return call(np.sum, fresh(nonzero), axis, np.int64, keepdims=keepdims)
 
 
-# means and variances
-
-
-def _mean_dtypes(dtype: np.dtype[Any], asked: Any) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """(dtype to compute in, dtype of the result) of mean, var and std."""
-    result = np.dtype(asked) if asked is not None else np.dtype(np.float64) if dtype.kind in "biu" else dtype
-    narrow = dtypes.from_numpy(result).is_float and result.itemsize == 2
-    return (np.dtype(np.float32) if narrow else result), result
-
-
-def _counted(array: TracerArray, axes: tuple[int, ...], keepdims: bool, where: Any) -> Any:
-    """How many elements each result is made of: a number, or an array under `where`."""
-    if where is True:
-        return math.prod(array.shape[d] for d in axes)
-    mask = call(np.broadcast_to, as_tracer(where), array.shape)
-    return call(np.sum, mask, axes, np.int64, keepdims=keepdims)
-
-
-def _divided(total: TracerArray, count: Any) -> Any:
-    """`total / count` in the dtype of `total`."""
-    if isinstance(count, TracerArray):
-        count = fresh(convert(count.value, total.dtype))
-    return np.true_divide(total, float(count) if is_weak(count) else count)
-
-
-@implements(np.mean)
-def mean(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True
-) -> Any:
-    """As `np.mean`."""
-    array, keep, where = as_tracer(a), bool(_given(keepdims, False)), _given(where, True)
-    compute, result = _mean_dtypes(array.dtype, dtype)
-    axes = many_axes(axis, array.ndim)
-    total = reduce(np.add, array, axes, compute, None, keep, where=where)
-    value = convert(_divided(total, _counted(array, axes, keep, where)).value, result)
-    return finish(value, out_arrays(out, 1)[0], True, "np.mean(out=)")
-
-
-def _variance(
-    a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any, where: Any, mean_: Any
-) -> tuple[Any, np.dtype[Any]]:
-    """The variance before rounding to the result's dtype, and that dtype."""
-    array, keep, where = as_tracer(a), bool(_given(keepdims, False)), _given(where, True)
-    compute, result = _mean_dtypes(array.dtype, dtype)
-    axes = many_axes(axis, array.ndim)
-    wide = fresh(convert(array.value, compute))
-    if mean_ is UNSET:
-        total = reduce(np.add, wide, axes, None, None, True, where=where)
-        mean_ = _divided(total, _counted(array, axes, True, where))
-    centered = np.subtract(wide, as_tracer(mean_))
-    total = reduce(np.add, np.multiply(centered, centered), axes, compute, None, keep, where=where)
-    count = _counted(array, axes, keep, where)
-    freedom = max(count - ddof, 0) if is_weak(count) else np.maximum(count - ddof, 0)
-    return _divided(total, freedom), result
-
-
-@implements(np.var)
-def var(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: Any = 0,
-    keepdims: Any = False,
-    *,
-    where: Any = True,
-    mean: Any = UNSET,
-    correction: Any = UNSET,
-) -> Any:
-    """As `np.var`."""
-    ddof = _given(correction, ddof)
-    value, result = _variance(a, axis, dtype, ddof, keepdims, where, mean)
-    return finish(convert(value.value, result), out_arrays(out, 1)[0], True, "np.var(out=)")
-
-
-@implements(np.std)
-def std(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: Any = 0,
-    keepdims: Any = False,
-    *,
-    where: Any = True,
-    mean: Any = UNSET,
-    correction: Any = UNSET,
-) -> Any:
-    """As `np.std`."""
-    ddof = _given(correction, ddof)
-    value, result = _variance(a, axis, dtype, ddof, keepdims, where, mean)
-    return finish(convert(np.sqrt(value).value, result), out_arrays(out, 1)[0], True, "np.std(out=)")
-
-
-@implements(np.average)
-def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
-    """As `np.average`."""
-    array, keep = as_tracer(a), bool(_given(keepdims, False))
-    if weights is None:
-        result = mean(array, axis, keepdims=keep)
-        scale: Any = np.full_like(result, _counted(array, many_axes(axis, array.ndim), keep, True))
-    else:
-        weight = as_tracer(weights)
-        if weight.shape != array.shape:
-            shape = [1] * array.ndim
-            shape[one_axis(axis, array.ndim)] = weight.size
-            weight = call(np.broadcast_to, call(np.reshape, weight, tuple(shape)), array.shape)
-        dtype = np.result_type(array.dtype, weight.dtype)
-        if array.dtype.kind in "biu":
-            dtype = np.result_type(dtype, np.float64)
-        scale = call(np.sum, weight, axis, dtype, keepdims=keep)
-        result = call(np.sum, np.multiply(array, weight, dtype=dtype), axis, keepdims=keep) / scale
-    return (result, scale) if returned else result
-
-
 # positions
 
 
@@ -345,7 +220,7 @@ def _position(op: str, a: Any, axis: Any, out: Any, keepdims: Any) -> Any:
     if not array.shape[axis]:
         raise ValueError(f"attempt to get {op} of an empty sequence")
     value = current().emit(op, (array.value,), dimension=axis, dtype=dtypes.I64)
-    if _given(keepdims, False):
+    if given(keepdims, False):
         value = reshape(value, kept(shape, (axis,)) if len(shape) == array.ndim else (1,) * len(shape))
     return finish(value, out_arrays(out, 1)[0], True, f"np.{op}(out=)")
 
@@ -360,70 +235,3 @@ def argmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) 
 def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
     """As `np.argmin`."""
     return _position("argmin", a, axis, out, keepdims)
-
-
-# running reductions
-
-
-def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> Any:
-    """`ufunc.accumulate`."""
-    a = as_tracer(array)
-    target = out_arrays(out, 1)[0]
-    probe(ufunc.accumulate, a, {"axis": axis, "dtype": dtype, "out": target})
-    if target is not None and target.shape != a.shape:
-        raise ValueError(f"out must have the shape of what is accumulated, {a.shape}, got {target.shape}")
-    loop = loop_of(ufunc, a.dtype, dtype, target)
-    value = convert(a.value, loop[1])
-    axis = one_axis(axis, a.ndim)
-    if value.type.dtype is dtypes.BOOL or ufunc.__name__ not in ("add", "multiply", "maximum", "minimum"):
-        value = run_in_order(ufunc, loop, value, axis)
-    elif a.shape[axis] > 1:
-        value = current().emit(
-            "cumulative", (value,), dimension=axis, combiner=_COMBINERS[ufunc.__name__], reverse=False
-        )
-    return finish(value, target, True, f"np.{ufunc.__name__}.accumulate(out=)")
-
-
-METHODS["accumulate"] = accumulate
-
-
-def reduceat(ufunc: np.ufunc, array: Any, indices: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> Any:
-    """`ufunc.reduceat`, for indices that are known while tracing."""
-    a, places = as_tracer(array), as_tracer(indices)
-    if places.known is None:
-        raise trace_error(
-            "np.ufunc.reduceat needs indices that are known while tracing",
-            "np.add.at(totals, segment_of_each_element, x), or a Python list of indices",
-        )
-    target = out_arrays(out, 1)[0]
-    loop = loop_of(ufunc, a.dtype, dtype, target)
-    value = fold_segments(
-        lambda totals, at, updates: METHODS["at"](ufunc, totals, at, updates),
-        convert(a.value, loop[1]),
-        places.known(),
-        one_axis(axis, a.ndim),
-        loop[2],
-    )
-    return finish(value, target, True, f"np.{ufunc.__name__}.reduceat(out=)")
-
-
-METHODS["reduceat"] = reduceat
-
-
-def _running(ufunc: np.ufunc, a: Any, axis: Any, dtype: Any, out: Any) -> Any:
-    array = as_tracer(a)
-    if axis is None or (not array.ndim and axis in (0, -1)):
-        array, axis = call(np.ravel, array), 0
-    return accumulate(ufunc, array, axis, dtype, out)
-
-
-@implements(np.cumsum)
-def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    """As `np.cumsum`."""
-    return _running(np.add, a, axis, dtype, out)
-
-
-@implements(np.cumprod)
-def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    """As `np.cumprod`."""
-    return _running(np.multiply, a, axis, dtype, out)

@@ -17,7 +17,8 @@ from autofuse.frontend.bounds import check_holds
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call
 from autofuse.frontend.location import numpys_error, trace_error
-from autofuse.frontend.tracer import TracerArray, call_ufunc, fresh
+from autofuse.frontend.operators import call_ufunc
+from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir.combiners import combiner_identity
 
 _REDUCTIONS = {

@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from autofuse.frontend.axes import UNSET, kept, many_axes
+from autofuse.frontend.bounds import check_holds
 from autofuse.frontend.choosing import where
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements
@@ -21,10 +22,7 @@ from autofuse.ir.graph import Value
 
 @implements(np.bincount)
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
-    """As `np.bincount`, where its length is known: of known keys, or of ones that are known to be below `minlength`.
-
-    Whether keys that are not known are negative is not checked.
-    """
+    """As `np.bincount`, where its length is known: of known keys, or of ones that are known to be below `minlength`."""
     index = as_tracer(x)
     if index.ndim != 1 or index.dtype.kind not in "biu" or minlength < 0:
         np.bincount(np.ones((1,) * index.ndim, index.dtype), minlength=minlength)  # raises what NumPy raises
@@ -38,10 +36,25 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
             "np.bincount has a data-dependent length: there may be keys that are not below minlength",
             "np.bincount(np.clip(x, 0, n - 1), minlength=n)",
         )
-    target = call(np.zeros, length, np.int64 if weights is None else np.float64)
+    if weights is None or not index.size:
+        target, added = call(np.zeros, length, np.int64), 1
+    else:
+        target, added = call(np.zeros, length, np.float64), _weights(weights, index.size)
+    if known is None and index.dtype.kind == "i":
+        check_holds(lambda: np.greater_equal(index, 0).value, "'list' argument must have no negative elements")
     keys = index.astype(np.uint64)  # none counts from the end
-    np.add.at(target, keys, 1 if weights is None else as_tracer(weights).astype(np.float64))
+    np.add.at(target, keys, added)
     return target
+
+
+def _weights(weights: Any, count: int) -> TracerArray:
+    """Weights of as many keys."""
+    array = as_tracer(weights)
+    if array.ndim != 1:
+        raise ValueError(f"object {'too deep' if array.ndim else 'of too small depth'} for desired array")
+    if array.size != count:
+        raise ValueError("The weights and list don't have the same length.")
+    return array.astype(np.float64)
 
 
 def _greatest(value: Value) -> int:

@@ -2,7 +2,8 @@
 
 The program is run statement by statement. The results of calls that libraries round differently are moved by up to four
 ulps at random, inside a statement too, where they may be of a narrower dtype than what it makes; so are the floats that
-such a statement made or changed, and the arguments at the start. NaN gets either sign.
+such a statement made or changed, and the arguments at the start. NaN gets either sign, and calls of
+16-bit floats are computed in f32 in half of the runs.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from tests.programs.writer import is_inexact
 
 _ULPS = 4.0
 _MOVED = "_moved_"
+_CALLED = "_called_"
 _EPSILON = {2: 2.0**-10, 4: 2.0**-23, 8: 2.0**-52}
 
 
@@ -43,23 +46,24 @@ def _shaken(module: Module, number: int) -> Outcome | None:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             for statement in module.text.statements:
-                _step(statement, env, rng)
+                _step(statement, env, rng, number)
             returned = eval(compile(ast.parse(module.text.result, mode="eval"), "<result>", "eval"), env)
     except Exception:  # noqa: BLE001 - an index out of bounds, say, that rounding leads to
         return None
     return outcome_of(returned, arguments)
 
 
-def _step(statement: str, env: dict[str, Any], rng: np.random.Generator) -> None:
+def _step(statement: str, env: dict[str, Any], rng: np.random.Generator, number: int) -> None:
     if not is_inexact(statement):
         exec(statement, env)
         _turn_nans(env, rng)
         return
     before = {id(root): (root, root.copy()) for root in _roots(env.values())}
     held = [root for root, _ in before.values()]
-    env[_MOVED] = lambda value: _moved_if_new(value, held, rng)
+    calls = _Rounded(held, rng, wide=number % 4 > 1)
+    env[_CALLED], env[_MOVED] = calls.called, calls.moved
     exec(compile(_Calls().visit(ast.parse(statement)), "<statement>", "exec"), env)
-    del env[_MOVED]
+    del env[_CALLED], env[_MOVED]
     for root in _roots(env.values()):
         known = before.get(id(root))
         _shake(root, None if known is None else known[1], rng)
@@ -81,24 +85,61 @@ class _Calls(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        return _wrapped(node) if is_inexact(f"{ast.unparse(node.func)}(") else node
+        if not is_inexact(f"{ast.unparse(node.func)}("):
+            return node
+        return _call(node, _CALLED, [node.func, *node.args], node.keywords)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
-        return _wrapped(node) if isinstance(node.op, ast.MatMult | ast.Pow) else node
+        return _call(node, _MOVED, [node], []) if isinstance(node.op, ast.MatMult | ast.Pow) else node
 
 
-def _wrapped(node: ast.expr) -> ast.AST:
-    call = ast.Call(ast.Name(_MOVED, ast.Load()), [node], [])
-    return ast.fix_missing_locations(ast.copy_location(call, node))
+def _call(place: ast.expr, name: str, args: list[ast.expr], keywords: list[ast.keyword]) -> ast.AST:
+    return ast.fix_missing_locations(ast.copy_location(ast.Call(ast.Name(name, ast.Load()), args, keywords), place))
 
 
-def _moved_if_new(value: Any, held: Sequence[NDArray[Any]], rng: np.random.Generator) -> Any:
-    """A result of a call, moved; what is an array of the program, or a view, as it is."""
-    if isinstance(value, tuple | list):
-        return type(value)(_moved_if_new(item, held, rng) for item in value)
-    old = isinstance(value, np.ndarray) and (value.base is not None or any(value is root for root in held))
-    return value if old else _moved(value, rng)
+@dataclass(frozen=True, slots=True)
+class _Rounded:
+    """Calls whose results are rounded otherwise."""
+
+    held: Sequence[NDArray[Any]]
+    """Arrays of the program, which are left as they are."""
+    rng: np.random.Generator
+    wide: bool
+    """Whether calls of 16-bit floats compute in f32 and round once, as docs/ops.md says of sums and products."""
+
+    def called(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """What a call returns, moved. What it writes into `out=` by ulps of the dtype that it makes alone."""
+        alone = {name: value for name, value in kwargs.items() if name != "out"}
+        wide = _widened(function, args, alone) if self.wide else None
+        own = function(*args, **alone) if "out" in kwargs else None
+        result = function(*args, **kwargs)
+        if own is not None:
+            known = isinstance(result, np.ndarray) and isinstance(own, np.ndarray | np.generic)
+            return _moved(result, self.rng, np.dtype(own.dtype)) if known else result
+        if isinstance(result, np.ndarray | np.float16) and result.dtype == np.float16 and wide is not None:
+            result = np.asarray(wide).astype(np.float16)[()] if np.shape(wide) == result.shape else result
+        return self.moved(result)
+
+    def moved(self, value: Any) -> Any:
+        """A result, moved; what is an array of the program, or a view, as it is."""
+        if isinstance(value, tuple | list):
+            return type(value)(self.moved(item) for item in value)
+        old = isinstance(value, np.ndarray) and (value.base is not None or any(value is root for root in self.held))
+        return value if old else _moved(value, self.rng)
+
+
+def _widened(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What a call makes of f32 in place of 16-bit floats; None if there are none."""
+    receiver = getattr(function, "__self__", None)
+    operands = [receiver, *args]
+    if not any(getattr(item, "dtype", None) == np.float16 for item in operands):
+        return None
+    first, *rest = (
+        item.astype(np.float32) if getattr(item, "dtype", None) == np.float16 else item for item in operands
+    )
+    method = isinstance(receiver, np.ndarray | np.generic)
+    return (getattr(first, function.__name__) if method else function)(*rest, **kwargs)
 
 
 def _roots(values: Any) -> Sequence[NDArray[Any]]:
@@ -129,13 +170,16 @@ def _shake(root: NDArray[Any], before: NDArray[Any] | None, rng: np.random.Gener
         root[changed] = _moved(root[changed], rng)
 
 
-def _moved(value: Any, rng: np.random.Generator) -> Any:
-    """Floats off by up to some ulps, in place; whatever else as it is."""
+def _moved(value: Any, rng: np.random.Generator, dtype: np.dtype[Any] | None = None) -> Any:
+    """Floats off by up to some ulps, of their own dtype or another, in place; whatever else as it is."""
     if isinstance(value, dict):
         return {key: _moved(item, rng) for key, item in value.items()}
     if not isinstance(value, np.ndarray | np.floating) or value.dtype.kind != "f" or value.dtype.itemsize > 8:
         return value
-    ulps = rng.uniform(-_ULPS, _ULPS, np.shape(value)) * _EPSILON[value.dtype.itemsize]
+    epsilon = _EPSILON[value.dtype.itemsize]
+    if dtype is not None and dtype.kind == "f":
+        epsilon = max(epsilon, _EPSILON.get(dtype.itemsize, 0.0))
+    ulps = rng.uniform(-_ULPS, _ULPS, np.shape(value)) * epsilon
     with np.errstate(all="ignore"):
         moved = (np.asarray(value, np.float64) * (1.0 + ulps)).astype(value.dtype)
     if isinstance(value, np.ndarray):
