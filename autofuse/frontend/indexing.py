@@ -17,6 +17,7 @@ import numpy as np
 from autofuse.frontend import gather
 from autofuse.frontend.cells import same_place
 from autofuse.frontend.dispatch import FUNCTIONS, tracers_in
+from autofuse.frontend.layouts import taken
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, value_of
 from autofuse.frontend.selection import MaskedSelection
@@ -48,7 +49,12 @@ def getitem(x: TracerArray, index: Any) -> Any:
         return MaskedSelection(x, mask)
     parsed = parse(x, index)
     if parsed.arrays:
-        return gather.take_at(*split(x, parsed))
+        target, dims, arrays, place = split(x, parsed)
+        result = gather.take_at(target, dims, arrays, place)
+        items = dict(zip(dims, map(_layout, arrays), strict=True))
+        index = [items.get(d, slice(None)) for d in range(target.ndim)]
+        result.cell.layout = taken(target.cell.layout, index, result.shape)
+        return result
     result = view(x, *basic_steps(x.shape, parsed.entries))
     if not result.ndim and not parsed.keeps_array:
         return element(result.cell)
@@ -302,6 +308,13 @@ def split(x: TracerArray, parsed: Parsed) -> tuple[TracerArray, list[int], list[
     adjacent = places == list(range(places[0], places[-1] + 1))
     target = view(x, *basic_steps(x.shape, basic))
     return target, dims, arrays, dims[0] if adjacent else 0
+
+
+def _layout(item: Any) -> Any:
+    """The layout of an array that is an index; of an integer a position that exists."""
+    if isinstance(item, TracerArray):
+        return item.cell.layout
+    return item if isinstance(item, np.ndarray) else 0
 
 
 def _is_array_of_rank_0(item: Any) -> bool:

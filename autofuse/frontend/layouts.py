@@ -42,6 +42,40 @@ def interleaved(layout: NDArray[Any], count: int) -> NDArray[Any]:
     return as_strided(np.empty(1, layout.dtype), layout.shape, tuple(count * stride for stride in layout.strides))
 
 
+def taken(layout: NDArray[Any], index: Sequence[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """The layout of `array[index]`, of this shape, for an index with integer arrays, given as their layouts.
+
+    NumPy puts the dimensions of the arrays outside of those that are kept, whatever their place. It is asked, on arrays
+    of at most two elements a dimension whose strides stand in the same order.
+    """
+    if not depends_on_order(shape):
+        return without_shape(layout.dtype, shape, range(len(shape))[::-1])
+    small = _small(layout)[tuple(_small(item) if isinstance(item, np.ndarray) else item for item in index)]
+    inner_first = sorted(range(len(shape)), key=lambda d: (abs(small.strides[d]), -d))
+    return without_shape(layout.dtype, shape, inner_first)
+
+
+def without_shape(dtype: np.dtype[Any], shape: tuple[int, ...], inner_first: Sequence[int]) -> NDArray[Any]:
+    """A dense layout whose dimensions lie in this order, the innermost first."""
+    strides, stride = [0] * len(shape), dtype.itemsize
+    for d in inner_first:
+        strides[d] = stride
+        stride *= max(shape[d], 1)
+    return as_strided(np.empty(1, dtype), shape, tuple(strides))
+
+
+def _small(layout: NDArray[Any]) -> NDArray[Any]:
+    """Zeros of at most two elements a dimension, whose strides are ordered and signed as those of `layout`."""
+    shape = tuple(min(extent, 2) for extent in layout.shape)
+    strides, stride, first = [0] * layout.ndim, layout.itemsize, 0
+    for d in sorted(range(layout.ndim), key=lambda d: (abs(layout.strides[d]), -d)):
+        if layout.strides[d]:
+            strides[d] = stride if layout.strides[d] > 0 else -stride
+            first += max(-strides[d], 0) * (shape[d] - 1)
+            stride *= 2
+    return np.ndarray(shape, layout.dtype, bytes(max(stride, 1)), first, tuple(strides))
+
+
 def layout_of(array: NDArray[Any]) -> NDArray[Any]:
     """The layout of an array that exists."""
     return as_strided(np.empty(1, array.dtype), array.shape, array.strides)

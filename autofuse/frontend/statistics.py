@@ -41,7 +41,9 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
     else:
         target, added = call(np.zeros, length, np.float64), _weights(weights, index.size)
     if known is None and index.dtype.kind == "i":
-        check_holds(lambda: np.greater_equal(index, 0).value, "'list' argument must have no negative elements")
+        check_holds(
+            lambda: as_tracer(np.greater_equal(index, 0)).value, "'list' argument must have no negative elements"
+        )
     keys = index.astype(np.uint64)  # none counts from the end
     np.add.at(target, keys, added)
     return target

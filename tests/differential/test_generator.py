@@ -127,7 +127,7 @@ def test_a_wrong_front_end_is_found_and_its_program_made_small(tmp_path, monkeyp
 def test_an_answer_where_numpy_raises_is_found(tmp_path, monkeypatch):
     refused = small("t0 = x[20]")
     assert check_program(refused, tmp_path, policies_of(0)).kind == "raises"
-    monkeypatch.setattr(checking, "trace", lambda fn, *args: traced.trace(lambda x: x + 1, *args))
+    monkeypatch.setattr(checking, "trace", lambda fn, *args, **options: traced.trace(lambda x: x + 1, *args))
     assert check_program(refused, tmp_path, policies_of(0)).kind == "accepted"
 
 

@@ -144,7 +144,7 @@ EXPRESSIONS: dict[str, tuple[float, tuple[str, ...]]] = {
             "np.piecewise({x}, [{1} < {s}, {1} >= {s}], [lambda v: v * 2, {s}])",
             "np.«searchsorted»(np.sort({v}), {like}«, side='right'»)",
             "np.digitize({x}, np.array(«[-1.0, 0.0, 2.0];;[2.0, 0.5, -1.0];;[0, 1, 3]»)«, right=True»)",
-            "np.digitize({f}, {v})",
+            "np.digitize({f}, np.nan_to_num({v}, posinf=np.inf, neginf=-np.inf))",
             "np.interp({x}, np.arange(4.0), np.array([1.0, -2.0, 0.5, 3.0])«, left=-1.0»)",
             "np.isin({x}, {places}«, invert=True»)",
             "np.bincount({count}«, minlength={small}»)",

@@ -112,6 +112,9 @@ class _Rounded:
         """What a call returns, moved. What it writes into `out=` by ulps of the dtype that it makes alone."""
         alone = {name: value for name, value in kwargs.items() if name != "out"}
         wide = _widened(function, args, alone) if self.wide else None
+        if self.wide and function is np.prod and "initial" in kwargs:  # products are in any order, as docs/ops.md says
+            initial = alone.pop("initial")
+            return np.multiply(np.prod(*args, **alone), initial)
         own = function(*args, **alone) if "out" in kwargs else None
         result = function(*args, **kwargs)
         if own is not None:
