@@ -18,11 +18,13 @@ from autofuse.ir import index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.types import TensorType
+from autofuse.lower.firstplace import is_searchable, search_stages, with_extrema
 from autofuse.lower.rewrite import operands, rewritten
 from autofuse.lower.tile import (
     ArgReduce,
     Buffer,
     Load,
+    Map,
     Phase,
     Reduce,
     RowGroup,
@@ -54,17 +56,19 @@ def split_reductions(program: TileProgram, parts: int) -> TileProgram:
     if phase.panel is not None or len(phase.steps) != 1 or not isinstance(phase.steps[0], RowGroup):
         return program
     stage = phase.steps[0].stages[0]
-    if not _can_split(stage) or not any(isinstance(s, Reduce) for s in stage.body):
+    if not _can_split(phase, stage, parts) or not any(isinstance(s, Reduce | ArgReduce) for s in stage.body):
         return program
     if parts == 0 and not _worth_splitting(phase, stage):
         return program
     return _Splitter(program, phase, parts).run()
 
 
-def _can_split(stage: Stage) -> bool:
-    return any(symbol.extent > 1 for symbol in stage.symbols) and not any(
-        isinstance(s, Scan | ArgReduce) for s in stage.body
-    )
+def _can_split(phase: Phase, stage: Stage, parts: int) -> bool:
+    if not any(symbol.extent > 1 for symbol in stage.symbols) or any(isinstance(s, Scan) for s in stage.body):
+        return False
+    searches = [s for s in stage.body if isinstance(s, ArgReduce)]
+    cut = _cut(stage, parts).symbol
+    return not searches or (phase.lane is None and all(is_searchable(search, stage, cut) for search in searches))
 
 
 def _worth_splitting(phase: Phase, stage: Stage) -> bool:
@@ -96,6 +100,17 @@ class _Cut:
         yield Symbol("part", self.parts), Symbol(name, self.chunk), 0
         if self.rest:
             yield Symbol("part", 1), Symbol(name, self.rest), self.parts
+
+
+def _cut(stage: Stage, parts: int) -> _Cut:
+    outer = next((s for s in stage.symbols if s.extent > 1), stage.symbols[0])
+    wanted = parts or min(_MOST_PARTS, max(AUTOMATIC_PARTS, _iterations(stage) // _PART_ITERATIONS))
+    if outer.extent < wanted:
+        outer = max(stage.symbols, key=lambda symbol: symbol.extent)
+    chunk = -(-outer.extent // min(wanted, outer.extent))
+    if outer == stage.lane and chunk >= _ROUND * _ROUND:
+        chunk = -(-chunk // _ROUND) * _ROUND
+    return _Cut(outer, outer.extent // chunk, chunk, outer.extent % chunk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +146,7 @@ class _Splitter:
                 short.append(stage)
                 continue
             self._flush(short)
-            self.launches.append(self._long(stage))
+            self._long(stage)
             short = []
         self._flush(short)
         launches = tuple(self.launches)
@@ -152,23 +167,14 @@ class _Splitter:
             self.launches[-1] = (*self.launches[-1], phase)
 
     def _is_long(self, stage: Stage) -> bool:
-        return _can_split(stage) and _worth_splitting(self.phase, stage)
-
-    def _cut(self, stage: Stage) -> _Cut:
-        outer = next((s for s in stage.symbols if s.extent > 1), stage.symbols[0])
-        wanted = self.parts or min(_MOST_PARTS, max(AUTOMATIC_PARTS, _iterations(stage) // _PART_ITERATIONS))
-        if outer.extent < wanted:
-            outer = max(stage.symbols, key=lambda symbol: symbol.extent)
-        chunk = -(-outer.extent // min(wanted, outer.extent))
-        if outer == stage.lane and chunk >= _ROUND * _ROUND:
-            chunk = -(-chunk // _ROUND) * _ROUND
-        return _Cut(outer, outer.extent // chunk, chunk, outer.extent % chunk)
+        return _can_split(self.phase, stage, self.parts) and _worth_splitting(self.phase, stage)
 
     # ---- launches ------------------------------------------------------------------------------------------------
 
-    def _long(self, stage: Stage) -> tuple[Phase, ...]:
-        """A launch over the parts of one stage's loop."""
-        cut = self._cut(stage)
+    def _long(self, stage: Stage) -> None:
+        """Append a launch over the parts of one stage's loop, and one for the positions that it is to find."""
+        cut = _cut(stage, self.parts)
+        stage, searches = with_extrema(stage, self._fresh)
         stores: list[tuple[Reduce, str]] = []
         for reduce in (s for s in stage.body if isinstance(s, Reduce)):
             stores.append((reduce, self._workspace("partial", TensorType((cut.all_parts, self.points), reduce.dtype))))
@@ -186,7 +192,22 @@ class _Splitter:
             phases.append(self._phase(stages, part))
         for reduce, name in stores:
             self.partials[reduce.result] = _Partial(reduce, name, cut.all_parts, len(self.launches))
-        return tuple(phases)
+        self.launches.append(tuple(phases))
+        if searches:
+            self.launches.append(tuple(self._search(stage, cut, pair) for pair in searches.items()))
+
+    def _search(self, stage: Stage, cut: _Cut, pair: tuple[ArgReduce, Reduce]) -> Phase:
+        """A phase that finds a position, given the extrema of the parts."""
+        search, extremum = pair
+        partial = self.partials[extremum.result]
+        walk = Symbol("piece", partial.parts)
+        where = partial.buffer, index.of(walk) * self.points + self._point(), walk
+        stages, found = search_stages(stage, (cut.symbol, cut.chunk), pair, where, self._fresh)
+        name = self._workspace("place", TensorType((1, self.points), search.dtype))
+        result = self._fresh()
+        last = Map(result, search.dtype, "convert", (found,)), Store(name, self._point(), result)
+        self.partials[search.result] = _Partial(_refold(search), name, 1, len(self.launches))
+        return self._phase([*self._folds([stage]), *stages, Stage((), last, None)], None)
 
     def _short(self, stages: Sequence[Stage]) -> Phase:
         """Stages that are not split, as they were."""
