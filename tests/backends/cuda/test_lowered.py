@@ -67,6 +67,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Array, ...]]] = {
     "running_rows": (lambda x: np.cumsum(x * 2, axis=1), (f(12, 20),)),
     "running_columns": (lambda x: np.cumsum(x, axis=0), (f(12, 20),)),
     "best": (lambda x: np.argmax(x, axis=-1), (f(12, 200),)),
+    "best_of_all": (np.argmax, (f(40_003),)),
     "total": (lambda x: (x * x).sum(), (f(300, 400),)),
     "integers": (lambda x, y: (x * y) // 3 + (x % 7) - (x >> 2), (i(50), i(50))),
     "dense": (lambda x, w, b: np.maximum(x @ w + b, 0), (f(70, 33), f(33, 64), f(64))),
