@@ -463,7 +463,7 @@ class Tuner:
             refused=len(space.refused),
             dominated=None if over else dominated_at(self.context, space, self._times.optimistic(0.0)),
             cut_off=space.cut_off,
-            spent=self._spent.words if math.isfinite(self.budget.seconds) else None,
+            spent=self._spent.words if self.budget.max_trials is None else None,
             words=OPTIMAL if self._proved and ended.winner.partition.solution is self._proved else NOT_PROVED,
         )
 

@@ -57,8 +57,8 @@ def against_function(
     if us > _CLEARLY * certificate.e2e_us:
         return document
     resting = any(node.op in _LIBRARY for node in document.graph.nodes)
-    block_s = resting * _REST_S + 2 * (_BLOCK_US + us) / 1e6
-    left_s = seconds - (time.perf_counter_ns() - start) / 1e9
+    block_s = resting * _REST_S + 2 * (_BLOCK_US + 2 * us) / 1e6  # a call before each turn, and one at least in it
+    left_s = seconds - (time.perf_counter_ns() - start) / 1e9 - 2 * _MORE_CALLS * us / 1e6
     blocks = min(_BLOCKS, math.floor(left_s / block_s))
     if blocks < 3:
         return document

@@ -97,7 +97,8 @@ class Certificate:
     function_us: float | None = None
     """Measured time of the function itself, run by the interpreter in the tuning process."""
     spent: str | None = None
-    """Where a budget in seconds went, in words."""
+    """Where a budget in seconds went, in words. None with a limit on measurements: replayed ones take no time, and the
+    same records are to give the same plan."""
     words: str = OPTIMAL
     """`OPTIMAL`, or `NOT_PROVED` where the search was cut short or another plan was faster as a whole."""
 

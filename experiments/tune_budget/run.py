@@ -117,8 +117,8 @@ def render(run: Record, journal: Journal) -> str:
         (
             "# Does tuning keep its budget?",
             "",
-            f"{run['machine']['model']} ({run['machine']['threads']} threads), {run['begun']}, commit {run['commit']}: "
-            f"`{run['command']}`",
+            f"{run['machine']['model']} ({run['machine']['threads']} threads), {run['begun']}, commit {run['commit']}. "
+            "`python experiments/tune_budget/run.py --before CHECKOUT` makes it again.",
             "",
             "Each program tuned once in a fresh process with an empty cache, from the call of `tune` to its return, "
             f"imports included: {most}. In the end the two plans ran in turns in one process.",
