@@ -65,7 +65,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         state = _copied(init_val)
         while cond_fun(state):
             state = body_fun(state)
-        return state
+        return _as_results(state)
     with CallScope():
         values, structure = _settled(body_fun, init_val)
         types_ = [value.type for value in values]
@@ -107,7 +107,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
         state = _copied(init_val)
         for i in range(int(lower), int(upper)):
             state = body_fun(i, state)
-        return state
+        return _as_results(state)
     limit = as_tracer(upper).astype(_I64)
     start = as_tracer(lower).astype(_I64)
     _, result = while_loop(
@@ -177,7 +177,7 @@ def _scan_now(
         carry, y = f(carry, tree.unflatten(structure, [array[i] for array in arrays]))
         rows[i], y_tree = tree.flatten(y, lambda leaf: isinstance(leaf, np.ndarray | np.generic | int | float))
     stacked = [np.stack(column) for column in zip(*(rows[i] for i in sorted(rows)), strict=True)]
-    return carry, tree.unflatten(y_tree, stacked)
+    return _as_results(carry), tree.unflatten(y_tree, stacked)
 
 
 class _Result:
@@ -252,6 +252,12 @@ def _copied(value: Any) -> Any:
     """State of its own: a body that writes into it changes nothing of the caller's."""
     leaves, structure = tree.flatten(value, _is_leaf)
     return tree.unflatten(structure, [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves])
+
+
+def _as_results(state: Any) -> Any:
+    """State after a loop: Python numbers as NumPy's, whose dtype counts in what follows, as it does in a trace."""
+    leaves, structure = tree.flatten(state, _is_leaf)
+    return tree.unflatten(structure, [np.asarray(leaf)[()] if _is_number(leaf) else leaf for leaf in leaves])
 
 
 def _plain(structure: Tree) -> Tree:

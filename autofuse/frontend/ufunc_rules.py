@@ -91,8 +91,16 @@ def _on_bool(op: str, bool_op: str) -> Rule:
 
 RULES["add"] = _on_bool("add", "or")
 RULES["multiply"] = _on_bool("multiply", "and")
-RULES["maximum"] = _on_bool("maximum", "or")
-RULES["minimum"] = _on_bool("minimum", "and")
+
+
+def _extreme(op: str, bool_op: str) -> Rule:
+    """Of zeros of both signs NumPy gives the second, and of 16-bit ones the first."""
+    usual = _on_bool(op, bool_op)
+    return lambda x, y: usual(y, x) if x.dtype == np.float16 else usual(x, y)
+
+
+RULES["maximum"] = _extreme("maximum", "or")
+RULES["minimum"] = _extreme("minimum", "and")
 
 
 @rule("subtract")
