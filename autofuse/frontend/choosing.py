@@ -11,6 +11,7 @@ import numpy as np
 from autofuse.frontend.axes import UNSET
 from autofuse.frontend.bounds import check_index
 from autofuse.frontend.dispatch import ORDERED, call, implements
+from autofuse.frontend.eager import numpys_own
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import (
     as_tracer,
@@ -25,8 +26,12 @@ from autofuse.frontend.promotion import (
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import TracerArray, fresh, write
 from autofuse.frontend.ufuncs import elementwise, keep_order
+from autofuse.ir import dtypes
+from autofuse.ir.types import TensorType
 
 _BOOL = np.dtype(np.bool_)
+_MOST_COEFFICIENTS = 256
+"""Longer polynomials are NumPy's own: a kernel has a step for each coefficient."""
 
 
 @implements(np.where)
@@ -272,8 +277,11 @@ def sinc(x: Any) -> Any:
 @implements(np.polyval)
 def polyval(p: Any, x: Any) -> Any:
     """As `np.polyval`."""
-    coefficients = as_tracer(p)
-    result = call(np.zeros_like, as_tracer(x))
+    coefficients, at = as_tracer(p), as_tracer(x)
+    if coefficients.ndim == 1 and coefficients.size > _MOST_COEFFICIENTS:
+        dtype = dtypes.from_numpy(np.result_type(at.dtype, coefficients.dtype))
+        return numpys_own(np.polyval, TensorType(at.shape, dtype), coefficients, at)
+    result = call(np.zeros_like, at)
     for coefficient in coefficients:
         result = result * x + coefficient
     return result

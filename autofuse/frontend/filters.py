@@ -55,5 +55,5 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     """As `np.correlate`."""
     if as_tracer(v).size > as_tracer(a).size:
-        return call(np.flip, convolve(as_tracer(v), call(np.flip, as_tracer(a)), mode))
+        return call(np.flip, convolve(as_tracer(v), call(np.flip, as_tracer(a)), mode)).copy()  # an array of its own
     return convolve(a, call(np.flip, as_tracer(v)), mode)

@@ -161,6 +161,11 @@ def _polynomials(shapes: Sequence[Shape], bound: Bound) -> int:
     return sum(math.prod(shape) for shape in shapes[:2]) ** 2 if max(map(len, shapes[:2])) > 1 else 0
 
 
+def _evaluated(shapes: Sequence[Shape], bound: Bound) -> int:
+    """A polynomial at each point; coefficients that are arrays are broadcast against the points."""
+    return broadcast((shapes[0][1:], shapes[1]), bound)
+
+
 def _window(shapes: Sequence[Shape], bound: Bound) -> int:
     """Offsets of all elements of a window, for each place where another part of it lies outside."""
     data = shapes[0]
@@ -190,6 +195,7 @@ MAKES: Mapping[str, Rule] = {
     **dict.fromkeys(("corrcoef", "cov"), _covariance),
     **dict.fromkeys(("nanpercentile", "nanquantile", "percentile", "quantile"), _quantiles),
     **dict.fromkeys(("polyadd", "polyder", "polyint"), _polynomials),
+    "polyval": _evaluated,
     **dict.fromkeys(("comb", "diric", "perm", "polygamma", "zeta"), broadcast),
     **dict.fromkeys(("h1vp", "h2vp", "ivp", "jvp", "kvp", "yvp"), broadcast),
     **dict.fromkeys(("scipy.ndimage.convolve", "scipy.ndimage.correlate", "median_filter"), _window),

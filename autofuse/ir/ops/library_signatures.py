@@ -55,6 +55,7 @@ NUMPY: Mapping[str, str] = {
         polyfit x:array y:array deg:0..64 rcond:#|none full:- w:array?
         polyint p:array m:0..64 k:array?
         polymul a1:array a2:array
+        polyval p:array x:array
         quantile a:array q:array axis:axes out:- overwrite_input:- method:METHOD keepdims:flag weights:array?
         searchsorted a:array v:array side:left|right sorter:-
         unpackbits a:array axis:axis count:length bitorder:big|little
