@@ -28,6 +28,8 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     signal, kernel = as_tracer(a), as_tracer(v)
     if kernel.size > signal.size:
         signal, kernel = kernel, signal
+    if not kernel.size:
+        raise ValueError("v cannot be empty" if signal.size else "a cannot be empty")
     dtype = np.result_type(signal.dtype, kernel.dtype)
     if mode in _LENGTHS and kernel.size > _MOST_TAPS and dtype.kind in "iuf":
         length = _LENGTHS[mode](signal.size, kernel.size)

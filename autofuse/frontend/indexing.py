@@ -38,6 +38,12 @@ class Parsed:
     """Whether an integer is an array of rank 0: NumPy then copies, as for any array."""
 
     @property
+    def is_element(self) -> bool:
+        """Whether it is an integer for each dimension, which NumPy sets to a scalar, never to an array of one."""
+        whole = not (self.keeps_array or self.arrays)
+        return whole and not any(entry is None or isinstance(entry, slice) for entry in self.entries)
+
+    @property
     def arrays(self) -> tuple[Any, ...]:
         return tuple(entry for entry in self.entries if _is_array(entry))
 
@@ -76,6 +82,8 @@ def setitem(x: TracerArray, index: Any, value: Any) -> None:
         gather.put_at(*split(x, parsed), value, "set")
         return
     target = view(x, *basic_steps(x.shape, parsed.entries))
+    if np.ndim(value) and parsed.is_element:
+        raise ValueError("setting an array element with a sequence.")
     assign(target, value)
 
 

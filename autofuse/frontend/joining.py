@@ -49,6 +49,8 @@ def concatenate(
     axis = one_axis(axis, listed[0].ndim)
     if any(array.ndim != listed[0].ndim for array in listed):
         raise ValueError("all the input array dimensions must match exactly: the number of dimensions differs")
+    if len({(*array.shape[:axis], *array.shape[axis + 1 :]) for array in listed}) > 1:
+        raise ValueError("all the input array dimensions except for the concatenation axis must match exactly")
     common = np.dtype(dtype) if dtype is not None else np.result_type(*(array.dtype for array in listed))
     if dtype is not None and not all(np.can_cast(array.dtype, common, cast("Any", casting)) for array in listed):
         raise TypeError(f"Cannot cast to {common} according to the rule {casting!r}")
@@ -228,7 +230,9 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """As `np.gradient`."""
     array = as_tracer(f)
-    if array.dtype.kind in "biu":
+    if array.dtype.kind == "b":
+        raise TypeError("numpy boolean subtract, the `-` operator, is not supported")
+    if array.dtype.kind in "iu":
         array = array.astype(np.float64)
     axes = many_axes(axis, array.ndim)
     spacings = varargs if len(varargs) == len(axes) else (varargs or (1.0,)) * len(axes)

@@ -232,11 +232,38 @@ def linalg_matmul(a: Any, b: Any) -> Any:
 
 @implements(np.linalg.multi_dot)
 def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
-    """As `np.linalg.multi_dot`."""
-    result = arrays[0]
-    for array in arrays[1:-1]:
-        result = call(np.dot, as_tracer(result), array)
-    return call(np.dot, as_tracer(result), arrays[-1], out=out)
+    """As `np.linalg.multi_dot`: in the order that takes the fewest multiplications."""
+    factors = [as_tracer(array) for array in arrays]
+    if len(factors) < 2:
+        raise ValueError("Expecting at least two arrays.")
+    if any(array.ndim != 2 for array in factors[1:-1]) or any(array.ndim not in (1, 2) for array in factors):
+        raise np.linalg.LinAlgError("Array must be two-dimensional; the first and the last may be one-dimensional")
+    rows = [1 if factors[0].ndim == 1 else factors[0].shape[0], *(array.shape[0] for array in factors[1:])]
+    splits = _cheapest_splits([*rows, 1 if factors[-1].ndim == 1 else factors[-1].shape[1]])
+
+    def product(first: int, last: int, **kwargs: Any) -> Any:
+        if first == last:
+            return factors[first]
+        middle = splits[first, last]
+        return call(np.dot, product(first, middle), product(middle + 1, last), **kwargs)
+
+    return product(0, len(factors) - 1, out=out)
+
+
+def _cheapest_splits(extents: Sequence[int]) -> dict[tuple[int, int], int]:
+    """Where each run of matrices is cut in two, by (first, last); matrix i is `extents[i]` by `extents[i + 1]`.
+
+    Cormen et al., Introduction to Algorithms, matrix-chain multiplication; the first of equal cuts, as NumPy does.
+    """
+    cost = {(i, i): 0 for i in range(len(extents) - 1)}
+    splits: dict[tuple[int, int], int] = {}
+    for length in range(1, len(extents) - 1):
+        for i in range(len(extents) - 1 - length):
+            j = i + length
+            whole = {k: cost[i, k] + cost[k + 1, j] + extents[i] * extents[k + 1] * extents[j + 1] for k in range(i, j)}
+            splits[i, j] = min(whole, key=lambda k: whole[k])
+            cost[i, j] = whole[splits[i, j]]
+    return splits
 
 
 @implements(np.linalg.matrix_power)

@@ -58,9 +58,9 @@ def _variance(
     array, keep, where = as_tracer(a), bool(given(keepdims, False)), given(where, True)
     compute, result = _mean_dtypes(array.dtype, dtype)
     axes = many_axes(axis, array.ndim)
-    wide = fresh(convert(array.value, compute))
+    wide = fresh(convert(array.value, np.result_type(array.dtype, compute)))  # where that is wider, sums alone are not
     if mean_ is UNSET:
-        total = reduce(np.add, wide, axes, None, None, True, where=where)
+        total = reduce(np.add, wide, axes, compute, None, True, where=where)
         mean_ = _divided(total, _counted(array, axes, True, where))
     centered = np.subtract(wide, as_tracer(mean_))
     total = reduce(np.add, np.multiply(centered, centered), axes, compute, None, keep, where=where)

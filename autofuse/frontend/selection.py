@@ -60,6 +60,10 @@ class MaskedSelection(NDArrayOperatorsMixin):
         if out is not None:
             if out != (self,):
                 raise self.unsupported("writing it to another array with out=")
+            casting = kwargs.get("casting", "same_kind")
+            if not np.can_cast(result.dtype, self.dtype, casting):
+                change = f"from {result.dtype!r} to {self.dtype!r} with casting rule {casting!r}"
+                raise numpys_error(TypeError, f"Cannot cast ufunc {ufunc.__name__!r} output {change}")
             self.full = result.astype(self.dtype)
             return self
         return MaskedSelection(result, self.mask)
