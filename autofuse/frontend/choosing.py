@@ -109,6 +109,8 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     listed = [as_tracer(item) for item in (choices if not isinstance(choices, TracerArray) else list(choices))]
     count = len(listed)
     known = index.known
+    if not np.can_cast(index.dtype, np.intp, "safe"):
+        raise TypeError(f"Cannot cast array data from {index.dtype!r} to {np.dtype(np.intp)!r} by the rule 'safe'")
     if mode == "wrap":
         index = as_tracer(np.remainder(index, count))
     elif mode == "raise" and known is None:
@@ -148,7 +150,8 @@ def _piece(array: TracerArray, function: Any, args: tuple[Any, ...], kw: dict[st
 def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
     """As `np.copyto`."""
     target = as_tracer(dst)
-    if not is_weak(src) and not np.can_cast(as_tracer(src).dtype, target.dtype, casting):
+    fits = is_weak(src) and isinstance(src, int) and target.dtype.kind in "iu"
+    if not fits and not np.can_cast(as_tracer(src).dtype, target.dtype, casting):
         raise TypeError(f"Cannot cast array data from {as_tracer(src).dtype} to {target.dtype} ({casting!r})")
     new = Term(broadcast(value_of(src, target.dtype), target.shape))
     if where is not True:

@@ -82,6 +82,8 @@ class Concrete:
     def __round__(self, digits: int | None = None) -> Any:
         if not self.is_scalar:
             raise TypeError("type numpy.ndarray doesn't define __round__ method")
+        if self.cell.type.dtype.kind == "bool":
+            raise TypeError("type numpy.bool doesn't define __round__ method")
         if digits is None:
             return round(self._concrete("round() to a Python int", "np.rint(x), or round(x, 0)"))
         return call(np.round, self, digits)

@@ -34,7 +34,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     known while tracing chooses the branch at once. Raises TraceError that names the result that differs.
     """
     if not isinstance(pred, TracerArray) or pred.known is not None:
-        return true_fun(*operands) if bool(pred) else false_fun(*operands)
+        return _own(true_fun(*operands) if bool(pred) else false_fun(*operands))
     if pred.shape != ():
         raise trace_error(f"cond needs a scalar condition, got shape {pred.shape}", "np.where for elementwise choice")
     with CallScope():
@@ -256,8 +256,15 @@ def _copied(value: Any) -> Any:
 
 def _as_results(state: Any) -> Any:
     """State after a loop: Python numbers as NumPy's, whose dtype counts in what follows, as it does in a trace."""
-    leaves, structure = tree.flatten(state, _is_leaf)
+    leaves, structure = tree.flatten(_own(state), _is_leaf)
     return tree.unflatten(structure, [np.asarray(leaf)[()] if _is_number(leaf) else leaf for leaf in leaves])
+
+
+def _own(value: Any) -> Any:
+    """Results as arrays of their own, in C order: what a traced branch or loop gives."""
+    leaves, structure = tree.flatten(value, _is_leaf)
+    copied = [leaf.copy() if isinstance(leaf, np.ndarray | TracerArray) else leaf for leaf in leaves]
+    return tree.unflatten(structure, copied)
 
 
 def _plain(structure: Tree) -> Tree:
