@@ -18,7 +18,7 @@ from autofuse.frontend.context import current, supported
 from autofuse.frontend.dispatch import ORDERED, call, implements, tracers_in
 from autofuse.frontend.layouts import fortran
 from autofuse.frontend.manipulation import tied
-from autofuse.frontend.promotion import as_tracer, broadcast, convert, value_of
+from autofuse.frontend.promotion import as_tracer, broadcast, convert, result_dtype, value_of
 from autofuse.frontend.steps import SameStep
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import TracerArray, fresh, view
@@ -305,8 +305,10 @@ def linspace(
     if all(not isinstance(bound, TracerArray) or bound.known is not None for bound in (start, stop)):
         result = cast("Any", np.linspace)(_number(start), _number(stop), num, endpoint, retstep, dtype, axis)
         return (_own(result[0]), result[1]) if retstep else _own(result)
-    low = np.multiply(as_tracer(start), 1.0)
-    delta = np.subtract(stop, low)
+    common = result_dtype(start, stop)
+    common = common if common.kind == "f" else np.result_type(common, np.float64)
+    low, high = (as_tracer(bound).astype(common) for bound in (start, stop))
+    delta = high - low
     count = operator.index(num)
     intervals = count - 1 if endpoint else count
     step = delta / max(intervals, 1)

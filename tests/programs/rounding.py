@@ -75,7 +75,10 @@ def _step(statement: str, env: dict[str, Any], rng: np.random.Generator, number:
 
 
 def _turn_nans(env: dict[str, Any], rng: np.random.Generator) -> None:
-    """NaN of either sign in all arrays."""
+    """NaN of either sign in all arrays and numbers."""
+    for name, value in list(env.items()):
+        if isinstance(value, np.floating) and np.isnan(value) and rng.random() < 0.5:
+            env[name] = -value
     for root in _roots(env.values()):
         turned = np.isnan(root) & (rng.random(root.shape) < 0.5)
         root[turned] = -root[turned]
