@@ -9,6 +9,7 @@ is an index that is 0 where it holds, and -1 where not.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,12 @@ def check_index(index: Value, what: str, low: int, high: int) -> None:
     tracing = current()
     if tracing.check_bounds and index.type.size:
         _record(index, what, low, high)
+
+
+def require_index_dtype(dtype: np.dtype[Any]) -> None:
+    """Raise TypeError, as `put` and `choose` of NumPy do, for a dtype that is not safely an index."""
+    if not np.can_cast(dtype, np.intp, "safe"):
+        raise TypeError(f"Cannot cast array data from {dtype!r} to {np.dtype(np.intp)!r} according to the rule 'safe'")
 
 
 def check_holds(condition: Callable[[], Value], what: str) -> None:

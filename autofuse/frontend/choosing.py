@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontend.axes import UNSET
-from autofuse.frontend.bounds import check_index
+from autofuse.frontend.bounds import check_index, require_index_dtype
 from autofuse.frontend.dispatch import ORDERED, call, implements
 from autofuse.frontend.eager import numpys_own
 from autofuse.frontend.location import trace_error
@@ -109,8 +109,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     listed = [as_tracer(item) for item in (choices if not isinstance(choices, TracerArray) else list(choices))]
     count = len(listed)
     known = index.known
-    if not np.can_cast(index.dtype, np.intp, "safe"):
-        raise TypeError(f"Cannot cast array data from {index.dtype!r} to {np.dtype(np.intp)!r} by the rule 'safe'")
+    require_index_dtype(index.dtype)
     if mode == "wrap":
         index = as_tracer(np.remainder(index, count))
     elif mode == "raise" and known is None:

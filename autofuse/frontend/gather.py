@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.frontend.axes import one_axis
-from autofuse.frontend.bounds import check_index
+from autofuse.frontend.bounds import check_index, require_index_dtype
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, value_of
@@ -177,6 +177,7 @@ def _in_mode(index: TracerArray, extent: int, mode: str) -> TracerArray:
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     """As `np.put`."""
     array = as_tracer(a)
+    require_index_dtype(as_tracer(ind).dtype)
     index = _in_mode(call(np.ravel, as_tracer(ind)), array.size, mode)
     array.flat[index] = v
 

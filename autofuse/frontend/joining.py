@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from autofuse.frontend.axes import UNSET, many_axes, one_axis, static_shape
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements, tracers_in
-from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, result_dtype, value_of
+from autofuse.frontend.promotion import as_tracer, broadcast, convert, is_weak, reshape, result_dtype, value_of
 from autofuse.frontend.steps import Step
 from autofuse.frontend.tracer import TracerArray, fresh, view
 from autofuse.frontend.ufuncs import finish, out_arrays
@@ -43,7 +43,9 @@ def concatenate(
     arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Any:
     """As `np.concatenate`."""
-    listed, target = _arrays(arrays), out_arrays(out, 1)[0]
+    given = list(arrays)
+    listed, target = _arrays(given), out_arrays(out, 1)[0]
+    typed = [item if is_weak(item) else array for item, array in zip(given, listed, strict=True)]
     if axis is None:
         listed, axis = [call(np.ravel, array) for array in listed], 0
     axis = one_axis(axis, listed[0].ndim)
@@ -51,7 +53,7 @@ def concatenate(
         raise ValueError("all the input array dimensions must match exactly: the number of dimensions differs")
     if len({(*array.shape[:axis], *array.shape[axis + 1 :]) for array in listed}) > 1:
         raise ValueError("all the input array dimensions except for the concatenation axis must match exactly")
-    common = np.dtype(dtype) if dtype is not None else np.result_type(*(array.dtype for array in listed))
+    common = np.dtype(dtype) if dtype is not None else result_dtype(*typed)
     if dtype is not None and not all(np.can_cast(array.dtype, common, cast("Any", casting)) for array in listed):
         raise TypeError(f"Cannot cast to {common} according to the rule {casting!r}")
     value = joined([convert(array.value, common) for array in listed], axis)
