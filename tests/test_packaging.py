@@ -62,7 +62,7 @@ def test_the_wheel_holds_the_package_and_nothing_beside_it(tmp_path: Path) -> No
     assert tops == {"autofuse", f"autofuse-{wheel.name.split('-')[1]}.dist-info"}
     for needed in (
         "autofuse/cost_models/analytical.py",
-        "autofuse/search/tuner.py",
+        "autofuse/search/tune/tuner.py",
         "autofuse/backends/cpu/pool.ll",
         "autofuse/testing/simt/simt.h",
         "autofuse/py.typed",
@@ -70,7 +70,7 @@ def test_the_wheel_holds_the_package_and_nothing_beside_it(tmp_path: Path) -> No
         assert needed in names
     (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        assert any(name.endswith("autofuse/search/tuner.py") for name in archive.getnames())
+        assert any(name.endswith("autofuse/search/tune/tuner.py") for name in archive.getnames())
 
 
 def test_datasets_is_no_package() -> None:

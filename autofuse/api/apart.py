@@ -9,7 +9,7 @@ from autofuse.api.compiling import Rules, make_context, program_of
 from autofuse.cost_models.base import CostModel
 from autofuse.plan.document import PlanDocument
 from autofuse.report.whynot import all_apart, kept_rules, render, render_apart, why_not
-from autofuse.search.foreign import LegalityTest
+from autofuse.search.plugins.foreign import LegalityTest
 
 
 def why_apart(

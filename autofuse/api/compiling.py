@@ -41,18 +41,18 @@ from autofuse.plan.verify import safe_name
 from autofuse.report.dump import dump_candidates, dump_graphs
 from autofuse.report.progress import progress_report
 from autofuse.runtime.cpu import cpu_limits
-from autofuse.search.baselines import rule_policies
-from autofuse.search.budget import DEFAULT_S, Budget
-from autofuse.search.deadline import Deadline, choose
-from autofuse.search.fixed import fixed
-from autofuse.search.foreign import LegalityTest
-from autofuse.search.kept import broken_wish
-from autofuse.search.memory import MemoryLimit
-from autofuse.search.planning import Program
-from autofuse.search.policy import Analytical, Context, Partition, SearchPolicy, document_of
-from autofuse.search.registry import ANALYTICAL, find_legality, find_model, find_policy, policy_by_name
-from autofuse.search.tuner import Tuner
-from autofuse.search.variants import has_variants, price_variants, tune_variants, varied
+from autofuse.search.budget.budget import DEFAULT_S, Budget
+from autofuse.search.plans.kept import broken_wish
+from autofuse.search.plans.memory import MemoryLimit
+from autofuse.search.plans.planning import Program
+from autofuse.search.plugins.foreign import LegalityTest
+from autofuse.search.plugins.registry import ANALYTICAL, find_legality, find_model, find_policy, policy_by_name
+from autofuse.search.policies.deadline import Deadline, choose
+from autofuse.search.policies.fixed import fixed
+from autofuse.search.policies.policy import Analytical, Context, Partition, SearchPolicy, document_of
+from autofuse.search.tune.baselines import rule_policies
+from autofuse.search.tune.tuner import Tuner
+from autofuse.search.variants.variants import has_variants, price_variants, tune_variants, varied
 
 Numerics = Literal["strict"]
 Rules = Sequence[Rule] | str | os.PathLike[str]

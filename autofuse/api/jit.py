@@ -26,9 +26,9 @@ if TYPE_CHECKING:  # a plan that is found in a store needs none of these
     from autofuse.frontend.context import OnUnsupported
     from autofuse.passes.choices import Choices
     from autofuse.plan.document import PlanDocument
-    from autofuse.search.foreign import LegalityTest
-    from autofuse.search.planning import Program
-    from autofuse.search.policy import SearchPolicy
+    from autofuse.search.plans.planning import Program
+    from autofuse.search.plugins.foreign import LegalityTest
+    from autofuse.search.policies.policy import SearchPolicy
 
 OnMiss = Literal["compile", "error", "tune"]
 _WISHES = ("rules", "legality", "max_memory")

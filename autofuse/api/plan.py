@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of the
     from autofuse.plan.document import Certificate, PlanDocument, PlannedKernel
     from autofuse.runtime.cpu import CpuExecutable
     from autofuse.runtime.kernels import LoweredKernel
-    from autofuse.search.foreign import LegalityTest
+    from autofuse.search.plugins.foreign import LegalityTest
 
 OnMismatch = Literal["error", "run", "retune"]
 

@@ -25,10 +25,10 @@ from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench, KernelTime
 from autofuse.measurement.database import Database
 from autofuse.plan.identity import host_cpu_identity
-from autofuse.search.foreign import LegalityTest
-from autofuse.search.policy import Context, dominated_at
-from autofuse.search.registry import ANALYTICAL
-from autofuse.search.space import Candidate
+from autofuse.search.plugins.foreign import LegalityTest
+from autofuse.search.plugins.registry import ANALYTICAL
+from autofuse.search.policies.policy import Context, dominated_at
+from autofuse.search.space.builder import Candidate
 
 
 @dataclass(frozen=True, slots=True)

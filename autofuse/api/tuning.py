@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from autofuse.cost_models.base import CostModel
     from autofuse.frontend.context import OnUnsupported
     from autofuse.passes.choices import Choices
-    from autofuse.search.foreign import LegalityTest
-    from autofuse.search.policy import SearchPolicy
+    from autofuse.search.plugins.foreign import LegalityTest
+    from autofuse.search.policies.policy import SearchPolicy
 
 
 def tune(

@@ -25,7 +25,7 @@ from autofuse.frontend.spec import Spec
 from autofuse.ir import tree
 from autofuse.report.comparison import Contender, compare, render
 from autofuse.report.quantities import nearest
-from autofuse.search.registry import ANALYTICAL, policy_names
+from autofuse.search.plugins.registry import ANALYTICAL, policy_names
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

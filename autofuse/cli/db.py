@@ -19,7 +19,7 @@ from autofuse.measurement.planraces import RACE
 from autofuse.plainfile import open_plain
 from autofuse.plan.atomic import written_whole
 from autofuse.plan.identity import identity_to_json
-from autofuse.search.studies import write_studies
+from autofuse.search.schedules.studies import write_studies
 
 _MOST_BYTES = 1 << 40
 _SQLITE_MAGIC = b"SQLite format 3\x00"

@@ -55,7 +55,7 @@ def _report(plan: Plan, options: argparse.Namespace) -> tuple[dict[str, Any], st
 
 def _answer(plan: Plan, options: argparse.Namespace) -> tuple[Any, str]:
     from autofuse.api.apart import why_apart
-    from autofuse.search.registry import ANALYTICAL
+    from autofuse.search.plugins.registry import ANALYTICAL
 
     if len(options.why_not) not in (0, 2):
         raise ArgumentError(f"--why-not: takes two names, or none; got {', '.join(options.why_not)}")

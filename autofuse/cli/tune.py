@@ -18,7 +18,7 @@ from autofuse.cli.streams import say, show
 from autofuse.errors import ArgumentError, AutofuseError, PlanError
 from autofuse.plan.atomic import require_replaceable
 from autofuse.report.summary import render, summarise
-from autofuse.search.registry import ANALYTICAL, HERE, MEASURED
+from autofuse.search.plugins.registry import ANALYTICAL, HERE, MEASURED
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

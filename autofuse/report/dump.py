@@ -31,7 +31,7 @@ from autofuse.runtime.kernels import candidate_of
 
 if TYPE_CHECKING:  # loading and calling a plan imports no search
     from autofuse.measurement.client import Bench
-    from autofuse.search.policy import Context
+    from autofuse.search.policies.policy import Context
 
 VARIABLE = "AUTOFUSE_DUMP"
 
@@ -56,7 +56,7 @@ def dump_candidates(context: Context, document: PlanDocument, bench: Bench | Non
     folder = dump_folder()
     if folder is None:
         return
-    from autofuse.search.classes import class_digest
+    from autofuse.search.space.classes import class_digest
 
     space = context.space
     prices = context.prices(space)

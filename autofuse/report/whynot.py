@@ -15,7 +15,7 @@ from autofuse.lower.lowering import Limits
 from autofuse.plan.document import PlanDocument, PlannedKernel
 from autofuse.report.explain import source_text
 from autofuse.report.quantities import microseconds, nearest
-from autofuse.search.space import AtomSet, SpaceBuilder
+from autofuse.search.space.builder import AtomSet, SpaceBuilder
 
 _MOST_NAMES = 6
 

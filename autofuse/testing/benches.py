@@ -21,7 +21,7 @@ from autofuse.measurement.planraces import PlanTime
 from autofuse.measurement.racing import Terms
 from autofuse.plan.document import PlanDocument
 from autofuse.runtime.kernels import candidate_of
-from autofuse.search.classes import class_digest
+from autofuse.search.space.classes import class_digest
 from autofuse.testing.devices import server
 from autofuse.testing.fusions import LIMITS
 

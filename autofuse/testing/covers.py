@@ -16,9 +16,9 @@ from autofuse.ir.graph import Value
 from autofuse.ir.types import TensorType
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import TileProgram
-from autofuse.search.priced import Priced
-from autofuse.search.solver import Solution
-from autofuse.search.space import Candidate, SpaceBuilder
+from autofuse.search.prices.priced import Priced
+from autofuse.search.solve.solver import Solution
+from autofuse.search.space.builder import Candidate, SpaceBuilder
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.graphs import random_graph
 

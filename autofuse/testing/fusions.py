@@ -33,9 +33,9 @@ from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.runtime.cpu import CpuExecutable, build_executable
 from autofuse.runtime.kernels import lower_as_scheduled
-from autofuse.search.planning import Program, Tuned, plan_document
-from autofuse.search.solver import Chosen
-from autofuse.search.space import Candidate, SpaceBuilder
+from autofuse.search.plans.planning import Program, Tuned, plan_document
+from autofuse.search.solve.solver import Chosen
+from autofuse.search.space.builder import Candidate, SpaceBuilder
 from autofuse.testing.devices import server
 
 Array = NDArray[Any]

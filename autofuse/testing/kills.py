@@ -44,11 +44,11 @@ from autofuse.measurement.racing import SURE_BLOCKS
 from autofuse.plan.file import save
 from autofuse.plan.identity import Identity
 from autofuse.runtime.kernels import candidate_of
-from autofuse.search.baselines import rule_policies
-from autofuse.search.budget import Budget
-from autofuse.search.classes import class_digest
-from autofuse.search.policy import Context
-from autofuse.search.tuner import Tuner
+from autofuse.search.budget.budget import Budget
+from autofuse.search.policies.policy import Context
+from autofuse.search.space.classes import class_digest
+from autofuse.search.tune.baselines import rule_policies
+from autofuse.search.tune.tuner import Tuner
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import attention_graph, layers_graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from autofuse.search import coverprogram
+from autofuse.search.solve import coverprogram
 
 
 class Late:

@@ -10,10 +10,10 @@ from autofuse.ir.graph import Graph
 from autofuse.ir.tree import Branch, Leaf
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import CpuIdentity, host_cpu_identity
-from autofuse.search.planning import Program, plan_document
-from autofuse.search.policy import Context
-from autofuse.search.solver import Chosen
-from autofuse.search.space import SpaceBuilder
+from autofuse.search.plans.planning import Program, plan_document
+from autofuse.search.policies.policy import Context
+from autofuse.search.solve.solver import Chosen
+from autofuse.search.space.builder import SpaceBuilder
 from autofuse.testing.devices import server
 from autofuse.testing.fusions import LIMITS
 

@@ -79,7 +79,7 @@ def case_of(seed: int) -> Case:
     """The case that a seed names."""
     from autofuse.api.compiling import traced_program  # imports all there is
     from autofuse.frontend.traced import trace
-    from autofuse.search.planning import plan_document
+    from autofuse.search.plans.planning import plan_document
 
     rng = np.random.default_rng(seed)
     kind, sort = kind_and_sort(seed)

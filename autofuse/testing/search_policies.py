@@ -1,4 +1,4 @@
-"""The contract of `autofuse.search.policy.SearchPolicy`, as tests that every policy passes.
+"""The contract of `autofuse.search.policies.policy.SearchPolicy`, as tests that every policy passes.
 
 class TestMyPolicy(SearchPolicyContract):
     def policy(self):
@@ -18,7 +18,7 @@ from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.control import Forbid, Force, Pin, Rule, bind
 from autofuse.ir.graph import Graph
 from autofuse.plan.verify import verify
-from autofuse.search.policy import Context, Partition, SearchPolicy, document_of
+from autofuse.search.policies.policy import Context, Partition, SearchPolicy, document_of
 from autofuse.testing.fusions import check_plan
 from autofuse.testing.graphs import random_graph, random_inputs
 from autofuse.testing.partitions import context_of, identity_here

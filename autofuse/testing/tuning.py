@@ -8,9 +8,9 @@ import numpy as np
 
 from autofuse.ir.graph import Graph
 from autofuse.plan.document import PlanDocument
-from autofuse.search.budget import Budget
-from autofuse.search.policy import Context
-from autofuse.search.tuner import Tuner
+from autofuse.search.budget.budget import Budget
+from autofuse.search.policies.policy import Context
+from autofuse.search.tune.tuner import Tuner
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import context_of, identity_here

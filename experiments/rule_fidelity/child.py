@@ -17,8 +17,8 @@ from autofuse.frontend.traced import trace
 from autofuse.ir.graph import Graph
 from autofuse.measurement.workloads import load
 from autofuse.passes.pipeline import clean
-from autofuse.search.planning import Program
-from autofuse.search.registry import policy_by_name
+from autofuse.search.plans.planning import Program
+from autofuse.search.plugins.registry import policy_by_name
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import program_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autofuse.search.registry import MEASURED
+from autofuse.search.plugins.registry import MEASURED
 
 SCHEDULES = ("tuned", "default")
 """Every cell's kernels under tuned and under default schedules."""

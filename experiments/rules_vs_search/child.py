@@ -27,14 +27,14 @@ from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench, BenchCounts
 from autofuse.plan import file as plan_file
 from autofuse.plan.document import PlanDocument
-from autofuse.search.baselines import rule_policies
-from autofuse.search.budget import Budget
-from autofuse.search.policy import Analytical, Context, Partition, SearchPolicy
-from autofuse.search.reachable import limited_to
-from autofuse.search.registry import policy_by_name
-from autofuse.search.restriction import Restriction
-from autofuse.search.tuner import Tuner
-from autofuse.search.variants import price_variants, tune_variants
+from autofuse.search.budget.budget import Budget
+from autofuse.search.plugins.registry import policy_by_name
+from autofuse.search.policies.policy import Analytical, Context, Partition, SearchPolicy
+from autofuse.search.policies.reachable import limited_to
+from autofuse.search.space.restriction import Restriction
+from autofuse.search.tune.baselines import rule_policies
+from autofuse.search.tune.tuner import Tuner
+from autofuse.search.variants.variants import price_variants, tune_variants
 
 CORRECTION_SHARE = 0.25
 """Of the budget: most time for measuring what corrects the model."""

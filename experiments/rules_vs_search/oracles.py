@@ -15,8 +15,8 @@ from autofuse.cost_models.base import KernelFacts, Observation, Prices
 from autofuse.ir.types import TensorType
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench
-from autofuse.search.policy import Analytical, Context, Partition, Unfused, predicted, solve_at
-from autofuse.search.residual import Residual, optimistic
+from autofuse.search.policies.policy import Analytical, Context, Partition, Unfused, predicted, solve_at
+from autofuse.search.prices.residual import Residual, optimistic
 
 UNIFORM_US = 100.0
 """Not small, so that kernels whose time is not known run alone."""

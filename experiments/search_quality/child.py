@@ -31,15 +31,15 @@ from autofuse.measurement.workloads import load
 from autofuse.plan import file as plan_file
 from autofuse.plan.document import Launch, PlanDocument
 from autofuse.runtime.kernels import candidate_of
-from autofuse.search.baselines import rule_policies
-from autofuse.search.budget import Budget
-from autofuse.search.classes import class_digest
-from autofuse.search.lanes import Work, list_schedule
-from autofuse.search.planning import Tuned, plan_document
-from autofuse.search.registry import MEASURED
-from autofuse.search.restriction import Restriction
-from autofuse.search.solver import Chosen
-from autofuse.search.tuner import Tuner
+from autofuse.search.budget.budget import Budget
+from autofuse.search.plans.concurrent_groups import Work, list_schedule
+from autofuse.search.plans.planning import Tuned, plan_document
+from autofuse.search.plugins.registry import MEASURED
+from autofuse.search.solve.solver import Chosen
+from autofuse.search.space.classes import class_digest
+from autofuse.search.space.restriction import Restriction
+from autofuse.search.tune.baselines import rule_policies
+from autofuse.search.tune.tuner import Tuner
 
 
 def exhausted(task: Record) -> Record:

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field, replace
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Value
-from autofuse.search.classes import class_digest
-from autofuse.search.firing import Run, fire
-from autofuse.search.priced import Priced
-from autofuse.search.solver import Chosen, Solution, solve
-from autofuse.search.space import Candidate, Space
+from autofuse.search.prices.priced import Priced
+from autofuse.search.solve.solver import Chosen, Solution, solve
+from autofuse.search.solve.topological_order import Run, fire
+from autofuse.search.space.builder import Candidate, Space
+from autofuse.search.space.classes import class_digest
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,7 @@ from quality_settings import Study
 from sameness import compared
 
 from autofuse.measurement.workloads import Workload
-from autofuse.search.registry import MEASURED
+from autofuse.search.plugins.registry import MEASURED
 
 REPLAYS = 3
 """The first run makes the records, the others repeat the search from them."""

@@ -22,9 +22,9 @@ from autofuse.frontend.traced import trace
 from autofuse.measurement.workloads import load
 from autofuse.passes.pipeline import clean
 from autofuse.plan.identity import host_cpu_identity
-from autofuse.search.planning import Program
-from autofuse.search.policy import Analytical, document_of
-from autofuse.search.space import Bounds
+from autofuse.search.plans.planning import Program
+from autofuse.search.policies.policy import Analytical, document_of
+from autofuse.search.space.builder import Bounds
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import program_of
 

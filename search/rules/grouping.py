@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from autofuse.errors import LegalityError, SearchError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.ir.graph import Node, Value
-from autofuse.search.policy import Context, Partition, predicted
-from autofuse.search.solver import Chosen
-from autofuse.search.space import AtomSet, Candidate, SpaceBuilder
+from autofuse.search.policies.policy import Context, Partition, predicted
+from autofuse.search.solve.solver import Chosen
+from autofuse.search.space.builder import AtomSet, Candidate, SpaceBuilder
 
 
 @dataclass(frozen=True, slots=True, eq=False)

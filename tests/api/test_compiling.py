@@ -16,9 +16,9 @@ from autofuse.ir.types import parse_type
 from autofuse.measurement.client import Bench
 from autofuse.passes.choices import Choices
 from autofuse.plan.document import GraphVariant
-from autofuse.search import variants
-from autofuse.search.budget import Budget
-from autofuse.search.policy import Unfused
+from autofuse.search.budget.budget import Budget
+from autofuse.search.policies.policy import Unfused
+from autofuse.search.variants import variants
 
 X = np.linspace(-2, 2, 32, dtype=np.float32).reshape(4, 8)
 

@@ -14,8 +14,8 @@ from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of
 from autofuse.passes.pipeline import clean
 from autofuse.plan.identity import host_cpu_identity
-from autofuse.search.planning import Program, plan_document
-from autofuse.search.registry import policy_by_name
+from autofuse.search.plans.planning import Program, plan_document
+from autofuse.search.plugins.registry import policy_by_name
 from autofuse.testing.devices import server
 from autofuse.testing.fusions import check_kernel, check_plan, kernel_inputs, random_plan, random_schedule, whole_kernel
 from autofuse.testing.graphs import FAMILIES, random_graph, random_inputs

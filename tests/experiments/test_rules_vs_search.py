@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from autofuse.measurement.workloads import discover
-from autofuse.search.budget import Budget
-from autofuse.search.policy import Analytical
-from autofuse.search.registry import policy_by_name
-from autofuse.search.restriction import Restriction
-from autofuse.search.tuner import Tuner
+from autofuse.search.budget.budget import Budget
+from autofuse.search.plugins.registry import policy_by_name
+from autofuse.search.policies.policy import Analytical
+from autofuse.search.space.restriction import Restriction
+from autofuse.search.tune.tuner import Tuner
 from autofuse.testing.benches import SyntheticBench, modelled
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch, attention_graph, layers_graph, softmax_graph

@@ -18,7 +18,7 @@ from autofuse.ir.graph import Graph
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import TileProgram
 from autofuse.measurement.workloads import discover, load
-from autofuse.search.space import Candidate, Space, SpaceBuilder
+from autofuse.search.space.builder import Candidate, Space, SpaceBuilder
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.sketches import Sketch, attention_graph, diamond_graph, softmax_graph

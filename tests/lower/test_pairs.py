@@ -8,7 +8,7 @@ from autofuse.fusion import domain
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.graph import Graph
 from autofuse.passes.pipeline import clean
-from autofuse.search.space import Bounds, SpaceBuilder
+from autofuse.search.space.builder import Bounds, SpaceBuilder
 from autofuse.testing.fusions import LIMITS, check_fused, check_kernel
 from autofuse.testing.graphs import random_inputs
 

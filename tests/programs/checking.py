@@ -30,9 +30,9 @@ from autofuse.ir.interpreter import interpret
 from autofuse.measurement.checks import poisoned
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.runtime.cpu import cpu_limits
-from autofuse.search.planning import Program
-from autofuse.search.policy import Context, Partition, document_of
-from autofuse.search.registry import find_policy
+from autofuse.search.plans.planning import Program
+from autofuse.search.plugins.registry import find_policy
+from autofuse.search.policies.policy import Context, Partition, document_of
 from autofuse.testing.devices import server
 from tests.programs.outcomes import Outcome, difference, outcome_of
 from tests.programs.rounding import shaken_outcomes

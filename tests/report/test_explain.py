@@ -27,7 +27,7 @@ from autofuse.report.whynot import Apart, WhyNot, all_apart, render_apart, why_n
 from autofuse.report.whynot import render as render_answer
 from autofuse.runtime.cpu import cpu_limits
 from autofuse.runtime.kernels import lower_kernel
-from autofuse.search.policy import Unfused
+from autofuse.search.policies.policy import Unfused
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.devices import SERVER
 from autofuse.testing.partitions import context_of

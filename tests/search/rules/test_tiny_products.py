@@ -8,7 +8,7 @@ import pytest
 import autofuse as af
 from autofuse.ir.dtypes import F32
 from autofuse.ir.types import TensorType
-from autofuse.search.registry import HERE
+from autofuse.search.plugins.registry import HERE
 from autofuse.search.rules.priority.hero_dimensions import exchange_of
 from autofuse.search.rules.priority.instructions import Instruction
 

@@ -8,7 +8,7 @@ import pytest
 from autofuse.cost_models.base import Prices
 from autofuse.fusion.control import Force, bind
 from autofuse.ir.dtypes import BF16, F32
-from autofuse.search.policy import Context, Unfused
+from autofuse.search.policies.policy import Context, Unfused
 from autofuse.search.rules.grouping import Grouping
 from autofuse.search.rules.priority.cost_analysis import WorkCount
 from autofuse.search.rules.priority.emitters import Emitters, Kind

@@ -8,7 +8,7 @@ import pytest
 from autofuse.fusion.control import Force, bind
 from autofuse.ir.dtypes import I32, by_name
 from autofuse.ir.graph import Graph, Value
-from autofuse.search.policy import Context
+from autofuse.search.policies.policy import Context
 from autofuse.search.rules.xla.cpu_pipeline import CpuRules, XlaCpu
 from autofuse.testing.partitions import context_of
 from autofuse.testing.search_policies import SearchPolicyContract, decisions

@@ -1,0 +1,1 @@
+"""What a tuning run may use, and what it keeps for its end."""

@@ -1,0 +1,1 @@
+"""Partitions written down as plans, within a limit on memory."""

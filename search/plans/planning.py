@@ -1,0 +1,135 @@
+"""From a partition to a plan document."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from autofuse.fusion.atoms import AtomGraph
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.fusion.kind import kind_of, title_of
+from autofuse.ir.contracts import BoundsCheck
+from autofuse.ir.digest import digest, subgraph_digest
+from autofuse.ir.graph import Graph
+from autofuse.ir.tree import Tree
+from autofuse.lower.schedule import Schedule
+from autofuse.plan.document import Certificate, GraphVariant, Launch, PlanDocument, PlannedKernel
+from autofuse.plan.identity import Identity
+from autofuse.search.plans.concurrent_groups import SMALL_US, Work, list_schedule
+from autofuse.search.solve.solver import Chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A traced function, cleaned up: what every policy starts from."""
+
+    name: str
+    graph: Graph
+    in_tree: Tree
+    out_tree: Tree
+    parameters: tuple[str, ...]
+    writebacks: tuple[int, ...]
+    notes: tuple[str, ...] = ()
+    variant: GraphVariant | None = None
+    """How `graph` was cleaned up, if not as usual."""
+    contiguous: tuple[int, ...] = ()
+    """Inputs that must be C-contiguous."""
+    bounds: tuple[BoundsCheck, ...] = ()
+    """What indices must keep to."""
+
+    def renamed(self, document: PlanDocument) -> PlanDocument:
+        """A plan of an equal graph, found by its digest, with this function's name and argument structure."""
+        return replace(
+            document,
+            name=self.name,
+            in_tree=self.in_tree,
+            out_tree=self.out_tree,
+            parameters=self.parameters,
+            writebacks=self.writebacks,
+            contiguous=self.contiguous,
+            bounds=self.bounds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What is known of one digest class, or of one kernel."""
+
+    schedule: Schedule = field(default_factory=Schedule)
+    predicted_us: float | None = None
+    measured_us: float | None = None
+    bound: str | None = None
+
+
+def planned_kernels(
+    atoms: AtomGraph, kernels: Sequence[Chosen], known: Sequence[Tuned]
+) -> list[tuple[KernelCandidate, PlannedKernel]]:
+    """The kernels of a partition, written down. `known`: what is known of each; () if nothing is."""
+    names: dict[str, int] = {}
+    found: list[tuple[KernelCandidate, PlannedKernel]] = []
+    for chosen, tuned in zip(kernels, known or [Tuned()] * len(kernels), strict=True):
+        kernel = atoms.candidate(chosen.candidate.atoms, chosen.outputs)
+        kind = kind_of(kernel)
+        planned = PlannedKernel(
+            name=_unique(f"{kind}_{title_of(kernel)}", names),
+            kind=kind,
+            nodes=tuple(node.name for node in kernel.nodes),
+            outputs=tuple(value.name for value in kernel.outputs),
+            schedule=tuned.schedule,
+            digest=subgraph_digest(kernel.graph, kernel.nodes, kernel.outputs),
+            predicted_us=tuned.predicted_us,
+            measured_us=tuned.measured_us,
+            bound=tuned.bound,
+        )
+        found.append((kernel, planned))
+    return found
+
+
+def plan_document(
+    program: Program,
+    atoms: AtomGraph,
+    kernels: Sequence[Chosen],
+    known: Sequence[Tuned],
+    identity: Identity,
+    certificate: Certificate | None = None,
+    small_us: float = SMALL_US,
+) -> PlanDocument:
+    """Write down a partition. `kernels` in running order; `known`: what is known of each, () if nothing is.
+
+    `small_us`: independent kernels shorter than this share a launch.
+    """
+    planned = planned_kernels(atoms, kernels, known)
+    works = [Work(k.inputs, k.outputs, p.measured_us or p.predicted_us or math.inf) for k, p in planned]
+    return PlanDocument(
+        name=program.name,
+        backend="cpu",
+        numerics="strict",
+        graph=program.graph,
+        graph_digest=digest(program.graph),
+        in_tree=program.in_tree,
+        out_tree=program.out_tree,
+        parameters=program.parameters,
+        writebacks=program.writebacks,
+        kernels=tuple(kernel for _, kernel in planned),
+        order=tuple(Launch(number, lane) for number, lane in list_schedule(works, small_us)),
+        identity=identity,
+        certificate=certificate,
+        notes=program.notes,
+        variant=program.variant,
+        contiguous=program.contiguous,
+        bounds=program.bounds,
+    )
+
+
+def one_by_one(document: PlanDocument) -> PlanDocument:
+    """The plan without lanes: no two kernels run at the same time."""
+    return replace(document, order=tuple(Launch(number) for number in range(len(document.kernels))))
+
+
+def _unique(name: str, taken: dict[str, int]) -> str:
+    clean = re.sub(r"[^A-Za-z0-9_]", "_", name)[:80]
+    number = taken.get(clean, 0)
+    taken[clean] = number + 1
+    return clean if number == 0 else f"{clean}_{number}"

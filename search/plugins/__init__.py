@@ -1,0 +1,1 @@
+"""What other people add to the search: found by name, and checked."""

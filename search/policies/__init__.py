@@ -1,0 +1,1 @@
+"""Policies: each turns a program into a partition."""

@@ -1,0 +1,29 @@
+"""Spaces made of the kernels of given partitions: what is left of a search if it may only choose among those.
+
+So a study can tell what better kernels are worth from what a better choice among the same kernels is worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from autofuse.fusion.atoms import AtomGraph
+from autofuse.search.policies.policy import Context, Partition
+from autofuse.search.space.builder import SpaceBuilder
+
+
+def limited_to(context: Context, partitions: Iterable[Partition]) -> Context:
+    """The same program, with no kernels to choose among but those of the partitions and the single operations.
+
+    Every operation is an atom of its own, as for the policies that follow another compiler's rules.
+    """
+    atoms = AtomGraph(context.program.graph, contract=False, control=context.control)
+    builder = SpaceBuilder(atoms, context.limits, restriction=context.restriction)
+    for atom in atoms.atoms:
+        builder.require(frozenset((atom,)))
+    for chosen in (kernel for partition in partitions for kernel in partition.kernels):
+        members = frozenset(atoms.atom_of[node] for atom in chosen.candidate.atoms for node in atom.nodes)
+        if len(members) > 1:
+            builder.try_add(members, chosen.outputs)
+    return replace(context, _space=builder.space, _builder=builder, _prices={}, _bare={})

@@ -1,0 +1,1 @@
+"""What kernels cost: the model's prices, corrected by what was measured."""

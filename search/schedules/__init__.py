@@ -1,0 +1,1 @@
+"""Schedules of kernels: proposed, tried, and shown."""

@@ -1,0 +1,1 @@
+"""The cheapest cover of a program's outputs, and an order in which it runs."""

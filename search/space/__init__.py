@@ -1,0 +1,1 @@
+"""The candidate space: which kernels there could be."""

@@ -1,0 +1,1 @@
+"""Tuning: what is measured, and which plan is kept."""

@@ -1,0 +1,1 @@
+"""Graphs that clean-up can give, and which of them is planned."""

@@ -1,0 +1,277 @@
+"""What comes before fusion is searched too: variants of a program's graph, priced by the best plan that each allows.
+
+The clean-up can do some things in several ways (`autofuse.passes.choices`). Each choice is made alone; those that make
+the program cheaper are then added, one by one, to the best of them. Each distinct graph gets a candidate space of its
+own, and its price is that of the cheapest partition by the cost model. All variants compute the same results of the
+same arguments, so their plans can be timed against one another.
+
+The model is trusted with the choice alone only where the difference is beyond its noise. Tuning measures: each graph
+that is priced close to the best one is tuned with a share of the budget, and the tuned plans run end to end.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from autofuse.cost_models.analytical import SIGMA
+from autofuse.errors import LegalityError, MeasureError, SearchError
+from autofuse.ir.digest import digest
+from autofuse.measurement.client import Bench
+from autofuse.measurement.racing import Terms, fastest, ratios
+from autofuse.passes.choices import DEFAULT, Choices, alternatives
+from autofuse.passes.pipeline import can_change, clean
+from autofuse.plan.document import GraphVariant, PlanDocument
+from autofuse.search.budget.budget import Budget
+from autofuse.search.plans.planning import Program
+from autofuse.search.policies.policy import Analytical, Context, Partition
+
+LARGE = 2000
+"""Nodes of a graph from which on its variants are not priced: each takes as long as compiling the program."""
+LEAST_GAIN = 0.02
+"""By how much a variant must be cheaper, whatever the noise."""
+CLOSE = 1.1
+"""How much dearer than the best variant one may be that is still tuned."""
+MOST_RIVALS = 2
+"""Variants that are tuned beside the usual graph, the cheapest ones."""
+
+_RIVALS_SHARE = 0.5
+"""Of the budget: for all rivals together."""
+_RACE_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One graph of a program, and the cheapest way to fuse it by the model."""
+
+    choices: Choices
+    context: Context
+    partition: Partition
+
+    @property
+    def price_us(self) -> float:
+        return self.partition.price_us
+
+
+@dataclass(frozen=True, slots=True)
+class Variants:
+    """What was priced, and what was not."""
+
+    usual: Variant
+    others: tuple[Variant, ...]
+    """In the order in which they were tried."""
+    left_out: tuple[str, ...]
+    """Why graphs, or all of them, have no price."""
+
+    def predicted(self) -> Variant:
+        """The cheapest variant, if it is so beyond the noise of the model; else the usual one."""
+        best = min(self.others, key=_price, default=self.usual)
+        return best if is_clearly_cheaper(best, self.usual) else self.usual
+
+    def rivals(self) -> Sequence[Variant]:
+        """The variants that are worth tuning beside the usual one, the cheapest first."""
+        limit = CLOSE * min(variant.price_us for variant in (self.usual, *self.others))
+        return sorted((v for v in self.others if v.price_us <= limit), key=_price)[:MOST_RIVALS]
+
+    def notes(self) -> tuple[str, ...]:
+        """What the model says of each variant, for people; nothing if there are none."""
+        if not self.others:
+            return self.left_out
+        prices = ", ".join(f"{v.choices.words} {v.price_us:.4g} us" for v in (self.usual, *self.others))
+        return (f"graph variants priced: {prices}", *self.left_out)
+
+
+def has_variants(program: Program) -> bool:
+    """Whether any choice of the clean-up concerns a program. Cheap; `program` as it is usually cleaned up."""
+    return any(can_change(program.graph, choices) for choices in alternatives())
+
+
+Decide = Callable[[Context], Partition]
+"""The cheapest way to fuse a graph, by the model."""
+
+
+def _as_usual(context: Context) -> Partition:
+    return Analytical().partition(context)
+
+
+def price_variants(
+    context: Context,
+    seconds: float = math.inf,
+    clock: Callable[[], float] = time.monotonic,
+    decide: Decide = _as_usual,
+) -> Variants:
+    """Price the graphs that the choices of the clean-up give. `context`: of the usual graph, without rules of a user.
+
+    `seconds`: no further graph is begun after so long. Raises SearchError or LegalityError if the usual graph cannot be
+    planned.
+    """
+    end = clock() + seconds
+    usual = Variant(DEFAULT, context, decide(context))
+    nodes = len(context.program.graph.nodes)
+    if nodes >= LARGE:
+        return Variants(usual, (), (f"graph variants were not priced: {nodes} nodes, the limit is {LARGE}",))
+    pricing = _Pricing(usual, lambda: clock() >= end, decide)
+    for choices in alternatives():
+        pricing.add(choices)
+    pricing.combine()
+    return Variants(usual, tuple(pricing.found), tuple(pricing.left_out))
+
+
+def varied(program: Program, choices: Choices) -> Program:
+    """The program with its graph cleaned up in another way. `program`: as it is usually cleaned up."""
+    graph = clean(program.graph, choices=choices)
+    note = f"graph variant: {choices.words}"
+    variant = GraphVariant(choices.words, digest(program.graph))
+    return replace(program, graph=graph, notes=(*program.notes, note), variant=variant)
+
+
+class _Pricing:
+    """The variants so far."""
+
+    def __init__(self, usual: Variant, is_late: Callable[[], bool], decide: Decide) -> None:
+        self.usual = usual
+        self._is_late, self._decide = is_late, decide
+        self.found: list[Variant] = []
+        self.left_out: list[str] = []
+        self._seen: dict[str, Variant | None] = {digest(usual.context.program.graph): usual}
+
+    def add(self, choices: Choices) -> Variant | None:
+        """Price one way; what it gave if it was there already. None if it cannot be planned."""
+        program = self.usual.context.program
+        if not can_change(program.graph, choices):
+            return self.usual
+        varied_program = varied(program, choices)
+        mark = digest(varied_program.graph)
+        if mark not in self._seen:
+            self._seen[mark] = self._priced(choices, varied_program)
+        return self._seen[mark]
+
+    def combine(self) -> None:
+        """Add what helps alone to the best variant, the most helpful first, as long as that helps."""
+        helpful = sorted((v for v in self.found if v.price_us < self.usual.price_us), key=_price)
+        best = helpful[0] if helpful else self.usual
+        for other in helpful[1:]:
+            both = self.add(best.choices.joined_with(other.choices))
+            if both is not None and both.price_us < best.price_us:
+                best = both
+
+    def _priced(self, choices: Choices, program: Program) -> Variant | None:
+        if self._is_late():
+            self.left_out.append(f"graph variant {choices.words} was not priced: the time was up")
+            return None
+        context = self.usual.context.of(program)
+        context.bounds = replace(context.bounds, seconds=context.bounds.seconds / len(alternatives()))
+        try:
+            variant = Variant(choices, context, self._decide(context))
+        except (LegalityError, SearchError) as error:
+            self.left_out.append(f"graph variant {choices.words} cannot be planned: {error}")
+            return None
+        self.found.append(variant)
+        return variant
+
+
+def _price(variant: Variant) -> float:
+    return variant.price_us
+
+
+def is_clearly_cheaper(variant: Variant, usual: Variant) -> bool:
+    """Whether a variant is predicted to be cheaper by more than the model can be off.
+
+    Kernels that both have cost the same, however wrong their price is. The errors of the others are taken to be
+    independent of one another, which they are not quite: equal mistakes cancel.
+    """
+    apart: dict[str, float] = {}
+    for partition, sign in ((usual.partition, 1.0), (variant.partition, -1.0)):
+        for mark, us in _prices(partition):
+            apart[mark] = apart.get(mark, 0.0) + sign * us
+    noise = SIGMA * math.hypot(*apart.values())
+    return usual.price_us - variant.price_us > max(LEAST_GAIN * usual.price_us, noise)
+
+
+def _prices(partition: Partition) -> Iterator[tuple[str, float]]:
+    """The digest and the price of each kernel."""
+    for chosen in partition.kernels:
+        mark = chosen.candidate.digest
+        yield mark, partition.known[mark].predicted_us or 0.0
+
+
+# ---- measured --------------------------------------------------------------------------------------------------------
+
+Tune = Callable[[Context, Bench, Budget], PlanDocument]
+"""Tunes one graph on its bench within a budget."""
+
+
+def tune_variants(
+    variants: Variants,
+    tune: Tune,
+    bench_for: Callable[[Context], AbstractContextManager[Bench]],
+    budget: Budget,
+    seed: int,
+) -> PlanDocument:
+    """Tune the usual graph and its rivals, keep the plan that is the fastest as a whole; ties go to the usual graph.
+
+    Raises what tuning the usual graph raises; a rival that cannot be measured is out, with a note.
+    """
+    rivals, left_out = _within_trials(variants.rivals(), budget)
+    race_s = budget.race_s(_RACE_SHARE) if rivals else 0.0
+    own, each = budget_shares(budget.without(race_s, begun=False), len(rivals))
+    with bench_for(variants.usual.context) as bench:
+        usual = tune(variants.usual.context, bench, own)
+        plans: list[PlanDocument] = []
+        failed = [
+            f"graph variant {rival.choices.words} was not measured: max_trials is too small" for rival in left_out
+        ]
+        for rival in rivals:
+            try:
+                with bench_for(rival.context) as another:
+                    plans.append(tune(rival.context, another, each))
+            except (MeasureError, SearchError) as error:
+                failed.append(f"graph variant {rival.choices.words} cannot be measured: {error}")
+        kept = _fastest_plan([*plans, usual], bench, _race_terms(budget, race_s, seed)) if plans else usual
+    return replace(kept, notes=(*kept.notes, *variants.notes(), *failed))
+
+
+def _within_trials(rivals: Sequence[Variant], budget: Budget) -> tuple[Sequence[Variant], Sequence[Variant]]:
+    """Those that have a measurement each in their share of the budget, the first ones, and the others."""
+    if budget.max_trials is None:
+        return rivals, ()
+    number = min(len(rivals), int(_RIVALS_SHARE * budget.max_trials))
+    return rivals[:number], rivals[number:]
+
+
+def budget_shares(budget: Budget, rivals: int) -> tuple[Budget, Budget]:
+    """What tuning the usual graph may use, and what each of its rivals may."""
+    if not rivals:
+        return budget, budget
+    return _part(budget, 1.0 - _RIVALS_SHARE), _part(budget, _RIVALS_SHARE / rivals)
+
+
+def _part(budget: Budget, share: float) -> Budget:
+    trials = None if budget.max_trials is None else int(share * budget.max_trials)
+    return Budget(share * budget.seconds, trials)
+
+
+def _race_terms(budget: Budget, seconds: float, seed: int) -> Terms:
+    return Terms(seed, seconds, limit_s=seconds if math.isfinite(budget.seconds) else None)
+
+
+def _fastest_plan(plans: Sequence[PlanDocument], bench: Bench, terms: Terms) -> PlanDocument:
+    """The plan to keep, the last one if in doubt, with a note that gives the times of all."""
+    times = bench.plans(plans, terms)
+    sound = [number for number, time in enumerate(times) if time.samples_us and not time.problem]
+    if not sound:
+        return plans[-1]
+    samples = [times[number].samples_us for number in sound]
+    first = fastest(samples)
+    winner = sound[first]
+    took = [times[winner].us * ratio for ratio in ratios(samples, first)]
+    told = ", ".join(f"{_words(plans[number])} {us:.4g} us" for number, us in zip(sound, took, strict=True))
+    wrong = [f"{_words(plan)}: {time.problem}" for plan, time in zip(plans, times, strict=True) if time.problem]
+    return replace(plans[winner], notes=(*plans[winner].notes, f"graph variants measured: {'; '.join((told, *wrong))}"))
+
+
+def _words(plan: PlanDocument) -> str:
+    return DEFAULT.words if plan.variant is None else plan.variant.choices

@@ -1,0 +1,28 @@
+"""Small independent kernels share a launch; everything else keeps its order."""
+
+from __future__ import annotations
+
+import math
+
+from autofuse.search.plans.concurrent_groups import MOST_LANES, Work, list_schedule
+
+
+def test_small_independent_kernels_run_side_by_side():
+    kernels = [Work((), ("a",), 1.0), Work((), ("b",), 1.0), Work(("a", "b"), ("c",), 1.0)]
+    assert list_schedule(kernels) == [(0, 0), (1, 1), (2, 0)]
+
+
+def test_large_kernels_and_kernels_of_unknown_time_run_alone():
+    kernels = [Work((), ("a",), 1e6), Work((), ("b",), math.inf), Work((), ("c",), 1.0)]
+    assert [lane for _, lane in list_schedule(kernels)] == [0, 0, 0]
+
+
+def test_no_kernel_runs_beside_one_it_waits_for():
+    kernels = [Work((f"v{n}",), (f"v{n + 1}",), 1.0) for n in range(5)]
+    assert list_schedule(kernels) == [(n, 0) for n in range(5)]
+
+
+def test_a_launch_holds_a_bounded_number_of_kernels():
+    order = list_schedule([Work((), (f"v{n}",), 1.0) for n in range(2 * MOST_LANES + 1)])
+    assert sorted(number for number, _ in order) == list(range(2 * MOST_LANES + 1))
+    assert max(lane for _, lane in order) == MOST_LANES - 1

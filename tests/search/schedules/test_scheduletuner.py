@@ -1,0 +1,171 @@
+"""Which schedules are tried in whole plans beside those that are the fastest alone."""
+
+import math
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from autofuse.fusion.control import Pin, bind
+from autofuse.lower.schedule import Schedule
+from autofuse.search.budget.budget import Budget
+from autofuse.search.plans.planning import Tuned
+from autofuse.search.policies.policy import Analytical
+from autofuse.search.space.restriction import Restriction
+from autofuse.search.tune.finalists import OTHER_SCHEDULES, Entrant
+from autofuse.search.tune.tuner import Tuner
+from autofuse.testing.benches import SyntheticBench
+from autofuse.testing.partitions import context_of
+from autofuse.testing.sketches import Sketch
+from autofuse.testing.tuning import tuned, tuner_of
+
+
+def large_graph():
+    """One kernel that writes 16 MB: enough to ask whether past the caches, not enough to do so unasked."""
+    sketch = Sketch("large")
+    x = sketch.arg("f32[2048,2048]")
+    return sketch.finish([sketch.op("tanh", x, name="bent")])
+
+
+GRAPH = large_graph()
+
+
+def alone(slower):
+    """Alone, a kernel that writes past the caches takes so many times as long; other decisions change nothing."""
+    return lambda kernel, schedule: 10.0 * (slower if schedule.stream_stores else 1.0)
+
+
+def as_a_whole(plan):
+    return 5.0 if streams(plan) else 10.0
+
+
+def streams(plan):
+    return any(kernel.schedule.stream_stores for kernel in plan.kernels)
+
+
+def test_what_is_faster_as_a_whole_is_kept_though_it_is_slower_alone():
+    bench = SyntheticBench(GRAPH, alone(1.1), plan_cost=as_a_whole)
+    plan = tuned(GRAPH, bench)
+    assert streams(plan)
+    assert "accepted partition: measured, other schedules" in plan.notes
+    assert plan.kernels[0].measured_us == pytest.approx(11.0)
+    assert plan.certificate.e2e_us == 5.0
+
+
+def test_fixed_policies_have_it_too():
+    bench = SyntheticBench(GRAPH, alone(1.1), plan_cost=as_a_whole)
+    plan = tuner_of(GRAPH, bench).fixed_plan(Analytical())
+    assert streams(plan)
+    assert "accepted partition: analytical, other schedules" in plan.notes
+
+
+def test_a_tie_goes_to_what_is_faster_alone():
+    for tune in (Tuner.measured_plan, partial(Tuner.fixed_plan, policy=Analytical())):
+        bench = SyntheticBench(GRAPH, alone(1.1), plan_cost=lambda plan: 10.0)
+        assert not streams(tune(tuner_of(GRAPH, bench)))
+        assert any(streams(plan) for plan in bench.raced)
+
+
+def test_what_is_far_slower_alone_does_not_take_part():
+    bench = SyntheticBench(GRAPH, alone(1.2), plan_cost=as_a_whole)
+    assert not streams(tuned(GRAPH, bench))
+    assert not any(streams(plan) for plan in bench.raced)
+
+
+def test_decisions_of_the_user_and_default_schedules_stay():
+    pinned, default = context_of(GRAPH), context_of(GRAPH)
+    pinned.control = bind([Pin("bent", schedule={"unroll": 2})], GRAPH)
+    default.restriction = Restriction(schedules=False)
+    for context, schedule in ((pinned, Schedule(unroll=2)), (default, Schedule())):
+        bench = SyntheticBench(GRAPH, alone(1.1), plan_cost=as_a_whole)
+        assert tuned(GRAPH, bench, context=context).kernels[0].schedule == schedule
+        assert not any(streams(plan) for plan in bench.raced)
+
+
+def test_a_plan_without_memory_for_other_schedules_has_the_best_ones(monkeypatch):
+    bench = SyntheticBench(GRAPH, alone(1.1), plan_cost=as_a_whole)
+    tuner = tuner_of(GRAPH, bench)
+
+    class Limit:
+        def fits(self, document):
+            return not streams(document)
+
+        def solve(self, atoms, solve_within, seconds, known):
+            return solve_within((), seconds)
+
+    names = []
+    decide = tuner._races.decide
+
+    def noted(entrants, *terms):
+        names.extend(entrant.name for entrant in entrants)
+        return decide(entrants, *terms)
+
+    monkeypatch.setattr(tuner._races, "decide", noted)
+    tuner.context.memory = Limit()
+    assert not streams(tuner.measured_plan())
+    assert not any(streams(plan) for plan in bench.raced)
+    assert "measured" in names
+    assert not any(name.endswith(OTHER_SCHEDULES) for name in names)
+
+
+def test_a_plan_is_compared_with_in_its_best_form():
+    bench = SyntheticBench(GRAPH, alone(1.1), plan_cost=lambda plan: 5.0 if streams(plan) else 10.0)
+    tuner = tuner_of(GRAPH, bench)
+    plain = Analytical().partition(tuner.context)
+    digest = plain.kernels[0].candidate.digest
+    other = replace(plain, known={digest: Tuned(Schedule(stream_stores=True))})
+    forms = [("rule", plain), ("rule" + OTHER_SCHEDULES, other), ("measured", plain)]
+    ended = tuner._races.decide([Entrant(name, form, tuner._document(form)) for name, form in forms], 1.0)
+    assert ended.times == {"rule": pytest.approx(5.0), "measured": pytest.approx(10.0)}
+
+
+# ---- near ties -------------------------------------------------------------------------------------------------------
+
+BEST, SLOWER, OTHER = Schedule(unroll=2), Schedule(stream_stores=True), Schedule(stream_stores=True, unroll=8)
+STREAM, GRID = Schedule(lane="stream"), Schedule(lane="grid")
+
+
+def two_kernels(times):
+    """The schedule tuner after trials of two kernels that never fuse, with their times by schedule."""
+    sketch = Sketch("two")
+    x, y = sketch.arg("f32[64,64]"), sketch.arg("f32[32,16]")
+    graph = sketch.finish([sketch.fold(x, 0, name="first"), sketch.fold(y, 1, name="second")])
+    tuner = tuner_of(graph, SyntheticBench(graph), Budget(1000.0))
+    partition = Analytical().partition(tuner.context)
+    kernels = sorted(partition.kernels, key=lambda chosen: chosen.outputs[0].name)
+    schedules = tuner._schedules
+    for chosen, known in zip(kernels, times, strict=True):
+        digest = chosen.candidate.digest
+        tuner._times.us[digest] = known.get(Schedule(), math.inf)
+        schedules.times[digest] = known
+        best = min(known, key=known.__getitem__)
+        if best != Schedule():
+            schedules.faster[digest] = best, known[best]
+    first, second = (chosen.candidate.digest for chosen in kernels)
+    names = {first: "first", second: "second"}
+    return [{names[digest]: found for digest, found in near.items()} for near in schedules.near_ties(kernels)]
+
+
+def test_kernels_walk_memory_in_one_way_together():
+    first = {Schedule(): 12.0, BEST: 10.0, SLOWER: 11.0, OTHER: 10.5, STREAM: 11.2}
+    second = {Schedule(): 9.0, SLOWER: 7.0, STREAM: 7.5}
+    assert two_kernels([first, second]) == [
+        {"first": (OTHER, 10.5)},
+        {"first": (STREAM, 11.2), "second": (STREAM, 7.5)},
+    ]
+
+
+def test_only_the_cheapest_ways_are_tried():
+    first = {Schedule(): 10.0, STREAM: 10.4, GRID: 10.2, SLOWER: 10.3}
+    second = {Schedule(): 10.0}
+    assert two_kernels([first, second]) == [{"first": (GRID, 10.2)}, {"first": (SLOWER, 10.3)}]
+
+
+def test_a_kernel_that_takes_little_of_the_time_keeps_its_schedule():
+    assert two_kernels([{Schedule(): 100.0}, {Schedule(): 1.0, STREAM: 1.0}]) == []
+
+
+def test_kernels_that_fail_are_left_out():
+    times = {Schedule(): 10.0, STREAM: math.inf, GRID: 10.0}
+    assert two_kernels([times, {Schedule(): 9.0}]) == [{"first": (GRID, 10.0)}]
+    assert two_kernels([{Schedule(): math.inf, GRID: math.inf}, {Schedule(): 9.0}]) == []

@@ -1,0 +1,395 @@
+"""What the candidate space holds, what it leaves out, and that it says so."""
+
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from autofuse.errors import LegalityError
+from autofuse.fusion.atoms import AtomGraph
+from autofuse.lower.lowering import lower
+from autofuse.lower.schedule import Schedule
+from autofuse.search.policies.policy import Analytical, document_of
+from autofuse.search.space.builder import Bounds, SpaceBuilder
+from autofuse.search.space.restriction import Restriction
+from autofuse.testing.fusions import LIMITS
+from autofuse.testing.graphs import random_graph
+from autofuse.testing.partitions import context_of, identity_here
+from autofuse.testing.sketches import (
+    Sketch,
+    attention_graph,
+    diamond_graph,
+    layers_graph,
+    peaks_and_sums_graph,
+    softmax_graph,
+)
+
+DEFAULT = Bounds()
+
+
+def builder_of(graph, bounds=DEFAULT):
+    return SpaceBuilder(AtomGraph(graph), LIMITS, bounds)
+
+
+def space_of(graph, bounds=DEFAULT):
+    return builder_of(graph, bounds).build()
+
+
+def sets(space):
+    return {candidate.atoms for candidate in space.candidates}
+
+
+def named(space, *names):
+    """The set of the atoms that hold the named nodes."""
+    return frozenset(atom for atom in space.atom_graph.atoms for node in atom.nodes if node.name in names)
+
+
+def two_folds(rows=64, columns=64):
+    """Sums over rows and over columns of one value: never one kernel."""
+    sketch = Sketch("two folds")
+    x = sketch.arg(f"f32[{rows},{columns}]")
+    return sketch.finish([sketch.fold(x, 0, name="columns"), sketch.fold(x, 1, name="rows")])
+
+
+# ---- what is in it ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_atom_is_a_candidate_whatever_the_bounds(seed):
+    graph = random_graph(np.random.default_rng(seed), 20)
+    for bounds in (Bounds(), Bounds(1, 1, 1)):
+        space = space_of(graph, bounds)
+        assert {frozenset((atom,)) for atom in space.atom_graph.atoms} <= sets(space)
+
+
+@pytest.mark.parametrize("graph", [softmax_graph(), attention_graph()], ids=["softmax", "attention"])
+def test_greedy_growth_reaches_the_whole_program_past_the_bounds(graph):
+    space = space_of(graph, Bounds(atoms=2, sets_per_atom=2))
+    assert frozenset(space.atom_graph.atoms) in sets(space)
+    assert space.cut_off > 0
+
+
+def test_all_intervals_of_a_chain_are_candidates():
+    space = space_of(softmax_graph())
+    names = ["peak", "grown", "total", "share"]
+    wanted = {named(space, *names[i:j]) for i in range(4) for j in range(i + 1, 5)}
+    assert wanted <= sets(space)
+    assert space.cut_off == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_candidate_waits_for_itself_and_all_lower_with_any_of_their_outputs(seed):
+    rng = np.random.default_rng(seed)
+    space = space_of(random_graph(rng, 16))
+    for candidate in space.candidates:
+        waits = space.atom_graph.left_to_others(candidate.atoms)
+        assert waits.isdisjoint(candidate.outputs)
+        assert candidate.outputs
+        kept = [v for v in candidate.outputs if rng.random() < 0.5] or [candidate.outputs[0]]
+        lower(space.atom_graph.candidate(candidate.atoms, tuple(kept)), Schedule(), "kernel", LIMITS)
+
+
+def test_a_path_that_leaves_and_comes_back_is_taken_in():
+    sketch = Sketch("detour")
+    x = sketch.arg("f32[64,64]")
+    first = sketch.fold(x, 1, name="first")
+    middle = sketch.op("exp", sketch.broadcast(first, x, 0), name="middle")
+    last = sketch.fold(sketch.op("add", middle, sketch.broadcast(first, x, 0)), 1, name="last")
+    builder = builder_of(sketch.finish([last, middle]))
+    space = builder.build()
+    assert named(space, "first", "middle", "last") in sets(space)
+    with pytest.raises(LegalityError, match="comes back, and %first is not worth doing twice"):
+        builder.require(named(space, "first", "last"))
+
+
+def centred(rows=64, columns=64):
+    """Exponentials over their sums down the columns."""
+    sketch = Sketch("centred")
+    x = sketch.arg(f"f32[{rows},{columns}]")
+    y = sketch.op("exp", x, name="y")
+    t = sketch.fold(y, 0, name="t")
+    return sketch.finish([sketch.op("divide", y, sketch.broadcast(t, x, 1), name="z")])
+
+
+def test_a_value_may_be_computed_where_it_is_needed_and_made_elsewhere_too():
+    space = space_of(centred())
+    (twice,) = [c for c in space.candidates if c.atoms == named(space, "y", "z")]
+    assert [value.name for value in twice.outputs] == ["z"]
+
+
+def test_a_set_that_is_a_kernel_is_not_refused_for_what_it_cannot_write():
+    """{y, z} leaves y to others; asked to write it all the same, it is no kernel, and still is one without."""
+    builder = builder_of(centred())
+    space = builder.build()
+    twice = named(space, "y", "z")
+    y, z = (space.atom_graph.graph.value_by_name[name] for name in "yz")
+    assert builder.try_add(twice, (y, z)) is None
+    assert twice not in space.refused
+    with pytest.raises(LegalityError, match="a path leaves the set and comes back"):
+        builder.require(twice, (y, z))
+
+
+def test_what_a_path_comes_back_to_must_need_what_it_left():
+    """Nothing in {a, c} needs a once the set leaves it to others: b reads it and c reads b."""
+    sketch = Sketch("line")
+    x = sketch.arg("f32[64,64]")
+    a = sketch.op("exp", x, name="a")
+    b = sketch.fold(a, 0, name="b")
+    c = sketch.op("tanh", b, name="c")
+    builder = SpaceBuilder(AtomGraph(sketch.finish([c]), contract=False), LIMITS)
+    with pytest.raises(LegalityError, match="nothing here needs"):
+        builder.require(named(builder.space, "a", "c"))
+
+
+def outputs_of(space, *names):
+    atoms = named(space, *names)
+    return {tuple(value.name for value in c.outputs) for c in space.candidates if c.atoms == atoms}
+
+
+def test_a_kernel_may_write_what_others_need_to_compute_a_large_value_once_more():
+    space = space_of(peaks_and_sums_graph())
+    assert outputs_of(space, "peak", "shifted", "total") == {("shifted", "total"), ("peak", "total")}
+    assert outputs_of(space, "shifted", "columns") == {("shifted", "columns")}  # where writing the first is optional
+    chosen = Analytical().partition(context_of(peaks_and_sums_graph())).kernels
+    assert "shifted" not in {value.name for kernel in chosen for value in kernel.outputs}
+
+
+def test_what_is_as_large_as_the_value_or_heavy_itself_is_no_reason_to_compute_it_again():
+    sketch = Sketch("product")
+    x, w = sketch.arg("f32[64,64]"), sketch.arg("f32[64,64]")
+    h = sketch.op("tanh", sketch.dot(x, w, name="made"), name="h")
+    space = space_of(sketch.finish([sketch.fold(h, 0, name="columns"), sketch.fold(h, 1, name="rows")]))
+    assert all("made" not in {v.name for v in c.outputs} or len(c.atoms) == 1 for c in space.candidates)
+
+
+@pytest.mark.parametrize("off", ["recompute", "multi_output"])
+def test_what_studies_switch_off_is_not_written_for_others(off):
+    builder = SpaceBuilder(AtomGraph(peaks_and_sums_graph()), LIMITS, restriction=Restriction(**{off: False}))
+    assert ("peak", "total") not in outputs_of(builder.build(), "peak", "shifted", "total")
+
+
+def test_a_kernel_may_be_asked_to_write_less():
+    builder = builder_of(diamond_graph())
+    whole = builder.require(named(builder.space, "grown", "columns"))
+    less = builder.require(whole.atoms, tuple(v for v in whole.outputs if v.name == "columns"))
+    assert [v.name for v in whole.outputs] == ["grown", "columns"]
+    assert [v.name for v in less.outputs] == ["columns"]
+    assert less.digest != whole.digest
+
+
+def test_readers_of_a_large_value_are_neighbours_and_readers_of_a_small_one_are_not():
+    def together(size):
+        sketch = Sketch("siblings")
+        x = sketch.arg(f"f32[{size}]")
+        space = space_of(sketch.finish([sketch.op("exp", x, name="a"), sketch.op("tanh", x, name="b")]))
+        return named(space, "a", "b") in sets(space)
+
+    assert together(4096)
+    assert not together(64)
+
+
+def test_sets_of_policies_are_added_if_they_are_legal():
+    builder = builder_of(two_folds())
+    atoms = builder.space.atom_graph.atoms
+    space = builder.build([frozenset(atoms), frozenset(atoms[:1])])
+    assert frozenset(atoms) not in sets(space)
+    assert len(space.candidates) == 2
+
+
+# ---- what is not in it -----------------------------------------------------------------------------------------------
+
+
+def test_refusals_are_kept_with_their_reasons():
+    space = space_of(two_folds())
+    (reason,) = space.refused.values()
+    assert reason.startswith("reduce %")
+    assert "nested inside another reduction" in reason
+    builder = builder_of(two_folds())
+    with pytest.raises(LegalityError, match="nested inside another reduction"):
+        builder.require(frozenset(builder.space.atom_graph.atoms))
+
+
+def test_recomputation_without_end_is_refused():
+    sketch = Sketch("stencils")
+    value = sketch.arg("f32[4096]")
+    for level in range(6):  # element i reads i and i + 3**level: 64 different elements in all
+        size, far = value.type.shape[0], 3**level
+        left = sketch.op("slice", value, start_indices=(0,), limit_indices=(size - far,), strides=(1,))
+        right = sketch.op("slice", value, start_indices=(far,), limit_indices=(size,), strides=(1,))
+        value = sketch.op("tanh", sketch.op("add", sketch.op("sin", left), sketch.op("cos", right)))
+    space = space_of(sketch.finish([value]))
+    assert frozenset(space.atom_graph.atoms) not in sets(space)
+    assert any("scalar" in reason for reason in space.refused.values())
+    assert max(len(candidate.atoms) for candidate in space.candidates) >= 2
+
+
+def test_what_the_bounds_cut_off_is_counted():
+    graph = attention_graph()
+    assert space_of(graph).cut_off == 0
+    few = space_of(graph, Bounds(sets_per_atom=1))
+    assert few.cut_off > 0
+    assert len(few.candidates) < len(space_of(graph).candidates)
+    assert space_of(graph, Bounds(classes=2)).cut_off > 0
+
+
+class SetClock:
+    """A clock on which a second passes with every set that is tried."""
+
+    def build(self, graph, seconds, **bounds):
+        self.builder = None
+        builder = SpaceBuilder(AtomGraph(graph), LIMITS, Bounds(seconds=seconds, **bounds), clock=self)
+        self.builder = builder
+        return builder.build()
+
+    def __call__(self):
+        return float(len(self.builder.space.candidates) + len(self.builder.space.refused))
+
+
+@pytest.mark.parametrize("bounds", [{}, {"whole": 0, "segment": 6}], ids=["whole", "segments"])
+@pytest.mark.parametrize("seed", range(4))
+def test_time_bounds_the_space_and_leaves_a_cover(seed, bounds):
+    graph = random_graph(np.random.default_rng(seed), 40)
+    full = space_of(graph, Bounds(**bounds))
+    atoms = len(full.atom_graph.atoms)
+    tried = len(full.candidates) + len(full.refused)
+    assert full.late == 0
+    for seconds in (0, atoms, (atoms + tried) // 2):
+        space = SetClock().build(graph, float(seconds), **bounds)
+        assert {frozenset((atom,)) for atom in space.atom_graph.atoms} <= sets(space)
+        assert len(space.candidates) + len(space.refused) <= max(atoms, seconds) + 1
+        assert 0 < space.late <= space.cut_off
+    late = SetClock().build(graph, 10.0 * tried, **bounds)
+    assert (late.late, late.cut_off) == (0, full.cut_off)
+    assert [c.digest for c in late.candidates] == [c.digest for c in full.candidates]
+
+
+def test_half_of_the_time_is_for_small_sets_and_each_segment_has_its_share():
+    graph = layers_graph(1)
+    atoms = len(AtomGraph(graph).atoms)
+    space = SetClock().build(graph, atoms + 40.0)
+    assert any(len(c.atoms) == atoms for c in space.candidates)
+    assert sum(len(c.atoms) == 2 for c in space.candidates) >= 3
+    space = SetClock().build(random_graph(np.random.default_rng(3), 60), 200.0, whole=0, segment=6)
+    largest = [max(len(c.atoms) for c in space.candidates if c.atoms <= set(s)) for s in space.segments]
+    assert len(largest) > 3
+    assert min(largest[:-1]) > 1
+
+
+@pytest.mark.parametrize("bounds", [{}, {"whole": 0, "segment": 20}], ids=["whole", "segments"])
+def test_greedy_growth_has_half_of_the_time_of_its_segment(bounds, monkeypatch):
+    begun = []  # when small sets were begun, and when the segment must be done
+    enumerate_sets = SpaceBuilder._enumerate
+
+    def noted(builder, atoms):
+        begun.append((builder._clock(), builder._stop))
+        enumerate_sets(builder, atoms)
+
+    monkeypatch.setattr(SpaceBuilder, "_enumerate", noted)
+    graph = random_graph(np.random.default_rng(3), 60)
+    atoms = len(AtomGraph(graph).atoms)
+    SetClock().build(graph, 1e6, **bounds)
+    assert begun[0][0] > atoms + 12  # it would take longer, were there time
+    begun.clear()
+    space = SetClock().build(graph, atoms + 40.0, **bounds)  # a tenth is for kernels that write less
+    segments = max(1, len(space.segments))
+    assert len(begun) == segments
+    start = float(atoms)
+    for number, (half, stop) in enumerate(begun):
+        assert stop <= start + (atoms + 36.0 - start) / (segments - number) + 1e-9
+        assert half <= (start + stop) / 2 + 1
+        start = max(start, stop + 1)
+
+
+def test_kernels_that_write_less_have_a_tenth_of_the_time(monkeypatch):
+    begun = []
+    add_leaner = SpaceBuilder._add_leaner
+
+    def noted(builder):
+        begun.append((builder._clock(), builder._stop))
+        add_leaner(builder)
+
+    monkeypatch.setattr(SpaceBuilder, "_add_leaner", noted)
+    graph = random_graph(np.random.default_rng(3), 60)
+    atoms = len(AtomGraph(graph).atoms)
+    SetClock().build(graph, atoms + 40.0)
+    ((start, stop),) = begun
+    assert stop == atoms + 40.0
+    assert atoms + 18 < start <= atoms + 37
+
+
+def test_segments_that_are_alike_end_with_the_time_too():
+    bounds = {"whole": 0, "segment": 5}
+    graph = layers_graph(6)
+    full = SetClock().build(graph, math.inf, **bounds)
+    atoms, tried = len(full.atom_graph.atoms), len(full.candidates) + len(full.refused)
+    seconds = (atoms + tried) // 2
+    space = SetClock().build(graph, float(seconds), **bounds)
+    assert len(space.candidates) + len(space.refused) <= seconds + 1
+    assert 0 < space.late <= space.cut_off
+
+
+def test_a_plan_of_a_space_that_time_cut_says_so():
+    context = context_of(attention_graph())
+    context.bounds = Bounds(seconds=0.0)
+    plan = document_of(context, Analytical().partition(context), identity_here())
+    late = context.space.late
+    assert late == context.space.cut_off > 0
+    said = (
+        f"; {late} sets of operations were not grown further, for their size or their number; {late} of them for want"
+    )
+    assert any(said in note for note in plan.notes)
+
+
+def test_small_sets_come_first_where_a_bound_cuts():
+    space = space_of(attention_graph(), Bounds(sets_per_atom=2))
+    pairs = [c for c in space.candidates if len(c.atoms) == 2]
+    assert len(pairs) >= 5
+
+
+# ---- classes ---------------------------------------------------------------------------------------------------------
+
+
+def test_equal_layers_share_classes_and_programs():
+    space = space_of(layers_graph(4))
+    layers = 4
+    singles = [members for members in space.classes.values() if len(members[0].atoms) == 1]
+    assert all(len(members) % layers == 0 for members in singles)
+    assert all(member.program is members[0].program for members in space.classes.values() for member in members)
+    assert len(space.classes) < len(space.candidates) / 2
+
+
+def test_a_digest_stands_for_one_signature():
+    for graph in (attention_graph(), diamond_graph(), layers_graph(3)):
+        for members in space_of(graph).classes.values():
+            types = {tuple(sorted(str(v.type) for v in member.kernel.inputs)) for member in members}
+            assert len(types) == 1
+
+
+SCRIPT = """
+import numpy as np
+from autofuse.fusion.atoms import AtomGraph
+from autofuse.search.space.builder import Bounds, SpaceBuilder
+from autofuse.testing.fusions import LIMITS
+from autofuse.testing.graphs import random_graph
+from autofuse.testing.sketches import layers_graph
+for graph in (layers_graph(2), *(random_graph(np.random.default_rng(seed), 16) for seed in range(4))):
+    space = SpaceBuilder(AtomGraph(graph), LIMITS, Bounds(sets_per_atom=6)).build()
+    for candidate in space.candidates:
+        print(sorted(a.number for a in candidate.atoms), candidate.digest, [v.name for v in candidate.outputs])
+    print(space.cut_off, list(space.refused.values()))
+"""
+
+
+def test_every_process_enumerates_the_same_candidates_in_the_same_order():
+    def run(seed):
+        path = os.pathsep.join(sys.path)
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path}
+        done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, check=True, capture_output=True)
+        return done.stdout
+
+    first = run("1")
+    assert first.count(b"\n") > 50
+    assert first == run("2")

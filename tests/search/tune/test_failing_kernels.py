@@ -1,0 +1,131 @@
+"""The measuring loop where kernels fail, and where solving finds nothing."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from autofuse.errors import MeasureError, SearchError
+from autofuse.plan.verify import verify
+from autofuse.search.plans.memory import MemoryLimit
+from autofuse.search.policies.policy import Analytical, Unfused, solve_at
+from autofuse.search.tune import tuner
+from autofuse.testing.benches import SyntheticBench, modelled, scattered
+from autofuse.testing.partitions import context_of
+from autofuse.testing.sketches import Sketch, attention_graph, softmax_graph
+from autofuse.testing.tuning import tuned, tuner_of
+
+plain = modelled()
+
+
+def test_a_kernel_that_fails_is_never_in_the_plan():
+    graph = attention_graph(64, 32)
+    failing = set()
+    for _ in range(3):
+        bench = SyntheticBench(graph, failing=frozenset(failing))
+        plan = tuned(graph, bench)
+        digests = {kernel.digest for kernel in plan.kernels}
+        assert digests.isdisjoint(failing)
+        assert all(failing.isdisjoint(kernel.digest for kernel in raced.kernels) for raced in bench.raced)
+        # whatever it took this time fails the next time, unless only that computes the program
+        failing |= {k.digest for k in plan.kernels if len(k.nodes) > 2}
+
+
+def test_a_program_that_no_kernel_computes_says_why():
+    graph = softmax_graph(64, 64)
+    bench = SyntheticBench(graph, cost=lambda kernel, schedule: math.inf)
+    with pytest.raises(MeasureError, match=r"is no plan: share: crash: it crashed"):
+        tuned(graph, bench)
+
+
+def test_a_baseline_of_other_kernels_is_what_remains_where_the_space_has_no_plan():
+    """Neighbours that every candidate joins fail together; the unfused plan runs them one by one."""
+    sketch = Sketch("chain")
+    x = sketch.arg("f32[4096]")
+    graph = sketch.finish([sketch.op("tanh", sketch.op("exp", x, name="grown"), name="bounded")])
+    space = context_of(graph).space
+    assert len(space.atom_graph.atoms) == 1
+    bench = SyntheticBench(graph, failing=frozenset(space.classes))
+    plan = tuned(graph, bench)
+    assert [kernel.nodes for kernel in plan.kernels] == [("grown",), ("bounded",)]
+
+
+def test_a_fixed_partition_with_a_kernel_that_fails_says_why():
+    graph = softmax_graph(64, 64)
+    bench = SyntheticBench(graph, cost=lambda kernel, schedule: math.inf)
+    with pytest.raises(MeasureError, match="every plan has a kernel that fails: peak: crash: it crashed"):
+        tuner_of(graph, bench).fixed_plan(Unfused())
+
+
+def test_a_schedule_that_fails_is_not_taken():
+    def cost(kernel, schedule):
+        return math.inf if schedule.unroll != 4 else plain(kernel, schedule)
+
+    graph = softmax_graph(64, 64)
+    plan = tuned(graph, SyntheticBench(graph, cost))
+    assert {kernel.schedule.unroll for kernel in plan.kernels} == {4}
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_a_solve_that_finds_nothing_ends_the_loop_with_what_is_known(monkeypatch, after):
+    """As under a limit on memory, which a solve may not find a plan for in its time."""
+    graph = attention_graph(64, 32)
+    calls = []
+
+    def failing(*args):
+        calls.append(args)
+        if len(calls) > after:
+            raise SearchError("no plan was found that takes so little")
+        return solve_at(*args)
+
+    monkeypatch.setattr(tuner, "solve_at", failing)
+    plan = tuned(graph, SyntheticBench(graph, scattered(plain, 0.6)))
+    verify(plan)
+    assert len(calls) > after
+    assert plan.certificate.e2e_us <= plan.certificate.unfused_us
+
+
+def test_a_solve_that_finds_nothing_leaves_what_an_earlier_one_found(monkeypatch):
+    graph = attention_graph(64, 32)
+    tune = tuner_of(graph, SyntheticBench(graph, scattered(plain, 0.6)))
+    solve = tuner.Tuner._solve
+
+    def once(self, space, k):
+        if self._rounds > 1:
+            raise SearchError("no plan was found that takes so little")
+        return solve(self, space, k)
+
+    monkeypatch.setattr(tuner.Tuner, "_solve", once)
+    found = tune._measure_until_certain([Unfused().partition(tune.context)])
+    assert tune._rounds == 2
+    assert found.solution is not None
+
+
+def test_where_the_space_has_no_plan_a_baseline_is_known_to_run_or_may(monkeypatch):
+    graph = attention_graph(64, 32)
+    tune = tuner_of(graph, SyntheticBench(graph))
+    baselines = unfused, analytical = [policy.partition(tune.context) for policy in (Unfused(), Analytical())]
+    assert tune._one_that_runs(baselines) is analytical
+    tune._times.measure([chosen.candidate for chosen in unfused.kernels], 1.0)
+    assert tune._one_that_runs(baselines) is unfused
+    tune._times.measure([chosen.candidate for chosen in analytical.kernels], 1.0)
+    assert tune._one_that_runs(baselines) is analytical
+    monkeypatch.setattr(tune, "_fits", lambda partition: partition is unfused)
+    assert tune._one_that_runs(baselines) is unfused
+    tune._times.us[unfused.kernels[0].candidate.digest] = math.inf
+    assert tune._one_that_runs(baselines) is None
+
+
+def test_where_kernels_fail_and_memory_is_limited_an_error_says_both(monkeypatch):
+    graph = softmax_graph(64, 64)
+    tune = tuner_of(graph, SyntheticBench(graph, cost=lambda kernel, schedule: math.inf))
+    tune._times.measure(tune.context.space.candidates, 1.0)
+    tune.context = replace(tune.context, memory=MemoryLimit(1000, tune.context.program, tune.context.limits))
+
+    def solve(*args):
+        raise SearchError("no plan takes 1000 bytes")
+
+    monkeypatch.setattr(tuner, "solve_at", solve)
+    words = "no plan takes 1000 bytes; kernels that failed are left out: .*: crash: it crashed"
+    with pytest.raises(MeasureError, match=words):
+        tune._solve(tune.context.space, 0.0)
