@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from autofuse.api.compiling import Rules, make_context, program_of
+from autofuse.api.choosing import Rules, make_context
+from autofuse.api.programs import program_of
 from autofuse.cost_models.base import CostModel
 from autofuse.plan.document import PlanDocument
 from autofuse.report.whynot import all_apart, kept_rules, render, render_apart, why_not

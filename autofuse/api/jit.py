@@ -14,14 +14,15 @@ import numpy as np
 from autofuse.api.amounts import DEADLINE_S, positive_seconds
 from autofuse.api.callers import outside
 from autofuse.api.keptplans import KeptPlans, Numbers
-from autofuse.api.plan import Plan, described_cpu
+from autofuse.api.plan import Plan
+from autofuse.device.store import described_cpu
 from autofuse.errors import ArgumentError, PlanError
 from autofuse.ir import tree
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.plan.store import PlanStore
 
 if TYPE_CHECKING:  # a plan that is found in a store needs none of these
-    from autofuse.api.compiling import Rules
+    from autofuse.api.choosing import Rules
     from autofuse.cost_models.base import CostModel
     from autofuse.frontend.context import OnUnsupported
     from autofuse.passes.choices import Choices
@@ -81,8 +82,8 @@ class Jitted:
         return plan
 
     def _make(self, args: tuple[Any, ...]) -> Plan:
-        from autofuse.api import compiling, tuning
-        from autofuse.api.numpyonly import warn_of_calls_left
+        from autofuse.api import compiling, programs, tunedplans, tuning
+        from autofuse.api.numpyonly import NumpyPlan, traced_or_left, warn_of_calls_left
 
         if self.store is None:
             return compiling.compile(self.function, *args, **self._options, **self._compiling)
@@ -90,15 +91,15 @@ class Jitted:
 
         how = {name: self._options[name] for name in ("on_unsupported", "check_bounds") if name in self._options}
         decided = {name: self._options[name] for name in _WISHES if name in self._options}
-        traced = compiling.traced_or_left(self.function, args, **how, decided=decided, warns=False)
-        if isinstance(traced, compiling.NumpyPlan):
+        traced = traced_or_left(self.function, args, **how, decided=decided, warns=False)
+        if isinstance(traced, NumpyPlan):
             return traced
-        program = compiling.traced_program(traced)
+        program = programs.traced_program(traced)
         identity = host_cpu_identity(described_cpu(self._options.get("threads")))
         unkept: list[str] = []
 
         def unwanted(document: PlanDocument) -> str | None:
-            if not compiling.is_of(document, program):
+            if not programs.is_of(document, program):
                 return "it is of another graph, or of a variant that this version does not know"
             reason = self._unkept(document, program)
             unkept.extend(() if reason is None else (reason,))
@@ -120,7 +121,7 @@ class Jitted:
         if self._on_miss != "tune":
             return compiling.compile(self.function, *args, **self._options, **self._compiling)
         plan = tuning.tune(self.function, *args, **self._options, **self._tuning)
-        if compiling.was_interrupted(plan):
+        if tunedplans.was_interrupted(plan):
             raise KeyboardInterrupt
         if unkept:
             what = "its place has one that others may want; give functions with rules a store of their own"
@@ -134,12 +135,12 @@ class Jitted:
         wishes = {name: self._options[name] for name in _WISHES if name in self._options}
         if not wishes:
             return None
-        from autofuse.api import compiling
+        from autofuse.api import choosing, programs
 
         about = {name: self._options[name] for name in ("threads", "variants") if name in self._options}
-        if about.get("variants") == compiling.AUTO:
+        if about.get("variants") == programs.AUTO:
             del about["variants"]
-        return compiling.unkept(document, program, **about, **wishes)
+        return choosing.unkept(document, program, **about, **wishes)
 
     def _put(self, plan: Plan) -> None:
         """Keep a tuned plan. One that cannot be kept is still used."""

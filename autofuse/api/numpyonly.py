@@ -139,13 +139,7 @@ def traced_or_left(
 def warn_of_calls_left(traced: Traced, on_unsupported: OnUnsupported = "numpy") -> None:
     """One warning of the calls of a graph that NumPy runs, unless the user asked for that."""
     if traced.left_to_numpy and on_unsupported == "numpy":
-        _warn(f"{traced.graph.name}: {notes_of(traced)[0]}")
-
-
-def notes_of(traced: Traced) -> tuple[str, ...]:
-    """Which calls run through NumPy, in words, for a plan's notes."""
-    calls = ", ".join(dict.fromkeys(traced.left_to_numpy))
-    return (f"calls left to NumPy, fused with nothing: {calls}",) if calls else ()
+        _warn(f"{traced.graph.name}: {traced.notes[0]}")
 
 
 def _warn(what: str) -> None:

@@ -15,10 +15,9 @@ from autofuse.errors import ArgumentError, BackendError
 from autofuse.ir import tree
 
 if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of these
-    from autofuse.api.compiling import Rules
+    from autofuse.api.choosing import Rules
     from autofuse.backends.cpu.entry import NativeProgram
     from autofuse.cost_models.base import CostModel
-    from autofuse.device.describe import CpuDescription
     from autofuse.ir.graph import Graph
     from autofuse.plan.document import Certificate, PlanDocument, PlannedKernel
     from autofuse.runtime.cpu import CpuExecutable
@@ -161,6 +160,7 @@ class Plan:
     @cached_property
     def lowered(self) -> tuple[LoweredKernel, ...]:
         """The kernels, lowered for this machine. Raises PlanError if one is not a legal fusion."""
+        from autofuse.device.store import described_cpu
         from autofuse.runtime.cpu import cpu_limits
         from autofuse.runtime.kernels import lower_plan
 
@@ -171,6 +171,7 @@ class Plan:
         """The plan compiled for this process."""
         if self.document.backend != "cpu":
             raise BackendError(f"this plan is for {self.document.backend}; this build runs plans for cpu")
+        from autofuse.device.store import described_cpu
         from autofuse.report.dump import dump_code
         from autofuse.runtime.cpu import build_executable, cpu_limits
 
@@ -357,14 +358,6 @@ class Plan:
         return out
 
 
-def described_cpu(threads: int | None = None) -> CpuDescription:
-    """Describe the CPU of this machine, with calibrated numbers where they were measured."""
-    from autofuse.device.cpu import detect
-    from autofuse.device.store import CalibrationStore
-
-    return CalibrationStore().describe(detect(threads))
-
-
 def load(path: str | os.PathLike[str], *, on_mismatch: OnMismatch = "error") -> Plan:
     """Read a plan, check it, and make it callable.
 
@@ -382,6 +375,7 @@ def load(path: str | os.PathLike[str], *, on_mismatch: OnMismatch = "error") -> 
     if ready is not None:
         return Plan(lambda: _document_of(text, path), ready=ready)
     from autofuse.backends.cpu.nativeruntime import prepare_runtime
+    from autofuse.device.store import described_cpu
     from autofuse.plan.identity import compare, host_cpu_identity, require_same
 
     prepare_runtime()
@@ -389,9 +383,9 @@ def load(path: str | os.PathLike[str], *, on_mismatch: OnMismatch = "error") -> 
     plan = Plan(document)
     here = host_cpu_identity(described_cpu(plan.threads))
     if on_mismatch == "retune" and compare(document.identity, here):
-        from autofuse.api.compiling import recompile
+        from autofuse.api.choosing import decided_anew
 
-        return recompile(document)
+        return Plan(decided_anew(document, plan.threads))
     if on_mismatch == "error":
         require_same(document.identity, here, f"the plan {os.fspath(path)}")
     _ = plan.lowered

@@ -14,9 +14,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from autofuse.api.compiling import Rules, make_context, measuring_inputs, traced_program
-from autofuse.api.plan import described_cpu
+from autofuse.api.choosing import Rules, make_context
+from autofuse.api.programs import measuring_inputs, traced_program
 from autofuse.cost_models.base import CostModel
+from autofuse.device.store import described_cpu
 from autofuse.errors import ArgumentError, LegalityError
 from autofuse.frontend.context import OnUnsupported
 from autofuse.frontend.traced import trace as trace_function

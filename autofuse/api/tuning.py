@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from autofuse.api.compiling import Rules
+    from autofuse.api.choosing import Rules
     from autofuse.api.plan import Plan
     from autofuse.cost_models.base import CostModel
     from autofuse.frontend.context import OnUnsupported
@@ -61,7 +61,7 @@ def tune(
     is.
     """
     start = monotonic()
-    from autofuse.api.compiling import tuned_plan
+    from autofuse.api.tunedplans import tuned_plan
 
     return tuned_plan(
         fn,

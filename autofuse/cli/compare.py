@@ -12,8 +12,9 @@ import numpy as np
 
 from autofuse.api.amounts import DEADLINE_S
 from autofuse.api.compiling import compile as compile_plan
-from autofuse.api.compiling import random_array, was_interrupted
 from autofuse.api.plan import Plan
+from autofuse.api.programs import random_array
+from autofuse.api.tunedplans import was_interrupted
 from autofuse.api.tuning import tune
 from autofuse.cli.arguments import Target, add_plugin_options, add_target_options, target_of
 from autofuse.cli.output import WRONG_ANSWER, print_json

@@ -6,10 +6,11 @@ import argparse
 from pathlib import Path
 
 from autofuse import __version__
-from autofuse.api.plan import described_cpu, load
+from autofuse.api.plan import load
 from autofuse.cli.parser import seed
 from autofuse.cli.run import arguments_of, leaves_of
 from autofuse.cli.streams import show
+from autofuse.device.store import described_cpu
 from autofuse.report.repro import write_bundle
 from autofuse.runtime.cpu import cpu_limits
 

@@ -159,7 +159,7 @@ def _refilled(arguments: tuple[Any, ...], arrays: Any) -> tuple[Any, ...]:
 
 
 def _random(type_: Any, rng: np.random.Generator) -> Array:
-    from autofuse.api.compiling import random_array  # imports the search, which other runs do without
+    from autofuse.api.programs import random_array  # imports the search, which other runs do without
 
     return random_array(type_, rng)
 

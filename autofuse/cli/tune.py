@@ -7,8 +7,8 @@ import shlex
 import tempfile
 from pathlib import Path
 
-from autofuse.api.compiling import was_interrupted
 from autofuse.api.plan import Plan
+from autofuse.api.tunedplans import was_interrupted
 from autofuse.api.tuning import tune
 from autofuse.cli.arguments import Target, add_plugin_options, add_target_options, target_of
 from autofuse.cli.interrupts import termination_interrupts

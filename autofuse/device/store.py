@@ -7,6 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from autofuse.device.cpu import detect
 from autofuse.device.describe import Calibration, CpuDescription, calibration_from
 from autofuse.errors import MeasureError
 from autofuse.plainfile import read_plain
@@ -19,6 +20,11 @@ def cache_folder() -> Path:
     """`$XDG_CACHE_HOME/autofuse`, by default `~/.cache/autofuse`. Not created here."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "autofuse"
+
+
+def described_cpu(threads: int | None = None) -> CpuDescription:
+    """The CPU of this machine, for plans of so many threads, with calibrated numbers where they were measured."""
+    return CalibrationStore().describe(detect(threads))
 
 
 class CalibrationStore:

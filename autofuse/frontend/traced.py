@@ -58,6 +58,12 @@ class Traced:
         """How many of the graph's outputs are returned; the rest are write-backs."""
         return tree.count_leaves(self.out_tree)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which calls run through NumPy, in words, for a plan's notes."""
+        calls = ", ".join(dict.fromkeys(self.left_to_numpy))
+        return (f"calls left to NumPy, fused with nothing: {calls}",) if calls else ()
+
     def flatten(self, args: tuple[Any, ...]) -> list[Any]:
         """The arrays among call arguments, in graph input order. Raises ArgumentError naming the one that differs."""
         if not isinstance(self.in_tree, tree.Branch) or len(args) != len(self.in_tree.children):

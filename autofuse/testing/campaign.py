@@ -27,10 +27,9 @@ from autofuse.device.cpu import detect
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.database import Database, Measurement
 from autofuse.plan.identity import host_cpu_identity
-from autofuse.testing import ordeal
 from autofuse.testing.devices import server
 from autofuse.testing.mutations import KINDS, as_calls, as_text, with_digest
-from autofuse.testing.ordeals import CRASHED, DEADLINE_S, GOOD, Ordeals
+from autofuse.testing.ordeals import CRASHED, DEADLINE_S, GOOD, REFUSED, WRONG, Ordeals
 
 _FILES = ("side file", "cache", "records")
 """Kinds of cases that change another file than the plan."""
@@ -224,8 +223,8 @@ class Campaign:
             kind = list(KINDS)[int(rng.integers(len(KINDS)))]
             case = self._plan(place, KINDS[kind], rng)
         verdict, words = self._ordeals.ask({**case, "seed": seed})
-        if kind == "cache" and verdict == ordeal.REFUSED:
-            verdict = ordeal.WRONG  # the plan is sound, whatever lies in the cache
+        if kind == "cache" and verdict == REFUSED:
+            verdict = WRONG  # the plan is sound, whatever lies in the cache
         self.tally.verdicts[kind, verdict] += 1
         if verdict not in GOOD:
             self.tally.failures.append((seed, kind, verdict, words))

@@ -30,10 +30,9 @@ from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import CpuIdentity
 from autofuse.runtime.cpu import build_executable, cpu_limits
 from autofuse.testing.guarded import Apart, TouchedError, guarded_copy, run_guarded
+from autofuse.testing.ordeals import LARGE, RAW, REFUSED, RIGHT, TOUCHED, WRONG
 
 Array = NDArray[Any]
-REFUSED, RIGHT, WRONG, RAW, TOUCHED, LARGE = "refused", "right", "wrong", "raw", "touched", "large"
-"""Verdicts of a case that ends; LARGE: it is accepted, and too large to be tried."""
 _MEMORY_BYTES = 16 << 30
 _MOST_BYTES = 64 << 20
 Answer = tuple[Array, Bound]
@@ -134,7 +133,7 @@ def _call(
 
 def _run_apart(plan: Any, document: PlanDocument, inputs: Sequence[Array], expected: Sequence[Answer]) -> None:
     """Run it once more on one thread, with temporaries apart."""
-    from autofuse.api.plan import described_cpu
+    from autofuse.device.store import described_cpu
 
     identity = document.identity
     alone = replace(document, identity=replace(identity, threads=1) if isinstance(identity, CpuIdentity) else identity)

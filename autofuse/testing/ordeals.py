@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from autofuse.testing import ordeal
-
+REFUSED, RIGHT, WRONG, RAW, TOUCHED, LARGE = "refused", "right", "wrong", "raw", "touched", "large"
+"""Verdicts of a case that ends; LARGE: it is accepted, and too large to be tried."""
 CRASHED, HUNG = "crashed", "hung"
 """Verdicts on cases that did not end."""
-GOOD = frozenset((ordeal.REFUSED, ordeal.RIGHT, ordeal.LARGE))
+GOOD = frozenset((REFUSED, RIGHT, LARGE))
 DEADLINE_S = 30.0
 """For one case."""
 

@@ -77,7 +77,7 @@ def kind_and_sort(seed: int) -> tuple[str, str]:
 
 def case_of(seed: int) -> Case:
     """The case that a seed names."""
-    from autofuse.api.compiling import traced_program  # imports all there is
+    from autofuse.api.programs import traced_program  # imports all there is
     from autofuse.frontend.traced import trace
     from autofuse.search.plans.planning import plan_document
 

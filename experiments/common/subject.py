@@ -11,8 +11,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from autofuse.api.compiling import make_context, measuring_inputs, traced_program
-from autofuse.api.plan import described_cpu
+from autofuse.api.choosing import make_context
+from autofuse.api.programs import measuring_inputs, traced_program
+from autofuse.device.store import described_cpu
 from autofuse.frontend.traced import trace
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import autofuse as af
-from autofuse.api.plan import Plan, described_cpu
+from autofuse.api.plan import Plan
 from autofuse.backends.cpu.entry import NativeProgram
 from autofuse.backends.cpu.program import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
+from autofuse.device.store import described_cpu
 from autofuse.ir.types import parse_type
 from autofuse.runtime.cpu import cpu_limits
 from autofuse.runtime.kernels import lower_as_scheduled

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 import autofuse
-from autofuse.api.compiling import make_context, traced_program
-from autofuse.api.plan import described_cpu
+from autofuse.api.choosing import make_context
+from autofuse.api.programs import traced_program
+from autofuse.device.store import described_cpu
 from autofuse.frontend.spec import spec
 from autofuse.frontend.traced import trace
 from autofuse.measurement.workloads import load

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import autofuse as af
-from autofuse.api import againstnumpy, compiling
+from autofuse.api import againstnumpy, tunedplans
 from autofuse.api.againstnumpy import against_function
 from autofuse.api.plan import Plan
 from autofuse.errors import SlowerThanNumpyWarning
@@ -114,7 +114,7 @@ def test_an_interrupt_while_the_function_runs_keeps_the_tuned_plan(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(againstnumpy, "rough_us", interrupted)
-    monkeypatch.setattr(compiling, "_tuned", lambda *_: tuned(doubled))
+    monkeypatch.setattr(tunedplans, "_tuned", lambda *_: tuned(doubled))
     plan = af.tune(doubled, X.copy(), budget=60.0, db="kept.db")
-    assert compiling.was_interrupted(plan)
+    assert tunedplans.was_interrupted(plan)
     assert "db='kept.db' to resume" in plan.document.notes[-1]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import autofuse as af
-from autofuse.api.plan import described_cpu
 from autofuse.cli.main import main
+from autofuse.device.store import described_cpu
 from autofuse.errors import ArgumentError, LegalityError, MeasureError, PlanError
 from autofuse.measurement.database import Database
 from autofuse.plan.identity import host_cpu_identity

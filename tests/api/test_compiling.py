@@ -8,7 +8,7 @@ import pytest
 import scipy.special
 
 import autofuse as af
-from autofuse.api import arrayfiles, compiling, tuning
+from autofuse.api import arrayfiles, programs, tunedplans, tuning
 from autofuse.device.cpu import detect
 from autofuse.errors import ArgumentError, MeasureError, PlanError, PluginError, SearchError
 from autofuse.frontend.traced import trace
@@ -17,7 +17,7 @@ from autofuse.measurement.client import Bench
 from autofuse.passes.choices import Choices
 from autofuse.plan.document import GraphVariant
 from autofuse.search.budget.budget import Budget
-from autofuse.search.policies.policy import Unfused
+from autofuse.search.policies.policy import Unfused, document_of
 from autofuse.search.variants import variants
 
 X = np.linspace(-2, 2, 32, dtype=np.float32).reshape(4, 8)
@@ -180,7 +180,7 @@ def test_rules_and_other_policies_keep_the_usual_graph_and_say_so(monkeypatch, o
 
 def test_variants_are_tuned_beside_the_usual_graph(monkeypatch):
     monkeypatch.setattr(variants, "CLOSE", 100.0)
-    now, given, price = [9.0], [], compiling.price_variants
+    now, given, price = [9.0], [], tunedplans.price_variants
 
     def priced(*args):
         given.append(args[1])
@@ -188,8 +188,8 @@ def test_variants_are_tuned_beside_the_usual_graph(monkeypatch):
         return price(*args)
 
     monkeypatch.setattr(tuning, "monotonic", lambda: now[0])
-    monkeypatch.setattr(compiling, "monotonic", lambda: now[0])
-    monkeypatch.setattr(compiling, "price_variants", priced)
+    monkeypatch.setattr(tunedplans, "monotonic", lambda: now[0])
+    monkeypatch.setattr(tunedplans, "price_variants", priced)
     plan = af.tune(heads, *HEADS, variants="auto", budget=200, max_trials=8, progress=False)
     assert given == [pytest.approx(2 * 0.25 * 197.6)]  # some seconds are kept for the function itself
     right(plan)
@@ -200,7 +200,7 @@ def test_variants_are_tuned_beside_the_usual_graph(monkeypatch):
 
 
 def test_ctrl_c_among_variants_gives_the_best_plan_so_far(monkeypatch):
-    monkeypatch.setattr(compiling, "Tuner", FakeTuner(True, KeyboardInterrupt()))
+    monkeypatch.setattr(tunedplans, "Tuner", FakeTuner(True, KeyboardInterrupt()))
     plan = af.tune(heads, *HEADS, variants="auto", progress=False)
     assert plan.document.variant is None
     assert plan.document.notes[-1].startswith("tuning was interrupted")
@@ -283,7 +283,7 @@ def test_budgets_are_positive(options, message):
 
 
 def test_numbers_of_numpy_are_numbers():
-    budget = compiling._budget(np.float32(2.5), np.int64(7))
+    budget = tunedplans._budget(np.float32(2.5), np.int64(7))
     assert (budget.seconds, budget.max_trials) == (2.5, 7)
     assert [type(number) for number in (budget.seconds, budget.max_trials)] == [float, int]
     with pytest.raises(ArgumentError, match=r"seed=np.int64\(-1\): must be a whole number from 0"):
@@ -301,7 +301,7 @@ class FakeTuner:
         self.context, self.identity = context, identity
         self.best = None
         if self.first:
-            self.best = compiling.document_of(context, Unfused().partition(context), identity)
+            self.best = document_of(context, Unfused().partition(context), identity)
         return self
 
     def measured_plan(self, rules):
@@ -310,7 +310,7 @@ class FakeTuner:
 
 
 def test_ctrl_c_gives_the_best_plan_so_far(monkeypatch, tmp_path):
-    monkeypatch.setattr(compiling, "Tuner", FakeTuner(True, KeyboardInterrupt()))
+    monkeypatch.setattr(tunedplans, "Tuner", FakeTuner(True, KeyboardInterrupt()))
     plan = af.tune(softmax, X, progress=False)
     assert plan.document.notes[-1] == "tuning was interrupted; give db= to be able to resume"
     close(plan(X), softmax(X))
@@ -320,7 +320,7 @@ def test_ctrl_c_gives_the_best_plan_so_far(monkeypatch, tmp_path):
 
 
 def test_ctrl_c_before_there_is_a_plan_is_ctrl_c(monkeypatch):
-    monkeypatch.setattr(compiling, "Tuner", FakeTuner(False, KeyboardInterrupt()))
+    monkeypatch.setattr(tunedplans, "Tuner", FakeTuner(False, KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         af.tune(softmax, X, progress=False)
 
@@ -328,7 +328,7 @@ def test_ctrl_c_before_there_is_a_plan_is_ctrl_c(monkeypatch):
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("kind", [MeasureError, PluginError])
 def test_errors_in_the_middle_reach_the_caller_with_the_best_plan_so_far(monkeypatch, first, kind):
-    monkeypatch.setattr(compiling, "Tuner", FakeTuner(first, kind("the disk is full")))
+    monkeypatch.setattr(tunedplans, "Tuner", FakeTuner(first, kind("the disk is full")))
     with pytest.raises(kind, match="the disk is full") as caught:
         af.tune(softmax, X, progress=False)
     assert (caught.value.best is not None) == first
@@ -348,7 +348,7 @@ ARGUMENTS = (af.spec("f32[4]"), {"w": af.spec("f32[4]"), "b": [af.spec("i32[]")]
 
 
 def measuring(inputs=None, args=ARGUMENTS, seed=0):
-    return compiling.measuring_inputs(trace(scaled, *args), args, inputs, seed)
+    return programs.measuring_inputs(trace(scaled, *args), args, inputs, seed)
 
 
 def test_the_callers_own_arrays_are_measured():
@@ -371,7 +371,7 @@ def test_specs_get_seeded_data():
 @pytest.mark.parametrize("spec", ["f64[100]", "bf16[100]", "i8[100]", "u32[100]", "bool[100]"])
 def test_random_data_of_every_type(spec):
     type_ = parse_type(spec)
-    array = compiling.random_array(type_, np.random.default_rng(0))
+    array = programs.random_array(type_, np.random.default_rng(0))
     assert (array.shape, array.dtype) == (type_.shape, type_.dtype.numpy)
     assert len(np.unique(array.astype(np.float64))) > 1
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autofuse as af
-from autofuse.api import compiling
+from autofuse.api import compiling, tunedplans
 from autofuse.api import tuning as tuning_module
 from autofuse.errors import ArgumentError, LeftToNumpyWarning, PlanError, TraceError
 
@@ -202,7 +202,7 @@ def test_a_miss_may_be_tuned_and_is_found_the_next_time(tmp_path, tuning):
 def test_a_plan_whose_tuning_was_interrupted_is_not_kept(tmp_path, monkeypatch):
     def interrupted(function, *args):
         plan = compiling.compile(function, *args)
-        return af.Plan(compiling._interrupted(plan.document, None))
+        return af.Plan(tunedplans._interrupted(plan.document, None))
 
     monkeypatch.setattr(tuning_module, "tune", interrupted)
     jitted = af.jit(scale, store=tmp_path, on_miss="tune")

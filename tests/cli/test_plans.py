@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import autofuse as af
-from autofuse.api import compiling
+from autofuse.api import tunedplans
 from autofuse.api.plan import Plan
 from autofuse.cli import compare as compare_command
 from autofuse.cli import run as run_command
@@ -238,7 +238,7 @@ def test_compare_does_not_go_on_with_a_plan_that_was_interrupted(
 ) -> None:
     def interrupted(*args: Any, **options: Any) -> Plan:
         plan = af.compile(*args, policy="unfused")
-        return Plan(compiling._interrupted(plan.document, None))
+        return Plan(tunedplans._interrupted(plan.document, None))
 
     monkeypatch.setattr(compare_command, "tune", interrupted)
     done = cli("compare", f"{model}:dense", *DENSE, "--policies", "measured", "--save", tmp_path / "plans")

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.api.compiling import traced_program
 from autofuse.api.plan import Plan
+from autofuse.api.programs import traced_program
 from autofuse.cost_models.analytical import AnalyticalCpuModel
 from autofuse.errors import (
     ArgumentError,

@@ -1,0 +1,165 @@
+"""Which kernels a program gets without measuring: what policies need on this machine, and what they choose."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+from autofuse.api.amounts import DEADLINE_S, whole_number
+from autofuse.api.programs import fixed_choices, program_of
+from autofuse.cost_models.base import CostModel
+from autofuse.device.store import described_cpu
+from autofuse.errors import ArgumentError
+from autofuse.fusion.control import Rule, bind
+from autofuse.fusion.rulesfile import read_rules
+from autofuse.passes.choices import DEFAULT, Choices, alternatives, read_choices
+from autofuse.plan.document import PlanDocument
+from autofuse.plan.identity import host_cpu_identity
+from autofuse.report.dump import dump_candidates
+from autofuse.runtime.cpu import cpu_limits
+from autofuse.search.plans.kept import broken_wish
+from autofuse.search.plans.memory import MemoryLimit
+from autofuse.search.plans.planning import Program
+from autofuse.search.plugins.foreign import LegalityTest
+from autofuse.search.plugins.registry import ANALYTICAL, find_legality, find_model, policy_by_name
+from autofuse.search.policies.deadline import Deadline, choose
+from autofuse.search.policies.policy import Analytical, Context, Partition, SearchPolicy, document_of
+from autofuse.search.variants.variants import has_variants, price_variants, varied
+
+Rules = Sequence[Rule] | str | os.PathLike[str]
+"""Force, Forbid and Pin; or the name of a TOML file of them."""
+
+
+def make_context(
+    program: Program,
+    threads: int | None,
+    rules: Rules = (),
+    *,
+    model: str | CostModel = ANALYTICAL,
+    legality: str | LegalityTest | None = None,
+    max_memory: int | None = None,
+) -> Context:
+    """What policies need on this machine. Raises ArgumentError for rules that fit nothing in the program.
+
+    A note of the program's plans names a cost model that is not the usual one. Raises SearchError for a model or
+    legality that is none.
+    """
+    description = described_cpu(threads)
+    limits = cpu_limits(description)
+    control = bind(_rules(rules), program.graph)
+    if legality is not None:
+        control = replace(control, legality=find_legality(legality, program.graph))
+    name = model if isinstance(model, str) else type(model).__name__
+    if name != ANALYTICAL:
+        program = replace(program, notes=(*program.notes, f"cost model: {name}"))
+    memory = None if max_memory is None else MemoryLimit(_whole_bytes(max_memory), program, limits)
+    return Context(program, find_model(model, description), limits, control=control, memory=memory)
+
+
+def _rules(rules: Rules) -> Sequence[Rule]:
+    if isinstance(rules, str | os.PathLike):
+        return read_rules(rules)
+    if not isinstance(cast("object", rules), Sequence):
+        raise ArgumentError(f"rules={rules!r:.80}: must be a list of Force, Forbid and Pin, or the name of a TOML file")
+    return rules
+
+
+def _whole_bytes(max_memory: object) -> int:
+    return whole_number("max_memory", max_memory, 1, "512 << 20, in bytes")
+
+
+def unkept(
+    document: PlanDocument,
+    program: Program,
+    threads: int | None = None,
+    *,
+    rules: Rules = (),
+    legality: str | LegalityTest | None = None,
+    max_memory: int | None = None,
+    variants: str | Choices = "default",
+) -> str | None:
+    """What a plan of a program that was made earlier does not keep of these, in words; None if it keeps all.
+
+    `program`: the one at hand, cleaned up as usual. The others: see `compile`, also for what this raises.
+    """
+    asked = fixed_choices(variants)
+    made = DEFAULT if document.variant is None else read_choices(document.variant.choices)
+    if rules or legality is not None:
+        if made != asked:
+            return f"its graph was cleaned up in another way ({made.words}) than the one that rules are about"
+        program = program if asked == DEFAULT else varied(program, asked)
+    context = make_context(program, threads, rules, legality=legality)
+    memory = None
+    if max_memory is not None:
+        memory = MemoryLimit(_whole_bytes(max_memory), program_of(document), context.limits)
+    graph = program.graph if made == asked else document.graph
+    return broken_wish(document, graph, context.control, memory)
+
+
+def may_vary(context: Context) -> bool:
+    """Whether there are variants to search among: a user's rules name nodes of the usual graph, so they keep it."""
+    return not context.control.rules and has_variants(context.program)
+
+
+def noting(context: Context, policy: str | None) -> Context:
+    """The context, its plans with a note on why variants were not searched, where the user asked for that in vain.
+
+    `policy`: one that decides about one graph; None for those that search variants.
+    """
+    if policy is not None:
+        why = f"{policy} decides about one graph"
+    elif context.control.rules and has_variants(context.program):
+        why = "rules and legality are about the usual graph"
+    else:
+        return context
+    notes = (*context.program.notes, f"graph variants were not searched: {why}")
+    return replace(context, program=replace(context.program, notes=notes))
+
+
+def decided(
+    policy: SearchPolicy, context: Context, threads: int | None, seconds: float | None = DEADLINE_S
+) -> PlanDocument:
+    """The plan that a policy chooses; `seconds`: its deadline, None for none."""
+    identity = host_cpu_identity(described_cpu(threads))
+    if seconds is None:
+        partition = policy.partition(context)
+    else:
+        partition = choose(policy, context, Deadline(seconds), identity)
+    document = document_of(context, partition, identity)
+    if context.memory is not None:
+        context.memory.check(document, policy.name)
+    dump_candidates(context, document)
+    return document
+
+
+def decided_best(context: Context, threads: int | None, seconds: float | None) -> PlanDocument:
+    """The cheapest graph's plan, by the model. Half of the seconds are for the usual graph, the rest for the others."""
+    identity = host_cpu_identity(described_cpu(threads))
+
+    def hurried(context: Context) -> Partition:
+        usual = context.program.variant is None
+        share = 0.5 if usual else 0.5 / len(alternatives())
+        return choose(Analytical(), context, Deadline(share * (seconds or 0.0)), identity)
+
+    if seconds is None:
+        variants = price_variants(context)
+    else:
+        variants = price_variants(context, seconds, decide=hurried)
+    best = variants.predicted()
+    document = document_of(best.context, best.partition, identity)
+    document = replace(document, notes=(*document.notes, *variants.notes()))
+    dump_candidates(best.context, document)
+    return document
+
+
+def decided_anew(document: PlanDocument, threads: int | None) -> PlanDocument:
+    """A plan whose fusions are decided for this machine, with the analytical model.
+
+    Its graph is kept, and so is the way it was cleaned up; rules, limits and certificate belong to the old decisions.
+    """
+    variant = [] if document.variant is None else [f"graph variant: {document.variant.choices}"]
+    notes = (*variant, "decided anew for this machine by the cost model, without rules and limits of users")
+    program = replace(program_of(document), notes=notes)
+    return decided(policy_by_name(ANALYTICAL), make_context(program, threads), threads)
