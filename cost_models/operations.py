@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autofuse.backends.cpu.scalars import OPCODES
 from autofuse.errors import BackendError
 from autofuse.ir.dtypes import DType
+from autofuse.targets.cpu.scalars import OPCODES
 
 Mix = tuple[tuple[str, float], ...]
-"""(class, operations of that class) pairs; classes are `autofuse.device.describe.OP_CLASSES`."""
+"""(class, operations of that class) pairs; classes are `autofuse.targets.cpu.device.describe.OP_CLASSES`."""
 
 _FLOAT: Mapping[str, Mix] = {
     "add": (("add", 1),),

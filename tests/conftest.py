@@ -64,10 +64,10 @@ def on_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
     For tests of the public face that assert what prices decide. Kernels still run here, with the vectors there are.
     """
-    from autofuse.device import cpu
+    from autofuse.targets.cpu.device import detect
     from autofuse.testing.devices import SERVER, server
 
-    monkeypatch.setattr(cpu, "detect", lambda threads=None: SERVER if threads is None else server(threads))
+    monkeypatch.setattr(detect, "detect", lambda threads=None: SERVER if threads is None else server(threads))
 
 
 class Golden:

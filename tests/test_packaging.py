@@ -61,9 +61,9 @@ def test_the_wheel_holds_the_package_and_nothing_beside_it(tmp_path: Path) -> No
     tops = {name.split("/")[0] for name in names}
     assert tops == {"autofuse", f"autofuse-{wheel.name.split('-')[1]}.dist-info"}
     for needed in (
-        "autofuse/cost_models/analytical.py",
+        "autofuse/cost_models/features.py",
         "autofuse/search/tune/tuner.py",
-        "autofuse/backends/cpu/pool.ll",
+        "autofuse/targets/cpu/native/pool.ll",
         "autofuse/testing/simt/simt.h",
         "autofuse/py.typed",
     ):

@@ -12,8 +12,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.device.memory import available_bytes
 from autofuse.errors import ArgumentError
+from autofuse.host.memory import available_bytes
 from autofuse.plainfile import open_plain
 from autofuse.report.quantities import bytes_text, nearest
 

@@ -10,7 +10,6 @@ from typing import cast
 from autofuse.api.amounts import DEADLINE_S, whole_number
 from autofuse.api.programs import fixed_choices, program_of
 from autofuse.cost_models.base import CostModel
-from autofuse.device.store import described_cpu
 from autofuse.errors import ArgumentError
 from autofuse.fusion.control import Rule, bind
 from autofuse.fusion.rulesfile import read_rules
@@ -18,7 +17,6 @@ from autofuse.passes.choices import DEFAULT, Choices, alternatives, read_choices
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.report.dump import dump_candidates
-from autofuse.runtime.cpu import cpu_limits
 from autofuse.search.plans.kept import broken_wish
 from autofuse.search.plans.memory import MemoryLimit
 from autofuse.search.plans.planning import Program
@@ -27,6 +25,8 @@ from autofuse.search.plugins.registry import ANALYTICAL, find_legality, find_mod
 from autofuse.search.policies.deadline import Deadline, choose
 from autofuse.search.policies.policy import Analytical, Context, Partition, SearchPolicy, document_of
 from autofuse.search.variants.variants import has_variants, price_variants, varied
+from autofuse.targets.cpu.device.store import described_cpu
+from autofuse.targets.cpu.executable import cpu_limits
 
 Rules = Sequence[Rule] | str | os.PathLike[str]
 """Force, Forbid and Pin; or the name of a TOML file of them."""

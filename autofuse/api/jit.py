@@ -15,11 +15,11 @@ from autofuse.api.amounts import DEADLINE_S, positive_seconds
 from autofuse.api.callers import outside
 from autofuse.api.keptplans import KeptPlans, Numbers
 from autofuse.api.plan import Plan
-from autofuse.device.store import described_cpu
 from autofuse.errors import ArgumentError, PlanError
 from autofuse.ir import tree
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.plan.store import PlanStore
+from autofuse.targets.cpu.device.store import described_cpu
 
 if TYPE_CHECKING:  # a plan that is found in a store needs none of these
     from autofuse.api.choosing import Rules

@@ -16,13 +16,13 @@ from autofuse.ir import tree
 
 if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of these
     from autofuse.api.choosing import Rules
-    from autofuse.backends.cpu.entry import NativeProgram
     from autofuse.cost_models.base import CostModel
     from autofuse.ir.graph import Graph
     from autofuse.plan.document import Certificate, PlanDocument, PlannedKernel
-    from autofuse.runtime.cpu import CpuExecutable
     from autofuse.runtime.kernels import LoweredKernel
     from autofuse.search.plugins.foreign import LegalityTest
+    from autofuse.targets.cpu.executable import CpuExecutable
+    from autofuse.targets.cpu.native.entry import NativeProgram
 
 OnMismatch = Literal["error", "run", "retune"]
 
@@ -160,9 +160,9 @@ class Plan:
     @cached_property
     def lowered(self) -> tuple[LoweredKernel, ...]:
         """The kernels, lowered for this machine. Raises PlanError if one is not a legal fusion."""
-        from autofuse.device.store import described_cpu
-        from autofuse.runtime.cpu import cpu_limits
         from autofuse.runtime.kernels import lower_plan
+        from autofuse.targets.cpu.device.store import described_cpu
+        from autofuse.targets.cpu.executable import cpu_limits
 
         return lower_plan(self.document, cpu_limits(described_cpu(self.threads)))
 
@@ -171,9 +171,9 @@ class Plan:
         """The plan compiled for this process."""
         if self.document.backend != "cpu":
             raise BackendError(f"this plan is for {self.document.backend}; this build runs plans for cpu")
-        from autofuse.device.store import described_cpu
         from autofuse.report.dump import dump_code
-        from autofuse.runtime.cpu import build_executable, cpu_limits
+        from autofuse.targets.cpu.device.store import described_cpu
+        from autofuse.targets.cpu.executable import build_executable, cpu_limits
 
         built = build_executable(self.document, cpu_limits(described_cpu(self.threads)), kernels=self.lowered)
         dump_code(built)
@@ -190,8 +190,8 @@ class Plan:
     @property
     def threads(self) -> int | None:
         """Threads the plan was made for, if this machine can give them; None = this machine's default."""
-        from autofuse.device.cpu import detect
         from autofuse.plan.identity import CpuIdentity
+        from autofuse.targets.cpu.device.detect import detect
 
         identity = self.document.identity
         here = detect()
@@ -368,15 +368,15 @@ def load(path: str | os.PathLike[str], *, on_mismatch: OnMismatch = "error") -> 
     if on_mismatch not in ("error", "run", "retune"):
         raise ArgumentError(f'on_mismatch={on_mismatch!r}: give "error", "run" or "retune"')
     from autofuse.plan.reading import read_plan
-    from autofuse.runtime import prepared
+    from autofuse.targets.cpu.native import prepared
 
     text = read_plan(path)
     ready = None if os.environ.get("AUTOFUSE_DUMP") else prepared.find(text)
     if ready is not None:
         return Plan(lambda: _document_of(text, path), ready=ready)
-    from autofuse.backends.cpu.nativeruntime import prepare_runtime
-    from autofuse.device.store import described_cpu
     from autofuse.plan.identity import compare, host_cpu_identity, require_same
+    from autofuse.targets.cpu.device.store import described_cpu
+    from autofuse.targets.cpu.native.nativeruntime import prepare_runtime
 
     prepare_runtime()
     document = _document_of(text, path)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from autofuse.api.choosing import Rules, make_context
 from autofuse.api.programs import measuring_inputs, traced_program
 from autofuse.cost_models.base import CostModel
-from autofuse.device.store import described_cpu
 from autofuse.errors import ArgumentError, LegalityError
 from autofuse.frontend.context import OnUnsupported
 from autofuse.frontend.traced import trace as trace_function
@@ -30,6 +29,7 @@ from autofuse.search.plugins.foreign import LegalityTest
 from autofuse.search.plugins.registry import ANALYTICAL
 from autofuse.search.policies.policy import Context, dominated_at
 from autofuse.search.space.builder import Candidate
+from autofuse.targets.cpu.device.store import described_cpu
 
 
 @dataclass(frozen=True, slots=True)

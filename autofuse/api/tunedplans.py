@@ -22,7 +22,6 @@ from autofuse.api.numpyonly import NumpyPlan, traced_or_left
 from autofuse.api.plan import Plan
 from autofuse.api.programs import AUTO, check_backend, fixed_choices, measuring_inputs, traced_program
 from autofuse.cost_models.base import CostModel
-from autofuse.device.store import described_cpu
 from autofuse.errors import AutofuseError
 from autofuse.frontend.context import OnUnsupported
 from autofuse.measurement.client import Bench
@@ -39,6 +38,7 @@ from autofuse.search.policies.policy import Context, SearchPolicy
 from autofuse.search.tune.baselines import rule_policies
 from autofuse.search.tune.tuner import Tuner
 from autofuse.search.variants.variants import price_variants, tune_variants
+from autofuse.targets.cpu.device.store import described_cpu
 
 
 def tuned_plan(

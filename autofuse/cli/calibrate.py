@@ -8,11 +8,11 @@ import sys
 from autofuse.cli.output import print_json
 from autofuse.cli.parser import count, positive
 from autofuse.cli.streams import say, show
-from autofuse.cost_models.calibration import calibrate
-from autofuse.device.describe import CpuDescription
-from autofuse.device.store import CalibrationStore
 from autofuse.report.progress import progress_report
 from autofuse.report.quantities import bytes_text, table, three_digits
+from autofuse.targets.cpu.cost.calibration import calibrate
+from autofuse.targets.cpu.device.describe import CpuDescription
+from autofuse.targets.cpu.device.store import CalibrationStore
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

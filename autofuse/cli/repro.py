@@ -10,9 +10,9 @@ from autofuse.api.plan import load
 from autofuse.cli.parser import seed
 from autofuse.cli.run import arguments_of, leaves_of
 from autofuse.cli.streams import show
-from autofuse.device.store import described_cpu
 from autofuse.report.repro import write_bundle
-from autofuse.runtime.cpu import cpu_limits
+from autofuse.targets.cpu.device.store import described_cpu
+from autofuse.targets.cpu.executable import cpu_limits
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -18,9 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.device.cpu import detect
-from autofuse.device.describe import CpuDescription
-from autofuse.device.store import CalibrationStore
 from autofuse.errors import MeasureError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.digest import digest
@@ -37,8 +34,11 @@ from autofuse.measurement.worker import Answer
 from autofuse.plan.codec import decode
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
 from autofuse.plan.identity import host_cpu_identity
-from autofuse.runtime.cpu import CpuExecutable, build_executable, build_executables, cpu_limits
 from autofuse.runtime.kernels import candidate_of
+from autofuse.targets.cpu.device.describe import CpuDescription
+from autofuse.targets.cpu.device.detect import detect
+from autofuse.targets.cpu.device.store import CalibrationStore
+from autofuse.targets.cpu.executable import CpuExecutable, build_executable, build_executables, cpu_limits
 
 Array = NDArray[Any]
 Built = Callable[[], None]

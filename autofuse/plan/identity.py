@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NoReturn
 
-from autofuse.device.describe import CpuDescription
-from autofuse.device.gpus import Gpu
 from autofuse.errors import PlanError
 from autofuse.strictjson import Item
+from autofuse.targets.cpu.device.describe import CpuDescription
+from autofuse.targets.cuda.gpus import Gpu
 
 GENERATOR_VERSIONS = {"cpu": "cpu/5", "cuda": "cuda/2"}
 """Code generator of each backend. Raised whenever an unchanged plan would compile to other code."""

@@ -16,15 +16,15 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from autofuse.backends.cpu.objectcache import cache_directory
-from autofuse.backends.cuda import nvrtc
-from autofuse.device.cpu import detect
-from autofuse.device.describe import CpuDescription
-from autofuse.device.store import CalibrationStore
 from autofuse.measurement.timer import measure, noise_floor
 from autofuse.plainfile import open_to_others
 from autofuse.plan.identity import CpuIdentity, host_cpu_identity
 from autofuse.report.quantities import bytes_text, microseconds
+from autofuse.targets.cpu.device.describe import CpuDescription
+from autofuse.targets.cpu.device.detect import detect
+from autofuse.targets.cpu.device.store import CalibrationStore
+from autofuse.targets.cpu.native.objectcache import cache_directory
+from autofuse.targets.cuda import nvrtc
 
 _REQUIRED = ("numpy", "scipy", "ml_dtypes", "llvmlite")
 _OPTIONAL = {

@@ -26,8 +26,8 @@ from autofuse.lower.schedule import Schedule
 from autofuse.plan import codec
 from autofuse.plan.document import PlanDocument
 from autofuse.report.tileprint import print_program
-from autofuse.runtime.cpu import CpuExecutable
 from autofuse.runtime.kernels import candidate_of
+from autofuse.targets.cpu.executable import CpuExecutable
 
 if TYPE_CHECKING:  # loading and calling a plan imports no search
     from autofuse.measurement.client import Bench

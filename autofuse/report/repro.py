@@ -22,8 +22,8 @@ from autofuse.plan import file
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
 from autofuse.report.quantities import nearest
 from autofuse.report.tileprint import print_program
-from autofuse.runtime.cpu import build_executable
 from autofuse.runtime.kernels import candidate_of
+from autofuse.targets.cpu.executable import build_executable
 
 Array = NDArray[Any]
 

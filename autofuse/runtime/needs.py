@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autofuse.device.memory import available_bytes
 from autofuse.errors import PlanError
+from autofuse.host.memory import available_bytes
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.interpreter import live_nodes
 from autofuse.ir.optable import lookup

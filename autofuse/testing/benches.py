@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autofuse.cost_models.analytical import AnalyticalCpuModel
 from autofuse.cost_models.base import KernelFacts
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Graph
@@ -22,6 +21,7 @@ from autofuse.measurement.racing import Terms
 from autofuse.plan.document import PlanDocument
 from autofuse.runtime.kernels import candidate_of
 from autofuse.search.space.classes import class_digest
+from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
 from autofuse.testing.devices import server
 from autofuse.testing.fusions import LIMITS
 

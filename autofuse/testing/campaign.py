@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autofuse.device.cpu import detect
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.database import Database, Measurement
 from autofuse.plan.identity import host_cpu_identity
+from autofuse.targets.cpu.device.detect import detect
 from autofuse.testing.devices import server
 from autofuse.testing.mutations import KINDS, as_calls, as_text, with_digest
 from autofuse.testing.ordeals import CRASHED, DEADLINE_S, GOOD, REFUSED, WRONG, Ordeals

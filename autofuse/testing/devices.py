@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.backends.cpu.target import Target
-from autofuse.device.defaults import default_calibration
-from autofuse.device.describe import CpuDescription, vector_bits
+from autofuse.targets.cpu.device.defaults import default_calibration
+from autofuse.targets.cpu.device.describe import CpuDescription, vector_bits
+from autofuse.targets.cpu.machine import Target
 
 _ISA = ("avx", "avx2", "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl", "bmi2", "f16c", "fma", "sse4_2")
 _THREADS = 2

@@ -31,11 +31,11 @@ from autofuse.passes.outputs import MaterialiseOutputs
 from autofuse.passes.pipeline import clean
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import host_cpu_identity
-from autofuse.runtime.cpu import CpuExecutable, build_executable
 from autofuse.runtime.kernels import lower_as_scheduled
 from autofuse.search.plans.planning import Program, Tuned, plan_document
 from autofuse.search.solve.solver import Chosen
 from autofuse.search.space.builder import Candidate, SpaceBuilder
+from autofuse.targets.cpu.executable import CpuExecutable, build_executable
 from autofuse.testing.devices import server
 
 Array = NDArray[Any]

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from autofuse.errors import MeasureError
 from autofuse.ir.types import TensorType
 from autofuse.measurement.checks import POISON_BYTE
-from autofuse.runtime.cpu import CpuExecutable
 from autofuse.runtime.memory import ALIGNMENT, Lifetime
+from autofuse.targets.cpu.executable import CpuExecutable
 
 Array = NDArray[Any]
 _PAGE = mmap.PAGESIZE

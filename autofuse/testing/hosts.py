@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autofuse.device import cpu
-from autofuse.device.cpu import Hardware
+from autofuse.targets.cpu.device import detect
+from autofuse.targets.cpu.device.detect import Hardware
 
 _WIDE = ("avx512", "amx")
 """How /proc/cpuinfo's names of all features begin that a machine of 256-bit vectors lacks."""
@@ -67,12 +67,12 @@ def pretend(name: str) -> None:
 
     Processes that it starts must be told (see `tell_children`).
     """
-    host, real = HOSTS[name], cpu.hardware
+    host, real = HOSTS[name], detect.hardware
 
     def made_up(root: Path = Path("/")) -> Hardware:
         return host.change(real(root)) if root == Path("/") else real(root)
 
-    cpu.hardware = made_up
+    detect.hardware = made_up
     os.environ.update(host.environment)
 
 

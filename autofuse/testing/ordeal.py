@@ -28,7 +28,7 @@ from autofuse.measurement.checks import WrongAnswerError, check
 from autofuse.measurement.errorbounds import Bound, bounds_of
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import CpuIdentity
-from autofuse.runtime.cpu import build_executable, cpu_limits
+from autofuse.targets.cpu.executable import build_executable, cpu_limits
 from autofuse.testing.guarded import Apart, TouchedError, guarded_copy, run_guarded
 from autofuse.testing.ordeals import LARGE, RAW, REFUSED, RIGHT, TOUCHED, WRONG
 
@@ -133,7 +133,7 @@ def _call(
 
 def _run_apart(plan: Any, document: PlanDocument, inputs: Sequence[Array], expected: Sequence[Answer]) -> None:
     """Run it once more on one thread, with temporaries apart."""
-    from autofuse.device.store import described_cpu
+    from autofuse.targets.cpu.device.store import described_cpu
 
     identity = document.identity
     alone = replace(document, identity=replace(identity, threads=1) if isinstance(identity, CpuIdentity) else identity)

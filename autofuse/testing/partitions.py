@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autofuse.cost_models.analytical import AnalyticalCpuModel
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.graph import Graph
 from autofuse.ir.tree import Branch, Leaf
@@ -14,6 +13,7 @@ from autofuse.search.plans.planning import Program, plan_document
 from autofuse.search.policies.policy import Context
 from autofuse.search.solve.solver import Chosen
 from autofuse.search.space.builder import SpaceBuilder
+from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
 from autofuse.testing.devices import server
 from autofuse.testing.fusions import LIMITS
 

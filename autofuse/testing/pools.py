@@ -12,11 +12,11 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backends.cpu import pool
-from autofuse.backends.cpu.entry import NativeProgram
-from autofuse.backends.cpu.nativeruntime import native_runtime
-from autofuse.backends.cpu.program import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
 from autofuse.ir.types import parse_type
+from autofuse.targets.cpu.native import pool
+from autofuse.targets.cpu.native.entry import NativeProgram
+from autofuse.targets.cpu.native.nativeruntime import native_runtime
+from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
 
 _PER_BLOCK = """
 define void @{name}(ptr %buffers, i64 %begin, i64 %end, ptr %scratch) nounwind {{
@@ -274,8 +274,8 @@ def in_a_new_process(statements: str) -> tuple[int, str, str]:
     """
     load = (
         f"import sys; sys.path[:0] = {sys.path!r}\n"
-        "from autofuse.backends.cpu import pool\n"
-        "from autofuse.backends.cpu.nativeruntime import worker_count\n"
+        "from autofuse.targets.cpu.native import pool\n"
+        "from autofuse.targets.cpu.native.nativeruntime import worker_count\n"
         "from autofuse.testing.pools import *\n"
         "with eager_workers():\n"
     )

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backends.cpu import driver
-from autofuse.backends.cpu.codegen import generate
-from autofuse.backends.cpu.engine import Engine, LinkedCode
-from autofuse.backends.cpu.nativeruntime import enable_blas
-from autofuse.backends.cpu.program import PhaseCode
 from autofuse.lower.tile import Buffer, Space, TileProgram
+from autofuse.targets.cpu.codegen import generate
+from autofuse.targets.cpu.native import driver
+from autofuse.targets.cpu.native.engine import Engine, LinkedCode
+from autofuse.targets.cpu.native.nativeruntime import enable_blas
+from autofuse.targets.cpu.native.program import PhaseCode
 
 _GUARD = 64
 """Bytes before and after each written buffer that a kernel must leave alone."""

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from journal import Journal, Record
 
-from autofuse.device.cpu import detect
 from autofuse.errors import ArgumentError
+from autofuse.targets.cpu.device.detect import detect
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from autofuse.api.choosing import make_context
 from autofuse.api.programs import measuring_inputs, traced_program
-from autofuse.device.store import described_cpu
 from autofuse.frontend.traced import trace
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
 from autofuse.measurement.workloads import load
 from autofuse.plan.identity import Identity, host_cpu_identity
 from autofuse.search.policies.policy import Context
+from autofuse.targets.cpu.device.store import described_cpu
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,13 @@ import numpy as np
 from cases import Case, cases, sweep
 from report import Record, render
 
-from autofuse.backends.cuda import nvrtc
-from autofuse.backends.cuda.codegen import generate
-from autofuse.backends.cuda.launch import LoadedKernel, cupy_with_gpu, current_arch
-from autofuse.backends.cuda.occupancy import occupancy
-from autofuse.device.gpus import ALL, Gpu
 from autofuse.errors import AutofuseError
 from autofuse.lower.tile import Space
+from autofuse.targets.cuda import nvrtc
+from autofuse.targets.cuda.codegen import generate
+from autofuse.targets.cuda.gpus import ALL, Gpu
+from autofuse.targets.cuda.launch import LoadedKernel, cupy_with_gpu, current_arch
+from autofuse.targets.cuda.occupancy import occupancy
 
 ROOT = Path(__file__).resolve().parents[2]
 COPY_BYTES = 1 << 30

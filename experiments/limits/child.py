@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 import autofuse as af
 from autofuse.api.plan import Plan
-from autofuse.backends.cpu.entry import NativeProgram
-from autofuse.backends.cpu.program import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
-from autofuse.device.store import described_cpu
 from autofuse.ir.types import parse_type
-from autofuse.runtime.cpu import cpu_limits
 from autofuse.runtime.kernels import lower_as_scheduled
+from autofuse.targets.cpu.device.store import described_cpu
+from autofuse.targets.cpu.executable import cpu_limits
+from autofuse.targets.cpu.native.entry import NativeProgram
+from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
 from autofuse.testing.pools import COUNT, eager_workers, per_block
 
 LEAST_S = 0.02

@@ -72,7 +72,7 @@ def facts(program: Workload, size: str, seed: int) -> dict[str, Any]:
 
 def copy_rates(seconds: float = 0.7) -> dict[str, float]:
     """Bytes per microsecond, read and written, of copies by all threads over the same arrays, by bytes in use."""
-    from autofuse.cost_models.probes import run_probes, stream_probes
+    from autofuse.targets.cpu.cost.probes import run_probes, stream_probes
 
     rates: dict[str, float] = {}
     for size, probe in zip(COPIES, stream_probes(COPIES), strict=True):

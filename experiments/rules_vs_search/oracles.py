@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.cost_models.analytical import SIGMA
 from autofuse.cost_models.base import KernelFacts, Observation, Prices
 from autofuse.ir.types import TensorType
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench
 from autofuse.search.policies.policy import Analytical, Context, Partition, Unfused, predicted, solve_at
 from autofuse.search.prices.residual import Residual, optimistic
+from autofuse.targets.cpu.cost.analytical import SIGMA
 
 UNIFORM_US = 100.0
 """Not small, so that kernels whose time is not known run alone."""

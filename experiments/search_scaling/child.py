@@ -17,7 +17,6 @@ import numpy as np
 import autofuse
 from autofuse.api.choosing import make_context
 from autofuse.api.programs import traced_program
-from autofuse.device.store import described_cpu
 from autofuse.frontend.spec import spec
 from autofuse.frontend.traced import trace
 from autofuse.measurement.workloads import load
@@ -26,6 +25,7 @@ from autofuse.plan.identity import host_cpu_identity
 from autofuse.search.plans.planning import Program
 from autofuse.search.policies.policy import Analytical, document_of
 from autofuse.search.space.builder import Bounds
+from autofuse.targets.cpu.device.store import described_cpu
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import program_of
 

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from autofuse.backends.cpu.engine import default_engine
+from autofuse.targets.cpu.native.engine import default_engine
 
 Array = NDArray[Any]
 _INF, _NAN = float("inf"), float("nan")

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backends.cpu import scalars
-from autofuse.backends.cpu.codegen.metadata import Metadata
-from autofuse.backends.cpu.codegen.values import counted_loop
-from autofuse.backends.cpu.engine import Engine
-from autofuse.backends.cpu.target import Isa, Target, host_target
-from autofuse.backends.cpu.text import FunctionText, ModuleText, Vec, mangled
 from autofuse.errors import BackendError
 from autofuse.ir.dtypes import DType, from_numpy
+from autofuse.targets.cpu import scalars
+from autofuse.targets.cpu.codegen.metadata import Metadata
+from autofuse.targets.cpu.codegen.values import counted_loop
+from autofuse.targets.cpu.machine import Isa, Target, host_target
+from autofuse.targets.cpu.native.engine import Engine
+from autofuse.targets.cpu.text import FunctionText, ModuleText, Vec, mangled
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from importlib import metadata
 from typing import Any
 
 from autofuse.cost_models.base import CostModel
-from autofuse.device.describe import CpuDescription
 from autofuse.errors import SearchError
 from autofuse.fusion.control import Legality
 from autofuse.ir.graph import Graph
 from autofuse.search.plugins.foreign import LegalityTest, checked_legality, checked_model, checked_policy
 from autofuse.search.policies.policy import SearchPolicy
+from autofuse.targets.cpu.device.describe import CpuDescription
 
 MEASURED = "measured"
 """Not a policy of its own but the tuner's loop over the whole space."""
@@ -75,7 +75,7 @@ POLICIES = Kind("policy", "autofuse.policies", HERE, (MEASURED,))
 MODELS = Kind(
     "model",
     "autofuse.cost_models",
-    {ANALYTICAL: ("autofuse.cost_models.analytical", "AnalyticalCpuModel", {})},
+    {ANALYTICAL: ("autofuse.targets.cpu.cost.analytical", "AnalyticalCpuModel", {})},
 )
 LEGALITIES = Kind("legality", "autofuse.legality", {})
 

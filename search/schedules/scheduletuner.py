@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from autofuse.device.describe import vector_bits
 from autofuse.lower.decisions import Choices, choices_for
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench, Trial
@@ -17,6 +16,7 @@ from autofuse.search.schedules.schedulesearch import tune_schedule
 from autofuse.search.schedules.warmstart import WarmStart
 from autofuse.search.solve.solver import Chosen
 from autofuse.search.space.builder import Candidate
+from autofuse.targets.cpu.device.describe import vector_bits
 
 _WORTH_A_SCHEDULE = 0.98
 """A schedule other than the default must be this much faster alone."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from autofuse.cost_models.base import KernelFacts
-from autofuse.cost_models.extract import features
 from autofuse.cost_models.features import FEATURES_VERSION, matrix
 from autofuse.errors import BackendError, LegalityError
 from autofuse.fusion.kind import kind_of, title_of
@@ -32,6 +31,7 @@ from autofuse.measurement.client import Bench
 from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.search.policies.policy import Context
 from autofuse.search.space.builder import Candidate
+from autofuse.targets.cpu.cost.extract import features
 
 _FROM_OTHERS, _FROM_MODEL = 2, 2
 """Most guesses of either kind."""

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from autofuse.cost_models.analytical import SIGMA
 from autofuse.errors import LegalityError, MeasureError, SearchError
 from autofuse.ir.digest import digest
 from autofuse.measurement.client import Bench
@@ -28,6 +27,7 @@ from autofuse.plan.document import GraphVariant, PlanDocument
 from autofuse.search.budget.budget import Budget
 from autofuse.search.plans.planning import Program
 from autofuse.search.policies.policy import Analytical, Context, Partition
+from autofuse.targets.cpu.cost.analytical import SIGMA
 
 LARGE = 2000
 """Nodes of a graph from which on its variants are not priced: each takes as long as compiling the program."""

@@ -11,10 +11,10 @@ import pytest
 
 import autofuse as af
 from autofuse.cli.main import main
-from autofuse.device.store import described_cpu
 from autofuse.errors import ArgumentError, LegalityError, MeasureError, PlanError
 from autofuse.measurement.database import Database
 from autofuse.plan.identity import host_cpu_identity
+from autofuse.targets.cpu.device.store import described_cpu
 
 X = np.linspace(-2, 2, 64, dtype=np.float32).reshape(8, 8)
 PROGRAM = """import numpy as np

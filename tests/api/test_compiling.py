@@ -9,7 +9,6 @@ import scipy.special
 
 import autofuse as af
 from autofuse.api import arrayfiles, programs, tunedplans, tuning
-from autofuse.device.cpu import detect
 from autofuse.errors import ArgumentError, MeasureError, PlanError, PluginError, SearchError
 from autofuse.frontend.traced import trace
 from autofuse.ir.types import parse_type
@@ -19,6 +18,7 @@ from autofuse.plan.document import GraphVariant
 from autofuse.search.budget.budget import Budget
 from autofuse.search.policies.policy import Unfused, document_of
 from autofuse.search.variants import variants
+from autofuse.targets.cpu.device.detect import detect
 
 X = np.linspace(-2, 2, 32, dtype=np.float32).reshape(4, 8)
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from autofuse.cli import calibrate as calibrate_command
-from autofuse.device.cpu import detect
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.database import Database, Measurement
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.report import doctor
+from autofuse.targets.cpu.device.detect import detect
 
 
 def measurement(us: float) -> Measurement:

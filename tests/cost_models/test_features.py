@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autofuse.cost_models.extract import features
 from autofuse.cost_models.features import COLUMNS, matrix
 from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.dtypes import BOOL, F32, F64, I64
@@ -32,6 +31,7 @@ from autofuse.lower.tile import (
     TileProgram,
 )
 from autofuse.lower.tile import Test as When
+from autofuse.targets.cpu.cost.extract import features
 from autofuse.testing.cost_models import elementwise_kernel, row_sum_kernel
 
 

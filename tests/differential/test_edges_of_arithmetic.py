@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import autofuse as af
-from autofuse.backends.cuda.codegen import generate
 from autofuse.frontend.traced import trace
 from autofuse.fusion.candidate import make_candidate
 from autofuse.ir.interpreter import interpret
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Space, TileProgram
+from autofuse.targets.cuda.codegen import generate
 from autofuse.testing.simt import SimtModule
 
 DTYPES = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]

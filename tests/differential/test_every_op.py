@@ -14,7 +14,7 @@ from autofuse.ir.dtypes import BOOL, I32, I64
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.optable import Family, all_ops
 from autofuse.ir.types import TensorType
-from autofuse.runtime.cpu import build_executable
+from autofuse.targets.cpu.executable import build_executable
 from autofuse.testing.fusions import LIMITS, run_executable, unfused_plan
 
 ELEMENTWISE = [op.name for op in all_ops() if op.family is Family.ELEMENTWISE]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import autofuse as af
-from autofuse.backends.cpu import pool
-from autofuse.runtime.cpu import build_executable, cpu_limits
+from autofuse.targets.cpu.executable import build_executable, cpu_limits
+from autofuse.targets.cpu.native import pool
 from autofuse.testing.devices import server
 from autofuse.testing.pools import eager_workers
 

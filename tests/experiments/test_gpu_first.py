@@ -8,10 +8,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from autofuse.backends.cuda.codegen import generate
-from autofuse.backends.cuda.launch import gpu_problem
 from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.tile import Space
+from autofuse.targets.cuda.codegen import generate
+from autofuse.targets.cuda.launch import gpu_problem
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = ROOT / "experiments" / "gpu_first"

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autofuse.backends.cuda.codegen import generate
-from autofuse.backends.cuda.launch import LoadedKernel, cupy_with_gpu, current_arch, gpu_problem
 from autofuse.ir.dtypes import BF16, F16, F32, I32, I64
 from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.tile import Space, TileProgram
+from autofuse.targets.cuda.codegen import generate
+from autofuse.targets.cuda.launch import LoadedKernel, cupy_with_gpu, current_arch, gpu_problem
 from autofuse.testing import programs
 
 pytestmark = [

@@ -3,8 +3,6 @@ import json
 
 import pytest
 
-from autofuse.device import gpus
-from autofuse.device.cpu import detect
 from autofuse.errors import PlanError
 from autofuse.plan.identity import (
     CpuIdentity,
@@ -18,6 +16,8 @@ from autofuse.plan.identity import (
     require_same,
 )
 from autofuse.strictjson import parse
+from autofuse.targets.cpu.device.detect import detect
+from autofuse.targets.cuda import gpus
 
 CPU = CpuIdentity(
     product="Test CPU",

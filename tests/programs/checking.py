@@ -15,7 +15,6 @@ import numpy as np
 
 from autofuse.api.plan import Plan
 from autofuse.api.programs import traced_program
-from autofuse.cost_models.analytical import AnalyticalCpuModel
 from autofuse.errors import (
     ArgumentError,
     AutofuseError,
@@ -29,10 +28,11 @@ from autofuse.ir import tree
 from autofuse.ir.interpreter import interpret
 from autofuse.measurement.checks import poisoned
 from autofuse.plan.identity import host_cpu_identity
-from autofuse.runtime.cpu import cpu_limits
 from autofuse.search.plans.planning import Program
 from autofuse.search.plugins.registry import find_policy
 from autofuse.search.policies.policy import Context, Partition, document_of
+from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+from autofuse.targets.cpu.executable import cpu_limits
 from autofuse.testing.devices import server
 from tests.programs.outcomes import Outcome, difference, outcome_of
 from tests.programs.rounding import shaken_outcomes

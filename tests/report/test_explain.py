@@ -13,7 +13,6 @@ import pytest
 
 import autofuse as af
 from autofuse.api.plan import Plan
-from autofuse.cost_models.analytical import AnalyticalCpuModel
 from autofuse.cost_models.base import KernelFacts
 from autofuse.errors import ArgumentError
 from autofuse.fusion.control import Pin, bind
@@ -25,9 +24,10 @@ from autofuse.report.summary import render as render_summary
 from autofuse.report.summary import summarise
 from autofuse.report.whynot import Apart, WhyNot, all_apart, render_apart, why_not
 from autofuse.report.whynot import render as render_answer
-from autofuse.runtime.cpu import cpu_limits
 from autofuse.runtime.kernels import lower_kernel
 from autofuse.search.policies.policy import Unfused
+from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+from autofuse.targets.cpu.executable import cpu_limits
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.devices import SERVER
 from autofuse.testing.partitions import context_of

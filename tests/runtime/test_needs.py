@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autofuse.device.memory import available_bytes
 from autofuse.errors import PlanError
+from autofuse.host.memory import available_bytes
 from autofuse.ir.graph import Value
-from autofuse.runtime.cpu import build_executable
 from autofuse.runtime.needs import interpreted_bytes
+from autofuse.targets.cpu.executable import build_executable
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.partitions import plan_of
 from autofuse.testing.sketches import Sketch

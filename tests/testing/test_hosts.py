@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from autofuse.backends.cpu import target
-from autofuse.device import cpu
+from autofuse.targets.cpu import machine
+from autofuse.targets.cpu.device import detect
 from autofuse.testing.hosts import HOSTS, tell_children
 
 ASKED = """
 import json, os
-from autofuse.backends.cpu.target import host_target
-from autofuse.device.cpu import detect
+from autofuse.targets.cpu.machine import host_target
+from autofuse.targets.cpu.device.detect import detect
 import numpy._core._multiarray_umath as numpy_core
 
 cpu, target = detect(), host_target()
@@ -63,22 +63,24 @@ def test_vectors_of_256_bits_in_prices_and_in_code(tmp_path):
 
 def test_code_uses_no_feature_that_the_description_lacks(monkeypatch):
     """A hypervisor may hide from the system what the CPU itself tells LLVM."""
-    real = cpu.hardware()
+    real = detect.hardware()
     described = tuple(feature for feature in real.isa if not feature.startswith(("avx512", "amx")))
-    changed = cpu.Hardware("as described", described, real.l1d_bytes, real.l2_bytes, real.l3_bytes, 64)
-    monkeypatch.setattr(cpu, "hardware", lambda: changed)
-    monkeypatch.setattr(target.llvm, "get_host_cpu_features", lambda: {"avx2": True, "avx512f": True, "amx-tile": True})
-    narrowed = target.host_target()
+    changed = detect.Hardware("as described", described, real.l1d_bytes, real.l2_bytes, real.l3_bytes, 64)
+    monkeypatch.setattr(detect, "hardware", lambda: changed)
+    monkeypatch.setattr(
+        machine.llvm, "get_host_cpu_features", lambda: {"avx2": True, "avx512f": True, "amx-tile": True}
+    )
+    narrowed = machine.host_target()
     assert narrowed.vector_bits == 256
     assert narrowed.features == "-amx-tile,+avx2,-avx512f"
-    monkeypatch.setattr(cpu, "hardware", lambda: cpu.Hardware("tells nothing", (), 1, 1, 1, 64))
-    assert target.host_target().has("avx512f")
+    monkeypatch.setattr(detect, "hardware", lambda: detect.Hardware("tells nothing", (), 1, 1, 1, 64))
+    assert machine.host_target().has("avx512f")
 
 
 def test_every_host_has_a_name_that_pytest_takes(request):
     assert request.config.getoption("--host") in (None, *HOSTS)
 
 
-@pytest.mark.skipif(cpu.hardware().isa == (), reason="this system does not tell its features")
+@pytest.mark.skipif(detect.hardware().isa == (), reason="this system does not tell its features")
 def test_this_very_session_runs_code_as_wide_as_it_prices():
-    assert target.host_target().vector_bits == cpu.detect().vector_bits
+    assert machine.host_target().vector_bits == detect.detect().vector_bits

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autofuse.backends.cuda.codegen import CudaKernel, CudaLaunch
 from autofuse.errors import BackendError
 from autofuse.ir.dtypes import F32, I32
 from autofuse.lower.tile import Space
+from autofuse.targets.cuda.codegen import CudaKernel, CudaLaunch
 from autofuse.testing.programs import buffer
 from autofuse.testing.simt import SimtModule, run_simt
 

@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backends.cuda.codegen import CudaKernel, CudaLaunch
 from autofuse.errors import BackendError
 from autofuse.lower.tile import Space
+from autofuse.targets.cuda.codegen import CudaKernel, CudaLaunch
 
 Order = Literal["forward", "reverse"]
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autofuse.cost_models.analytical import AnalyticalCpuModel
 from autofuse.cost_models.base import Prices
 from autofuse.errors import LegalityError, PluginError, SearchError
 from autofuse.fusion.atoms import AtomGraph
@@ -16,6 +15,7 @@ from autofuse.search.plugins.foreign import checked_legality, checked_model, che
 from autofuse.search.plugins.registry import HERE, policy_by_name
 from autofuse.search.policies.policy import Analytical, Unfused
 from autofuse.search.space.builder import SpaceBuilder
+from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
 from autofuse.testing.cost_models import CostModelContract, sample_kernels
 from autofuse.testing.devices import SERVER
 from autofuse.testing.fusions import LIMITS

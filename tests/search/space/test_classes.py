@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from autofuse.cost_models.analytical import AnalyticalCpuModel
 from autofuse.cost_models.base import KernelFacts
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.digest import subgraph_digest
@@ -12,6 +11,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import TileProgram
 from autofuse.search.space.builder import SpaceBuilder
 from autofuse.search.space.classes import moved_slices
+from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
 from autofuse.testing.devices import SERVER
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.graphs import random_graph

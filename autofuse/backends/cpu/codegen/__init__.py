@@ -1,5 +1,0 @@
-"""TileProgram to LLVM IR text; start reading at `kernel.generate`, then `phase`, `nest`, `body`."""
-
-from autofuse.backends.cpu.codegen.kernel import generate
-
-__all__ = ["generate"]

@@ -1,1 +1,0 @@
-"""Device descriptions (data) and detection."""

@@ -1,0 +1,110 @@
+"""The straight line of a stage's statements, for one vector of iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autofuse.ir.dtypes import BOOL, I32, I64
+from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Position, Reduce, Scan, Statement, Store, Test
+from autofuse.targets.cpu.codegen import memory
+from autofuse.targets.cpu.codegen.argreduce import Best
+from autofuse.targets.cpu.codegen.conditions import known_truths, live_scalars, most_alive, test
+from autofuse.targets.cpu.codegen.indexing import index_bits, scalar_index, split_lanes, vector_index
+from autofuse.targets.cpu.codegen.memory import Places
+from autofuse.targets.cpu.codegen.reductions import Fold
+from autofuse.targets.cpu.codegen.values import Group, Value
+from autofuse.targets.cpu.scalars import emit_constant, emit_map
+from autofuse.targets.cpu.text import FunctionText
+
+Accumulators = Mapping[int, Fold | Best]
+"""Of one vector in flight, by the number of the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Writes statements of one phase."""
+
+    fn: FunctionText
+    places: Places
+    registers: int
+    """Vector registers of the target."""
+
+    def write(
+        self,
+        statements: Sequence[Statement],
+        groups: Sequence[Group],
+        flights: Sequence[Accumulators],
+        wanted: frozenset[int] = frozenset(),
+    ) -> None:
+        """Append the code of one iteration of each group; results land in its `values`.
+
+        `groups` differ only in where they are. `wanted`: scalars that the caller reads afterwards.
+        """
+        # interleaving hides latency; with more than 5/4 of the registers alive (measured) spills cost more than that
+        known = known_truths(statements, groups[0].ranges)
+        live = live_scalars(statements, known, wanted) - groups[0].fetched
+        for group in groups:
+            group.values.update({n: Value("true" if truth else "false", BOOL, False) for n, truth in known.items()})
+        needed = [s for s in statements if _is_effect(s) or _number(s) in live - known.keys()]
+        together = max(1, self.registers * 5 // 4 // max(most_alive(needed), 1))
+        pairs = list(zip(groups, flights, strict=True))
+        for first in range(0, len(pairs), together):
+            for statement in needed:
+                for group, flight in pairs[first : first + together]:
+                    self._statement(statement, group, flight)
+
+    def _statement(self, statement: Statement, group: Group, accumulators: Accumulators) -> None:
+        match statement:
+            case Store():
+                memory.store(self.fn, self.places[statement.buffer], statement, group)
+            case Reduce() | Scan() | ArgReduce():
+                accumulators[statement.result].step(self.fn, group)
+            case _:
+                group.values[statement.result] = self._scalar(statement, group)
+
+    def _scalar(self, statement: Constant | Position | Test | Load | Map, group: Group) -> Value:
+        match statement:
+            case Constant(_, dtype, value):
+                return Value(emit_constant(dtype, value), dtype, varying=False)
+            case Position():
+                return self._position(statement, group)
+            case Test():
+                return test(self.fn, statement, group)
+            case Load():
+                return memory.load(self.fn, self.places[statement.buffer], statement, group)
+            case Map():
+                return self._map(statement, group)
+
+    def _position(self, statement: Position, group: Group) -> Value:
+        varying = not split_lanes(statement.value, group).is_uniform
+        if varying:
+            bits = index_bits(statement.value, group)
+            name = vector_index(self.fn, statement.value, group, bits)
+        else:
+            bits, name = 64, scalar_index(self.fn, statement.value, group)
+        lanes = group.lanes.count if varying else 1
+        name = emit_map(self.fn, "convert", (name,), (I32 if bits == 32 else I64,), statement.dtype, lanes)
+        return Value(name, statement.dtype, varying)
+
+    def _map(self, statement: Map, group: Group) -> Value:
+        if statement.opcode == "select":
+            condition, yes, no = statement.operands
+            truth = group.values[condition].static
+            if truth is not None:
+                return group.values[yes if truth else no]
+        operands = [group.values[number] for number in statement.operands]
+        varying = any(operand.varying for operand in operands)
+        lanes = group.lanes.count if varying else 1
+        names = [group.operand(self.fn, number, lanes) for number in statement.operands]
+        dtypes = [operand.dtype for operand in operands]
+        name = emit_map(self.fn, statement.opcode, names, dtypes, statement.dtype, lanes)
+        return Value(name, statement.dtype, varying)
+
+
+def _is_effect(statement: Statement) -> bool:
+    return isinstance(statement, Store | Reduce | Scan | ArgReduce)
+
+
+def _number(statement: Statement) -> int | None:
+    return None if isinstance(statement, Store) else statement.result

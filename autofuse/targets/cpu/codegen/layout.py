@@ -1,0 +1,124 @@
+"""How a phase is cut into blocks, lanes, strips and turned squares: decided before any code is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autofuse.ir.index import Symbol
+from autofuse.lower.tile import Dot, Load, Phase, RowGroup, Space, Stage, Store, TileProgram
+from autofuse.targets.cpu.codegen.strips import STRIP_BYTES, Strip
+from autofuse.targets.cpu.codegen.turning import Turn, find_turn
+from autofuse.targets.cpu.codegen.widths import Widths
+from autofuse.targets.cpu.codegen.work import point_ns
+
+_SHARES = 64
+"""Blocks wanted at least, where the work allows: enough to keep many workers evenly busy."""
+
+_STRIP_SCRATCH_BYTES = 128 << 10
+"""Scratch that a strip may fill: more would leave the caches that strips are for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The shape of one phase's code."""
+
+    lanes: int
+    """Grid points side by side; 1 unless the phase's lane is a grid symbol."""
+    unroll: int
+    """Vectors of grid points in flight."""
+    strip: Strip | None
+    """How to walk the lane symbol where stages loop inside long strips of it."""
+    turn: Turn | None
+    """The squares in which to walk the lane and another grid symbol where memory is contiguous along the other."""
+    tile: int
+    """Grid points of the lane symbol in one block; of the other symbol, where squares go across."""
+    blocks: int
+    grain: int
+    """Blocks worth handing to another worker."""
+    grains: float
+    """All blocks, in work worth handing to another worker."""
+
+    @property
+    def copies(self) -> int:
+        """Copies of each scratch element, side by side."""
+        return self.lanes * self.unroll if self.strip is None else self.strip.points
+
+
+def stages_of(phase: Phase) -> list[Stage]:
+    """All stages of a phase, in order."""
+    return [stage for step in phase.steps if isinstance(step, RowGroup) for stage in step.stages]
+
+
+def plan_layout(program: TileProgram, phase: Phase, widths: Widths) -> Layout:
+    """Decide."""
+    stages = stages_of(phase)
+    lanes, unroll = widths.of(stages, phase.lane.extent) if phase.lane is not None else (1, 1)
+    strip = _strip(program, phase, stages, lanes, unroll)
+    turn = find_turn(phase, stages, lanes) if strip is None else None
+    grain_ns = program.schedule.grain_us * 1000
+    tile, blocks, block_ns = _blocks(phase, (lanes, unroll), turn, grain_ns, widths)
+    grain = max(1, round(grain_ns / max(block_ns, 1.0)))
+    grains = max(blocks / grain, blocks * block_ns / max(grain_ns, 1.0))
+    return Layout(lanes, unroll, strip, turn, tile, blocks, grain, grains)
+
+
+def used_buffers(phase: Phase) -> frozenset[str]:
+    """Names of the buffers that the phase touches."""
+    found: set[str] = set()
+    for step in phase.steps:
+        match step:
+            case Dot():
+                found.update((step.out.buffer, step.lhs.buffer, step.rhs.buffer))
+            case RowGroup(stages):
+                found.update(s.buffer for stage in stages for s in stage.body if isinstance(s, Load | Store))
+    return frozenset(found)
+
+
+def _strip(program: TileProgram, phase: Phase, stages: Sequence[Stage], lanes: int, unroll: int) -> Strip | None:
+    """Strips where a stage loops and they would be longer than the vectors in flight."""
+    if phase.lane is None or lanes == 1 or not any(s.extent > 1 for stage in stages for s in stage.symbols):
+        return None
+    used = used_buffers(phase)
+    scratch = sum(b.type.nbytes for b in program.buffers if b.space is Space.SCRATCH and b.name in used)
+    vectors = min(
+        STRIP_BYTES * 8 // program.schedule.vector_bits,
+        _STRIP_SCRATCH_BYTES // (lanes * scratch) if scratch else 1 << 20,
+        -(-phase.lane.extent // lanes),
+    )
+    return Strip(phase.lane, lanes, vectors) if vectors > unroll else None
+
+
+def _blocks(
+    phase: Phase, vectors: tuple[int, int], turn: Turn | None, grain_ns: float, widths: Widths
+) -> tuple[int, int, float]:
+    """(grid points of the lane symbol per block, blocks, nanoseconds of a block)."""
+    lanes, unroll = vectors
+    points = math.prod(symbol.extent for symbol in phase.grid)
+    if points == 0:
+        return 1, 0, 0.0
+    ns = point_ns(phase, lanes if phase.lane is not None else widths.vector_bits // 32)
+    if phase.panel is not None:
+        panel = phase.panel
+        blocks = points // panel.symbol.extent * _parts(panel.symbol, panel.size)
+        return 1, blocks, ns * min(panel.size, panel.symbol.extent)
+    if phase.lane is None:
+        return 1, points, ns
+    extent, step = phase.lane.extent, lanes * unroll
+    wanted_ns = max(grain_ns / 8, min(grain_ns / 2, points * ns / _SHARES))
+    rows = points // extent
+    if turn is not None and turn.across:
+        # blocks of lanes, the first one up to an aligned address, by tiles of the other symbol
+        tile = min(turn.rows * max(1, round(wanted_ns / (ns * lanes * turn.rows))), turn.symbol.extent)
+        rows = rows // turn.symbol.extent * (1 + -(-extent // lanes))
+        return tile, rows * -(-turn.symbol.extent // tile), ns * lanes * tile
+    if turn is not None:
+        rows = rows // turn.symbol.extent * turn.blocks.extent
+        ns *= turn.rows
+    tile = min(step * max(1, round(wanted_ns / (ns * step))), extent)
+    return tile, rows * -(-extent // tile), ns * tile
+
+
+def _parts(symbol: Symbol, size: int) -> int:
+    return -(-symbol.extent // size)

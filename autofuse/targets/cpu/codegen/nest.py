@@ -1,0 +1,271 @@
+"""A stage as a loop nest: scalar loops outside, the vector loop over the stage's lane inside, accumulators around."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from autofuse.ir.index import Symbol
+from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage, Store
+from autofuse.targets.cpu.codegen.argreduce import Best, make_best
+from autofuse.targets.cpu.codegen.body import Body
+from autofuse.targets.cpu.codegen.reductions import Fold, make_fold
+from autofuse.targets.cpu.codegen.segments import Segments, plan_segments, whole
+from autofuse.targets.cpu.codegen.streaming import head_length, streamed_store, write_streamed
+from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, Ranges, Value, counted_loop
+from autofuse.targets.cpu.codegen.widths import Widths, scalar_dtypes
+from autofuse.targets.cpu.scalars import emit_tail_mask
+from autofuse.targets.cpu.text import FunctionText
+
+Flight = dict[int, Fold | Best]
+"""The accumulators of one vector in flight, by the number of the result."""
+
+
+def make_accumulators(fn: FunctionText, stage: Stage, group: Group, count: int = 1) -> Flight:
+    """Stack space for what the stage folds, for `count` vectors like `group`."""
+    dtypes = scalar_dtypes((stage,), group.values)
+    along = group.lanes.symbol in stage.symbols
+    flight: Flight = {}
+    for s in stage.body:
+        match s:
+            case Reduce() | Scan():
+                flight[s.result] = make_fold(fn, s, group.lanes.count, count, along=along)
+            case ArgReduce():
+                flight[s.result] = make_best(fn, s, dtypes[s.operand], stage, group, count)
+            case _:
+                pass
+    return flight
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Writes stages of one phase."""
+
+    body: Body
+    widths: Widths
+
+    def write(self, stage: Stage, groups: Sequence[Group]) -> None:
+        """Append the stage for all of `groups`; what it reduced lands in their values."""
+        lane = stage.lane if stage.lane is not None and groups[0].lanes.count == 1 else None
+        count, unroll = self.widths.of_stage(stage) if lane is not None else (1, 1)
+        if count == 1:
+            lane = None
+        loop = _StageLoop(
+            body=self.body,
+            widths=self.widths,
+            stage=stage,
+            lane=lane,
+            count=count,
+            unroll=unroll,
+            segments={} if groups[0].masked else self._split(stage, lane, count),
+        )
+        flights = loop.start(groups)
+        if all(symbol.extent for symbol in stage.symbols):
+            loop.write(loop.order, groups, flights)
+        loop.finish(groups, flights)
+
+    @staticmethod
+    def _split(stage: Stage, lane: Symbol | None, count: int) -> Mapping[Symbol, Segments]:
+        # a lane loop of a vector or two is cheaper masked than cut
+        candidates = [s for s in stage.symbols if s != lane or s.extent > 2 * count]
+        return plan_segments((stage,), candidates)
+
+
+@dataclass(frozen=True, slots=True)
+class _StageLoop:
+    body: Body
+    widths: Widths
+    stage: Stage
+    lane: Symbol | None
+    """The stage's own lane; None when its iterations are scalar or the groups are vectors of grid points."""
+    count: int
+    unroll: int
+    segments: Mapping[Symbol, Segments]
+
+    @property
+    def fn(self) -> FunctionText:
+        return self.body.fn
+
+    @property
+    def order(self) -> tuple[Symbol, ...]:
+        """The scalar loops, outermost first."""
+        return tuple(symbol for symbol in self.stage.symbols if symbol != self.lane)
+
+    @property
+    def _reversed(self) -> bool:
+        return any(isinstance(s, Scan) and s.reverse for s in self.stage.body)
+
+    def start(self, groups: Sequence[Group]) -> list[Flight]:
+        """Accumulators: one set per vector in flight when the lane is the stage's, else one per group."""
+        owners = list(groups) if self.lane is None else [groups[0]] * self.unroll
+        flights = [self._flight(group) for group in owners]
+        if self.lane is not None:
+            running = {n: a for n, a in flights[0].items() if isinstance(a, Fold) and isinstance(a.statement, Scan)}
+            for flight in flights[1:]:
+                flight.update(running)
+        return flights
+
+    def _flight(self, group: Group) -> Flight:
+        spread = group if self.lane is None else group.nested({}, lanes=Lanes(self.count, self.lane))
+        flight = make_accumulators(self.fn, self.stage, spread)
+        for accumulator in flight.values():
+            accumulator.start(self.fn, group)
+        return flight
+
+    def finish(self, groups: Sequence[Group], flights: Sequence[Flight]) -> None:
+        """Give the reduced values to the groups."""
+        for number, first in flights[0].items():
+            if isinstance(first, Fold) and isinstance(first.statement, Scan):
+                continue
+            if self.lane is not None:
+                total: Value = first.total(self.fn, [flight[number] for flight in flights])  # type: ignore[arg-type] # one kind per number
+                groups[0].values[number] = total
+                continue
+            for group, flight in zip(groups, flights, strict=True):
+                group.values[number] = flight[number].lane_values(self.fn)
+
+    def write(self, order: Sequence[Symbol], groups: Sequence[Group], flights: Sequence[Flight]) -> None:
+        """Append the loops over `order`, then what is inside."""
+        if not order:
+            self._innermost(groups, flights)
+            return
+        symbol, inner = order[0], order[1:]
+        segments = self.segments.get(symbol, whole(symbol))
+        for lo, hi in reversed(segments) if self._reversed else segments:
+            with self._counted(lo, hi, 1) as position:
+                index = self._backward(position, lo + hi - 1) if self._reversed else position
+                self.write(inner, _inside(groups, {symbol: index}, {symbol: (lo, hi - 1)}), flights)
+
+    def _backward(self, position: Index, total: int) -> Index:
+        if not position.base:
+            return Index("", total - position.addend)
+        return Index(self.fn.emit(f"sub nuw nsw i64 {total}, {position.base}"))
+
+    @contextmanager
+    def _counted(self, lo: int, hi: int, step: int) -> Generator[Index]:
+        """A loop over a range known to be nonempty; none at all when there is but one iteration."""
+        if hi - lo <= step:
+            yield Index("", lo)
+            return
+        with counted_loop(self.fn, str(lo), str(hi), step, nonempty=True, as_written=step > 1) as position:
+            yield Index(position)
+
+    def _innermost(self, groups: Sequence[Group], flights: Sequence[Flight]) -> None:
+        if self.lane is None:
+            self.body.write(self.stage.body, groups, flights)
+            return
+        segments = self.segments.get(self.lane, whole(self.lane))
+        for lo, hi in reversed(segments) if self._reversed else segments:
+            if self._reversed:
+                self._backward_vectors(groups[0], lo, hi, flights)
+            else:
+                self._vectors(groups[0], lo, hi, flights)
+
+    def _vectors(self, group: Group, lo: int, hi: int, flights: Sequence[Flight]) -> None:
+        """The lane loop over one segment: full vectors `unroll` at a time, then single ones, the last one masked."""
+        unroll = max(1, min(self.unroll, (hi - lo) // self.count))
+        step = unroll * self.count
+        within = lo, hi - 1
+        if self.widths.stream_stores and hi - lo > 4 * step and self._streamed(group, within, unroll, flights):
+            return
+        middle = lo + (hi - lo) // step * step
+        if middle > lo:
+            with self._counted(lo, middle, step) as position:
+                self._full(group, position, unroll, within, flights)
+        if middle < hi:
+            with self._counted(middle, hi, self.count) as position:
+                active: str | None = None
+                if (hi - lo) % self.count:
+                    active = self._active(position, str(hi))
+                self.body.write(self.stage.body, [self._spread(group, position, within, active)], flights[:1])
+
+    def _backward_vectors(self, group: Group, lo: int, hi: int, flights: Sequence[Flight]) -> None:
+        """The same from the last iteration to the first, for scans that run backward."""
+        count = self.count
+        step, within = max(1, min(self.unroll, (hi - lo) // count)) * count, (lo, hi - 1)
+        covered = (hi - lo) // step * step
+        if covered:
+            with self._counted(0, covered, step) as position:
+                last = self._backward(position, hi - count)
+                places = [Index(last.base, last.addend - number) for number in range(0, step, count)]
+                self._at(group, places, within, flights)
+        for first in range(hi - covered - count, lo - count, -count):
+            active = None if first >= lo else emit_tail_mask(self.fn, str(first + count - lo), count)
+            self._at(group, [Index("", max(first, lo))], within, flights, active)
+
+    def _at(
+        self,
+        group: Group,
+        places: Sequence[Index],
+        within: tuple[int, int],
+        flights: Sequence[Flight],
+        active: str | None = None,
+    ) -> None:
+        """The body for one vector at each of `places`."""
+        groups = [self._spread(group, place, within, active) for place in places]
+        for inner in groups:
+            inner.scalars = groups[0].scalars
+        self.body.write(self.stage.body, groups, flights[: len(groups)])
+
+    def _streamed(self, group: Group, within: tuple[int, int], unroll: int, flights: Sequence[Flight]) -> bool:
+        """The same with stores that bypass the caches, where the stage has one that can."""
+        lo, hi = within[0], within[1] + 1
+        first = self._spread(group, Index("", lo), within, None)
+        store = streamed_store(self.stage, self.body.places, first)
+        if store is None:
+            return False
+        head = head_length(self.fn, self.body.places[store.buffer], store, first)
+
+        def part(position: str, limit: str) -> None:
+            active = self._active(Index(position), limit)
+            self.body.write(self.stage.body, [self._spread(group, Index(position), within, active)], flights[:1])
+
+        write_streamed(
+            self.fn,
+            (str(lo), str(hi)),
+            (self.count, self.count * unroll),
+            head,
+            lambda position: self._full(group, Index(position), unroll, within, flights, store),
+            part,
+        )
+        return True
+
+    def _active(self, position: Index, limit: str) -> str:
+        if position.base or limit.startswith("%"):
+            left = self.fn.emit(f"sub nsw i64 {limit}, {position.base or position.addend}")
+        else:
+            left = str(int(limit) - position.addend)
+        return emit_tail_mask(self.fn, left, self.count)
+
+    def _full(
+        self,
+        group: Group,
+        position: Index,
+        unroll: int,
+        within: tuple[int, int],
+        flights: Sequence[Flight],
+        streamed: Store | None = None,
+    ) -> None:
+        groups = [
+            self._spread(group, Index(position.base, position.addend + number * self.count), within, None)
+            for number in range(unroll)
+        ]
+        for inner in groups:
+            inner.scalars, inner.streamed = groups[0].scalars, streamed
+        self.body.write(self.stage.body, groups, flights[:unroll])
+
+    def _spread(self, group: Group, position: Index, within: tuple[int, int], active: str | None) -> Group:
+        """The group with the stage's lane spread out from `position`."""
+        assert self.lane is not None
+        lanes = Lanes(self.count, self.lane)
+        return group.nested({self.lane: position}, lanes=lanes, ranges={self.lane: within}, active=active)
+
+
+def _inside(groups: Sequence[Group], at: Mapping[Symbol, Index], ranges: Ranges) -> list[Group]:
+    """The groups inside one more loop; they share the index expressions they compute."""
+    shared: dict[object, str] = {}
+    inner = [group.nested(at, ranges=ranges) for group in groups]
+    for group in inner:
+        group.scalars = shared
+    return inner

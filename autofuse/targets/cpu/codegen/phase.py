@@ -1,0 +1,136 @@
+"""A phase as one LLVM function over its flattened blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autofuse.ir.index import Symbol
+from autofuse.lower.tile import Dot, Phase, Space, Stage, TileProgram
+from autofuse.targets.cpu.codegen.body import Body
+from autofuse.targets.cpu.codegen.dots import dot_work_bytes, write_dot
+from autofuse.targets.cpu.codegen.grid import At, write_points
+from autofuse.targets.cpu.codegen.layout import plan_layout, used_buffers
+from autofuse.targets.cpu.codegen.memory import Place
+from autofuse.targets.cpu.codegen.nest import Nest
+from autofuse.targets.cpu.codegen.sweep import Sweep
+from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, counted_loop
+from autofuse.targets.cpu.codegen.variants import write_variants
+from autofuse.targets.cpu.codegen.widths import Widths
+from autofuse.targets.cpu.native.program import PhaseCode
+from autofuse.targets.cpu.text import FunctionText, ModuleText
+
+
+def write_phase(
+    module: ModuleText, program: TileProgram, phase: Phase, symbol: str, widths: Widths, tags: Mapping[str, str]
+) -> PhaseCode:
+    """Add the function `symbol` to the module. `tags` are the alias metadata of each buffer's loads and stores."""
+    fn = module.function(
+        symbol,
+        "void",
+        [("ptr noalias readonly captures(none)", "buffers"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch")],
+    )
+    layout = plan_layout(program, phase, widths)
+    places, scratch_bytes = _places(fn, program, phase, tags, layout.copies)
+    work = fn.emit(f"getelementptr inbounds i8, ptr %scratch, i64 {scratch_bytes}")
+    scratch_bytes += _work_bytes(program, phase, widths)
+    nest = Nest(Body(fn, places, widths.registers), widths)
+    if layout.blocks and phase.lane is not None:
+        Sweep.of(phase.grid, phase.steps, nest, layout).write()
+    elif layout.blocks:
+        _Points(fn, phase, nest, work).write()
+    if widths.stream_stores or (widths.stream_turned and layout.turn is not None):
+        fn.line("fence seq_cst")
+    fn.ret()
+    return PhaseCode(symbol, layout.blocks, layout.grain, scratch_bytes, layout.grains)
+
+
+@dataclass(frozen=True, slots=True)
+class _Points:
+    """Writes a phase that visits grid points, or panels of rows, one by one."""
+
+    fn: FunctionText
+    phase: Phase
+    nest: Nest
+    work: str
+    """Pointer to what products need beside scratch."""
+
+    def write(self) -> None:
+        """Append the loops over the blocks and all inside."""
+        phase = self.phase
+        if phase.panel is None:
+            write_points(self.fn, phase.grid, self._point)
+            return
+        outer = [symbol for symbol in phase.grid if symbol != phase.panel.symbol]
+        panels = Symbol("panel", -(-phase.panel.symbol.extent // phase.panel.size))
+        write_points(self.fn, [*outer, panels], lambda at: self._panel(at, panels))
+
+    def _point(self, at: At) -> None:
+        for step in self.phase.steps:
+            group = Group(Lanes(), dict(at), {}, {})
+            if isinstance(step, Dot):
+                self._dot(step, group, (str(step.rows), [step.rows]))
+            else:
+                self._rows(step.stages, group)
+
+    def _rows(self, stages: Sequence[Stage], group: Group) -> None:
+        """The stages at one grid point."""
+
+        def inside(point: Group) -> None:
+            for stage in stages:
+                self.nest.write(stage, [point])
+
+        write_variants(self.fn, self.phase.grid, stages, group, inside)
+
+    def _panel(self, at: At, panels: Symbol) -> None:
+        panel = self.phase.panel
+        assert panel is not None
+        number = at[panels]
+        first, rows = Index("", 0), str(min(panel.size, panel.symbol.extent))
+        if number.base:
+            first = Index(self.fn.emit(f"mul nuw nsw i64 {number.base}, {panel.size}"))
+            left = self.fn.emit(f"sub nuw nsw i64 {panel.symbol.extent}, {first.base}")
+            rows = str(panel.size)
+            if panel.symbol.extent % panel.size:
+                rows = self.fn.intrinsic("llvm.smin.i64", "i64", [("i64", left), ("i64", rows)])
+        outer = {symbol: index for symbol, index in at.items() if symbol != panels}
+        extent, size = panel.symbol.extent, min(panel.size, panel.symbol.extent)
+        counts = [size, extent % size] if size and extent % size else [size]
+        for step in self.phase.steps:
+            if isinstance(step, Dot):
+                group = Group(Lanes(), {**outer, panel.symbol: first, panel.local: Index("", 0)}, {}, {})
+                self._dot(step, group, (rows, counts))
+                continue
+            with counted_loop(self.fn, "0", rows, 1, nonempty=True, hint="row") as local:
+                row = Index(self.fn.emit(f"add nuw nsw i64 {first.base}, {local}") if first.base else local)
+                group = Group(Lanes(), {**outer, panel.symbol: row, panel.local: Index(local)}, {}, {})
+                self._rows(step.stages, group)
+
+    def _dot(self, dot: Dot, group: Group, rows: tuple[str, Sequence[int]]) -> None:
+        write_dot(self.fn, self.nest.body.places, dot, group, rows, self.nest.widths, self.work)
+
+
+def _work_bytes(program: TileProgram, phase: Phase, widths: Widths) -> int:
+    types = {buffer.name: buffer.type.dtype for buffer in program.buffers}
+    return max((dot_work_bytes(step, types, widths) for step in phase.steps if isinstance(step, Dot)), default=0)
+
+
+def _places(
+    fn: FunctionText, program: TileProgram, phase: Phase, tags: Mapping[str, str], copies: int
+) -> tuple[dict[str, Place], int]:
+    """Where the phase finds its buffers, and the bytes of scratch that it needs."""
+    numbers = {buffer.name: number for number, buffer in enumerate(program.parameters())}
+    used = used_buffers(phase)
+    places: dict[str, Place] = {}
+    scratch_bytes = 0
+    for buffer in program.buffers:
+        if buffer.name not in used:
+            continue
+        if buffer.space is Space.SCRATCH:
+            base = fn.emit(f"getelementptr inbounds i8, ptr %scratch, i64 {scratch_bytes}")
+            scratch_bytes += -(-buffer.type.nbytes * copies // 64) * 64
+        else:
+            slot = fn.emit(f"getelementptr inbounds ptr, ptr %buffers, i64 {numbers[buffer.name]}")
+            base = fn.emit(f"load ptr, ptr {slot}, align 8")
+        places[buffer.name] = Place(buffer, base, tags[buffer.name])
+    return places, scratch_bytes

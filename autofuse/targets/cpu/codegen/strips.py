@@ -1,0 +1,167 @@
+"""Grid lanes walked in strips: the loops of a stage outside, the vectors of a long strip of grid points inside.
+
+With a few vectors of grid points at a time, a sum of columns would visit every row for a few cache lines, one page
+after another. A strip visits a row for some kilobytes instead. What a stage reduces does not fit registers then: it
+lives on the stack, and a few iterations of the loop outside are done together so that it is fetched less often. Each
+grid point still sees its iterations in order: the bits are those of any other way to walk the grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autofuse.ir.index import Symbol, of
+from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage
+from autofuse.targets.cpu.codegen.body import Body
+from autofuse.targets.cpu.codegen.conditions import used_scalars
+from autofuse.targets.cpu.codegen.nest import Flight, make_accumulators
+from autofuse.targets.cpu.codegen.segments import Segments, plan_segments, whole
+from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, Value, counted_loop
+from autofuse.targets.cpu.scalars import emit_tail_mask
+from autofuse.targets.cpu.text import FunctionText
+
+STRIP_BYTES = 4096
+"""Of the widest type, per strip."""
+_FEW_STATEMENTS = 24
+"""Statements of several iterations done together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """The grid points that are walked together."""
+
+    lane: Symbol
+    lanes: int
+    vectors: int
+    """Most vectors in a strip."""
+
+    @property
+    def points(self) -> int:
+        """Most grid points in a strip; also the copies of each scratch element."""
+        return self.lanes * self.vectors
+
+
+@dataclass(slots=True)
+class StripWriter:
+    """Writes the stages of a RowGroup for a range of grid points."""
+
+    body: Body
+    strip: Strip
+    within: tuple[int, int]
+    """Half-open range of the lane symbol in which this code runs."""
+    _number: Symbol = field(default=Symbol("strip", 1 << 30))
+    """Stands for the place of lane 0 in the strip."""
+
+    @property
+    def _fn(self) -> FunctionText:
+        return self.body.fn
+
+    def write(self, stages: Sequence[Stage], point: Group, start: str, stop: str) -> None:
+        """Append the code for the grid points `start` to `stop` of the lane symbol."""
+        fn = self._fn
+        with counted_loop(fn, start, stop, self.strip.points, nonempty=False) as first:
+            last = fn.emit(f"add nuw nsw i64 {first}, {self.strip.points}")
+            last = fn.intrinsic("llvm.smin.i64", "i64", [("i64", last), ("i64", stop)])
+            kept: Flight = {}
+            for stage in stages:
+                _StripStage(self, stage, first, last, kept).write(point)
+
+    def vectors(self, first: str, last: str, group: Group, inside: Callable[[Group, str], None]) -> None:
+        """Run `inside(group, number of the vector)` over the strip, the last vector masked."""
+        fn, lanes = self._fn, self.strip.lanes
+        length = fn.emit(f"sub nuw nsw i64 {last}, {first}")
+        rest = fn.emit(f"and i64 {length}, {lanes - 1}")
+        middle = fn.emit(f"sub nuw nsw i64 {last}, {rest}")
+        with counted_loop(fn, first, middle, lanes, nonempty=False, as_written=True) as position:
+            self._vector(first, position, group, None, inside)
+        if self.within != (0, self.strip.lane.extent) or self.strip.lane.extent % lanes:
+            with counted_loop(fn, middle, last, lanes, nonempty=False, as_written=True) as position:
+                active = emit_tail_mask(fn, fn.emit(f"sub nsw i64 {last}, {position}"), lanes)
+                self._vector(first, position, group, active, inside)
+
+    def _vector(
+        self, first: str, position: str, group: Group, active: str | None, inside: Callable[[Group, str], None]
+    ) -> None:
+        slot = self._fn.emit(f"sub nuw nsw i64 {position}, {first}")
+        shift = self.strip.lanes.bit_length() - 1
+        number = self._fn.emit(f"lshr exact i64 {slot}, {shift}")
+        at = {self.strip.lane: Index(position), self._number: Index(slot)}
+        lanes = Lanes(self.strip.lanes, self.strip.lane, self.strip.points)
+        inner = group.nested(
+            at, lanes=lanes, ranges={self.strip.lane: (self.within[0], self.within[1] - 1)}, active=active
+        )
+        inner.slot = of(self._number)
+        inside(inner, number)
+
+
+@dataclass(frozen=True, slots=True)
+class _StripStage:
+    writer: StripWriter
+    stage: Stage
+    first: str
+    last: str
+    kept: Flight
+    """What earlier stages reduced, one element per vector of the strip."""
+
+    @property
+    def _fn(self) -> FunctionText:
+        return self.writer.body.fn
+
+    def write(self, point: Group) -> None:
+        """Append the stage for one strip."""
+        strip = self.writer.strip
+        like = point.nested({}, lanes=Lanes(strip.lanes, strip.lane, strip.points))
+        like.values.update({n: Value("", a.statement.dtype, varying=True) for n, a in self.kept.items()})
+        own = make_accumulators(self._fn, self.stage, like, strip.vectors)
+        if own:
+            self.writer.vectors(self.first, self.last, point, lambda group, number: self._start(group, number, own))
+        if all(symbol.extent for symbol in self.stage.symbols):
+            segments = {} if point.masked else plan_segments((self.stage,), self.stage.symbols)
+            self._loops(self.stage.symbols, segments, point, own)
+        self.kept.update(own)
+
+    def _start(self, group: Group, number: str, own: Flight) -> None:
+        for accumulator in own.values():
+            accumulator.element(self._fn, number).start(self._fn, group)
+
+    def _loops(self, order: Sequence[Symbol], segments: Mapping[Symbol, Segments], point: Group, own: Flight) -> None:
+        """The loops over `order` outside, the vectors of the strip inside."""
+        if not order:
+            self._vectors(point, [{}], own)
+            return
+        symbol, inner = order[0], order[1:]
+        backward = any(isinstance(s, Scan) and s.reverse for s in self.stage.body)
+        together = 1 if inner or backward else self._together()
+        parts = segments.get(symbol, whole(symbol))
+        for lo, hi in reversed(parts) if backward else parts:
+            middle = lo + (hi - lo) // together * together
+            for start, stop, step in ((lo, middle, together), (middle, hi, 1)):
+                if start == stop:
+                    continue
+                with counted_loop(self._fn, str(start), str(stop), step, nonempty=True, as_written=True) as position:
+                    base = self._fn.emit(f"sub nuw nsw i64 {lo + hi - 1}, {position}") if backward else position
+                    ranges = {symbol: (lo, hi - 1)}
+                    if inner:
+                        self._loops(inner, segments, point.nested({symbol: Index(base)}, ranges=ranges), own)
+                    else:
+                        iterations = [{symbol: Index(base, number)} for number in range(step)]
+                        self._vectors(point.nested({}, ranges=ranges), iterations, own)
+
+    def _together(self) -> int:
+        """Iterations done for one vector before the next: several where accumulators are to be fetched less often."""
+        folds = any(isinstance(s, Reduce | Scan | ArgReduce) for s in self.stage.body)
+        return max(1, min(8, _FEW_STATEMENTS // len(self.stage.body))) if folds else 1
+
+    def _vectors(self, point: Group, iterations: Sequence[Mapping[Symbol, Index]], own: Flight) -> None:
+        wanted = used_scalars(self.stage.body)
+
+        def inside(group: Group, number: str) -> None:
+            for scalar, accumulator in self.kept.items():
+                if scalar in wanted:
+                    group.values[scalar] = accumulator.element(self._fn, number).lane_values(self._fn)
+            flight = {scalar: accumulator.element(self._fn, number) for scalar, accumulator in own.items()}
+            for at in iterations:
+                self.writer.body.write(self.stage.body, [group.nested(at)], [flight])
+
+        self.writer.vectors(self.first, self.last, point, inside)

@@ -1,0 +1,286 @@
+"""Phases whose lanes are grid points: runs of the last grid symbol, by vectors, strips or squares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autofuse.ir.index import Symbol
+from autofuse.lower.tile import RowGroup, Space, Stage, Store
+from autofuse.targets.cpu.codegen.grid import At, write_runs
+from autofuse.targets.cpu.codegen.layout import Layout
+from autofuse.targets.cpu.codegen.nest import Nest
+from autofuse.targets.cpu.codegen.segments import Segments, plan_segments, whole
+from autofuse.targets.cpu.codegen.streaming import LINE_BYTES, head_length, streamed_store, write_streamed
+from autofuse.targets.cpu.codegen.strips import StripWriter
+from autofuse.targets.cpu.codegen.turning import Turn, store_square, write_square
+from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, counted_loop
+from autofuse.targets.cpu.codegen.variants import write_variants
+from autofuse.targets.cpu.scalars import emit_tail_mask
+from autofuse.targets.cpu.text import FunctionText
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Writes the body of a phase that spreads its last grid symbol over lanes."""
+
+    grid: tuple[Symbol, ...]
+    stages: tuple[Stage, ...]
+    nest: Nest
+    layout: Layout
+
+    @property
+    def _fn(self) -> FunctionText:
+        return self.nest.body.fn
+
+    @property
+    def _lane(self) -> Symbol:
+        return self.grid[-1]
+
+    @staticmethod
+    def of(grid: tuple[Symbol, ...], steps: Sequence[object], nest: Nest, layout: Layout) -> Sweep:
+        """For the only RowGroup of a phase."""
+        (group,) = steps
+        assert isinstance(group, RowGroup)
+        return Sweep(grid, group.stages, nest, layout)
+
+    def write(self) -> None:
+        """Append the loops over the blocks and all inside."""
+        turn = self.layout.turn
+        if turn is not None and turn.across:
+            Across(self, turn).write()
+            return
+        outer = [turn.blocks if turn is not None and s == turn.symbol else s for s in self.grid[:-1]]
+        write_runs(self._fn, outer, self._lane.extent, self.layout.tile, self._run)
+
+    def _run(self, at: At, start: str, stop: str) -> None:
+        """Grid points `start` to `stop` of the lane symbol."""
+        outer = self.grid[:-1]
+        turn = self.layout.turn
+        if turn is not None:
+            at = {symbol: at[turn.blocks] if symbol == turn.symbol else at[symbol] for symbol in outer}
+            outer = tuple(symbol for symbol in outer if symbol != turn.symbol)
+        segments = self._lane_segments()
+
+        def inside(point: Group) -> None:
+            self._segments(point, start, stop, whole(self._lane) if point.masked else segments)
+
+        write_variants(self._fn, outer, self.stages, Group(Lanes(), dict(at), {}, {}), inside, len(segments))
+
+    def _lane_segments(self) -> Segments:
+        if self._lane.extent <= 2 * self.layout.lanes:
+            return whole(self._lane)
+        return plan_segments(self.stages, (self._lane,)).get(self._lane, whole(self._lane))
+
+    def _segments(self, point: Group, start: str, stop: str, segments: Segments) -> None:
+        if len(segments) == 1:
+            self._range(point, start, stop, segments[0])
+            return
+        for lo, hi in segments:
+            limits = ("max", start, lo), ("min", stop, hi)
+            first, last = (
+                self._fn.intrinsic(f"llvm.s{kind}.i64", "i64", [("i64", own), ("i64", str(limit))])
+                for kind, own, limit in limits
+            )
+            self._range(point, first, last, (lo, hi))
+
+    def _range(self, point: Group, start: str, stop: str, within: tuple[int, int]) -> None:
+        """Grid points `start` to `stop`, all of them in `within`."""
+        if self.layout.strip is not None:
+            StripWriter(self.nest.body, self.layout.strip, within).write(self.stages, point, start, stop)
+        elif self.layout.turn is not None:
+            self._squares(self.layout.turn, point, start, stop, within)
+        else:
+            self._vectors(point, start, stop, within, self.layout.unroll)
+
+    def _vectors(self, point: Group, start: str, stop: str, within: tuple[int, int], unroll: int) -> None:
+        """`unroll` vectors at a time, then single ones, the last one masked."""
+        fn, lanes = self._fn, self.layout.lanes
+        if self.nest.widths.stream_stores and self._streamed(point, start, stop, within, unroll):
+            return
+        middle = self._last_multiple(start, stop, within, lanes * unroll)
+        with counted_loop(fn, start, middle, lanes * unroll, nonempty=False, as_written=True) as position:
+            self.vectors_at(point, position, within, unroll, None)
+        if middle == stop:
+            return
+        with counted_loop(fn, middle, stop, lanes, nonempty=False, as_written=True) as position:
+            self.vectors_at(point, position, within, 1, self._active(position, stop, within))
+
+    def _streamed(self, point: Group, start: str, stop: str, within: tuple[int, int], unroll: int) -> bool:
+        """The same with stores that bypass the caches, where there is one that can."""
+        fn, lanes = self._fn, self.layout.lanes
+        if len(self.stages) != 1 or self.stages[0].symbols or lanes == 1:
+            return False
+        position = Index(start) if start.startswith("%") else Index("", int(start))
+        first = self.group(point, position, within, None)
+        store = streamed_store(self.stages[0], self.nest.body.places, first)
+        if store is None:
+            return False
+
+        def part(position: str, limit: str) -> None:
+            active = emit_tail_mask(fn, fn.emit(f"sub nsw i64 {limit}, {position}"), lanes)
+            self.vectors_at(point, position, within, 1, active)
+
+        write_streamed(
+            fn,
+            (start, stop),
+            (lanes, lanes * unroll),
+            head_length(fn, self.nest.body.places[store.buffer], store, first),
+            lambda position: self.vectors_at(point, position, within, unroll, None, store),
+            part,
+        )
+        return True
+
+    def _last_multiple(self, start: str, stop: str, within: tuple[int, int], step: int) -> str:
+        """Where whole steps from `start` end."""
+        if within == (0, self._lane.extent) and self._lane.extent % step == 0:
+            return stop
+        fn = self._fn
+        length = fn.emit(f"sub nsw i64 {stop}, {start}")
+        length = fn.intrinsic("llvm.smax.i64", "i64", [("i64", length), ("i64", "0")])
+        rest = fn.emit(f"urem i64 {length}, {step}")
+        return fn.emit(f"sub nsw i64 {fn.emit(f'add nsw i64 {start}, {length}')}, {rest}")
+
+    def _active(self, position: str, stop: str, within: tuple[int, int]) -> str | None:
+        lanes = self.layout.lanes
+        if lanes == 1 or (within == (0, self._lane.extent) and self._lane.extent % lanes == 0):
+            return None
+        return emit_tail_mask(self._fn, self._fn.emit(f"sub nsw i64 {stop}, {position}"), lanes)
+
+    def vectors_at(
+        self,
+        point: Group,
+        position: str,
+        within: tuple[int, int],
+        unroll: int,
+        active: str | None,
+        streamed: Store | None = None,
+    ) -> None:
+        """All stages for the vectors in flight from `position` on."""
+        groups: list[Group] = []
+        for number in range(unroll):
+            group = self.group(point, Index(position, number * self.layout.lanes), within, active)
+            group.slot, group.streamed = number * self.layout.lanes, streamed
+            group.scalars = groups[0].scalars if groups else {}
+            groups.append(group)
+        for stage in self.stages:
+            self.nest.write(stage, groups)
+
+    def group(self, point: Group, position: Index, within: tuple[int, int], active: str | None) -> Group:
+        """The group of the lanes from `position` on."""
+        count = self.layout.lanes
+        lanes = Lanes(count, self._lane if count > 1 else None, self.layout.copies)
+        ranges = {self._lane: (within[0], within[1] - 1)}
+        return point.nested({self._lane: position}, lanes=lanes, ranges=ranges, active=active)
+
+    def _squares(self, turn: Turn, point: Group, start: str, stop: str, within: tuple[int, int]) -> None:
+        """A row of squares; row by row where a square would not be whole."""
+        fn, number = self._fn, point.at[turn.symbol]
+        first = fn.emit(f"mul nuw nsw i64 {number.base}, {turn.rows}") if number.base else "0"
+        edge = self._last_multiple(start, stop, within, turn.rows)
+        all_whole = edge == stop and turn.symbol.extent % turn.rows == 0
+        last = fn.emit(f"add nuw nsw i64 {first}, {turn.rows}")
+        if turn.symbol.extent % turn.rows:
+            whole_rows = fn.emit(f"icmp sle i64 {last}, {turn.symbol.extent}")
+            last = fn.intrinsic("llvm.smin.i64", "i64", [("i64", last), ("i64", str(turn.symbol.extent))])
+            edge = fn.emit(f"select i1 {whole_rows}, i64 {edge}, i64 {start}")
+        with counted_loop(fn, start, edge, turn.rows, nonempty=False, as_written=True) as position:
+            row = Index(first) if first.startswith("%") else Index("", 0)
+            self.square(turn, point.nested({turn.symbol: row}), position, within)
+        if not all_whole:
+            with counted_loop(fn, first, last, 1, nonempty=True, as_written=True, hint="row") as row:
+                self._vectors(point.nested({turn.symbol: Index(row)}), edge, stop, within, 1)
+
+    def square(
+        self, turn: Turn, point: Group, position: str, within: tuple[int, int], streamed: Store | None = None
+    ) -> None:
+        """A square whose first row is where `point` is and whose first lane is at `position`."""
+        fn, body, (stage,) = self._fn, self.nest.body, self.stages
+        square = self.group(point, Index(position), within, None)
+        rows = write_square(fn, body.places, stage, square, turn)
+        for row in rows:
+            row.streamed = streamed
+        stores = [s for s in stage.body if isinstance(s, Store) and s in turn.statements]
+        plain = [s for s in stage.body if s not in stores]
+        for row in rows:
+            body.write(plain, [row], [{}], frozenset(s.value for s in stores))
+        for s in stores:
+            store_square(fn, body.places[s.buffer], s, [row.vector(fn, s.value) for row in rows], square, turn)
+
+
+@dataclass(frozen=True, slots=True)
+class Across:
+    """Writes a phase of squares that follow each other along the turned symbol, for one vector of lanes after another.
+
+    What is loaded turned is then read in as many streams as there are lanes. What is stored goes a line here and a line
+    there: past the caches, where lines are whole, because nothing else would come for them before they are evicted.
+    """
+
+    sweep: Sweep
+    turn: Turn
+
+    @property
+    def _fn(self) -> FunctionText:
+        return self.sweep.nest.body.fn
+
+    def write(self) -> None:
+        """Append the loops over the blocks and all inside."""
+        lane = self.sweep.grid[-1]
+        outer = [symbol for symbol in self.sweep.grid[:-1] if symbol != self.turn.symbol]
+        number = Symbol(f"{lane.name}.block", 1 + -(-lane.extent // self.turn.rows))
+        store = self._streamed() if self.sweep.nest.widths.stream_turned else None
+        head = self._head(store, outer) if store is not None else "0"
+
+        def inside(at: At, start: str, stop: str) -> None:
+            point = Group(Lanes(), {symbol: at[symbol] for symbol in outer}, {}, {})
+            self._block(point, at[number].base, (head, store), start, stop)
+
+        write_runs(self._fn, [*outer, number], self.turn.symbol.extent, self.sweep.layout.tile, inside)
+
+    def _streamed(self) -> Store | None:
+        """The first store of whole lines, if all its rows begin at the same place in a line."""
+        lane, places = self.sweep.grid[-1], self.sweep.nest.body.places
+        for s in self.sweep.stages[0].body:
+            if not isinstance(s, Store) or s.mask is not None or s in self.turn.statements:
+                continue
+            size = places[s.buffer].dtype.itemsize
+            strides = [c * size % LINE_BYTES for atom, c in s.offset.terms if atom != lane]
+            plain = all(isinstance(atom, Symbol) for atom, _ in s.offset.terms) and s.offset.coefficient(lane) == 1
+            is_output = places[s.buffer].buffer.space is Space.OUTPUT
+            if plain and is_output and size * self.turn.rows == LINE_BYTES and not any(strides):
+                return s
+        return None
+
+    def _head(self, store: Store, outer: Sequence[Symbol]) -> str:
+        """Lanes before the first line boundary."""
+        origin = Group(Lanes(), {symbol: Index("", 0) for symbol in (*outer, self.turn.symbol)}, {}, {})
+        first = self.sweep.group(origin, Index("", 0), (0, self.sweep.grid[-1].extent), None)
+        return head_length(self._fn, self.sweep.nest.body.places[store.buffer], store, first)
+
+    def _block(self, point: Group, number: str, streamed: tuple[str, Store | None], start: str, stop: str) -> None:
+        """One vector of lanes, whole or cut short by an end of the loop; the rows `start` to `stop`."""
+        fn, lanes, extent = self._fn, self.turn.rows, self.sweep.grid[-1].extent
+        head, store = streamed
+        within = (0, extent)
+        first = fn.emit(f"add nsw i64 {fn.emit(f'mul nsw i64 {number}, {lanes}')}, {head}")
+        last = fn.intrinsic("llvm.smin.i64", "i64", [("i64", first), ("i64", str(extent))])
+        first = fn.emit(f"sub nsw i64 {first}, {lanes}")
+        first = fn.intrinsic("llvm.smax.i64", "i64", [("i64", first), ("i64", "0")])
+        length = fn.emit(f"sub nsw i64 {last}, {first}")
+        full, part, done = fn.label("whole"), fn.label("part"), fn.label("finished")
+        fn.branch_if(fn.emit(f"icmp eq i64 {length}, {lanes}"), full, part)
+        fn.block(full)
+        rows = fn.emit(f"sub nsw i64 {stop}, {start}")
+        edge = fn.emit(f"sub nsw i64 {stop}, {fn.emit(f'and i64 {rows}, {lanes - 1}')}")
+        with counted_loop(fn, start, edge, lanes, nonempty=False, as_written=True) as row:
+            self.sweep.square(self.turn, point.nested({self.turn.symbol: Index(row)}), first, within, store)
+        with counted_loop(fn, edge, stop, 1, nonempty=False, as_written=True) as row:
+            self.sweep.vectors_at(point.nested({self.turn.symbol: Index(row)}), first, within, 1, None)
+        fn.branch(done)
+        fn.block(part)
+        active = emit_tail_mask(fn, length, lanes)
+        rest = fn.emit(f"select i1 {fn.emit(f'icmp sgt i64 {length}, 0')}, i64 {stop}, i64 {start}")
+        with counted_loop(fn, start, rest, 1, nonempty=False, as_written=True) as row:
+            self.sweep.vectors_at(point.nested({self.turn.symbol: Index(row)}), first, within, 1, active)
+        fn.branch(done)
+        fn.block(done)

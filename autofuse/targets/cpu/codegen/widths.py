@@ -1,0 +1,76 @@
+"""How many lanes a vector has, and how many vectors are in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from autofuse.ir.dtypes import BOOL, DType
+from autofuse.lower.tile import Load, Map, Stage, Store, Test
+from autofuse.targets.cpu.codegen.values import Value
+
+_MOST_LANES = 64
+
+
+def scalar_dtypes(stages: Iterable[Stage], known: Mapping[int, Value]) -> dict[int, DType]:
+    """The dtype of every scalar of the stages, and of those computed before."""
+    found = {number: value.dtype for number, value in known.items()}
+    for stage in stages:
+        for statement in stage.body:
+            match statement:
+                case Test():
+                    found[statement.result] = BOOL
+                case Store():
+                    pass
+                case _:
+                    found[statement.result] = statement.dtype
+    return found
+
+
+def register_bits(dtype: DType) -> int:
+    """Bits of one lane in the registers that compute on `dtype`: floats of 16 bits compute as f32."""
+    return 32 if dtype.is_float and dtype.bits == 16 else dtype.bits
+
+
+@dataclass(frozen=True, slots=True)
+class Widths:
+    """The schedule's vector width and unrolling, cut to what the target has."""
+
+    vector_bits: int
+    unroll: int
+    registers: int
+    """Vector registers of the target."""
+    stream_stores: bool = False
+    """Whether element-wise stages write outputs past the caches."""
+    dots: str = "auto"
+    """`Schedule.dots`."""
+    stream_turned: bool = False
+    """Whether those that turn squares do, which write a line here and a line there."""
+
+    def of_stage(self, stage: Stage) -> tuple[int, int]:
+        """(lanes, vectors in flight) of a stage that has a lane."""
+        assert stage.lane is not None
+        return self.of((stage,), stage.lane.extent)
+
+    def of(self, stages: Iterable[Stage], extent: int) -> tuple[int, int]:
+        """(lanes, vectors in flight) for stages spread over `extent` iterations or grid points."""
+        widest = max((register_bits(dtype) for dtype in _computed(stages)), default=32)
+        fitting = 1 << (max(self.vector_bits // widest, 1).bit_length() - 1)
+        lanes = min(fitting, _MOST_LANES, _power_of_two_at_least(extent))
+        return lanes, max(1, min(self.unroll, extent // lanes))
+
+
+def _computed(stages: Iterable[Stage]) -> list[DType]:
+    """The dtypes that fill registers; conditions cost no width unless there is nothing else."""
+    found = [
+        s.dtype
+        for stage in stages
+        for s in stage.body
+        if not isinstance(s, Test | Store) and (s.dtype != BOOL or isinstance(s, Load | Map))
+    ]
+    wide = [dtype for dtype in found if dtype != BOOL]
+    return wide or found
+
+
+def _power_of_two_at_least(value: int) -> int:
+    return 1 << max(value - 1, 0).bit_length()

@@ -1,0 +1,59 @@
+"""A crude estimate of the work in a grid point, good enough to choose how much of it to hand to one worker."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from autofuse.lower.tile import ArgReduce, Dot, Load, Map, Phase, Position, Reduce, RowGroup, Scan, Stage, Store
+from autofuse.targets.cpu.codegen.widths import register_bits
+
+_NS_PER_BYTE = 0.08
+_NS_PER_VECTOR = 0.3
+_NS_PER_FLOP = 0.03
+_COSTLY: dict[str, float] = {
+    "divide": 8, "sqrt": 8, "remainder": 20, "rsqrt": 12, "cbrt": 20, "exp": 12, "exp2": 12, "expm1": 16, "log": 14,
+    "log2": 14, "log1p": 16, "tanh": 18, "logistic": 18, "erf": 18, "sin": 18, "cos": 18, "tan": 24, "power": 36,
+    "atan2": 24,
+}  # fmt: skip
+
+
+def map_weight(statement: Map) -> float:
+    """Vector instructions of a Map, roughly."""
+    return _COSTLY.get(statement.opcode, 1.0)
+
+
+def stage_ns(stage: Stage, lanes: int) -> float:
+    """Nanoseconds of one stage at one grid point, its iterations or the points spread over `lanes`."""
+    per_iteration = 0.0
+    for statement in stage.body:
+        match statement:
+            case Load() | Store():
+                size = statement.dtype.itemsize if isinstance(statement, Load) else 4
+                per_iteration += size * _NS_PER_BYTE + _NS_PER_VECTOR / lanes
+            case Map():
+                weight = map_weight(statement) * register_bits(statement.dtype) / 32
+                per_iteration += weight * _NS_PER_VECTOR / lanes
+            case Reduce() | ArgReduce() | Scan() | Position():
+                per_iteration += 2 * _NS_PER_VECTOR / lanes
+            case _:
+                pass
+    return per_iteration * math.prod(symbol.extent for symbol in stage.symbols) + _NS_PER_VECTOR
+
+
+def stages_ns(stages: Iterable[Stage], lanes: int) -> float:
+    """Nanoseconds of all stages at one grid point."""
+    return sum(stage_ns(stage, lanes if stage.lane is not None or lanes > 1 else 1) for stage in stages)
+
+
+def point_ns(phase: Phase, lanes: int) -> float:
+    """Nanoseconds of one grid point; with a panel, of one row of it."""
+    total = 0.0
+    for step in phase.steps:
+        match step:
+            case RowGroup(stages):
+                total += stages_ns(stages, lanes)
+            case Dot():
+                rows = 1 if phase.panel is not None else step.rows
+                total += 2 * rows * step.columns * step.depth * _NS_PER_FLOP
+    return total

@@ -1,0 +1,255 @@
+"""The analytical model of a CPU: what a kernel costs by counting, at the throughputs of a calibration.
+
+    kernel = launches, one after another, + page faults of fresh outputs
+    launch = fork and join, if it is shared, + phases / speed-up
+    phase  = memory + instructions + library calls - what of these overlaps, at least its chains, + loop entries
+
+Memory: a roofline with one roof per cache level; the bytes that cross into a level follow from the reuse of the loops
+(`traffic`). Instructions: vector operations by class over calibrated throughput, plus loads and stores. Chains:
+dependent operations at their latency. Library: products at BLAS speed, with the cost of packing panels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autofuse.cost_models.base import Bound, KernelFacts, Observation, Prices
+from autofuse.cost_models.features import (
+    FEATURES_VERSION,
+    DotFeatures,
+    KernelFeatures,
+    OpaqueFeatures,
+    PhaseFeatures,
+    StageFeatures,
+)
+from autofuse.ir.types import TensorType
+from autofuse.targets.cpu.cost.extract import features
+from autofuse.targets.cpu.cost.floor import floor_us
+from autofuse.targets.cpu.cost.memory import MemoryModel
+from autofuse.targets.cpu.device.describe import CpuDescription
+
+ANALYTICAL_VERSION = 2
+"""Raised when prices change: learned corrections of another version do not apply."""
+SIGMA = 0.3
+"""Deviation of log(measured / predicted): 0.22 on the kernels of the README's table, where the machine was calibrated;
+rounded up for others."""
+OPAQUE_SIGMA = 0.8
+"""The same for calls of the interpreter, which are only guessed at."""
+
+_LATENCY_CYCLES = 2.5
+"""Of a vector addition or comparison, the links of most chains."""
+_OVERLAP = 0.2
+"""Share of the shorter terms that is not hidden behind the longest one."""
+_AHEAD_BYTES = 16384
+"""How far ahead of the instructions the memory system fetches."""
+_ENTRY_CYCLES = 4.0
+"""Entering and leaving a stage's loop: bounds, addresses, a branch that goes the other way once."""
+_LEVEL_CYCLES = 1.0
+"""One level of the tree that folds the lanes of a vector: a shuffle and an operation, overlapped with other rows."""
+_PORTS = 0.4
+"""Share of the work of the less busy execution ports that the busiest one does not hide."""
+_FAR_CYCLES = 40.0
+"""A step to another page: address translation that misses its first level, a prefetcher that starts anew."""
+_REGISTERS = {128: 16, 256: 16, 512: 32}
+_MASKED = 0.25
+"""Extra accesses that a masked one counts as."""
+_CALL_US = 0.02
+"""A phase function by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """Where the time of a kernel goes; microseconds. The terms overlap, so they add up to more than `us`."""
+
+    us: float
+    memory: float
+    compute: float
+    serial: float
+    library: float
+    overhead: float
+
+    @property
+    def bound(self) -> Bound:
+        """The largest term."""
+        terms: dict[Bound, float] = {
+            "memory": self.memory,
+            "compute": self.compute,
+            "serial": self.serial,
+            "library": self.library,
+            "overhead": self.overhead,
+        }
+        return max(terms, key=lambda name: terms[name])
+
+
+class AnalyticalCpuModel:
+    """A `CostModel` of formulas and a calibration; it never changes."""
+
+    def __init__(self, description: CpuDescription) -> None:
+        self.description = description
+        calibration = description.calibration
+        self._calibration = calibration
+        self._memory = MemoryModel(description)
+        self._lanes = {"f32": description.lanes(4), "f64": description.lanes(8)}
+        # two ports of fused multiply-adds, two flops each
+        cycles = calibration.fma_flops_per_us["f32"] / (4 * self._lanes["f32"])
+        self._cycle_us = 1.0 / cycles
+        self._access_us = description.vector_bits / 8 / calibration.l1_bytes_per_us.one
+
+    # ---- the protocol --------------------------------------------------------------------------------------------
+
+    def price(self, kernels: Sequence[KernelFacts]) -> Prices:
+        """See `CostModel.price`."""
+        told = [self.features(facts) for facts in kernels]
+        floors = np.array([floor_us(f, self.description) for f in told], np.float64)
+        found = [self.breakdown(f) for f in told]
+        us = np.array([b.us for b in found], np.float64)
+        sigma = np.array([SIGMA if f.opaque is None else OPAQUE_SIGMA for f in told], np.float64)
+        return Prices(np.maximum(us, floors), sigma, floors, tuple(b.bound for b in found))
+
+    def write_us(self, value: TensorType, fresh: bool = False) -> float:
+        """See `CostModel.write_us`."""
+        faults = self._calibration.page_fault_us_per_mb / 1e6 if fresh else 0.0
+        return self._memory.write_us(value.nbytes) + value.nbytes * faults
+
+    def fit(self, records: Sequence[Observation]) -> None:
+        """Nothing to learn."""
+
+    def describe(self) -> dict[str, Any]:
+        """See `CostModel.describe`."""
+        return {
+            "name": "analytical-cpu",
+            "version": ANALYTICAL_VERSION,
+            "feature_version": FEATURES_VERSION,
+            "device": self.description.to_json(),
+        }
+
+    # ---- one kernel ----------------------------------------------------------------------------------------------
+
+    def features(self, facts: KernelFacts) -> KernelFeatures:
+        """What the model sees of a kernel. Raises BackendError for an unknown opcode."""
+        return features(facts.program, facts.warm, facts.fresh_outputs, self.description.vector_bits)
+
+    def breakdown(self, kernel: KernelFeatures) -> Breakdown:
+        """The price of a kernel and the terms that it comes from."""
+        faults = kernel.fresh_bytes / 1e6 * self._calibration.page_fault_us_per_mb
+        if kernel.opaque is not None:
+            us = self._opaque_us(kernel.opaque)
+            return Breakdown(us + faults, faults, 0.0, 0.0, us, 0.0)
+        parts = [self._launch(kernel, number) for number in range(kernel.launches)]
+        return Breakdown(
+            us=sum(p.us for p in parts) + faults,
+            memory=sum(p.memory for p in parts) + faults,
+            compute=sum(p.compute for p in parts),
+            serial=sum(p.serial for p in parts),
+            library=sum(p.library for p in parts),
+            overhead=sum(p.overhead for p in parts),
+        )
+
+    def _launch(self, kernel: KernelFeatures, number: int) -> Breakdown:
+        phases = [phase for phase in kernel.phases if phase.launch == number]
+        shares = sum(phase.shares for phase in phases)
+        workers = max(1, min(self.description.threads, int(shares)))
+        done = [self._phase(phase, kernel, workers) for phase in phases]
+        fork = self._calibration.fork_join_us * (workers > 1)
+        return Breakdown(
+            us=sum(p.us for p in done) + fork,
+            memory=sum(p.memory for p in done),
+            compute=sum(p.compute for p in done),
+            serial=sum(p.serial for p in done),
+            library=sum(p.library for p in done),
+            overhead=sum(p.overhead for p in done) + fork,
+        )
+
+    def _phase(self, phase: PhaseFeatures, kernel: KernelFeatures, workers: int) -> Breakdown:
+        speed_up = phase.blocks / math.ceil(phase.blocks / workers)
+        stages = [self._instructions_us(stage) / speed_up for stage in phase.stages]
+        compute = sum(stages) + self._generated_us(phase.dots) / speed_up
+        serial = sum(stage.chain for stage in phase.stages) * _LATENCY_CYCLES * self._cycle_us / speed_up
+        overhead = sum(self._entries_us(stage) for stage in phase.stages) / speed_up + _CALL_US
+        library = sum(self._product_us(dot) for dot in phase.dots if dot.library) / speed_up
+        memory = self._memory.phase_us(phase, kernel, speed_up)
+        hidden = self._hidden_us(phase, stages, memory) if not phase.dots else min(memory, compute + library)
+        us = max(memory + compute + library - (1 - _OVERLAP) * hidden, serial) + overhead
+        return Breakdown(us, memory, compute, serial, library, overhead)
+
+    @staticmethod
+    def _hidden_us(phase: PhaseFeatures, stages: Sequence[float], memory: float) -> float:
+        """How much of memory and instructions can happen at the same time.
+
+        Stages run one after the other. While their data are a few kilobytes, the memory system fetches for the next
+        ones and the next grid point; more, and each stage waits for what it touches first.
+        """
+        touched = sum(stage.first_touch_bytes for stage in phase.stages)
+        if touched <= _AHEAD_BYTES:
+            return min(memory, sum(stages))
+        return sum(
+            min(us, memory * stage.first_touch_bytes / touched) for us, stage in zip(stages, phase.stages, strict=True)
+        )
+
+    def _instructions_us(self, stage: StageFeatures) -> float:
+        """Vector operations, loads, stores, spills and the folding of lanes, on one core.
+
+        The divider, the load and store ports and the others work side by side.
+        """
+        arithmetic = divider = 0.0
+        for (op_class, dtype), count in stage.operations.items():
+            us = count * self._lanes[dtype] / self._calibration.throughput(op_class, dtype)
+            if op_class in ("divide", "sqrt"):
+                divider += us
+            else:
+                arithmetic += us
+        levels = stage.horizontal * math.log2(max(stage.lanes, 2))
+        arithmetic += levels * _LEVEL_CYCLES * self._cycle_us
+        counts = stage.accesses
+        accesses = counts.contiguous + counts.uniform + _MASKED * counts.masked
+        spilled = max(0, stage.live - (_REGISTERS[self.description.vector_bits] - 4))
+        moving = (accesses + 2 * spilled * stage.vectors) * self._access_us
+        moving += counts.far_steps * _FAR_CYCLES * self._cycle_us
+        longest = max(arithmetic, divider, moving)
+        return longest + _PORTS * (arithmetic + divider + moving - longest)
+
+    def _entries_us(self, stage: StageFeatures) -> float:
+        """Entering the loops of a stage on one core."""
+        return stage.entries * _ENTRY_CYCLES * self._cycle_us if stage.loops else 0.0
+
+    def _generated_us(self, dots: Sequence[DotFeatures]) -> float:
+        """Generated products on one core. The last panel may be shorter than the others."""
+        cycles = (dot.cycles * dot.all_rows / dot.rows for dot in dots if dot.rows and not dot.library)
+        return math.fsum(cycles) * self._cycle_us
+
+    def _product_us(self, dot: DotFeatures) -> float:
+        """Calls of BLAS on one core: flops at the peak for the shape, and the right factor packed once per call."""
+        peak = self._calibration.blas_gflops[dot.dtype].one * 1e3
+        itemsize = 8 if dot.dtype == "f64" else 4
+        us = dot.flops / (peak * _edge(dot.rows, 1) * _edge(dot.columns, 1) * _edge(dot.depth, 2))
+        if min(dot.rows, dot.columns) >= _PACKS_FROM:
+            moved = 3 * dot.depth * dot.columns * itemsize  # read, written, and read again by the product
+            us += dot.calls * moved / self._memory.copy_bytes_per_us(moved)
+        return us + dot.calls * _BLAS_CALL_US
+
+    def _opaque_us(self, opaque: OpaqueFeatures) -> float:
+        """A call back into Python, NumPy's own overhead per operation, copies at one core's bandwidth."""
+        us = _CALLBACK_US + opaque.nodes * _NODE_US
+        us += opaque.moved_bytes / self._memory.copy_bytes_per_us(opaque.moved_bytes)
+        ns = opaque.sort_steps * _SORT_NS + opaque.scattered * _SCATTER_NS + opaque.elements * _ELEMENT_NS
+        return us + ns / 1e3
+
+
+_BLAS_CALL_US = 0.2
+_PACKS_FROM = 4
+"""Products with a side shorter than this run as matrix times vector, on the factors as they lie."""
+_CALLBACK_US = 6.0
+_NODE_US = 3.0
+_SORT_NS = 0.5
+_SCATTER_NS = 8.0
+_ELEMENT_NS = 0.5
+
+
+def _edge(size: int, half: int) -> float:
+    """The share of the peak left by one short side: half of it at `half`."""
+    return size / (size + half)

@@ -1,0 +1,248 @@
+"""Measuring the numbers of a `CpuDescription` on this machine, and finding them again.
+
+Every number comes from a kernel that the CPU backend compiles as it compiles any other. What cannot be measured keeps
+its default.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from autofuse.errors import ArgumentError, MeasureError
+from autofuse.measurement.timer import median
+from autofuse.targets.cpu.cost.disturbance import cpu_times, disturbance
+from autofuse.targets.cpu.cost.probes import (
+    FORKS,
+    Estimate,
+    Probe,
+    cache_probes,
+    call_overhead_us,
+    fork_probes,
+    instruction_probes,
+    page_fault_us_per_mb,
+    product_probes,
+    run_probes,
+    stream_probes,
+)
+from autofuse.targets.cpu.device.describe import DTYPES, OP_CLASSES, Calibration, CpuDescription, Rate
+from autofuse.targets.cpu.device.detect import detect
+from autofuse.targets.cpu.device.store import CalibrationStore
+from autofuse.targets.cpu.native.pool import get_num_threads, set_num_threads
+
+Progress = Callable[[float, str], None]
+"""Called with the share of the work done, 0..1, and what comes next."""
+
+_LEAST_SHARE = 0.85
+"""Of the CPU time that all threads could use while products are measured; with less, something else ran."""
+_LARGEST_STREAM = 128 << 20
+_MEMORY_SHARE = 16
+"""Streams use at most this part of main memory."""
+
+
+class BusyError(MeasureError):
+    """Other work disturbed a calibration."""
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationReport:
+    """A calibration and how well its numbers are known."""
+
+    description: CpuDescription
+    """With the measured numbers."""
+    estimates: Mapping[str, Estimate]
+    """What was measured: `exp/f32` and the like in elements, `l1`, `stream_8388608` in bytes, `blas/f32`, `fma/f32` in
+    flops, per microsecond; with `@all` behind it, by all threads."""
+    contended: bool
+    """Other work took the cores while all threads were measured: their numbers are one thread's, scaled as usual."""
+    busy: str = ""
+    """What shows that other work disturbed the measurement, for people; "" for a machine that was idle."""
+
+
+def calibrate(
+    seconds: float = 6.0,
+    progress: Progress | None = None,
+    threads: int | None = None,
+    store: CalibrationStore | None = None,
+    force: bool = False,
+) -> CpuDescription:
+    """Measure this machine in about `seconds`, keep the numbers in `store` (by default the user's), and return them.
+
+    The machine must be idle, or `force` given. Raises BusyError, with nothing kept, if it was not; MeasureError if the
+    numbers cannot be kept; ArgumentError for a time that is not positive or a bad thread count.
+    """
+    report = measured_calibration(seconds, progress, threads)
+    if report.busy and not force:
+        raise BusyError(
+            f"the machine was busy while it was measured: {report.busy}; no numbers are kept. Calibrate again when it "
+            "is idle, or keep what was measured all the same with force (autofuse calibrate --force)"
+        )
+    description = report.description
+    (store or CalibrationStore()).save(description, description.calibration)
+    return description
+
+
+def described(
+    calibrate_if_missing: bool = False, threads: int | None = None, store: CalibrationStore | None = None
+) -> CpuDescription:
+    """Describe this machine with its stored numbers; without any, with those of a calibration made now, or defaults.
+
+    Defaults it is without `calibrate_if_missing`, and where the machine is busy.
+    """
+    description = detect(threads)
+    store = store or CalibrationStore()
+    found = store.load(description)
+    if found is not None:
+        return description.with_calibration(found)
+    if not calibrate_if_missing:
+        return description
+    try:
+        return calibrate(threads=threads, store=store)
+    except BusyError:
+        return description
+
+
+def measured_calibration(
+    seconds: float = 6.0, progress: Progress | None = None, threads: int | None = None
+) -> CalibrationReport:
+    """Measure, and keep nothing. Raises ArgumentError for a time that is not positive or a bad thread count."""
+    if not seconds > 0:
+        raise ArgumentError(f"seconds={seconds}: give a positive time, e.g. 6.0")
+    description = detect(threads)
+    before = cpu_times()
+    tell: Progress = progress or (lambda _done, _text: None)
+    estimates: dict[str, Estimate] = {}
+
+    def run(share: float, text: str, done: float, workers: int, probes: list[Probe]) -> None:
+        tell(done, text)
+        with _threads(workers):
+            mark = "@all" if workers > 1 else ""
+            found = run_probes(probes, share * seconds)
+            estimates.update({name + mark: estimate for name, estimate in found.items()})
+
+    many = description.threads
+    streams = _stream_sizes(description)
+    run(0.35, "instructions", 0.0, 1, instruction_probes())
+    run(0.1, "caches", 0.35, 1, cache_probes(description.l1d_bytes, description.l2_bytes))
+    for probe in stream_probes(streams):  # one at a time: each would push the others out of the cache
+        run(0.15 / len(streams), "memory, one thread", 0.45, 1, [probe])
+    run(0.1, "products, one thread", 0.6, 1, product_probes(1))
+    run(0.02, "launches", 0.7, 1, fork_probes(1))
+    if many > 1:
+        for probe in stream_probes((streams[0], streams[-1])):
+            run(0.06, "memory, all threads", 0.72, many, [probe])
+        run(0.06, "products, all threads", 0.84, many, product_probes(many))
+        run(0.02, "fork and join", 0.92, many, fork_probes(many))
+    contended = many > 1 and _share_of_cores(many, 0.02 * seconds) < _LEAST_SHARE
+    busy = disturbance(before, cpu_times(), estimates, contended)
+    if contended:
+        estimates = {name: estimate for name, estimate in estimates.items() if not name.endswith("@all")}
+    tell(0.94, "calls and pages")
+    call = call_overhead_us(0.03 * seconds)
+    faults = page_fault_us_per_mb(0.03 * seconds)
+    tell(1.0, "done; other work kept the cores busy: calibrate again on an idle machine" if contended else "done")
+    numbers = assembled(description, estimates, streams)
+    numbers = replace(numbers, call_overhead_us=call, page_fault_us_per_mb=faults)
+    return CalibrationReport(description.with_calibration(numbers), estimates, contended, busy)
+
+
+def _share_of_cores(workers: int, seconds: float) -> float:
+    """CPU time over wall time and worker, while all workers multiply matrices."""
+    probes = product_probes(workers)[:1]
+    with _threads(workers):
+        run_probes(probes, 0.0, least=1)  # what it compiles is kept
+        wall, cpu = time.monotonic(), time.process_time()
+        run_probes(probes, seconds, relative_interval=0.0)
+        return (time.process_time() - cpu) / (time.monotonic() - wall) / workers
+
+
+@contextmanager
+def _threads(count: int) -> Generator[None]:
+    before = get_num_threads()
+    set_num_threads(count)
+    try:
+        yield
+    finally:
+        set_num_threads(before)
+
+
+def _stream_sizes(description: CpuDescription) -> list[int]:
+    """Working sets from beyond the second-level caches to main memory, doubling."""
+    size = 4 * description.l2_bytes
+    most = min(_LARGEST_STREAM, max(description.memory_bytes // _MEMORY_SHARE, 2 * size))
+    sizes = [size]
+    while sizes[-1] * 2 <= most:
+        sizes.append(sizes[-1] * 2)
+    return sizes
+
+
+def assembled(description: CpuDescription, found: Mapping[str, Estimate], streams: list[int]) -> Calibration:
+    """The numbers of a calibration from what was measured, defaults elsewhere."""
+    usual, threads = description.calibration, description.threads
+    stream = {size: found[f"stream_{size}"].value for size in streams if f"stream_{size}" in found}
+    return Calibration(
+        source="measured",
+        l1_bytes_per_us=_private(found, "l1", usual.l1_bytes_per_us, threads),
+        l2_bytes_per_us=_private(found, "l2", usual.l2_bytes_per_us, threads),
+        l3_bytes_per_us=_shared(found, f"stream_{streams[0]}", usual.l3_bytes_per_us),
+        dram_bytes_per_us=_shared(found, f"stream_{streams[-1]}", usual.dram_bytes_per_us),
+        effective_l3_bytes=last_cache_bytes(stream) or usual.effective_l3_bytes,
+        fork_join_us=_fork_join_us(found, usual.fork_join_us),
+        call_overhead_us=usual.call_overhead_us,
+        page_fault_us_per_mb=usual.page_fault_us_per_mb,
+        fma_flops_per_us={d: _value(found, f"fma/{d}", usual.fma_flops_per_us[d]) for d in DTYPES},
+        elements_per_us={
+            key: _value(found, key, usual.elements_per_us[key])
+            for key in (f"{c}/{d}" for c in OP_CLASSES for d in DTYPES)
+        },
+        blas_gflops={
+            d: Rate(rate.one / 1e3, rate.all / 1e3)
+            for d in DTYPES
+            for rate in [_shared(found, f"blas/{d}", _scaled(usual.blas_gflops[d], 1e3))]
+        },
+    )
+
+
+def _value(found: Mapping[str, Estimate], name: str, default: float) -> float:
+    return found[name].value if name in found else default
+
+
+def _scaled(rate: Rate, factor: float) -> Rate:
+    return Rate(rate.one * factor, rate.all * factor)
+
+
+def _private(found: Mapping[str, Estimate], name: str, default: Rate, threads: int) -> Rate:
+    """Each core has a cache of its own: together they are as much faster as there are."""
+    return Rate(found[name].value, found[name].value * threads) if name in found else default
+
+
+def _shared(found: Mapping[str, Estimate], name: str, default: Rate) -> Rate:
+    one = _value(found, name, default.one)
+    usual = one * default.all / default.one
+    return Rate(one, max(one, _value(found, f"{name}@all", usual)))
+
+
+def last_cache_bytes(stream: Mapping[int, float]) -> int | None:
+    """Of working sets and their bandwidths, the largest set served nearer to the first speed than to the last."""
+    if not stream:
+        return None
+    sizes = sorted(stream)
+    middle = (stream[sizes[0]] * stream[sizes[-1]]) ** 0.5
+    served = sizes[0]
+    for size in sizes:
+        if stream[size] < middle:
+            break
+        served = size
+    return served
+
+
+def _fork_join_us(found: Mapping[str, Estimate], default: float) -> float:
+    """What all workers add to a launch that follows another: the first of a row, which may wake them, is left out."""
+    names = [f"fork_{number}" for number in range(1, FORKS)]
+    if not all(name in found for name in names):
+        return default
+    alone = median([1.0 / found[name].value for name in names])
+    shared = [1.0 / found[f"{name}@all"].value for name in names if f"{name}@all" in found]
+    return max(0.0, median(shared) - alone) if shared else default

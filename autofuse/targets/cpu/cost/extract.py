@@ -1,0 +1,212 @@
+"""From a lowered kernel to its features."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from autofuse.cost_models.base import Level
+from autofuse.cost_models.features import (
+    FEATURES_VERSION,
+    BufferFeatures,
+    DotFeatures,
+    KernelFeatures,
+    OpaqueFeatures,
+    PhaseFeatures,
+    Reuse,
+    StageFeatures,
+)
+from autofuse.cost_models.loopnest import LoopNest
+from autofuse.cost_models.traffic import Access, Touched, dot_accesses, levels_between, touched_by
+from autofuse.ir.graph import Graph, Node
+from autofuse.lower.streaming import streams_stores, streams_turned
+from autofuse.lower.tile import Buffer, Dot, OpaqueProgram, Phase, RowGroup, Space, TileProgram
+from autofuse.targets.cpu.codegen.dots import dot_cycles
+from autofuse.targets.cpu.codegen.layout import Layout, plan_layout
+from autofuse.targets.cpu.codegen.widths import Widths
+from autofuse.targets.cpu.cost.nests import grid_nest, row_nest
+from autofuse.targets.cpu.cost.stagework import Scalar, StageWalk
+from autofuse.targets.cpu.passes.prepare import prepare
+
+_ASSUMED_TRIPS = 32
+"""Rounds of a loop whose number only the run knows."""
+
+
+def features(
+    program: TileProgram | OpaqueProgram,
+    warm: Mapping[str, Level] | None = None,
+    fresh_outputs: frozenset[str] = frozenset(),
+    vector_bits: int = 512,
+) -> KernelFeatures:
+    """Describe a kernel for vectors of at most `vector_bits` bits. Raises BackendError for an unknown opcode."""
+    warm = warm or {}
+    if isinstance(program, OpaqueProgram):
+        return _opaque_features(program, warm, fresh_outputs)
+    program, widths = _as_generated(program, vector_bits)
+    reader = _Reader(program, widths)
+    phases: list[PhaseFeatures] = []
+    touched: dict[str, Touched] = {}
+    for number, launch in enumerate(program.launches):
+        for phase in launch:
+            phases.append(reader.phase(phase, number))
+            _merge(touched, reader.touched)
+    return KernelFeatures(
+        version=FEATURES_VERSION,
+        launches=len(program.launches),
+        phases=tuple(phases),
+        buffers=tuple(_buffer(b, touched, warm) for b in program.parameters()),
+        opaque=None,
+        fresh_bytes=sum(b.type.nbytes for b in program.buffers if b.name in fresh_outputs),
+        vector_bits=widths.vector_bits,
+        stream_stores=widths.stream_stores,
+        unroll=program.schedule.unroll,
+        panel_rows=max((phase.panel.size for phase in program.phases() if phase.panel is not None), default=0),
+    )
+
+
+def _as_generated(program: TileProgram, vector_bits: int) -> tuple[TileProgram, Widths]:
+    """The program as the code generator rewrites it first, and the widths that it works with."""
+    schedule = program.schedule
+    registers = 32 if vector_bits > 256 else 16
+    bits = min(schedule.vector_bits, vector_bits)
+    widths = Widths(bits, schedule.unroll, registers, streams_stores(program), schedule.dots, streams_turned(program))
+    return prepare(program, widths), widths
+
+
+def _merge(touched: dict[str, Touched], new: Mapping[str, Touched]) -> None:
+    for name, t in new.items():
+        before = touched.get(name, Touched(0, 0, 0, 0))
+        touched[name] = Touched(
+            max(before.read_lines, t.read_lines),
+            max(before.written_lines, t.written_lines),
+            max(before.least_read, t.least_read),
+            max(before.least_written, t.least_written),
+        )
+
+
+def _buffer(buffer: Buffer, touched: Mapping[str, Touched], warm: Mapping[str, Level]) -> BufferFeatures:
+    t = touched.get(buffer.name, Touched(0, 0, 0, 0))
+    return BufferFeatures(
+        buffer.name,
+        buffer.space,
+        buffer.type.nbytes,
+        t.read_lines,
+        t.written_lines,
+        t.least_read,
+        t.least_written,
+        warm.get(buffer.name),
+    )
+
+
+class _Reader:
+    """Reads the phases of one program."""
+
+    def __init__(self, program: TileProgram, widths: Widths) -> None:
+        self.program, self.widths = program, widths
+        self.buffers = {buffer.name: buffer for buffer in program.buffers}
+        self.touched: dict[str, Touched] = {}
+        """Of the phase read last."""
+
+    def phase(self, phase: Phase, launch: int) -> PhaseFeatures:
+        """Read one phase."""
+        layout = plan_layout(self.program, phase, self.widths)
+        grid = grid_nest(phase, layout)
+        rows = row_nest(grid, phase)
+        scalars: dict[int, Scalar] = {}
+        accesses: list[Access] = []
+        stages: list[StageFeatures] = []
+        dots: list[DotFeatures] = []
+        parts: list[Reuse] = []
+        for step in phase.steps:
+            if isinstance(step, Dot):
+                own = dot_accesses(step, phase, grid, self.buffers)
+                dots.append(self._dot(step, phase, grid))
+                inner = [levels_between(own, grid, grid.depth, grid.depth, scratch_stays=False)]
+            else:
+                own, walked, inner = self._group(step, rows, scalars, layout)
+                stages += walked
+            if phase.panel is not None and isinstance(step, RowGroup):
+                levels = levels_between(own, rows, grid.depth, rows.depth, scratch_stays=False)
+                inner = [Reuse(levels.levels, tuple(inner))]
+            accesses += own
+            parts += inner
+        around = levels_between(accesses, grid, 0, grid.depth, scratch_stays=True)
+        self.touched = touched_by(accesses, grid)
+        scratch = {a.buffer.name: a.buffer.type.nbytes * a.copies for a in accesses if a.buffer.space is Space.SCRATCH}
+        points = math.prod(symbol.extent for symbol in phase.grid)
+        return PhaseFeatures(
+            launch=launch,
+            points=points,
+            blocks=max(layout.blocks, 1),
+            shares=max(layout.blocks / layout.grain, 1.0),
+            stages=tuple(stages),
+            dots=tuple(dots),
+            reuse=Reuse(around.levels, tuple(parts)),
+            scratch_bytes=sum(scratch.values()),
+        )
+
+    def _dot(self, dot: Dot, phase: Phase, grid: LoopNest) -> DotFeatures:
+        calls = grid.rounds_to[-1]
+        every = dot.rows * calls
+        if phase.panel is not None:
+            every = phase.panel.symbol.extent * grid.rounds_to[-2]
+        types = {name: buffer.type.dtype for name, buffer in self.buffers.items()}
+        cycles = dot_cycles(dot, types, self.widths)
+        shape = dot.rows, dot.columns, dot.depth
+        return DotFeatures(*shape, calls, every, dot.dtype.name, cycles is None, cycles or 0.0)
+
+    def _group(
+        self, group: RowGroup, rows: LoopNest, scalars: dict[int, Scalar], layout: Layout
+    ) -> tuple[list[Access], list[StageFeatures], list[Reuse]]:
+        accesses: list[Access] = []
+        stages: list[StageFeatures] = []
+        parts: list[Reuse] = []
+        seen: set[str] = set()
+        for stage in group.stages:
+            lanes, unroll = 1, 1
+            if stage.lane is not None and rows.lane is None:
+                lanes, unroll = self.widths.of_stage(stage)
+            nest = rows.inner(stage, lanes, unroll)
+            walk = StageWalk(stage, (nest, rows), self.buffers, scalars, layout)
+            stages.append(walk.features(seen))
+            accesses += walk.accesses
+            parts.append(levels_between(walk.accesses, nest, rows.depth, nest.depth, scratch_stays=False))
+        return accesses, stages, parts
+
+
+# ---- calls of the interpreter ------------------------------------------------------------------------------------
+
+
+def _opaque_features(
+    program: OpaqueProgram, warm: Mapping[str, Level], fresh_outputs: frozenset[str]
+) -> KernelFeatures:
+    moved = nodes = scattered = elements = 0
+    sort_steps = 0.0
+    for node, times in _interpreted(program.graph, 1):
+        nodes += times
+        moved += times * sum(value.type.nbytes for value in (*node.inputs, *node.outputs))
+        size = sum(value.type.size for value in node.outputs)
+        match node.op:
+            case "sort":
+                length = node.inputs[0].type.shape[node.attrs["dimension"]]
+                sort_steps += times * size * math.log2(max(length, 2))
+            case "scatter":
+                scattered += times * node.inputs[-1].type.size
+            case _:
+                elements += times * size
+    opaque = OpaqueFeatures(nodes, moved, sort_steps, scattered, elements)
+    touched = {
+        b.name: Touched(b.type.nbytes, 0, 0, 0) if b.space is Space.INPUT else Touched(0, b.type.nbytes, 0, 0)
+        for b in program.buffers
+    }
+    fresh = sum(b.type.nbytes for b in program.buffers if b.name in fresh_outputs)
+    buffers = tuple(_buffer(b, touched, warm) for b in program.buffers)
+    return KernelFeatures(FEATURES_VERSION, 1, (), buffers, opaque, fresh, 64, False, 1, 0)
+
+
+def _interpreted(graph: Graph, times: int) -> Iterator[tuple[Node, int]]:
+    """Every node with the number of its evaluations; those of regions are a guess."""
+    for node in graph.nodes:
+        yield node, times
+        for region in node.regions:
+            yield from _interpreted(region, times * (_ASSUMED_TRIPS if node.op == "while" else 1))

@@ -1,0 +1,114 @@
+"""The time that moving bytes takes: which level serves them, and at what rate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import get_args
+
+from autofuse.cost_models.base import Level
+from autofuse.cost_models.features import BufferFeatures, KernelFeatures, PhaseFeatures
+from autofuse.targets.cpu.device.describe import CpuDescription, Rate
+
+_LEVELS: tuple[Level, ...] = get_args(Level)
+_FILL = 0.8
+"""Share of a cache that a loop's data can count on: the rest holds what else runs, and lines collide."""
+_READ, _WRITE = 0.85, 1.15
+"""A copy's bandwidth counts bytes read plus written; by itself a read is faster, and a write slower: its line is read
+first."""
+_STREAMED = 0.5
+"""What a byte written past the caches costs of one written through them: its line is not read first."""
+_REST = 0.2
+"""Share of the other boundaries' time that the slowest one does not hide."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Boundary:
+    """Between a cache and the level that serves its misses."""
+
+    capacity: int
+    """Of the cache."""
+    private: bool
+    """Whether each worker has a cache of its own."""
+    rate: Rate
+    """Bytes per microsecond of a copy out of the level beyond."""
+    inner: int
+    """Number of the cache's level: 0 for the first."""
+
+
+class MemoryModel:
+    """Memory times on one CPU. Bytes and microseconds."""
+
+    def __init__(self, description: CpuDescription) -> None:
+        numbers = description.calibration
+        self._threads = description.threads
+        self._first = numbers.l1_bytes_per_us
+        last = max(numbers.effective_l3_bytes, description.l2_bytes)
+        self._boundaries = (
+            _Boundary(description.l1d_bytes, True, numbers.l2_bytes_per_us, 0),
+            _Boundary(description.l2_bytes, True, numbers.l3_bytes_per_us, 1),
+            _Boundary(last, False, numbers.dram_bytes_per_us, 2),
+        )
+
+    def phase_us(self, phase: PhaseFeatures, kernel: KernelFeatures, workers: float) -> float:
+        """All bytes of a phase, moved by `workers` cores at once."""
+        least_read, least_written = phase.reuse.traffic(float("inf"))
+        times: list[float] = []
+        past = _STREAMED * least_written if kernel.stream_stores and not any(s.reduces for s in phase.stages) else 0.0
+        for boundary in self._boundaries:
+            sharers = 1.0 if boundary.private else workers
+            read, written = phase.reuse.traffic(_FILL * boundary.capacity / sharers)
+            resident = self._resident(kernel, boundary, workers)
+            read, written = read - resident * least_read, written - resident * least_written
+            if past:
+                written = past if boundary is self._boundaries[-1] else 0.0
+            times.append((_READ * read + _WRITE * written) / self._rate(boundary.rate, workers))
+        slowest = max(times)
+        return slowest + _REST * (sum(times) - slowest)
+
+    def write_us(self, nbytes: int) -> float:
+        """Writing one value, by all threads, to the nearest level that holds it and as much again."""
+        for boundary in self._boundaries[1:]:
+            if 2 * nbytes <= boundary.capacity * (self._threads if boundary.private else 1):
+                return _WRITE * nbytes / self._level_before(boundary).all
+        return _WRITE * nbytes / self._boundaries[-1].rate.all
+
+    def copy_bytes_per_us(self, footprint: int) -> float:
+        """What one thread copies when `footprint` bytes are in use."""
+        if footprint <= self._boundaries[0].capacity:
+            return self._first.one
+        for boundary in self._boundaries[1:]:
+            if footprint <= boundary.capacity:
+                return self._level_before(boundary).one
+        return self._boundaries[-1].rate.one
+
+    def _level_before(self, boundary: _Boundary) -> Rate:
+        """The rate out of the cache itself."""
+        return self._boundaries[boundary.inner - 1].rate
+
+    def _rate(self, rate: Rate, workers: float) -> float:
+        if self._threads == 1:
+            return rate.one
+        return rate.one + (rate.all - rate.one) * (workers - 1) / (self._threads - 1)
+
+    def _resident(self, kernel: KernelFeatures, boundary: _Boundary, workers: float) -> float:
+        """The share of a kernel's buffers that lies in this cache when the kernel starts.
+
+        A buffer about which nothing is known lies where a kernel of this size, run over and over, leaves it: in the
+        cache if all buffers fit, gone if they are twice as large.
+        """
+        capacity = boundary.capacity * (workers if boundary.private else 1.0)
+        total = sum(_touched(b) for b in kernel.buffers)
+        if total == 0:
+            return 1.0
+        usual = min(1.0, max(0.0, 2.0 - total / (_FILL * capacity)))
+        inside = 0.0
+        for buffer in kernel.buffers:
+            if buffer.warm is None:
+                inside += usual * _touched(buffer)
+            elif _LEVELS.index(buffer.warm) <= boundary.inner:
+                inside += _touched(buffer)
+        return inside / total
+
+
+def _touched(buffer: BufferFeatures) -> int:
+    return max(buffer.read_bytes, buffer.written_bytes)

@@ -1,0 +1,470 @@
+"""The work of one stage: instructions by class, memory instructions by kind, chains, and its walks through memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autofuse.cost_models.features import AccessCounts, StageFeatures
+from autofuse.cost_models.loopnest import LoopNest, sources_of
+from autofuse.cost_models.operations import FLOAT_TO_INTEGER, mix_of, price_class
+from autofuse.cost_models.regions import extent_of, steps_of
+from autofuse.cost_models.traffic import Access, access_of
+from autofuse.ir import dtypes
+from autofuse.ir.dtypes import DType
+from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol, bounds
+from autofuse.ir.optable import Condition
+from autofuse.lower.tile import (
+    ArgReduce,
+    Buffer,
+    Constant,
+    Load,
+    Map,
+    Position,
+    Reduce,
+    Scan,
+    Space,
+    Stage,
+    Statement,
+    Store,
+    Test,
+)
+from autofuse.targets.cpu.codegen.layout import Layout
+
+PAGE_BYTES = 4096
+_PAGES = 1536
+"""Pages whose addresses a processor remembers (its second-level translation buffer): fewer steps always find theirs."""
+_ADDRESSED_BYTES = _PAGES * PAGE_BYTES
+"""Random positions in no more than this find their pages too."""
+_FEW_STATEMENTS = 24
+"""Statements that the code generator writes for several iterations of a strip together."""
+_TURN = 2.0
+"""Shuffles cost this many ordinary operations: one port has them all."""
+_QUOTIENT = 5.0
+"""Integer operations of a division by a constant."""
+_NO_FLOPS = frozenset(
+    (
+        *("negate", "abs", "sign", "maximum", "minimum", "clamp", "select", "convert", "bitcast_convert", "is_finite"),
+        *("eq", "ne", "lt", "le", "gt", "ge", "floor", "ceil", "round_nearest_even", "round_nearest_afz"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """What is known of a scalar of a phase."""
+
+    depth: int
+    """Loops that move it: it is computed once per round of the innermost of these."""
+    varying: bool
+    """Whether lanes differ."""
+    dtype: DType
+    share: float = 1.0
+    """Of a bool: the share of iterations in which it holds, if conditions on positions tell."""
+    cut: bool = False
+    """Of a bool: the loops are cut where it changes, so that it costs nothing inside."""
+
+
+@dataclass(slots=True)
+class _Counts:
+    operations: dict[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
+    kinds: dict[str, float] = field(default_factory=dict[str, float])
+    flops: float = 0.0
+
+    def operate(self, op_class: str, dtype: DType, times: float) -> None:
+        key = (op_class, price_class(dtype))
+        self.operations[key] = self.operations.get(key, 0.0) + times
+
+    def count(self, kind: str, times: float) -> None:
+        self.kinds[kind] = self.kinds.get(kind, 0.0) + times
+
+
+class StageWalk:
+    """Goes once over a stage's statements. `scalars` are those of earlier stages; the reduced ones are added."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        nests: tuple[LoopNest, LoopNest],
+        buffers: Mapping[str, Buffer],
+        scalars: dict[int, Scalar],
+        layout: Layout,
+    ) -> None:
+        """`nests`: all loops around the body, and those around the stage."""
+        self.stage, self.buffers, self.scalars, self.layout = stage, buffers, scalars, layout
+        self.nest, self.entry = nests
+        self._turned = layout.turn.statements if layout.turn is not None else frozenset[Load | Store]()
+        self.accesses: list[Access] = []
+        self._counts = _Counts()
+        self._depths: dict[int, int] = {number: s.depth for number, s in scalars.items()}
+        nest = self.nest
+        self._lane_at = nest.positions[nest.lane] if nest.lane is not None else nest.depth
+        self._static = all(not isinstance(s, Test) for s in stage.body)
+        self._needed = {} if self._static else _needed_shares(stage.body)
+        for statement in stage.body:
+            self._visit(statement)
+        self._keep_accumulators()
+
+    def features(self, seen: set[str]) -> StageFeatures:
+        """The counts. `seen`: buffers that earlier stages touched; this stage's are added."""
+        stage, nest, entry = self.stage, self.nest, self.entry
+        reduces = sum(isinstance(s, Reduce | ArgReduce) for s in stage.body)
+        own = self._own_lane()
+        entries = float(entry.rounds_to[-1])
+        chain, scans = self._chain(own)
+        return StageFeatures(
+            entries=entries,
+            iterations=float(nest.elements_to[-1]),
+            vectors=float(nest.vectors_to[-1]),
+            lanes=nest.lanes,
+            unroll=nest.unroll,
+            operations=self._counts.operations,
+            flops=self._counts.flops if self._static and nest.elements_to[-1] else 0.0,
+            accesses=AccessCounts(**self._counts.kinds),
+            reduces=reduces * entry.vectors_to[-1],
+            horizontal=reduces * entries if own else 0.0,
+            chain=chain,
+            scan_iterations=scans,
+            first_touch_bytes=self._first_touch_bytes(seen),
+            loops=max(nest.rounds[entry.depth :], default=1) > 1,
+            live=_most_live(stage.body),
+        )
+
+    def _own_lane(self) -> bool:
+        """Whether the stage's iterations are its lanes."""
+        return self.stage.lane is not None and self.entry.lane is None and self.nest.lanes > 1
+
+    def _first_touch_bytes(self, seen: set[str]) -> int:
+        depth, total = self.entry.depth, 0
+        for access in self.accesses:
+            buffer = access.buffer
+            if buffer.name not in seen and buffer.space is not Space.SCRATCH:
+                steps = steps_of([(step, counts[depth]) for step, counts in access.terms])
+                total += extent_of(steps, buffer.type.dtype.itemsize).line_bytes
+            seen.add(buffer.name)
+        return total
+
+    def _keep_accumulators(self) -> None:
+        """In a strip, what is reduced lives in memory: fetched and stored once per few iterations."""
+        folds = [s for s in self.stage.body if isinstance(s, Reduce | ArgReduce | Scan)]
+        if self.layout.strip is not None and folds:
+            together = max(1, min(8, _FEW_STATEMENTS // len(self.stage.body)))
+            times = 2 * len(folds) * self._every() / together
+            self._counts.count("contiguous", times)
+            self._counts.count("vector_bytes", times * self.nest.lanes * folds[0].dtype.itemsize)
+
+    # ---- statements ----------------------------------------------------------------------------------------------
+
+    def _visit(self, statement: Statement) -> None:
+        match statement:
+            case Constant(result, dtype, _):
+                self._define(result, Scalar(0, False, dtype))
+            case Position(result, dtype, value):
+                depth, varying = self._dependence(value)
+                self._index_work(value, depth, varying)
+                self._counts.operate("integer", dtype, self._times(depth, varying))
+                self._define(result, Scalar(depth, varying, dtype))
+            case Test():
+                self._test(statement)
+            case Load():
+                self._load(statement)
+            case Map():
+                self._map(statement)
+            case Reduce(result, dtype, combiner, operand):
+                self._fold(dtype, combiner, operand)
+                self._define_result(result, dtype)
+            case ArgReduce(result, dtype, _, operand, _):
+                source = self.scalars[operand].dtype
+                self._counts.operate("compare", source, 3 * self._every())
+                self._counts.operate("integer", dtypes.I64, 2 * self._every())
+                self._define_result(result, dtype)
+            case Scan():
+                self._scan(statement)
+            case Store():
+                self._store(statement)
+
+    def _define(self, number: int, scalar: Scalar) -> None:
+        self.scalars[number] = scalar
+        self._depths[number] = scalar.depth
+
+    def _define_result(self, number: int, dtype: DType) -> None:
+        """A reduced value: one per entry of the stage."""
+        self._define(number, Scalar(self.entry.depth, self.entry.lane is not None, dtype))
+
+    def _every(self) -> float:
+        return float(self.nest.vectors_to[-1])
+
+    def _times(self, depth: int, varying: bool) -> float:
+        """How often something runs that `depth` loops move."""
+        return float(self.nest.vectors_to[depth] if varying else self.nest.rounds_to[depth])
+
+    def _dependence(self, value: Affine) -> tuple[int, bool]:
+        depth, varying = 0, False
+        for source in sources_of(value):
+            if isinstance(source, Symbol):
+                moved = self.nest.positions.get(source, -1) + 1
+                depth, varying = max(depth, moved), varying or source == self.nest.lane
+            else:
+                scalar = self.scalars[source]
+                depth, varying = max(depth, scalar.depth), varying or scalar.varying
+        return depth, varying
+
+    def _index_work(self, value: Affine, depth: int, varying: bool) -> None:
+        quotients = _quotients(value)
+        if quotients:
+            self._counts.operate("integer", dtypes.I32, _QUOTIENT * quotients * self._times(depth, varying))
+
+    def _test(self, test: Test) -> None:
+        result, conditions = test.result, test.conditions
+        depth, varying, share = 0, False, 1.0
+        for condition in conditions:
+            inner, lanes_differ = self._dependence(condition.value)
+            depth, varying = max(depth, inner), varying or lanes_differ
+            share *= _share(condition)
+        cut = _is_cut(test)
+        if not cut:
+            self._counts.operate("integer", dtypes.I32, 2 * len(conditions) * self._times(depth, varying))
+        self._define(result, Scalar(depth, varying, dtypes.BOOL, share, cut))
+
+    def _load(self, load: Load) -> None:
+        offset_depth, offset_varies = self._dependence(load.offset)
+        depth, varying, share = offset_depth, offset_varies, 1.0
+        masked = False
+        if load.mask is not None:
+            mask = self.scalars[load.mask]
+            share, masked = mask.share, not mask.cut
+            depth, varying = max(depth, mask.depth), varying or mask.varying
+        if load.fill is not None:
+            fill = self.scalars[load.fill]
+            depth, varying = max(depth, fill.depth), varying or fill.varying
+        times = self._times(offset_depth, offset_varies) * min(share, self._needed.get(load.result, 1.0))
+        kind = self._kind(load) if offset_varies else "uniform"
+        self._walked(load, times, kind, masked=load.mask is not None)
+        if masked:
+            self._counts.count("masked", times)
+            self._counts.operate("compare", load.dtype, self._times(depth, varying))
+        if load.dtype.is_float and load.dtype.bits == 16:
+            self._counts.operate("convert", load.dtype, times)
+        self._define(load.result, Scalar(depth, varying, load.dtype))
+
+    def _store(self, store: Store) -> None:
+        buffer = self.buffers[store.buffer]
+        value = self.scalars[store.value]
+        share, masked = 1.0, False
+        if store.mask is not None:
+            mask = self.scalars[store.mask]
+            share, masked = mask.share, not mask.cut
+        varying = self.nest.lane is not None
+        times = self._times(self.nest.depth, varying) * share
+        kind = self._kind(store) if varying else "uniform"
+        self._walked(store, times, kind, masked=store.mask is not None)
+        if masked:
+            self._counts.count("masked", times)
+        if value.dtype.is_float and buffer.type.dtype.bits == 16:
+            self._counts.operate("convert", value.dtype, times)
+
+    def _walked(self, statement: Load | Store, times: float, kind: str, *, masked: bool) -> None:
+        buffer = self.buffers[statement.buffer]
+        varying = kind != "uniform"
+        access = access_of(buffer, statement.offset, self.nest, self._depths, isinstance(statement, Store), masked)
+        self.accesses.append(access)
+        self._index_work(statement.offset, access.depth, varying)
+        lanes = self.nest.lanes if varying else 1
+        self._counts.count(kind, times)
+        if kind in ("strided", "gather"):
+            self._counts.count("gathered_elements", times * lanes)
+            self._counts.operate("gather", buffer.type.dtype, times)
+        if self._turned and statement in self._turned:
+            self._counts.operate("integer", buffer.type.dtype, _TURN * math.log2(lanes) * times)
+        self._counts.count("vector_bytes", times * lanes * buffer.type.dtype.itemsize)
+        if access.copies == 1:
+            far = self._far_steps(statement, access, kind, times)
+            self._counts.count("far_steps", far if far > _PAGES else 0.0)
+
+    def _far_steps(self, statement: Load | Store, access: Access, kind: str, times: float) -> float:
+        """Jumps by a page or more: between rounds, between the lanes of one access, between the rows of a square."""
+        size = access.buffer.type.dtype.itemsize
+        stride = 0 if self.nest.lane is None else abs(statement.offset.coefficient(self.nest.lane)) * size
+        if kind == "strided" and stride >= PAGE_BYTES:
+            return times * self.nest.lanes
+        if kind == "contiguous" and stride >= PAGE_BYTES:
+            return times
+        if kind == "gather" and access.buffer.type.nbytes > _ADDRESSED_BYTES:
+            return times * self.nest.lanes
+        return float(self.nest.rounds_to[access.depth]) if self._is_far(access, size) else 0.0
+
+    def _kind(self, statement: Load | Store) -> str:
+        """How lanes walk, of a position in which they differ."""
+        offset, lane = statement.offset, self.nest.lane
+        if lane is None:
+            return "uniform"
+        private = self.nest.copies > 1 and self.buffers[statement.buffer].space is Space.SCRATCH
+        if private or (self._turned and statement in self._turned):
+            return "contiguous"
+        for atom, _ in offset.terms:
+            if isinstance(atom, Element):
+                if self.scalars[int(atom.source)].varying:
+                    return "gather"
+            elif not isinstance(atom, Symbol) and lane in list(sources_of(_inside(atom))):
+                return "gather"
+        stride = offset.coefficient(lane)
+        if stride == 0:
+            return "uniform"
+        return "contiguous" if stride in (1, -1) else "strided"
+
+    def _is_far(self, access: Access, size: int) -> bool:
+        """Whether the access jumps by a page or more from one round of the innermost loop that moves it to the next."""
+        at = access.depth - 1
+        while at >= 0 and self.nest.rounds[at] < 2:
+            at -= 1
+        if at < 0:
+            return False
+        ahead = (self.nest.lanes * self.nest.unroll) if at == self._lane_at else 1
+        return any(
+            abs(step) * ahead * size >= PAGE_BYTES and counts[at] > counts[at + 1] for step, counts in access.terms
+        )
+
+    def _map(self, statement: Map) -> None:
+        operands = [self.scalars[number] for number in statement.operands]
+        depth = max((operand.depth for operand in operands), default=0)
+        varying = any(operand.varying for operand in operands)
+        times = self._times(depth, varying) * self._needed.get(statement.result, 1.0)
+        if statement.opcode == "convert" and not _converts(operands[0].dtype, statement.dtype):
+            times = 0.0
+        judged = operands[0].dtype if statement.dtype == dtypes.BOOL and operands else statement.dtype
+        chosen = statement.opcode == "select" and operands[0].cut
+        if not chosen:
+            wide = max((judged, *(o.dtype for o in operands)), key=lambda dtype: dtype.bits)
+            mix = mix_of(statement.opcode, judged)
+            if statement.opcode == "convert" and operands[0].dtype.is_float and statement.dtype.is_integer:
+                mix = FLOAT_TO_INTEGER
+            for op_class, weight in mix:
+                self._counts.operate(op_class, wide, weight * times)
+        if statement.dtype.is_float and statement.opcode not in _NO_FLOPS:
+            self._counts.flops += self.nest.elements_to[depth]
+        self._define(statement.result, _mapped(statement, operands, depth, varying))
+
+    def _scan(self, statement: Scan) -> None:
+        dtype = statement.dtype
+        self._fold(dtype, statement.combiner, statement.operand)
+        if self._own_lane():
+            # in a vector: a shuffle and an operation for each doubling, and both for what goes on behind it
+            levels = self.nest.lanes.bit_length() - 1
+            for op_class, weight in (("integer", 1), *mix_of(statement.combiner, dtype)):
+                self._counts.operate(op_class, dtype, weight * (levels + 1) * self._every())
+        self._define(statement.result, Scalar(self.nest.depth, self.nest.lane is not None, dtype))
+
+    def _fold(self, dtype: DType, combiner: str, operand: int) -> None:
+        times = self._every()
+        if combiner in ("maximum", "minimum") and dtype.is_float:
+            self._counts.operate("compare", dtype, 3 * times)
+        else:
+            for op_class, weight in mix_of(combiner, dtype):
+                self._counts.operate(op_class, dtype, weight * times)
+        if self.scalars[operand].dtype != dtype:
+            self._counts.operate("convert", dtype, times)
+        if dtype.is_float and combiner in ("add", "multiply"):
+            # a part folded into an accumulator first costs nothing: one operation less per entry and lane
+            spared = self.entry.elements_to[-1] * self.nest.lanes * self.nest.unroll
+            self._counts.flops += max(self.nest.elements_to[-1] - spared, 0.0)
+
+    def _chain(self, own: bool) -> tuple[float, float]:
+        """(dependent operations, those of scans) over all entries."""
+        scans = sum(isinstance(s, Scan) for s in self.stage.body)
+        folds = any(isinstance(s, Reduce | ArgReduce) for s in self.stage.body)
+        serial = 0.0
+        if scans:
+            serial = float(self.nest.vectors_to[-1] if own else self.nest.rounds_to[-1])
+            return serial, serial
+        if folds and (own or self.stage.symbols):
+            return float(self.nest.rounds_to[-1] - self.entry.rounds_to[-1]), 0.0
+        return 0.0, 0.0
+
+
+def _mapped(statement: Map, operands: list[Scalar], depth: int, varying: bool) -> Scalar:
+    """The result of a Map; of bools made from conditions the share is kept."""
+    if statement.dtype != dtypes.BOOL or any(o.dtype != dtypes.BOOL for o in operands):
+        return Scalar(depth, varying, statement.dtype)
+    shares = [operand.share for operand in operands]
+    match statement.opcode:
+        case "and":
+            share = math.prod(shares)
+        case "or":
+            share = min(1.0, sum(shares))
+        case "not":
+            share = 1.0 - shares[0]
+        case _:
+            return Scalar(depth, varying, statement.dtype)
+    return Scalar(depth, varying, statement.dtype, share, all(o.cut for o in operands))
+
+
+def _needed_shares(body: tuple[Statement, ...]) -> dict[int, float]:
+    """For each scalar the share of iterations that need it, where loops are cut at the conditions that choose."""
+    shares = {s.result: math.prod(map(_share, s.conditions)) for s in body if isinstance(s, Test) and _is_cut(s)}
+    needed: dict[int, float] = {}
+    for statement in reversed(body):
+        share = 1.0 if isinstance(statement, Store) else needed.get(statement.result, 0.0)
+        if isinstance(statement, Reduce | ArgReduce | Scan):
+            share = 1.0
+        operands = _operands(statement)
+        chosen = shares.get(operands[0]) if isinstance(statement, Map) and statement.opcode == "select" else None
+        for place, number in enumerate(operands):
+            part = 1.0 if chosen is None or place == 0 else (chosen if place == 1 else 1.0 - chosen)
+            needed[number] = min(1.0, needed.get(number, 0.0) + share * part)
+    return needed
+
+
+def _is_cut(test: Test) -> bool:
+    """Whether the loops are cut where the test changes: each condition hangs on one symbol."""
+    return all(len(c.value.terms) <= 1 and c.multiple == 1 for c in test.conditions)
+
+
+def _converts(source: DType, target: DType) -> bool:
+    """Whether a conversion is more than another name for the same bits."""
+    return not (source.is_integer and target.is_integer and source.bits == target.bits)
+
+
+def _quotients(value: Affine) -> int:
+    return sum(1 + _quotients(atom.value) for atom, _ in value.terms if isinstance(atom, Quotient | Remainder))
+
+
+def _inside(atom: Quotient | Remainder | Symbol | Element) -> Affine:
+    return atom.value if isinstance(atom, Quotient | Remainder) else Affine()
+
+
+def _share(condition: Condition) -> float:
+    """The share of positions at which a condition holds, if each value is equally likely."""
+    lo, hi = bounds(condition.value)
+    inside = min(hi + 1, condition.hi) - max(lo, condition.lo)
+    return min(max(inside, 0) / max(hi + 1 - lo, 1), 1.0) / max(condition.multiple, 1)
+
+
+def _most_live(body: tuple[Statement, ...]) -> int:
+    """The most scalars alive at a time in a straight line of statements."""
+    last: dict[int, int] = {}
+    for at, statement in enumerate(body):
+        for number in _operands(statement):
+            last[number] = at
+    held: set[int] = set()
+    most = 0
+    for at, statement in enumerate(body):
+        if not isinstance(statement, Store | Constant | Reduce | ArgReduce) and statement.result in last:
+            held.add(statement.result)
+        most = max(most, len(held))
+        held.difference_update([number for number in _operands(statement) if last[number] == at])
+    return most
+
+
+def _operands(statement: Statement) -> tuple[int, ...]:
+    match statement:
+        case Map():
+            return statement.operands
+        case Store(_, _, value, mask):
+            return (value,) if mask is None else (value, mask)
+        case Load(mask=mask, fill=fill):
+            return tuple(number for number in (mask, fill) if number is not None)
+        case Reduce(operand=operand) | Scan(operand=operand) | ArgReduce(operand=operand):
+            return (operand,)
+        case _:
+            return ()

@@ -1,0 +1,1 @@
+"""The CPU this process runs on: what it is, and how fast its parts are."""

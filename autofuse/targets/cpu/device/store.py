@@ -1,0 +1,71 @@
+"""Measured calibrations kept between runs: one small JSON file per kind of machine under the user's cache folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from autofuse.errors import MeasureError
+from autofuse.host.folders import cache_folder
+from autofuse.plainfile import read_plain
+from autofuse.strictjson import parse
+from autofuse.targets.cpu.device.describe import Calibration, CpuDescription, calibration_from
+from autofuse.targets.cpu.device.detect import detect
+
+_MAX_BYTES = 1 << 20
+
+
+def described_cpu(threads: int | None = None) -> CpuDescription:
+    """The CPU of this machine, for plans of so many threads, with calibrated numbers where they were measured."""
+    return CalibrationStore().describe(detect(threads))
+
+
+class CalibrationStore:
+    """Calibrations by `CpuDescription.key()`. A file that cannot be read is a miss; `problem` then says why."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or cache_folder() / "calibration"
+        self.problem: str | None = None
+        """Why the last `load` found nothing; None if it found something."""
+
+    def path(self, description: CpuDescription) -> Path:
+        """Where the calibration of such a CPU is kept."""
+        return self.folder / f"cpu-{description.key()}.json"
+
+    def load(self, description: CpuDescription) -> Calibration | None:
+        """The calibration measured on such a CPU, or None."""
+        path = self.path(description)
+        self.problem = None
+        try:
+            text = read_plain(path, _MAX_BYTES, follow_links=False, own=True)
+            return calibration_from(parse(text, MeasureError, str(path)))
+        except OSError as failure:
+            self.problem = f"{path}: {failure.strerror or failure}"
+        except MeasureError as bad:
+            self.problem = str(bad)
+        return None
+
+    def save(self, description: CpuDescription, calibration: Calibration) -> Path:
+        """Keep a calibration; atomic, the last writer wins. Raises MeasureError if the folder cannot be written."""
+        path = self.path(description)
+        text = json.dumps(calibration.to_json(), indent=2, sort_keys=True) + "\n"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=".calibration-")
+            try:
+                with os.fdopen(handle, "w") as file:
+                    file.write(text)
+                os.replace(temporary, path)
+            except OSError:
+                Path(temporary).unlink(missing_ok=True)
+                raise
+        except OSError as failure:
+            raise MeasureError(f"cannot keep the calibration in {path}: {failure}; set XDG_CACHE_HOME") from failure
+        return path
+
+    def describe(self, description: CpuDescription) -> CpuDescription:
+        """`description` with its measured numbers if there are any, else as it is."""
+        found = self.load(description)
+        return description if found is None else description.with_calibration(found)

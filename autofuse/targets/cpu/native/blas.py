@@ -1,0 +1,105 @@
+"""BLAS for kernels: routines by address from SciPy, a row-major gemm wrapper in LLVM IR, control of BLAS's threads.
+
+A kernel calls `@af_sgemm` or `@af_dgemm` and lists the line of `DECLARATIONS` among its `declares`; the compile unit
+then holds the wrapper itself. While a plan that uses BLAS runs, the library's own threads are set to one
+(`af_blas_enter` in pool.ll), because the pool already has a thread on every core.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+from collections.abc import Iterable
+from importlib import resources
+from string import Template
+from typing import Any
+
+from autofuse.errors import BackendError
+
+_REALS = {"s": "float", "d": "double"}
+_PARAMETERS = "i1, i1, i64, i64, i64, {real}, ptr, i64, ptr, i64, {real}, ptr, i64"
+
+DECLARATIONS: dict[str, str] = {
+    f"af_{t}gemm": f"declare void @af_{t}gemm({_PARAMETERS.format(real=real)})" for t, real in _REALS.items()
+}
+"""Wrapper -> the `declare` line that brings it into a kernel. Arguments: transpose A, transpose B, m, n, k, alpha, A,
+row stride of A, B, row stride of B, beta, C, row stride of C; strides in elements."""
+
+_ROUTINES = {"gemm": 13, "gemv": 11}
+_EXTERNALS = {
+    f"af_blas_{t}{routine}": f"declare void @af_blas_{t}{routine}({', '.join(['ptr'] * arity)})"
+    for t in _REALS
+    for routine, arity in _ROUTINES.items()
+}
+
+_THREAD_CONTROLS = (
+    ("scipy_openblas_get_num_threads", "scipy_openblas_set_num_threads"),
+    ("openblas_get_num_threads", "openblas_set_num_threads"),
+    ("MKL_Get_Max_Threads", "MKL_Set_Num_Threads"),
+)
+
+
+def is_wrapper(symbol: str) -> bool:
+    """Whether an external symbol of a kernel stands for a wrapper of this module."""
+    return symbol in DECLARATIONS
+
+
+def wrapper_text(symbols: Iterable[str]) -> str:
+    """Definitions of the wrappers among `symbols` and the declarations they need; "" when there is none."""
+    types = sorted({symbol[3] for symbol in symbols if is_wrapper(symbol)})
+    if not types:
+        return ""
+    template = Template((resources.files("autofuse.targets.cpu.native") / "blas.ll").read_text(encoding="utf-8"))
+    needed = [line for symbol, line in _EXTERNALS.items() if symbol[8] in types]
+    bodies = [template.substitute(t=t, real=_REALS[t]) for t in types]
+    return "\n".join([*needed, "declare i64 @llvm.smax.i64(i64, i64)", *bodies])
+
+
+def external_symbols() -> frozenset[str]:
+    """Names of the BLAS routines as the wrappers call them."""
+    return frozenset(_EXTERNALS)
+
+
+@functools.cache
+def addresses() -> dict[str, int]:
+    """Address of each routine of `external_symbols`. Raises BackendError when SciPy offers another interface."""
+    table: dict[str, Any] = _cython_blas().__pyx_capi__
+    return {name: _address(table, name.removeprefix("af_blas_")) for name in _EXTERNALS}
+
+
+@functools.cache
+def thread_control() -> tuple[int, int] | None:
+    """Addresses of BLAS's `int get_num_threads()` and `void set_num_threads(int)`; None when it has no such call.
+
+    They are looked up in the library that SciPy's BLAS module was linked with.
+    """
+    library = ctypes.CDLL(_cython_blas().__file__)
+    for get, put in _THREAD_CONTROLS:
+        if hasattr(library, get) and hasattr(library, put):
+            return _function_address(library, get), _function_address(library, put)
+    return None
+
+
+def _cython_blas() -> Any:
+    return importlib.import_module("scipy.linalg.cython_blas")
+
+
+def _function_address(library: ctypes.CDLL, name: str) -> int:
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+
+
+def _address(table: dict[str, Any], routine: str) -> int:
+    arity = _ROUTINES[routine[1:]]
+    capsule = table.get(routine)
+    name_of = ctypes.pythonapi.PyCapsule_GetName
+    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    signature: bytes = name_of(capsule) if capsule is not None else b"nothing"
+    if not (signature.startswith(b"void (char *") and signature.count(b" *") == arity and b"int *" in signature):
+        raise BackendError(
+            f"scipy.linalg.cython_blas.{routine} should take {arity} pointers with 32-bit integers, but is "
+            f"{signature.decode()}; install a SciPy release whose BLAS interface is LP64"
+        )
+    return pointer_of(capsule, signature)

@@ -1,0 +1,281 @@
+"""LLVM as a library: text to optimised object code (cached on disk), objects to callable addresses.
+
+`Engine.compile` is a pure function of the text, so its results are cached by content; `link` places objects in this
+process and resolves their external symbols.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import re
+import threading
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import llvmlite.binding as llvm
+
+from autofuse.errors import BackendError
+from autofuse.targets.cpu.machine import Target, host_target, initialise_llvm, target_machine
+from autofuse.targets.cpu.native import elf, unlocked
+from autofuse.targets.cpu.native.objectcache import ObjectCache, cache_directory, object_key
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+FINISHED = '"finished"'
+"""Attribute of a function that level 1 leaves as it is written."""
+_LINE_OF_ERROR = re.compile(r":(\d+):\d+: error")
+_SSA_NAME = re.compile(r"%[-\w.]+|@[-\w.]+")
+_library_numbers = itertools.count()
+_PERF_DIRECTORY = Path("/tmp")  # where perf looks for the symbol maps of processes
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """What LLVM does with kernels. They arrive vectorised and unrolled, so little of its pipeline is run."""
+
+    opt_level: Literal[0, 1, 2, 3] = 1
+    """0 only cleans up and selects instructions fast; 1 simplifies each function by itself and takes care with
+    registers and the order of instructions; 2 and 3 run all of LLVM's pipeline of that level."""
+    loop_vectorize: bool = False
+    """From level 2 on."""
+    slp_vectorize: bool = False
+    """From level 2 on."""
+    loop_unroll: bool = True
+    """Whether LLVM may unroll loops on its own; loops of unknown length from level 2 on."""
+
+
+class LinkedCode:
+    """Code placed in this process. Its addresses are valid as long as this object lives."""
+
+    def __init__(self, tracker: Any, addresses: Mapping[str, int]) -> None:
+        self._tracker = tracker
+        self._addresses = dict(addresses)
+
+    def __getitem__(self, symbol: str) -> int:
+        """Address of an exported symbol."""
+        return self._addresses[symbol]
+
+
+class Engine:
+    """Compiles and links for one target. Use from any thread."""
+
+    def __init__(
+        self, target: Target | None = None, options: CompileOptions | None = None, cache: ObjectCache | None = None
+    ) -> None:
+        """Defaults: this machine, `CompileOptions()`, the cache of `objectcache.cache_directory`."""
+        self.target = host_target() if target is None else target
+        self.options = CompileOptions() if options is None else options
+        self.cache = ObjectCache(cache_directory()) if cache is None else cache
+        self.compilations = 0
+        """How many objects LLVM generated here, cache hits excluded."""
+        self._counting = threading.Lock()
+
+    def compile(self, ir: str) -> bytes:
+        """The object code of a module's text. Raises BackendError naming the offending lines."""
+        key = self.key(ir)
+        found = self.cache.get(key)
+        return self._generate(key, ir) if found is None else found
+
+    def compile_all(self, irs: Sequence[str]) -> list[bytes]:
+        """`compile` for each of several texts, on as many threads as this process has CPUs."""
+        with self.compiling() as start:
+            # the longest first: they take longest
+            begun = {ir: start(ir) for ir in sorted({*irs}, key=lambda ir: (-len(ir), ir))}
+            return [begun[ir]() for ir in irs]
+
+    @contextmanager
+    def compiling(self) -> Generator[Callable[[str], Callable[[], bytes]]]:
+        """Yields `start(ir)`, which begins to compile beside the caller and returns what waits for the object."""
+        pool: Executor | None = None
+
+        def start(ir: str) -> Callable[[], bytes]:
+            nonlocal pool
+            key = self.key(ir)
+            found = self.cache.get(key)
+            if found is not None:
+                return lambda: found
+            if pool is None:
+                from concurrent.futures import ThreadPoolExecutor  # needed only here, and slow to import
+
+                pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "autofuse-compile")
+            return pool.submit(self._generate, key, ir).result
+
+        try:
+            yield start
+        finally:
+            if pool is not None:
+                pool.shutdown(cancel_futures=True)
+
+    def _generate(self, key: str, ir: str) -> bytes:
+        machine = self._machine()
+        data = unlocked.emit_object(machine, self._optimised(ir, machine))
+        with self._counting:
+            self.compilations += 1
+        self.cache.put(key, data)
+        return data
+
+    def key(self, ir: str) -> str:
+        """The cache key of a module's text under this engine's target and options."""
+        return object_key(ir, repr(self.target), repr(llvm.llvm_version_info), repr(self.options))
+
+    def optimised_ir(self, ir: str) -> str:
+        """The module's text after LLVM's optimisation."""
+        return str(self._optimised(ir, self._machine()))
+
+    def emit_assembly(self, ir: str) -> str:
+        """The assembly text of a module, as `compile` generates it."""
+        machine = self._machine()
+        text: str = machine.emit_assembly(self._optimised(ir, machine))
+        return text
+
+    def link(
+        self, objects: Iterable[bytes], symbols: Mapping[str, int] | None = None, exports: Sequence[str] = ()
+    ) -> LinkedCode:
+        """The module's `link`."""
+        return link(objects, symbols, exports)
+
+    def _machine(self) -> Any:
+        """Registers are allocated, and instructions scheduled, with care at every level but 0."""
+        return target_machine(self.target, 2 if self.options.opt_level == 1 else self.options.opt_level)
+
+    def _optimised(self, ir: str, machine: Any) -> Any:
+        module = parse(ir, self.target, str(machine.target_data))
+        tuning = llvm.create_pipeline_tuning_options(self.options.opt_level)
+        tuning.loop_vectorization = self.options.loop_vectorize
+        tuning.slp_vectorization = self.options.slp_vectorize
+        tuning.loop_interleaving = self.options.loop_vectorize
+        tuning.loop_unrolling = self.options.loop_unroll
+        builder = llvm.create_pass_builder(machine, tuning)
+        if self.options.opt_level == 0:
+            unlocked.run_passes(_clean_up(), module, builder)
+        elif self.options.opt_level == 1:
+            _simplify(module, builder)
+        else:
+            unlocked.run_passes(builder.getModulePassManager(), module, builder)
+        return module
+
+
+def _simplify(module: Any, builder: Any) -> None:
+    """Calls of small functions inlined, then LLVM's simplifications of one function after another."""
+    inliner = llvm.create_new_module_pass_manager()
+    inliner.add_always_inliner_pass()
+    unlocked.run_passes(inliner, module, builder)
+    simplifier = builder.getFunctionPassManager()
+    for function in module.functions:
+        if not function.is_declaration and not _is_finished(function):
+            unlocked.run_function_passes(simplifier, function, builder)
+
+
+def _is_finished(function: Any) -> bool:
+    return any(FINISHED.encode() in attribute for attribute in function.attributes)
+
+
+def _clean_up() -> Any:
+    """The passes for text that is good as it stands, but for calls of small functions."""
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    return passes
+
+
+def parse(ir: str, target: Target, data_layout: str) -> Any:
+    """Parse and verify a module's text; returns llvmlite's module. Raises BackendError with the offending lines."""
+    initialise_llvm()
+    context = llvm.create_context()
+    try:
+        module = llvm.parse_assembly(ir, context)
+        module.triple = target.triple
+        module.data_layout = data_layout
+        module.verify()
+    except RuntimeError as error:
+        raise BackendError(f"LLVM rejects generated code: {error}\n{_offending_lines(ir, str(error))}") from error
+    return module
+
+
+def link(objects: Iterable[bytes], symbols: Mapping[str, int] | None = None, exports: Sequence[str] = ()) -> LinkedCode:
+    """Load objects together, with `symbols` (name to address) beside those of the process itself.
+
+    Raises BackendError for a symbol that is missing or defined twice.
+    """
+    listed = list(objects)
+    profiled = _perf_functions(listed)
+    builder = llvm.JITLibraryBuilder()
+    for data in listed:
+        builder.add_object_img(data)
+    for name, address in (symbols or {}).items():
+        builder.import_symbol(name, address)
+    for name in {*exports, *profiled}:
+        builder.export_symbol(name)
+    builder.add_current_process()
+    with _link_lock:
+        try:
+            tracker = builder.link(_linker(), f"autofuse.{next(_library_numbers)}")
+        except RuntimeError as error:
+            raise BackendError(f"cannot link compiled kernels: {_missing(listed, symbols or {})}{error}") from error
+    _write_perf_map({name: (tracker[name], size) for name, size in profiled.items()})
+    return LinkedCode(tracker, {name: tracker[name] for name in exports})
+
+
+def _offending_lines(ir: str, message: str) -> str:
+    """The lines a parser or verifier message speaks of, numbered."""
+    lines = ir.splitlines()
+    match = _LINE_OF_ERROR.search(message)
+    if match is not None:
+        number = int(match.group(1))
+        wanted = range(max(number - 3, 1), min(number + 2, len(lines)) + 1)
+    else:
+        names = set(_SSA_NAME.findall(message))
+        wanted = [i for i, line in enumerate(lines, 1) if names & set(_SSA_NAME.findall(line))][:12]
+    return "\n".join(f"{number:6d} | {lines[number - 1]}" for number in wanted)
+
+
+_link_lock = threading.Lock()
+
+
+@functools.cache
+def _linker() -> Any:
+    """The process's JIT linker; it lives until the process ends, because worker threads run code it placed."""
+    initialise_llvm()
+    return llvm.create_lljit_compiler(use_jit_link=True, suppress_errors=True)
+
+
+def _missing(objects: Sequence[bytes], symbols: Mapping[str, int]) -> str:
+    """The symbols that nothing provides, as the start of an error message."""
+    defined = {symbol.name for data in objects for symbol in elf.functions(data)} | set(symbols)
+    wanted = {name for data in objects for name in elf.undefined(data)} - defined
+    missing = sorted(name for name in wanted if llvm.address_of_symbol(name) is None)
+    return f"no definition of {', '.join(missing)}; " if missing else ""
+
+
+def _perf_functions(objects: Sequence[bytes]) -> dict[str, int]:
+    """Sizes of the functions to name for `perf`; none unless AUTOFUSE_PERF is 1."""
+    if os.environ.get("AUTOFUSE_PERF") != "1":
+        return {}
+    return {symbol.name: symbol.size for data in objects for symbol in elf.functions(data)}
+
+
+def _write_perf_map(functions: Mapping[str, tuple[int, int]]) -> None:
+    if functions:
+        rows = [f"{address:x} {size:x} {name}\n" for name, (address, size) in functions.items()]
+        with (_PERF_DIRECTORY / f"perf-{os.getpid()}.map").open("a", encoding="utf-8") as file:
+            file.writelines(rows)
+
+
+@functools.cache
+def default_engine() -> Engine:
+    """The engine for this machine with default options, shared in the process."""
+    return Engine()
+
+
+@functools.cache
+def runtime_engine() -> Engine:
+    """The engine for the runtime's own code, which is not compute-bound: a tenth of the time to compile."""
+    return Engine(options=CompileOptions(opt_level=0))

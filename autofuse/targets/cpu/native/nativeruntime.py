@@ -1,0 +1,178 @@
+"""What all plans share of the native runtime: thread pool, driver and Python entry, compiled and loaded once."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import threading
+from collections.abc import Callable, Mapping
+from importlib import resources
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from autofuse.errors import AutofuseError, BackendError
+from autofuse.targets.cpu.native import blas, pool
+from autofuse.targets.cpu.native.engine import LinkedCode, link, runtime_engine
+
+KERNEL_SYMBOLS = ("af_parallel",)
+"""Functions of the runtime that kernels may call."""
+
+_EXPORTS = (
+    *KERNEL_SYMBOLS,
+    "af_run",
+    "af_blas_enter",
+    "af_blas_exit",
+    "af_call",
+    "af_call_one",
+    "af_call_into",
+    "af_call_tree",
+    "af_capsule_release",
+    "af_arena_free",
+    "af_pool_after_fork",
+    "af_pool_workers",
+    "af_threads",
+    "af_wake_work",
+    "af_patience",
+    "af_alone_until",
+    "af_blas_get",
+    "af_blas_set",
+)
+
+_PARTS = ("waiting", "team", "pool", "blasthreads", "driver", "entry", "tree")
+
+_FUTEX = {"x86_64": 202, "aarch64": 98}
+_RELAX = {
+    "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
+    "aarch64": ("call void @llvm.aarch64.isb(i32 15)", "declare void @llvm.aarch64.isb(i32)"),
+}
+
+
+_loading = threading.RLock()
+
+
+def native_runtime() -> LinkedCode:
+    """The loaded runtime; its settings are connected and a fork's child is looked after."""
+    with _loading:
+        return _load()
+
+
+@functools.cache
+def runtime_object() -> bytes:
+    """The runtime's object code."""
+    engine = runtime_engine()
+    architecture = engine.target.architecture
+    if architecture not in _FUTEX:
+        raise BackendError(f"the CPU backend knows {', '.join(_FUTEX)}; this machine is {architecture}")
+    return engine.compile(runtime_text(architecture, array_offsets()))
+
+
+def prepare_runtime() -> None:
+    """Begin to load the runtime beside the caller; who needs it before waits, and gets the errors."""
+
+    def load() -> None:
+        with contextlib.suppress(AutofuseError):
+            native_runtime()
+
+    threading.Thread(target=load, name="autofuse-runtime", daemon=True).start()
+
+
+def offer_runtime(data: bytes) -> None:
+    """Load the runtime from object code that `runtime_object` gave in an equal environment, unless it is loaded."""
+    _offered.append(data)
+    try:
+        native_runtime()
+    finally:
+        _offered.clear()
+
+
+_offered: list[bytes] = []
+
+
+@functools.cache
+def _load() -> LinkedCode:
+    code = link([_offered[0] if _offered else runtime_object()], exports=_EXPORTS)
+    pool.attach_native(code["af_threads"], code["af_wake_work"], code["af_patience"])
+    _after_fork(code["af_pool_after_fork"])
+    return code
+
+
+def runtime_text(architecture: str, offsets: Mapping[str, int]) -> str:
+    """The runtime's LLVM IR, one unit, for an architecture and arrays laid out as `array_offsets` says."""
+    relax, declaration = _RELAX[architecture]
+    chunks = pool.CHUNKS_PER_PART
+    values = {
+        "relax": relax,
+        "relax_declare": declaration,
+        "futex": _FUTEX[architecture],
+        "workers": pool.MAX_THREADS - 1,
+        "participants": pool.MAX_THREADS,
+        "chunks": chunks,
+        "chunks_squared": chunks * chunks,
+        "all_chunks": chunks << 32,
+        **offsets,
+    }
+    folder = resources.files("autofuse.targets.cpu.native")
+    texts = [(folder / f"{name}.ll").read_text(encoding="utf-8") for name in _PARTS]
+    return Template("\n".join(texts)).substitute(values)
+
+
+def worker_count() -> int:
+    """Worker threads started so far in this process."""
+    count = ctypes.CFUNCTYPE(ctypes.c_int64)(native_runtime()["af_pool_workers"])
+    return count()
+
+
+@functools.cache
+def enable_blas() -> dict[str, int]:
+    """Load BLAS, let the runtime control its threads, and return the symbols that kernels call."""
+    code = native_runtime()
+    control = blas.thread_control()
+    if control is not None:
+        ctypes.c_void_p.from_address(code["af_blas_set"]).value = control[1]
+        ctypes.c_void_p.from_address(code["af_blas_get"]).value = control[0]
+    return blas.addresses()
+
+
+def array_offsets() -> dict[str, int]:
+    """Byte offsets of the fields of NumPy's array object, as its stable ABI fixes them, checked on a live array.
+
+    Raises BackendError when they do not hold here.
+    """
+    head = object.__basicsize__
+    names = ("data", "nd", "dimensions", "strides", "base", "descr", "flags")
+    offsets = {"head": head, "type": head - 8, **{name: head + 8 * i for i, name in enumerate(names)}}
+    sample = np.zeros((3, 5), np.float32)
+    dimensions = _word(sample, offsets["dimensions"])
+    found = (
+        _word(sample, offsets["type"]),
+        _word(sample, offsets["data"]),
+        _word(sample, offsets["nd"]) & 0xFFFFFFFF,
+        ctypes.c_int64.from_address(dimensions).value,
+        ctypes.c_int64.from_address(dimensions + 8).value,
+        _word(sample, offsets["descr"]),
+        _word(sample, offsets["flags"]) & 0x501,
+    )
+    expected = (id(np.ndarray), sample.ctypes.data, 2, 3, 5, id(sample.dtype), 0x501)
+    if found != expected:
+        raise BackendError(f"NumPy {np.__version__} lays arrays out in an unknown way; use a release of NumPy 2")
+    return offsets
+
+
+def _word(array: Any, offset: int) -> int:
+    return ctypes.c_uint64.from_address(id(array) + offset).value
+
+
+def _after_fork(address: int) -> None:
+    """Have the C library, or else the interpreter, call the function at `address` in the child of every fork."""
+    process = ctypes.CDLL(None)
+    for name, arity in (("pthread_atfork", 3), ("__register_atfork", 4)):
+        register: Callable[..., int] | None = getattr(process, name, None)
+        if register is not None:
+            handlers = [None, None, ctypes.c_void_p(address), None][:arity]
+            if register(*handlers) == 0:
+                return
+    os.register_at_fork(after_in_child=ctypes.CFUNCTYPE(None)(address))

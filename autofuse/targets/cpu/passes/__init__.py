@@ -1,0 +1,1 @@
+"""Rewrites from TileProgram to TileProgram, before code is written."""

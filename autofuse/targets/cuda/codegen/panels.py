@@ -1,0 +1,191 @@
+"""One block per panel of rows (or per grid point with dots): rows are walked by warps, dots by all threads together.
+
+A panel may be cut smaller than the program says, so that its scratch fits shared memory: panels are independent, and
+scratch is row-major with the panel's row outermost, so fewer rows only means less of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autofuse.errors import LegalityError
+from autofuse.ir.index import Symbol
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import Buffer, Dot, Phase, RowGroup, Space
+from autofuse.targets.cuda.codegen.access import accesses_of
+from autofuse.targets.cuda.codegen.body import PhaseCode
+from autofuse.targets.cuda.codegen.dots import DOT_THREADS, TILE, DotWriter, tile_bytes
+from autofuse.targets.cuda.codegen.places import Place, SharedArena
+from autofuse.targets.cuda.codegen.rows import Group, RowWriter, plan_group, write_group_head
+from autofuse.targets.cuda.codegen.threads import define_symbols
+from autofuse.targets.cuda.ctypes_text import memory_type
+
+MOST_ROWS = TILE
+"""Rows of a panel at most: more rows per block leave multiprocessors without work."""
+
+
+@dataclass(frozen=True, slots=True)
+class PanelPlan:
+    """How a phase with panels or dots is cut into blocks."""
+
+    threads: int
+    rows: int
+    """Rows of a full panel as cut here; without a panel those of the dots."""
+    grid: tuple[Symbol, ...]
+    """What the block's number counts through: the grid with the panel's symbol replaced, then tiles of a lone dot."""
+    panel: Symbol | None
+    """The symbol in `grid` that counts panels (or row tiles of a lone dot)."""
+    columns: Symbol | None
+    """The symbol in `grid` that counts column tiles of a lone dot."""
+
+    @property
+    def blocks(self) -> int:
+        return max(1, math.prod(symbol.extent for symbol in self.grid))
+
+
+def plan_panel(
+    phase: Phase, buffers: Mapping[str, Buffer], schedule: Schedule, threads: int | None, arena: SharedArena
+) -> PanelPlan:
+    """Choose the rows of a panel by shared memory. Raises LegalityError when not even one row fits."""
+    dots = [step for step in phase.steps if isinstance(step, Dot)]
+    width = threads or (DOT_THREADS if dots else max(32, schedule.threads // 32 * 32))
+    lone = dots[0] if len(phase.steps) == 1 and dots else None
+    rows = _rows(phase, buffers, dots, arena, lone)
+    grid = phase.grid
+    panel = columns = None
+    if phase.panel is not None:
+        panel = Symbol("panel", -(-phase.panel.symbol.extent // rows))
+        grid = tuple(panel if symbol == phase.panel.symbol else symbol for symbol in grid)
+    if lone is not None:
+        if panel is None:
+            panel = Symbol("row_tile", -(-lone.rows // TILE))
+            grid = (*grid, panel)
+        columns = Symbol("column_tile", -(-lone.columns // TILE))
+        grid = (*grid, columns)
+    return PanelPlan(width, rows, grid, panel, columns)
+
+
+def _rows(
+    phase: Phase, buffers: Mapping[str, Buffer], dots: Sequence[Dot], arena: SharedArena, lone: Dot | None
+) -> int:
+    tiles = max((tile_bytes(dot) for dot in dots), default=0)
+    if phase.panel is None:
+        return lone.rows if lone is not None else max(dot.rows for dot in dots)
+    extent = phase.panel.symbol.extent
+    rows = max(1, min(phase.panel.size, extent, MOST_ROWS))
+    sizes = {b.name: b.type.nbytes // phase.panel.size for b in scratch_of(phase, buffers)}
+    while rows > 1 and sum(size * rows + 16 for size in sizes.values()) + tiles > arena.capacity:
+        rows = (rows + 1) // 2
+    needed = sum(sizes.values()) + tiles
+    if needed > arena.capacity:
+        worst = max(sizes, key=lambda name: sizes[name])
+        raise LegalityError(
+            f"one row of panel scratch needs {needed} bytes of shared memory (most of it {worst}, {sizes[worst]} "
+            f"bytes); a block on {arena.arch} has {arena.capacity} bytes: split the kernel at {worst}"
+        )
+    return rows
+
+
+def scratch_of(phase: Phase, buffers: Mapping[str, Buffer]) -> list[Buffer]:
+    """The scratch buffers a phase touches, each once."""
+    names: list[str] = []
+    for step in phase.steps:
+        if isinstance(step, Dot):
+            names += [step.lhs.buffer, step.rhs.buffer, step.out.buffer]
+        else:
+            names += [a.buffer.name for stage in step.stages for a in accesses_of(stage, buffers)]
+    return [buffers[name] for name in dict.fromkeys(names) if buffers[name].space is Space.SCRATCH]
+
+
+def write_panel(
+    code: PhaseCode,
+    phase: Phase,
+    plan: PanelPlan,
+    buffers: Mapping[str, Buffer],
+    schedule: Schedule,
+    block: str,
+    arena: SharedArena,
+) -> None:
+    """The code of one phase."""
+    define_symbols(code, plan.grid, block)
+    rows = _write_rows_head(code, phase, plan)
+    code.places.update(_declare_scratch(code, phase, plan, buffers, arena))
+    writer = DotWriter(code, arena, plan.threads, [step for step in phase.steps if isinstance(step, Dot)])
+    for number, step in enumerate(phase.steps):
+        if number:
+            code.out.line("__syncthreads();")
+        if isinstance(step, Dot):
+            if phase.panel is not None:
+                code.symbols[phase.panel.symbol], code.symbols[phase.panel.local] = "first", "0"
+            tiles = {"row_tile": _row_tile(code, phase, plan), "column_tile": _name(code, plan.columns)}
+            with code.out.braces(""):
+                if phase.panel is None:
+                    writer.write(step, str(step.rows), step.rows, **tiles)
+                else:
+                    writer.write(step, rows, plan.rows, **tiles)
+            continue
+        group = _group(phase, step, buffers, schedule, plan)
+        with code.out.braces(""):
+            _write_row_group(code, phase, step, group, arena, rows)
+
+
+def _name(code: PhaseCode, symbol: Symbol | None) -> str | None:
+    return None if symbol is None else code.symbols[symbol]
+
+
+def _row_tile(code: PhaseCode, phase: Phase, plan: PanelPlan) -> str | None:
+    """A lone dot without a panel takes one row tile per block; in a panel the tile is the panel."""
+    if plan.columns is None:
+        return None
+    return "0" if phase.panel is not None else _name(code, plan.panel)
+
+
+def _write_rows_head(code: PhaseCode, phase: Phase, plan: PanelPlan) -> str:
+    """Define `first` and `rows`; returns the C expression for the number of rows."""
+    if phase.panel is None:
+        return str(plan.rows)
+    extent, number = phase.panel.symbol.extent, code.symbols[plan.panel] if plan.panel else "0"
+    code.out.line(f"const {code.index.type} first = {number} * {plan.rows};")
+    if extent % plan.rows == 0:
+        return str(plan.rows)
+    code.out.line(f"const int rows = first + {plan.rows} <= {extent} ? {plan.rows} : (int)({extent} - first);")
+    return "rows"
+
+
+def _declare_scratch(
+    code: PhaseCode, phase: Phase, plan: PanelPlan, buffers: Mapping[str, Buffer], arena: SharedArena
+) -> dict[str, Place]:
+    places: dict[str, Place] = {}
+    for buffer in scratch_of(phase, buffers):
+        dtype, size = buffer.type.dtype, buffer.type.size
+        if phase.panel is not None:
+            size = size // phase.panel.size * plan.rows
+        name = code.names.fresh(buffer.name)
+        offset = arena.take(size * dtype.itemsize, f"scratch {buffer.name}")
+        code.out.line(f"{memory_type(dtype)}* const {name} = {arena.pointer(memory_type(dtype), offset)};")
+        places[buffer.name] = Place(name, dtype, "memory", shared=True)
+    return places
+
+
+def _group(phase: Phase, step: RowGroup, buffers: Mapping[str, Buffer], schedule: Schedule, plan: PanelPlan) -> Group:
+    """Warps for the rows of a panel; without a panel there is one row, for all threads."""
+    planned = plan_group(step.stages, plan.rows, buffers, schedule, plan.threads)
+    if phase.panel is None:
+        return Group("block", plan.threads, plan.threads, planned.vector)
+    return Group("warp", plan.threads, 32, planned.vector)
+
+
+def _write_row_group(
+    code: PhaseCode, phase: Phase, step: RowGroup, group: Group, arena: SharedArena, rows: str
+) -> None:
+    write_group_head(code, group)
+    if phase.panel is None:
+        RowWriter(code, group, arena).write(step.stages)
+        return
+    local = code.loop_name(phase.panel.local)
+    with code.out.braces(f"for (int {local} = slot; {local} < {rows}; {local} += {group.per_block})"):
+        name = code.loop_name(phase.panel.symbol)
+        code.out.line(f"const {code.index.type} {name} = first + {local};")
+        RowWriter(code, group, arena).write(step.stages)

@@ -1,0 +1,174 @@
+"""A whole TileProgram: one `__global__` function per launch, phases of a launch told apart by block number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from autofuse.errors import LegalityError
+from autofuse.ir.index import Affine, Symbol, of
+from autofuse.lower.rewrite import affines, statements
+from autofuse.lower.tile import Buffer, Dot, Phase, Space, TileProgram
+from autofuse.targets.cuda.codegen.access import is_threaded, stages_of
+from autofuse.targets.cuda.codegen.body import PhaseCode
+from autofuse.targets.cuda.codegen.columns import ColumnPlan, plan_columns, write_columns
+from autofuse.targets.cuda.codegen.kernel import CudaKernel, CudaLaunch
+from autofuse.targets.cuda.codegen.panels import PanelPlan, plan_panel, write_panel
+from autofuse.targets.cuda.codegen.places import Place, SharedArena
+from autofuse.targets.cuda.codegen.rows import Group, plan_group, write_rows
+from autofuse.targets.cuda.codegen.text import IndexText, Names, Writer, needs_wide, symbol
+from autofuse.targets.cuda.codegen.threads import ThreadPlan, plan_threads, thread_places, write_threads
+from autofuse.targets.cuda.codegen.tiles import with_column_tiles
+from autofuse.targets.cuda.ctypes_text import memory_type
+from autofuse.targets.cuda.gpus import shared_bytes_per_block
+from autofuse.targets.cuda.prelude import Prelude
+
+MOST_BLOCKS = (1 << 31) - 1
+"""Blocks of one launch along x."""
+
+_Plan = ThreadPlan | ColumnPlan | Group | PanelPlan
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    phase: Phase
+    buffers: Mapping[str, Buffer]
+    plan: _Plan
+
+    @property
+    def threads(self) -> int:
+        return self.plan.threads
+
+    @property
+    def blocks(self) -> int:
+        match self.plan:
+            case ThreadPlan(blocks=blocks):
+                return blocks
+            case PanelPlan() | ColumnPlan():
+                return self.plan.blocks
+            case Group():
+                points = math.prod(symbol.extent for symbol in self.phase.grid)
+                return max(1, -(-points // self.plan.per_block))
+
+
+def generate(program: TileProgram, arch: str) -> CudaKernel:
+    """The CUDA C of `program` for `arch` (`sm_80`, `sm_90`), deterministic to the byte.
+
+    Raises LegalityError when a capacity of `arch` does not suffice, BackendError for an unknown arch or opcode.
+    """
+    return _Generator(program, arch).kernel()
+
+
+class _Generator:
+    def __init__(self, program: TileProgram, arch: str) -> None:
+        self.program = program
+        self.arch = arch
+        self.capacity = shared_bytes_per_block(arch)
+        self.buffers: Mapping[str, Buffer] = {buffer.name: buffer for buffer in program.buffers}
+        self.prelude = Prelude()
+        self.index = IndexText(self.prelude, wide=any(needs_wide(value) for value in _affines(program)))
+        self.names = Names()
+        self.places: dict[str, Place] = {}
+        for buffer in program.parameters():
+            self.places[buffer.name] = Place(self.names.fresh(buffer.name), buffer.type.dtype, "memory")
+
+    def kernel(self) -> CudaKernel:
+        base = symbol(self.program.name)
+        count = len(self.program.launches)
+        functions: list[str] = []
+        launches: list[CudaLaunch] = []
+        for number, phases in enumerate(self.program.launches):
+            text, launch = self._launch(base if count == 1 else f"{base}_{number}", phases)
+            functions.append(text)
+            launches.append(launch)
+        source = self.prelude.text() + "\n".join(functions)
+        return CudaKernel(self.program.name, source, tuple(launches), self.program.parameters(), self.arch)
+
+    def _arena(self) -> SharedArena:
+        return SharedArena(self.arch, self.capacity)
+
+    def _plan(self, phase: Phase, threads: int | None) -> _Planned:
+        schedule = self.program.schedule
+        phase, buffers = with_column_tiles(phase, self.buffers)
+        if is_threaded(phase):
+            columns = plan_columns(phase, buffers, schedule, threads, self._arena())
+            return _Planned(phase, buffers, columns or plan_threads(phase, buffers, schedule, threads))
+        if phase.panel is not None or any(isinstance(step, Dot) for step in phase.steps):
+            return _Planned(phase, buffers, plan_panel(phase, buffers, schedule, threads, self._arena()))
+        points = math.prod(symbol.extent for symbol in phase.grid)
+        return _Planned(phase, buffers, plan_group(tuple(stages_of(phase)), points, buffers, schedule, threads))
+
+    def _launch(self, function: str, phases: tuple[Phase, ...]) -> tuple[str, CudaLaunch]:
+        planned = [self._plan(phase, None) for phase in phases]
+        threads = max(plan.threads for plan in planned)
+        if len(planned) > 1:
+            planned = [self._plan(phase, threads) for phase in phases]
+        blocks = sum(plan.blocks for plan in planned)
+        if blocks > MOST_BLOCKS:
+            raise LegalityError(
+                f"{function} needs {blocks} blocks; a launch has at most {MOST_BLOCKS}: use more items per thread"
+            )
+        body, shared = self._phases(planned)
+        out = Writer()
+        parameters = ", ".join(self._parameter(buffer) for buffer in self.program.parameters())
+        head = f'extern "C" __global__ void __launch_bounds__({threads})'
+        out.line(head)
+        with out.braces(f"{function}({parameters})"):
+            if shared:
+                out.line("extern __shared__ __align__(16) unsigned char shared_memory[];")
+        text = out.text()
+        assert text.endswith("}\n")
+        return text[:-2] + body + "}\n", CudaLaunch(function, (blocks, 1, 1), (threads, 1, 1), shared)
+
+    def _parameter(self, buffer: Buffer) -> str:
+        constant = "const " if buffer.space is Space.INPUT else ""
+        return f"{constant}{memory_type(buffer.type.dtype)}* __restrict__ {self.places[buffer.name].name}"
+
+    def _phases(self, planned: list[_Planned]) -> tuple[str, int]:
+        """The bodies of a launch's phases and the shared memory they need."""
+        out, shared, first = Writer(1), 0, 0
+        if len(planned) == 1:
+            out.line(f"const {self.index.type} block = blockIdx.x;")
+            shared = self._phase(planned[0], out)
+            return out.text(), shared
+        for number, plan in enumerate(planned):
+            last = first + plan.blocks
+            with out.braces(f"{'else ' if number else ''}if (blockIdx.x < {last})"):
+                start = "" if first == 0 else f" - {first}"
+                out.line(f"const {self.index.type} block = blockIdx.x{start};")
+                shared = max(shared, self._phase(plan, out))
+            first = last
+        return out.text(), shared
+
+    def _phase(self, planned: _Planned, out: Writer) -> int:
+        """Write one phase; returns the shared memory it needs."""
+        arena, phase = self._arena(), planned.phase
+        buffers = planned.buffers
+        code = PhaseCode(out, self.prelude, self.index, Names(self.names), dict(self.places))
+        match planned.plan:
+            case ThreadPlan() as plan:
+                code.places.update(thread_places(phase, buffers, plan, arena, code))
+                write_threads(code, phase, plan, "block")
+            case ColumnPlan() as plan:
+                write_columns(code, phase, plan, buffers, "block", arena)
+            case Group() as group:
+                write_rows(code, phase, group, buffers, "block", arena)
+            case PanelPlan() as plan:
+                write_panel(code, phase, plan, buffers, self.program.schedule, "block", arena)
+        return arena.used
+
+
+def _affines(program: TileProgram) -> Iterator[Affine]:
+    """Every index expression, and one that counts all grid points of each phase."""
+    for phase in program.phases():
+        points = math.prod(symbol.extent for symbol in phase.grid)
+        yield of(Symbol("points", points + (1 << 20)))
+        for step in phase.steps:
+            if isinstance(step, Dot):
+                for m, extents in ((step.lhs, (step.rows, step.depth)), (step.rhs, (step.depth, step.columns))):
+                    sizes = m.row_stride * extents[0] + m.column_stride * extents[1]
+                    yield m.offset + of(Symbol("span", sizes + 1))
+                yield step.out.offset + of(Symbol("span", step.out.row_stride * (step.rows + 64) + step.columns + 64))
+        for _, statement in statements(phase.steps):
+            yield from affines(statement)

@@ -1,0 +1,134 @@
+"""Launching a CudaKernel through CuPy, on the caller's current device and stream.
+
+Machine code comes from `nvrtc.compile_source` (so that what runs is what was inspected), is loaded as a
+`cupy.RawModule`, and every launch goes to `cupy.cuda.get_current_stream()`. CuPy is imported on first use.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from autofuse.errors import ArgumentError, BackendError
+from autofuse.lower.tile import Buffer, Space
+from autofuse.targets.cuda.codegen.kernel import ALIGNMENT, CudaKernel
+from autofuse.targets.cuda.nvrtc import Compiled, compile_source
+
+DEFAULT_SHARED_BYTES = 48 * 1024
+"""What a block may have without asking."""
+
+
+@cache
+def gpu_problem() -> str | None:
+    """Why no kernel can be launched on this machine, in one line; None if one can."""
+    if not _has_driver():
+        return "there is no NVIDIA driver on this machine"
+    try:
+        cupy: Any = import_module("cupy")
+    except ImportError:
+        return "CuPy is not installed; install it with: pip install 'autofuse[cuda]'"
+    try:
+        count = int(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"CUDA finds no GPU: {error}"
+    return None if count else "CUDA finds no GPU: there is no device"
+
+
+def _has_driver() -> bool:
+    """A quick look, so that machines without a GPU need not import CuPy to know."""
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def cupy_with_gpu() -> Any:
+    """The cupy module. Raises BackendError where no kernel can be launched."""
+    problem = gpu_problem()
+    if problem is not None:
+        raise BackendError(problem)
+    return import_module("cupy")
+
+
+def current_arch() -> str:
+    """The architecture of the current device, as NVRTC names it: `sm_90`."""
+    return f"sm_{cupy_with_gpu().cuda.Device().compute_capability}"
+
+
+class LoadedKernel:
+    """A kernel loaded on the current device.
+
+    Launches are asynchronous, as all CuPy work is. Safe to call from several threads; the workspace of one object is
+    shared by its calls, which therefore must be on one stream (or ordered by events).
+    """
+
+    def __init__(self, kernel: CudaKernel) -> None:
+        """Compile for the current device and load. Raises BackendError without a GPU, or if it is too small."""
+        cupy = cupy_with_gpu()
+        self.kernel = kernel
+        device = cupy.cuda.Device()
+        most = int(device.attributes["MaxSharedMemoryPerBlockOptin"])
+        for launch in kernel.launches:
+            if launch.shared_bytes > most:
+                raise BackendError(
+                    f"{launch.function} was generated for {kernel.arch} and needs {launch.shared_bytes} bytes of "
+                    f"shared memory per block; this device has {most}: generate it for {current_arch()}"
+                )
+        self.compiled: Compiled = compile_source(kernel.source, current_arch(), f"{kernel.name}.cu")
+        self._functions = self._load(cupy)
+        self._workspaces = {
+            b.name: cupy.empty(b.type.shape, b.type.dtype.numpy)
+            for b in kernel.parameters
+            if b.space is Space.WORKSPACE
+        }
+
+    def _load(self, cupy: Any) -> list[Any]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "kernel.cubin"
+            path.write_bytes(self.compiled.cubin)
+            module = cupy.RawModule(path=str(path))
+            functions = [module.get_function(launch.function) for launch in self.kernel.launches]
+            for function, launch in zip(functions, self.kernel.launches, strict=True):
+                if launch.shared_bytes > DEFAULT_SHARED_BYTES:
+                    function.max_dynamic_shared_size_bytes = launch.shared_bytes
+                function.compile()
+        return functions
+
+    def __call__(self, buffers: Mapping[str, Any]) -> None:
+        """Run on CuPy arrays by buffer name (a WORKSPACE may be left out), on the current stream.
+
+        Raises ArgumentError for an array that is missing, of another shape, dtype or layout, or not aligned.
+        """
+        arrays = tuple(self._argument(buffer, buffers) for buffer in self.kernel.parameters)
+        for function, launch in zip(self._functions, self.kernel.launches, strict=True):
+            function(launch.grid, launch.block, arrays, shared_mem=launch.shared_bytes)
+
+    def _argument(self, buffer: Buffer, buffers: Mapping[str, Any]) -> Any:
+        array = buffers.get(buffer.name, self._workspaces.get(buffer.name))
+        if array is None:
+            raise ArgumentError(f"kernel {self.kernel.name} needs buffer {buffer.name}; got {', '.join(buffers)}")
+        check_argument(buffer, array)
+        return array
+
+
+def check_argument(buffer: Buffer, array: Any) -> None:
+    """Raise ArgumentError unless a device array can be passed for `buffer`."""
+    type_ = buffer.type
+    itemsize = type_.dtype.itemsize
+    if tuple(array.shape) != type_.shape or array.dtype.itemsize != itemsize or not array.flags.c_contiguous:
+        raise ArgumentError(
+            f"buffer {buffer.name} must be a C-contiguous {type_}, got {array.dtype}{list(array.shape)}; "
+            "convert it with cupy.ascontiguousarray(array, dtype)"
+        )
+    if type_.size and array.data.ptr % ALIGNMENT:
+        raise ArgumentError(
+            f"buffer {buffer.name} must start at a multiple of {ALIGNMENT} bytes, got address {array.data.ptr:#x} "
+            "(a view into a larger array?); pass a copy of it"
+        )

@@ -1,0 +1,142 @@
+"""The analytical model on an uncalibrated eight-core machine: what must cost more, costs more."""
+
+import math
+from itertools import pairwise
+
+import pytest
+
+from autofuse.cost_models.base import KernelFacts
+from autofuse.errors import BackendError
+from autofuse.ir.dtypes import F32, F64
+from autofuse.ir.index import Affine, Symbol, of
+from autofuse.ir.types import TensorType
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.split import split_reductions
+from autofuse.lower.tile import Buffer, Dot, Load, Map, Matrix, Panel, Phase, RowGroup, Space, Stage, Store, TileProgram
+from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+from autofuse.testing.cost_models import CostModelContract, elementwise_kernel, row_sum_kernel
+from autofuse.testing.devices import server
+
+
+class TestContract(CostModelContract):
+    def model(self):
+        return AnalyticalCpuModel(server(8))
+
+
+def price(program, threads=8, **facts):
+    return float(AnalyticalCpuModel(server(threads)).price([KernelFacts(program, **facts)]).us[0])
+
+
+def bound(program, threads=8):
+    return AnalyticalCpuModel(server(threads)).price([KernelFacts(program)]).bound[0]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_more_bytes_never_cost_less(threads):
+    prices = [price(elementwise_kernel(1 << n), threads) for n in range(25)]
+    # the second worker joins at some size, where the fork costs more than it saves for a moment
+    assert all(after >= before * 0.75 for before, after in pairwise(prices))
+    assert prices[-1] > 1000 * prices[5]
+
+
+def test_more_operations_never_cost_less():
+    opcodes = ("negate", "exp", "sqrt", "tanh", "log", "sin", "erf")
+    prices = [price(elementwise_kernel(1 << 20, opcodes[:n])) for n in range(1, len(opcodes) + 1)]
+    assert prices == sorted(prices)
+
+
+def test_doubles_cost_more_than_floats():
+    assert price(elementwise_kernel(1 << 20, dtype=F64)) > 1.5 * price(elementwise_kernel(1 << 20, dtype=F32))
+
+
+def test_a_fused_chain_costs_less_than_its_parts():
+    parts = sum(price(elementwise_kernel(1 << 20, (op,))) for op in ("negate", "abs", "sqrt"))
+    assert price(elementwise_kernel(1 << 20, ("negate", "abs", "sqrt"))) < 0.6 * parts
+
+
+def test_a_sum_into_one_point_costs_more_than_a_split_one():
+    whole = row_sum_kernel(1, 1 << 22)
+    split = split_reductions(whole, 16)
+    assert len(split.launches) == 2
+    assert price(split) < 0.5 * price(whole)
+
+
+def test_large_copies_are_memory_bound_and_long_arithmetic_is_not():
+    assert bound(elementwise_kernel(1 << 24, ("abs",))) == "memory"
+    assert bound(elementwise_kernel(1 << 16, ("sin", "erf") * 4)) == "compute"
+
+
+def test_more_threads_help_large_kernels_only():
+    large, small = elementwise_kernel(1 << 22, ("erf",)), elementwise_kernel(256, ("erf",))
+    assert price(large, 8) < 0.2 * price(large, 1)
+    assert price(small, 8) == pytest.approx(price(small, 1))
+
+
+def test_warm_inputs_cost_less_than_cold_ones():
+    program = elementwise_kernel(1 << 20, ("abs",))
+    assert price(program, warm={"x": "l2"}) < price(program, warm={"x": "dram"})
+
+
+def test_fresh_outputs_pay_for_their_pages():
+    program = elementwise_kernel(1 << 24, ("abs",))
+    faults = 2**26 / 1e6 * server(8).calibration.page_fault_us_per_mb
+    assert price(program, fresh_outputs=frozenset("y")) == pytest.approx(price(program) + faults)
+
+
+def matmul(rows, columns, depth, panel_rows, dots="library"):
+    """`relu`-less product with a negating epilogue, in panels."""
+    i, j = Symbol("i0", rows), Symbol("j0", columns)
+    panel = Panel(i, Symbol("row", panel_rows), panel_rows)
+    x, w, s, y = (
+        Buffer("x", TensorType((rows, depth), F32), Space.INPUT),
+        Buffer("w", TensorType((depth, columns), F32), Space.INPUT),
+        Buffer("s", TensorType((panel_rows, columns), F32), Space.SCRATCH),
+        Buffer("y", TensorType((rows, columns), F32), Space.OUTPUT),
+    )
+    dot = Dot(
+        Matrix("s", Affine(), columns, 1),
+        Matrix("x", of(i) * depth, depth, 1),
+        Matrix("w", Affine(), columns, 1),
+        panel_rows,
+        columns,
+        depth,
+        F32,
+    )
+    body = (
+        Load(0, F32, "s", of(panel.local) * columns + of(j)),
+        Map(1, F32, "negate", (0,)),
+        Store("y", of(i) * columns + of(j), 1),
+    )
+    phase = Phase((i,), (dot, RowGroup((Stage((j,), body, j),))), None, panel)
+    return TileProgram("mm", (x, w, s, y), ((phase,),), Schedule(dots=dots))
+
+
+def test_products_run_at_the_speed_of_the_library():
+    program = matmul(1024, 1024, 1024, 512)
+    ideal = 2 * 1024**3 / (server(1).calibration.blas_gflops["f32"].one * 1e3)
+    assert bound(program, 1) == "library"
+    assert ideal < price(program, 1) < 1.5 * ideal
+
+
+def test_generated_products_come_close_to_the_arithmetic_peak():
+    program = matmul(1024, 1024, 1024, 512, dots="auto")
+    peak = server(1).calibration.fma_flops_per_us["f32"]
+    assert bound(program, 1) == "compute"
+    assert 1.0 < price(program, 1) * peak / (2 * 1024**3) < 1.3
+
+
+def test_narrow_panels_pay_for_packing():
+    prices = [price(matmul(1024, 1024, 256, rows), 1) for rows in (16, 64, 128, 256)]
+    assert prices == sorted(prices, reverse=True)
+    assert prices[0] > 1.2 * prices[-1]
+
+
+def test_an_unknown_opcode_is_refused():
+    with pytest.raises(BackendError, match="frobnicate"):
+        price(elementwise_kernel(8, ("frobnicate",)))
+
+
+def test_the_price_of_a_kernel_of_nothing_is_its_launch():
+    program = elementwise_kernel(0)
+    assert 0 < price(program) < 1
+    assert not math.isnan(price(program))

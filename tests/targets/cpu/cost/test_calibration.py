@@ -1,0 +1,103 @@
+"""Calibrations: found again, put together from what was measured, and (slow) measured."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from autofuse.errors import ArgumentError
+from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+from autofuse.targets.cpu.cost.calibration import (
+    assembled,
+    calibrate,
+    described,
+    last_cache_bytes,
+    measured_calibration,
+)
+from autofuse.targets.cpu.cost.probes import Estimate, Probe, instruction_probes, run_probes
+from autofuse.targets.cpu.device.describe import OP_CLASSES, description_from
+from autofuse.targets.cpu.device.detect import detect
+from autofuse.targets.cpu.device.store import CalibrationStore
+from autofuse.targets.cpu.native.pool import get_num_threads
+from autofuse.testing.cost_models import elementwise_kernel
+from autofuse.testing.devices import SERVER, server
+
+
+def estimates(**values):
+    return {name: Estimate(value, value, value, 9) for name, value in values.items()}
+
+
+def test_every_class_of_operation_has_a_probe():
+    names = {probe.name for probe in instruction_probes()}
+    assert {f"{kind}/{dtype}" for kind in OP_CLASSES for dtype in ("f32", "f64")} <= names
+
+
+def test_what_was_not_measured_keeps_its_default():
+    usual = SERVER.calibration
+    found = assembled(SERVER, estimates(**{"exp/f32": 123.0}), [8 << 20, 16 << 20])
+    assert found.source == "measured"
+    assert found.elements_per_us["exp/f32"] == 123.0
+    assert found.elements_per_us["exp/f64"] == usual.elements_per_us["exp/f64"]
+    assert found.l1_bytes_per_us == usual.l1_bytes_per_us
+    assert found.fork_join_us == usual.fork_join_us
+
+
+def test_one_core_alone_scales_as_usual():
+    machine = replace(server(1), threads=2)
+    usual = machine.calibration.dram_bytes_per_us
+    found = assembled(machine, estimates(stream_8=30.0, stream_16=10.0, l1=7.0), [8, 16])
+    assert found.dram_bytes_per_us.one == 10
+    assert found.dram_bytes_per_us.all == pytest.approx(10 * usual.all / usual.one)
+    assert (found.l1_bytes_per_us.one, found.l1_bytes_per_us.all) == (7, 14)
+
+
+def test_the_last_cache_ends_where_bandwidth_falls():
+    assert last_cache_bytes({8: 30.0, 16: 29.0, 32: 20.0, 64: 12.0, 128: 10.0}) == 32
+    assert last_cache_bytes({8: 10.0, 16: 10.0}) == 16
+    assert last_cache_bytes({}) is None
+
+
+def test_forks_are_what_all_threads_add():
+    alone = {f"fork_{n}": 20.0 for n in range(8)}
+    shared = {f"fork_{n}@all": 0.5 for n in range(8)}
+    assert assembled(SERVER, estimates(**alone, **shared), [8, 16]).fork_join_us == pytest.approx(2 - 0.05)
+
+
+def test_stored_numbers_are_found_again(tmp_path):
+    store = CalibrationStore(tmp_path)
+    assert described(store=store).calibration.source == "defaults"
+    machine = detect()
+    store.save(machine, replace(machine.calibration, source="measured", fork_join_us=7.5))
+    assert described(store=store).calibration.fork_join_us == 7.5
+
+
+def test_a_model_states_the_numbers_it_uses():
+    model = AnalyticalCpuModel(SERVER)
+    text = json.dumps(model.describe())
+    assert description_from(json.loads(text)["device"]) == model.description
+
+
+def test_the_time_must_be_positive():
+    with pytest.raises(ArgumentError, match="seconds=0"):
+        measured_calibration(0)
+
+
+def test_probes_are_timed_and_uncompilable_ones_left_out():
+    good = Probe("good", elementwise_kernel(64, name="good"), 64.0)
+    bad = Probe("bad", elementwise_kernel(64, ("frobnicate",), name="bad"), 64.0)
+    found = run_probes([good, bad], 0.0, least=3)
+    assert set(found) == {"good"}
+    assert 0 < found["good"].low <= found["good"].value <= found["good"].high
+    assert found["good"].samples == 3
+    assert run_probes([bad], 0.0) == {}
+
+
+@pytest.mark.slow
+def test_calibration_with_a_tiny_budget(tmp_path):
+    store, steps, before = CalibrationStore(tmp_path), [], get_num_threads()
+    found = calibrate(0.2, lambda done, text: steps.append((done, text)), store=store, force=True)
+    assert found.calibration.source == "measured"
+    assert described(store=store) == found
+    assert get_num_threads() == before
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+    assert steps[-1][0] == 1.0

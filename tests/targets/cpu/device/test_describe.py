@@ -1,0 +1,77 @@
+import dataclasses
+import json
+
+import pytest
+
+from autofuse.errors import MeasureError
+from autofuse.targets.cpu.device.defaults import default_calibration
+from autofuse.targets.cpu.device.describe import OP_CLASSES, CpuDescription, Rate, description_from
+
+CPU = CpuDescription(
+    architecture="x86_64",
+    model="Test CPU",
+    isa=("avx2", "fma"),
+    cores=4,
+    logical=8,
+    threads=4,
+    l1d_bytes=32 << 10,
+    l2_bytes=1 << 20,
+    l3_bytes=16 << 20,
+    line_bytes=64,
+    memory_bytes=8 << 30,
+    quota_cores=None,
+    calibration=default_calibration(256, 4, 16 << 20),
+)
+
+
+def test_json_round_trip():
+    assert description_from(json.loads(json.dumps(CPU.to_json()))) == CPU
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("cores",), 0, r"cores: must be an integer in 1\.\.65536, got 0"),
+        (("cores",), True, "cores: must be an integer"),
+        (("isa",), "avx2", "isa: must be an array"),
+        (("isa",), [1], r"isa\[0\]: must be a string"),
+        (("extra",), 1, "unknown key 'extra'"),
+        (("calibration", "version"), 0, "calibration.version: .*calibrate again"),
+        (("calibration", "fork_join_us"), -1, "calibration.fork_join_us: must be a number"),
+        (("calibration", "elements_per_us", "exp/f32"), 0, "exp/f32: must be a number"),
+        (("calibration", "dram_bytes_per_us", "all"), "fast", "dram_bytes_per_us.all: must be a number"),
+    ],
+)
+def test_defects_are_named_by_path(path, value, message):
+    data = json.loads(json.dumps(CPU.to_json()))
+    inner = data
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    with pytest.raises(MeasureError, match=message):
+        description_from(data)
+
+
+def test_key_ignores_the_product_name_and_heeds_the_threads():
+    assert dataclasses.replace(CPU, model="Other").key() == CPU.key()
+    assert dataclasses.replace(CPU, threads=2).key() != CPU.key()
+    assert dataclasses.replace(CPU, isa=("avx2",)).key() != CPU.key()
+
+
+def test_defaults_order_the_memory_levels_and_grow_with_the_vectors():
+    wide, narrow = default_calibration(512, 8, 1 << 30), default_calibration(128, 8, 1 << 30)
+    for numbers in (wide, narrow):
+        levels = [numbers.l1_bytes_per_us, numbers.l2_bytes_per_us, numbers.l3_bytes_per_us, numbers.dram_bytes_per_us]
+        assert [r.one for r in levels] == sorted((r.one for r in levels), reverse=True)
+        assert all(rate.all >= rate.one for rate in levels)
+    assert wide.throughput("exp", "f32") == 4 * narrow.throughput("exp", "f32")
+    assert all(wide.throughput(c, "f32") >= wide.throughput(c, "f64") for c in OP_CLASSES)
+
+
+def test_defaults_do_not_believe_in_the_whole_cache_of_a_host():
+    assert default_calibration(512, 2, 480 << 20).effective_l3_bytes == 8 << 20
+
+
+def test_a_single_core_forks_nothing():
+    assert default_calibration(256, 1, 0).fork_join_us == 0.0
+    assert default_calibration(256, 1, 0).dram_bytes_per_us == Rate(10e3, 10e3)

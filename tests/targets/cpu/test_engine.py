@@ -1,0 +1,240 @@
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autofuse.errors import BackendError
+from autofuse.targets.cpu.machine import host_target
+from autofuse.targets.cpu.native import elf
+from autofuse.targets.cpu.native.engine import FINISHED, CompileOptions, Engine
+from autofuse.targets.cpu.native.objectcache import ObjectCache, cache_directory, object_key
+
+ADD_EXTERNAL = """
+declare i64 @offset(i64)
+define i64 @add_external(i64 %x) {
+  %y = call i64 @offset(i64 %x)
+  %z = add i64 %y, 1
+  ret i64 %z
+}
+"""
+DOUBLE = "define i64 @double(i64 %x) {\n  %y = add i64 %x, %x\n  ret i64 %y\n}\n"
+SUM_LOOP = """
+define float @total(ptr %x, i64 %n) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]
+  %s = phi float [ 0.0, %entry ], [ %s.next, %loop ]
+  %at = getelementptr float, ptr %x, i64 %i
+  %v = load float, ptr %at
+  %s.next = fadd reassoc float %s, %v
+  %i.next = add i64 %i, 1
+  %end = icmp eq i64 %i.next, %n
+  br i1 %end, label %done, label %loop
+done:
+  ret float %s.next
+}
+"""
+
+Unary = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+
+
+@pytest.fixture
+def engine():
+    return Engine(cache=ObjectCache(None))
+
+
+def test_compiled_code_runs_and_calls_symbols_given_by_address(engine):
+    offset = Unary(lambda x: x + 100)
+    address = ctypes.cast(offset, ctypes.c_void_p).value
+    code = engine.link(
+        [engine.compile(ADD_EXTERNAL), engine.compile(DOUBLE)], {"offset": address}, ["add_external", "double"]
+    )
+    assert Unary(code["add_external"])(5) == 106
+    assert Unary(code["double"])(21) == 42
+
+
+def numbered(count):
+    return [DOUBLE.replace("@double", f"@double{k}") for k in range(count)]
+
+
+def test_texts_compiled_side_by_side_give_what_they_give_alone(tmp_path):
+    alone, together = Engine(cache=ObjectCache(None)), Engine(cache=ObjectCache(tmp_path))
+    texts = numbered(12)
+    together.compile(texts[3])
+    assert together.compile_all([*texts, texts[0]]) == [alone.compile(text) for text in [*texts, texts[0]]]
+    assert (together.compilations, together.cache.hits, together.cache.misses) == (12, 1, 12)
+    assert together.compile_all([]) == []
+
+
+def test_an_error_in_one_of_many_texts_is_raised(engine):
+    with pytest.raises(BackendError, match="ret i32 0"):
+        engine.compile_all([*numbered(4), "define i64 @f() {\n  ret i32 0\n}\n"])
+
+
+def test_functions_of_the_c_library_need_no_address(engine):
+    text = "declare i64 @labs(i64)\ndefine i64 @f(i64 %x) {\n  %y = call i64 @labs(i64 %x)\n  ret i64 %y\n}\n"
+    code = engine.link([engine.compile(text)], exports=["f"])
+    assert Unary(code["f"])(-7) == 7
+
+
+def test_a_missing_symbol_is_named(engine):
+    with pytest.raises(BackendError, match="no definition of offset"):
+        engine.link([engine.compile(ADD_EXTERNAL)], exports=["add_external"])
+
+
+def test_a_symbol_defined_twice_is_refused(engine):
+    data = engine.compile(DOUBLE)
+    with pytest.raises(BackendError, match="double"):
+        engine.link([data, data], exports=["double"])
+
+
+def test_a_parse_error_shows_the_offending_line(engine):
+    with pytest.raises(BackendError, match=r"2 \|   ret i32 0"):
+        engine.compile("define i64 @f() {\n  ret i32 0\n}\n")
+
+
+def test_a_verifier_error_shows_the_offending_lines(engine):
+    text = "define i64 @f(i64 %x) {\nentry:\n  %z = add i64 %w, 1\n  %w = add i64 %x, 1\n  ret i64 %z\n}\n"
+    with pytest.raises(BackendError, match=r"does not dominate(.|\n)*3 \|   %z = add i64 %w, 1"):
+        engine.compile(text)
+
+
+def test_assembly_and_optimised_ir_show_the_function(engine):
+    assert "double:" in engine.emit_assembly(DOUBLE)
+    assert "@double" in engine.optimised_ir(DOUBLE)
+
+
+def test_llvm_vectorises_only_when_asked():
+    plain = Engine(cache=ObjectCache(None))
+    asked = Engine(cache=ObjectCache(None), options=CompileOptions(opt_level=2, loop_vectorize=True))
+    assert " x float>" not in plain.optimised_ir(SUM_LOOP)
+    assert " x float>" in asked.optimised_ir(SUM_LOOP)
+
+
+def test_a_function_that_is_finished_stays_as_written(engine):
+    body = "  %y = add i64 %x, 0\n  ret i64 %y\n}\n"
+    text = engine.optimised_ir(f"define i64 @f(i64 %x) {{\n{body}define i64 @g(i64 %x) {FINISHED} {{\n{body}")
+    assert text.count("add i64 %x, 0") == 1
+
+
+def test_small_functions_are_inlined(engine):
+    text = DOUBLE.replace("define i64 @double(i64 %x)", "define internal i64 @double(i64 %x) alwaysinline")
+    text += "define i64 @f(i64 %x) {\n  %y = call i64 @double(i64 %x)\n  ret i64 %y\n}\n"
+    assert "call" not in engine.optimised_ir(text)
+
+
+def test_a_narrower_target_uses_narrower_registers():
+    narrow = host_target("sse4")
+    assert narrow.vector_bits == 128
+    text = "define <8 x float> @f(<8 x float> %x) {\n  %y = fadd <8 x float> %x, %x\n  ret <8 x float> %y\n}\n"
+    assembly = Engine(narrow, cache=ObjectCache(None)).emit_assembly(text)
+    assert "addps" in assembly
+    assert "ymm" not in assembly
+
+
+def test_the_host_target_states_every_feature():
+    target = host_target()
+    assert target.has("sse4.2") or target.architecture != "x86_64"
+    assert all(flag[0] in "+-" for flag in target.features.split(","))
+    assert not target.has("no-such-feature")
+
+
+def test_an_object_is_generated_once_per_text_target_and_options(tmp_path):
+    first = Engine(cache=ObjectCache(tmp_path))
+    data = first.compile(DOUBLE)
+    again = Engine(cache=ObjectCache(tmp_path))
+    assert again.compile(DOUBLE) == data
+    assert (first.compilations, again.compilations, again.cache.hits) == (1, 0, 1)
+    other = Engine(cache=ObjectCache(tmp_path), options=CompileOptions(opt_level=2))
+    other.compile(DOUBLE)
+    narrower = Engine(host_target("sse4"), cache=ObjectCache(tmp_path))
+    narrower.compile(DOUBLE)
+    assert (other.compilations, narrower.compilations) == (1, 1)
+
+
+def test_a_second_process_generates_no_code(tmp_path):
+    program = (
+        "from autofuse.targets.cpu.native.engine import Engine\n"
+        f"engine = Engine(); data = engine.compile({DOUBLE!r}); print(engine.compilations, len(data))"
+    )
+    environment = {"AUTOFUSE_CACHE": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
+
+    def run():
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout.split()
+
+    first, second = run(), run()
+    assert (first[0], second[0]) == ("1", "0")
+    assert first[1] == second[1]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: data[:20], lambda _: b"", lambda data: b"x" + data],
+    ids=["flipped", "truncated", "empty", "shifted"],
+)
+def test_a_corrupt_entry_is_a_miss_and_is_replaced(tmp_path, damage):
+    cache = ObjectCache(tmp_path)
+    key = object_key("a module")
+    cache.put(key, b"machine code")
+    path = cache.path(key)
+    path.write_bytes(damage(path.read_bytes()))
+    assert cache.get(key) is None
+    cache.put(key, b"machine code")
+    assert cache.get(key) == b"machine code"
+
+
+def test_no_temporary_files_stay_behind(tmp_path):
+    cache = ObjectCache(tmp_path)
+    cache.put(object_key("a"), b"1")
+    assert len(list(tmp_path.rglob("*.o"))) == 1
+    assert list(tmp_path.rglob(".new-*")) == []
+
+
+def test_a_directory_that_cannot_be_written_is_no_error(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    cache = ObjectCache(blocked / "objects")
+    cache.put("ab" * 32, b"1")
+    assert cache.get("ab" * 32) is None
+
+
+def test_key_parts_do_not_run_together():
+    assert object_key("ab", "c") != object_key("a", "bc")
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"AUTOFUSE_CACHE": "off", "HOME": "/h"}, None),
+        ({"AUTOFUSE_CACHE": "/c", "HOME": "/h"}, Path("/c/objects")),
+        ({"XDG_CACHE_HOME": "/x", "HOME": "/h"}, Path("/x/autofuse/objects")),
+        ({"XDG_CACHE_HOME": "relative", "HOME": "/h"}, Path("/h/.cache/autofuse/objects")),
+        ({}, None),
+    ],
+)
+def test_where_objects_are_kept(environment, expected):
+    assert cache_directory(environment) == expected
+
+
+def test_the_symbol_table_names_functions_and_what_is_undefined(engine):
+    data = engine.compile(ADD_EXTERNAL)
+    assert [symbol.name for symbol in elf.functions(data)] == ["add_external"]
+    assert elf.functions(data)[0].size > 0
+    assert elf.undefined(data) == ("offset",)
+    assert elf.functions(b"not an object") == ()
+
+
+def test_perf_gets_a_map_of_function_names(engine, monkeypatch, tmp_path):
+    monkeypatch.setenv("AUTOFUSE_PERF", "1")
+    monkeypatch.setattr("autofuse.targets.cpu.native.engine._PERF_DIRECTORY", tmp_path)
+    code = engine.link([engine.compile(DOUBLE)], exports=["double"])
+    (path,) = tmp_path.iterdir()
+    address, size, name = path.read_text().split()
+    assert (int(address, 16), name) == (code["double"], "double")
+    assert int(size, 16) > 0

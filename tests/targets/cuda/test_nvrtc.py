@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autofuse.errors import BackendError
+from autofuse.targets.cuda import nvrtc
+from autofuse.targets.cuda.nvrtc import Resources
+
+needs_nvrtc = pytest.mark.skipif(
+    not nvrtc.is_available(), reason="NVRTC is not installed (pip install 'autofuse[cuda]')"
+)
+
+LOG = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'first' for 'sm_90'
+ptxas info    : Function properties for first
+ptxas         .     16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 40 registers, used 1 barriers, 16 bytes cumulative stack size, 512 bytes smem
+ptxas info    : Compiling entry function 'second' for 'sm_90'
+ptxas info    : Function properties for second
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 12 registers, used 0 barriers, 368 bytes cmem[0]
+"""
+
+
+def test_resources_are_read_per_function() -> None:
+    assert nvrtc.parse_resources(LOG) == {
+        "first": Resources(registers=40, spill_bytes=20, stack_bytes=16, shared_bytes=512),
+        "second": Resources(registers=12, spill_bytes=0, stack_bytes=0, shared_bytes=0),
+    }
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_a_kernel_compiles_without_a_gpu(arch: str) -> None:
+    source = 'extern "C" __global__ void twice(float* x) { __shared__ float s[64]; s[threadIdx.x] = x[threadIdx.x]; '
+    source += "__syncthreads(); x[threadIdx.x] = s[63 - threadIdx.x] * 2.0f; }"
+    compiled = nvrtc.compile_source(source, arch)
+    assert compiled.cubin.startswith(b"\x7fELF")
+    assert compiled.resources["twice"].shared_bytes == 256
+    assert 0 < compiled.resources["twice"].registers < 64
+
+
+@needs_nvrtc
+def test_headers_for_half_types_are_found() -> None:
+    source = '#include <cuda_fp16.h>\nextern "C" __global__ void f(__half* x) { *x = __float2half_rn(1.0f); }'
+    assert "f" in nvrtc.compile_source(source, "sm_90").resources
+
+
+@needs_nvrtc
+def test_an_error_shows_its_source_lines() -> None:
+    with pytest.raises(BackendError, match=r"bad\.cu for sm_90(.|\n)*identifier \"y\" is undefined(.|\n)* 2> +y = 1;"):
+        nvrtc.compile_source('extern "C" __global__ void f(int* x) {\n    y = 1;\n}\n', "sm_90", "bad.cu")
+
+
+@needs_nvrtc
+def test_products_and_sums_are_not_contracted() -> None:
+    source = 'extern "C" __global__ void f(float* x) { x[0] = x[1] * x[2] + x[3]; }'
+    strict = nvrtc.compile_source(source, "sm_90").cubin
+    assert strict != nvrtc.compile_source(source, "sm_90", options=("--fmad=true",)).cubin
+
+
+def test_without_nvrtc_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_library(name: str) -> Any:
+        raise OSError(name)
+
+    def no_pathfinder(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(nvrtc.ctypes, "CDLL", no_library)
+    monkeypatch.setattr(nvrtc, "import_module", no_pathfinder)
+    nvrtc._library.cache_clear()
+    try:
+        assert not nvrtc.is_available()
+        with pytest.raises(BackendError, match=r"pip install 'autofuse\[cuda\]'"):
+            nvrtc.version()
+    finally:
+        nvrtc._library.cache_clear()
