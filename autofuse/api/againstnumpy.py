@@ -16,6 +16,8 @@ from autofuse.api.plan import Plan
 from autofuse.errors import SlowerThanNumpyWarning
 from autofuse.frontend.traced import Traced
 from autofuse.ir import tree
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
 from autofuse.measurement.timer import median, median_interval, rough_us
 from autofuse.plan.document import PlanDocument
 from autofuse.report.comparison import interleave
@@ -27,8 +29,6 @@ _BLOCKS = 7
 _BLOCK_US = 10_000.0
 _REST_S = 0.3
 """How long a block waits, twice in all, for threads that a product left spinning."""
-_LIBRARY = frozenset(("dot_general", "convolution", "custom_call"))
-"""Ops that may have left some."""
 _MORE_CALLS = 5
 """Of a function after its first one: what its rough time may take."""
 _NOISE = 0.05
@@ -56,7 +56,8 @@ def against_function(
     document = replace(document, certificate=replace(certificate, function_us=us))
     if us > _CLEARLY * certificate.e2e_us:
         return document
-    resting = any(node.op in _LIBRARY for node in document.graph.nodes)
+    roles = map(role_of, document.graph.nodes)
+    resting = any(role.is_contraction or role is Role.CALL for role in roles)  # which may have left such threads
     block_s = resting * _REST_S + 2 * (_BLOCK_US + 2 * us) / 1e6  # a call before each turn, and one at least in it
     left_s = seconds - (time.perf_counter_ns() - start) / 1e9 - 2 * _MORE_CALLS * us / 1e6
     blocks = min(_BLOCKS, math.floor(left_s / block_s))

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from autofuse.errors import ArgumentError, BackendError
 from autofuse.ir import tree
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import values_of
 
 if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of these
     from autofuse.api.choosing import Rules
@@ -110,7 +112,7 @@ class Plan:
     @property
     def constant_bytes(self) -> int:
         """Bytes of the arrays that the plan holds."""
-        return sum(node.attrs["value"].nbytes for node in self.document.graph.nodes if node.op == "constant")
+        return sum(value.type.nbytes for value in values_of(self.document.graph, Role.CONSTANT))
 
     def explain(self) -> str:
         """What each kernel does and why, as text."""

@@ -21,6 +21,8 @@ from autofuse.errors import ArgumentError, LegalityError
 from autofuse.frontend.context import OnUnsupported
 from autofuse.frontend.traced import trace as trace_function
 from autofuse.fusion.kind import kind_of
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench, KernelTime
 from autofuse.measurement.database import Database
@@ -142,7 +144,9 @@ def measure(
     program = space.context.program
     description = described_cpu(space.threads)
     identity = host_cpu_identity(description)
-    wanted = [value.name for node in program.graph.nodes if node.op != "constant" for value in node.outputs]
+    wanted = [
+        value.name for node in program.graph.nodes if role_of(node) is not Role.CONSTANT for value in node.outputs
+    ]
     with (
         tempfile.TemporaryDirectory(prefix="autofuse-") as folder,
         Database(db or Path(folder, "measure.db"), identity) as base,

@@ -24,6 +24,8 @@ from autofuse.api.programs import AUTO, check_backend, fixed_choices, measuring_
 from autofuse.cost_models.base import CostModel
 from autofuse.errors import AutofuseError
 from autofuse.frontend.context import OnUnsupported
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
 from autofuse.passes.choices import Choices
@@ -116,7 +118,9 @@ def _tuned(
 
         def bench_for(context: Context) -> Bench:
             graph = context.program.graph
-            wanted = [value.name for node in graph.nodes if node.op != "constant" for value in node.outputs]
+            wanted = [
+                value.name for node in graph.nodes if role_of(node) is not Role.CONSTANT for value in node.outputs
+            ]
             return Bench(graph, arrays, wanted, base, identity, description.threads)
 
         def tune_one(context: Context, bench: Bench, budget: Budget) -> PlanDocument:

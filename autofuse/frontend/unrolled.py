@@ -11,6 +11,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from autofuse.ir.graph import Graph, Location, Node, Value
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of, values_of
 
 MANY = 32
 """Steps from which on an unrolled loop is worth a warning, however quickly it was compiled."""
@@ -60,17 +62,14 @@ def unrolled_loop(graph: Graph, least: int = MANY) -> UnrolledLoop | None:
     return found
 
 
-_MOVES = frozenset({"broadcast_in_dim", "reshape", "transpose", "slice", "reverse", "constant", "iota"})
-"""Operations that a step may have or not: the first slice of an array is not like the others."""
-
-
 def _steps(graph: Graph, nodes: list[Node], worth: int) -> int:
     """How many times one after the other the rarest operation of a line stands in the graph: once in each step.
 
     0 if that is less than `worth`. A long formula repeats some of its operations too, but not all. Where one line has
-    the same operation twice, in each step, these are two instructions.
+    the same operation twice, in each step, these are two instructions. Views and leaves do not count: a step may have
+    them or not, as the first slice of an array is not like the others.
     """
-    counts = Counter(_kind(node) for node in nodes if node.op not in _MOVES)
+    counts = Counter(_kind(node) for node in nodes if role_of(node).computes)
     least = min(counts.values(), default=0)
     rarest = [kind for kind, count in counts.items() if count == least >= worth]
     chains = (_chain(graph, {node for node in nodes if _kind(node) == kind}) for kind in rarest)
@@ -109,7 +108,7 @@ def _depth(found: tuple[int, Node | None]) -> int:
 def _are_layers(graph: Graph, chain: list[Node]) -> bool:
     """Whether the steps of a chain, in order, read arguments or constants that no step before them reads."""
     arrays = {value for value in graph.inputs if value.type.shape}
-    arrays |= {value for node in graph.nodes if node.op == "constant" for value in node.outputs if value.type.shape}
+    arrays |= {value for value in values_of(graph, Role.CONSTANT) if value.type.shape}
     seen: set[Value] = set()
     own = 0
     for number, node in enumerate(chain):

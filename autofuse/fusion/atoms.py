@@ -16,12 +16,13 @@ from functools import cached_property
 from typing import Any
 
 from autofuse.errors import LegalityError
-from autofuse.fusion.candidate import KernelCandidate, is_inlined, is_view, make_candidate
+from autofuse.fusion.candidate import KernelCandidate, is_inlined, is_permuted, is_view, make_candidate
 from autofuse.fusion.codesize import in_parts
 from autofuse.fusion.control import NO_RULES, Control
 from autofuse.fusion.domain import is_opaque
 from autofuse.ir.graph import Graph, Node, Value
-from autofuse.ir.optable import Family, lookup
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import index_op, role_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +52,7 @@ class AtomGraph:
         self._named = control.named
         self._live = _live_nodes(graph)
         self._free = {node for node in self._live if self._is_free(node)}
-        self._stored = {node for node in self._live if node.op == "constant" and not is_inlined(node)}
+        self._stored = {node for node in self._live if role_of(node) is Role.CONSTANT and not is_inlined(node)}
         """Constants that kernels read from memory."""
         groups = self._contract()
         self.atoms: tuple[FusionAtom, ...] = tuple(FusionAtom(i, nodes) for i, nodes in enumerate(groups))
@@ -293,7 +294,7 @@ class AtomGraph:
         return f"rules: {rule}: a path leaves these nodes and comes back, so they cannot be one kernel"
 
     def _may_join(self, node: Node) -> bool:
-        if not self._joins or node in self._named or lookup(node.op).family is not Family.ELEMENTWISE:
+        if not self._joins or node in self._named or role_of(node) is not Role.ELEMENTWISE:
             return False
         return node.output not in self.returned
 
@@ -310,7 +311,7 @@ class AtomGraph:
             for user in self.graph.users[value]:
                 if user not in self._live:
                     continue
-                if user in self._free and user.op in _PERMUTING:
+                if user in self._free and is_permuted(user):
                     todo.append((user.output, (_described(user), *path)))
                 elif user in self._free or not _reads_once(user, value) or self._is_closed(user):
                     return set()
@@ -336,7 +337,6 @@ def _union(reached: Mapping[FusionAtom, int], atoms: Iterable[FusionAtom]) -> in
 
 _Place = tuple[Node, tuple[Any, ...]]
 """The last node of an atom, and the views on the way from it to a node's elements."""
-_PERMUTING = ("reshape", "transpose", "reverse")
 
 
 def _described(view: Node) -> tuple[Any, ...]:
@@ -346,20 +346,18 @@ def _described(view: Node) -> tuple[Any, ...]:
 
 def _entries(user: Node, value: Value) -> list[tuple[Any, ...]]:
     """The ways from a reader to an operand: one, but for each place of a concatenation one of its own."""
-    if user.op != "concatenate":
+    if role_of(user) is not Role.JOIN:
         return [()]
     return [(("operand", number),) for number, operand in enumerate(user.inputs) if operand is value]
 
 
 def _reads_once(node: Node, value: Value) -> bool:
     """Whether a consumer computes each element of an operand once per element of its own iteration space."""
-    match lookup(node.op).family:
-        case Family.ELEMENTWISE | Family.REDUCE:
+    match role_of(node):
+        case Role.ELEMENTWISE | Role.REDUCE | Role.ARG_REDUCE | Role.SCAN:
             return True
-        case Family.INDEX:
-            return node.op in (*_PERMUTING, "concatenate") or (node.op == "pad" and value is not node.inputs[1])
-        case Family.WINDOW:
-            return node.op == "cumulative"
+        case role if role.moves:
+            return value not in node.inputs[index_op(node).once :]
         case _:
             return False
 

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import index_op, role_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,9 @@ _repeats_one_value: WeakKeyDictionary[Node, bool] = WeakKeyDictionary()
 
 def is_inlined(node: Node) -> bool:
     """Whether every reader computes the node's elements itself: an iota, or a constant that is one value repeated."""
-    if node.op != "constant":
-        return node.op == "iota"
+    role = role_of(node)
+    if role is not Role.CONSTANT:
+        return role is Role.IOTA
     known = _repeats_one_value.get(node)
     if known is None:
         known = _repeats_one_value[node] = _is_one_value(node.attrs["value"])
@@ -64,9 +67,11 @@ def _is_one_value(array: NDArray[Any]) -> bool:
     return bool(np.all(elements.view(np.uint8).reshape(array.size, -1) == elements[:1].view(np.uint8)))
 
 
-_VIEWS = frozenset({"broadcast_in_dim", "reshape", "transpose", "slice", "reverse"})
-
-
 def is_view(node: Node) -> bool:
     """Whether the node only renames elements: readers rewrite their indices instead of loading a copy."""
-    return node.op in _VIEWS
+    return role_of(node).is_view
+
+
+def is_permuted(node: Node) -> bool:
+    """Whether the node is a view of all elements, each once: a reshape, a transpose, a reversal."""
+    return is_view(node) and index_op(node).once > 0

@@ -11,20 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.optable import lookup
 
 MOST_CODE = 3000
 """The most code of a kernel that the search puts together, in plain operations: 0.3 to 0.7 s of LLVM on one core."""
 
-_WEIGHTS = {
-    **dict.fromkeys(("broadcast_in_dim", "reshape", "transpose", "slice", "reverse", "constant"), 0),
-    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log2", "log1p", "cbrt", "tanh", "logistic", "erf"), 30),
-    **dict.fromkeys(("sin", "cos", "tan", "power", "atan2", "dot_general", "convolution"), 100),
-}
-
 
 def code_size(nodes: Iterable[Node]) -> int:
     """The code of some nodes, in plain operations: an exponential is like 30 of them, a view is none."""
-    return sum(_WEIGHTS.get(node.op, 1) for node in nodes)
+    return sum(lookup(node.op).code for node in nodes)
 
 
 def in_parts(graph: Graph, nodes: Sequence[Node], most: int = MOST_CODE) -> list[list[Node]]:

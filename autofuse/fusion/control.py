@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
 from autofuse.errors import ArgumentError
-from autofuse.fusion.candidate import is_inlined, is_view
+from autofuse.fusion.candidate import is_view
 from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.optable import role_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,7 @@ def is_real(node: Node, graph: Graph) -> bool:
     """Whether a node computes something, rather than being part of whoever reads it. A view that is a result does."""
     if is_view(node):
         return any(value in graph.outputs for value in node.outputs)
-    return not is_inlined(node) and node.op != "constant"
+    return role_of(node).computes
 
 
 def _behind_views(graph: Graph, node: Node) -> Iterator[Node]:

@@ -13,8 +13,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from autofuse.errors import LegalityError
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Symbol, of
+from autofuse.ir.oprecord import Role
 from autofuse.ir.ops.views import equal_products
-from autofuse.ir.optable import Family, lookup
+from autofuse.ir.optable import index_op, role_of
 
 Atom = int
 """A dimension atom: the root of a class in the forest."""
@@ -167,23 +168,25 @@ class Dimensions:
 
     def _relate(self, node: Node, operands: Sequence[tuple[Atom, ...]], result: tuple[Atom, ...]) -> None:
         """Tie the axes of a node's operands to those of its result."""
-        match lookup(node.op).family:
-            case Family.ELEMENTWISE:
+        match role_of(node):
+            case Role.ELEMENTWISE:
                 for operand in operands:
                     self._tie(operand, result)
-            case Family.INDEX if node.op == "reshape":
+            case Role.RESHAPE:
                 self._relate_reshape(node, operands[0], result)
-            case Family.INDEX:
+            case Role.VIEW | Role.SLICE | Role.JOIN | Role.INDEX:
                 self._relate_index(node, operands, result)
-            case Family.REDUCE:
+            case Role.REDUCE | Role.ARG_REDUCE:
                 self._relate_reduce(node, operands[0], result)
-            case Family.WINDOW:
+            case Role.SCAN:
+                self._tie(operands[0], result)
+            case Role.WINDOW:
                 self._relate_window(node, operands[0], result)
-            case Family.CONTRACTION if node.op == "dot_general":
+            case Role.DOT:
                 self._relate_dot(node, operands, result)
-            case Family.CONTRACTION:
+            case Role.CONVOLUTION:
                 self._relate_convolution(node, operands, result)
-            case Family.LEAF | Family.OPAQUE | Family.CONTROL:
+            case _:
                 pass
 
     def _relate_reshape(self, node: Node, operand: tuple[Atom, ...], result: tuple[Atom, ...]) -> None:
@@ -197,10 +200,10 @@ class Dimensions:
         """Tie each operand axis that is walked whole, in order, by one result axis."""
         out = node.output
         symbols = [Symbol(str(axis), extent) for axis, extent in enumerate(out.type.shape)]
-        rule = lookup(node.op).access
-        assert rule is not None
         where = {of(s): axis for axis, s in enumerate(symbols) if s.extent > 1}
-        pieces = rule([v.type for v in node.inputs], out.type, node.attrs, tuple(of(s) for s in symbols))
+        pieces = index_op(node).access(
+            [v.type for v in node.inputs], out.type, node.attrs, tuple(of(s) for s in symbols)
+        )
         for piece in pieces:
             shape = node.inputs[piece.operand].type.shape
             for position, index in enumerate(piece.index):
@@ -209,12 +212,12 @@ class Dimensions:
                     self._forest.unify([operands[piece.operand][position]], [result[axis]])
 
     def _relate_reduce(self, node: Node, operand: tuple[Atom, ...], result: tuple[Atom, ...]) -> None:
-        gone = node.attrs["dimensions"] if node.op == "reduce" else (node.attrs["dimension"],)
+        gone = reduced_axes(node)
         self._tie([a for axis, a in enumerate(operand) if axis not in gone], result)
 
     def _relate_window(self, node: Node, operand: tuple[Atom, ...], result: tuple[Atom, ...]) -> None:
         for axis, (a, b) in enumerate(zip(operand, result, strict=True)):
-            if node.op == "cumulative" or _window_is_identity(node, axis):
+            if _window_is_identity(node, axis):
                 self._forest.unify([a], [b])
 
     def _relate_dot(self, node: Node, operands: Sequence[tuple[Atom, ...]], result: tuple[Atom, ...]) -> None:
@@ -263,18 +266,23 @@ def dot_axes(node: Node) -> DotAxes:
 
 def carries(node: Node) -> bool:
     """Whether the node carries values across iterations: it bounds the grid."""
-    return lookup(node.op).family in (Family.REDUCE, Family.CONTRACTION) or node.op == "cumulative"
+    return role_of(node).is_reduction_like
+
+
+def reduced_axes(node: Node) -> tuple[int, ...]:
+    """The axes of a reduction's operand that its result does not have."""
+    return node.attrs["dimensions"] if role_of(node) is Role.REDUCE else (node.attrs["dimension"],)
 
 
 def whole_axes(node: Node) -> tuple[int, ...]:
     """The axes of a carrier's result that lie whole in one worker's memory: columns of a dot, the axis of a scan."""
-    match node.op:
-        case "cumulative":
+    match role_of(node):
+        case Role.SCAN:
             return (node.attrs["dimension"],)
-        case "dot_general":
+        case Role.DOT:
             parts = dot_axes(node)
             return tuple(range(len(parts.lhs_batch) + len(parts.lhs_free), node.output.type.rank))
-        case "convolution":
+        case Role.CONVOLUTION:
             return (node.attrs["output_feature_dimension"],)
         case _:
             return ()
@@ -282,7 +290,7 @@ def whole_axes(node: Node) -> tuple[int, ...]:
 
 def _keeps_axes(node: Node) -> bool:
     """Whether all readers of a value see the same axes. An iota or a splat is made anew by each reader."""
-    return lookup(node.op).family is not Family.LEAF
+    return not role_of(node).is_leaf
 
 
 def _others(value: Value, *taken: tuple[int, ...]) -> tuple[int, ...]:

@@ -7,15 +7,17 @@ with the reason that `explain` and the lint show.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from autofuse.errors import LegalityError
-from autofuse.fusion.candidate import KernelCandidate, is_view
+from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.dimensions import Atom, Dimensions, carries, dot_axes, whole_axes
 from autofuse.ir.graph import Node, Value
-from autofuse.ir.optable import Family, lookup
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
 
 MAX_WINDOW = 128
 """Largest window that is unrolled into a kernel; a larger one is a call of its own."""
@@ -98,24 +100,22 @@ def _carriers_domain(candidate: KernelCandidate, carriers: list[Node], dims: Dim
 
 def is_contraction(node: Node) -> bool:
     """Whether the node is a dot or a convolution."""
-    return lookup(node.op).family is Family.CONTRACTION
+    return role_of(node).is_contraction
 
 
 def is_opaque(node: Node) -> bool:
     """Whether the node is one call into a library: nothing can be computed inside it."""
-    family = lookup(node.op).family
-    if node.op == "reduce_window":
-        size = 1
-        for extent in node.attrs["window_dimensions"]:
-            size *= extent
-        return size > MAX_WINDOW
-    if node.op == "convolution" and (node.attrs["batch_group_count"], node.attrs["feature_group_count"]) != (1, 1):
-        return True
-    return family in (Family.OPAQUE, Family.CONTROL)
+    match role_of(node):
+        case Role.WINDOW:
+            return math.prod(node.attrs["window_dimensions"]) > MAX_WINDOW
+        case Role.CONVOLUTION:
+            return (node.attrs["batch_group_count"], node.attrs["feature_group_count"]) != (1, 1)
+        case role:
+            return role.is_opaque
 
 
 def _check_opaque_alone(candidate: KernelCandidate) -> None:
-    real = [node for node in candidate.nodes if not is_view(node) and lookup(node.op).family is not Family.LEAF]
+    real = [node for node in candidate.nodes if role_of(node).computes]
     if len(real) > 1:
         name = next(node.op for node in real if is_opaque(node))
         raise LegalityError(f"{name} is an opaque call: nothing can be computed inside it")
@@ -176,7 +176,7 @@ def _rows(carriers: list[Node], grid: frozenset[Atom], dims: Dimensions) -> froz
 
 def _row_atoms(node: Node, dims: Dimensions) -> frozenset[Atom]:
     axes = dims.axes(node.output)
-    if node.op == "convolution":
+    if role_of(node) is Role.CONVOLUTION:
         spatial = node.attrs["output_spatial_dimensions"]
         keep: Iterable[int] = (node.attrs["output_batch_dimension"], *spatial)
     else:

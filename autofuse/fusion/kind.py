@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from autofuse.fusion.candidate import KernelCandidate, is_view
 from autofuse.fusion.domain import is_contraction, is_opaque
 from autofuse.ir.graph import Node
-from autofuse.ir.optable import Family, lookup
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
 
 
 def kind_of(kernel: KernelCandidate) -> str:
     """`library`, `product`, `prologue`, `epilogue`, `stitch`, `reduction`, `multi-output` or `loop`."""
-    real = [node for node in kernel.nodes if not is_view(node) and lookup(node.op).family is not Family.LEAF]
+    real = [node for node in kernel.nodes if role_of(node).computes]
     if any(is_opaque(node) for node in real):
         return "library"
     dots = [node for node in real if is_contraction(node)]
@@ -30,7 +31,7 @@ def kind_of(kernel: KernelCandidate) -> str:
 
 def title_of(kernel: KernelCandidate) -> str:
     """A short name made of the ops that matter most, e.g. `dot_general_tanh`."""
-    real = [n for n in kernel.nodes if not is_view(n) and lookup(n.op).family is not Family.LEAF]
+    real = [n for n in kernel.nodes if role_of(n).computes]
     if not real:
         return kernel.nodes[-1].op
     weighty = [n for n in real if is_contraction(n) or _folds(n) or is_opaque(n)]
@@ -40,13 +41,20 @@ def title_of(kernel: KernelCandidate) -> str:
 
 
 def _short(node: Node) -> str:
-    if node.op == "reduce":
-        return f"reduce_{node.attrs['combiner']}"
-    return {"dot_general": "dot", "convolution": "conv"}.get(node.op, node.op)
+    match role_of(node):
+        case Role.REDUCE:
+            return f"{node.op}_{node.attrs['combiner']}"
+        case Role.DOT:
+            return "dot"
+        case Role.CONVOLUTION:
+            return "conv"
+        case _:
+            return node.op
 
 
 def _folds(node: Node) -> bool:
-    return lookup(node.op).family is Family.REDUCE or node.op == "cumulative"
+    role = role_of(node)
+    return role.is_reduction or role is Role.SCAN
 
 
 def _follows(kernel: KernelCandidate, node: Node) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from autofuse.errors import GraphError
 from autofuse.ir.dtypes import DType
-from autofuse.ir.optable import AttrSpec, OpDef
+from autofuse.ir.oprecord import AttrSpec, OpDef
 from autofuse.ir.types import TensorType, of_array
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from autofuse.errors import GraphError
 from autofuse.ir import attributes
 from autofuse.ir.graph import Graph, Location, Node, Value
-from autofuse.ir.optable import Family, lookup
+from autofuse.ir.optable import lookup
 from autofuse.ir.types import TensorType
 
 
@@ -69,7 +69,7 @@ class GraphBuilder:
         entry = lookup(op)
         if entry.arity is not None and len(inputs) != entry.arity:
             raise GraphError(f"{op} takes {entry.arity} operands, got {len(inputs)}")
-        if regions and entry.family is not Family.CONTROL:
+        if regions and not entry.role.is_control:
             raise GraphError(f"{op} owns no regions, got {len(regions)}")
         held = attributes.normalized(entry, attrs)
         result_types = entry.infer([value.type for value in inputs], held, regions)

@@ -100,11 +100,6 @@ class Graph:
     def value_by_name(self) -> Mapping[str, Value]:
         return {value.name: value for value in self.values()}
 
-    @cached_property
-    def has_calls(self) -> bool:
-        """Whether it calls a function of a library or of a user, in a region or not."""
-        return any(node.op == "custom_call" or any(r.has_calls for r in node.regions) for node in self.nodes)
-
     def values(self) -> Iterator[Value]:
         """Inputs, captures, then node outputs in order."""
         yield from self.inputs

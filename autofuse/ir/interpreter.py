@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from autofuse.errors import ArgumentError, AutofuseError, GraphError
 from autofuse.ir.graph import Graph, Node, Value
-from autofuse.ir.optable import lookup
+from autofuse.ir.oprecord import Region
+from autofuse.ir.optable import has_calls, lookup
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -24,7 +25,7 @@ def interpret(graph: Graph, *arrays: Any) -> tuple[Array, ...]:
     """
     held = _checked(graph, arrays)
     with np.errstate(all="ignore"):
-        results = run(graph, held, ())
+        results = _run(graph, held)
     return _owned(results, held)
 
 
@@ -40,7 +41,7 @@ def interpret_values(graph: Graph, arrays: Sequence[Any], wanted_names: Collecti
     held = _checked(graph, arrays)
     narrowed = Graph(graph.name, graph.inputs, graph.nodes, tuple(wanted), graph.captures)
     with np.errstate(all="ignore"):
-        results = run(narrowed, held, ())
+        results = _run(narrowed, held)
     return dict(zip(wanted_names, _owned(results, held), strict=True))
 
 
@@ -54,21 +55,20 @@ def interpret_into(graph: Graph, arrays: Sequence[Array], targets: Sequence[Arra
     for value, target in zip(graph.outputs, targets, strict=True):
         places.setdefault(value, target)
     with np.errstate(all="ignore"):
-        results = run(graph, arrays, (), places)
+        results = _run(graph, arrays, places)
     for result, target in zip(results, targets, strict=True):
         if result is not target:
             target[...] = result
 
 
-def run(
-    graph: Graph, inputs: Sequence[Array], captured: Sequence[Array], places: Mapping[Value, Array] | None = None
+def _run(
+    graph: Graph, inputs: Sequence[Array], places: Mapping[Value, Array] = MappingProxyType({})
 ) -> tuple[Array, ...]:
-    """The outputs of a graph or region, unchecked; `captured` are the values of `graph.captures`.
+    """The outputs of a graph, unchecked. Callers silence NumPy's warnings.
 
-    `places`: memory for outputs, used where the op can write into it. Results may be views of operands. Callers silence
-    NumPy's warnings.
+    `places`: memory for outputs, used where the op can write into it. Results may be views of operands.
     """
-    return Routine(graph).run(inputs, captured, (*inputs, *captured), places or {})
+    return Routine(graph).run(inputs, (), inputs, places)
 
 
 class Routine:
@@ -77,9 +77,11 @@ class Routine:
     def __init__(self, graph: Graph) -> None:
         needed, last_use = live_nodes(graph)
         self._graph = graph
-        self._owns_results = not graph.has_calls
+        self._owns_results = not has_calls(graph)
         """A function of a user may return memory that it goes on using."""
-        self._steps = [(node, tuple(last_use.get(position, ()))) for position, node in needed]
+        self._steps = [
+            (node, tuple(last_use.get(position, ())), tuple(map(Routine, node.regions))) for position, node in needed
+        ]
 
     def run(
         self,
@@ -88,20 +90,28 @@ class Routine:
         kept: Sequence[Array],
         places: Mapping[Value, Array] = MappingProxyType({}),
     ) -> tuple[Array, ...]:
-        """As the function `run`. `kept`: arrays whose memory must stay as it is; inputs that are not may be changed."""
+        """The outputs, for these values of inputs and captures; `places` as in `_run`.
+
+        `kept`: arrays whose memory must stay as it is; inputs that are not among them may be changed.
+        """
         graph = self._graph
         values: dict[Value, Array] = dict(zip(graph.inputs, inputs, strict=True))
         values.update(zip(graph.captures, captured, strict=True))
-        for node, dead in self._steps:
+        for node, dead, regions in self._steps:
             if places and any(output in places for output in node.outputs):
                 values.update(_evaluate_in_place(node, values, places, graph))
             elif self._owns_results and node.inputs and node.inputs[0] in dead and _is_free(node, values, kept):
                 values[node.output] = _evaluate_over(node, values)
             else:
-                values.update(zip(node.outputs, evaluate_node(node, values), strict=True))
+                values.update(zip(node.outputs, _evaluate(node, values, regions), strict=True))
             for value in dead:
                 values.pop(value, None)
         return tuple(values[value] for value in graph.outputs)
+
+    def bound(self, values: Mapping[Value, Array], kept: Sequence[Array]) -> Region:
+        """The region that this is of, with what it captures among `values`; `kept` as in `run`."""
+        captured = [values[value] for value in self._graph.captures]
+        return lambda arguments: self.run(arguments, captured, kept)
 
 
 def _is_free(node: Node, values: Mapping[Value, Array], kept: Sequence[Array]) -> bool:
@@ -123,9 +133,14 @@ def _evaluate_over(node: Node, values: Mapping[Value, Array]) -> Array:
 
 def evaluate_node(node: Node, values: Mapping[Value, Array]) -> tuple[Array, ...]:
     """The results of one node, given the values it reads. Raises GraphError where it cannot be evaluated."""
+    return _evaluate(node, values, [Routine(region) for region in node.regions])
+
+
+def _evaluate(node: Node, values: Mapping[Value, Array], regions: Sequence[Routine]) -> tuple[Array, ...]:
     operands = [values[value] for value in node.inputs]
-    operands += [values[value] for region in node.regions for value in region.captures]
-    return _attempt(node, lookup(node.op).evaluate, operands, node.attrs, node.regions)
+    kept = [*operands, *(values[value] for region in node.regions for value in region.captures)]
+    ready = [region.bound(values, kept) for region in regions]
+    return _attempt(node, lookup(node.op).evaluate, operands, node.attrs, ready)
 
 
 def _evaluate_in_place(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from autofuse.errors import AutofuseError, GraphError, ParseError
 from autofuse.ir import attributes, dtypes, literals, optable
 from autofuse.ir.graph import Graph, Location, Node, Value
-from autofuse.ir.optable import Family, OpDef
+from autofuse.ir.oprecord import OpDef
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
@@ -256,7 +256,7 @@ class _Parser:
         """The attributes in normal form, after checking that the node's types are what the op table infers."""
         if op.arity is not None and len(inputs) != op.arity:
             self._fail(f"{op.name} takes {op.arity} operands, got {len(inputs)}", position)
-        if regions and op.family is not Family.CONTROL:
+        if regions and not op.role.is_control:
             self._fail(f"{op.name} owns no regions", position)
         try:
             held = attributes.normalized(op, attrs)

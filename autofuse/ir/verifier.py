@@ -12,7 +12,7 @@ from autofuse.errors import GraphError
 from autofuse.ir import attributes
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.literals import attribute_text, value_name
-from autofuse.ir.optable import Family, lookup
+from autofuse.ir.optable import lookup
 from autofuse.ir.text import node_line
 
 _Place = tuple[str, int | str]
@@ -85,7 +85,7 @@ def _verify_types(where: str, node: Node) -> None:
         held = attributes.normalized(op, node.attrs)
         if op.arity is not None and len(node.inputs) != op.arity:
             raise GraphError(f"{op.name} takes {op.arity} operands, got {len(node.inputs)}")
-        if node.regions and op.family is not Family.CONTROL:
+        if node.regions and not op.role.is_control:
             raise GraphError(f"{op.name} owns no regions, got {len(node.regions)}")
         found = op.infer([value.type for value in node.inputs], held, node.regions)
     except GraphError as bad:

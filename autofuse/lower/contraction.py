@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autofuse.errors import LegalityError
-from autofuse.fusion.candidate import KernelCandidate
+from autofuse.fusion.candidate import KernelCandidate, is_permuted
 from autofuse.fusion.dimensions import Atom, dot_axes
 from autofuse.ir import index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Affine, Symbol
-from autofuse.ir.optable import Condition, Family, lookup
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
+from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType
 from autofuse.lower.demand import PhaseBuilder
 from autofuse.lower.drafts import StageDraft
@@ -81,7 +83,7 @@ class ContractionBuilder:
 
         They come in the order in which they run: the first of a sum overwrites what the others add to.
         """
-        form = self._dot_form(node) if node.op == "dot_general" else self._convolution_form(node)
+        form = self._dot_form(node) if role_of(node) is Role.DOT else self._convolution_form(node)
         level = self.phase.levels[node.output] - 1
         dtype = node.output.type.dtype
         depth, columns = _size(form.depth), _size(form.columns)
@@ -102,7 +104,7 @@ class ContractionBuilder:
         """Products that are only added up, `(a @ b + c @ d) + e @ f`, with the value of the whole sum."""
         found: dict[Node, Value] = {}
         for node in candidate.nodes:
-            terms = self._terms(node) if node.op == "add" else []
+            terms = self._terms(node) if _is_sum(node) else []
             for term in terms:
                 found[term] = node.output
         return found
@@ -118,7 +120,7 @@ class ContractionBuilder:
             others.append(other)
         terms = [] if total is None else [total]
         for other in reversed(others):
-            if not terms or other is None or other.op != "dot_general" or not _can_add(terms[-1], other):
+            if not terms or other is None or role_of(other) is not Role.DOT or not _can_add(terms[-1], other):
                 return []
             terms.append(other)
         levels = [self.phase.levels[term.output] for term in terms]
@@ -127,7 +129,7 @@ class ContractionBuilder:
     def _alone(self, value: Value) -> Node | None:
         """The product or sum that makes `value`, if it is read once and is no output."""
         node = self.phase.producers.get(value)
-        if node is None or node.op not in ("dot_general", "add") or value in self._outputs:
+        if node is None or not (_is_sum(node) or role_of(node) is Role.DOT) or value in self._outputs:
             return None
         users = self._users[value]
         return node if len(users) == 1 and users[0].inputs.count(value) == 1 else None
@@ -235,7 +237,7 @@ class ContractionBuilder:
     def _pack_parts(self, form: _Form, level: int, dtype: DType) -> Matrix | None:
         """Pack an operand that is a concatenation along the depth, a loop for each part."""
         node = self.phase.producers.get(form.lhs)
-        if node is None or node.op != "concatenate" or form.lhs_conditions:
+        if node is None or role_of(node) is not Role.JOIN or form.lhs_conditions:
             return None
         phase, axis, depth = self.phase, node.attrs["dimension"], _size(form.depth)
         if form.lhs_at[axis] != _flat(form.depth):
@@ -282,7 +284,7 @@ class ContractionBuilder:
         """Where an element lies if it is only moved, never computed or masked: a buffer and an offset."""
         node = self.phase.producers.get(value)
         while node is not None:
-            if lookup(node.op).family is not Family.INDEX:
+            if not role_of(node).moves:
                 return None
             pieces = self.phase.pieces_of(node, at)
             if len(pieces) != 1 or any(index.reads_memory(i) for i in pieces[0].index):
@@ -317,7 +319,7 @@ class ContractionBuilder:
         """Write to an output buffer, if the result goes there and nowhere else, moved at most by views."""
         while value not in self._outputs:
             users = self._users.get(value, [])
-            if len(users) != 1 or users[0].op not in ("reshape", "transpose"):
+            if len(users) != 1 or not is_permuted(users[0]):
                 return None
             value = users[0].output
         if self._users.get(value):
@@ -338,7 +340,7 @@ def _is_sum(node: Node | None) -> bool:
 
 def _can_add(one: Node, other: Node) -> bool:
     """Whether two products of one type lay out their results alike; 16-bit floats are rounded before they are added."""
-    if one.op != "dot_general" or one.output.type != other.output.type:
+    if role_of(one) is not Role.DOT or one.output.type != other.output.type:
         return False
     dtype, a, b = one.output.type.dtype, dot_axes(one), dot_axes(other)
     alike = len(a.lhs_batch) == len(b.lhs_batch) and len(a.lhs_free) == len(b.lhs_free)

@@ -18,7 +18,9 @@ from autofuse.fusion.dimensions import Atom, Dimensions
 from autofuse.ir import dtypes, index
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
-from autofuse.ir.optable import Condition, Family, Piece, lookup
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import elementwise_op, index_op, role_of
+from autofuse.ir.pieces import Condition, Piece
 from autofuse.lower.drafts import BufferTable, Demand, Instance, StageDraft, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.reducing import ReductionBuilder
@@ -92,28 +94,29 @@ class PhaseBuilder(PhaseFrame):
         node = self.producers.get(value)
         if node is None:
             return self.load(stage, self.buffers.of(value).name, value.type, at, guard)
-        if node.op == "constant" or node.op == "iota":
+        role = role_of(node)
+        if role.is_leaf:
             return self._leaf(stage, node, at)
         if value in self.row_results:
             return self.row_results[value](stage, at, guard)
-        match lookup(node.op).family:
-            case Family.ELEMENTWISE:
+        match role:
+            case Role.ELEMENTWISE:
                 return (yield from self._elementwise(stage, node, at, guard))
-            case Family.INDEX:
-                return (yield from self._pieces(stage, node, at, guard))
-            case Family.REDUCE:
+            case Role.REDUCE | Role.ARG_REDUCE:
                 return (yield from self._reductions.result(stage, node, at, guard))
-            case Family.WINDOW if node.op == "cumulative":
+            case Role.SCAN:
                 yield from self._reductions.scan(node)
                 return self.row_results[value](stage, at, guard)
-            case Family.WINDOW:
+            case Role.WINDOW:
                 return (yield from self._reductions.window(stage, node, at, guard))
-            case family:
-                raise LegalityError(f"{node.op} %{node.name} ({family.value}) is read before it is computed")
+            case _ if role.moves:
+                return (yield from self._pieces(stage, node, at, guard))
+            case _:
+                raise LegalityError(f"{node.op} %{node.name} ({role.value}) is read before it is computed")
 
     def _leaf(self, stage: StageDraft, node: Node, at: tuple[Affine, ...]) -> Scalar:
         dtype = node.output.type.dtype
-        if node.op == "constant":
+        if role_of(node) is Role.CONSTANT:
             return self.constant(stage, dtype, node.attrs["value"].reshape(-1)[0].item())
         where = at[node.attrs["iota_dimension"]]
         lo, hi = index.bounds(where)
@@ -129,17 +132,13 @@ class PhaseBuilder(PhaseFrame):
         operands: list[Scalar] = []
         for operand in node.inputs:
             operands.append((yield Wanted(stage, operand, at, guard)))
-        scalar = lookup(node.op).scalar
-        assert scalar is not None
-        return self.map(stage, node.output.type.dtype, scalar(node.attrs), *operands)
+        return self.map(stage, node.output.type.dtype, elementwise_op(node).opcode(node.attrs), *operands)
 
     # ---- data movement -------------------------------------------------------------------------------------------
 
     def pieces_of(self, node: Node, at: tuple[Affine, ...]) -> tuple[Piece, ...]:
         """Where an index op's element comes from."""
-        rule = lookup(node.op).access
-        assert rule is not None
-        return rule([value.type for value in node.inputs], node.output.type, node.attrs, at)
+        return index_op(node).access([value.type for value in node.inputs], node.output.type, node.attrs, at)
 
     def _pieces(self, stage: StageDraft, node: Node, at: tuple[Affine, ...], guard: Scalar | None) -> Demand[Scalar]:
         found: list[tuple[Scalar | None, Scalar]] = []

@@ -7,7 +7,7 @@ buffer, that scratch is written before it is read, and that every output element
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import BackendError
-from autofuse.ir import optable
 from autofuse.ir.combiners import COMBINERS, combiner_identity
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Atom, Element, Quotient, Remainder, Symbol
-from autofuse.ir.optable import Condition
+from autofuse.ir.optable import scalar_op
+from autofuse.ir.pieces import Condition
 from autofuse.lower.tile import (
     ArgReduce,
     Buffer,
@@ -41,15 +41,6 @@ from autofuse.lower.tile import (
 )
 
 Array = NDArray[Any]
-
-_COMPARISONS: Mapping[str, Callable[..., Any]] = {
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-}
 
 
 def evaluate_program(program: TileProgram, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -286,11 +277,11 @@ def _clamped(values: Array, lo: int, hi: int) -> Array:
 
 
 def apply_opcode(opcode: str, dtype: DType, *operands: Array) -> Array:
-    """A scalar opcode over arrays of equal shape: comparisons here, everything else by the op table."""
+    """A scalar opcode over arrays of equal shape, by the op table."""
+    op = scalar_op(opcode)
+    attrs: dict[str, Any] = {"dtype": dtype} if "dtype" in op.attrs else {}
+    if op.variant is not None:
+        attrs[op.variant] = opcode.upper()
     with np.errstate(all="ignore"):
-        if opcode in _COMPARISONS:
-            return _COMPARISONS[opcode](*operands)
-        entry = optable.lookup(opcode)
-        attrs: dict[str, Any] = {"dtype": dtype} if "dtype" in entry.attrs else {}
-        (result,) = entry.evaluate(operands, attrs, ())
-        return result
+        (result,) = op.evaluate(operands, attrs, ())
+    return result

@@ -13,7 +13,8 @@ from autofuse.fusion.domain import Domain, choose_domain, is_contraction
 from autofuse.ir import index
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.index import Symbol
-from autofuse.ir.optable import Family, lookup
+from autofuse.ir.oprecord import ElementwiseOp, Role
+from autofuse.ir.optable import lookup, role_of
 from autofuse.lower.columns import Columns, cut_columns, find_columns, tile_width
 from autofuse.lower.contraction import ContractionBuilder, Pack
 from autofuse.lower.demand import PhaseBuilder
@@ -103,7 +104,7 @@ class _Lowering:
         if any(carries(node) for node in self.candidate.nodes):
             return []
         producers = self.candidate.graph.producers
-        found = [value for value in self.candidate.outputs if producers[value].op == "concatenate"]
+        found = [value for value in self.candidate.outputs if role_of(producers[value]) is Role.JOIN]
         return [value for value in found if len(producers[value].inputs) >= _MANY_PARTS]
 
     def _has_loops(self) -> bool:
@@ -205,16 +206,16 @@ class _Lowering:
         """Whether computing an instance anew costs more than a store and a load."""
         seen: set[Instance] = set()
         todo = [instance]
-        work = 0
+        work = 0.0
         while todo:
             current = todo.pop()
             node = self.candidate.graph.producers.get(current[0])
             if current in seen or node is None:
                 continue
             seen.add(current)
-            entry = lookup(node.op)
-            if entry.family is Family.ELEMENTWISE:
-                work += 8 if entry.expensive else 1
+            op = lookup(node.op)
+            if isinstance(op, ElementwiseOp):
+                work += op.work.vectors
             todo += stage.reads.get(current, [])
         return work >= 8
 

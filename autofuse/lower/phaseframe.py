@@ -11,7 +11,8 @@ from autofuse.ir import dtypes, index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Value
 from autofuse.ir.index import Affine, Symbol
-from autofuse.ir.optable import Condition, Family, lookup
+from autofuse.ir.optable import role_of
+from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType
 from autofuse.lower.drafts import BufferTable, PhaseDraft, StageDraft
 from autofuse.lower.tile import Constant, Load, Map, Scalar, Space, Test
@@ -153,9 +154,7 @@ def _levels(candidate: KernelCandidate) -> dict[Value, int]:
     levels: dict[Value, int] = {}
     for node in candidate.nodes:
         level = max((levels.get(value, 0) for value in node.inputs), default=0)
-        family = lookup(node.op).family
-        if family in (Family.REDUCE, Family.CONTRACTION) or node.op == "cumulative":
-            level += 1
+        level += role_of(node).is_reduction_like
         for value in node.outputs:
             levels[value] = level
     for node in candidate.nodes:

@@ -6,11 +6,14 @@ import itertools
 from collections.abc import Sequence
 
 from autofuse.errors import LegalityError
+from autofuse.fusion.dimensions import reduced_axes
 from autofuse.ir import dtypes, index
 from autofuse.ir.combiners import combiner_identity
 from autofuse.ir.graph import Node
 from autofuse.ir.index import Affine
-from autofuse.ir.optable import Condition, Piece
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
+from autofuse.ir.pieces import Condition, Piece
 from autofuse.lower.drafts import Demand, Instance, StageDraft, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.tile import ArgReduce, Reduce, Scalar, Scan, Store
@@ -48,14 +51,14 @@ class ReductionBuilder:
     def _stage_of(self, node: Node, at: tuple[Affine, ...]) -> Demand[tuple[Scalar, StageDraft]]:
         operand = node.inputs[0]
         axes = self._frame.dims.axes(self._frame.dims.use(node, 0))
-        gone = node.attrs["dimensions"] if node.op == "reduce" else (node.attrs["dimension"],)
+        gone = reduced_axes(node)
         kept = iter(at)
         where = tuple(self._frame.axis_index(axis) if n in gone else next(kept) for n, axis in enumerate(axes))
         symbols = tuple(self._frame.symbol(atom) for n in sorted(gone) for atom in axes[n])
         stage = self._frame.draft.stage(self._frame.levels[operand], symbols)
         scalar = yield Wanted(stage, operand, where, None)
         stage.roots.append((operand, where))
-        if node.op == "reduce":
+        if role_of(node) is Role.REDUCE:
             return self._reduce(stage, node, scalar), stage
         position = where[node.attrs["dimension"]]
         dtype = node.attrs["dtype"]

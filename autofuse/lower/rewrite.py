@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autofuse.ir import index
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
-from autofuse.ir.optable import Condition
+from autofuse.ir.pieces import Condition
 from autofuse.lower.tile import (
     ArgReduce,
     Dot,

@@ -30,7 +30,7 @@ from enum import Enum
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Graph
 from autofuse.ir.index import Affine, Symbol
-from autofuse.ir.optable import Condition
+from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType
 from autofuse.lower.schedule import Schedule
 
@@ -114,9 +114,13 @@ class Load:
     fill: Scalar | None = None
 
 
+FMA = "fma"
+"""A fused multiply-add: the one opcode that no op is emitted as. Probes and generated products write it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Map:
-    """`result = opcode(operands)`: the closed set of scalar opcodes documented in docs/ops.md."""
+    """`result = opcode(operands)`: the scalar opcodes of the op table (docs/ops.md), and `FMA`."""
 
     result: Scalar
     dtype: DType

@@ -23,6 +23,8 @@ from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.digest import digest
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.interpreter import interpret_values
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
 from autofuse.ir.text import parse_graph
 from autofuse.ir.tree import Branch, Leaf
 from autofuse.lower.schedule import Schedule
@@ -298,7 +300,7 @@ def _value_array(session: _Session, value: Value) -> Array:
     if value in session.graph.inputs:
         return session.inputs[session.graph.inputs.index(value)]
     producer = session.graph.producers[value]
-    if producer.op == "constant":
+    if role_of(producer) is Role.CONSTANT:
         return producer.attrs["value"]
     return session.values[value.name]
 

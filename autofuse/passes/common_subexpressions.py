@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.ir.graph import Graph, Node, Value
-from autofuse.ir.optable import Family, lookup
+from autofuse.ir.oprecord import ElementwiseOp
+from autofuse.ir.optable import lookup
 from autofuse.passes.facts import Facts
 from autofuse.passes.rewriting import Rules, rewrite
 
@@ -69,7 +70,7 @@ def _key(node: Node) -> Any:
 def _operands(node: Node) -> Any:
     entry = lookup(node.op)
     keeps_order = node.inputs and node.inputs[0].type.dtype.is_float and node.op in ("minimum", "maximum")
-    if entry.family is Family.ELEMENTWISE and entry.commutative and not keeps_order:
+    if isinstance(entry, ElementwiseOp) and entry.commutative and not keeps_order:
         return frozenset(node.inputs), len(node.inputs)
     return node.inputs
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.interpreter import evaluate_node
-from autofuse.ir.optable import Family, lookup
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import lookup, role_of
 from autofuse.passes.facts import SMALL_BYTES, Facts, repeated
 from autofuse.passes.rewriting import Call, Rules, call, rewrite, splat_call
 
@@ -87,7 +88,7 @@ def _is_computed(node: Node, facts: Facts) -> bool:
         return False
     if node.op in _RENAMING:
         return facts.constant(node.inputs[0]) is not None and node.output.type.nbytes <= SMALL_BYTES
-    return lookup(node.op).family is not Family.CONTROL
+    return not role_of(node).is_control
 
 
 def _as_splat(node: Node, facts: Facts) -> Call | None:
@@ -105,13 +106,13 @@ def _fold_splats(node: Node, facts: Facts) -> Call | None:
     """Elementwise ops on repeated values compute one; index ops on one repeated value give it again."""
     if len(node.outputs) != 1 or not node.inputs or node.output.type.size == 0:
         return None
-    match lookup(node.op).family:
-        case Family.ELEMENTWISE:
+    match role_of(node):
+        case Role.ELEMENTWISE:
             splats = _splats(node.inputs, facts)
             return None if splats is None else _repeated_result(node, splats)
-        case Family.INDEX:
+        case role if role.moves:
             return _moved_splat(node, facts)
-        case Family.REDUCE if node.op == "reduce" and node.attrs["combiner"] in ("minimum", "maximum", "and", "or"):
+        case Role.REDUCE if node.attrs["combiner"] in ("minimum", "maximum", "and", "or"):
             splats = _splats(node.inputs, facts)
             return None if splats is None else splat_call(splats[0], node.output.type)
         case _:

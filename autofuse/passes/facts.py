@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.interpreter import evaluate_node
+from autofuse.ir.optable import role_of
 
 Array = NDArray[Any]
 
 SMALL_BYTES = 64 * 1024
 """Arrays that are computed ahead of time are at most this large, unless they replace larger ones."""
 
-_VIEWS = frozenset({"broadcast_in_dim", "reshape", "transpose", "slice", "reverse"})
 
 
 class Facts:
@@ -67,7 +67,7 @@ class Facts:
             return None
         if node.op == "constant":
             return _repeated_by(node)
-        return self.splat(node.inputs[0]) if node.op in _VIEWS else None
+        return self.splat(node.inputs[0]) if role_of(node).is_view else None
 
     def _find_known(self, value: Value) -> Array | None:
         node = self._producers.get(value)
@@ -77,7 +77,7 @@ class Facts:
             return node.attrs["value"]
         if node.op == "iota":
             return evaluate_node(node, {})[0] if value.type.nbytes <= SMALL_BYTES else None
-        if node.op not in _VIEWS:
+        if not role_of(node).is_view:
             return None
         source = self.known(node.inputs[0])
         if source is None or value.type.nbytes > max(SMALL_BYTES, source.nbytes):

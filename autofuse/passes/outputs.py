@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from autofuse.ir.graph import Graph, Node, Value
-from autofuse.ir.optable import Family, lookup
+from autofuse.ir.optable import role_of
 from autofuse.passes.rewriting import Names
 
 
@@ -39,7 +39,7 @@ class MaterialiseOutputs:
 
 def _is_computed(graph: Graph, value: Value) -> bool:
     producer = graph.producers.get(value)
-    return producer is not None and lookup(producer.op).family is not Family.LEAF
+    return producer is not None and not role_of(producer).is_leaf
 
 
 def _copy(graph: Graph, value: Value, names: Names) -> Node:

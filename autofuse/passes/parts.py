@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from autofuse.fusion.candidate import is_view
 from autofuse.ir.graph import Graph, Node, Value
-from autofuse.ir.optable import Family, all_ops, lookup
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import all_ops, role_of
 from autofuse.passes.cuts import Cut, sliced, whole
 from autofuse.passes.facts import Facts
 from autofuse.passes.matching import is_float
@@ -39,7 +40,7 @@ def _only_folded(graph: Graph) -> frozenset[Value]:
     """Results of elementwise ops that are read by reductions, and by ops of which the same holds, alone."""
     folded: set[Value] = set()
     for node in reversed(graph.nodes):
-        if lookup(node.op).family is not Family.ELEMENTWISE or node.output in graph.outputs:
+        if role_of(node) is not Role.ELEMENTWISE or node.output in graph.outputs:
             continue
         readers = graph.users[node.output]
         if readers and all(reader.op == "reduce" or reader.outputs[0] in folded for reader in readers):
@@ -51,7 +52,7 @@ def _rules(folded: frozenset[Value]) -> Rules:
     def compute_parts(node: Node, facts: Facts) -> Call | None:
         return _computed_in_parts(node, facts) if node.output in folded else None
 
-    elementwise = {op.name: (compute_parts,) for op in all_ops() if op.family is Family.ELEMENTWISE}
+    elementwise = {op.name: (compute_parts,) for op in all_ops() if op.role is Role.ELEMENTWISE}
     return {**elementwise, "reduce": (reduce_parts,)}
 
 
@@ -123,4 +124,4 @@ def _lies_in_memory(value: Value, facts: Facts) -> bool:
     node = facts.producer(value)
     while node is not None and is_view(node):
         node = facts.producer(node.inputs[0])
-    return node is None or lookup(node.op).family is Family.LEAF
+    return node is None or role_of(node).is_leaf

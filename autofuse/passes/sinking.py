@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from autofuse.ir.graph import Graph, Node, Value
-from autofuse.ir.optable import Family, all_ops
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import all_ops
 from autofuse.passes.facts import Facts
 from autofuse.passes.rewriting import Call, Expression, Rules, call, rewrite
 from autofuse.passes.views import broadcast, broadcast_in_shape
@@ -33,7 +34,7 @@ class SinkViews:
 
 
 def _rules() -> Rules:
-    return {op.name: (_sink,) for op in all_ops() if op.family is Family.ELEMENTWISE}
+    return {op.name: (_sink,) for op in all_ops() if op.role is Role.ELEMENTWISE}
 
 
 def _sink(node: Node, facts: Facts) -> Call | None:

@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import ClassVar
 
 from autofuse.ir.graph import Graph, Node, Value
-from autofuse.ir.optable import Family, lookup
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
 from autofuse.passes.cuts import cuts_of, sliced, whole
 from autofuse.passes.dots import free_dimensions, has_one_column_axis
 from autofuse.passes.facts import Facts
@@ -81,7 +82,7 @@ def _pieces_of(node: Node, graph: Graph, pieces: dict[Value, frozenset[_Columns]
 
     `pieces`: the same for what stands later in the graph.
     """
-    is_elementwise = lookup(node.op).family is Family.ELEMENTWISE
+    is_elementwise = role_of(node) is Role.ELEMENTWISE
     if not is_elementwise and not (node.op == "dot_general" and has_one_column_axis(node)):
         return None
     if node.output in graph.outputs:
@@ -91,7 +92,7 @@ def _pieces_of(node: Node, graph: Graph, pieces: dict[Value, frozenset[_Columns]
         own = _columns_of(reader)
         if own is not None:
             found.add(own)
-        elif lookup(reader.op).family is Family.ELEMENTWISE and reader.output in pieces:
+        elif role_of(reader) is Role.ELEMENTWISE and reader.output in pieces:
             found |= pieces[reader.output]
         else:
             return None

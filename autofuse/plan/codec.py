@@ -16,7 +16,9 @@ from autofuse.errors import AutofuseError, PlanError
 from autofuse.ir import digest, text, tree, verifier
 from autofuse.ir.contracts import BoundsCheck
 from autofuse.ir.graph import Graph
+from autofuse.ir.oprecord import Role
 from autofuse.ir.ops.calls import require_anywhere
+from autofuse.ir.optable import role_of
 from autofuse.ir.tree import Tree
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.constants import SideFile, side_file_from
@@ -187,7 +189,7 @@ def _graph(item: Item, constants: Mapping[str, NDArray[Any]]) -> Graph:
 def require_portable(graph: Graph) -> None:
     """Raise GraphError if the graph calls a function that only the process which traced it may call."""
     for node in graph.nodes:
-        if node.op == "custom_call":
+        if role_of(node) is Role.CALL:
             require_anywhere(node.attrs["call_target_name"])
         for region in node.regions:
             require_portable(region)

@@ -13,6 +13,8 @@ from autofuse.errors import PlanError
 from autofuse.ir import tree
 from autofuse.ir.dtypes import I64
 from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import values_of
 from autofuse.ir.types import TensorType
 from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument, PlannedKernel
 
@@ -148,8 +150,8 @@ def _check_order(plan: PlanDocument) -> None:
     runs = [launch.kernel for launch in plan.order]
     if sorted(runs) != list(range(len(plan.kernels))):
         _fail("order", f"must hold each of the {len(plan.kernels)} kernels once")
-    available = set(plan.graph.inputs) | _made_by(plan.graph, "constant")
-    inlined = _made_by(plan.graph, "iota")  # each reader computes its elements itself
+    available = {*plan.graph.inputs, *values_of(plan.graph, Role.CONSTANT)}
+    inlined = set(values_of(plan.graph, Role.IOTA))  # each reader computes its elements itself
     for position, launch in enumerate(plan.order):
         if not 0 <= launch.lane < MAX_LANES:
             _fail(f"order[{position}]", f"lane {launch.lane} is not in 0..{MAX_LANES - 1}")
@@ -162,10 +164,6 @@ def _check_order(plan: PlanDocument) -> None:
     unmade = [value.name for value in plan.graph.outputs if value not in available]
     if unmade:
         _fail("kernels", f"no kernel writes the graph's output {unmade[0]!r:.80}")
-
-
-def _made_by(graph: Graph, op: str) -> set[Value]:
-    return {value for node in graph.nodes if node.op == op for value in node.outputs}
 
 
 def _kernel_inputs(graph: Graph, kernel: PlannedKernel) -> set[Value]:

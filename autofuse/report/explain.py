@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from autofuse.errors import ArgumentError
-from autofuse.fusion.candidate import is_view
 from autofuse.ir.graph import Graph, Node, Value
-from autofuse.ir.optable import Family, lookup
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of, values_of
 from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
 from autofuse.plan.document import Certificate, PlanDocument
 from autofuse.report.printable import printable
@@ -163,7 +163,7 @@ def source_text(node: Node) -> str:
 
 
 def _roles(graph: Graph) -> dict[Value, str]:
-    roles = {value: "constant" for node in graph.nodes if node.op == "constant" for value in node.outputs}
+    roles = dict.fromkeys(values_of(graph, Role.CONSTANT), "constant")
     roles |= dict.fromkeys(graph.outputs, "result")
     return roles | dict.fromkeys(graph.inputs, "argument")
 
@@ -195,9 +195,9 @@ def _kernel_report(graph: Graph, kernel: LoweredKernel, roles: dict[Value, str],
 
 
 def _operation(node: Node) -> Operation:
-    free = is_view(node) or lookup(node.op).family is Family.LEAF
-    label = f"{node.op} {node.attrs['combiner']}" if node.op in ("reduce", "cumulative", "reduce_window") else node.op
-    return Operation(node.name, label, str(node.outputs[0].type), source_text(node), free)
+    role = role_of(node)
+    label = f"{node.op} {node.attrs['combiner']}" if role in (Role.REDUCE, Role.SCAN, Role.WINDOW) else node.op
+    return Operation(node.name, label, str(node.outputs[0].type), source_text(node), not role.computes)
 
 
 # ---- rendering -------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autofuse.ir.index import Affine, Atom, Element, Quotient, Remainder, Symbol
-from autofuse.ir.optable import Condition
+from autofuse.ir.pieces import Condition
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (
     ArgReduce,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from autofuse.errors import LegalityError, PlanError
 from autofuse.fusion.candidate import KernelCandidate, is_inlined
 from autofuse.ir.graph import Graph, Value
+from autofuse.ir.optable import has_calls
 from autofuse.lower.decisions import illegal_decision
 from autofuse.lower.library import scatter_in
 from autofuse.lower.lowering import Limits, lower, plain_scalars
@@ -167,7 +168,7 @@ def _rename_stage(stage: Stage, names: Mapping[str, str]) -> Stage:
 
 def may_fail(program: TileProgram | OpaqueProgram) -> bool:
     """Whether a kernel can raise an error: it calls a function of a library; sorting and its like always succeed."""
-    return isinstance(program, OpaqueProgram) and program.graph.has_calls
+    return isinstance(program, OpaqueProgram) and has_calls(program.graph)
 
 
 def may_write_in_place(program: TileProgram | OpaqueProgram, source: str, target: str) -> bool:

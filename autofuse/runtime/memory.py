@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from autofuse.ir.graph import Graph, Value
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import values_of
 from autofuse.lower.tile import Space
 from autofuse.runtime.kernels import LoweredKernel, groups_of, may_fail, may_write_in_place
 
@@ -187,7 +189,7 @@ def _used(lives: Iterable[Lifetime], steps: int) -> tuple[int, ...]:
 
 def _constants(graph: Graph, kernels: Sequence[LoweredKernel]) -> set[Value]:
     read = {value for kernel in kernels for value in kernel.reads}
-    return {v for v in read if (producer := graph.producers.get(v)) is not None and producer.op == "constant"}
+    return read.intersection(values_of(graph, Role.CONSTANT))
 
 
 def _aliases(

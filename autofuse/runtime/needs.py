@@ -8,7 +8,8 @@ from autofuse.errors import PlanError
 from autofuse.host.memory import available_bytes
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.interpreter import live_nodes
-from autofuse.ir.optable import lookup
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import lookup, role_of
 from autofuse.lower.tile import OpaqueProgram
 from autofuse.runtime.kernels import LoweredKernel
 from autofuse.runtime.memory import MemoryPlan
@@ -35,7 +36,7 @@ def require_memory(
 
 
 def interpreted_bytes(graph: Graph) -> int:
-    """The most bytes that a graph takes at one time where it is evaluated node by node, as `interpreter.run` does.
+    """The most bytes that a graph takes at one time where it is evaluated node by node, as the interpreter does.
 
     Its inputs do not count: they are there.
     """
@@ -43,7 +44,7 @@ def interpreted_bytes(graph: Graph) -> int:
     held: set[Value] = set()
     alive = most = 0
     for position, node in needed:
-        if node.op != "constant":
+        if role_of(node) is not Role.CONSTANT:
             held.update(node.outputs)
             alive += sum(value.type.nbytes for value in node.outputs)
         most = max(most, alive + _scratch_bytes(node))

@@ -11,7 +11,7 @@ from autofuse.errors import LegalityError
 from autofuse.ir import dtypes, index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Element, Symbol
-from autofuse.ir.optable import Condition
+from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (

@@ -17,6 +17,8 @@ from autofuse.errors import ArgumentError, LegalityError, SearchError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.control import Forbid, Force, Pin, Rule, bind
 from autofuse.ir.graph import Graph
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import values_of
 from autofuse.plan.verify import verify
 from autofuse.search.policies.policy import Context, Partition, SearchPolicy, document_of
 from autofuse.testing.fusions import check_plan
@@ -74,7 +76,7 @@ class SearchPolicyContract:
         """Every value a kernel reads was written before it, and every output is written once."""
         for graph in sample_graphs():
             partition = self.partition(graph)
-            there = {*graph.inputs, *(v for node in graph.nodes if node.op == "constant" for v in node.outputs)}
+            there = {*graph.inputs, *values_of(graph, Role.CONSTANT)}
             written: list[object] = []
             for chosen in partition.kernels:
                 kernel = partition.atoms.candidate(chosen.candidate.atoms, chosen.outputs)

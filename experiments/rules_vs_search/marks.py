@@ -20,12 +20,12 @@ from journal import Record
 
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.ir.graph import Graph
-from autofuse.ir.optable import Family, lookup
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
 from autofuse.search.rules.xla.instruction_fusion import EXPENSIVE
 
 LARGE_BYTES = 4096
 """Sharing a smaller value is worth nothing."""
-_LIGHT = (Family.ELEMENTWISE, Family.INDEX, Family.LEAF)
 
 
 class Thresholds(Protocol):
@@ -48,7 +48,7 @@ def facts(graph: Graph) -> Record:
     atoms = AtomGraph(graph, contract=False)
     return {
         "operations": len(atoms.atoms),
-        "joins": sum(atom.nodes[0].op == "concatenate" for atom in atoms.atoms),
+        "joins": sum(role_of(atom.nodes[0]) is Role.JOIN for atom in atoms.atoms),
         "shared": sum(_is_shared(atoms, atom) for atom in atoms.atoms),
         "folds": _longest_chain(atoms),
         "result_bytes": [max(v.type.nbytes for node in atom.nodes for v in node.outputs) for atom in atoms.atoms],
@@ -57,7 +57,9 @@ def facts(graph: Graph) -> Record:
 
 def _is_shared(atoms: AtomGraph, atom: FusionAtom) -> bool:
     node = atom.nodes[0]
-    is_dear = lookup(node.op).family not in _LIGHT or node.op in EXPENSIVE or node.op in ("concatenate", "divide")
+    role = role_of(node)
+    is_light = role is Role.ELEMENTWISE or role.is_leaf or (role.moves and role is not Role.JOIN)
+    is_dear = not is_light or node.op in EXPENSIVE or node.op == "divide"
     return is_dear and any(
         len(atoms.readers.get(value, ())) > 1 for value in node.outputs if value.type.nbytes >= LARGE_BYTES
     )
@@ -67,7 +69,7 @@ def _longest_chain(atoms: AtomGraph) -> int:
     depth: dict[FusionAtom, int] = {}
     for atom in atoms.atoms:  # in topological order
         node = atom.nodes[0]
-        here = int(lookup(node.op).family is Family.REDUCE or node.op == "cumulative")
+        here = int(role_of(node).is_reduction or role_of(node) is Role.SCAN)
         depth[atom] = here + max((depth[maker] for maker in atoms.predecessors[atom]), default=0)
     return max(depth.values(), default=0)
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from autofuse.errors import SearchError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.graph import Value
+from autofuse.ir.optable import has_calls
 from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
@@ -108,7 +109,7 @@ class MemoryLimit:
     def _always(self, memory: MemoryPlan) -> int:
         """Bytes that every plan takes, even one that writes straight into all arguments that it may."""
         graph = self.program.graph
-        if graph.has_calls:
+        if has_calls(graph):
             return memory.fixed_bytes
         results = graph.outputs[: len(graph.outputs) - len(self.program.writebacks)]
         return memory.argument_bytes + memory.constant_bytes + sum(value.type.nbytes for value in results)

@@ -9,8 +9,8 @@ from typing import cast
 
 from autofuse.errors import ArgumentError, LegalityError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
-from autofuse.fusion.candidate import is_inlined, is_view
 from autofuse.ir.graph import Node, Value
+from autofuse.ir.optable import role_of
 from autofuse.search.policies.policy import Context, Partition, predicted
 from autofuse.search.solve.solver import Chosen
 from autofuse.search.solve.topological_order import Run, fire, trimmed
@@ -81,7 +81,7 @@ class Fixed:
                 raise ArgumentError(f"partition: kernel {number}: {name!r} is no node of the program{hint}")
             if node in atoms.atom_of:
                 found.add(node)
-            elif not (is_view(node) or is_inlined(node) or node.op == "constant"):
+            elif role_of(node).computes:
                 raise ArgumentError(f"partition: kernel {number}: nothing needs {name}")
         if not found:
             raise ArgumentError(

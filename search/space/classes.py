@@ -10,6 +10,8 @@ from typing import Any
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Node, Value
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
 
 _LINE_BYTES = 64
 
@@ -47,7 +49,7 @@ def moved_slices(kernel: KernelCandidate) -> dict[Node, str]:
                 readers.setdefault(value, []).append(node)
     texts: dict[Node, str] = {}
     for nodes in readers.values():
-        if all(node.op == "slice" for node in nodes):
+        if all(role_of(node) is Role.SLICE for node in nodes):
             first = [min(starts) for starts in zip(*(node.attrs["start_indices"] for node in nodes), strict=True)]
             texts.update((node, _moved_text(node, first)) for node in nodes)
     return texts

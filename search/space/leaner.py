@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.ir.graph import Node, Value
-from autofuse.ir.optable import Family, lookup
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
 
 
 def leaner_outputs(graph: AtomGraph, atoms: frozenset[FusionAtom], outputs: Sequence[Value]) -> tuple[Value, ...]:
@@ -37,7 +38,8 @@ def leaner_outputs(graph: AtomGraph, atoms: frozenset[FusionAtom], outputs: Sequ
 
 def is_light(node: Node) -> bool:
     """Whether computing a node's elements again may cost less than keeping them."""
-    return lookup(node.op).family in (Family.ELEMENTWISE, Family.INDEX, Family.LEAF)
+    role = role_of(node)
+    return role is Role.ELEMENTWISE or role.moves or role.is_leaf
 
 
 def _is_light_inside(graph: AtomGraph, value: Value, atoms: Collection[FusionAtom]) -> bool:

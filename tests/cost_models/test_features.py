@@ -9,7 +9,7 @@ from autofuse.cost_models.features import COLUMNS, matrix
 from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.dtypes import BOOL, F32, F64, I64
 from autofuse.ir.index import Affine, Element, Symbol, of
-from autofuse.ir.optable import Condition
+from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (

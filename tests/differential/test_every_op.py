@@ -12,12 +12,13 @@ from autofuse.ir import dtypes
 from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.dtypes import BOOL, I32, I64
 from autofuse.ir.interpreter import interpret
-from autofuse.ir.optable import Family, all_ops
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import all_ops
 from autofuse.ir.types import TensorType
 from autofuse.targets.cpu.executable import build_executable
 from autofuse.testing.fusions import LIMITS, run_executable, unfused_plan
 
-ELEMENTWISE = [op.name for op in all_ops() if op.family is Family.ELEMENTWISE]
+ELEMENTWISE = [op.name for op in all_ops() if op.role is Role.ELEMENTWISE]
 DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 ULPS = {dtypes.F64: 16, dtypes.F32: 16, dtypes.F16: 2, dtypes.BF16: 2}
 """Units of relative deviation that transcendental functions may differ by: 4 ulp on either side in f32 and f64, and a

@@ -6,7 +6,7 @@ import pytest
 from autofuse.errors import BackendError
 from autofuse.ir.dtypes import F32, I32
 from autofuse.ir.index import Affine, Symbol, of
-from autofuse.ir.optable import Condition
+from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType
 from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.schedule import Schedule

@@ -8,7 +8,7 @@ import pytest
 import autofuse as af
 from autofuse.ir import dtypes
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol, of
-from autofuse.ir.optable import Condition
+from autofuse.ir.pieces import Condition
 from autofuse.ir.types import parse_type
 from autofuse.lower import tile
 from autofuse.lower.schedule import Schedule

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from autofuse.errors import AutofuseError, CallError, GraphError
 from autofuse.ir import types
 from autofuse.ir.graph import Attrs, Graph
+from autofuse.ir.oprecord import AttrSpec, OpDef, Region, Role
 from autofuse.ir.ops import library_calls
 from autofuse.ir.ops.library_sizes import check_sizes
-from autofuse.ir.optable import AttrSpec, Family, OpDef, register
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
@@ -89,7 +89,7 @@ def _infer(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph
     return results
 
 
-def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     name, required = attrs["call_target_name"], attrs["results"]
     returned: Any = call_target(name)(*operands)
     items: Sequence[Any] = returned if isinstance(returned, tuple | list) else (returned,)
@@ -121,19 +121,19 @@ def _joined(types_: Sequence[TensorType]) -> str:
     return ", ".join(map(str, types_))
 
 
-register(
+OPS = (
     OpDef(
-        "custom_call",
-        "Calls the registered function, or the listed one of NumPy or SciPy that the name spells. An unknown name, and "
-        "results of other types than declared, are errors when evaluated.",
-        Family.OPAQUE,
-        _infer,
-        _evaluate,
-        {
+        name="custom_call",
+        doc="Calls the registered function, or the listed one of NumPy or SciPy that the name spells. An unknown name, "
+        "and results of other types than declared, are errors when evaluated.",
+        role=Role.CALL,
+        infer=_infer,
+        evaluate=_evaluate,
+        code=1,
+        attrs={
             "call_target_name": AttrSpec("str", "the registered name"),
             "results": AttrSpec("types", "the result types"),
         },
-        flops=lambda *_: 0.0,
         evaluate_into=_evaluate_into,
-    )
+    ),
 )

@@ -1,4 +1,4 @@
-"""Ops that own regions: while and if. Evaluation receives the operands, then each region's captures in order."""
+"""Ops that own regions: while and if."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from autofuse.errors import GraphError
 from autofuse.ir import dtypes
 from autofuse.ir.graph import Attrs, Graph
-from autofuse.ir.interpreter import Routine, run
-from autofuse.ir.optable import Family, OpDef, lookup, register
+from autofuse.ir.oprecord import OpDef, Region, Role
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
@@ -45,13 +44,11 @@ def _infer_while(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence
     return tuple(operands)
 
 
-def _while(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
-    condition, body = regions
-    count, taken = len(body.inputs), len(condition.captures)
-    state, captured = tuple(operands[:count]), operands[count:]
-    goes_on, step = Routine(condition), Routine(body)
-    while goes_on.run(state, captured[:taken], operands)[0]:
-        state = step.run(state, captured[taken:], operands)
+def _while(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
+    goes_on, step = regions
+    state = tuple(operands)
+    while goes_on(state)[0]:
+        state = step(state)
     return state
 
 
@@ -66,47 +63,29 @@ def _infer_if(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Gr
     return results
 
 
-def _if(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _if(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     on_true, on_false = regions
-    pred, captured = operands[0], operands[1:]
-    taken = len(on_true.captures)
-    return run(on_true, (), captured[:taken]) if pred else run(on_false, (), captured[taken:])
+    return on_true(()) if operands[0] else on_false(())
 
 
-def region_flops(region: Graph) -> float:
-    """Scalar operations of one run of a region; a loop inside counts as one trip."""
-    total = 0.0
-    for node in region.nodes:
-        entry = lookup(node.op)
-        if entry.family is Family.CONTROL:
-            total += sum(map(region_flops, node.regions))
-        elif entry.flops is None:
-            total += node.outputs[0].type.size
-        else:
-            total += entry.flops(_types(node.inputs), _types(node.outputs), node.attrs)
-    return total
-
-
-register(
+OPS = (
     OpDef(
-        "while",
-        "Runs the body on the state while the condition holds. Regions: condition (state -> bool[]), body (state -> "
-        "state); both may read values of the enclosing graph. The cost of its regions is `region_flops` per trip.",
-        Family.CONTROL,
-        _infer_while,
-        _while,
-        flops=lambda *_: 0.0,
-    )
-)
-register(
+        name="while",
+        doc="Runs the body on the state while the condition holds. Regions: condition (state -> bool[]), body (state "
+        "-> state); both may read values of the enclosing graph.",
+        role=Role.LOOP,
+        infer=_infer_while,
+        evaluate=_while,
+        code=1,
+    ),
     OpDef(
-        "if",
-        "The results of the first region if pred holds, else of the second. Regions take no arguments; they read "
+        name="if",
+        doc="The results of the first region if pred holds, else of the second. Regions take no arguments; they read "
         "values of the enclosing graph.",
-        Family.CONTROL,
-        _infer_if,
-        _if,
+        role=Role.BRANCH,
+        infer=_infer_if,
+        evaluate=_if,
+        code=1,
         arity=1,
-        flops=lambda *_: 0.0,
-    )
+    ),
 )

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from autofuse.errors import GraphError
 from autofuse.ir import dtypes
 from autofuse.ir.graph import Attrs, Graph
+from autofuse.ir.oprecord import AttrSpec, OpDef, Region, Role
 from autofuse.ir.ops import numerics, require
 from autofuse.ir.ops.joins import padded
 from autofuse.ir.ops.windows import padded_extent, require_padding, window_extent, windows_of
-from autofuse.ir.optable import AttrSpec, Family, OpDef, register
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
@@ -93,7 +93,7 @@ def _positions(attrs: Attrs, spatial: Sequence[int], window: Sequence[int]) -> t
     return tuple(window_extent(*size) for size in sizes)
 
 
-def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     lhs = numerics.widen(operands[0]).transpose(_layout(attrs, "lhs"))
     rhs = numerics.widen(operands[1]).transpose(_layout(attrs, "rhs"))
     result = _canonical(lhs, rhs, attrs).astype(operands[0].dtype, copy=False)
@@ -143,15 +143,16 @@ def _scratch(operands: Sequence[TensorType], results: Sequence[TensorType], attr
     return (batch * features * padded_spatial + patches) * itemsize if positions else 0
 
 
-register(
+OPS = (
     OpDef(
-        _OP,
-        "Cross-correlation: for each window position and output feature the sum of products with the kernel, which is "
-        "not reversed. f16 and bf16 accumulate in f32 and round once; integers wrap; negative padding removes.",
-        Family.CONTRACTION,
-        _infer,
-        _evaluate,
-        {
+        name=_OP,
+        doc="Cross-correlation: for each window position and output feature the sum of products with the kernel, which "
+        "is not reversed. f16 and bf16 accumulate in f32 and round once; integers wrap; negative padding removes.",
+        role=Role.CONVOLUTION,
+        infer=_infer,
+        evaluate=_evaluate,
+        code=100,
+        attrs={
             "window_strides": AttrSpec("ints", "step from window to window, per spatial dimension"),
             "padding": AttrSpec("int_pairs", "zeros added (before, after), per spatial dimension; may be negative"),
             "lhs_dilation": AttrSpec("ints", "step between neighbouring elements of lhs; zeros in between"),
@@ -171,5 +172,5 @@ register(
         arity=2,
         flops=_flops,
         scratch=_scratch,
-    )
+    ),
 )

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from autofuse.errors import GraphError
 from autofuse.ir.graph import Attrs, Graph
+from autofuse.ir.oprecord import AttrSpec, OpDef, Region, Role
 from autofuse.ir.ops import numerics, require
-from autofuse.ir.optable import AttrSpec, Family, OpDef, register
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
@@ -55,7 +55,7 @@ def _infer(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph
     return (TensorType(shape, lhs.dtype),)
 
 
-def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     lhs, rhs = map(numerics.widen, operands)
     left, right = _side(attrs, "lhs", lhs.ndim), _side(attrs, "rhs", rhs.ndim)
     batch = _extents(lhs.shape, left.batch)
@@ -72,15 +72,16 @@ def _flops(operands: Sequence[TensorType], results: Sequence[TensorType], attrs:
     return 2.0 * results[0].size * depth
 
 
-register(
+OPS = (
     OpDef(
-        _OP,
-        "Sums of products over the contracting dimensions. Result dimensions: batching, then lhs free, then rhs free. "
-        "f16 and bf16 accumulate in f32 and round once; integers wrap; bool is the or of ands.",
-        Family.CONTRACTION,
-        _infer,
-        _evaluate,
-        {
+        name=_OP,
+        doc="Sums of products over the contracting dimensions. Result dimensions: batching, then lhs free, then rhs "
+        "free. f16 and bf16 accumulate in f32 and round once; integers wrap; bool is the or of ands.",
+        role=Role.DOT,
+        infer=_infer,
+        evaluate=_evaluate,
+        code=100,
+        attrs={
             "lhs_batching_dimensions": AttrSpec("ints", "dimensions of lhs that index independent products"),
             "rhs_batching_dimensions": AttrSpec("ints", "their partners in rhs, in the same order"),
             "lhs_contracting_dimensions": AttrSpec("ints", "dimensions of lhs that are summed over"),
@@ -88,5 +89,5 @@ register(
         },
         arity=2,
         flops=_flops,
-    )
+    ),
 )

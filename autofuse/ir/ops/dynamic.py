@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from autofuse.errors import GraphError
 from autofuse.ir.graph import Attrs, Graph
 from autofuse.ir.index import Affine
+from autofuse.ir.oprecord import AttrSpec, IndexOp, Region, Role
 from autofuse.ir.ops import require
-from autofuse.ir.ops.pieces import Test, choose, start, within
-from autofuse.ir.optable import AttrSpec, Family, OpDef, Piece, register
+from autofuse.ir.pieces import Piece, Test, choose, start, within
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
@@ -46,7 +46,7 @@ def _infer_slice(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence
     return (TensorType(sizes, x.dtype),)
 
 
-def _slice(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _slice(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     x, sizes = operands[0], attrs["slice_sizes"]
     begin = _begin(operands[1:], x.shape, sizes)
     return (x[(*(slice(b, b + size) for b, size in zip(begin, sizes, strict=True)), ...)],)
@@ -73,7 +73,7 @@ def _infer_update(operands: Sequence[TensorType], attrs: Attrs, regions: Sequenc
     return (x,)
 
 
-def _update(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _update(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     return (_update_over((operands[0].copy(), *operands[1:]), attrs),)
 
 
@@ -100,27 +100,29 @@ def _access_update(
     return choose([(1, tuple(where), tuple(tests)), (0, at, ())])
 
 
-register(
-    OpDef(
-        _SLICE,
-        "A block of slice_sizes that begins at the start scalars, clamped so that the block lies inside x.",
-        Family.INDEX,
-        _infer_slice,
-        _slice,
-        {"slice_sizes": AttrSpec("ints", "the result's shape")},
+OPS = (
+    IndexOp(
+        name=_SLICE,
+        doc="A block of slice_sizes that begins at the start scalars, clamped so that the block lies inside x.",
+        role=Role.INDEX,
+        infer=_infer_slice,
+        evaluate=_slice,
+        code=1,
+        attrs={"slice_sizes": AttrSpec("ints", "the result's shape")},
         access=_access_slice,
-        flops=lambda *_: 0.0,
-    )
-)
-register(
-    OpDef(
-        _UPDATE,
-        "x with a block replaced by update, which begins at the start scalars, clamped so that it lies inside x.",
-        Family.INDEX,
-        _infer_update,
-        _update,
+        data=1,
+        once=0,
+    ),
+    IndexOp(
+        name=_UPDATE,
+        doc="x with a block replaced by update, which begins at the start scalars, clamped so that it lies inside x.",
+        role=Role.INDEX,
+        infer=_infer_update,
+        evaluate=_update,
+        code=1,
         access=_access_update,
-        flops=lambda *_: 0.0,
+        data=2,
+        once=0,
         evaluate_over=_update_over,
-    )
+    ),
 )

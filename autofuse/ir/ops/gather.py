@@ -12,10 +12,10 @@ from autofuse.errors import GraphError
 from autofuse.ir import index
 from autofuse.ir.graph import Attrs, Graph
 from autofuse.ir.index import Affine
+from autofuse.ir.oprecord import AttrSpec, IndexOp, Region, Role
 from autofuse.ir.ops import require
 from autofuse.ir.ops.indexing import Roles
-from autofuse.ir.ops.pieces import start
-from autofuse.ir.optable import AttrSpec, Family, OpDef, Piece, register
+from autofuse.ir.pieces import Piece, start
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
@@ -53,7 +53,7 @@ def _infer(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph
     return (TensorType(tuple(shape), x.dtype),)
 
 
-def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     x, indices = operands
     roles = _roles(attrs, x.ndim, indices.ndim)
     shape = [0] * roles.windowed_rank
@@ -89,15 +89,16 @@ def _access(
     return (Piece(0, tuple(where)),)
 
 
-register(
-    OpDef(
-        "gather",
-        "For every index vector a window of slice_sizes of x that begins there; starts are clamped so that the window "
-        "lies inside x. Dimension numbers as in StableHLO.",
-        Family.INDEX,
-        _infer,
-        _evaluate,
-        {
+OPS = (
+    IndexOp(
+        name="gather",
+        doc="For every index vector a window of slice_sizes of x that begins there; starts are clamped so that the "
+        "window lies inside x. Dimension numbers as in StableHLO.",
+        role=Role.INDEX,
+        infer=_infer,
+        evaluate=_evaluate,
+        code=1,
+        attrs={
             "offset_dims": AttrSpec("ints", "result dimensions that walk a window"),
             "collapsed_slice_dims": AttrSpec("ints", "operand dimensions whose window extent of 1 is dropped"),
             "operand_batching_dims": AttrSpec("ints", "operand dimensions that are walked together with the indices"),
@@ -108,6 +109,7 @@ register(
         },
         arity=2,
         access=_access,
-        flops=lambda *_: 0.0,
-    )
+        data=1,
+        once=0,
+    ),
 )

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from autofuse.errors import GraphError
 from autofuse.ir.graph import Attrs, Graph
 from autofuse.ir.index import Affine
+from autofuse.ir.oprecord import EVERY, AttrSpec, IndexOp, Region, Role
 from autofuse.ir.ops import require
-from autofuse.ir.ops.pieces import Test, choose, within
-from autofuse.ir.optable import AttrSpec, Family, OpDef, Piece, register
+from autofuse.ir.pieces import Piece, Test, choose, within
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
@@ -36,7 +36,7 @@ def _infer_pad(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[G
     return (TensorType(shape, x.dtype),)
 
 
-def _pad(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _pad(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     return (padded(operands[0], operands[1], *(attrs[name] for name in _PADDING)),)
 
 
@@ -94,7 +94,7 @@ def _infer_concatenate(
     return (TensorType((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype),)
 
 
-def _concatenate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _concatenate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     return (np.concatenate(operands, attrs["dimension"]),)
 
 
@@ -115,32 +115,34 @@ def _access_concatenate(
     return choose(options)
 
 
-register(
-    OpDef(
-        "pad",
-        "x with copies of a scalar before, after and between its elements; negative padding removes elements.",
-        Family.INDEX,
-        _infer_pad,
-        _pad,
-        {
+OPS = (
+    IndexOp(
+        name="pad",
+        doc="x with copies of a scalar before, after and between its elements; negative padding removes elements.",
+        role=Role.INDEX,
+        infer=_infer_pad,
+        evaluate=_pad,
+        code=1,
+        attrs={
             "edge_padding_low": AttrSpec("ints", "elements added before the first, per dimension; may be negative"),
             "edge_padding_high": AttrSpec("ints", "elements added after the last, per dimension; may be negative"),
             "interior_padding": AttrSpec("ints", "elements added between neighbours, per dimension"),
         },
         arity=2,
         access=_access_pad,
-        flops=lambda *_: 0.0,
-    )
-)
-register(
-    OpDef(
-        "concatenate",
-        "The operands one after the other along a dimension.",
-        Family.INDEX,
-        _infer_concatenate,
-        _concatenate,
-        {"dimension": AttrSpec("int", "the dimension along which operands are joined")},
+        data=EVERY,
+        once=1,
+    ),
+    IndexOp(
+        name="concatenate",
+        doc="The operands one after the other along a dimension.",
+        role=Role.JOIN,
+        infer=_infer_concatenate,
+        evaluate=_concatenate,
+        code=1,
+        attrs={"dimension": AttrSpec("int", "the dimension along which operands are joined")},
         access=_access_concatenate,
-        flops=lambda *_: 0.0,
-    )
+        data=EVERY,
+        once=EVERY,
+    ),
 )

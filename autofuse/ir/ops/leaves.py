@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from autofuse.ir import types
 from autofuse.ir.graph import Attrs, Graph
+from autofuse.ir.oprecord import AttrSpec, OpDef, Region, Role
 from autofuse.ir.ops import require
 from autofuse.ir.ops.require import NUMBER
-from autofuse.ir.optable import AttrSpec, Family, OpDef, register
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
@@ -22,7 +22,7 @@ def _infer_constant(operands: Sequence[TensorType], attrs: Attrs, regions: Seque
     return (types.of_array(attrs["value"]),)
 
 
-def _constant(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _constant(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     return (attrs["value"],)
 
 
@@ -34,37 +34,36 @@ def _infer_iota(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[
     return (result,)
 
 
-def _iota(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _iota(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     shape, axis = attrs["shape"], attrs["iota_dimension"]
     line = np.arange(shape[axis]).astype(attrs["dtype"].numpy)
     column = line.reshape([-1 if d == axis else 1 for d in range(len(shape))])
     return (np.broadcast_to(column, shape),)
 
 
-register(
+OPS = (
     OpDef(
-        "constant",
-        "An array known when the graph is built.",
-        Family.LEAF,
-        _infer_constant,
-        _constant,
-        {"value": AttrSpec("array", "the array, read-only")},
+        name="constant",
+        doc="An array known when the graph is built.",
+        role=Role.CONSTANT,
+        infer=_infer_constant,
+        evaluate=_constant,
+        code=0,
+        attrs={"value": AttrSpec("array", "the array, read-only")},
         arity=0,
-        flops=lambda *_: 0.0,
-    )
-)
-register(
+    ),
     OpDef(
-        "iota",
-        "The position along one dimension: 0, 1, 2, ...; integers wrap, floats round.",
-        Family.LEAF,
-        _infer_iota,
-        _iota,
-        {
+        name="iota",
+        doc="The position along one dimension: 0, 1, 2, ...; integers wrap, floats round.",
+        role=Role.IOTA,
+        infer=_infer_iota,
+        evaluate=_iota,
+        code=1,
+        attrs={
             "shape": AttrSpec("ints", "the result's shape"),
             "dtype": AttrSpec("dtype", "the result's dtype, an integer or float"),
             "iota_dimension": AttrSpec("int", "the dimension that counts"),
         },
         arity=0,
-    )
+    ),
 )

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from autofuse.errors import GraphError
 from autofuse.ir.combiners import COMBINERS
 from autofuse.ir.graph import Attrs, Graph
+from autofuse.ir.oprecord import AttrSpec, OpDef, Region, Role
 from autofuse.ir.ops import numerics, require
-from autofuse.ir.optable import AttrSpec, Family, OpDef, register
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
@@ -32,7 +32,7 @@ def _something_to_fold(op: str, needed: bool, x: TensorType, dims: Sequence[int]
         raise GraphError(f"{op}: there is no least or greatest of nothing; operand x is {x}, folded over {tuple(dims)}")
 
 
-def _reduce(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _reduce(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     (x,), dims, combiner = operands, tuple(attrs["dimensions"]), attrs["combiner"]
     if not dims:
         return (x,)
@@ -53,7 +53,7 @@ def _infer_arg(op: str) -> Callable[..., tuple[TensorType, ...]]:
 
 
 def _arg(function: Callable[..., Any]) -> Callable[..., tuple[Array, ...]]:
-    def evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+    def evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
         found = function(numerics.widen(operands[0]), axis=attrs["dimension"])
         return (np.asarray(found).astype(attrs["dtype"].numpy),)
 
@@ -64,36 +64,39 @@ def _elements(operands: Sequence[TensorType], results: Sequence[TensorType], att
     return float(operands[0].size)
 
 
-register(
+def _arg_reduce(name: str, which: str, function: Callable[..., Any]) -> OpDef:
+    return OpDef(
+        name=name,
+        doc=f"The position of the {which} element along a dimension: the first of equals; the first NaN beats all.",
+        role=Role.ARG_REDUCE,
+        infer=_infer_arg(name),
+        evaluate=_arg(function),
+        code=1,
+        attrs={
+            "dimension": AttrSpec("int", "the dimension to fold away"),
+            "dtype": AttrSpec("dtype", "the result's integer dtype"),
+        },
+        arity=1,
+        flops=_elements,
+    )
+
+
+OPS = (
     OpDef(
-        "reduce",
-        "Folds dimensions with a combiner, in any order. f16 and bf16 accumulate in f32 and round once; integers wrap; "
-        "minimum and maximum give NaN where there is one. Over nothing: the identity; no minimum, maximum.",
-        Family.REDUCE,
-        _infer_reduce,
-        _reduce,
-        {
+        name="reduce",
+        doc="Folds dimensions with a combiner, in any order. f16 and bf16 accumulate in f32 and round once; integers "
+        "wrap; minimum and maximum give NaN where there is one. Over nothing: the identity; no minimum, maximum.",
+        role=Role.REDUCE,
+        infer=_infer_reduce,
+        evaluate=_reduce,
+        code=1,
+        attrs={
             "dimensions": AttrSpec("ints", "dimensions to fold away"),
             "combiner": AttrSpec("str", "how two elements become one", tuple(COMBINERS)),
         },
         arity=1,
         flops=_elements,
-    )
+    ),
+    _arg_reduce("argmin", "least", np.argmin),
+    _arg_reduce("argmax", "greatest", np.argmax),
 )
-for _name, _function in (("argmin", np.argmin), ("argmax", np.argmax)):
-    register(
-        OpDef(
-            _name,
-            f"The position of the {'least' if _name == 'argmin' else 'greatest'} element along a dimension: the first "
-            "of equals; the first NaN beats all.",
-            Family.REDUCE,
-            _infer_arg(_name),
-            _arg(_function),
-            {
-                "dimension": AttrSpec("int", "the dimension to fold away"),
-                "dtype": AttrSpec("dtype", "the result's integer dtype"),
-            },
-            arity=1,
-            flops=_elements,
-        )
-    )

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from autofuse.errors import GraphError
 from autofuse.ir.combiners import COMBINERS
 from autofuse.ir.graph import Attrs, Graph
+from autofuse.ir.oprecord import AttrSpec, OpDef, Region, Role
 from autofuse.ir.ops import require
 from autofuse.ir.ops.indexing import Roles
-from autofuse.ir.optable import AttrSpec, Family, OpDef, register
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
@@ -59,7 +59,7 @@ def _infer(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph
     return (x,)
 
 
-def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     result = np.empty_like(operands[0], order="C")
     _evaluate_into(operands, attrs, (result,))
     return (result,)
@@ -124,15 +124,16 @@ def _flops(operands: Sequence[TensorType], results: Sequence[TensorType], attrs:
     return 0.0 if attrs["combiner"] == "set" else float(operands[2].size)
 
 
-register(
+OPS = (
     OpDef(
-        "scatter",
-        "x with updates combined in at the positions that the indices give. Elements of updates that fall outside x "
-        "are dropped one by one; repeated positions combine in row-major order of the updates, so the last `set` wins.",
-        Family.OPAQUE,
-        _infer,
-        _evaluate,
-        {
+        name="scatter",
+        doc="x with updates combined in at the positions that the indices give. Elements of updates that fall outside "
+        "x are dropped one by one; repeated positions combine in row-major order of updates, so the last `set` wins.",
+        role=Role.SCATTER,
+        infer=_infer,
+        evaluate=_evaluate,
+        code=1,
+        attrs={
             "update_window_dims": AttrSpec("ints", "dimensions of updates that walk a window"),
             "inserted_window_dims": AttrSpec("ints", "operand dimensions that a window has one element of"),
             "input_batching_dims": AttrSpec("ints", "operand dimensions that are walked together with the indices"),
@@ -146,5 +147,5 @@ register(
         arity=3,
         flops=_flops,
         evaluate_into=_evaluate_into,
-    )
+    ),
 )

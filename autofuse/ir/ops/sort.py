@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from autofuse.errors import GraphError
 from autofuse.ir.graph import Attrs, Graph
+from autofuse.ir.oprecord import AttrSpec, OpDef, Region, Role
 from autofuse.ir.ops import numerics, require
-from autofuse.ir.optable import AttrSpec, Family, OpDef, register
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
@@ -28,7 +28,7 @@ def _infer(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph
     return tuple(operands)
 
 
-def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     results = tuple(np.empty_like(x, order="C") for x in operands)
     _evaluate_into(operands, attrs, results)
     return results
@@ -80,20 +80,21 @@ def _flops(operands: Sequence[TensorType], results: Sequence[TensorType], attrs:
     return float(operands[0].size * math.ceil(math.log2(max(extent, 2))))
 
 
-register(
+OPS = (
     OpDef(
-        "sort",
-        "All operands in the order of the first along a dimension. NaN comes last in both directions; -0. equals 0.; "
-        "equal keys keep their order if stable, and come in NumPy's order otherwise.",
-        Family.OPAQUE,
-        _infer,
-        _evaluate,
-        {
+        name="sort",
+        doc="All operands in the order of the first along a dimension. NaN comes last in both directions; -0. equals "
+        "0.; equal keys keep their order if stable, and come in NumPy's order otherwise.",
+        role=Role.SORT,
+        infer=_infer,
+        evaluate=_evaluate,
+        code=1,
+        attrs={
             "dimension": AttrSpec("int", "the dimension that is sorted"),
             "descending": AttrSpec("bool", "greatest first"),
             "stable": AttrSpec("bool", "equal keys keep their order"),
         },
         flops=_flops,
         evaluate_into=_evaluate_into,
-    )
+    ),
 )

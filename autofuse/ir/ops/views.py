@@ -13,8 +13,9 @@ from autofuse.errors import GraphError
 from autofuse.ir import index
 from autofuse.ir.graph import Attrs, Graph
 from autofuse.ir.index import Affine
+from autofuse.ir.oprecord import AccessRule, AttrSpec, EvaluateRule, IndexOp, InferRule, Region, Role
 from autofuse.ir.ops import require
-from autofuse.ir.optable import AccessRule, AttrSpec, EvaluateRule, Family, InferRule, OpDef, Piece, register
+from autofuse.ir.pieces import Piece
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
@@ -35,7 +36,7 @@ def _infer_broadcast(operands: Sequence[TensorType], attrs: Attrs, regions: Sequ
     return (TensorType(shape, x.dtype),)
 
 
-def _broadcast(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _broadcast(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     (x,), shape, dims = operands, attrs["shape"], attrs["broadcast_dimensions"]
     order = sorted(range(x.ndim), key=lambda axis: dims[axis])
     extents = [1] * len(shape)
@@ -65,7 +66,7 @@ def _infer_reshape(operands: Sequence[TensorType], attrs: Attrs, regions: Sequen
     return (TensorType(shape, x.dtype),)
 
 
-def _reshape(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _reshape(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     return (operands[0].reshape(attrs["shape"]),)
 
 
@@ -107,7 +108,7 @@ def _infer_transpose(operands: Sequence[TensorType], attrs: Attrs, regions: Sequ
     return (TensorType(tuple(x.shape[axis] for axis in permutation), x.dtype),)
 
 
-def _transpose(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _transpose(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     return (operands[0].transpose(attrs["permutation"]),)
 
 
@@ -139,7 +140,7 @@ def _infer_slice(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence
     return (TensorType(shape, x.dtype),)
 
 
-def _slice(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _slice(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     ranges = zip(attrs["start_indices"], attrs["limit_indices"], attrs["strides"], strict=True)
     return (operands[0][(*(slice(*r) for r in ranges), ...)],)
 
@@ -159,7 +160,7 @@ def _infer_reverse(operands: Sequence[TensorType], attrs: Attrs, regions: Sequen
     return (operands[0],)
 
 
-def _reverse(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _reverse(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     return (np.flip(operands[0], attrs["dimensions"]),)
 
 
@@ -174,55 +175,87 @@ def _access_reverse(
 
 
 def _view(
-    name: str, doc: str, infer: InferRule, evaluate: EvaluateRule, access: AccessRule, attrs: dict[str, AttrSpec]
-) -> None:
-    register(OpDef(name, doc, Family.INDEX, infer, evaluate, attrs, arity=1, access=access, flops=lambda *_: 0.0))
+    name: str,
+    role: Role,
+    doc: str,
+    infer: InferRule,
+    evaluate: EvaluateRule,
+    access: AccessRule,
+    attrs: dict[str, AttrSpec],
+    *,
+    once: int,
+) -> IndexOp:
+    return IndexOp(
+        name=name,
+        doc=doc,
+        role=role,
+        infer=infer,
+        evaluate=evaluate,
+        code=0,
+        attrs=attrs,
+        arity=1,
+        access=access,
+        data=1,
+        once=once,
+    )
 
 
-_view(
-    "broadcast_in_dim",
-    "Operand dimension i becomes result dimension broadcast_dimensions[i]; extents of 1 are repeated.",
-    _infer_broadcast,
-    _broadcast,
-    _access_broadcast,
-    {
-        "shape": AttrSpec("ints", "the result's shape"),
-        "broadcast_dimensions": AttrSpec("ints", "the result dimension of each operand dimension"),
-    },
-)
-_view(
-    "reshape",
-    "The same elements in row-major order under another shape.",
-    _infer_reshape,
-    _reshape,
-    _access_reshape,
-    {"shape": AttrSpec("ints", "the result's shape, of equal size")},
-)
-_view(
-    "transpose",
-    "Result dimension i is operand dimension permutation[i].",
-    _infer_transpose,
-    _transpose,
-    _access_transpose,
-    {"permutation": AttrSpec("ints", "the operand dimension of each result dimension")},
-)
-_view(
-    "slice",
-    "Elements start, start + stride, ... below limit in each dimension.",
-    _infer_slice,
-    _slice,
-    _access_slice,
-    {
-        "start_indices": AttrSpec("ints", "first index per dimension"),
-        "limit_indices": AttrSpec("ints", "end (exclusive) per dimension"),
-        "strides": AttrSpec("ints", "step per dimension, at least 1"),
-    },
-)
-_view(
-    "reverse",
-    "The order of elements reversed in the given dimensions.",
-    _infer_reverse,
-    _reverse,
-    _access_reverse,
-    {"dimensions": AttrSpec("ints", "dimensions to reverse")},
+OPS = (
+    _view(
+        "broadcast_in_dim",
+        Role.VIEW,
+        "Operand dimension i becomes result dimension broadcast_dimensions[i]; extents of 1 are repeated.",
+        _infer_broadcast,
+        _broadcast,
+        _access_broadcast,
+        {
+            "shape": AttrSpec("ints", "the result's shape"),
+            "broadcast_dimensions": AttrSpec("ints", "the result dimension of each operand dimension"),
+        },
+        once=0,
+    ),
+    _view(
+        "reshape",
+        Role.RESHAPE,
+        "The same elements in row-major order under another shape.",
+        _infer_reshape,
+        _reshape,
+        _access_reshape,
+        {"shape": AttrSpec("ints", "the result's shape, of equal size")},
+        once=1,
+    ),
+    _view(
+        "transpose",
+        Role.VIEW,
+        "Result dimension i is operand dimension permutation[i].",
+        _infer_transpose,
+        _transpose,
+        _access_transpose,
+        {"permutation": AttrSpec("ints", "the operand dimension of each result dimension")},
+        once=1,
+    ),
+    _view(
+        "slice",
+        Role.SLICE,
+        "Elements start, start + stride, ... below limit in each dimension.",
+        _infer_slice,
+        _slice,
+        _access_slice,
+        {
+            "start_indices": AttrSpec("ints", "first index per dimension"),
+            "limit_indices": AttrSpec("ints", "end (exclusive) per dimension"),
+            "strides": AttrSpec("ints", "step per dimension, at least 1"),
+        },
+        once=0,
+    ),
+    _view(
+        "reverse",
+        Role.VIEW,
+        "The order of elements reversed in the given dimensions.",
+        _infer_reverse,
+        _reverse,
+        _access_reverse,
+        {"dimensions": AttrSpec("ints", "dimensions to reverse")},
+        once=1,
+    ),
 )

@@ -13,9 +13,9 @@ from autofuse.errors import GraphError
 from autofuse.ir import dtypes
 from autofuse.ir.combiners import COMBINERS, combiner_identity
 from autofuse.ir.graph import Attrs, Graph
+from autofuse.ir.oprecord import AttrSpec, OpDef, Region, Role
 from autofuse.ir.ops import numerics, require
 from autofuse.ir.ops.joins import padded
-from autofuse.ir.optable import AttrSpec, Family, OpDef, register
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
@@ -50,7 +50,7 @@ def _infer_cumulative(operands: Sequence[TensorType], attrs: Attrs, regions: Seq
     return (operands[0],)
 
 
-def _cumulative(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _cumulative(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     (x,), axis = operands, attrs["dimension"]
     wide = numerics.accumulator(x.dtype)
     source = np.flip(x, axis) if attrs["reverse"] else x
@@ -81,7 +81,7 @@ def require_padding(op: str, shape: Sequence[int], dilations: Sequence[int], pad
             )
 
 
-def _window(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Graph]) -> tuple[Array, ...]:
+def _window(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
     (x,), combiner = operands, attrs["combiner"]
     sizes = zip(x.shape, *(attrs[name] for name in _PER_DIMENSION), strict=True)
     shape = tuple(window_extent(*size) for size in sizes)
@@ -108,31 +108,31 @@ def _window_scratch(operands: Sequence[TensorType], results: Sequence[TensorType
     return math.prod(extents) * max(x.dtype.itemsize, dtypes.F32.itemsize) if results[0].size else 0
 
 
-register(
+OPS = (
     OpDef(
-        "cumulative",
-        "Running fold along a dimension, each element included; from the end if reverse. f16 and bf16 accumulate in "
-        "f32, each result rounded; minimum and maximum stay NaN after the first NaN.",
-        Family.WINDOW,
-        _infer_cumulative,
-        _cumulative,
-        {
+        name="cumulative",
+        doc="Running fold along a dimension, each element included; from the end if reverse. f16 and bf16 accumulate "
+        "in f32, each result rounded; minimum and maximum stay NaN after the first NaN.",
+        role=Role.SCAN,
+        infer=_infer_cumulative,
+        evaluate=_cumulative,
+        code=1,
+        attrs={
             "dimension": AttrSpec("int", "the dimension that is walked"),
             "combiner": AttrSpec("str", "how two elements become one", ("add", "multiply", "maximum", "minimum")),
             "reverse": AttrSpec("bool", "walk from the last element to the first"),
         },
         arity=1,
-    )
-)
-register(
+    ),
     OpDef(
-        "reduce_window",
-        "Folds every position of a window. Padding and dilation holes hold the combiner's identity; negative padding "
-        "removes elements. f16 and bf16 accumulate in f32 and round once.",
-        Family.WINDOW,
-        _infer_window,
-        _window,
-        {
+        name="reduce_window",
+        doc="Folds every position of a window. Padding and dilation holes hold the combiner's identity; negative "
+        "padding removes elements. f16 and bf16 accumulate in f32 and round once.",
+        role=Role.WINDOW,
+        infer=_infer_window,
+        evaluate=_window,
+        code=1,
+        attrs={
             "window_dimensions": AttrSpec("ints", "the window's extents"),
             "window_strides": AttrSpec("ints", "step from window to window"),
             "base_dilations": AttrSpec("ints", "step between neighbouring elements of x; holes in between"),
@@ -143,5 +143,5 @@ register(
         arity=1,
         flops=_window_flops,
         scratch=_window_scratch,
-    )
+    ),
 )

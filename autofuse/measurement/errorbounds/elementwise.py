@@ -13,7 +13,7 @@ import numpy as np
 
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Node
-from autofuse.ir.optable import lookup
+from autofuse.ir.optable import elementwise_op, lookup
 from autofuse.measurement.errorbounds import integers
 from autofuse.measurement.errorbounds.roundings import (
     BLOCK,
@@ -60,7 +60,7 @@ def _part(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], result
             carried = written(operands, bounds, dtype)
         else:
             carried = _moved(node, operands, bounds, result, dtype)
-    return summed(carried, op_rounding(node.op, dtype, result) if _rounds(node) else None)
+    return summed(carried, op_rounding(elementwise_op(node).work.ulps, dtype, result) if _rounds(node) else None)
 
 
 def _rule(node: Node) -> Rule | None:
@@ -90,7 +90,7 @@ def _moved(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], resul
         for sign in (1, -1):
             given = list(operands)
             given[number] = shifted(operands[number], bound, sign)
-            (found,) = evaluate(given, node.attrs, node.regions)
+            (found,) = evaluate(given, node.attrs, ())
             here = distance(found, result, dtype)
             apart = here if apart is None else np.maximum(apart, here)
         if operands[number].dtype.kind in "iu":  # whose ends are not all that it may be where that is anything

@@ -9,7 +9,8 @@ import numpy as np
 
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Node
-from autofuse.ir.optable import lookup
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import lookup, role_of
 from autofuse.ir.types import TensorType
 from autofuse.lower.summing import sum_block
 from autofuse.measurement.errorbounds.roundings import (
@@ -85,7 +86,7 @@ def _folded(node: Node, values: Array, combiner: str) -> Array:
 
 def _sizes(node: Node, x: Array, dtype: DType) -> Array:
     """The folded absolute values, a block at a time where the op allows it."""
-    if node.op != "reduce" or x.size <= 2 * BLOCK or x.shape[0] == 1:
+    if role_of(node) is not Role.REDUCE or x.size <= 2 * BLOCK or x.shape[0] == 1:
         return _folded(node, magnitude(x, dtype), "add")
     rows = max(1, BLOCK * x.shape[0] // x.size)
     blocks = (x[begin : begin + rows] for begin in range(0, x.shape[0], rows))
@@ -95,10 +96,10 @@ def _sizes(node: Node, x: Array, dtype: DType) -> Array:
 
 def _terms(node: Node) -> int:
     x = node.inputs[0].type
-    match node.op:
-        case "reduce":
+    match role_of(node):
+        case Role.REDUCE:
             return math.prod(x.shape[axis] for axis in node.attrs["dimensions"])
-        case "cumulative":
+        case Role.SCAN:
             return x.shape[node.attrs["dimension"]]
         case _:
             return math.prod(node.attrs["window_dimensions"])
@@ -179,7 +180,7 @@ def _peak(values: Bound) -> float:
 
 def _depth(node: Node, operands: Sequence[Array]) -> int:
     left, right = (operand.shape for operand in operands)
-    if node.op == "dot_general":
+    if role_of(node) is Role.DOT:
         return math.prod(left[axis] for axis in node.attrs["lhs_contracting_dimensions"])
     return math.prod(right) // max(right[node.attrs["kernel_output_feature_dimension"]], 1)
 

@@ -30,19 +30,10 @@ DEVIATIONS = 16.0
 """Standard deviations of a sum's error that are allowed: of hundreds of millions of elements all are within six."""
 _SPREAD = 0.28
 """Standard deviation of the error of a sum of n terms of one sign, in u sqrt(n) sum |x|."""
-_FUNCTION_ULPS = 8.0
-"""Transcendental functions are within 4 ulp on either side."""
 
 EPSILONS = {dtypes.F64: 2.0**-52, dtypes.F32: 2.0**-23, dtypes.F16: 2.0**-10, dtypes.BF16: 2.0**-7}
 _NORMALS = {dtypes.F64: 2.0**-1022, dtypes.F32: 2.0**-126, dtypes.F16: 2.0**-14, dtypes.BF16: 2.0**-126}
 """The smallest normal numbers: below, units in the last place are no smaller."""
-_EXACT = frozenset(
-    (
-        *("abs", "negate", "sign", "floor", "ceil", "round_nearest_even", "round_nearest_afz", "maximum", "minimum"),
-        *("clamp", "select", "is_finite", "compare", "bitcast_convert", "remainder"),
-    )
-)
-_ARITHMETIC = frozenset(("add", "subtract", "multiply", "divide", "sqrt", "convert"))
 
 
 def precision(dtype: DType) -> Any:
@@ -50,12 +41,11 @@ def precision(dtype: DType) -> Any:
     return np.float64 if dtype.bits > 32 else np.float32
 
 
-def op_rounding(op: str, dtype: DType, result: Array) -> Bound:
-    """The bound of what evaluating an elementwise op rounds off; None for an op that rounds nothing."""
-    if not dtype.is_float or op in _EXACT:
+def op_rounding(ulps: float, dtype: DType, result: Array) -> Bound:
+    """The bound of what evaluating an op rounds off that is within `ulps` on either side; None if it rounds nothing."""
+    if not dtype.is_float or not ulps:
         return None
-    ulps = 1.0 if op in _ARITHMETIC or dtype.bits == 16 else _FUNCTION_ULPS
-    return relative(result, dtype, ulps)
+    return relative(result, dtype, 1.0 if dtype.bits == 16 else 2 * ulps)
 
 
 def relative(result: Array, dtype: DType, ulps: float) -> Array:

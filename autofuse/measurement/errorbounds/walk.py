@@ -8,7 +8,8 @@ import numpy as np
 
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.interpreter import evaluate_node, live_nodes
-from autofuse.ir.optable import Family, lookup
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import index_op, lookup, role_of
 from autofuse.measurement.errorbounds import elementwise, folds
 from autofuse.measurement.errorbounds.roundings import Array, Bound, anything, distance, precision, shifted, summed
 
@@ -43,8 +44,9 @@ def _walk(graph: Graph, inputs: Sequence[Known], captured: Sequence[Known]) -> l
 
 
 def _node(node: Node, known: Mapping[Value, Known]) -> Sequence[Known]:
-    if node.op in _REGIONS:
-        return _REGIONS[node.op](node, known)
+    through_regions = _REGIONS.get(role_of(node))
+    if through_regions is not None:
+        return through_regions(node, known)
     operands = [known[value][0] for value in node.inputs]
     bounds = [known[value][1] for value in node.inputs]
     results = evaluate_node(node, {value: known[value][0] for value in node.inputs})
@@ -54,35 +56,30 @@ def _node(node: Node, known: Mapping[Value, Known]) -> Sequence[Known]:
 def _bounds(
     node: Node, operands: Sequence[Array], bounds: Sequence[Bound], results: Sequence[Array]
 ) -> tuple[Bound, ...]:
-    match lookup(node.op).family:
-        case Family.LEAF:
-            return (None,)
-        case Family.ELEMENTWISE:
+    match role_of(node):
+        case Role.ELEMENTWISE:
             return (elementwise.elementwise(node, operands, bounds, results[0]),)
-        case Family.INDEX:
-            return (_moved(node, operands, bounds, results[0]),)
-        case Family.REDUCE if node.op != "reduce":
-            return (folds.position(node, operands, bounds),)
-        case Family.REDUCE | Family.WINDOW:
+        case Role.REDUCE | Role.SCAN | Role.WINDOW:
             return (folds.fold(node, operands, bounds, results[0]),)
-        case Family.CONTRACTION:
+        case Role.ARG_REDUCE:
+            return (folds.position(node, operands, bounds),)
+        case Role.DOT | Role.CONVOLUTION:
             return (folds.product(node, operands, bounds, results[0]),)
-        case _ if node.op == "sort":
+        case Role.SORT:
             return folds.sort(node, operands, bounds, results)
-        case _ if node.op == "scatter":
+        case Role.SCATTER:
             return (_scattered(node, operands, bounds, results[0]),)
+        case role if role.is_leaf:
+            return (None,)
+        case role if role.moves:
+            return (_moved(node, operands, bounds, results[0]),)
         case _:
             return _called(node, operands, bounds, results)
 
 
-_DATA: Mapping[str, int] = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2, "scatter": 1}
-"""Leading operands whose elements are moved, where the others are indices."""
-
-
 def _moved(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], result: Array) -> Bound:
     """Bounds move as their elements do; where an index may differ, anything may come."""
-    count = _DATA.get(node.op, len(operands))
-    dtype = node.output.type.dtype
+    count, dtype = index_op(node).data, node.output.type.dtype
     if any(bound is not None and bool(np.any(bound > 0)) for bound in bounds[count:]):
         return np.full(result.shape, np.inf, precision(dtype))
     if all(bound is None for bound in bounds[:count]):
@@ -102,7 +99,7 @@ def _scattered(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], r
     if bounds[0] is not None or bounds[2] is not None:
         combiner = "set" if node.attrs["combiner"] == "set" else "add"
         given = [folds.filled(bounds[0], x.shape, dtype), indices, folds.filled(bounds[2], updates.shape, dtype)]
-        carried = lookup("scatter").evaluate(given, {**node.attrs, "combiner": combiner}, ())[0]
+        carried = lookup(node.op).evaluate(given, {**node.attrs, "combiner": combiner}, ())[0]
         if node.attrs["combiner"] == "multiply":
             carried = np.where(carried > 0, np.inf, 0).astype(carried.dtype)
     return carried
@@ -121,7 +118,7 @@ def _called(
             x if b is None else shifted(x, b * rng.uniform(0.5, 1.0, b.shape), 1 if rng.integers(2) else -1)
             for x, b in zip(operands, bounds, strict=True)
         ]
-        moved = lookup(node.op).evaluate(given, node.attrs, node.regions)
+        moved = lookup(node.op).evaluate(given, node.attrs, ())
         for number, (here, right, value) in enumerate(zip(moved, results, node.outputs, strict=True)):
             peak = np.max(distance(here, right, value.type.dtype), initial=0.0)
             found[number] = summed(found[number], np.full(right.shape, _BEYOND * peak))
@@ -156,4 +153,7 @@ def _if(node: Node, known: Mapping[Value, Known]) -> Sequence[Known]:
     return found
 
 
-_REGIONS: Mapping[str, Callable[[Node, Mapping[Value, Known]], Sequence[Known]]] = {"while": _while, "if": _if}
+_REGIONS: Mapping[Role, Callable[[Node, Mapping[Value, Known]], Sequence[Known]]] = {
+    Role.LOOP: _while,
+    Role.BRANCH: _if,
+}

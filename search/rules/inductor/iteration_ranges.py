@@ -6,7 +6,8 @@ from autofuse.fusion.dimensions import dot_axes
 from autofuse.ir import index
 from autofuse.ir.graph import Node
 from autofuse.ir.index import Affine, Symbol
-from autofuse.ir.optable import Piece, lookup
+from autofuse.ir.optable import index_op
+from autofuse.ir.pieces import Piece
 
 Index = tuple[Affine, ...]
 
@@ -72,6 +73,4 @@ def product_index(node: Node, at: Index, place: Index) -> tuple[Index, Index]:
 
 def pieces_of(node: Node, at: Index) -> tuple[Piece, ...]:
     """Where an op that moves elements takes one from; the last piece where none before it holds."""
-    access = lookup(node.op).access
-    assert access is not None
-    return access([value.type for value in node.inputs], node.output.type, node.attrs, at)
+    return index_op(node).access([value.type for value in node.inputs], node.output.type, node.attrs, at)

@@ -14,8 +14,9 @@ from autofuse.fusion.candidate import is_inlined
 from autofuse.ir import index
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Affine, Element, Symbol
-from autofuse.ir.ops.pieces import within
-from autofuse.ir.optable import Condition, Family, Piece, lookup
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
+from autofuse.ir.pieces import Condition, Piece, within
 from autofuse.search.rules.inductor.iteration_ranges import (
     Index,
     is_repeated,
@@ -148,15 +149,15 @@ class _Walk:
 
     def computed(self, node: Node, at: Index) -> int:
         """The number of an element that is computed here."""
-        match lookup(node.op).family:
-            case Family.ELEMENTWISE:
+        match role_of(node):
+            case Role.ELEMENTWISE:
                 return self._elementwise(node, [self.element(node, value, at) for value in node.inputs])
-            case Family.LEAF:
-                return self._leaf(node, at)
-            case Family.INDEX:
-                return self._moved(node, pieces_of(node, at))
-            case Family.WINDOW:
+            case Role.SCAN | Role.WINDOW:
                 return self._window(node, at)
+            case role if role.is_leaf:
+                return self._leaf(node, at)
+            case role if role.moves:
+                return self._moved(node, pieces_of(node, at))
             case _:
                 ranges = [range(extent) for extent in reduced_extents(node)]
                 places = [tuple(map(index.of, place)) for place in itertools.product(*ranges)]

@@ -19,7 +19,8 @@ from autofuse.fusion.candidate import is_inlined, is_view
 from autofuse.fusion.dimensions import dot_axes
 from autofuse.fusion.domain import is_opaque
 from autofuse.ir.graph import Graph, Node, Value
-from autofuse.ir.optable import Family, lookup
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
 from autofuse.search.rules.inductor.iteration_ranges import is_repeated, reduced_extents
 from autofuse.search.rules.inductor.lowering_order import by_locality
 
@@ -123,7 +124,7 @@ class Program:
             return False
         if self.passes(user):
             return all(self.is_pointwise_use(reader, others) for reader in self.uses(user.output))
-        return lookup(user.op).family is Family.ELEMENTWISE or user.op in others
+        return role_of(user) is Role.ELEMENTWISE or user.op in others
 
     @cached_property
     def _live(self) -> frozenset[Node]:
@@ -156,14 +157,16 @@ class Program:
         """What is made of a node, views and concatenations of a GPU (see `realise`) not considered."""
         if self.is_forced(node) or is_opaque(node) or node in self.additions.values():
             return Kind.EXTERN
-        match lookup(node.op).family:
-            case Family.CONTRACTION:
-                return Kind.EXTERN if node.op != "dot_general" else _of_product(node, self.backend)
-            case Family.REDUCE:
+        match role_of(node):
+            case Role.CONVOLUTION:
+                return Kind.EXTERN
+            case Role.DOT:
+                return _of_product(node, self.backend)
+            case Role.REDUCE | Role.ARG_REDUCE:
                 return self._of_reduction(node, reduced_extents(node), UNROLLED_BELOW)
-            case Family.WINDOW:
+            case Role.SCAN | Role.WINDOW:
                 return self._of_window(node)
-            case _ if node.op == "concatenate":
+            case Role.JOIN:
                 return self._of_concatenation(node)
             case _:
                 return Kind.POINTWISE

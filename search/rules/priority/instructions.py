@@ -8,7 +8,8 @@ from typing import Any
 
 from autofuse.fusion.atoms import FusionAtom
 from autofuse.ir.graph import Attrs
-from autofuse.ir.optable import Family, lookup
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import lookup
 from autofuse.ir.types import TensorType
 from autofuse.search.rules.hlo_rewrites import EXPANDED
 
@@ -67,4 +68,4 @@ class Instruction:
 
 @cache
 def _is_elementwise(opcode: str) -> bool:
-    return opcode not in (PARAMETER, CONSTANT, BITCAST, LIBRARY) and lookup(opcode).family is Family.ELEMENTWISE
+    return opcode not in (PARAMETER, CONSTANT, BITCAST, LIBRARY) and lookup(opcode).role is Role.ELEMENTWISE

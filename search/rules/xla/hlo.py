@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from autofuse.ir.graph import Node
-from autofuse.ir.optable import Family, all_ops
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import all_ops
 from autofuse.ir.types import TensorType
 
 _ADDED = frozenset({"negation", "reciprocal"})
@@ -84,4 +85,4 @@ def is_passed(value: Instruction) -> bool:
 @cache
 def _elementwise() -> frozenset[str]:
     """Opcodes of elementwise instructions."""
-    return frozenset(op.name for op in all_ops() if op.family is Family.ELEMENTWISE) | {"constant"} | _ADDED
+    return frozenset(op.name for op in all_ops() if op.role is Role.ELEMENTWISE) | {"constant"} | _ADDED

@@ -7,7 +7,7 @@ import pytest
 
 from autofuse.ir.dtypes import BF16, BOOL, F32, F64, I32, I64, U8, U32, U64
 from autofuse.ir.index import Element, Symbol, of
-from autofuse.ir.optable import Condition
+from autofuse.ir.pieces import Condition
 from autofuse.lower.rewrite import statements
 from autofuse.lower.tile import Constant, Load, Map, Position, Reduce, Store
 from autofuse.lower.tile import Test as When

@@ -13,7 +13,7 @@ from autofuse.errors import BackendError, GraphError
 from autofuse.ir import dtypes, index, optable
 from autofuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, U64, DType
 from autofuse.ir.index import Symbol
-from autofuse.ir.optable import Family
+from autofuse.ir.oprecord import Role
 from autofuse.ir.types import TensorType
 from autofuse.lower.evaluate import apply_opcode
 from autofuse.lower.tile import Space, TileProgram
@@ -61,7 +61,7 @@ def opcodes_of(dtype: DType) -> Iterator[tuple[str, int, DType]]:
     """(opcode, operands, result dtype) of what the op table lets `dtype` have."""
     yield from ((name, 2, BOOL) for name in COMPARISONS)
     for entry in optable.all_ops():
-        if entry.family is not Family.ELEMENTWISE or entry.name in ("compare", "select", "convert", "bitcast_convert"):
+        if entry.role is not Role.ELEMENTWISE or entry.name in ("compare", "select", "convert", "bitcast_convert"):
             continue
         try:
             (result,) = entry.infer([TensorType((SIZE,), dtype)] * (entry.arity or 1), {}, ())

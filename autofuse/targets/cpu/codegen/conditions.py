@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from autofuse.ir.dtypes import BOOL
-from autofuse.ir.optable import Condition
+from autofuse.ir.pieces import Condition
 from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Position, Reduce, Scan, Statement, Store, Test
 from autofuse.targets.cpu.codegen.indexing import (
     bounds_in,

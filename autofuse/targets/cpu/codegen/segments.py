@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from autofuse.ir.index import Symbol
-from autofuse.ir.optable import Condition
+from autofuse.ir.pieces import Condition
 from autofuse.lower.tile import Stage, Test
 
 Segments = tuple[tuple[int, int], ...]

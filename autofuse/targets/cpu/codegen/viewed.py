@@ -12,7 +12,8 @@ from autofuse.ir import index
 from autofuse.ir.dtypes import I64, DType
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.index import Affine, Symbol
-from autofuse.ir.optable import lookup
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import index_op, role_of
 from autofuse.targets.cpu.codegen.indexing import scalar_index
 from autofuse.targets.cpu.codegen.values import Group
 from autofuse.targets.cpu.scalars import emit_constant, emit_load_conversion, emit_map, emit_splat
@@ -56,14 +57,14 @@ def source_of(graph: Graph, value: Value, at: tuple[Affine, ...]) -> Source:
     node = graph.producers.get(value)
     if node is None:
         return Stored(value.type.dtype, value, index.linearize(at, value.type.shape))
-    if node.op == "iota":
+    role = role_of(node)
+    if role is Role.IOTA:
         return Counted(value.type.dtype, at[node.attrs["iota_dimension"]])
-    if node.op == "constant":
+    if role is Role.CONSTANT:
         return Fixed(value.type.dtype, node.attrs["value"].reshape(-1)[0])
-    access = lookup(node.op).access
-    if access is None or len(node.inputs) != 1:
+    if not role.is_view:
         raise BackendError(f"%{value.name} is made by {node.op}, which is no view; a library kernel computes nothing")
-    (piece,) = access([node.inputs[0].type], value.type, node.attrs, at)
+    (piece,) = index_op(node).access([node.inputs[0].type], value.type, node.attrs, at)
     return source_of(graph, node.inputs[0], piece.index)
 
 

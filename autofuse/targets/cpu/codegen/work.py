@@ -5,22 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from autofuse.lower.tile import ArgReduce, Dot, Load, Map, Phase, Position, Reduce, RowGroup, Scan, Stage, Store
+from autofuse.ir.optable import scalar_op
+from autofuse.lower.tile import FMA, ArgReduce, Dot, Load, Map, Phase, Position, Reduce, RowGroup, Scan, Stage, Store
 from autofuse.targets.cpu.codegen.widths import register_bits
 
 _NS_PER_BYTE = 0.08
 _NS_PER_VECTOR = 0.3
 _NS_PER_FLOP = 0.03
-_COSTLY: dict[str, float] = {
-    "divide": 8, "sqrt": 8, "remainder": 20, "rsqrt": 12, "cbrt": 20, "exp": 12, "exp2": 12, "expm1": 16, "log": 14,
-    "log2": 14, "log1p": 16, "tanh": 18, "logistic": 18, "erf": 18, "sin": 18, "cos": 18, "tan": 24, "power": 36,
-    "atan2": 24,
-}  # fmt: skip
 
 
 def map_weight(statement: Map) -> float:
     """Vector instructions of a Map, roughly."""
-    return _COSTLY.get(statement.opcode, 1.0)
+    return 1.0 if statement.opcode == FMA else scalar_op(statement.opcode).work.vectors
 
 
 def stage_ns(stage: Stage, lanes: int) -> float:

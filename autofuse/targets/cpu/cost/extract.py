@@ -19,6 +19,8 @@ from autofuse.cost_models.features import (
 from autofuse.cost_models.loopnest import LoopNest
 from autofuse.cost_models.traffic import Access, Touched, dot_accesses, levels_between, touched_by
 from autofuse.ir.graph import Graph, Node
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
 from autofuse.lower.streaming import streams_stores, streams_turned
 from autofuse.lower.tile import Buffer, Dot, OpaqueProgram, Phase, RowGroup, Space, TileProgram
 from autofuse.targets.cpu.codegen.dots import dot_cycles
@@ -186,11 +188,11 @@ def _opaque_features(
         nodes += times
         moved += times * sum(value.type.nbytes for value in (*node.inputs, *node.outputs))
         size = sum(value.type.size for value in node.outputs)
-        match node.op:
-            case "sort":
+        match role_of(node):
+            case Role.SORT:
                 length = node.inputs[0].type.shape[node.attrs["dimension"]]
                 sort_steps += times * size * math.log2(max(length, 2))
-            case "scatter":
+            case Role.SCATTER:
                 scattered += times * node.inputs[-1].type.size
             case _:
                 elements += times * size
@@ -209,4 +211,4 @@ def _interpreted(graph: Graph, times: int) -> Iterator[tuple[Node, int]]:
     for node in graph.nodes:
         yield node, times
         for region in node.regions:
-            yield from _interpreted(region, times * (_ASSUMED_TRIPS if node.op == "while" else 1))
+            yield from _interpreted(region, times * (_ASSUMED_TRIPS if role_of(node) is Role.LOOP else 1))

@@ -14,7 +14,8 @@ from autofuse.cost_models.traffic import Access, access_of
 from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol, bounds
-from autofuse.ir.optable import Condition
+from autofuse.ir.optable import scalar_op
+from autofuse.ir.pieces import Condition
 from autofuse.lower.tile import (
     ArgReduce,
     Buffer,
@@ -43,12 +44,6 @@ _TURN = 2.0
 """Shuffles cost this many ordinary operations: one port has them all."""
 _QUOTIENT = 5.0
 """Integer operations of a division by a constant."""
-_NO_FLOPS = frozenset(
-    (
-        *("negate", "abs", "sign", "maximum", "minimum", "clamp", "select", "convert", "bitcast_convert", "is_finite"),
-        *("eq", "ne", "lt", "le", "gt", "ge", "floor", "ceil", "round_nearest_even", "round_nearest_afz"),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,8 +336,8 @@ class StageWalk:
                 mix = FLOAT_TO_INTEGER
             for op_class, weight in mix:
                 self._counts.operate(op_class, wide, weight * times)
-        if statement.dtype.is_float and statement.opcode not in _NO_FLOPS:
-            self._counts.flops += self.nest.elements_to[depth]
+        if statement.dtype.is_float:
+            self._counts.flops += scalar_op(statement.opcode).work.flops * self.nest.elements_to[depth]
         self._define(statement.result, _mapped(statement, operands, depth, varying))
 
     def _scan(self, statement: Scan) -> None:

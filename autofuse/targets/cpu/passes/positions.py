@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, bounds
-from autofuse.ir.optable import Condition
+from autofuse.ir.pieces import Condition
 from autofuse.lower.tile import (
     ArgReduce,
     Constant,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from autofuse.ir import dtypes, index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Element, Symbol
-from autofuse.ir.optable import Condition
+from autofuse.ir.pieces import Condition
 from autofuse.lower.rewrite import affines
 from autofuse.lower.tile import (
     ArgReduce,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from autofuse.cost_models.base import KernelFacts
 from autofuse.ir.dtypes import BOOL, F32, F64, I32
 from autofuse.ir.index import Affine, Element, Symbol, of
-from autofuse.ir.optable import Condition
+from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.split import split_reductions

@@ -1,12 +1,36 @@
-"""Writing access rules: conditions that are left out where ranges decide them, pieces that can never match dropped."""
+"""Where an element comes from: pieces and their conditions, and how access rules write them.
+
+Conditions are left out where ranges decide them; pieces that can never match are dropped.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from autofuse.ir import index
 from autofuse.ir.index import Affine, Element
-from autofuse.ir.optable import Condition, Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`lo <= value < hi`, and `value % multiple == remainder` where `multiple` > 1."""
+
+    value: Affine
+    lo: int
+    hi: int
+    multiple: int = 1
+    remainder: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One place a result element may come from: operand `operand` at `index`, if all of `conditions` hold."""
+
+    operand: int
+    index: tuple[Affine, ...]
+    conditions: tuple[Condition, ...] = ()
+
 
 Test = Condition | bool
 Option = tuple[int, tuple[Affine, ...], tuple[Test, ...]]
