@@ -22,8 +22,12 @@ from autofuse.search.plans.memory import MemoryLimit
 from autofuse.search.plans.planning import Program
 from autofuse.search.plugins.foreign import LegalityTest
 from autofuse.search.plugins.registry import ANALYTICAL, find_legality, find_model, policy_by_name
+from autofuse.search.policies.analytical import Analytical
+from autofuse.search.policies.context import Context
 from autofuse.search.policies.deadline import Deadline, choose
-from autofuse.search.policies.policy import Analytical, Context, Partition, SearchPolicy, document_of
+from autofuse.search.policies.documents import document_of
+from autofuse.search.policies.policy import Partition, SearchPolicy
+from autofuse.search.policies.problem import Problem
 from autofuse.search.variants.variants import has_variants, price_variants, varied
 from autofuse.targets.cpu.device.store import described_cpu
 from autofuse.targets.cpu.executable import cpu_limits
@@ -55,7 +59,7 @@ def make_context(
     if name != ANALYTICAL:
         program = replace(program, notes=(*program.notes, f"cost model: {name}"))
     memory = None if max_memory is None else MemoryLimit(_whole_bytes(max_memory), program, limits)
-    return Context(program, find_model(model, description), limits, control=control, memory=memory)
+    return Context.of(Problem(program, limits, control, memory), find_model(model, description))
 
 
 def _rules(rules: Rules) -> Sequence[Rule]:
@@ -115,7 +119,7 @@ def noting(context: Context, policy: str | None) -> Context:
     else:
         return context
     notes = (*context.program.notes, f"graph variants were not searched: {why}")
-    return replace(context, program=replace(context.program, notes=notes))
+    return replace(context, problem=replace(context.problem, program=replace(context.program, notes=notes)))
 
 
 def decided(
@@ -126,7 +130,7 @@ def decided(
     if seconds is None:
         partition = policy.partition(context)
     else:
-        partition = choose(policy, context, Deadline(seconds), identity)
+        context, partition = choose(policy, context, Deadline(seconds), identity)
     document = document_of(context, partition, identity)
     if context.memory is not None:
         context.memory.check(document, policy.name)
@@ -138,7 +142,7 @@ def decided_best(context: Context, threads: int | None, seconds: float | None) -
     """The cheapest graph's plan, by the model. Half of the seconds are for the usual graph, the rest for the others."""
     identity = host_cpu_identity(described_cpu(threads))
 
-    def hurried(context: Context) -> Partition:
+    def hurried(context: Context) -> tuple[Context, Partition]:
         usual = context.program.variant is None
         share = 0.5 if usual else 0.5 / len(alternatives())
         return choose(Analytical(), context, Deadline(share * (seconds or 0.0)), identity)

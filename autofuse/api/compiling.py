@@ -17,8 +17,9 @@ from autofuse.frontend.context import OnUnsupported
 from autofuse.passes.choices import Choices
 from autofuse.search.plugins.foreign import LegalityTest
 from autofuse.search.plugins.registry import ANALYTICAL, find_policy
+from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.fixed import fixed
-from autofuse.search.policies.policy import Analytical, SearchPolicy
+from autofuse.search.policies.policy import SearchPolicy
 
 
 def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and torch.compile

@@ -29,8 +29,9 @@ from autofuse.measurement.database import Database
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.search.plugins.foreign import LegalityTest
 from autofuse.search.plugins.registry import ANALYTICAL
-from autofuse.search.policies.policy import Context, dominated_at
-from autofuse.search.space.builder import Candidate
+from autofuse.search.policies.analytical import dominated_at
+from autofuse.search.policies.context import Context
+from autofuse.search.space.candidates import Candidate
 from autofuse.targets.cpu.device.store import described_cpu
 
 

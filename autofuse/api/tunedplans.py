@@ -36,7 +36,8 @@ from autofuse.report.progress import progress_report
 from autofuse.search.budget.budget import DEFAULT_S, Budget
 from autofuse.search.plugins.foreign import LegalityTest
 from autofuse.search.plugins.registry import find_policy
-from autofuse.search.policies.policy import Context, SearchPolicy
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.policy import SearchPolicy
 from autofuse.search.tune.baselines import rule_policies
 from autofuse.search.tune.tuner import Tuner
 from autofuse.search.variants.variants import price_variants, tune_variants
@@ -84,7 +85,7 @@ def tuned_plan(
     limits = limits.without(monotonic() - start)  # imports and tracing are part of it
     against_s = _FUNCTION_SHARE * min(limits.seconds, DEFAULT_S)
     limits = limits.without(against_s, begun=False)
-    context.bounds = replace(context.bounds, seconds=limits.enumeration_s)
+    context = context.within(replace(context.kernels.bounds, seconds=limits.enumeration_s))
     document = _tuned(context, arrays, policy, limits, seed, progress, db, threads, varies)
     if not was_interrupted(Plan(document)):
         left = end - monotonic() if math.isfinite(end) else against_s
@@ -133,7 +134,7 @@ def _tuned(
         try:
             if varies:
                 start = monotonic()
-                context.deadline_s = budget.solve_s(context.deadline_s)
+                context = replace(context, deadline_s=budget.solve_s(context.deadline_s))
                 variants = price_variants(context, 2 * budget.enumeration_s)
                 return tune_variants(variants, tune_one, bench_for, budget.without(monotonic() - start), seed)
             with bench_for(context) as bench:

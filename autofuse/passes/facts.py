@@ -19,7 +19,6 @@ SMALL_BYTES = 64 * 1024
 """Arrays that are computed ahead of time are at most this large, unless they replace larger ones."""
 
 
-
 class Facts:
     """Filled node by node, in order; answers are kept."""
 

@@ -31,7 +31,7 @@ from autofuse.targets.cpu.executable import CpuExecutable
 
 if TYPE_CHECKING:  # loading and calling a plan imports no search
     from autofuse.measurement.client import Bench
-    from autofuse.search.policies.policy import Context
+    from autofuse.search.policies.context import Context
 
 VARIABLE = "AUTOFUSE_DUMP"
 

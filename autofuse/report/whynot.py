@@ -15,7 +15,8 @@ from autofuse.lower.lowering import Limits
 from autofuse.plan.document import PlanDocument, PlannedKernel
 from autofuse.report.explain import source_text
 from autofuse.report.quantities import microseconds, nearest
-from autofuse.search.space.builder import AtomSet, SpaceBuilder
+from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidates import AtomSet
 
 _MOST_NAMES = 6
 

@@ -18,7 +18,9 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import TileProgram
 from autofuse.search.prices.priced import Priced
 from autofuse.search.solve.solver import Solution
-from autofuse.search.space.builder import Candidate, SpaceBuilder
+from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidates import Candidate
+from autofuse.search.space.enumeration import enumerated
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.graphs import random_graph
 
@@ -105,7 +107,7 @@ def real_case(seed: int, most: int = 8) -> Case | None:
     if len(graph.atoms) > most:
         return None
     candidates: list[Priced] = []
-    for candidate in SpaceBuilder(graph, LIMITS).build().candidates:
+    for candidate in enumerated(SpaceBuilder(graph, LIMITS)).candidates:
         inner = {v for atom in candidate.atoms for v in graph.reads[atom]} - set(graph.graph.outputs)
         writes = {v: float(rng.uniform(0, 2)) for v in candidate.outputs if v in inner}
         candidates.append(Priced(candidate, float(rng.uniform(1, 4)) + 0.2 * len(candidate.atoms), writes))

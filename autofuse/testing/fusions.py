@@ -34,7 +34,8 @@ from autofuse.plan.identity import host_cpu_identity
 from autofuse.runtime.kernels import lower_as_scheduled
 from autofuse.search.plans.planning import Program, Tuned, plan_document
 from autofuse.search.solve.solver import Chosen
-from autofuse.search.space.builder import Candidate, SpaceBuilder
+from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidates import Candidate
 from autofuse.targets.cpu.executable import CpuExecutable, build_executable
 from autofuse.testing.devices import server
 

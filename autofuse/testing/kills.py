@@ -45,7 +45,7 @@ from autofuse.plan.file import save
 from autofuse.plan.identity import Identity
 from autofuse.runtime.kernels import candidate_of
 from autofuse.search.budget.budget import Budget
-from autofuse.search.policies.policy import Context
+from autofuse.search.policies.context import Context
 from autofuse.search.space.classes import class_digest
 from autofuse.search.tune.baselines import rule_policies
 from autofuse.search.tune.tuner import Tuner
@@ -160,7 +160,7 @@ def main() -> int:
 def _ready(program: str) -> Context:
     """A program with its space built and priced."""
     context = context_of(PROGRAMS[program]())
-    context.saved(context.space)
+    context.kernels.prices.saved(context.space)
     return context
 
 

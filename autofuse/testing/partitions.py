@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autofuse.cost_models.base import CostModel
 from autofuse.fusion.atoms import AtomGraph
+from autofuse.fusion.control import NO_RULES, Control
 from autofuse.ir.graph import Graph
 from autofuse.ir.tree import Branch, Leaf
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import CpuIdentity, host_cpu_identity
+from autofuse.search.plans.memory import MemoryLimit
 from autofuse.search.plans.planning import Program, plan_document
-from autofuse.search.policies.policy import Context
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.problem import Problem
 from autofuse.search.solve.solver import Chosen
 from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidates import USUAL, Bounds
 from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
 from autofuse.testing.devices import server
 from autofuse.testing.fusions import LIMITS
@@ -32,9 +37,21 @@ def program_of(graph: Graph, writebacks: tuple[int, ...] = ()) -> Program:
     )
 
 
-def context_of(graph: Graph) -> Context:
-    """What a policy is given, on the machine of `autofuse.testing.devices`, so that prices are the same everywhere."""
-    return Context(program_of(graph), AnalyticalCpuModel(server(LIMITS.workers)), LIMITS)
+def context_of(
+    graph: Graph,
+    control: Control = NO_RULES,
+    memory: int | None = None,
+    bounds: Bounds = USUAL,
+    model: CostModel | None = None,
+) -> Context:
+    """What a policy is given, on the machine of `autofuse.testing.devices`, so that prices are the same everywhere.
+
+    `control`: rules, by default none. `memory`: most bytes of a plan. `model`: by default the analytical one.
+    """
+    program = program_of(graph)
+    limit = None if memory is None else MemoryLimit(memory, program, LIMITS)
+    problem = Problem(program, LIMITS, control, limit)
+    return Context.of(problem, model or AnalyticalCpuModel(server(LIMITS.workers)), bounds)
 
 
 def identity_here() -> CpuIdentity:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 
@@ -20,7 +19,9 @@ from autofuse.ir.graph import Graph
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
 from autofuse.plan.verify import verify
-from autofuse.search.policies.policy import Context, Partition, SearchPolicy, document_of
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.documents import document_of
+from autofuse.search.policies.policy import Partition, SearchPolicy
 from autofuse.testing.fusions import check_plan
 from autofuse.testing.graphs import random_graph, random_inputs
 from autofuse.testing.partitions import context_of, identity_here
@@ -100,7 +101,7 @@ class SearchPolicyContract:
         for graph in sample_graphs():
             for rule in sample_rules(graph):
                 try:
-                    context = replace(context_of(graph), control=bind([rule], graph))
+                    context = context_of(graph, control=bind([rule], graph))
                     kernels = self.partition(graph, context).kernels
                 except (ArgumentError, LegalityError, SearchError):
                     continue

@@ -9,8 +9,8 @@ import numpy as np
 from autofuse.ir.graph import Graph
 from autofuse.plan.document import PlanDocument
 from autofuse.search.budget.budget import Budget
-from autofuse.search.policies.policy import Context
-from autofuse.search.tune.tuner import Tuner
+from autofuse.search.policies.context import Context
+from autofuse.search.tune.tuner import Schedules, Tuner
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import context_of, identity_here
@@ -20,15 +20,24 @@ PLENTY = Budget(seconds=1000.0)
 
 
 def tuner_of(
-    graph: Graph, bench: SyntheticBench, budget: Budget = PLENTY, seed: int = 0, context: Context | None = None
+    graph: Graph,
+    bench: SyntheticBench,
+    budget: Budget = PLENTY,
+    seed: int = 0,
+    context: Context | None = None,
+    schedules: Schedules | None = None,
 ) -> Tuner:
-    """A tuner of a graph, by the bench's clock. `context`: by default one without rules and limits."""
+    """A tuner of a graph, by the bench's clock.
+
+    `context`: by default one without rules and limits. `schedules`: as for `Tuner`.
+    """
 
     def report(what: str, done: float, total: float) -> None:
         del what, done, total
 
     stands_in: Any = bench
-    return Tuner(context or context_of(graph), stands_in, identity_here(), budget, seed, report, bench.clock)
+    context = context or context_of(graph)
+    return Tuner(context, stands_in, identity_here(), budget, seed, report, bench.clock, schedules)
 
 
 def tuned(graph: Graph, bench: SyntheticBench, **options: Any) -> PlanDocument:

@@ -18,7 +18,7 @@ from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
 from autofuse.measurement.workloads import load
 from autofuse.plan.identity import Identity, host_cpu_identity
-from autofuse.search.policies.policy import Context
+from autofuse.search.policies.context import Context
 from autofuse.targets.cpu.device.store import described_cpu
 
 

@@ -33,7 +33,7 @@ class Cell:
     """Whose prices the choice goes by: `analytical`, `residual` (these, corrected per bottleneck by some measurements),
     `measured`, or `-`."""
     off: str = ""
-    """What the search does without: a switch of `Restriction`, or `model`."""
+    """What the search does without: one of `switches.PARTS`, or `model`."""
 
 
 SENSELESS = (

@@ -19,7 +19,9 @@ from journal import Record
 from marks import facts
 from oracles import Corrected, Decided, Uniform
 from race import race
+from reachable import limited_to
 from subject import Subject, bench_of, identity_here, subject_of
+from switches import PARTS
 from twins import mark_of_partition, mark_of_space, shared
 
 from autofuse.errors import LegalityError, SearchError
@@ -29,9 +31,9 @@ from autofuse.plan import file as plan_file
 from autofuse.plan.document import PlanDocument
 from autofuse.search.budget.budget import Budget
 from autofuse.search.plugins.registry import policy_by_name
-from autofuse.search.policies.policy import Analytical, Context, Partition, SearchPolicy
-from autofuse.search.policies.reachable import limited_to
-from autofuse.search.space.restriction import Restriction
+from autofuse.search.policies.analytical import Analytical
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.policy import Partition, SearchPolicy
 from autofuse.search.tune.baselines import rule_policies
 from autofuse.search.tune.tuner import Tuner
 from autofuse.search.variants.variants import price_variants, tune_variants
@@ -142,9 +144,9 @@ def _context(cell: Cell, context: Context, rules: list[str]) -> tuple[Context, l
                 notes.append(f"the space lacks the kernels of {rule}: {error}")
         return limited_to(context, found), notes
     if cell.off == "model":
-        return replace(context, model=Uniform()), []
+        return Context.of(context.problem, Uniform()), []
     if cell.off:
-        return replace(context, restriction=Restriction(**{cell.off: False})), []
+        return PARTS[cell.off](context), []
     return context, []
 
 

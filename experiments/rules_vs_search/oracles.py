@@ -14,7 +14,10 @@ from autofuse.cost_models.base import KernelFacts, Observation, Prices
 from autofuse.ir.types import TensorType
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench
-from autofuse.search.policies.policy import Analytical, Context, Partition, Unfused, predicted, solve_at
+from autofuse.search.policies.analytical import Analytical, solve_at
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.policy import Partition, predicted
+from autofuse.search.policies.unfused import Unfused
 from autofuse.search.prices.residual import Residual, optimistic
 from autofuse.targets.cpu.cost.analytical import SIGMA
 

@@ -12,7 +12,8 @@ from cells import MEASURED, TUNE, VARIANTS, Cell
 from journal import Record
 
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.search.policies.policy import Context, Partition
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.policy import Partition
 
 COPIED = ("seconds", "kernels", "measurements", "failed", "notes", "certificate", "works")
 """Entries of a plan's record that hold for the cell that shares it."""

@@ -22,6 +22,7 @@ from journal import Record
 from moves import cheapest, enumerate_partitions, in_order, moves_of
 from race import race
 from subject import Subject, bench_of, identity_here, subject_of
+from switches import DefaultSchedules
 
 import autofuse as af
 from autofuse.errors import SearchError
@@ -37,7 +38,6 @@ from autofuse.search.plans.planning import Tuned, plan_document
 from autofuse.search.plugins.registry import MEASURED
 from autofuse.search.solve.solver import Chosen
 from autofuse.search.space.classes import class_digest
-from autofuse.search.space.restriction import Restriction
 from autofuse.search.tune.baselines import rule_policies
 from autofuse.search.tune.tuner import Tuner
 
@@ -115,10 +115,17 @@ def planned(task: Record) -> Record:
     start = time.perf_counter()
     if task["policy"] == MEASURED:
         subject = _subject(task)
-        context = replace(subject.context, restriction=Restriction(schedules=False))
         budget = Budget(task["budget_s"], task["trials"])
         with bench_of(subject) as bench:
-            tuner = Tuner(context, bench, identity_here(), budget, task["tuning_seed"], _quiet)
+            tuner = Tuner(
+                subject.context,
+                bench,
+                identity_here(),
+                budget,
+                task["tuning_seed"],
+                _quiet,
+                schedules=DefaultSchedules(),
+            )
             document = tuner.measured_plan(rules=rule_policies())
     else:
         workload = load(task["file"])

@@ -22,8 +22,8 @@ from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Value
 from autofuse.search.prices.priced import Priced
 from autofuse.search.solve.solver import Chosen, Solution, solve
-from autofuse.search.solve.topological_order import Run, fire
-from autofuse.search.space.builder import Candidate, Space
+from autofuse.search.solve.topological_order import Run, in_topological_order
+from autofuse.search.space.candidates import Candidate, Space
 from autofuse.search.space.classes import class_digest
 
 
@@ -176,7 +176,7 @@ def in_order(moves: Sequence[Move], numbers: Sequence[int]) -> list[Chosen]:
     """The moves of a partition as kernels, in an order in which each can run."""
     runs = [Run(number, moves[number].reads, moves[number].writes) for number in numbers]
     rank = [max(atom.number for atom in move.candidate.atoms) for move in moves]
-    order, stuck = fire(runs, rank)
+    order, stuck = in_topological_order(runs, rank)
     assert not stuck  # a partition that was met can run
     return [Chosen(moves[run.number].candidate, run.writes) for run in order]
 

@@ -23,8 +23,9 @@ from autofuse.measurement.workloads import load
 from autofuse.passes.pipeline import clean
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.search.plans.planning import Program
-from autofuse.search.policies.policy import Analytical, document_of
-from autofuse.search.space.builder import Bounds
+from autofuse.search.policies.analytical import Analytical
+from autofuse.search.policies.documents import document_of
+from autofuse.search.space.candidates import Bounds
 from autofuse.targets.cpu.device.store import described_cpu
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import program_of
@@ -73,10 +74,10 @@ def search(task: Record) -> Record:
         return result
 
     program = timed("trace", lambda: PROGRAMS[task["program"]](task["size"], task["seed"]))
-    context = make_context(program, None)
-    context.bounds = Bounds(whole=0 if task["way"] == "segments" else len(program.graph.nodes), segment=task["segment"])
+    whole = 0 if task["way"] == "segments" else len(program.graph.nodes)
+    context = make_context(program, None).within(Bounds(whole=whole, segment=task["segment"]))
     space = timed("enumerate", lambda: context.space)
-    timed("price", lambda: context.saved(space))
+    timed("price", lambda: context.kernels.prices.saved(space))
     partition = timed("solve", lambda: Analytical().partition(context))
     document = timed("write", lambda: document_of(context, partition, host_cpu_identity(described_cpu(None))))
     solution = partition.solution

@@ -3,7 +3,7 @@
 What a call needs depends on which values pass through memory, on when each is alive, and on which results are written
 straight into the argument that they replace. The solver knows the first only. So it solves, the memory of its kernels
 is planned in their running order, and for each moment that needs too much rows are added: of the values and workspaces
-alive then, no more than there is room for, and not all at once. Where a result does not go straight into its argument,
+alive then, no more than the limit leaves, and not all at once. Where a result does not go straight into its argument,
 the kernels that read or write it are not to run all together. A selection with other values may be run in an order in
 which fewer of them are alive together; then the rows ask for more than they must. So a plan keeps the limit, but it
 need not be the cheapest that does; what the solver proves under such rows is no bound for plans in general.
@@ -27,9 +27,9 @@ from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
 from autofuse.runtime.kernels import LoweredKernel, candidate_of, lower_kernel
 from autofuse.runtime.memory import MemoryPlan, Moment, plan_memory
 from autofuse.search.plans.planning import Program, Tuned, planned_kernels
-from autofuse.search.solve.coverprogram import Room
+from autofuse.search.solve.coverprogram import MemoryConstraint
 from autofuse.search.solve.solver import Chosen, Solution
-from autofuse.search.space.builder import Candidate
+from autofuse.search.space.candidates import Candidate
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class MemoryLimit:
     def solve(
         self,
         atoms: AtomGraph,
-        solve: Callable[[Sequence[Room], float], Solution],
+        solve: Callable[[Sequence[MemoryConstraint], float], Solution],
         deadline_s: float,
         known: Callable[[Sequence[Chosen]], Sequence[Tuned]] = lambda kernels: (),  # noqa: ARG005
         clock: Callable[[], float] = time.monotonic,
@@ -77,22 +77,24 @@ class MemoryLimit:
         bound is one without rows. Raises SearchError if there is none.
         """
         start = clock()
-        rooms: list[Room] = []
+        constraints: list[MemoryConstraint] = []
         least = bound = math.inf
         while True:
             left = deadline_s - (clock() - start)
             try:
-                solution = solve(rooms, max(left / 2, 0.0))
+                solution = solve(constraints, max(left / 2, 0.0))
             except SearchError as error:
-                if not rooms:
+                if not constraints:
                     raise
                 raise SearchError(self._too_little(least, None if left > 0 else deadline_s)) from error
-            if not rooms:
+            if not constraints:
                 bound = solution.bound_us
             memory = self._one_by_one(atoms, solution.kernels, known(solution.kernels))
             least = min(least, memory.peak_bytes)
             if memory.peak_bytes <= self.nbytes:
-                return replace(solution, bound_us=min(bound, solution.price_us), optimal=solution.optimal and not rooms)
+                return replace(
+                    solution, bound_us=min(bound, solution.price_us), optimal=solution.optimal and not constraints
+                )
             fixed = self._always(memory)
             if fixed > self.nbytes:
                 raise SearchError(
@@ -100,7 +102,7 @@ class MemoryLimit:
                 )
             if left <= 0:
                 raise SearchError(self._too_little(least, deadline_s))
-            rooms += self._rooms(memory, solution.kernels, fixed)
+            constraints += self._constraints(memory, solution.kernels, fixed)
 
     def _one_by_one(self, atoms: AtomGraph, kernels: Sequence[Chosen], known: Sequence[Tuned]) -> MemoryPlan:
         planned = [kernel for _, kernel in planned_kernels(atoms, kernels, known)]
@@ -114,21 +116,21 @@ class MemoryLimit:
         results = graph.outputs[: len(graph.outputs) - len(self.program.writebacks)]
         return memory.argument_bytes + memory.constant_bytes + sum(value.type.nbytes for value in results)
 
-    def _rooms(self, memory: MemoryPlan, kernels: Sequence[Chosen], fixed: int) -> list[Room]:
+    def _constraints(self, memory: MemoryPlan, kernels: Sequence[Chosen], fixed: int) -> list[MemoryConstraint]:
         """Rows that forbid what needs too much; the fullest moment, where what lies between is too much."""
         hopeless = memory.fixed_bytes > self.nbytes
         free = self.nbytes - (fixed if hopeless else memory.fixed_bytes)
         steps = [step for step, nbytes in enumerate(memory.used) if nbytes > free]
-        rooms: list[Room] = []
+        constraints: list[MemoryConstraint] = []
         if hopeless or (memory.fixed_bytes > fixed and not steps):
-            rooms.append(self._in_place(memory, kernels))
-        if not steps and not rooms:
+            constraints.append(self._in_place(memory, kernels))
+        if not steps and not constraints:
             steps = [max(range(len(memory.used)), key=lambda step: memory.used[step])]
         for step in steps:
-            rooms += _moment_rooms(memory.moment(step), kernels, self.nbytes - fixed)
-        return rooms
+            constraints += _moment_constraints(memory.moment(step), kernels, self.nbytes - fixed)
+        return constraints
 
-    def _in_place(self, memory: MemoryPlan, kernels: Sequence[Chosen]) -> Room:
+    def _in_place(self, memory: MemoryPlan, kernels: Sequence[Chosen]) -> MemoryConstraint:
         """Not all kernels together that keep the largest result from going straight into the argument it replaces."""
         graph, written = self.program.graph, {output for output, _ in memory.aliases}
         returned = len(graph.outputs) - len(self.program.writebacks)
@@ -157,14 +159,14 @@ class MemoryLimit:
         )
 
 
-def _moment_rooms(moment: Moment, kernels: Sequence[Chosen], free: int) -> list[Room]:
+def _moment_constraints(moment: Moment, kernels: Sequence[Chosen], free: int) -> list[MemoryConstraint]:
     """What may be alive of that moment: `free` bytes, and in any case not all of it."""
     values: dict[Value, int] = dict(moment.values)
     spaces = {kernels[number].candidate: nbytes for number, nbytes in moment.workspaces.items()}
-    whole = Room(dict.fromkeys(values, 1), dict.fromkeys(spaces, 1), len(values) + len(spaces) - 1)
-    return [Room(values, spaces, free), whole]
+    whole = MemoryConstraint(dict.fromkeys(values, 1), dict.fromkeys(spaces, 1), len(values) + len(spaces) - 1)
+    return [MemoryConstraint(values, spaces, free), whole]
 
 
-def _not_all(candidates: Sequence[Candidate]) -> Room:
+def _not_all(candidates: Sequence[Candidate]) -> MemoryConstraint:
     """Not all of these kernels together."""
-    return Room({}, dict.fromkeys(candidates, 1), len(candidates) - 1)
+    return MemoryConstraint({}, dict.fromkeys(candidates, 1), len(candidates) - 1)

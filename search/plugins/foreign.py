@@ -21,7 +21,8 @@ from autofuse.fusion.control import Legality
 from autofuse.ir.graph import Graph, Node
 from autofuse.ir.types import TensorType
 from autofuse.search.plugins.soundness import defect, some_names
-from autofuse.search.policies.policy import Context, Partition, SearchPolicy
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.policy import Partition, SearchPolicy
 
 LegalityTest = Callable[[Sequence[Node]], str | None]
 """The nodes of a proposed kernel -> None, or the reason why it may not be one.

@@ -27,8 +27,8 @@ ANALYTICAL = "analytical"
 """The cost model that is used unless another is asked for."""
 
 HERE: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "unfused": ("autofuse.search.policies.policy", "Unfused", {}),
-    "analytical": ("autofuse.search.policies.policy", "Analytical", {}),
+    "unfused": ("autofuse.search.policies.unfused", "Unfused", {}),
+    "analytical": ("autofuse.search.policies.analytical", "Analytical", {}),
     "greedy": ("autofuse.search.policies.greedy", "Greedy", {}),
     "beam": ("autofuse.search.policies.greedy", "Beam", {}),
     "rule:xla": ("autofuse.search.rules.xla.gpu_pipeline", "XlaClassic", {}),

@@ -20,10 +20,11 @@ from autofuse.lower.decisions import illegal_decision
 from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.search.plans.planning import Tuned
-from autofuse.search.policies.policy import Context, Partition
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.policy import Partition
 from autofuse.search.solve.solver import Chosen, Solution
-from autofuse.search.solve.topological_order import Run, fire
-from autofuse.search.space.builder import Candidate
+from autofuse.search.solve.topological_order import Run, in_topological_order
+from autofuse.search.space.candidates import Candidate
 from autofuse.search.space.classes import class_digest
 
 _MOST_NAMES = 5
@@ -187,7 +188,7 @@ def _wrong_order(partition: Partition) -> Iterator[str]:
     unmade = [value for value in atoms.graph.outputs if atoms.maker(value) is not None and value not in writers]
     if unmade:
         yield f"no kernel writes {some_names(unmade)}, a result of the program"
-    order, stuck = fire(runs, range(len(runs)))
+    order, stuck = in_topological_order(runs, range(len(runs)))
     if stuck:
         done = {run.number for run in order}
         waiting = (f"{run.number} for {some_names(run.reads)}" for run in runs if run.number not in done)

@@ -13,9 +13,13 @@ from dataclasses import dataclass, field, replace
 
 from autofuse.errors import LegalityError, SearchError
 from autofuse.plan.identity import Identity
+from autofuse.search.policies.analytical import Analytical
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.greedy import Beam, Greedy, merged
-from autofuse.search.policies.policy import Analytical, Context, Partition, SearchPolicy, Unfused, document_of
-from autofuse.search.space.builder import Space
+from autofuse.search.policies.policy import Partition, SearchPolicy
+from autofuse.search.policies.unfused import Unfused
+from autofuse.search.space.candidates import Space
 
 DECIDED = "the deadline of"
 """How the note begins of a plan that the deadline decided."""
@@ -51,14 +55,15 @@ class Deadline:
         return self.left(share) <= 0.0
 
 
-def choose(policy: SearchPolicy, context: Context, deadline: Deadline, identity: Identity) -> Partition:
+def choose(policy: SearchPolicy, context: Context, deadline: Deadline, identity: Identity) -> tuple[Context, Partition]:
     """The policy's partition, or what simpler ways find where the deadline does not leave it the time.
 
-    Holds for the policies that choose among the candidate space: analytical, greedy and beam. Others decide as they do
-    without. Raises SearchError where no way finds a plan (within the memory that there is).
+    With the context of the kernels that were chosen among. Holds for the policies that choose among the candidate
+    space: analytical, greedy and beam. Others decide as they do without. Raises SearchError where no way finds a plan
+    (within the memory that there is).
     """
     if not isinstance(policy, Analytical | Greedy | Beam):
-        return policy.partition(context)
+        return context, policy.partition(context)
     return _Hurried(policy, context, deadline, identity).partition()
 
 
@@ -72,26 +77,23 @@ class _Hurried:
         self.missed: list[str] = []
         self.problem: SearchError | LegalityError | None = None
 
-    def partition(self) -> Partition:
+    def partition(self) -> tuple[Context, Partition]:
         """The cheapest of what the ways find; the first one alone if it misses nothing."""
-        bounds, seconds = self.context.bounds, self.context.deadline_s
-        found: list[tuple[str, Partition]] = []
-        try:
-            for words, way in self._ways():
-                before = len(self.missed)
-                partition = self._tried(way)
-                if partition is not None:
-                    found.append((words, partition))
-                    if len(self.missed) == before:
-                        break
-            if not found:
-                found += [(_LAST, p) for p in [self._tried(lambda: Unfused().partition(self.context))] if p]
-        finally:
-            self.context.bounds, self.context.deadline_s = bounds, seconds
+        found: list[tuple[str, Context, Partition]] = []
+        for label, way in self._ways():
+            before = len(self.missed)
+            partition = self._tried(way)
+            if partition is not None:
+                found.append((label, self.context, partition))
+                if len(self.missed) == before:
+                    break
         if not found:
-            raise self._failure()
-        words, best = min(found, key=lambda entry: entry[1].price_us)
-        return replace(best, notes=(*best.notes, self._note(words))) if self.missed else best
+            alone = self._tried(lambda: Unfused().partition(self.context))
+            if alone is None:
+                raise self._failure()
+            found.append((_LAST, self.context, alone))
+        label, context, best = min(found, key=lambda entry: entry[2].price_us)
+        return context, replace(best, notes=(*best.notes, self._note(label))) if self.missed else best
 
     def _ways(self) -> Iterator[tuple[str, Callable[[], Partition | None]]]:
         """The ways to choose, one after the other, by what people call them."""
@@ -127,43 +129,43 @@ class _Hurried:
 
     def _segments(self) -> Partition:
         """The same within short segments, equal ones of which are enumerated and solved once."""
-        self.context.bounds = replace(self.context.bounds, whole=_SEGMENT_ATOMS, segment=_SEGMENT_ATOMS)
-        if self._enumerated(_SEGMENTS[0]).late:
+        if self._enumerated(_SEGMENTS[0], whole=_SEGMENT_ATOMS, segment=_SEGMENT_ATOMS).late:
             self.missed.append("there was no time to try all kernels of its segments")
         self._price(_SEGMENTS[1])
         return self._chosen(_SEGMENTS[2])
 
-    def _enumerated(self, share: float) -> Space:
-        """The context's space, as far as the time goes until a share of it is over."""
+    def _enumerated(self, share: float, **bounds: int) -> Space:
+        """The space of a context for the next way, as far as the time goes until a share of it is over."""
         seconds = max(self.deadline.left(share), _LEAST_S)
-        self.context.bounds = replace(self.context.bounds, seconds=seconds)
-        return self.context.enumerated(self.deadline.clock)
+        wanted = replace(self.context.kernels.bounds, seconds=seconds, **bounds)
+        self.context = self.context.within(wanted, self.deadline.clock)
+        return self.context.space
 
     def _price(self, share: float) -> None:
         """Price the context's space, and leave out what there is no time for."""
-        unpriced = self.context.keep_priced(lambda: self.deadline.is_over(share))
+        unpriced = self.context.kernels.keep_priced(lambda: self.deadline.is_over(share))
         if unpriced:
             self.missed.append(f"{unpriced} kernels were left out as there was no time to price them")
 
     def _chosen(self, share: float) -> Partition:
         """The solver's choice from the context's space before a share of the time is over."""
-        self.context.deadline_s = max(self.deadline.left(share), _LEAST_S)
-        partition = Analytical().partition(self.context)
+        seconds = max(self.deadline.left(share), _LEAST_S)
+        partition = Analytical().partition(replace(self.context, deadline_s=seconds))
         if partition.solution is not None and not partition.solution.optimal:
             self.missed.append("it was not proved that no choice is cheaper")
         return partition
 
     def _merged(self, policy: Greedy | Beam) -> Partition:
         """Kernels of the context's space, merged while that is cheaper."""
-        self.context.deadline_s = self.deadline.left(_GREEDY)
-        partition = merged(self.context, policy, self.deadline.clock)
+        hurried = replace(self.context, deadline_s=self.deadline.left(_GREEDY))
+        partition = merged(hurried, policy, self.deadline.clock)
         self.missed += partition.notes
         return replace(partition, notes=())
 
-    def _note(self, words: str) -> str:
+    def _note(self, label: str) -> str:
         return (
             f"{DECIDED} {self.deadline.seconds:g} s decided, so another run may choose otherwise: "
-            f"{'; '.join(self.missed)}; chosen: what {words} gave; deadline=None searches to the end"
+            f"{'; '.join(self.missed)}; chosen: what {label} gave; deadline=None searches to the end"
         )
 
     def _failure(self) -> Exception:

@@ -11,10 +11,12 @@ from autofuse.errors import ArgumentError, LegalityError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.optable import role_of
-from autofuse.search.policies.policy import Context, Partition, predicted
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.policy import Partition, at_model_prices
 from autofuse.search.solve.solver import Chosen
-from autofuse.search.solve.topological_order import Run, fire, trimmed
-from autofuse.search.space.builder import AtomSet, Candidate, SpaceBuilder
+from autofuse.search.solve.topological_order import Run, in_topological_order, trimmed
+from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidates import AtomSet, Candidate
 
 
 def fixed(partition: object) -> Fixed:
@@ -62,13 +64,11 @@ class Fixed:
                 outputs = tuple(atoms.value_order(more.union(candidate.outputs)))
                 candidates[number] = builder.try_add(candidate.atoms, outputs) or candidate
         runs = [Run(n, _reads(atoms, c), c.outputs) for n, c in enumerate(candidates)]
-        order, stuck = fire(runs, range(len(runs)))
+        order, stuck = in_topological_order(runs, range(len(runs)))
         if stuck:
             raise ArgumentError(self._waiting(runs, [run.number for run in order]))
         kernels = tuple(Chosen(candidates[run.number], run.writes) for run in trimmed(order, _made(atoms)))
-        prices = context.prices(builder.space)
-        total = sum(prices[chosen.candidate.digest].predicted_us for chosen in kernels)
-        return Partition(atoms, kernels, predicted(kernels, prices), total)
+        return at_model_prices(context, atoms, kernels)
 
     def _atoms(self, atoms: AtomGraph, number: int) -> AtomSet:
         graph = atoms.graph

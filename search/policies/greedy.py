@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from autofuse.errors import SearchError
 from autofuse.fusion.atoms import FusionAtom
 from autofuse.ir.graph import Value
-from autofuse.search.policies.policy import Context, Partition, predicted
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.policy import Partition, predicted
 from autofuse.search.solve.solver import Chosen
-from autofuse.search.solve.topological_order import Run, fire
-from autofuse.search.space.builder import AtomSet, Candidate, Space
+from autofuse.search.solve.topological_order import Run, in_topological_order
+from autofuse.search.space.candidates import AtomSet, Candidate, Space
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class _Searcher:
         """The kernels in an order in which each can run; None if some wait for one another."""
         kernels = sorted(state.kernels, key=self.rank.__getitem__)
         runs = [Run(number, self._reads(kernel), kernel.outputs) for number, kernel in enumerate(kernels)]
-        done, stuck = fire(runs, [max(atom.number for atom in kernel.atoms) for kernel in kernels])
+        done, stuck = in_topological_order(runs, [max(atom.number for atom in kernel.atoms) for kernel in kernels])
         return None if stuck else [kernels[run.number] for run in done]
 
     def _reads(self, kernel: Candidate) -> tuple[Value, ...]:

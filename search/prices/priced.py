@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autofuse.ir.graph import Value
-from autofuse.search.space.builder import Candidate
+from autofuse.search.space.candidates import Candidate
 
 
 @dataclass(frozen=True, slots=True)

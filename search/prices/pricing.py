@@ -2,13 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from autofuse.cost_models.base import CostModel, KernelFacts
+from autofuse.fusion.atoms import AtomGraph
+from autofuse.ir.graph import Value
 from autofuse.lower.tile import Dot, RowGroup, Space, Step, Store, TileProgram
+from autofuse.search.prices.priced import Priced
 from autofuse.search.prices.residual import ClassPrice
-from autofuse.search.space.builder import Candidate
+from autofuse.search.space.candidates import Candidate
+from autofuse.search.space.candidates import Space as CandidateSpace
+
+_BATCH = 16
+"""Candidates that are priced between two looks at the clock."""
+
+
+class KernelPrices:
+    """The model's prices, each asked for once."""
+
+    def __init__(self, model: CostModel, like: KernelPrices | None = None) -> None:
+        """`like`: prices by the same model for kernels of another graph; equal kernels cost the same."""
+        self.model = model
+        self._prices = dict[str, ClassPrice]() if like is None else like._prices
+        self._saved: dict[str, float] = {}
+
+    def of(self, candidates: Sequence[Candidate]) -> Mapping[str, ClassPrice]:
+        """The price of every class of the candidates, and of those priced before."""
+        fresh = [candidate for candidate in candidates if candidate.digest not in self._prices]
+        self._prices.update(class_prices(self.model, fresh))
+        return self._prices
+
+    def saved(self, space: CandidateSpace) -> Mapping[str, float]:
+        """The share of a class's price that leaving out all its optional outputs saves, where the model can tell."""
+        prices = self.of(space.candidates)
+        left_out: dict[str, tuple[Candidate, list[int]]] = {}
+        for candidate in space.candidates:
+            optional = optional_outputs(space.atom_graph, candidate)
+            if optional and candidate.digest not in self._saved:
+                left_out[candidate.digest] = candidate, [candidate.outputs.index(value) for value in optional]
+        for digest, us in bare_prices(self.model, left_out).items():
+            self._saved[digest] = max(0.0, 1.0 - us / max(prices[digest].predicted_us, 1e-9))
+        return self._saved
+
+    def keep_priced(self, space: CandidateSpace, is_late: Callable[[], bool]) -> int:
+        """Price the space's candidates in turn until it is late, single atoms always; take the others out of it.
+
+        Returns how many there were of these.
+        """
+        for start in range(0, len(space.candidates), _BATCH):
+            batch = space.candidates[start : start + _BATCH]
+            if start and is_late():
+                batch = [candidate for candidate in batch if len(candidate.atoms) == 1]
+            part = replace(space, candidates=batch)
+            self.of(batch)
+            if start and is_late():
+                self._saved.update((c.digest, 1.0) for c in batch if c.digest not in self._saved)
+            self.saved(part)
+        kept = [candidate for candidate in space.candidates if candidate.digest in self._prices]
+        left_out = len(space.candidates) - len(kept)
+        space.candidates[:] = kept
+        return left_out
+
+
+def priced(
+    space: CandidateSpace, us: Mapping[str, float], model: CostModel, saved: Mapping[str, float]
+) -> list[Priced]:
+    """The candidates at given prices per class, but for those priced infinite.
+
+    Outputs that the kernel itself reads further get a price of their own, so that they may be left out. `saved`: see
+    `KernelPrices.saved`; absent for a class: as if nothing hid the writing.
+    """
+    return [
+        _priced(space.atom_graph, candidate, us[candidate.digest], model, saved.get(candidate.digest, 1.0))
+        for candidate in space.candidates
+        if us[candidate.digest] < math.inf
+    ]
+
+
+def _priced(atoms: AtomGraph, candidate: Candidate, us: float, model: CostModel, saved: float) -> Priced:
+    optional = optional_outputs(atoms, candidate)
+    if not optional:
+        return Priced(candidate, us, {})
+    share = min(0.8, 0.9 * len(optional) / max(len(candidate.outputs), 1))
+    costs = [model.write_us(value.type) for value in optional]
+    writes = {v: min(float(c), us * share / len(optional)) for v, c in zip(optional, costs, strict=True)}
+    scale = min(1.0, us * saved / max(sum(writes.values()), 1e-9))
+    writes = {value: cost * scale for value, cost in writes.items()}
+    return Priced(candidate, us - sum(writes.values()), writes)
+
+
+def optional_outputs(atoms: AtomGraph, candidate: Candidate) -> list[Value]:
+    """What a candidate may leave out: it reads that itself, and the caller does not."""
+    return [
+        value
+        for value in candidate.outputs
+        if value not in atoms.returned and any(reader in candidate.atoms for reader in atoms.readers.get(value, ()))
+    ]
 
 
 def class_prices(model: CostModel, candidates: Sequence[Candidate]) -> dict[str, ClassPrice]:

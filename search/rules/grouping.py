@@ -12,14 +12,16 @@ that reads them has them. `reading.py` tells which views lie between two operati
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autofuse.errors import LegalityError, SearchError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.ir.graph import Node, Value
-from autofuse.search.policies.policy import Context, Partition, predicted
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.policy import Partition, at_model_prices
 from autofuse.search.solve.solver import Chosen
-from autofuse.search.space.builder import AtomSet, Candidate, SpaceBuilder
+from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidates import AtomSet, Candidate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,10 +218,7 @@ class Grouping:
     def partition(self) -> Partition:
         """The groups as kernels, in an order in which each can run. Raises LegalityError, SearchError."""
         kernels = tuple(Chosen(c, c.outputs) for c in map(self.candidate, self._in_order()))
-        prices = self.context.prices(self.builder.space)
-        known = predicted(kernels, prices)
-        total = sum(prices[kernel.candidate.digest].predicted_us for kernel in kernels)
-        return Partition(self.atoms, kernels, known, total, notes=self._notes())
+        return replace(at_model_prices(self.context, self.atoms, kernels), notes=self._notes())
 
     def _notes(self) -> tuple[str, ...]:
         """What was left out, in words."""

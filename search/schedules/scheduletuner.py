@@ -11,11 +11,11 @@ from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench, Trial
 from autofuse.plan.identity import CpuIdentity, Identity
 from autofuse.search.budget.budget import Clock, Report
-from autofuse.search.policies.policy import Context
+from autofuse.search.policies.context import Context
 from autofuse.search.schedules.schedulesearch import tune_schedule
 from autofuse.search.schedules.warmstart import WarmStart
 from autofuse.search.solve.solver import Chosen
-from autofuse.search.space.builder import Candidate
+from autofuse.search.space.candidates import Candidate
 from autofuse.targets.cpu.device.describe import vector_bits
 
 _WORTH_A_SCHEDULE = 0.98
@@ -61,8 +61,6 @@ class ScheduleTuner:
 
         Each gets trials in proportion to the time that it takes.
         """
-        if not self._context.restriction.schedules:
-            return
         count: dict[str, int] = {}
         for chosen in kernels:
             count[chosen.candidate.digest] = count.get(chosen.candidate.digest, 0) + 1
@@ -83,8 +81,6 @@ class ScheduleTuner:
 
     def is_done(self, kernels: Sequence[Chosen]) -> bool:
         """Whether the schedules of all kernels were searched that have any to search."""
-        if not self._context.restriction.schedules:
-            return True
         return all(
             candidate.digest in self._searched
             or self._context.pinned(candidate) is not None

@@ -29,8 +29,8 @@ from autofuse.lower.tile import (
 )
 from autofuse.measurement.client import Bench
 from autofuse.measurement.kernelnotes import KernelNote
-from autofuse.search.policies.policy import Context
-from autofuse.search.space.builder import Candidate
+from autofuse.search.policies.context import Context
+from autofuse.search.space.candidates import Candidate
 from autofuse.targets.cpu.cost.extract import features
 
 _FROM_OTHERS, _FROM_MODEL = 2, 2

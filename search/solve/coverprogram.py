@@ -13,8 +13,8 @@ Variables: x_S (binary) runs candidate S; y_{S,v} in 0..1 writes an output of S 
 
 The last two families follow from the others for whole numbers, but without them the relaxation is so weak that a few
 layers of a transformer do not close. Likewise without the sums in the first: two halves of kernels would do with half
-of what both read. A selection may still be circular (two kernels that need one another). Then the kernels are fired in
-order, U is the set of values that those left over wait for, and for each u in U the row
+of what both read. A selection may still be circular (two kernels that need one another). Then the kernels
+are put in topological order, U is the set of values that those left over wait for, and for each u in U the row
 
     m_u <= sum of writers of any v in U that read nothing of U
 
@@ -40,8 +40,8 @@ from autofuse.errors import SearchError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.ir.graph import Value
 from autofuse.search.prices.priced import Priced
-from autofuse.search.solve.topological_order import Run, completed, fire, trimmed
-from autofuse.search.space.builder import Candidate
+from autofuse.search.solve.topological_order import Run, completed, in_topological_order, trimmed
+from autofuse.search.space.candidates import Candidate
 from autofuse.search.space.segments import Segment, leaves
 
 LEAST_S = 0.1
@@ -54,7 +54,7 @@ _NEAR = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class MemoryConstraint:
     """A limit on what exists at one moment, in bytes."""
 
     values: Mapping[Value, int]
@@ -73,7 +73,6 @@ class CoverProgram:
         self._inside = frozenset(atoms)
         self.cuts = 0
         self._unlike: Sequence[Collection[str]] = ()
-        self._once = False
         self.whole_writes = False
         """Whether y is binary. Nearly always the relaxed y comes out whole by itself, and solving is faster."""
         self.cost: list[float] = []
@@ -188,7 +187,7 @@ class CoverProgram:
         reduced = np.maximum(found.lower.marginals[self.x], 0.0)
         self.closed = reduced > max(_NEAR * found.fun, 1e-9)
         good = self.run(max(seconds, LEAST_S))
-        order, stuck = self.fired([] if good.x is None else self.runs(good.x))
+        order, stuck = self.ordered([] if good.x is None else self.runs(good.x))
         if good.x is None or stuck:
             self.closed = np.zeros(len(self.x), bool)
             return []
@@ -232,9 +231,9 @@ class CoverProgram:
             writes = tuple(v for v in writes if (number, v) not in self.y or x[self.y[number, v]] > 1e-6)
         return Run(number, self.reads[number], tuple(v for v in writes if v in self.m))
 
-    def fired(self, runs: Sequence[Run]) -> tuple[list[Run], list[Value]]:
+    def ordered(self, runs: Sequence[Run]) -> tuple[list[Run], list[Value]]:
         """The kernels of a selection that can run, without what nobody needs, and the values others wait for."""
-        order, stuck = fire(runs, self.rank)
+        order, stuck = in_topological_order(runs, self.rank)
         return (order, stuck) if stuck else (trimmed(order, self.outputs), stuck)
 
     def completed(self, order: Sequence[Run]) -> list[Run]:
@@ -251,12 +250,9 @@ class CoverProgram:
         return found
 
     def _keeps_demands(self, runs: Sequence[Run]) -> bool:
-        """Whether a selection that did not come from the program has what was demanded of one, rooms aside."""
+        """Whether a selection that is not of the program has what was demanded, limits on memory aside."""
         used = {self.priced[run.number].candidate.digest for run in runs}
-        if any(used.issuperset(digests) for digests in self._unlike):
-            return False
-        atoms = [atom for run in runs for atom in self.priced[run.number].candidate.atoms]
-        return not self._once or len(set(atoms)) == len(atoms)
+        return not any(used.issuperset(digests) for digests in self._unlike)
 
     def price(self, runs: Iterable[Run]) -> float:
         """What a selection costs."""
@@ -277,15 +273,13 @@ class CoverProgram:
         for value in stuck:
             self._row({**first, self.m[value]: -1.0}, 0.0)
 
-    def demand(self, unlike: Sequence[Collection[str]], once: bool, rooms: Sequence[Room]) -> None:
+    def demand(self, unlike: Sequence[Collection[str]], constraints: Sequence[MemoryConstraint]) -> None:
         """Add the rows of what the caller of `solve` wants beside a cover."""
-        self._unlike, self._once = unlike, once
+        self._unlike = unlike
         for digests in unlike:
             self.leave_out_one_of(digests)
-        if once:
-            self.run_once()
-        for room in rooms:
-            self.keep_within(room)
+        for constraint in constraints:
+            self.keep_within(constraint)
 
     def leave_out_one_of(self, digests: Collection[str]) -> None:
         """Demand that of these classes at least one has no kernel."""
@@ -295,19 +289,14 @@ class CoverProgram:
                 self._row({used[priced.candidate.digest]: 1.0, self.x[number]: -1.0}, 0.0)
         self._row(dict.fromkeys(used.values(), -1.0), 1.0 - len(used))
 
-    def run_once(self) -> None:
-        """Demand that no atom runs twice."""
-        for numbers in self._containing.values():
-            self._row({self.x[number]: -1.0 for number in numbers}, -1.0)
-
-    def keep_within(self, room: Room) -> None:
-        """Demand that values and kernels together take no more than there is room for."""
-        taken = {self.m[value]: nbytes for value, nbytes in room.values.items() if value in self.m}
+    def keep_within(self, constraint: MemoryConstraint) -> None:
+        """Demand that values and kernels together take no more than a constraint allows."""
+        taken = {self.m[value]: nbytes for value, nbytes in constraint.values.items() if value in self.m}
         for number, priced in enumerate(self.priced):
-            if priced.candidate in room.workspaces:
-                taken[self.x[number]] = room.workspaces[priced.candidate]
+            if priced.candidate in constraint.workspaces:
+                taken[self.x[number]] = constraint.workspaces[priced.candidate]
         unit = max(taken.values(), default=1)
-        self._row({column: -nbytes / unit for column, nbytes in taken.items()}, -room.at_most / unit)
+        self._row({column: -nbytes / unit for column, nbytes in taken.items()}, -constraint.at_most / unit)
 
     def uncovered(self) -> str:
         """An atom that no candidate computes, in words; empty if there is none."""

@@ -17,7 +17,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,10 +25,18 @@ from autofuse.errors import SearchError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.graph import Value
 from autofuse.search.prices.priced import Priced
-from autofuse.search.solve.coverprogram import LEAST_S, OPTIMAL, TIME_LIMIT, CoverProgram, Room, ranks, reads_of
+from autofuse.search.solve.coverprogram import (
+    LEAST_S,
+    OPTIMAL,
+    TIME_LIMIT,
+    CoverProgram,
+    MemoryConstraint,
+    ranks,
+    reads_of,
+)
 from autofuse.search.solve.dominance import undominated
-from autofuse.search.solve.topological_order import Run, fire
-from autofuse.search.space.builder import Candidate
+from autofuse.search.solve.topological_order import Run, in_topological_order
+from autofuse.search.space.candidates import Candidate
 from autofuse.search.space.segments import Segment, homes
 
 _LARGE = 2000
@@ -76,6 +84,23 @@ class _Answer:
     optimal: bool
 
 
+class Solve(Protocol):
+    """What finds the cheapest cover: `solve`, or the like with demands of its own."""
+
+    def __call__(
+        self,
+        graph: AtomGraph,
+        priced: Sequence[Priced],
+        deadline_s: float = 60.0,
+        *,
+        unlike: Sequence[Collection[str]] = (),
+        segments: Sequence[Segment] = (),
+        constraints: Sequence[MemoryConstraint] = (),
+    ) -> Solution:
+        """See `solve`."""
+        ...
+
+
 _Solved = dict[Hashable, tuple[CoverProgram, _Answer]]
 """By the mark of segments: the program of the first of them, and what was found for it."""
 
@@ -86,32 +111,30 @@ def solve(
     deadline_s: float = 60.0,
     clock: Callable[[], float] = time.monotonic,
     unlike: Sequence[Collection[str]] = (),
-    once: bool = False,
     segments: Sequence[Segment] = (),
-    rooms: Sequence[Room] = (),
+    constraints: Sequence[MemoryConstraint] = (),
 ) -> Solution:
     """Find the cheapest cover. Raises SearchError if the candidates cannot compute the outputs.
 
-    `unlike`: sets of digests, such as those of other covers; of each set at least one is to have no kernel. `once`: no
-    atom is in two kernels. `rooms`: limits on what exists; one that the deadline does not leave time for may be broken,
-    the others not.
-    `segments`: parts of the graph to be solved one by one, without the candidates that cross a cut; `rooms` are then
-    refused, since they are about all of them, and a cover `unlike` others is the cheapest one but for one segment and
-    those that are equal to it. () solves the graph whole.
+    `unlike`: sets of digests, such as those of other covers; of each set at least one is to have no kernel.
+    `constraints`: limits on what exists; one that the deadline does not leave time for may be broken, the others not.
+    `segments`: parts of the graph to be solved one by one, without the candidates that cross a cut; `constraints` are
+    then refused, since they are about all of them, and a cover `unlike` others is the cheapest one but for one segment
+    and those that are equal to it. () solves the graph whole.
     A deadline that passes gives the best solution so far with `optimal=False`; failing one, every value that is still
     missing is made by the cheapest kernel that can make it.
     """
     start = clock()
     if not graph.atoms:
         return Solution((), 0.0, 0.0, True, 0.0, 0)
-    if len(segments) > 1 and rooms:
+    if len(segments) > 1 and constraints:
         raise SearchError("a program in segments has no rows on what exists in all of them")
-    kept = priced if unlike or rooms else undominated(graph, priced)
+    kept = priced if unlike or constraints else undominated(graph, priced)
     programs = _programs(graph, kept, segments)
     if len(programs) > 1:
-        found = _solve_segments(graph, kept, programs, start, deadline_s, clock, unlike, once)
+        found = _solve_segments(graph, kept, programs, start, deadline_s, clock, unlike)
     else:
-        programs[0][0].demand(unlike, once, rooms)
+        programs[0][0].demand(unlike, constraints)
         found = _solve_whole(programs[0][0], start, deadline_s, clock)
     return replace(found, dominated=len(priced) - len(kept))
 
@@ -154,7 +177,7 @@ def _answer(program: CoverProgram, seconds: float, until: float, clock: Callable
         bound = max(bound, _bound_of(result))
         if result.x is None and result.status != TIME_LIMIT:
             raise SearchError(f"no set of candidates computes the outputs: {program.uncovered() or result.message}")
-        order, stuck = program.fired([] if result.x is None else program.runs(result.x))
+        order, stuck = program.ordered([] if result.x is None else program.runs(result.x))
         split = result.x is not None and not stuck and program.split_writes(order, float(result.fun))
         if result.x is not None and not stuck:
             whole.append(order)
@@ -179,7 +202,6 @@ def _solve_segments(
     deadline_s: float,
     clock: Callable[[], float],
     unlike: Sequence[Collection[str]],
-    once: bool,
 ) -> Solution:
     """Each segment by itself, equal ones once; those that are left share the time that is left.
 
@@ -191,7 +213,7 @@ def _solve_segments(
     solved: _Solved = {}
     for (program, _), mark in zip(programs, marks, strict=True):
         if mark not in solved:
-            program.demand((), once, ())
+            program.demand((), ())
             now = clock()
             share = (end - now) / waiting / (2 if unlike else 1)
             solved[mark] = program, _answer(program, share, now + share, clock)
@@ -199,13 +221,13 @@ def _solve_segments(
     optimal = all(answer.optimal for _, answer in solved.values()) and not unlike
     bound = sum(min(solved[mark][1].bound_us, _price(solved, mark)) for mark in marks)
     if unlike:
-        solved = _changed(programs, marks, solved, unlike, once, end, clock)
+        solved = _changed(programs, marks, solved, unlike, end, clock)
     selection = [
         Run(numbers[run.number], reads_of(graph, priced[numbers[run.number]].candidate), run.writes)
         for (program, numbers), mark in zip(programs, marks, strict=True)
         for run in _carried(program, solved, mark)
     ]
-    order, stuck = fire(selection, ranks(priced))
+    order, stuck = in_topological_order(selection, ranks(priced))
     assert not stuck, "segments read from earlier ones only"
     kernels = tuple(Chosen(priced[run.number].candidate, run.writes) for run in order)
     price = sum(_price(solved, mark) for mark in marks)
@@ -229,7 +251,6 @@ def _changed(
     marks: Sequence[Hashable],
     solved: _Solved,
     unlike: Sequence[Collection[str]],
-    once: bool,
     end: float,
     clock: Callable[[], float],
 ) -> _Solved:
@@ -255,7 +276,7 @@ def _changed(
         if not all(rests) or not all(wanted):
             continue
         fresh = CoverProgram(program.graph, program.priced, program.atoms)
-        fresh.demand(wanted, once, ())
+        fresh.demand(wanted, ())
         now = clock()
         share = (end - now) / (len(solved) - number)
         try:

@@ -20,7 +20,7 @@ class Run:
     writes: tuple[Value, ...]
 
 
-def fire(runs: Sequence[Run], rank: Sequence[int]) -> tuple[list[Run], list[Value]]:
+def in_topological_order(runs: Sequence[Run], rank: Sequence[int]) -> tuple[list[Run], list[Value]]:
     """Run what can run: the kernels in that order, and the values that those which never can are waiting for.
 
     Of the kernels that are ready, the one of the lowest `rank` (by candidate number) runs first.

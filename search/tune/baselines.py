@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from autofuse.errors import LegalityError, SearchError
 from autofuse.ir.graph import Node
 from autofuse.search.plugins.registry import policy_by_name
-from autofuse.search.policies.policy import Analytical, Context, Partition, SearchPolicy, Unfused
-from autofuse.search.space.builder import AtomSet, Candidate
+from autofuse.search.policies.analytical import Analytical
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.policy import Partition, SearchPolicy
+from autofuse.search.policies.unfused import Unfused
+from autofuse.search.space.candidates import AtomSet, Candidate
 
 BASELINES: tuple[SearchPolicy, ...] = (Unfused(), Analytical())
 """The last is the best guess before anything is measured."""
@@ -72,7 +75,7 @@ def adopt(context: Context, partition: Partition) -> int:
         atoms: AtomSet = frozenset(atom_of[node] for node in nodes)
         whole = frozenset(node for atom in atoms for node in atom.nodes)
         if whole == nodes:
-            count += context.try_add(atoms, chosen.outputs) is not None
+            count += context.kernels.try_add(atoms, chosen.outputs) is not None
     return count
 
 

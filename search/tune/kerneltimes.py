@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench, Trial
 from autofuse.search.budget.budget import Clock
-from autofuse.search.policies.policy import Context, Partition
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.policy import Partition
 from autofuse.search.prices.residual import ClassPrice, Residual, optimistic
 from autofuse.search.solve.solver import Solution
-from autofuse.search.space.builder import Candidate, Space
+from autofuse.search.space.candidates import Candidate, Space
 
 _AGAIN_SHARE = 0.05
 """Of the budget: most time for the second times of kernels."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from autofuse.errors import SearchError
 from autofuse.search.budget.budget import Clock
-from autofuse.search.policies.policy import Context, solve_at
+from autofuse.search.policies.analytical import solve_at
+from autofuse.search.policies.context import Context
 from autofuse.search.solve.solver import Solution
 
 _SHARE = 0.1

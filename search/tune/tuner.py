@@ -17,6 +17,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from autofuse.errors import MeasureError, SearchError
 from autofuse.lower.schedule import Schedule
@@ -27,20 +28,13 @@ from autofuse.runtime.kernels import candidate_of
 from autofuse.search.budget.budget import Budget, Clock, Report, Spent
 from autofuse.search.budget.ending import SCHEDULE_SHARE, Ending
 from autofuse.search.plans.planning import Tuned
-from autofuse.search.policies.policy import (
-    Context,
-    Partition,
-    SearchPolicy,
-    bound_at,
-    document_of,
-    dominated_at,
-    predicted,
-    solve_at,
-    space_notes,
-)
+from autofuse.search.policies.analytical import bound_at, dominated_at, solve_at
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.documents import document_of, space_notes
+from autofuse.search.policies.policy import Partition, SearchPolicy, predicted
 from autofuse.search.schedules.scheduletuner import ScheduleTuner
-from autofuse.search.solve.solver import Solution
-from autofuse.search.space.builder import Candidate, Space
+from autofuse.search.solve.solver import Chosen, Solution
+from autofuse.search.space.candidates import Candidate, Space
 from autofuse.search.space.classes import class_digest
 from autofuse.search.tune.baselines import BASELINES, decide_by_rules, kernels_of
 from autofuse.search.tune.finalists import (
@@ -60,8 +54,6 @@ EPSILON = 0.05
 _RULES_SHARE, _FIRST_SHARE, _LOOP_SHARE, _AGAIN_SHARE = 0.15, 0.25, 0.5, 0.6
 """Of the budget: when the rules have decided, and the baselines' kernels and single atoms, the loop, and its second
 times and last solves must be done; all schedules at `SCHEDULE_SHARE`."""
-_LOOP_ALONE_SHARE = 0.6
-"""When the loop must be done where schedules are left alone."""
 _LOOP_SOLVE = 0.15
 """Of the time that is left for the loop: most for solving once."""
 _RIVALS = 2
@@ -71,6 +63,24 @@ _OUTRUN = 1.5
 
 _Named = tuple[str, Partition]
 """A partition, and what plans of it are called."""
+
+
+class Schedules(Protocol):
+    """What finds faster schedules for kernels whose times under the default one are known: see `ScheduleTuner`."""
+
+    faster: dict[str, tuple[Schedule, float]]
+    tried: int
+
+    def tune(self, kernels: Sequence[Chosen], share: float) -> None:
+        """Tune kernels until that share of the budget is used."""
+
+    def is_done(self, kernels: Sequence[Chosen]) -> bool:
+        """Whether nothing is left to be tried of any."""
+        ...
+
+    def near_ties(self, kernels: Sequence[Chosen]) -> list[dict[str, tuple[Schedule, float]]]:
+        """Schedules that are nearly the fastest alone, by class, to be tried in whole plans."""
+        ...
 
 
 class Tuner:
@@ -85,12 +95,14 @@ class Tuner:
         seed: int,
         report: Report,
         clock: Callable[[], float] = time.monotonic,
+        schedules: Schedules | None = None,
     ) -> None:
+        """`schedules`: what tunes them; by default a `ScheduleTuner`."""
         start = clock()
         self._spent = Spent(clock, budget.spent_s)
         _ = context.space  # enumerated once, for both contexts
         priced_by = clock() + budget.pricing_s
-        self._unpriced = context.keep_priced(lambda: clock() > priced_by)
+        self._unpriced = context.kernels.keep_priced(lambda: clock() > priced_by)
         """Kernels that were left out as there was no time to price them."""
         self._spent.mark("finding kernels")
         self._clock = Clock(budget.without(clock() - start), bench, clock)
@@ -102,8 +114,9 @@ class Tuner:
         self._kept: list[tuple[Partition, PlanDocument]] = []
         """Plans that can be used, the best last."""
         self._times = KernelTimes(self.context, bench, self._clock)
-        self._schedules = ScheduleTuner(self.context, bench, identity, self._clock, seed, report, self._times.us)
-        self._loop_share = _LOOP_SHARE if context.restriction.schedules else _LOOP_ALONE_SHARE
+        self._schedules = schedules or ScheduleTuner(
+            self.context, bench, identity, self._clock, seed, report, self._times.us
+        )
         self._rounds = 0
         self._bound_us: float | None = None
         self._proved: Solution | None = None
@@ -159,7 +172,7 @@ class Tuner:
             self.context.memory.check(self._document(partition), policy.name)
         self._keep(partition)
         self._spent.mark("deciding")
-        self._times.measure((chosen.candidate for chosen in partition.kernels), self._loop_share)
+        self._times.measure((chosen.candidate for chosen in partition.kernels), _LOOP_SHARE)
         self._spent.mark("measuring kernels")
         self._schedules.tune(partition.kernels, SCHEDULE_SHARE)
         self._spent.mark("tuning schedules")
@@ -175,7 +188,7 @@ class Tuner:
 
     def _measure_until_certain(self, baselines: Sequence[Partition]) -> Partition:
         space = self.context.space
-        self._times.measure((chosen.candidate for chosen in baselines[-1].kernels), self._loop_share)
+        self._times.measure((chosen.candidate for chosen in baselines[-1].kernels), _LOOP_SHARE)
         self._times.measure(self._worth_knowing(space, baselines), _FIRST_SHARE)
         best: Solution | None = None
         while True:
@@ -202,8 +215,8 @@ class Tuner:
             better = [found for found in (low, expected) if best is None or found.price_us < best.price_us]
             chosen = [kernel.candidate for found in better for kernel in found.kernels]
             todo = [candidate for candidate in chosen if candidate.digest not in self._times.us]
-            if todo and not certain and self._clock.kernel_left(self._loop_share):
-                self._times.measure(todo, self._loop_share)
+            if todo and not certain and self._clock.kernel_left(_LOOP_SHARE):
+                self._times.measure(todo, _LOOP_SHARE)
             elif not self._times.measure_again(space, _AGAIN_SHARE, solved_s):
                 self._proved = best if certain and best is not None and best.optimal else None
                 break
@@ -258,7 +271,7 @@ class Tuner:
         return found
 
     def _loop_solve_s(self) -> float:
-        return self._clock.solve_s(self.context.deadline_s, self._loop_share, _LOOP_SOLVE)
+        return self._clock.solve_s(self.context.deadline_s, _LOOP_SHARE, _LOOP_SOLVE)
 
     def _runners_up(self, chosen: Partition) -> list[_Named]:
         """Partitions that may be faster as a whole than the chosen one."""

@@ -26,7 +26,9 @@ from autofuse.passes.pipeline import can_change, clean
 from autofuse.plan.document import GraphVariant, PlanDocument
 from autofuse.search.budget.budget import Budget
 from autofuse.search.plans.planning import Program
-from autofuse.search.policies.policy import Analytical, Context, Partition
+from autofuse.search.policies.analytical import Analytical
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.policy import Partition
 from autofuse.targets.cpu.cost.analytical import SIGMA
 
 LARGE = 2000
@@ -89,12 +91,12 @@ def has_variants(program: Program) -> bool:
     return any(can_change(program.graph, choices) for choices in alternatives())
 
 
-Decide = Callable[[Context], Partition]
-"""The cheapest way to fuse a graph, by the model."""
+Decide = Callable[[Context], tuple[Context, Partition]]
+"""The cheapest way to fuse a graph, by the model, and the context of the kernels that it was chosen among."""
 
 
-def _as_usual(context: Context) -> Partition:
-    return Analytical().partition(context)
+def _as_usual(context: Context) -> tuple[Context, Partition]:
+    return context, Analytical().partition(context)
 
 
 def price_variants(
@@ -109,11 +111,11 @@ def price_variants(
     planned.
     """
     end = clock() + seconds
-    usual = Variant(DEFAULT, context, decide(context))
+    usual = Variant(DEFAULT, *decide(context))
     nodes = len(context.program.graph.nodes)
     if nodes >= LARGE:
         return Variants(usual, (), (f"graph variants were not priced: {nodes} nodes, the limit is {LARGE}",))
-    pricing = _Pricing(usual, lambda: clock() >= end, decide)
+    pricing = _Pricing(usual, context, lambda: clock() >= end, decide)
     for choices in alternatives():
         pricing.add(choices)
     pricing.combine()
@@ -131,9 +133,10 @@ def varied(program: Program, choices: Choices) -> Program:
 class _Pricing:
     """The variants so far."""
 
-    def __init__(self, usual: Variant, is_late: Callable[[], bool], decide: Decide) -> None:
+    def __init__(self, usual: Variant, context: Context, is_late: Callable[[], bool], decide: Decide) -> None:
+        """`context`: the one that was given for the usual graph."""
         self.usual = usual
-        self._is_late, self._decide = is_late, decide
+        self._context, self._is_late, self._decide = context, is_late, decide
         self.found: list[Variant] = []
         self.left_out: list[str] = []
         self._seen: dict[str, Variant | None] = {digest(usual.context.program.graph): usual}
@@ -162,10 +165,10 @@ class _Pricing:
         if self._is_late():
             self.left_out.append(f"graph variant {choices.words} was not priced: the time was up")
             return None
-        context = self.usual.context.of(program)
-        context.bounds = replace(context.bounds, seconds=context.bounds.seconds / len(alternatives()))
+        bounds = self._context.kernels.bounds
+        each = replace(bounds, seconds=bounds.seconds / len(alternatives()))
         try:
-            variant = Variant(choices, context, self._decide(context))
+            variant = Variant(choices, *self._decide(self._context.about(program, each)))
         except (LegalityError, SearchError) as error:
             self.left_out.append(f"graph variant {choices.words} cannot be planned: {error}")
             return None

@@ -16,7 +16,8 @@ from autofuse.measurement.client import Bench
 from autofuse.passes.choices import Choices
 from autofuse.plan.document import GraphVariant
 from autofuse.search.budget.budget import Budget
-from autofuse.search.policies.policy import Unfused, document_of
+from autofuse.search.policies.documents import document_of
+from autofuse.search.policies.unfused import Unfused
 from autofuse.search.variants import variants
 from autofuse.targets.cpu.device.detect import detect
 

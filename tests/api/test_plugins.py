@@ -141,7 +141,7 @@ def test_nonsense_of_a_policy_never_becomes_a_plan(make):
         def partition(self, context):
             from dataclasses import replace
 
-            from autofuse.search.policies.policy import Unfused
+            from autofuse.search.policies.unfused import Unfused
 
             whole = Unfused().partition(context)
             return replace(whole, kernels=whole.kernels[:-1])

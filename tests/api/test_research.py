@@ -5,7 +5,7 @@ import pytest
 
 import autofuse as af
 from autofuse.errors import ArgumentError, LegalityError, PlanError
-from autofuse.search.policies.policy import Analytical
+from autofuse.search.policies.analytical import Analytical
 
 X = np.linspace(-2, 2, 64, dtype=np.float32).reshape(8, 8)
 

@@ -8,7 +8,8 @@ from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of
 from autofuse.passes.choices import Choices, alternatives
 from autofuse.passes.pipeline import can_change, clean
-from autofuse.search.policies.policy import Analytical, document_of
+from autofuse.search.policies.analytical import Analytical
+from autofuse.search.policies.documents import document_of
 from autofuse.testing.fusions import check_plan, random_plan
 from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import context_of, identity_here

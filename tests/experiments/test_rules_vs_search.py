@@ -13,8 +13,7 @@ import pytest
 from autofuse.measurement.workloads import discover
 from autofuse.search.budget.budget import Budget
 from autofuse.search.plugins.registry import policy_by_name
-from autofuse.search.policies.policy import Analytical
-from autofuse.search.space.restriction import Restriction
+from autofuse.search.policies.analytical import Analytical
 from autofuse.search.tune.tuner import Tuner
 from autofuse.testing.benches import SyntheticBench, modelled
 from autofuse.testing.partitions import context_of, identity_here
@@ -32,6 +31,7 @@ MODULES = (
     "rivals_report",
     "rivals_settings",
     "settings",
+    "switches",
     "twins",
 )
 
@@ -53,7 +53,7 @@ def test_the_parameters_of_the_study_name_what_there_is(study: dict[str, ModuleT
 
 def test_everything_but_the_model_is_a_switch_of_the_search(study: dict[str, ModuleType]) -> None:
     for name in set(study["cells"].OFF) - {"model"}:
-        assert Restriction(**{name: False}) != Restriction()
+        assert name in study["switches"].PARTS
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_searches_among_the_same_kernels_share_a_plan(study: dict[str, ModuleTyp
     def mark(name: str) -> str | None:
         cell, context = cells[name], context_of(graph)
         if cell.off in ("stitch", "multi_output"):
-            context.restriction = Restriction(**{cell.off: False})
+            context = study["switches"].PARTS[cell.off](context)
         return twins.mark_of_space(cell, context)
 
     assert mark("measured") is not None
@@ -153,8 +153,7 @@ def test_searches_among_the_same_kernels_share_a_plan(study: dict[str, ModuleTyp
 
 def test_without_a_model_the_search_still_finds_a_plan_by_measuring(study: dict[str, ModuleType]) -> None:
     graph = attention_graph(64, 32)
-    context = context_of(graph)
-    context.model = study["oracles"].Uniform()
+    context = context_of(graph, model=study["oracles"].Uniform())
     bench = SyntheticBench(graph, modelled())
     tuner = Tuner(context, bench, identity_here(), Budget(1000.0), 0, lambda what, done, total: None, bench.clock)
     plan = tuner.measured_plan()

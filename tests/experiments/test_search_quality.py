@@ -18,7 +18,9 @@ from autofuse.ir.graph import Graph
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import TileProgram
 from autofuse.measurement.workloads import discover, load
-from autofuse.search.space.builder import Candidate, Space, SpaceBuilder
+from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidates import Candidate, Space
+from autofuse.search.space.enumeration import enumerated
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.sketches import Sketch, attention_graph, diamond_graph, softmax_graph
@@ -44,7 +46,7 @@ PLENTY: dict[str, Any] = {"most": 200_000, "repeats": 100, "keep": 3}
 
 
 def space_of(graph: Graph, contract: bool = True) -> Space:
-    return SpaceBuilder(AtomGraph(graph, contract=contract), LIMITS).build()
+    return enumerated(SpaceBuilder(AtomGraph(graph, contract=contract), LIMITS))
 
 
 def count(study: dict[str, ModuleType], space: Space, **bounds: Any) -> int:

@@ -8,7 +8,9 @@ from autofuse.fusion import domain
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.graph import Graph
 from autofuse.passes.pipeline import clean
-from autofuse.search.space.builder import Bounds, SpaceBuilder
+from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidates import Bounds
+from autofuse.search.space.enumeration import enumerated
 from autofuse.testing.fusions import LIMITS, check_fused, check_kernel
 from autofuse.testing.graphs import random_inputs
 
@@ -75,7 +77,7 @@ def test_kernels_whose_values_are_partly_tied_are_right(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     pairs = Pairs(rng)
     graph = clean(trace(pairs.__call__, *pairs.arrays).graph)
-    for candidate in SpaceBuilder(AtomGraph(graph, contract=bool(seed % 2)), LIMITS, FEW).build().candidates:
+    for candidate in enumerated(SpaceBuilder(AtomGraph(graph, contract=bool(seed % 2)), LIMITS), FEW).candidates:
         kernel = candidate.kernel
         found.clear()
         domain.choose_domain(kernel)

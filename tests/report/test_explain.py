@@ -25,7 +25,7 @@ from autofuse.report.summary import summarise
 from autofuse.report.whynot import Apart, WhyNot, all_apart, render_apart, why_not
 from autofuse.report.whynot import render as render_answer
 from autofuse.runtime.kernels import lower_kernel
-from autofuse.search.policies.policy import Unfused
+from autofuse.search.policies.unfused import Unfused
 from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
 from autofuse.targets.cpu.executable import cpu_limits
 from autofuse.testing.benches import SyntheticBench
@@ -271,8 +271,7 @@ def test_a_dump_tells_the_time_under_the_schedule_that_a_user_wants(
 ) -> None:
     monkeypatch.setenv("AUTOFUSE_DUMP", str(tmp_path))
     graph = softmax_graph(64, 64)
-    context = context_of(graph)
-    context.control = bind([Pin("grown", schedule={"unroll": 2})], graph)
+    context = context_of(graph, control=bind([Pin("grown", schedule={"unroll": 2})], graph))
     bench: Any = SyntheticBench(graph)
     document = tuned(graph, bench, context=context)
     dump_candidates(context, document, bench)

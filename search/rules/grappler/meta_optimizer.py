@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autofuse.search.policies.policy import Context, Partition
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.policy import Partition
 from autofuse.search.rules.grappler.arithmetic_optimizer import simplify
 from autofuse.search.rules.grappler.onednn_patterns import BLOCK_A
 from autofuse.search.rules.grappler.op_graph import Op, OpGraph

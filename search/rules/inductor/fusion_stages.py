@@ -25,7 +25,8 @@ from autofuse.errors import SearchError
 from autofuse.fusion.atoms import FusionAtom
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import strides_of
-from autofuse.search.policies.policy import Context, Partition
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.policy import Partition
 from autofuse.search.rules.grouping import Group, Grouping
 from autofuse.search.rules.inductor.code_generators import CodeGenerator, Cpp, Triton
 from autofuse.search.rules.inductor.loop_bodies import Body, Tracer

@@ -22,7 +22,8 @@ from heapq import heappop, heappush
 from math import inf
 
 from autofuse.errors import LegalityError
-from autofuse.search.policies.policy import Context, Partition
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.policy import Partition
 from autofuse.search.prices.pricing import class_prices
 from autofuse.search.rules.grouping import Group, Grouping
 from autofuse.search.rules.priority.cost_analysis import WorkCount
@@ -33,7 +34,7 @@ from autofuse.search.rules.priority.kernel_bodies import Kernel
 from autofuse.search.rules.priority.multi_output import MultiOutputFusion
 from autofuse.search.rules.priority.run_times import RunTimes, XlaTimes
 from autofuse.search.rules.priority.vetoes import LATEST, PriorityLimits, Vetoes
-from autofuse.search.space.builder import Candidate
+from autofuse.search.space.candidates import Candidate
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autofuse.ir.dtypes import BF16, F32
-from autofuse.search.policies.policy import Context, Partition
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.policy import Partition
 from autofuse.search.rules.grouping import Grouping
 from autofuse.search.rules.xla.hlo import Instruction
 from autofuse.search.rules.xla.hlo_translation import Rewrites

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autofuse.search.policies.policy import Context, Partition
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.policy import Partition
 from autofuse.search.rules.grouping import Grouping
 from autofuse.search.rules.xla.fusion_merger import FusionMerger, MergeRule
 from autofuse.search.rules.xla.gpu_fusible import RULES_2023, GpuRules

@@ -9,8 +9,9 @@ from autofuse.measurement.planraces import PlanTime
 from autofuse.measurement.racing import NO_TIME
 from autofuse.search.budget import ending
 from autofuse.search.budget.budget import Budget, Clock
-from autofuse.search.policies import policy
-from autofuse.search.policies.policy import Analytical, Context, solve_at
+from autofuse.search.policies import kernels
+from autofuse.search.policies.analytical import Analytical, solve_at
+from autofuse.search.prices import pricing
 from autofuse.search.tune import runnersup, tuner
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.sketches import attention_graph, softmax_graph
@@ -33,13 +34,13 @@ def test_enumeration_has_a_quarter_of_the_time():
 
 def test_what_enumeration_takes_is_taken_from_all_that_follows(monkeypatch):
     graph = softmax_graph()
-    bench, real = SyntheticBench(graph), Context.enumerated
+    bench, real = SyntheticBench(graph), kernels.enumerated
 
-    def slow(context, *clock):
+    def slow(*asked):
         bench.now_s += 20.0
-        return real(context, *clock)
+        return real(*asked)
 
-    monkeypatch.setattr(Context, "enumerated", slow)
+    monkeypatch.setattr(kernels, "enumerated", slow)
     clock = tuner_of(graph, bench, Budget(100.0))._clock
     kept = 10.0 + 5.0 + 3.0  # races, the winner once more, and building plans
     assert ending.SCHEDULE_SHARE * clock.budget.seconds + kept == pytest.approx(80.0)
@@ -58,7 +59,7 @@ def test_a_kernel_is_timed_if_that_ends_in_time():
 
 def test_kernels_that_there_is_no_time_to_price_are_left_out_with_a_note(monkeypatch):
     graph = attention_graph(64, 32)
-    monkeypatch.setattr(policy, "_BATCH", 8)
+    monkeypatch.setattr(pricing, "_BATCH", 8)
     monkeypatch.setattr(Budget, "pricing_s", -1.0)
     plan = tuned(graph, SyntheticBench(graph, scattered(modelled(), 0.5)), budget=Budget(100.0))
     (note,) = [note for note in plan.notes if "no time to price them" in note]

@@ -1,5 +1,7 @@
 """Plans within a limit on memory."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,10 @@ from autofuse.errors import ArgumentError, SearchError
 from autofuse.plan.document import Launch
 from autofuse.search.budget.budget import Budget
 from autofuse.search.plans.memory import MemoryLimit
-from autofuse.search.policies.policy import Analytical, Partition, Unfused, document_of, solve_at
+from autofuse.search.policies.analytical import Analytical, solve_at
+from autofuse.search.policies.documents import document_of
+from autofuse.search.policies.policy import Partition
+from autofuse.search.policies.unfused import Unfused
 from autofuse.search.tune.tuner import Tuner
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.graphs import random_graph
@@ -21,9 +26,7 @@ ONE = 64 * 64 * 4
 
 
 def limited(graph, nbytes):
-    context = context_of(graph)
-    context.memory = MemoryLimit(nbytes, context.program, context.limits)
-    return context
+    return context_of(graph, memory=nbytes)
 
 
 def small_ones_cheap(space):
@@ -76,7 +79,9 @@ def test_kernels_run_one_by_one_where_running_together_takes_too_much():
     together = document_of(context, partition, identity_here())
     assert any(launch.lane for launch in together.order)
     alone = peak(context, together) - 4096
-    context.memory = MemoryLimit(alone, context.program, context.limits)
+    context = replace(
+        context, problem=replace(context.problem, memory=MemoryLimit(alone, context.program, context.limits))
+    )
     assert document_of(context, partition, identity_here()).order == tuple(
         Launch(number) for number in range(len(together.kernels))
     )
@@ -93,8 +98,8 @@ def test_where_nothing_fits_the_smallest_plan_found_is_named():
     atoms = context.space.atom_graph
     first = solve_at(context_of(softmax_graph(64, 64)), context.space, small_ones_cheap(context.space))
 
-    def solve(rooms, seconds):
-        if rooms:
+    def solve(constraints, seconds):
+        if constraints:
             raise SearchError("infeasible")
         return first
 

@@ -5,7 +5,9 @@ from autofuse.lower.schedule import Schedule
 from autofuse.plan.verify import verify
 from autofuse.runtime.kernels import lower_plan
 from autofuse.search.plans.planning import Program, Tuned
-from autofuse.search.policies.policy import Partition, Unfused, document_of
+from autofuse.search.policies.documents import document_of
+from autofuse.search.policies.policy import Partition
+from autofuse.search.policies.unfused import Unfused
 from autofuse.search.solve.solver import Chosen
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.partitions import context_of, identity_here, plan_of, program_of
@@ -42,8 +44,8 @@ def test_a_kernel_that_leaves_an_output_out_is_known_by_the_kernel_with_all_of_t
     graph = sketch.finish([sketch.op("tanh", first, name="second"), sketch.op("sin", first, name="third")])
     context = context_of(graph)
     by_name = {node.name: atom for atom in context.space.atom_graph.atoms for node in atom.nodes}
-    both = context.try_add(frozenset((by_name["first"], by_name["second"])))
-    other = context.try_add(frozenset((by_name["first"], by_name["third"])))
+    both = context.kernels.try_add(frozenset((by_name["first"], by_name["second"])))
+    other = context.kernels.try_add(frozenset((by_name["first"], by_name["third"])))
     assert [value.name for value in both.outputs] == ["first", "second"]
     kernels = tuple(Chosen(c, (c.outputs[-1],)) for c in (both, other))
     known = {both.digest: Tuned(Schedule(unroll=2), 3.0)}
@@ -61,7 +63,7 @@ def test_a_kernel_that_leaves_an_output_out_leaves_out_what_was_decided_of_it():
     total = sketch.op("reduce", grown, dimensions=(1,), combiner="add", name="total")
     context = context_of(sketch.finish([total, sketch.op("tanh", grown, name="bent")]))
     atom = {node.name: atom for atom in context.space.atom_graph.atoms for node in atom.nodes}
-    both, other = (context.try_add(frozenset((atom["grown"], atom[name]))) for name in ("total", "bent"))
+    both, other = (context.kernels.try_add(frozenset((atom["grown"], atom[name]))) for name in ("total", "bent"))
     assert [value.name for value in both.outputs] == ["grown", "total"]
     kernels = (Chosen(both, both.outputs[1:]), Chosen(other, other.outputs[1:]))
     known = {both.digest: Tuned(Schedule(stream_stores=True, lane="stream", unroll=2))}  # of the large output, and not
@@ -77,14 +79,14 @@ def test_a_kernel_that_leaves_an_output_out_is_priced_as_it_is():
     graph = sketch.finish([sketch.op("tanh", first, name="second"), sketch.op("sin", first, name="third")])
     context = context_of(graph)
     by_name = {node.name: atom for atom in context.space.atom_graph.atoms for node in atom.nodes}
-    both = context.try_add(frozenset((by_name["first"], by_name["second"])))
-    other = context.try_add(frozenset((by_name["first"], by_name["third"])), (graph.outputs[1],))
+    both = context.kernels.try_add(frozenset((by_name["first"], by_name["second"])))
+    other = context.kernels.try_add(frozenset((by_name["first"], by_name["third"])), (graph.outputs[1],))
     assert [value.name for value in other.outputs] == ["third"]
     kernels = (Chosen(both, (both.outputs[-1],)), Chosen(other, other.outputs))
     prices = context.prices(context.space)
     known = {c.digest: Tuned(predicted_us=prices[c.digest].predicted_us, measured_us=7.0) for c in (both, other)}
     plan = document_of(context, Partition(context.space.atom_graph, kernels, known, 0.0), identity_here())
-    alone = context.try_add(both.atoms, (both.outputs[-1],))
+    alone = context.kernels.try_add(both.atoms, (both.outputs[-1],))
     assert plan.kernels[0].predicted_us == context.prices(context.space)[alone.digest].predicted_us
     assert plan.kernels[0].predicted_us < prices[both.digest].predicted_us
     assert [kernel.measured_us for kernel in plan.kernels] == [None, 7.0]  # nobody measured the first as it is

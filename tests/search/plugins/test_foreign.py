@@ -10,10 +10,12 @@ import pytest
 from autofuse.cost_models.base import Prices
 from autofuse.errors import LegalityError, PluginError, SearchError
 from autofuse.fusion.atoms import AtomGraph
-from autofuse.fusion.control import Control, Force, bind
+from autofuse.fusion.control import NO_RULES, Control, Force, bind
 from autofuse.search.plugins.foreign import checked_legality, checked_model, checked_policy
 from autofuse.search.plugins.registry import HERE, policy_by_name
-from autofuse.search.policies.policy import Analytical, Unfused
+from autofuse.search.policies.analytical import Analytical
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.unfused import Unfused
 from autofuse.search.space.builder import SpaceBuilder
 from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
 from autofuse.testing.cost_models import CostModelContract, sample_kernels
@@ -173,8 +175,7 @@ def test_a_description_is_a_dict():
 
 @pytest.mark.parametrize("policy", ["analytical", "greedy", "beam", "unfused"])
 def test_nonsense_of_a_model_stops_every_policy_that_asks_it(policy):
-    context = context_of(softmax_graph(16, 16))
-    context.model = spoilt(put("us", math.nan, at=0))
+    context = context_of(softmax_graph(16, 16), model=spoilt(put("us", math.nan, at=0)))
     with pytest.raises(PluginError, match="model='mine:Spoilt'"):
         policy_by_name(policy).partition(context)
 
@@ -189,9 +190,7 @@ def exp_alone(nodes):
 
 
 def with_legality(graph, test, rules=()):
-    context = context_of(graph)
-    context.control = replace(bind(rules, graph), legality=checked_legality(test, graph))
-    return context
+    return context_of(graph, control=replace(bind(rules, graph), legality=checked_legality(test, graph)))
 
 
 @pytest.mark.parametrize("name", HERE)
@@ -347,9 +346,8 @@ def test_kernels_that_break_a_rule_are_refused_however_they_were_made():
     graph = softmax_graph(16, 16)
 
     def forgets(context):
-        free = context_of(graph)
-        free.program = context.program
-        return Analytical().partition(free)
+        free = replace(context.problem, control=NO_RULES)
+        return Analytical().partition(Context.of(free, context.model))
 
     with pytest.raises(PluginError, match=r"breaks a rule: legality 'exp_alone'"):
         policy_that(forgets).partition(with_legality(graph, exp_alone))

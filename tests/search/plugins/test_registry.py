@@ -7,7 +7,7 @@ import pytest
 from autofuse.errors import SearchError
 from autofuse.search.plugins.foreign import CheckedLegality, CheckedModel, CheckedPolicy
 from autofuse.search.plugins.registry import find_legality, find_model, find_policy, policy_by_name, policy_names
-from autofuse.search.policies.policy import Unfused
+from autofuse.search.policies.unfused import Unfused
 from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
 from autofuse.testing.devices import SERVER
 from autofuse.testing.partitions import context_of
@@ -16,7 +16,7 @@ from autofuse.testing.sketches import softmax_graph
 
 MODULE = """
 from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
-from autofuse.search.policies.policy import Unfused
+from autofuse.search.policies.unfused import Unfused
 from autofuse.testing.devices import SERVER
 
 

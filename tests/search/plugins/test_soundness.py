@@ -12,7 +12,9 @@ from autofuse.lower.schedule import Schedule
 from autofuse.search.plans.planning import Tuned
 from autofuse.search.plugins.registry import MEASURED, policy_by_name, policy_names
 from autofuse.search.plugins.soundness import defect
-from autofuse.search.policies.policy import Analytical, Partition, Unfused
+from autofuse.search.policies.analytical import Analytical
+from autofuse.search.policies.policy import Partition
+from autofuse.search.policies.unfused import Unfused
 from autofuse.search.solve.solver import Chosen
 from autofuse.search.space.builder import SpaceBuilder
 from autofuse.testing.fusions import LIMITS
@@ -56,8 +58,7 @@ def test_the_partitions_of_every_policy_here_are_sound(name):
 
 
 def test_kernels_with_a_schedule_of_the_users_are_sound():
-    context = context_of(GRAPH)
-    context.control = bind([Pin("grown", schedule={"unroll": 2})], GRAPH)
+    context = context_of(GRAPH, control=bind([Pin("grown", schedule={"unroll": 2})], GRAPH))
     partition = Unfused().partition(context)
     assert len({chosen.candidate.digest for chosen in partition.kernels}) == len(partition.kernels)
     assert defect(partition, context) is None
@@ -176,9 +177,7 @@ def of_candidates(atoms, *candidates):
 
 def test_kernels_that_break_a_rule_of_the_user():
     graph = softmax_graph(16, 16)
-    context, free = context_of(graph), context_of(graph)
-    context.control = bind([Forbid("exp", "divide")], graph)
-    free.program = context.program
+    context, free = context_of(graph, control=bind([Forbid("exp", "divide")], graph)), context_of(graph)
     assert "breaks a rule: Forbid('exp', 'divide')" in defect(Analytical().partition(free), context)
 
 

@@ -8,13 +8,14 @@ import pytest
 
 from autofuse.errors import SearchError
 from autofuse.fusion.codesize import MOST_CODE, code_size
-from autofuse.search.plans.memory import MemoryLimit
 from autofuse.search.policies import deadline as module
+from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.deadline import DECIDED, Deadline, choose
+from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.greedy import Beam, Greedy
-from autofuse.search.policies.policy import Analytical, Unfused
-from autofuse.search.space.builder import Bounds
-from autofuse.testing.fusions import LIMITS
+from autofuse.search.policies.kernels import Kernels
+from autofuse.search.policies.unfused import Unfused
+from autofuse.search.space.candidates import Bounds
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch, layers_graph, softmax_graph
 
@@ -27,7 +28,7 @@ def ticking(step):
 
 def chosen(graph, policy=None, step=0.0, seconds=1.0, context=None):
     context = context or context_of(graph)
-    return choose(policy or Analytical(), context, Deadline(seconds, ticking(step)), identity_here())
+    return choose(policy or Analytical(), context, Deadline(seconds, ticking(step)), identity_here())[1]
 
 
 def kernels(partition):
@@ -61,11 +62,14 @@ def test_a_search_that_ends_in_time_gives_what_it_gives_without_a_deadline(polic
     assert not any(note.startswith(DECIDED) for note in hurried.notes)
 
 
-def test_the_bounds_and_the_time_of_a_solve_are_the_context_s_own_again():
-    context = context_of(layers_graph(1))
-    before = context.bounds, context.deadline_s
-    chosen(None, step=0.01, context=context)
-    assert (context.bounds, context.deadline_s) == before
+@pytest.mark.parametrize("step", [0.001, 0.02, 0.05])
+def test_what_was_chosen_is_of_the_context_that_is_returned(step):
+    asked = context_of(layers_graph(2))
+    context, partition = choose(Analytical(), asked, Deadline(1.0, ticking(step)), identity_here())
+    notes = document_of(context, partition, identity_here()).notes
+    assert partition.atoms is context.space.atom_graph
+    assert any(note.startswith("searched ") for note in notes) == (context.space.cut_off > 0)
+    assert asked.kernels.known is None  # whoever asked enumerates its own
 
 
 @pytest.mark.parametrize("step", [0.001, 0.003, 0.01, 0.1, 2.0])
@@ -142,7 +146,7 @@ def test_each_step_ends_with_its_share_of_the_time(monkeypatch):
     deadline, context = Deadline(1.0, lambda: now[0]), context_of(layers_graph(1))
     usual = Unfused().partition(context)
     monkeypatch.setattr(Analytical, "partition", lambda _, context: given.update(solve=context.deadline_s) or usual)
-    monkeypatch.setattr(type(context), "keep_priced", lambda _, is_late: given.update(is_late=is_late) or 0)
+    monkeypatch.setattr(Kernels, "keep_priced", lambda _, is_late: given.update(is_late=is_late) or 0)
     monkeypatch.setattr(
         module, "merged", lambda context, _, clock: given.update(merge=context.deadline_s, clock=clock) or usual
     )
@@ -170,16 +174,14 @@ def test_other_policies_decide_as_they_do():
 
 def test_a_limit_on_memory_holds_under_a_deadline():
     graph = softmax_graph()
-    context = context_of(graph)
-    context.memory = MemoryLimit(1, context.program, LIMITS)
+    context = context_of(graph, memory=1)
     with pytest.raises(SearchError, match="max_memory"):
         chosen(graph, step=0.05, context=context)
 
 
 def test_greedy_growth_lowers_no_more_than_it_may():
     graph = unrolled(40)
-    context = context_of(graph)
-    context.bounds = Bounds(atoms=1, grown_nodes=300)
+    context = context_of(graph, bounds=Bounds(atoms=1, grown_nodes=300))
     space = context.space
     grown = {c.digest: c for c in space.candidates if len(c.atoms) > 1}
     assert sum(len(c.kernel.nodes) for c in grown.values()) < 300 + max(len(c.kernel.nodes) for c in grown.values())
@@ -204,7 +206,7 @@ def test_no_kernel_of_the_space_has_more_code_than_is_quickly_generated():
 def test_pricing_ends_with_its_time_and_keeps_single_atoms():
     context = context_of(layers_graph(1))
     many = len(context.space.candidates)
-    left_out = context.keep_priced(lambda: True)
+    left_out = context.kernels.keep_priced(lambda: True)
     assert 0 < left_out < many
     assert {frozenset((atom,)) for atom in context.space.atom_graph.atoms} <= {
         candidate.atoms for candidate in context.space.candidates

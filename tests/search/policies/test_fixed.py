@@ -3,8 +3,8 @@
 import pytest
 
 from autofuse.errors import ArgumentError, LegalityError
+from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.fixed import Fixed
-from autofuse.search.policies.policy import Analytical
 from autofuse.search.solve.topological_order import Run
 from autofuse.testing.partitions import context_of
 from autofuse.testing.search_policies import SearchPolicyContract, decisions

@@ -1,5 +1,7 @@
 """The policies that need no measurements."""
 
+from dataclasses import replace
+
 import pytest
 
 from autofuse.errors import SearchError
@@ -7,9 +9,11 @@ from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.dtypes import F32
 from autofuse.ir.types import TensorType
 from autofuse.search.plugins.registry import MEASURED, policy_by_name, policy_names
+from autofuse.search.policies.analytical import Analytical, dominated_at, solve_at
+from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.greedy import Beam, Greedy
-from autofuse.search.policies.policy import Analytical, Unfused, document_of, dominated_at, solve_at
-from autofuse.search.space.builder import Bounds
+from autofuse.search.policies.unfused import Unfused
+from autofuse.search.space.candidates import Bounds
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.search_policies import SearchPolicyContract, decisions
 from autofuse.testing.sketches import attention_graph, diamond_graph, softmax_graph
@@ -59,13 +63,11 @@ def test_a_wider_search_finds_no_dearer_partition():
 
 @pytest.mark.parametrize("policy", [Greedy(), Beam()])
 def test_a_search_that_ended_with_the_time_says_so(policy):
-    context = context_of(attention_graph(64, 32))
-    context.bounds = Bounds(sets_per_atom=1)
+    context = context_of(attention_graph(64, 32), bounds=Bounds(sets_per_atom=1))
     notes = document_of(context, policy.partition(context), identity_here()).notes
     assert sum(note.startswith("searched among") for note in notes) == 1
     assert not any("ended with the time" in note for note in notes)
-    context.deadline_s = 0.0
-    found = policy.partition(context)
+    found = policy.partition(replace(context, deadline_s=0.0))
     assert len(found.kernels) == len(context.space.atom_graph.atoms)
     assert "merging ended with the time, after 0 s" in document_of(context, found, identity_here()).notes
 
@@ -111,7 +113,7 @@ def test_leaving_an_output_out_saves_what_the_computation_does_not_hide(times, l
         x = build.emit("abs", [x]) if times == 1 else build.emit("tan", [x])
     kept = build.emit("negate", [x])
     context = context_of(build.finish([kept, build.emit("reduce", [x], dimensions=(0,), combiner="maximum")]))
-    saved = context.saved(context.space)
+    saved = context.kernels.prices.saved(context.space)
     assert saved
     assert all(least <= share <= most for share in saved.values())
 
@@ -137,7 +139,7 @@ def test_an_unknown_policy_is_answered_with_the_list():
 
 
 def test_a_policy_may_be_a_class_of_any_module():
-    assert policy_by_name("autofuse.search.policies.policy:Unfused") == Unfused()
+    assert policy_by_name("autofuse.search.policies.unfused:Unfused") == Unfused()
 
 
 @pytest.mark.parametrize(

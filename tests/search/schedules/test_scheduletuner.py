@@ -10,8 +10,7 @@ from autofuse.fusion.control import Pin, bind
 from autofuse.lower.schedule import Schedule
 from autofuse.search.budget.budget import Budget
 from autofuse.search.plans.planning import Tuned
-from autofuse.search.policies.policy import Analytical
-from autofuse.search.space.restriction import Restriction
+from autofuse.search.policies.analytical import Analytical
 from autofuse.search.tune.finalists import OTHER_SCHEDULES, Entrant
 from autofuse.search.tune.tuner import Tuner
 from autofuse.testing.benches import SyntheticBench
@@ -72,20 +71,14 @@ def test_what_is_far_slower_alone_does_not_take_part():
     assert not any(streams(plan) for plan in bench.raced)
 
 
-def test_decisions_of_the_user_and_default_schedules_stay():
-    pinned, default = context_of(GRAPH), context_of(GRAPH)
-    pinned.control = bind([Pin("bent", schedule={"unroll": 2})], GRAPH)
-    default.restriction = Restriction(schedules=False)
-    for context, schedule in ((pinned, Schedule(unroll=2)), (default, Schedule())):
-        bench = SyntheticBench(GRAPH, alone(1.1), plan_cost=as_a_whole)
-        assert tuned(GRAPH, bench, context=context).kernels[0].schedule == schedule
-        assert not any(streams(plan) for plan in bench.raced)
+def test_decisions_of_the_user_stay():
+    context = context_of(GRAPH, control=bind([Pin("bent", schedule={"unroll": 2})], GRAPH))
+    bench = SyntheticBench(GRAPH, alone(1.1), plan_cost=as_a_whole)
+    assert tuned(GRAPH, bench, context=context).kernels[0].schedule == Schedule(unroll=2)
+    assert not any(streams(plan) for plan in bench.raced)
 
 
 def test_a_plan_without_memory_for_other_schedules_has_the_best_ones(monkeypatch):
-    bench = SyntheticBench(GRAPH, alone(1.1), plan_cost=as_a_whole)
-    tuner = tuner_of(GRAPH, bench)
-
     class Limit:
         def fits(self, document):
             return not streams(document)
@@ -93,6 +86,9 @@ def test_a_plan_without_memory_for_other_schedules_has_the_best_ones(monkeypatch
         def solve(self, atoms, solve_within, seconds, known):
             return solve_within((), seconds)
 
+    bench = SyntheticBench(GRAPH, alone(1.1), plan_cost=as_a_whole)
+    usual = context_of(GRAPH)
+    tuner = tuner_of(GRAPH, bench, context=replace(usual, problem=replace(usual.problem, memory=Limit())))
     names = []
     decide = tuner._races.decide
 
@@ -101,7 +97,6 @@ def test_a_plan_without_memory_for_other_schedules_has_the_best_ones(monkeypatch
         return decide(entrants, *terms)
 
     monkeypatch.setattr(tuner._races, "decide", noted)
-    tuner.context.memory = Limit()
     assert not streams(tuner.measured_plan())
     assert not any(streams(plan) for plan in bench.raced)
     assert "measured" in names

@@ -121,8 +121,7 @@ class Unrolling:
 
 
 def test_the_programs_cost_model_is_asked():
-    context = context_of(one_op("exp", "f32[64,64]"))
-    context.model = Unrolling()
+    context = context_of(one_op("exp", "f32[64,64]"), model=Unrolling())
     (candidate,) = context.space.candidates
     bench = SyntheticBench(context.program.graph)
     guesses = WarmStart(context, bench).guesses(candidate, choices_for(candidate.program), 8)
@@ -191,8 +190,9 @@ def test_variants_of_a_program_make_no_guesses_for_one_another():
 
 
 def test_a_variant_belongs_to_the_program_it_is_made_from():
-    context = context_of(one_op("exp", "f32[64,64]"))
-    context.program = replace(context.program, variant=GraphVariant("columns=joined", "the usual graph"))
+    usual = context_of(one_op("exp", "f32[64,64]"))
+    program = replace(usual.program, variant=GraphVariant("columns=joined", "the usual graph"))
+    context = usual.about(program, usual.kernels.bounds)
     (candidate,) = context.space.candidates
     bench = SyntheticBench(context.program.graph)
     WarmStart(context, bench).guesses(candidate, choices_for(candidate.program), 8)

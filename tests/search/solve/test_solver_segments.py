@@ -5,7 +5,7 @@ import pytest
 
 from autofuse.errors import SearchError
 from autofuse.search.solve import coverprogram
-from autofuse.search.solve.coverprogram import Room
+from autofuse.search.solve.coverprogram import MemoryConstraint
 from autofuse.search.solve.solver import lower_bound, solve
 from autofuse.testing.covers import brute_force, chain_of, fault_of, graph_of, priced, random_case
 from autofuse.testing.milps import Late
@@ -147,13 +147,4 @@ def test_equal_segments_change_alike():
 def test_rows_on_all_that_exists_are_refused_in_segments():
     graph, candidates = chain_of(4)
     with pytest.raises(SearchError, match="in segments"):
-        solve(graph, candidates, rooms=[Room(1, {}, {})], segments=pieces(graph, 2))
-
-
-@pytest.mark.parametrize(("once", "price"), [(False, 5.9), (True, 10.8)])
-def test_in_segments_too_no_atom_runs_twice_where_it_may_not(once, price):
-    graph = graph_of([[-1], [0], [0], [1]], [2, 3])
-    ab, ac = priced(graph, {0, 1}, 2.0, {0: 5.0}), priced(graph, {0, 2}, 2.0, {0: 5.0})
-    candidates = [ab, ac, *(priced(graph, {n}, 1.9) for n in (1, 2, 3))]
-    solution = solve(graph, candidates, once=once, segments=pieces(graph, 3))
-    assert solution.price_us == pytest.approx(price)
+        solve(graph, candidates, constraints=[MemoryConstraint({}, {}, 1)], segments=pieces(graph, 2))

@@ -3,7 +3,7 @@
 from autofuse.ir.dtypes import F32
 from autofuse.ir.graph import Value
 from autofuse.ir.types import TensorType
-from autofuse.search.solve.topological_order import Run, completed, fire, trimmed
+from autofuse.search.solve.topological_order import Run, completed, in_topological_order, trimmed
 
 A, B, C, D = (Value(name, TensorType((4,), F32)) for name in "abcd")
 
@@ -14,14 +14,14 @@ def numbers(runs):
 
 def test_kernels_run_by_rank_as_soon_as_they_can():
     runs = [Run(0, (B,), (C,)), Run(1, (), (A,)), Run(2, (A,), (B,)), Run(3, (), (D,))]
-    order, stuck = fire(runs, [2, 0, 1, 3])
+    order, stuck = in_topological_order(runs, [2, 0, 1, 3])
     assert numbers(order) == [1, 2, 0, 3]
     assert stuck == []
 
 
 def test_kernels_that_wait_for_one_another_name_what_they_wait_for():
     runs = [Run(0, (A,), (B,)), Run(1, (B,), (A,)), Run(2, (), (C,)), Run(3, (B, C), (D,))]
-    order, stuck = fire(runs, [0, 1, 2, 3])
+    order, stuck = in_topological_order(runs, [0, 1, 2, 3])
     assert numbers(order) == [2]
     assert set(stuck) == {A, B}
 

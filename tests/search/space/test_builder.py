@@ -12,9 +12,12 @@ from autofuse.errors import LegalityError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
-from autofuse.search.policies.policy import Analytical, document_of
-from autofuse.search.space.builder import Bounds, SpaceBuilder
-from autofuse.search.space.restriction import Restriction
+from autofuse.search.policies.analytical import Analytical
+from autofuse.search.policies.documents import document_of
+from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidates import Bounds
+from autofuse.search.space.enumeration import _Enumeration, enumerated
+from autofuse.search.space.growth import Growth
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import context_of, identity_here
@@ -30,12 +33,12 @@ from autofuse.testing.sketches import (
 DEFAULT = Bounds()
 
 
-def builder_of(graph, bounds=DEFAULT):
-    return SpaceBuilder(AtomGraph(graph), LIMITS, bounds)
+def builder_of(graph):
+    return SpaceBuilder(AtomGraph(graph), LIMITS)
 
 
 def space_of(graph, bounds=DEFAULT):
-    return builder_of(graph, bounds).build()
+    return enumerated(builder_of(graph), bounds)
 
 
 def sets(space):
@@ -99,7 +102,7 @@ def test_a_path_that_leaves_and_comes_back_is_taken_in():
     middle = sketch.op("exp", sketch.broadcast(first, x, 0), name="middle")
     last = sketch.fold(sketch.op("add", middle, sketch.broadcast(first, x, 0)), 1, name="last")
     builder = builder_of(sketch.finish([last, middle]))
-    space = builder.build()
+    space = enumerated(builder)
     assert named(space, "first", "middle", "last") in sets(space)
     with pytest.raises(LegalityError, match="comes back, and %first is not worth doing twice"):
         builder.require(named(space, "first", "last"))
@@ -123,7 +126,7 @@ def test_a_value_may_be_computed_where_it_is_needed_and_made_elsewhere_too():
 def test_a_set_that_is_a_kernel_is_not_refused_for_what_it_cannot_write():
     """{y, z} leaves y to others; asked to write it all the same, it is no kernel, and still is one without."""
     builder = builder_of(centred())
-    space = builder.build()
+    space = enumerated(builder)
     twice = named(space, "y", "z")
     y, z = (space.atom_graph.graph.value_by_name[name] for name in "yz")
     assert builder.try_add(twice, (y, z)) is None
@@ -165,10 +168,9 @@ def test_what_is_as_large_as_the_value_or_heavy_itself_is_no_reason_to_compute_i
     assert all("made" not in {v.name for v in c.outputs} or len(c.atoms) == 1 for c in space.candidates)
 
 
-@pytest.mark.parametrize("off", ["recompute", "multi_output"])
-def test_what_studies_switch_off_is_not_written_for_others(off):
-    builder = SpaceBuilder(AtomGraph(peaks_and_sums_graph()), LIMITS, restriction=Restriction(**{off: False}))
-    assert ("peak", "total") not in outputs_of(builder.build(), "peak", "shifted", "total")
+def test_kernels_that_write_less_may_be_left_out():
+    space = enumerated(builder_of(peaks_and_sums_graph()), leaner=False)
+    assert outputs_of(space, "peak", "shifted", "total") == {("shifted", "total")}
 
 
 def test_a_kernel_may_be_asked_to_write_less():
@@ -189,14 +191,6 @@ def test_readers_of_a_large_value_are_neighbours_and_readers_of_a_small_one_are_
 
     assert together(4096)
     assert not together(64)
-
-
-def test_sets_of_policies_are_added_if_they_are_legal():
-    builder = builder_of(two_folds())
-    atoms = builder.space.atom_graph.atoms
-    space = builder.build([frozenset(atoms), frozenset(atoms[:1])])
-    assert frozenset(atoms) not in sets(space)
-    assert len(space.candidates) == 2
 
 
 # ---- what is not in it -----------------------------------------------------------------------------------------------
@@ -239,10 +233,8 @@ class SetClock:
     """A clock on which a second passes with every set that is tried."""
 
     def build(self, graph, seconds, **bounds):
-        self.builder = None
-        builder = SpaceBuilder(AtomGraph(graph), LIMITS, Bounds(seconds=seconds, **bounds), clock=self)
-        self.builder = builder
-        return builder.build()
+        self.builder = builder_of(graph)
+        return enumerated(self.builder, Bounds(seconds=seconds, **bounds), clock=self)
 
     def __call__(self):
         return float(len(self.builder.space.candidates) + len(self.builder.space.refused))
@@ -281,13 +273,13 @@ def test_half_of_the_time_is_for_small_sets_and_each_segment_has_its_share():
 @pytest.mark.parametrize("bounds", [{}, {"whole": 0, "segment": 20}], ids=["whole", "segments"])
 def test_greedy_growth_has_half_of_the_time_of_its_segment(bounds, monkeypatch):
     begun = []  # when small sets were begun, and when the segment must be done
-    enumerate_sets = SpaceBuilder._enumerate
+    enumerate_sets = Growth.enumerate
 
-    def noted(builder, atoms):
-        begun.append((builder._clock(), builder._stop))
-        enumerate_sets(builder, atoms)
+    def noted(growth, atoms):
+        begun.append((growth._clock(), growth.stop))
+        enumerate_sets(growth, atoms)
 
-    monkeypatch.setattr(SpaceBuilder, "_enumerate", noted)
+    monkeypatch.setattr(Growth, "enumerate", noted)
     graph = random_graph(np.random.default_rng(3), 60)
     atoms = len(AtomGraph(graph).atoms)
     SetClock().build(graph, 1e6, **bounds)
@@ -305,13 +297,13 @@ def test_greedy_growth_has_half_of_the_time_of_its_segment(bounds, monkeypatch):
 
 def test_kernels_that_write_less_have_a_tenth_of_the_time(monkeypatch):
     begun = []
-    add_leaner = SpaceBuilder._add_leaner
+    add_leaner = _Enumeration._add_leaner
 
-    def noted(builder):
-        begun.append((builder._clock(), builder._stop))
-        add_leaner(builder)
+    def noted(enumeration):
+        begun.append((enumeration.clock(), enumeration.growth.stop))
+        add_leaner(enumeration)
 
-    monkeypatch.setattr(SpaceBuilder, "_add_leaner", noted)
+    monkeypatch.setattr(_Enumeration, "_add_leaner", noted)
     graph = random_graph(np.random.default_rng(3), 60)
     atoms = len(AtomGraph(graph).atoms)
     SetClock().build(graph, atoms + 40.0)
@@ -332,8 +324,7 @@ def test_segments_that_are_alike_end_with_the_time_too():
 
 
 def test_a_plan_of_a_space_that_time_cut_says_so():
-    context = context_of(attention_graph())
-    context.bounds = Bounds(seconds=0.0)
+    context = context_of(attention_graph(), bounds=Bounds(seconds=0.0))
     plan = document_of(context, Analytical().partition(context), identity_here())
     late = context.space.late
     assert late == context.space.cut_off > 0
@@ -371,12 +362,14 @@ def test_a_digest_stands_for_one_signature():
 SCRIPT = """
 import numpy as np
 from autofuse.fusion.atoms import AtomGraph
-from autofuse.search.space.builder import Bounds, SpaceBuilder
+from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidates import Bounds
+from autofuse.search.space.enumeration import enumerated
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.sketches import layers_graph
 for graph in (layers_graph(2), *(random_graph(np.random.default_rng(seed), 16) for seed in range(4))):
-    space = SpaceBuilder(AtomGraph(graph), LIMITS, Bounds(sets_per_atom=6)).build()
+    space = enumerated(SpaceBuilder(AtomGraph(graph), LIMITS), Bounds(sets_per_atom=6))
     for candidate in space.candidates:
         print(sorted(a.number for a in candidate.atoms), candidate.digest, [v.name for v in candidate.outputs])
     print(space.cut_off, list(space.refused.values()))

@@ -11,6 +11,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import TileProgram
 from autofuse.search.space.builder import SpaceBuilder
 from autofuse.search.space.classes import moved_slices
+from autofuse.search.space.enumeration import enumerated
 from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
 from autofuse.testing.devices import SERVER
 from autofuse.testing.fusions import LIMITS
@@ -19,7 +20,7 @@ from autofuse.testing.sketches import Sketch
 
 
 def space_of(graph):
-    return SpaceBuilder(AtomGraph(graph), LIMITS).build()
+    return enumerated(SpaceBuilder(AtomGraph(graph), LIMITS))
 
 
 def steps_graph(steps=6, width=64):
@@ -34,7 +35,7 @@ def steps_graph(steps=6, width=64):
 
 
 def uncontracted(graph):
-    return SpaceBuilder(AtomGraph(graph, contract=False), LIMITS).build()
+    return enumerated(SpaceBuilder(AtomGraph(graph, contract=False), LIMITS))
 
 
 def products(space):

@@ -1,7 +1,5 @@
 """Cut points, and programs that are searched in segments."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -10,9 +8,12 @@ from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.control import Forbid, bind
 from autofuse.plan.verify import verify
 from autofuse.search.budget.budget import Budget
-from autofuse.search.policies.policy import Analytical, bound_at, document_of, solve_at
-from autofuse.search.space import builder as space_module
-from autofuse.search.space.builder import Bounds, SpaceBuilder
+from autofuse.search.policies.analytical import Analytical, bound_at, solve_at
+from autofuse.search.policies.documents import document_of
+from autofuse.search.space import enumeration as space_module
+from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidates import Bounds
+from autofuse.search.space.enumeration import enumerated
 from autofuse.search.space.segments import crossing_bytes, cut, structure
 from autofuse.search.tune.tuner import Tuner
 from autofuse.testing.benches import SyntheticBench
@@ -49,9 +50,7 @@ def waist():
 
 def segmented(graph, most):
     """A context in which every graph is cut into segments of at most so many atoms."""
-    context = context_of(graph)
-    context.bounds = Bounds(whole=0, segment=most)
-    return context
+    return context_of(graph, bounds=Bounds(whole=0, segment=most))
 
 
 # ---- where to cut ----------------------------------------------------------------------------------------------------
@@ -145,7 +144,7 @@ def test_what_differs_in_structure(change):
 
 
 def space_of(graph, most, **bounds):
-    return SpaceBuilder(AtomGraph(graph), LIMITS, Bounds(whole=0, segment=most, **bounds)).build()
+    return enumerated(SpaceBuilder(AtomGraph(graph), LIMITS), Bounds(whole=0, segment=most, **bounds))
 
 
 def found(space):
@@ -163,7 +162,7 @@ def test_no_candidate_crosses_a_cut(seed):
 
 
 def test_a_graph_that_is_not_large_is_searched_whole():
-    space = SpaceBuilder(AtomGraph(layers_graph(2)), LIMITS, Bounds(whole=2 * LAYER, segment=LAYER)).build()
+    space = enumerated(SpaceBuilder(AtomGraph(layers_graph(2)), LIMITS), Bounds(whole=2 * LAYER, segment=LAYER))
     assert space.segments == ()
     assert any(chosen[0] < LAYER <= chosen[-1] for chosen in found(space))
 
@@ -187,7 +186,7 @@ def test_equal_segments_have_the_sets_that_each_would_have_by_itself(monkeypatch
 
 def test_what_the_bounds_cut_off_in_equal_segments_is_counted_in_each():
     bounds = {"sets_per_atom": 2}
-    one = SpaceBuilder(AtomGraph(layers_graph(1)), LIMITS, Bounds(**bounds)).build()
+    one = enumerated(SpaceBuilder(AtomGraph(layers_graph(1)), LIMITS), Bounds(**bounds))
     four = space_of(layers_graph(4), LAYER, **bounds)
     assert one.cut_off > 0
     assert four.cut_off == 4 * one.cut_off
@@ -205,7 +204,7 @@ def test_rules_of_users_are_kept_in_segments():
     first = next(node.name for node in graph.nodes if node.op == "reduce")
     reader = next(node.name for node in graph.nodes if node.op == "tanh")
     control = bind([Forbid(f"%{first}", f"%{reader}")], graph)
-    space = SpaceBuilder(AtomGraph(graph, control=control), LIMITS, Bounds(whole=0, segment=LAYER)).build()
+    space = enumerated(SpaceBuilder(AtomGraph(graph, control=control), LIMITS), Bounds(whole=0, segment=LAYER))
     names = [{node.name for atom in c.atoms for node in atom.nodes} for c in space.candidates]
     assert not any({first, reader} <= inside for inside in names)
     assert {frozenset((atom,)) for atom in space.atom_graph.atoms} <= {c.atoms for c in space.candidates}
@@ -220,8 +219,7 @@ class InSegments:
     name = "in segments"
 
     def partition(self, context):
-        cut_up = replace(context, bounds=Bounds(whole=0, segment=3), _space=None, _builder=None, _prices={}, _bare={})
-        return Analytical().partition(cut_up)
+        return Analytical().partition(context.within(Bounds(whole=0, segment=3)))
 
 
 class TestInSegments(SearchPolicyContract):

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 import pytest
 
 from autofuse.errors import SearchError
+from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.fixed import Fixed
-from autofuse.search.policies.policy import Analytical, Partition, Unfused
+from autofuse.search.policies.policy import Partition
+from autofuse.search.policies.unfused import Unfused
 from autofuse.search.tune.baselines import adopt, decide_by_rules, kernels_of, rule_policies
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch, attention_graph, diamond_graph, softmax_graph
@@ -60,7 +62,8 @@ def test_kernels_that_the_space_lacks_join_it():
     apart = frozenset(("grown", "rows"))
     assert apart in nodes_of(space)
     space.candidates[:] = [c for c in space.candidates if len(c.atoms) == 1]
-    context._builder._by_set = {key: c for key, c in context._builder._by_set.items() if len(key[0]) == 1}
+    builder = context.kernels.known
+    builder._by_set = {key: c for key, c in builder._by_set.items() if len(key[0]) == 1}
     partition = Fixed((tuple(apart), *((name,) for name in whole - apart))).partition(context)
     assert adopt(context, partition) == len(partition.kernels)
     assert apart in nodes_of(space)

@@ -9,7 +9,8 @@ from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import NOT_PROVED, OPTIMAL
 from autofuse.plan.verify import verify
 from autofuse.search.budget.budget import Budget
-from autofuse.search.policies.policy import Partition, solve_at
+from autofuse.search.policies.analytical import solve_at
+from autofuse.search.policies.policy import Partition
 from autofuse.search.solve.solver import Chosen
 from autofuse.search.tune import tuner
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
@@ -106,8 +107,8 @@ def test_a_kernel_that_leaves_an_output_out_is_timed_as_it_is():
     space = tune.context.space
     by_name = {node.name: atom for atom in space.atom_graph.atoms for node in atom.nodes}
     pairs = [frozenset((by_name["first"], by_name[name])) for name in ("second", "third")]
-    kernels = [tune.context.try_add(atoms) for atoms in pairs]
-    tune.context.try_add(pairs[0], kernels[0].outputs[-1:])
+    kernels = [tune.context.kernels.try_add(atoms) for atoms in pairs]
+    tune.context.kernels.try_add(pairs[0], kernels[0].outputs[-1:])
     tune._times.measure(space.candidates, 1.0)
     chosen = tuple(Chosen(kernel, kernel.outputs[-1:]) for kernel in kernels)
     document = tune._document(tune._timed(Partition(space.atom_graph, chosen, {}, 0.0)))

@@ -12,9 +12,10 @@ from autofuse.plan.document import NOT_PROVED
 from autofuse.runtime.kernels import candidate_of
 from autofuse.search.budget.budget import Budget
 from autofuse.search.plans.memory import MemoryLimit
+from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.fixed import Fixed
-from autofuse.search.policies.policy import Analytical, Unfused
-from autofuse.search.space.builder import Bounds
+from autofuse.search.policies.unfused import Unfused
+from autofuse.search.space.candidates import Bounds
 from autofuse.search.space.classes import class_digest
 from autofuse.testing.benches import SyntheticBench, modelled
 from autofuse.testing.partitions import context_of
@@ -41,8 +42,7 @@ def test_the_unfused_plan_is_kept_where_the_tuned_one_is_slower_as_a_whole(noise
 @pytest.mark.parametrize("unfused_wins", [False, True])
 def test_every_plan_says_once_what_the_bounds_left_out(unfused_wins):
     graph = softmax_graph(64, 64)
-    context = context_of(graph)
-    context.bounds = Bounds(sets_per_atom=1)
+    context = context_of(graph, bounds=Bounds(sets_per_atom=1))
     bench = SyntheticBench(graph, plan_cost=lambda plan: float(len(plan.kernels)) ** (-1 if unfused_wins else 1))
     plan = tuned(graph, bench, context=context)
     assert ("accepted partition: unfused" in plan.notes) == unfused_wins
@@ -159,8 +159,7 @@ def test_a_partition_that_knows_nothing_of_its_kernels_is_tuned_like_any_other()
 def test_a_pinned_schedule_is_what_is_measured_and_nothing_else_is_tried():
     graph = softmax_graph(64, 64)
     bench = SyntheticBench(graph, lambda kernel, schedule: plain(kernel, schedule) / schedule.unroll)
-    context = context_of(graph)
-    context.control = bind([Pin("grown", schedule={"unroll": 2})], graph)
+    context = context_of(graph, control=bind([Pin("grown", schedule={"unroll": 2})], graph))
     plan = tuned(graph, bench, context=context)
     (kernel,) = [kernel for kernel in plan.kernels if "grown" in kernel.nodes]
     assert kernel.schedule == Schedule(unroll=2)
@@ -175,8 +174,7 @@ def test_a_pinned_schedule_is_that_of_a_kernel_with_views_too():
     x = sketch.arg("f32[64]")
     row = sketch.op("broadcast_in_dim", x, shape=(8, 64), broadcast_dimensions=(1,))
     graph = sketch.finish([sketch.op("exp", row, name="grown")])
-    context = context_of(graph)
-    context.control = bind([Pin("grown", schedule={"unroll": 2})], graph)
+    context = context_of(graph, control=bind([Pin("grown", schedule={"unroll": 2})], graph))
     (chosen,) = Unfused().partition(context).kernels
     assert len(chosen.candidate.kernel.nodes) == 2
     assert context.control.schedule_of(chosen.candidate.kernel.nodes) == {"unroll": 2}
@@ -190,8 +188,7 @@ def test_a_pinned_schedule_is_its_kernels_own(pinned):
     first, second = sketch.op("exp", x, name="first"), sketch.op("exp", y, name="second")
     graph = sketch.finish([first, second])
     bench = SyntheticBench(graph, lambda kernel, schedule: 100.0 / schedule.unroll)
-    context = context_of(graph)
-    context.control = bind([Pin(pinned, schedule={"unroll": 2}), Forbid("first", "second")], graph)
+    context = context_of(graph, control=bind([Pin(pinned, schedule={"unroll": 2}), Forbid("first", "second")], graph))
     plan = tuned(graph, bench, context=context)
     told = {kernel.nodes[0]: kernel for kernel in plan.kernels}
     other = {"first": "second", "second": "first"}[pinned]
@@ -231,8 +228,7 @@ def test_a_plan_without_lanes_that_takes_too_much_memory_does_not_compete(monkey
     tops = [sketch.fold(sketch.op(op, x, name=op), 0, name=f"{op}s") for op in ("exp", "sin")]
     graph = sketch.finish(tops)
     separate = Fixed((("exp", "exps"), ("sin", "sins")), "separate")
-    context = context_of(graph)
-    context.memory = MemoryLimit(1 << 20, context.program, context.limits)
+    context = context_of(graph, memory=1 << 20)
     monkeypatch.setattr(MemoryLimit, "fits", lambda self, plan: any(launch.lane for launch in plan.order))
     bench = SyntheticBench(graph, lambda kernel, schedule: 5.0, plan_cost=lambda plan: 10.0)
     plan = tuner_of(graph, bench, context=context).fixed_plan(separate)

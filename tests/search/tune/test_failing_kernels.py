@@ -1,14 +1,13 @@
 """The measuring loop where kernels fail, and where solving finds nothing."""
 
 import math
-from dataclasses import replace
 
 import pytest
 
 from autofuse.errors import MeasureError, SearchError
 from autofuse.plan.verify import verify
-from autofuse.search.plans.memory import MemoryLimit
-from autofuse.search.policies.policy import Analytical, Unfused, solve_at
+from autofuse.search.policies.analytical import Analytical, solve_at
+from autofuse.search.policies.unfused import Unfused
 from autofuse.search.tune import tuner
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.partitions import context_of
@@ -118,9 +117,9 @@ def test_where_the_space_has_no_plan_a_baseline_is_known_to_run_or_may(monkeypat
 
 def test_where_kernels_fail_and_memory_is_limited_an_error_says_both(monkeypatch):
     graph = softmax_graph(64, 64)
-    tune = tuner_of(graph, SyntheticBench(graph, cost=lambda kernel, schedule: math.inf))
+    bench = SyntheticBench(graph, cost=lambda kernel, schedule: math.inf)
+    tune = tuner_of(graph, bench, context=context_of(graph, memory=1000))
     tune._times.measure(tune.context.space.candidates, 1.0)
-    tune.context = replace(tune.context, memory=MemoryLimit(1000, tune.context.program, tune.context.limits))
 
     def solve(*args):
         raise SearchError("no plan takes 1000 bytes")

@@ -7,7 +7,9 @@ import pytest
 
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.planraces import PlanTime
-from autofuse.search.policies.policy import Analytical, Unfused, document_of
+from autofuse.search.policies.analytical import Analytical
+from autofuse.search.policies.documents import document_of
+from autofuse.search.policies.unfused import Unfused
 from autofuse.search.tune.finalists import SITTINGS, Entrant, Races
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.partitions import context_of, identity_here

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from autofuse.search.budget.budget import Budget, Clock
-from autofuse.search.policies.policy import solve_at
+from autofuse.search.policies.analytical import solve_at
 from autofuse.search.tune import runnersup
 from autofuse.search.tune.runnersup import RunnersUp
 from autofuse.testing.benches import SyntheticBench

@@ -14,7 +14,10 @@ from autofuse.lower.schedule import Schedule
 from autofuse.plan import codec
 from autofuse.plan.verify import verify
 from autofuse.search.budget.budget import Budget
-from autofuse.search.policies.policy import Analytical, Partition, Unfused, document_of, solve_at
+from autofuse.search.policies.analytical import Analytical, solve_at
+from autofuse.search.policies.documents import document_of
+from autofuse.search.policies.policy import Partition
+from autofuse.search.policies.unfused import Unfused
 from autofuse.search.tune.tuner import EPSILON, Tuner
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.fusions import check_plan
@@ -190,8 +193,7 @@ def test_kernels_get_the_same_trials_under_every_policy():
 @pytest.mark.parametrize("rules", [[], [Pin("grown", schedule={"unroll": 2})]])
 def test_recorded_times_are_told_though_no_time_is_left(rules):
     graph = softmax_graph(64, 64)
-    context = context_of(graph)
-    context.control = bind(rules, graph)
+    context = context_of(graph, control=bind(rules, graph))
     bench = SyntheticBench(graph)
     tune = tuner_of(graph, bench, context=context)
     unfused = Unfused().partition(tune.context)

@@ -14,7 +14,9 @@ from autofuse.passes.choices import DEFAULT, alternatives, read_choices
 from autofuse.passes.pipeline import clean
 from autofuse.plan.verify import verify
 from autofuse.search.budget.budget import Budget
-from autofuse.search.policies.policy import Analytical, document_of
+from autofuse.search.policies.analytical import Analytical
+from autofuse.search.policies.documents import document_of
+from autofuse.search.space.candidates import Bounds
 from autofuse.search.tune.tuner import Tuner
 from autofuse.search.variants import variants
 from autofuse.search.variants.variants import (
@@ -101,11 +103,10 @@ def test_a_variant_knows_where_it_comes_from_and_computes_the_same():
 
 
 def test_each_has_a_part_of_the_time_for_enumeration():
-    context = context_of(heads_graph())
-    context.bounds = replace(context.bounds, seconds=60.0)
+    context = context_of(heads_graph(), bounds=Bounds(seconds=60.0))
     found = price_variants(context)
-    assert found.usual.context.bounds.seconds == 60.0
-    assert [v.context.bounds.seconds for v in found.others] == [60.0 / len(alternatives())]
+    assert found.usual.context.kernels.bounds.seconds == 60.0
+    assert [v.context.kernels.bounds.seconds for v in found.others] == [60.0 / len(alternatives())]
 
 
 def test_when_the_time_is_up_no_further_graph_is_priced():

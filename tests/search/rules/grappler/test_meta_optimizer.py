@@ -246,8 +246,7 @@ def test_powers_of_powers_are_not_taken_apart(dtype: str, shape: str, scaled: bo
 
 def test_a_forced_pair_is_no_operation_of_tensorflow():
     graph = dense("relu")
-    context = context_of(graph)
-    context.control = bind([Force("biased", "positive")], graph)
+    context = context_of(graph, control=bind([Force("biased", "positive")], graph))
     partition = ONEDNN.partition(context)
     assert [nodes for nodes, _ in decisions(partition)] == [["product"], ["biased", "positive"]]
 

@@ -8,7 +8,7 @@ import pytest
 from autofuse.cost_models.base import Prices
 from autofuse.fusion.control import Force, bind
 from autofuse.ir.dtypes import BF16, F32
-from autofuse.search.policies.policy import Context, Unfused
+from autofuse.search.policies.unfused import Unfused
 from autofuse.search.rules.grouping import Grouping
 from autofuse.search.rules.priority.cost_analysis import WorkCount
 from autofuse.search.rules.priority.emitters import Emitters, Kind
@@ -17,8 +17,7 @@ from autofuse.search.rules.priority.gpu_devices import A6000, H100
 from autofuse.search.rules.priority.gpu_module import Module
 from autofuse.search.rules.priority.run_times import XlaTimes
 from autofuse.search.rules.priority.vetoes import Vetoes
-from autofuse.testing.fusions import LIMITS
-from autofuse.testing.partitions import context_of, program_of
+from autofuse.testing.partitions import context_of
 from autofuse.testing.search_policies import SearchPolicyContract, decisions
 from autofuse.testing.sketches import Sketch, diamond_graph, softmax_graph
 
@@ -470,7 +469,7 @@ class Flat:
 
 def test_where_kernels_cost_the_same_everything_merges_that_no_veto_forbids():
     graph = softmax_graph(256, 256)
-    partition = XlaPriorityCalibrated().partition(Context(program_of(graph), Flat(), LIMITS))
+    partition = XlaPriorityCalibrated().partition(context_of(graph, model=Flat()))
     assert sorted(" ".join(nodes) for nodes, _ in decisions(partition)) == [
         "peak",
         "shifted grown share",
@@ -489,7 +488,6 @@ def test_by_the_models_prices_it_is_no_worse_than_unfused():
 @pytest.mark.parametrize("policy", [XlaPriority(), XlaPriorityCalibrated()])
 def test_nodes_that_a_user_forces_together_stay_together(policy):
     graph = softmax_graph(64, 64)
-    context = context_of(graph)
-    context.control = bind((Force("subtract", "exp"),), graph)
+    context = context_of(graph, control=bind((Force("subtract", "exp"),), graph))
     found = [nodes for nodes, _ in decisions(policy.partition(context))]
     assert [nodes for nodes in found if "shifted" in nodes] == [["shifted", "grown"]]

@@ -8,7 +8,6 @@ import pytest
 from autofuse.fusion.control import Force, bind
 from autofuse.ir.dtypes import I32, by_name
 from autofuse.ir.graph import Graph, Value
-from autofuse.search.policies.policy import Context
 from autofuse.search.rules.xla.cpu_pipeline import CpuRules, XlaCpu
 from autofuse.testing.partitions import context_of
 from autofuse.testing.search_policies import SearchPolicyContract, decisions
@@ -396,8 +395,7 @@ def test_products_and_calls_of_libraries_stay_alone():
 
 def test_what_a_user_forces_together_is_a_fusion_from_the_start():
     graph = softmax_graph(64, 64)
-    plain = context_of(graph)
-    context = Context(plain.program, plain.model, plain.limits, control=bind([Force("%total", "%share")], graph))
+    context = context_of(graph, control=bind([Force("%total", "%share")], graph))
     found = [nodes for nodes, _ in decisions(WITHOUT_TREES.partition(context))]
     assert sorted(found) == [["peak"], ["shifted", "grown"], ["total", "share"]]
 

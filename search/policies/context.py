@@ -1,0 +1,86 @@
+"""What a policy is given: the problem, and the kernels to choose among."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from autofuse.cost_models.base import CostModel
+from autofuse.fusion.control import Control
+from autofuse.lower.lowering import Limits
+from autofuse.lower.schedule import Schedule
+from autofuse.search.plans.memory import MemoryLimit
+from autofuse.search.plans.planning import Program
+from autofuse.search.policies.kernels import Kernels, kernels_of
+from autofuse.search.policies.problem import Problem
+from autofuse.search.prices.pricing import KernelPrices
+from autofuse.search.prices.residual import ClassPrice
+from autofuse.search.solve.solver import Solve, solve
+from autofuse.search.space.candidates import USUAL, Bounds, Candidate, Space
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a policy may use. Another question is another context; none changes."""
+
+    problem: Problem
+    kernels: Kernels
+    """Those of the problem's program."""
+    deadline_s: float = 60.0
+    """Most time for one solve."""
+    solve: Solve = solve
+    """Finds the cheapest cover."""
+
+    @staticmethod
+    def of(problem: Problem, model: CostModel, bounds: Bounds = USUAL) -> Context:
+        """All kernels of a problem within the bounds, at the prices of a model."""
+        return Context(problem, kernels_of(problem, KernelPrices(model), bounds))
+
+    def about(self, program: Program, bounds: Bounds) -> Context:
+        """The same question about another graph. Prices are shared: they belong to kernels. Rules are not."""
+        problem, prices = self.problem.of(program), KernelPrices(self.model, self.kernels.prices)
+        return replace(self, problem=problem, kernels=kernels_of(problem, prices, bounds))
+
+    def within(self, bounds: Bounds, clock: Callable[[], float] = time.monotonic) -> Context:
+        """The same question with kernels within other bounds; none is lowered or priced again. `clock`: for these."""
+        kernels = kernels_of(self.problem, self.kernels.prices, bounds, clock, self.kernels.known)
+        return replace(self, kernels=kernels)
+
+    @property
+    def program(self) -> Program:
+        """What is to be planned."""
+        return self.problem.program
+
+    @property
+    def limits(self) -> Limits:
+        """Of kernels, on the device."""
+        return self.problem.limits
+
+    @property
+    def control(self) -> Control:
+        """The user's rules."""
+        return self.problem.control
+
+    @property
+    def memory(self) -> MemoryLimit | None:
+        """How much memory a plan may take."""
+        return self.problem.memory
+
+    @property
+    def model(self) -> CostModel:
+        """The cost model."""
+        return self.kernels.prices.model
+
+    @property
+    def space(self) -> Space:
+        """The candidate space, enumerated at first use."""
+        return self.kernels.space
+
+    def prices(self, space: Space) -> Mapping[str, ClassPrice]:
+        """The model's price of every digest class."""
+        return self.kernels.prices.of(space.candidates)
+
+    def pinned(self, candidate: Candidate) -> Schedule | None:
+        """See `Problem.pinned`."""
+        return self.problem.pinned(candidate)

@@ -1,0 +1,97 @@
+"""Partitions written down as plans, with what is known of their kernels, and what was not searched or not proved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from autofuse.fusion.atoms import AtomGraph
+from autofuse.lower.decisions import choosable
+from autofuse.lower.lowering import lower, plain_scalars
+from autofuse.lower.schedule import Schedule
+from autofuse.plan.document import PlanDocument
+from autofuse.plan.identity import Identity
+from autofuse.search.plans.planning import Tuned, one_by_one, plan_document
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.policy import Partition
+from autofuse.search.solve.solver import Chosen, Solution
+from autofuse.search.space.candidates import Candidate, Space
+from autofuse.search.space.classes import class_digest
+
+
+def document_of(context: Context, partition: Partition, identity: Identity) -> PlanDocument:
+    """A plan document for a partition, with the schedules and times that it knows, and the rules it keeps as notes.
+
+    Where memory is limited, kernels run one by one if they must.
+    """
+    known, problem = decided(context, partition), context.problem
+    atoms, kernels = partition.atoms, partition.kernels
+    document = plan_document(problem.program, atoms, kernels, known, identity, small_us=problem.small_us)
+    if problem.memory is not None and not problem.memory.fits(document):
+        document = one_by_one(document)  # kernels that run together keep more alive
+    notes = [f"kept rule: {rule}" for rule in problem.control.rules]
+    if context.kernels.known is not None and partition.atoms is context.space.atom_graph:
+        notes += space_notes(context.space)
+    if partition.solution is not None:
+        notes += _certainty(partition.solution, problem.memory is not None)
+    notes += partition.notes
+    return replace(document, notes=(*document.notes, *notes))
+
+
+def decided(context: Context, partition: Partition) -> list[Tuned]:
+    """What is known of each kernel of a partition, as it is there; users' schedules before others."""
+    known: list[Tuned] = []
+    for chosen in partition.kernels:
+        tuned = partition.known.get(chosen.candidate.digest, Tuned())
+        pinned = context.pinned(chosen.candidate)
+        if pinned is not None:
+            tuned = replace(tuned, schedule=pinned)
+        if chosen.outputs != chosen.candidate.outputs:
+            tuned = _writing_less(context, partition.atoms, chosen, replace(tuned, measured_us=None))
+        known.append(tuned)
+    return known
+
+
+def _writing_less(context: Context, atoms: AtomGraph, chosen: Chosen, tuned: Tuned) -> Tuned:
+    """What is known of a kernel that does not write all that its candidate can."""
+    kernel = atoms.candidate(chosen.candidate.atoms, chosen.outputs)
+    digest, prices = class_digest(kernel), context.kernels.prices
+
+    def written() -> Candidate:
+        limits = replace(context.limits, scalars=max(context.limits.scalars, plain_scalars(kernel)))
+        return Candidate(chosen.candidate.atoms, kernel, digest, lower(kernel, Schedule(), f"k_{digest[:12]}", limits))
+
+    if tuned.schedule != Schedule():  # what is decided of an output goes with it
+        tuned = replace(tuned, schedule=choosable(tuned.schedule, written().program))
+    if tuned.predicted_us is not None:
+        price = prices.of(())[digest] if digest in prices.of(()) else prices.of([written()])[digest]
+        tuned = replace(tuned, predicted_us=price.predicted_us, bound=price.bound)
+    return tuned
+
+
+def space_notes(space: Space) -> Iterable[str]:
+    """What was not searched."""
+    if len(space.segments) > 1:
+        yield (
+            f"searched in {len(space.segments)} segments, as the program is large: no kernel crosses a cut between "
+            "them, and bounds are those of such plans"
+        )
+    if space.cut_off:
+        late = f"; {space.late} of them for want of time" if space.late else ""
+        yield (
+            f"searched among {len(space.candidates)} kernels; {space.cut_off} sets of operations were not grown "
+            f"further, for their size or their number{late}"
+        )
+
+
+def _certainty(solution: Solution, limited: bool) -> Iterable[str]:
+    """What was not proved of the choice among all kernels of the space."""
+    if solution.segments > 1:
+        proved = "" if solution.optimal else "it was not proved that "
+        yield f"{proved}what was chosen in each segment is the cheapest there under these costs"
+        return
+    if solution.optimal:
+        return
+    why = "of those that keep the limit on memory" if limited else "the time was too short to prove it the cheapest"
+    gap = f"under these costs no plan takes less than {solution.bound_us:.4g} us, this one {solution.price_us:.4g}"
+    yield f"the best partition found, {why}: {gap}"

@@ -1,0 +1,57 @@
+"""What is to be planned: a program, the limits of its device, and what a user wants of the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from autofuse.errors import ArgumentError, PlanError
+from autofuse.fusion.control import NO_RULES, Control
+from autofuse.lower.decisions import idle_decisions, illegal_decision
+from autofuse.lower.lowering import Limits
+from autofuse.lower.schedule import Schedule
+from autofuse.search.plans.concurrent_groups import SMALL_US
+from autofuse.search.plans.memory import MemoryLimit
+from autofuse.search.plans.planning import Program
+from autofuse.search.space.candidates import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem, stated. Deciding about it changes nothing in it."""
+
+    program: Program
+    limits: Limits
+    """Of kernels, on the device."""
+    control: Control = NO_RULES
+    """The user's rules."""
+    memory: MemoryLimit | None = None
+    """How much memory a plan may take."""
+    small_us: float = SMALL_US
+    """Independent kernels shorter than this share a launch."""
+
+    def of(self, program: Program) -> Problem:
+        """The same question about another graph, without the rules, which name nodes."""
+        memory = None if self.memory is None else MemoryLimit(self.memory.nbytes, program, self.limits)
+        return replace(self, program=program, control=NO_RULES, memory=memory)
+
+    def pinned(self, candidate: Candidate) -> Schedule | None:
+        """The schedule that a rule of the user gives a kernel.
+
+        Raises ArgumentError for one that is none, and for decisions that the kernel does not have.
+        """
+        nodes = [node for atom in candidate.atoms for node in atom.nodes]
+        wanted = self.control.schedule_of(nodes)
+        if wanted is None:
+            return None
+        try:
+            schedule = Schedule.from_json(dict(wanted))
+        except PlanError as error:
+            raise ArgumentError(f"rules: Pin: {error}") from None
+        idle = [key for key in wanted if key in idle_decisions(candidate.program)]
+        if idle:
+            names = ", ".join(sorted(node.name for node in nodes))
+            raise ArgumentError(f"rules: Pin: schedule: there is no {idle[0]} to decide in the kernel of {names}")
+        reason = illegal_decision(schedule, candidate.program)
+        if reason is not None:
+            raise ArgumentError(f"rules: Pin: schedule: {reason}")
+        return schedule

@@ -1,0 +1,86 @@
+"""What the candidate space is made of: candidates, what bounds their number, and what was left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autofuse.fusion.atoms import AtomGraph, FusionAtom
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.ir.graph import Value
+from autofuse.lower.tile import OpaqueProgram, TileProgram
+from autofuse.search.space.segments import Segment
+
+AtomSet = frozenset[FusionAtom]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """One member of the space."""
+
+    atoms: AtomSet
+    kernel: KernelCandidate
+    digest: str
+    """Of `class_digest`: equal for kernels that do the same work, and that rules give the same schedule, if any. They
+    are lowered, priced and tuned once."""
+    program: TileProgram | OpaqueProgram
+    """The kernel under the canonical schedule. Shared by all candidates of a digest class."""
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return self.kernel.outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How far enumeration goes."""
+
+    atoms: int = 12
+    """Most atoms in an enumerated set; greedy growth is not bound by it."""
+    sets_per_atom: int = 64
+    """Most sets enumerated from one atom."""
+    classes: int = 400
+    """Enumeration stops when this many distinct kernels have been tried beside single atoms and what greedy growth
+    tries. In segments this holds for each one that is not like another, less where there are many, and half of it is
+    for greedy growth."""
+    grown_nodes: int = 10_000
+    """Greedy growth stops when the distinct kernels that it lowered have so many nodes together; twelve layers of BERT
+    have 4,300. In segments each one that is not like another has an equal share."""
+    whole: int = 600
+    """Most atoms of a graph that is searched whole: twenty layers of BERT. A larger one is cut into segments."""
+    segment: int = 160
+    """Most atoms of a segment."""
+    seconds: float = math.inf
+    """When enumeration stops: greedy growth after nearly half of it, the small sets when a tenth is left. Infinite, the
+    space does not depend on the machine."""
+
+
+USUAL = Bounds()
+"""The bounds where nothing is said about them."""
+
+
+@dataclass(slots=True)
+class Space:
+    """The candidates of one graph."""
+
+    atom_graph: AtomGraph
+    candidates: list[Candidate] = field(default_factory=list[Candidate])
+    refused: dict[AtomSet, str] = field(default_factory=dict[AtomSet, str])
+    """Why a set that was tried is no kernel."""
+    cut_off: int = 0
+    """Sets from which enumeration did not go on because of a bound."""
+    segments: tuple[Segment, ...] = ()
+    """The parts that were enumerated one by one; () for a graph that was enumerated whole."""
+    late: int = 0
+    """Those of them for which no time was left."""
+    unprobed: int = 0
+    """Atoms from which greedy growth did not begin or end, as it had lowered all that it may."""
+
+    @property
+    def classes(self) -> Mapping[str, list[Candidate]]:
+        """Candidates by digest."""
+        found: dict[str, list[Candidate]] = {}
+        for candidate in self.candidates:
+            found.setdefault(candidate.digest, []).append(candidate)
+        return found
