@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from autofuse.api.callers import outside
 from autofuse.api.plan import Plan
 from autofuse.errors import SlowerThanNumpyWarning
+from autofuse.frontend.methods import Method
 from autofuse.frontend.traced import Traced
 from autofuse.ir import tree
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
+from autofuse.ir.parameters import call_in_order
 from autofuse.measurement.timer import median, median_interval, rough_us
 from autofuse.plan.document import PlanDocument
 from autofuse.report.comparison import interleave
@@ -42,11 +44,14 @@ def against_function(
 
     The function may be anything, so it runs here, not in the worker: a few times, where it is clearly slower than the
     plan was there, else in turns with the plan; once, where `seconds` are too few for more, and not at all where they
-    are too few for the plan. Each has its own copies of the arguments.
+    are too few for the plan. Each has its own copies of the arguments. A method, whose object would have to be copied,
+    does not run.
     """
     start = time.perf_counter_ns()
     certificate = document.certificate
-    if certificate is None or certificate.e2e_us is None or 4 * certificate.e2e_us > 1e6 * seconds:
+    if isinstance(fn, Method) or certificate is None or certificate.e2e_us is None:
+        return document
+    if 4 * certificate.e2e_us > 1e6 * seconds:
         return document
     own = _on_copies(fn, traced, arrays)
     try:
@@ -93,4 +98,4 @@ def _on_copies(call: Callable[..., Any], traced: Traced, arrays: Sequence[NDArra
         if leaf.scalar:
             own[number] = own[number][()]
     arguments = tree.unflatten(traced.in_tree, own)
-    return lambda: call(*arguments)
+    return lambda: call_in_order(call, traced.parameters, arguments)

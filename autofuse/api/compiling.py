@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from autofuse.api.amounts import DEADLINE_S, positive_seconds
@@ -25,6 +26,7 @@ from autofuse.search.policies.policy import SearchPolicy
 def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and torch.compile
     fn: Callable[..., Any],
     *args: Any,
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
     backend: str = "cpu",
     policy: str | SearchPolicy = "analytical",
     partition: Sequence[Sequence[str]] | None = None,
@@ -40,28 +42,28 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
 ) -> Plan:
     """Choose fusions with a model, measuring nothing: milliseconds to seconds.
 
-    `args`: arrays or specs, as for a call. `policy`: "analytical", "unfused", "greedy", "beam", the rules of another
-    compiler ("rule:xla", "rule:xla-cpu", "rule:xla-priority", "rule:inductor", "rule:grappler"), "module:Class", the
-    name of an installed entry point, or a SearchPolicy. `partition`: the kernels themselves, each as names of nodes, in
-    place of a policy's. `threads`: how many the plan uses; by default one per core. `rules`: Force, Forbid and Pin, or
-    the name of a TOML file of them, which every policy keeps. `model`: the cost model: "analytical", "module:Class",
-    the name of an installed entry point, or a CostModel. `legality`: a function of a kernel's nodes that says why it
-    may not be one, or "module:function" or an entry point; every policy keeps to it. `variants`: how the program is
-    cleaned up before fusion, "default", choices such as "columns=joined,tables=large" (`autofuse.passes.choices`), or
-    "auto": under "analytical", without rules and legality, the graph with the cheapest plan, if the model is sure of
-    it; it takes as long again for each graph there is. `max_memory`: most bytes that arguments, constants, results and
-    temporaries of a call may take together. `deadline`: seconds for choosing the fusions, tracing and code generation
-    not counted; None: as long as it takes. Where they are not enough for the whole program, it is searched in segments,
-    then by merging greedily, and failing all that each operation becomes a kernel; the plan's notes say so, and such a
-    plan may differ from run to run. It binds "analytical", "greedy" and "beam". A Python loop that was unrolled into
-    many steps is an UnrolledLoopWarning. `on_unsupported`: what becomes of calls that no kernel computes: "numpy"
-    leaves those of NumPy and SciPy to them, with one LeftToNumpyWarning, as parts of the plan where their results'
-    types follow from the arguments' types, else, and for complex numbers, with the whole function; "eager" learns
-    result types of any call by running it on `args`; "error" refuses. `check_bounds`: calls raise OutOfBoundsError, an
-    IndexError, where an index that is known only then is out of bounds, and write nothing; without it such an index
-    reads the nearest element, and what it writes is dropped or goes to the nearest. Raises TraceError, SearchError
-    (also where memory is not enough), ArgumentError, LegalityError for rules and kernels that cannot be, and
-    PluginError for what plug-ins do wrong.
+    `args`, `kwargs`: arrays or specs, as for a call `fn(*args, **kwargs)`. `policy`: "analytical", "unfused", "greedy",
+    "beam", the rules of another compiler ("rule:xla", "rule:xla-cpu", "rule:xla-priority", "rule:inductor",
+    "rule:grappler"), "module:Class", the name of an installed entry point, or a SearchPolicy. `partition`: the kernels
+    themselves, each as names of nodes, in place of a policy's. `threads`: how many the plan uses; by default one per
+    core. `rules`: Force, Forbid and Pin, or the name of a TOML file of them, which every policy keeps. `model`: the
+    cost model: "analytical", "module:Class", the name of an installed entry point, or a CostModel. `legality`: a
+    function of a kernel's nodes that says why it may not be one, or "module:function" or an entry point; every policy
+    keeps to it. `variants`: how the program is cleaned up before fusion, "default", choices such as
+    "columns=joined,tables=large" (`autofuse.passes.choices`), or "auto": under "analytical", without rules and
+    legality, the graph with the cheapest plan, if the model is sure of it; it takes as long again for each graph there
+    is. `max_memory`: most bytes that arguments, constants, results and temporaries of a call may take together.
+    `deadline`: seconds for choosing the fusions, tracing and code generation not counted; None: as long as it takes.
+    Where they are not enough for the whole program, it is searched in segments, then by merging greedily, and failing
+    all that each operation becomes a kernel; the plan's notes say so, and such a plan may differ from run to run. It
+    binds "analytical", "greedy" and "beam". A Python loop that was unrolled into many steps is an UnrolledLoopWarning.
+    `on_unsupported`: what becomes of calls that no kernel computes: "numpy" leaves those of NumPy and SciPy to them,
+    with one LeftToNumpyWarning, as parts of the plan where their results' types follow from the arguments' types, else,
+    and for complex numbers, with the whole function; "eager" learns result types of any call by running it on `args`;
+    "error" refuses. `check_bounds`: calls raise OutOfBoundsError, an IndexError, where an index that is known only then
+    is out of bounds, and write nothing; without it such an index reads the nearest element, and what it writes is
+    dropped or goes to the nearest. Raises TraceError, SearchError (also where memory is not enough), ArgumentError,
+    LegalityError for rules and kernels that cannot be, and PluginError for what plug-ins do wrong.
     """
     check_backend(backend)
     seconds = None if deadline is None else positive_seconds("deadline", deadline, "give deadline=None")
@@ -70,7 +72,7 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     if policy == "measured":
         raise ArgumentError('policy="measured" needs measurements: call autofuse.tune')
     wishes = {"partition": partition, "rules": rules, "legality": legality, "max_memory": max_memory}
-    traced = traced_or_left(fn, args, on_unsupported, check_bounds, wishes)
+    traced = traced_or_left(fn, args, kwargs, on_unsupported, check_bounds, wishes)
     if isinstance(traced, NumpyPlan):
         return traced
     program = traced_program(traced, fixed_choices(variants))

@@ -1,154 +1,22 @@
-"""`jit`: a decorator that compiles a NumPy function per argument types at its first call."""
+"""`jit`: a decorator that compiles a NumPy function, or a method, per argument types at its first call."""
 
 from __future__ import annotations
 
-import functools
 import os
-import threading
-import warnings
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from autofuse.api.amounts import DEADLINE_S, positive_seconds
-from autofuse.api.callers import outside
-from autofuse.api.keptplans import KeptPlans, Numbers
-from autofuse.api.plan import Plan
-from autofuse.errors import ArgumentError, PlanError
-from autofuse.ir import tree
-from autofuse.plan.identity import host_cpu_identity
-from autofuse.plan.store import PlanStore
-from autofuse.targets.cpu.device.store import described_cpu
+from autofuse.api.jitted import Jitted, OnMiss
+from autofuse.errors import ArgumentError
 
 if TYPE_CHECKING:  # a plan that is found in a store needs none of these
     from autofuse.api.choosing import Rules
     from autofuse.cost_models.base import CostModel
     from autofuse.frontend.context import OnUnsupported
     from autofuse.passes.choices import Choices
-    from autofuse.plan.document import PlanDocument
-    from autofuse.search.plans.planning import Program
     from autofuse.search.plugins.foreign import LegalityTest
     from autofuse.search.policies.policy import SearchPolicy
-
-OnMiss = Literal["compile", "error", "tune"]
-_WISHES = ("rules", "legality", "max_memory")
-"""Options that a stored plan must keep."""
-
-
-class Jitted:
-    """A compiled function. One plan per structure, shapes, dtypes and static values of the arguments.
-
-    It keeps the plans that were used last (`autofuse.api.keptplans` says how many). Calls from several threads may run
-    at once.
-    """
-
-    def __init__(
-        self,
-        fn: Callable[..., Any],
-        store: str | os.PathLike[str] | None,
-        on_miss: OnMiss,
-        options: Mapping[str, Any],
-        tuning: Mapping[str, Any],
-        compiling: Mapping[str, Any],
-    ) -> None:
-        """`options`: for `compile` and `tune`, those that are not as usual; `tuning`, `compiling`: for one alone."""
-        functools.update_wrapper(self, fn)
-        self.function = fn
-        self.store = None if store is None else PlanStore(store)
-        """Where tuned plans are looked up; `store.stats()` says how often that worked."""
-        self._on_miss = on_miss
-        self._options, self._tuning, self._compiling = dict(options), dict(tuning), dict(compiling)
-        self._plans: KeptPlans[Plan] = KeptPlans()
-        self._numbers = Numbers(fn)
-        self._lock = threading.RLock()  # a function may call itself with other static values
-
-    def __call__(self, *args: Any) -> Any:
-        """Run the plan for these arguments, made at the first such call."""
-        return self.plan(*args)(*args)
-
-    def plan(self, *args: Any) -> Plan:
-        """The plan that a call with these arguments runs."""
-        leaves, structure = tree.flatten(args, lambda leaf: isinstance(leaf, np.ndarray | np.generic))
-        key = (structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
-        plan = self._plans.find(key)
-        if plan is None:
-            with self._lock:
-                plan = self._plans.find(key)
-                if plan is None:
-                    plan = self._make(args)
-                    self._plans.keep(key, plan, plan.constant_bytes)
-                    self._numbers.compiled(structure, key[1], stacklevel=outside())
-        return plan
-
-    def _make(self, args: tuple[Any, ...]) -> Plan:
-        from autofuse.api import compiling, programs, tunedplans, tuning
-        from autofuse.api.numpyonly import NumpyPlan, traced_or_left, warn_of_calls_left
-
-        if self.store is None:
-            return compiling.compile(self.function, *args, **self._options, **self._compiling)
-        from autofuse.ir.digest import digest
-
-        how = {name: self._options[name] for name in ("on_unsupported", "check_bounds") if name in self._options}
-        decided = {name: self._options[name] for name in _WISHES if name in self._options}
-        traced = traced_or_left(self.function, args, **how, decided=decided, warns=False)
-        if isinstance(traced, NumpyPlan):
-            return traced
-        program = programs.traced_program(traced)
-        identity = host_cpu_identity(described_cpu(self._options.get("threads")))
-        unkept: list[str] = []
-
-        def unwanted(document: PlanDocument) -> str | None:
-            if not programs.is_of(document, program):
-                return "it is of another graph, or of a variant that this version does not know"
-            reason = self._unkept(document, program)
-            unkept.extend(() if reason is None else (reason,))
-            return reason
-
-        found = self.store.get(digest(program.graph), identity, unwanted=unwanted)
-        if found is not None:
-            warn_of_calls_left(traced, how.get("on_unsupported", "numpy"))  # on a miss, who compiles does
-            return Plan(program.renamed(found))
-        name = getattr(self.function, "__name__", "function")
-        kept = f" that keeps to what was asked for: {unkept[0]}" if unkept else ""
-        if self._on_miss == "error":
-            raise PlanError(
-                f"{name}: no plan for these arguments in {self.store.folder}{kept}; tune one, or say on_miss='compile'"
-            )
-        types = ", ".join(str(value.type) for value in program.graph.inputs)
-        what = f"autofuse: no tuned plan for {name}({types}) in {self.store.folder} ({self._on_miss}){kept}"
-        warnings.warn(what, stacklevel=outside())
-        if self._on_miss != "tune":
-            return compiling.compile(self.function, *args, **self._options, **self._compiling)
-        plan = tuning.tune(self.function, *args, **self._options, **self._tuning)
-        if tunedplans.was_interrupted(plan):
-            raise KeyboardInterrupt
-        if unkept:
-            what = "its place has one that others may want; give functions with rules a store of their own"
-            warnings.warn(f"autofuse: the tuned plan is not kept: {what}", stacklevel=outside())
-        else:
-            self._put(plan)
-        return plan
-
-    def _unkept(self, document: PlanDocument, program: Program) -> str | None:
-        """What a stored plan does not keep of what the user asks of plans; None if it keeps all."""
-        wishes = {name: self._options[name] for name in _WISHES if name in self._options}
-        if not wishes:
-            return None
-        from autofuse.api import choosing, programs
-
-        about = {name: self._options[name] for name in ("threads", "variants") if name in self._options}
-        if about.get("variants") == programs.AUTO:
-            del about["variants"]
-        return choosing.unkept(document, program, **about, **wishes)
-
-    def _put(self, plan: Plan) -> None:
-        """Keep a tuned plan. One that cannot be kept is still used."""
-        assert self.store is not None
-        try:
-            self.store.put(plan.document)
-        except PlanError as failure:
-            warnings.warn(f"autofuse: the tuned plan is not kept: {failure}", stacklevel=outside())
 
 
 def jit(
@@ -168,7 +36,13 @@ def jit(
     on_unsupported: OnUnsupported = "numpy",
     check_bounds: bool = False,
 ) -> Any:
-    """Compile a NumPy function per shape and dtype at its first call.
+    """Compile a NumPy function, or a method, per shape and dtype at its first call.
+
+    A call gives arguments as the function takes them, by position or by name. A method's plans depend on what it reads
+    of its object: arrays are arguments, so they may be replaced and written into; numbers, texts, functions, lengths of
+    containers and classes of objects are looked at at each call, and another one is compiled anew. Assigning attributes
+    is a TraceError, as is reading what is none of these. Below `@staticmethod`, above nothing else that makes a
+    descriptor.
 
     With `store` (a folder of tuned plans), plans are looked up there first; a miss is compiled with one warning per
     missed key, tuned for `budget` seconds and stored (`on_miss="tune"`), or a PlanError (`"error"`). `policy`,
@@ -178,6 +52,8 @@ def jit(
     plan has none. Python numbers are constants of a plan: where three plans differ in one only, a NumberWarning says
     how to pass it.
     """
+    if isinstance(fn, staticmethod | classmethod | property):
+        raise ArgumentError(f"a {type(fn).__name__} is no function: write @af.jit below @{type(fn).__name__}")
     if on_miss not in ("compile", "error", "tune"):
         raise ArgumentError(f'on_miss={on_miss!r}: give "compile", "error" or "tune"')
     if on_miss != "compile" and store is None:

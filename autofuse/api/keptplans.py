@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import warnings
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +15,8 @@ MOST_PLANS = 256
 """Plans that one jitted function keeps. What a plan takes is its code, some 50 to 500 KiB, and its constants."""
 MOST_CONSTANT_BYTES = 1 << 30
 """Of the constants of all plans that one jitted function keeps."""
+_MOST_READS = 16
+"""Ways in which a method has read its object that are tried before it is traced again."""
 _MANY = 3
 """Plans that differ in a number only, at which that is said."""
 
@@ -66,21 +67,38 @@ class KeptPlans(Generic[P]):
         return sum(kept.nbytes for kept in self._plans.values())
 
 
+class KeptReads(Generic[P]):
+    """What traces of methods have read, by the kind of call, for a bounded number of kinds and of ways for each."""
+
+    def __init__(self) -> None:
+        self._reads: dict[Hashable, tuple[P, ...]] = {}
+
+    def of(self, kind: Hashable) -> tuple[P, ...]:
+        """The latest first."""
+        return self._reads.get(kind, ())
+
+    def keep(self, kind: Hashable, reads: P) -> None:
+        """Keep what a trace has read. By one thread at a time."""
+        others = [other for other in self._reads.pop(kind, ()) if other != reads]
+        self._reads[kind] = (reads, *others[: _MOST_READS - 1])
+        while len(self._reads) > MOST_PLANS:
+            del self._reads[next(iter(self._reads))]
+
+
 class Numbers:
     """Notices calls that are compiled anew for a Python number alone, and says once per kind of call what to do."""
 
-    def __init__(self, fn: Callable[..., Any], most: int = MOST_PLANS) -> None:
-        """`most`: kinds of calls that are remembered, the latest ones."""
-        self._name = getattr(fn, "__name__", "function")
-        self._parameters = _parameters(fn)
+    def __init__(self, name: str, most: int = MOST_PLANS) -> None:
+        """`name`: of the function. `most`: kinds of calls that are remembered, the latest ones."""
+        self._name = name
         self._most = most
         self._seen: dict[Hashable, list[dict[str, Any]] | None] = {}
         """By kind of call, numbers left out: those of the first calls, by path; None where it was said."""
 
-    def compiled(self, structure: Tree, rest: Hashable, stacklevel: int) -> None:
-        """A call was compiled. `rest`: what tells calls apart beside the structure. May give a NumberWarning."""
+    def compiled(self, structures: Mapping[str, Tree], rest: Hashable, stacklevel: int) -> None:
+        """A call was compiled. `rest`: what tells calls apart beside the structures. May give a NumberWarning."""
         numbers: dict[str, Any] = {}
-        kind = _without_numbers(structure, "args", numbers), rest
+        kind = tuple((name, _without_numbers(tree, name, numbers)) for name, tree in structures.items()), rest
         earlier = self._seen.setdefault(kind, [])
         while len(self._seen) > self._most:
             del self._seen[next(iter(self._seen))]
@@ -91,8 +109,8 @@ class Numbers:
             return
         self._seen[kind] = None
         changed = [path for path in numbers if len({repr(call[path]) for call in earlier}) > 1]
-        told = ", ".join(f"{self._named(path)} ({', '.join(repr(call[path]) for call in earlier)})" for path in changed)
-        fix = ", ".join(f"{_wrapper(numbers[path])} for {self._named(path)}" for path in changed)
+        told = ", ".join(f"{path} ({', '.join(repr(call[path]) for call in earlier)})" for path in changed)
+        fix = ", ".join(f"{_wrapper(numbers[path])} for {path}" for path in changed)
         warnings.warn(
             f"autofuse: {self._name} was compiled {_MANY} times for calls that differ in a Python number only: {told}. "
             f"Python's numbers are constants of a plan, so each new one is compiled; as an array it is an argument: "
@@ -100,22 +118,6 @@ class Numbers:
             NumberWarning,
             stacklevel=stacklevel + 1,
         )
-
-    def _named(self, path: str) -> str:
-        """A path with the parameter's name in place of its number."""
-        for number, name in enumerate(self._parameters):
-            whole = child_path("tuple", "args", number)
-            if path == whole or path.startswith((f"{whole}[", f"{whole}.")):
-                return name + path.removeprefix(whole)
-        return path
-
-
-def _parameters(fn: Callable[..., Any]) -> list[str]:
-    try:
-        found = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def _wrapper(number: Any) -> str:

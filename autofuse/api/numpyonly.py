@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 class NumpyPlan(Plan):
     """The function itself, called as a plan is: no kernels, nothing to save."""
 
+    through_numpy = True
+
     def __init__(self, function: Callable[..., Any], reason: str) -> None:
         """`reason`: why no graph can be made of it."""
         super().__init__(self._no_document)
@@ -34,9 +36,9 @@ class NumpyPlan(Plan):
         self.name = str(getattr(function, "__name__", None) or type(function).__name__)
         self.reason = reason
 
-    def __call__(self, *args: Any, out: Any = None) -> Any:
+    def __call__(self, /, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """The function's own result; with `out`, copied into it."""
-        result = self.function(*args)
+        result = self.function(*args, **kwargs)
         if out is None:
             return result
         leaves, structure = tree.flatten(result, lambda leaf: isinstance(leaf, np.ndarray | np.generic))
@@ -76,12 +78,12 @@ class NumpyPlan(Plan):
         """Nothing is generated."""
         return {}
 
-    def profile(self, *args: Any) -> list[tuple[str, float]]:
+    def profile(self, /, *args: Any, **kwargs: Any) -> list[tuple[str, float]]:
         """Run once, on copies of the arrays: the time of the whole call in microseconds."""
-        leaves, structure = tree.flatten(args, lambda leaf: isinstance(leaf, np.ndarray | np.generic))
-        copies = tree.unflatten(structure, [leaf.copy() for leaf in leaves])
+        leaves, structure = tree.flatten((args, kwargs), lambda leaf: isinstance(leaf, np.ndarray | np.generic))
+        copies, named = tree.unflatten(structure, [leaf.copy() for leaf in leaves])
         start = time.perf_counter_ns()
-        self.function(*copies)
+        self.function(*copies, **named)
         return [("NumPy", (time.perf_counter_ns() - start) / 1000)]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -94,6 +96,9 @@ class NumpyPlan(Plan):
     def _nothing(self) -> str:
         return f"{self.name} runs through NumPy as a whole, there is no plan to save or look into: {self.reason}"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NumpyPlan, (self.function, self.reason)
+
     def __repr__(self) -> str:
         return f"<autofuse: {self.name} through NumPy>"
 
@@ -105,6 +110,7 @@ def _described(value: Any) -> str:
 def traced_or_left(
     fn: Callable[..., Any],
     args: Sequence[Any],
+    kwargs: Mapping[str, Any],
     on_unsupported: OnUnsupported = "numpy",
     check_bounds: bool = False,
     decided: Mapping[str, object] = MappingProxyType({}),
@@ -118,7 +124,7 @@ def traced_or_left(
     for such arguments to a function that has no kernels.
     """
     try:
-        traced = trace_function(fn, *args, on_unsupported=on_unsupported, check_bounds=check_bounds)
+        traced = trace_function(fn, *args, kwargs=kwargs, on_unsupported=on_unsupported, check_bounds=check_bounds)
     except NumpyOnlyError as error:
         if on_unsupported != "numpy":
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +15,7 @@ from autofuse.errors import ArgumentError, BackendError
 from autofuse.ir import tree
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
+from autofuse.ir.parameters import BY_NAME, leaves_of_call, names_of, positions
 
 if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of these
     from autofuse.api.choosing import Rules
@@ -32,10 +33,13 @@ OnMismatch = Literal["error", "run", "retune"]
 class Plan:
     """A fusion plan on this machine.
 
-    Call it like the function it was made from: same argument structure, shapes and dtypes. Arrays that are not
-    C-contiguous are copied (`copied_arguments` names them); anything else that differs is an ArgumentError. A plan may
-    be called from several threads at once.
+    Call it like the function it was made from: same argument structure, shapes and dtypes, by position or by name.
+    Arrays that are not C-contiguous are copied (`copied_arguments` names them); anything else that differs is an
+    ArgumentError. A plan may be called from several threads at once.
     """
+
+    through_numpy = False
+    """Whether a call runs the function itself."""
 
     def __init__(
         self, document: PlanDocument | Callable[[], PlanDocument], *, ready: NativeProgram | None = None
@@ -51,8 +55,13 @@ class Plan:
         self.copied_arguments: tuple[str, ...] = ()
         """Arguments of the last inexact call that had to be copied to be contiguous."""
 
-    def __call__(self, *args: Any, out: Any = None) -> Any:
-        """Run. `out`: arrays (in the result's structure) to write the results into. Raises ArgumentError."""
+    def __call__(self, /, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        """Run. `out`: arrays (in the result's structure) to write the results into. Raises ArgumentError.
+
+        Of a plan that has a parameter called `out`, `out=` is that parameter, unless it is given by position.
+        """
+        if kwargs:
+            return self._call_through_python(args, out, kwargs)
         if out is not None:
             if self._native_into is not None and self._native_into(*args, out) is not NotImplemented:
                 return out
@@ -60,12 +69,25 @@ class Plan:
             result = self._native(*args)
             if result is not NotImplemented:
                 return result
-        return self._call_through_python(args, out)
+        return self._call_through_python(args, out, {})
 
-    def _call_through_python(self, args: tuple[Any, ...], out: Any) -> Any:
+    def in_order(self, values: tuple[Any, ...]) -> Any:
+        """Run on the values of all parameters, in their order, whether a call gives them by position or by name."""
+        if self._native_in_order is not None:
+            result = self._native_in_order(*values)
+            if result is not NotImplemented:
+                return result
+        parameters = self.document.parameters
+        count = positions(parameters)
+        by_name = dict(zip(names_of(parameters)[count:], values[count:], strict=True))
+        return self._call_through_python(values[:count], None, by_name)
+
+    def _call_through_python(self, args: tuple[Any, ...], out: Any, kwargs: dict[str, Any]) -> Any:
         """A call that native code leaves to Python: conversions, structures of `out`, errors in words."""
         executable = self.executable
-        leaves = args if self._flat and len(args) == self._arity else self._flatten(args)
+        if out is not None and self._takes_out(len(args)):
+            out, kwargs = None, {**kwargs, "out": out}
+        leaves = args if not kwargs and self._flat and len(args) == self._arity else self._flatten(args, kwargs)
         if out is None and self.document.bounds:
             return self._call_checked(executable, leaves)
         if out is not None:
@@ -145,9 +167,9 @@ class Plan:
         """Generated LLVM IR by kernel name; equal kernels share the first one's."""
         return self.executable.native.source()
 
-    def profile(self, *args: Any) -> list[tuple[str, float]]:
+    def profile(self, /, *args: Any, **kwargs: Any) -> list[tuple[str, float]]:
         """Run once and time each kernel in context: (name, microseconds), in running order."""
-        leaves, _ = self._prepared(self._flatten(args))
+        leaves, _ = self._prepared(self._flatten(args, kwargs))
         for number in self.document.writebacks:
             leaves[number] = leaves[number].copy()
         nanoseconds = self.executable.profile(leaves)
@@ -179,9 +201,14 @@ class Plan:
 
         built = build_executable(self.document, cpu_limits(described_cpu(self.threads)), kernels=self.lowered)
         dump_code(built)
-        if self.keep is not None and not built.opaque and not self.document.bounds and not self._later(built):
+        needs_python = built.opaque or self.document.bounds or self._later(built) or BY_NAME in self.document.parameters
+        if self.keep is not None and not needs_python:
             self.keep(built.native)
         return built
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as data: another process compiles it anew."""
+        return Plan, (self.document,)
 
     def __repr__(self) -> str:
         kernels = len(self.document.kernels)
@@ -203,7 +230,13 @@ class Plan:
 
     @cached_property
     def _native(self) -> Callable[..., Any] | None:
-        """Native code for a whole call, which says NotImplemented to what it leaves to Python; None if all is."""
+        """Native code for a whole call by position, which says NotImplemented to what it leaves to Python; or None."""
+        by_position = self._ready is not None or BY_NAME not in self.document.parameters
+        return self._native_in_order if by_position else None
+
+    @cached_property
+    def _native_in_order(self) -> Callable[..., Any] | None:
+        """The same for the values of all parameters in order."""
         if self._ready is not None:
             return _native_call(self._ready)
         executable = self.executable
@@ -220,9 +253,10 @@ class Plan:
 
     @cached_property
     def _flat(self) -> bool:
-        """Whether each argument is an array."""
+        """Whether each argument is an array that may go by position."""
         branch = self.document.in_tree
-        return isinstance(branch, tree.Branch) and all(isinstance(child, tree.Leaf) for child in branch.children)
+        flat = isinstance(branch, tree.Branch) and all(isinstance(child, tree.Leaf) for child in branch.children)
+        return flat and BY_NAME not in self.document.parameters
 
     @cached_property
     def _arity(self) -> int:
@@ -258,7 +292,7 @@ class Plan:
     def _names(self) -> tuple[str, ...]:
         branch = self.document.in_tree
         children = branch.children if isinstance(branch, tree.Branch) else ()
-        pairs = zip(self.document.parameters, children, strict=True)
+        pairs = zip(names_of(self.document.parameters), children, strict=True)
         return tuple(path for name, child in pairs for path in tree.paths(child, name))
 
     @cached_property
@@ -270,19 +304,13 @@ class Plan:
         pairs = enumerate(self.document.writebacks, self._first_written)
         return tuple(number for output, number in pairs if output not in executable.aliased)
 
-    def _flatten(self, args: Sequence[Any]) -> list[Any]:
-        branch = self.document.in_tree
-        children = branch.children if isinstance(branch, tree.Branch) else ()
-        if len(args) != len(children):
-            wanted = ", ".join(self.document.parameters)
-            raise ArgumentError(f"{self.document.name}({wanted}) takes {len(children)} arguments, got {len(args)}")
-        leaves: list[Any] = []
-        if tree.take_leaves(branch, tuple(args), leaves):
-            return leaves
-        leaves.clear()
-        for name, child, value in zip(self.document.parameters, children, args, strict=True):
-            leaves.extend(tree.flatten_as(child, value, name))
-        return leaves
+    def _takes_out(self, given: int) -> bool:
+        """Whether `out=` of a call with so many arguments by position is an argument of the function's own."""
+        return "out" in names_of(self.document.parameters)[given:]
+
+    def _flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        document = self.document
+        return leaves_of_call(document.name, document.parameters, document.in_tree, args, kwargs)
 
     def _unflatten(self, outputs: Sequence[Any]) -> Any:
         returned = list(outputs[: self._results])

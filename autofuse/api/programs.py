@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -90,11 +89,9 @@ def fixed_choices(variants: str | Choices) -> Choices:
         raise ArgumentError(f'variants={error}; or give "auto" or "default"') from None
 
 
-def measuring_inputs(
-    traced: Traced, args: Sequence[Any], inputs: str | os.PathLike[str] | None, seed: int
-) -> list[NDArray[Any]]:
+def measuring_inputs(traced: Traced, inputs: str | os.PathLike[str] | None, seed: int) -> list[NDArray[Any]]:
     """Concrete arrays for the graph's inputs: the caller's own, those of a file, or seeded random ones for specs."""
-    leaves, _ = tree.flatten(tuple(args), is_array)
+    leaves, _ = tree.flatten(traced.values, is_array)
     names = [value.name for value in traced.graph.inputs]
     given = {} if inputs is None else read_arguments(inputs, names, f"inputs={os.fspath(inputs)!r}")
     rng = np.random.default_rng(seed)

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from numpy.typing import NDArray
@@ -93,6 +94,7 @@ class CandidateSpace:
 def candidates(
     fn: Callable[..., Any],
     *args: Any,
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
     threads: int | None = None,
     rules: Rules = (),
     model: str | CostModel = ANALYTICAL,
@@ -102,15 +104,15 @@ def candidates(
 ) -> CandidateSpace:
     """The candidate space of a function: kinds, digests and the model's prices, without measuring.
 
-    `args`: arrays or specs, as for `tune`; `measure` uses them, and seeded random data for specs. `rules`, `model`,
-    `legality`: as for `compile`; what a legality refuses is in `refused` with its reason.
+    `args`, `kwargs`: arrays or specs, as for `tune`; `measure` uses them, and seeded random data for specs. `rules`,
+    `model`, `legality`: as for `compile`; what a legality refuses is in `refused` with its reason.
     """
-    traced = trace_function(fn, *args, on_unsupported=on_unsupported)
+    traced = trace_function(fn, *args, kwargs=kwargs, on_unsupported=on_unsupported)
     context = make_context(traced_program(traced), threads, rules, model=model, legality=legality)
     space = context.space
     prices = context.prices(space)
     dominated = dominated_at(context, space, {digest: price.predicted_us for digest, price in prices.items()})
-    arrays = measuring_inputs(traced, args, None, seed)
+    arrays = measuring_inputs(traced, None, seed)
     refused = {_names(atoms): reason for atoms, reason in space.refused.items()}
     found = CandidateSpace((), refused, space.cut_off, dominated, context, arrays, threads)
     found.options = tuple(

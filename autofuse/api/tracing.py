@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from autofuse.frontend.context import OnUnsupported
@@ -13,13 +14,14 @@ from autofuse.ir.graph import Graph
 def trace(
     fn: Callable[..., Any],
     *args: Any,
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
     static: Collection[int | str] | None = None,
     on_unsupported: OnUnsupported = "numpy",
 ) -> Graph:
-    """The graph of `fn` for these arguments: arrays, `spec("f32[8,8]")`, or trees of them; other values are constants.
+    """The graph of a call `fn(*args, **kwargs)`: of arrays, `spec("f32[8,8]")`, or trees of them; the rest is constant.
 
     The graph is as traced, before clean-up. `static` names further arguments to hold constant. Calls
     without an implementation become calls of NumPy or SciPy where result types are known ("numpy"), or by running them
     ("eager"), or are refused ("error"). Raises TraceError, naming the line.
     """
-    return _trace(fn, *args, static=static, on_unsupported=on_unsupported).graph
+    return _trace(fn, *args, kwargs=kwargs, static=static, on_unsupported=on_unsupported).graph

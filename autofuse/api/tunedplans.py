@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -47,6 +47,7 @@ from autofuse.targets.cpu.device.store import described_cpu
 def tuned_plan(
     fn: Callable[..., Any],
     args: Sequence[Any],
+    kwargs: Mapping[str, Any],
     start: float,
     *,
     backend: str,
@@ -72,11 +73,11 @@ def tuned_plan(
     end = start + limits.seconds
     seed = whole_number("seed", seed, 0)
     wishes = {"rules": rules, "legality": legality, "max_memory": max_memory}
-    traced = traced_or_left(fn, args, on_unsupported, check_bounds, wishes)
+    traced = traced_or_left(fn, args, kwargs, on_unsupported, check_bounds, wishes)
     if isinstance(traced, NumpyPlan):
         return traced
     program = traced_program(traced, fixed_choices(variants))
-    arrays = measuring_inputs(traced, args, inputs, seed)
+    arrays = measuring_inputs(traced, inputs, seed)
     context = make_context(program, threads, rules, model=model, legality=legality, max_memory=max_memory)
     varies = variants == AUTO and policy == "measured" and may_vary(context)
     if variants == AUTO:

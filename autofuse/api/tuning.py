@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from autofuse.api.choosing import Rules
     from autofuse.api.plan import Plan
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 def tune(
     fn: Callable[..., Any],
     *args: Any,
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
     backend: str = "cpu",
     budget: float | None = None,
     policy: str | SearchPolicy = "measured",
@@ -40,25 +42,24 @@ def tune(
 ) -> Plan:
     """Search, measuring kernels in a worker process, and return the best plan found.
 
-    `budget`: seconds from the call to the return, imports included; by default 60, or as many as `max_trials` takes. A
-    quarter of them (of less than 20, up to 5) may go into finding the kernels that there could be. What there is no
-    time for is a note of the plan, and the certificate says where the time went. Longer than the budget takes only what
-    can neither be foreseen nor stopped: one call of `fn`, tracing it, and running it once, operation by operation, in
-    the measuring process, with the plan that is checked against that. `max_trials`: most kernel measurements, the
-    second times of kernels not counted; alone, it makes how far the search goes independent of the machine's speed.
-    `db`: file that keeps every measurement; what it holds for this machine is not measured again, so an interrupted run
-    resumes. `inputs`: an .npz file with the arguments' values (`arg0`, `arg1`, ... or the parameter names) where values
-    matter; specs get seeded random data otherwise. `policy`: "measured" searches everything; any other policy's
-    partition is kept and only its schedules are tuned. `rules`, `model`, `legality`, `max_memory`: as for `compile`.
-    `variants`: as for `compile`, but "auto", under "measured" without rules and legality, tunes the graphs that the
-    model finds cheapest too, with half of the budget, and times their plans against the usual graph's; pricing them
-    takes up to a quarter of a budget in seconds, as finding the usual graph's kernels does. `on_unsupported`,
-    `check_bounds`: as for `compile`; a function that runs through NumPy as a whole is not tuned. In the end the
-    function itself runs too, and a plan that is slower is a SlowerThanNumpyWarning and has a note. Ctrl-C returns the
-    best plan so far, with a note that says so.
-    Raises as `compile` does, and MeasureError where kernels cannot be measured or their times not be kept (a full disk,
-    say): the best plan so far, if there is one, is the attribute `best` of an error that ends the tuning, whichever it
-    is.
+    `args`, `kwargs`: as for `compile`. `budget`: seconds from the call to the return, imports included; by default 60,
+    or as many as `max_trials` takes. A quarter of them (of less than 20, up to 5) may go into finding the kernels that
+    there could be. What there is no time for is a note of the plan, and the certificate says where the time went.
+    Longer than the budget takes only what can neither be foreseen nor stopped: one call of `fn`, tracing it, and
+    running it once, operation by operation, in the measuring process, with the plan that is checked against that.
+    `max_trials`: most kernel measurements, the second times of kernels not counted; alone, it makes how far the search
+    goes independent of the machine's speed. `db`: file that keeps every measurement; what it holds for this machine is
+    not measured again, so an interrupted run resumes. `inputs`: an .npz file with the arguments' values (`arg0`,
+    `arg1`, ... or the parameter names) where values matter; specs get seeded random data otherwise. `policy`:
+    "measured" searches everything; any other policy's partition is kept and only its schedules are tuned. `rules`,
+    `model`, `legality`, `max_memory`: as for `compile`. `variants`: as for `compile`, but "auto", under "measured"
+    without rules and legality, tunes the graphs that the model finds cheapest too, with half of the budget, and times
+    their plans against the usual graph's; pricing them takes up to a quarter of a budget in seconds, as finding the
+    usual graph's kernels does. `on_unsupported`, `check_bounds`: as for `compile`; a function that runs through NumPy
+    as a whole is not tuned. In the end the function itself runs too, and a plan that is slower is a
+    SlowerThanNumpyWarning and has a note. Ctrl-C returns the best plan so far, with a note that says so. Raises as
+    `compile` does, and MeasureError where kernels cannot be measured or their times not be kept (a full disk, say): the
+    best plan so far, if there is one, is the attribute `best` of an error that ends the tuning, whichever it is.
     """
     start = monotonic()
     from autofuse.api.tunedplans import tuned_plan
@@ -66,6 +67,7 @@ def tune(
     return tuned_plan(
         fn,
         args,
+        kwargs,
         start,
         backend=backend,
         budget=budget,

@@ -11,7 +11,7 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
 from types import ModuleType
@@ -39,18 +39,14 @@ class Target:
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     """Arrays, specs, Python values, and containers of them."""
+    keywords: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The arguments that are given by name."""
 
 
 def add_target_options(parser: argparse.ArgumentParser) -> None:
     """The options that name a function and its arguments."""
     parser.add_argument("target", metavar="FILE.py:FUNC", help="a function; FILE.py alone is a workload program")
-    parser.add_argument(
-        "--arg",
-        action="append",
-        default=[],
-        metavar="VALUE",
-        help="next argument: f32[2048,4096], @x.npy, @x.npz:name, or a Python value (3, 1e-5, True, 'text', (1, 2))",
-    )
+    add_arg_option(parser)
     parser.add_argument(
         "--size",
         choices=workloads.SIZES,
@@ -58,6 +54,18 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
         help="size of a program's own inputs, where no --arg is given (default full)",
     )
     parser.add_argument("--seed", type=seed, default=0, help="seed of all that is random (default 0)")
+
+
+def add_arg_option(parser: argparse.ArgumentParser) -> None:
+    """The option that gives an argument."""
+    parser.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="[NAME=]VALUE",
+        help="next argument, or the one of that name: f32[2048,4096], @x.npy, @x.npz:name, or a Python value (3, 1e-5, "
+        "True, 'text', (1, 2))",
+    )
 
 
 def add_plugin_options(parser: argparse.ArgumentParser) -> None:
@@ -76,9 +84,9 @@ def target_of(options: argparse.Namespace) -> Target:
     module = _imported(Path(file))
     function = _function(module, Path(file), name or Path(file).stem)
     if options.arg:
-        arguments = parse_arguments(options.arg)
-        _require_fit(options.target, function, arguments)
-        return Target(name or Path(file).stem, function, arguments)
+        arguments, keywords = parse_arguments(options.arg)
+        _require_fit(options.target, function, arguments, keywords)
+        return Target(name or Path(file).stem, function, arguments, keywords)
     if name == Path(file).stem and hasattr(module, "inputs"):
         return _workload(workloads.load(file), options)
     if not _takes_nothing(function):
@@ -88,9 +96,23 @@ def target_of(options: argparse.Namespace) -> Target:
     return Target(name, function, ())
 
 
-def parse_arguments(texts: Sequence[str]) -> tuple[Any, ...]:
-    """The values of several `--arg`. Raises ArgumentError or ParseError naming the one that is not understood."""
-    return tuple(parse_argument(text) for text in texts)
+def parse_arguments(texts: Sequence[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The values of several `--arg`, those by position and those by name. No value begins with a name and `=`.
+
+    Raises ArgumentError or ParseError naming the one that is not understood.
+    """
+    values: list[Any] = []
+    named: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if not (equals and name.isidentifier()):
+            values.append(parse_argument(text))
+        elif name in named:
+            raise ArgumentError(f"--arg {text!r}: {name} is given twice")
+        else:
+            named[name] = parse_argument(value)
+    return tuple(values), named
 
 
 def parse_argument(text: str) -> Any:
@@ -194,16 +216,18 @@ def _function(module: ModuleType, file: Path, name: str) -> Callable[..., Any]:
     raise ArgumentError(f"{file} has no function {name!r}{nearest(name, own)}")
 
 
-def _require_fit(target: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def _require_fit(
+    target: str, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> None:
     """Raise ArgumentError for arguments that the function cannot be called with."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a builtin without a signature
         return
     try:
-        signature.bind(*arguments)
+        signature.bind(*arguments, **keywords)
     except TypeError as misfit:
-        raise ArgumentError(f"{target}{signature} was given {len(arguments)} --arg: {misfit}") from None
+        raise ArgumentError(f"{target}{signature} was given {len(arguments) + len(keywords)} --arg: {misfit}") from None
 
 
 def _takes_nothing(function: Callable[..., Any]) -> bool:

@@ -13,17 +13,16 @@ import numpy as np
 from autofuse.api.amounts import DEADLINE_S
 from autofuse.api.compiling import compile as compile_plan
 from autofuse.api.plan import Plan
-from autofuse.api.programs import random_array
 from autofuse.api.tunedplans import was_interrupted
 from autofuse.api.tuning import tune
 from autofuse.cli.arguments import Target, add_plugin_options, add_target_options, target_of
 from autofuse.cli.output import WRONG_ANSWER, print_json
 from autofuse.cli.parser import count, positive
-from autofuse.cli.run import check, leaves_of
+from autofuse.cli.run import check, with_random
 from autofuse.cli.streams import say, show
 from autofuse.errors import ArgumentError, AutofuseError
-from autofuse.frontend.spec import Spec
 from autofuse.ir import tree
+from autofuse.ir.parameters import in_order
 from autofuse.report.comparison import Contender, compare, render
 from autofuse.report.quantities import nearest
 from autofuse.search.plugins.registry import ANALYTICAL, policy_names
@@ -63,16 +62,16 @@ def run(options: argparse.Namespace) -> int:
     target = target_of(options)
     if options.save is not None:
         _make_folder(options.save)
-    arguments = concrete(target.arguments, options.seed)
-    contenders = [Contender("numpy", _bound(target.function, arguments))]
+    arguments, keywords = with_random((target.arguments, target.keywords), np.random.default_rng(options.seed))
+    contenders = [Contender("numpy", _bound(target.function, arguments, keywords))]
     faults: dict[str, list[str]] = {}
     for policy in policies:
         try:
-            plan = _plan(target, arguments, policy, policy in untuned, options)
+            plan = _plan(target, arguments, keywords, policy, policy in untuned, options)
         except AutofuseError as error:
             faults[policy] = [str(error)]
             continue
-        wrong = check(plan, arguments)
+        wrong = check(plan, tuple(in_order(plan.document.parameters, arguments, keywords, target.name)))
         if wrong:
             faults[policy] = [f"WRONG: {'; '.join(wrong)}"]
             continue
@@ -80,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
             plan.save(options.save / f"{target.name}-{policy.replace(':', '-')}.json")
         predicted = [kernel.predicted_us for kernel in plan.kernels if kernel.predicted_us is not None]
         total = sum(predicted) if len(predicted) == len(plan.kernels) else None
-        contenders.append(Contender(policy, _bound(plan, arguments), len(plan.kernels), total))
+        contenders.append(Contender(policy, _bound(plan, arguments, keywords), len(plan.kernels), total))
     found = compare(contenders, options.blocks, seed=options.seed)
     if options.json:
         print_json({"name": target.name, **found.to_json(), "faults": faults})
@@ -92,18 +91,18 @@ def run(options: argparse.Namespace) -> int:
     return WRONG_ANSWER if faults else 0
 
 
-def concrete(arguments: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
-    """The arguments with seeded random arrays for specs."""
-    rng = np.random.default_rng(seed)
-    leaves, structure = tree.flatten(arguments, lambda leaf: isinstance(leaf, np.ndarray | np.generic | Spec))
-    arrays = [random_array(leaf.type, rng) if isinstance(leaf, Spec) else leaf for leaf in leaves]
-    return tuple(tree.unflatten(structure, arrays))
-
-
-def _plan(target: Target, arguments: tuple[Any, ...], policy: str, untuned: bool, options: argparse.Namespace) -> Plan:
+def _plan(
+    target: Target,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    policy: str,
+    untuned: bool,
+    options: argparse.Namespace,
+) -> Plan:
     if sys.stderr.isatty() and not options.json:
         say(f"{policy} ...")
     own: dict[str, Any] = {
+        "kwargs": keywords,
         "rules": options.rules or (),
         "model": options.model or ANALYTICAL,
         "legality": options.legality,
@@ -134,11 +133,11 @@ def _make_folder(folder: Path) -> None:
         raise ArgumentError(f"--save {folder}: {failure.strerror or failure}") from failure
 
 
-def _bound(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[[], Any]:
+def _bound(call: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Callable[[], Any]:
     """A call with its own copies of the arrays: functions that write into them do not meet each other."""
-    _, structure = tree.flatten(arguments, lambda leaf: isinstance(leaf, np.ndarray | np.generic))
-    own = tuple(tree.unflatten(structure, [array.copy() for array in leaves_of(arguments)]))
-    return lambda: call(*own)
+    leaves, structure = tree.flatten((arguments, keywords), lambda leaf: isinstance(leaf, np.ndarray | np.generic))
+    own, named = tree.unflatten(structure, [leaf.copy() for leaf in leaves])
+    return lambda: call(*own, **named)
 
 
 def _names(text: str, known: Any) -> list[str]:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from autofuse import __version__
 from autofuse.api.plan import load
-from autofuse.cli.parser import seed
-from autofuse.cli.run import arguments_of, leaves_of
+from autofuse.cli.run import add_input_options, leaves_of, values_of
 from autofuse.cli.streams import show
 from autofuse.report.repro import write_bundle
 from autofuse.targets.cpu.device.store import described_cpu
@@ -20,15 +19,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN", help="a plan file")
     parser.add_argument("kernel", metavar="KERNEL", help="name of one of its kernels (see `autofuse explain`)")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
-    parser.add_argument("--arg", action="append", default=[], metavar="VALUE", help="next argument, as for tune")
-    parser.add_argument("--inputs", type=Path, help=".npz with the arguments' values; what it lacks is random")
-    parser.add_argument("--seed", type=seed, default=0, help="seed of random arguments (default 0)")
+    add_input_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the bundle."""
     plan = load(options.plan, on_mismatch="run")
-    arguments = leaves_of(arguments_of(plan, options))
+    arguments = leaves_of(values_of(plan, options))
     files = write_bundle(
         plan.document, options.kernel, arguments, options.output, cpu_limits(described_cpu(plan.threads)), __version__
     )

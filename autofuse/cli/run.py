@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,17 @@ from numpy.typing import NDArray
 
 from autofuse.api.arrayfiles import read_arguments
 from autofuse.api.plan import Plan, load
-from autofuse.cli.arguments import parse_arguments
+from autofuse.cli.arguments import add_arg_option, parse_arguments
 from autofuse.cli.output import WRONG_ANSWER, print_json
 from autofuse.cli.parser import count, seed
 from autofuse.cli.streams import show
 from autofuse.errors import ArgumentError
 from autofuse.frontend.spec import Spec
 from autofuse.ir import tree
+from autofuse.ir.parameters import in_order, names_of
 from autofuse.ir.types import of_array
 from autofuse.measurement.timer import TimingPolicy, measure, rest
-from autofuse.report.quantities import microseconds
+from autofuse.report.quantities import microseconds, nearest
 
 Array = NDArray[Any]
 
@@ -31,9 +33,7 @@ Array = NDArray[Any]
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("plan", metavar="PLAN", help="a plan file")
-    parser.add_argument("--arg", action="append", default=[], metavar="VALUE", help="next argument, as for tune")
-    parser.add_argument("--inputs", type=Path, help=".npz with the arguments' values; what it lacks is random")
-    parser.add_argument("--seed", type=seed, default=0, help="seed of random arguments (default 0)")
+    add_input_options(parser)
     parser.add_argument("--repeat", type=count, help="time this many calls instead of until the time is known to 2 %%")
     parser.add_argument("-o", "--output", type=Path, help=".npz file to write the results to")
     parser.add_argument("--check", action="store_true", help="compare with the interpreter; exit code 1 if wrong")
@@ -41,17 +41,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
+def add_input_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say what a plan is called with."""
+    add_arg_option(parser)
+    parser.add_argument("--inputs", type=Path, help=".npz with the arguments' values; what nothing gives is random")
+    parser.add_argument("--seed", type=seed, default=0, help="seed of random arguments (default 0)")
+
+
 def run(options: argparse.Namespace) -> int:
     """Run a plan."""
     plan = load(options.plan, on_mismatch=options.on_mismatch)
-    arguments = arguments_of(plan, options)
-    faults = check(plan, arguments) if options.check else []
-    outputs = leaves_of(plan(*arguments))
+    values = values_of(plan, options)
+    faults = check(plan, values) if options.check else []
+    outputs = leaves_of(plan.in_order(values))
     policy = TimingPolicy()
     if options.repeat:
         policy = TimingPolicy(0.0, options.repeat, options.repeat, 0.0, 1e9, 0.0)
     rest()
-    timing = measure(lambda: plan(*arguments), policy)
+    timing = measure(lambda: plan.in_order(values), policy)
     if options.output is not None:
         from autofuse.report.repro import save_arrays
 
@@ -76,28 +83,47 @@ def run(options: argparse.Namespace) -> int:
     return WRONG_ANSWER if faults else 0
 
 
-def arguments_of(plan: Plan, options: argparse.Namespace) -> tuple[Any, ...]:
-    """Arguments for a plan: those given, those of a file, and seeded random arrays for the rest."""
-    structure = plan.document.in_tree
-    names = [value.name for value in plan.graph.inputs]
-    from_file = {} if options.inputs is None else read_arguments(options.inputs, names, f"--inputs {options.inputs}")
+def values_of(plan: Plan, options: argparse.Namespace) -> tuple[Any, ...]:
+    """The values of a plan's parameters, in order: those given, else those of a file, else seeded random ones.
+
+    Once arguments are given by position, the others have to be given too. Raises ArgumentError.
+    """
+    document = plan.document
+    names = names_of(document.parameters)
+    given, named = parse_arguments(options.arg)
+    unknown = sorted(set(named) - set(names))
+    if unknown:
+        called = f"{document.name}({', '.join(document.parameters)})"
+        raise ArgumentError(f"--arg {unknown[0]}: {called} has no such argument{nearest(unknown[0], names)}")
     rng = np.random.default_rng(options.seed)
-    given = parse_arguments(options.arg)
+    whole = _from_file(plan, options.inputs, rng)
     if given:
-        leaves = tree.flatten(given, lambda leaf: isinstance(leaf, np.ndarray | np.generic | Spec))[0]
-        wanted = plan.graph.inputs
-        if len(leaves) != len(wanted):
-            raise ArgumentError(f"--arg: {plan.document.name} takes {len(wanted)} arrays, got {len(leaves)}")
-        arrays = [_random(leaf.type, rng) if isinstance(leaf, Spec) else leaf for leaf in leaves]
-        return _refilled(given, iter(arrays))
-    arrays = [
-        from_file[value.name] if value.name in from_file else _random(value.type, rng) for value in plan.graph.inputs
-    ]
-    if _has_digest(structure):
-        raise ArgumentError(
-            f"{plan.document.name} has arguments whose values are part of the plan; give all arguments by --arg"
-        )
-    return tuple(tree.unflatten(_plain(structure), arrays))
+        values = in_order(document.parameters, given, named, document.name)
+    else:
+        values = [named[name] if name in named else whole(name) for name in names]
+    return with_random(tuple(values), rng)
+
+
+def _from_file(plan: Plan, inputs: Path | None, rng: np.random.Generator) -> Callable[[str], Any]:
+    """Gives an argument by its name: what a file has of it, and random arrays."""
+    document = plan.document
+    arrays = [value.name for value in plan.graph.inputs]
+    in_file = {} if inputs is None else read_arguments(inputs, arrays, f"--inputs {inputs}")
+    children = document.in_tree.children if isinstance(document.in_tree, tree.Branch) else ()
+    inputs_left = iter(plan.graph.inputs)
+    own = {
+        name: (child, list(islice(inputs_left, tree.count_leaves(child))))
+        for name, child in zip(names_of(document.parameters), children, strict=True)
+    }
+
+    def value(name: str) -> Any:
+        child, leaves = own[name]
+        if _has_digest(child):
+            raise ArgumentError(f"{document.name}: the values of {name} are part of the plan; give it by --arg")
+        found = [in_file[leaf.name] if leaf.name in in_file else _random(leaf.type, rng) for leaf in leaves]
+        return tree.unflatten(_plain(child), found)
+
+    return value
 
 
 def _has_digest(structure: tree.Tree) -> bool:
@@ -118,19 +144,23 @@ def _plain(structure: tree.Tree) -> tree.Tree:
     return replace(structure, kind=kind, make=None, children=tuple(map(_plain, structure.children)))
 
 
-def check(plan: Plan, arguments: tuple[Any, ...]) -> list[str]:
-    """What is wrong with a call's answers, by the interpreter's; arguments that are written to are checked too."""
+def check(plan: Plan, values: tuple[Any, ...]) -> list[str]:
+    """What is wrong with a call's answers, by the interpreter's; arguments that are written to are checked too.
+
+    `values`: those of the plan's parameters, in order.
+    """
     from autofuse.ir.interpreter import interpret
     from autofuse.measurement.checks import WrongAnswerError
     from autofuse.measurement.checks import check as check_array
     from autofuse.measurement.errorbounds import bounds_of
 
     graph = plan.graph
-    own = _copied(arguments)
+    leaves, structure = tree.flatten(values, lambda leaf: isinstance(leaf, np.ndarray | np.generic))
+    own = tuple(tree.unflatten(structure, [leaf.copy() for leaf in leaves]))
     inputs = leaves_of(own)
     given = [array.copy() for array in inputs]
     expected = interpret(graph, *given)
-    results = leaves_of(plan(*own))
+    results = leaves_of(plan.in_order(own))
     found = [*results, *(inputs[number] for number in plan.document.writebacks)]
     answers = zip(graph.outputs, found, expected, bounds_of(graph, given), strict=True)
     faults: list[str] = []
@@ -148,14 +178,11 @@ def leaves_of(value: Any) -> list[Array]:
     return [np.asarray(leaf) for leaf in leaves]
 
 
-def _copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    return _refilled(arguments, iter([array.copy() for array in leaves_of(arguments)]))
-
-
-def _refilled(arguments: tuple[Any, ...], arrays: Any) -> tuple[Any, ...]:
-    """The same structure around other arrays."""
-    _, structure = tree.flatten(arguments, lambda leaf: isinstance(leaf, np.ndarray | np.generic | Spec))
-    return tuple(tree.unflatten(structure, list(arrays)))
+def with_random(values: tuple[Any, ...], rng: np.random.Generator) -> tuple[Any, ...]:
+    """The values, with random arrays for specs."""
+    leaves, structure = tree.flatten(values, lambda leaf: isinstance(leaf, np.ndarray | np.generic | Spec))
+    arrays = [_random(leaf.type, rng) if isinstance(leaf, Spec) else leaf for leaf in leaves]
+    return tuple(tree.unflatten(structure, arrays))
 
 
 def _random(type_: Any, rng: np.random.Generator) -> Array:

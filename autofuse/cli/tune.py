@@ -96,6 +96,7 @@ def _tuned(options: argparse.Namespace, target: Target) -> Plan:
     return tune(
         target.function,
         *target.arguments,
+        kwargs=target.keywords,
         budget=options.budget,
         policy=options.policy,
         seed=options.seed,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
@@ -23,7 +24,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.errors import GraphError
+from autofuse.errors import ArgumentError, GraphError
 from autofuse.frontend.cells import of_array
 from autofuse.frontend.dispatch import CREATORS, call, tracers_in
 from autofuse.frontend.joining import Concatenator
@@ -182,6 +183,18 @@ class Rewriter:
         object.__setattr__(copy, "__dict__", value.__dict__)
         return copy
 
+    def stand_in(self, value: Any, read: Callable[[Any, str], Any], write: Callable[..., None]) -> Any:
+        """An object of the class of `value`, wrapped, without its attributes: functions read and write those.
+
+        Raises ArgumentError for a class that cannot be subclassed, or has a layout of its own.
+        """
+        members = {"__getattribute__": read, "__setattr__": write, "__delattr__": write}
+        try:
+            shadow = self._shadow_class(type(value))
+            return object.__new__(type(shadow.__name__, (shadow,), members))
+        except TypeError as error:
+            raise ArgumentError(f"methods of a {type(value).__name__} cannot be traced: {error}") from None
+
     def _shadow_class(self, cls: type) -> type:
         found = self._classes.get(cls)
         if found is None:
@@ -208,6 +221,8 @@ class Rewriter:
                 return staticmethod(self.wrap(member.__func__))
             case property() if member.fget is not None:
                 return property(self.wrap(member.fget), member.fset, member.fdel)
+            case _ if callable(member) and isinstance(getattr(member, "__wrapped__", None), FunctionType):
+                return self.wrap(member)
             case _:
                 return None
 
@@ -347,6 +362,13 @@ def _is_user_class(cls: type) -> bool:
     return any(
         isinstance(member, FunctionType) and _is_user_file(member.__code__.co_filename) for member in vars(cls).values()
     ) and (cls.__module__.split(".")[0] not in (*_ARRAY_LIBRARIES, "autofuse"))
+
+
+def is_users_class(cls: type) -> bool:
+    """Whether a class is the user's, or of a library in Python, also where all its methods are inherited."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    theirs = cls.__module__ == "__main__" or (file is not None and file.endswith(".py") and _is_user_file(file))
+    return _is_user_class(cls) or (theirs and cls.__module__.split(".")[0] not in (*_ARRAY_LIBRARIES, "autofuse"))
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, get_args
 
 import numpy as np
@@ -15,6 +15,7 @@ from autofuse.frontend.bounds import joined
 from autofuse.frontend.cells import Storage, of_array
 from autofuse.frontend.context import OnUnsupported, Tracing, active
 from autofuse.frontend.location import refusals
+from autofuse.frontend.methods import Method, Reader
 from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.spec import Spec
@@ -24,6 +25,7 @@ from autofuse.ir.contracts import BoundsCheck, check_contiguous
 from autofuse.ir.contracts import check_bounds as verify_bounds
 from autofuse.ir.dtypes import ComplexDtypeError
 from autofuse.ir.graph import Graph, Value
+from autofuse.ir.parameters import bound, call_in_order, leaves_of_call, names_of
 from autofuse.ir.tree import Tree
 from autofuse.ir.types import TensorType
 
@@ -45,7 +47,9 @@ class Traced:
     writebacks: tuple[tuple[int, int], ...]
     """(graph input, graph output): the caller's array to be overwritten, and the value it gets."""
     parameters: tuple[str, ...]
-    """The function's parameter names, one per argument."""
+    """The function's parameters that were given (`autofuse.ir.parameters`)."""
+    values: tuple[Any, ...]
+    """Their values, as they were given."""
     contiguous: tuple[int, ...] = ()
     """Graph inputs that must be C-contiguous: in another memory order NumPy would compute something else of them."""
     bounds: tuple[BoundsCheck, ...] = ()
@@ -64,14 +68,9 @@ class Traced:
         calls = ", ".join(dict.fromkeys(self.left_to_numpy))
         return (f"calls left to NumPy, fused with nothing: {calls}",) if calls else ()
 
-    def flatten(self, args: tuple[Any, ...]) -> list[Any]:
+    def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] = MappingProxyType({})) -> list[Any]:
         """The arrays among call arguments, in graph input order. Raises ArgumentError naming the one that differs."""
-        if not isinstance(self.in_tree, tree.Branch) or len(args) != len(self.in_tree.children):
-            raise ArgumentError(f"{self.graph.name} takes {len(self.parameters)} arguments, got {len(args)}")
-        leaves: list[Any] = []
-        for name, child, value in zip(self.parameters, self.in_tree.children, args, strict=True):
-            leaves.extend(tree.flatten_as(child, value, name))
-        return leaves
+        return leaves_of_call(self.graph.name, self.parameters, self.in_tree, args, kwargs)
 
     def unflatten(self, outputs: tuple[Any, ...] | list[Any]) -> Any:
         """What the function returns, from the graph's outputs. Scalars are NumPy scalars where NumPy has them.
@@ -90,12 +89,13 @@ class Traced:
 def trace(
     fn: Callable[..., Any],
     *args: Any,
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
     static: Collection[int | str] | None = None,
     name: str | None = None,
     on_unsupported: OnUnsupported = "numpy",
     check_bounds: bool = False,
 ) -> Traced:
-    """Record what `fn(*args)` computes as a graph.
+    """Record what `fn(*args, **kwargs)` computes as a graph.
 
     Arrays, NumPy scalars and specs among the arguments (nested in tuples, lists, dicts, namedtuples, dataclasses)
     become graph inputs. Python `int`, `float`, `bool`, `str`, None and dtypes are constants of this trace, numbers with
@@ -107,23 +107,32 @@ def trace(
     here, "numpy", "eager" or "error": see `autofuse.frontend.eager`. With `check_bounds`, the graph has one more
     output, which tells whether indices that are known only at run time were in bounds.
 
+    Of a `Method`, the arrays that it reads of its object are one more argument, a dict, by name.
+
     Raises TraceError, naming line and remedy, for what cannot be traced, NumpyOnlyError where NumPy can run the
     function; ArgumentError for an argument of another kind.
     """
     if on_unsupported not in get_args(OnUnsupported):
         raise ArgumentError(f'on_unsupported={on_unsupported!r}: give "numpy", "eager" or "error"')
-    parameters = _parameters(fn, len(args))
-    held = _static_positions(static, parameters)
-    leaves, in_tree = tree.flatten(tuple(tree.hold(a) if i in held else a for i, a in enumerate(args)), is_array)
+    parameters, values = bound(fn, args, kwargs)
+    held = _static_positions(static, names_of(parameters))
+    leaves, in_tree = tree.flatten(tuple(tree.hold(a) if i in held else a for i, a in enumerate(values)), is_array)
     title = name or getattr(fn, "__name__", None) or type(fn).__name__
     tracing = Tracing(title, on_unsupported=on_unsupported, check_bounds=check_bounds)
     with active(tracing):
         tracers = _input_tracers(tracing, leaves, in_tree, parameters)
-        inputs = [tracer.cell.storage for tracer in tracers]
         arguments = list(tree.unflatten(in_tree, tracers))
         for position in held:
-            arguments[position] = _constant_argument(args[position])
-        returned = _run(proxy.Rewriter().wrap_function(fn), arguments)
+            arguments[position] = _constant_argument(values[position])
+        if isinstance(fn, Method):
+            reader = Reader(fn, proxy.Rewriter(), lambda leaf, path: _input(tracing, leaf, path))
+            returned = _run(reader.function, parameters, arguments)
+            reader.finish()
+            tracers += reader.tracers
+            parameters, values, leaves, in_tree = fn.with_arrays(parameters, values, leaves, in_tree)
+        else:
+            returned = _run(proxy.Rewriter().wrap_function(fn), parameters, arguments)
+        inputs = [tracer.cell.storage for tracer in tracers]
         outputs, out_tree = _outputs(returned)
         writebacks = [(i, storage.read()) for i, storage in enumerate(inputs) if storage.version]
         _check_overlap(leaves, [i for i, _ in writebacks])
@@ -135,13 +144,13 @@ def trace(
         contiguous = tuple(i for i, storage in enumerate(inputs) if storage.order_matters)
         check_contiguous(leaves, _paths(in_tree, parameters), contiguous)
     left = tuple(tracing.left_to_numpy)
-    return Traced(graph, in_tree, out_tree, pairs, parameters, contiguous, bounds, left)
+    return Traced(graph, in_tree, out_tree, pairs, parameters, values, contiguous, bounds, left)
 
 
-def _run(fn: Callable[..., Any], arguments: list[Any]) -> Any:
+def _run(fn: Callable[..., Any], parameters: tuple[str, ...], arguments: list[Any]) -> Any:
     with refusals() as refused:
         try:
-            returned = fn(*arguments)
+            returned = call_in_order(fn, parameters, arguments)
         except TraceError:
             raise
         except Exception as error:
@@ -162,23 +171,26 @@ def is_array(value: Any) -> bool:
 def _input_tracers(
     tracing: Tracing, leaves: list[Any], in_tree: Tree, parameters: tuple[str, ...]
 ) -> list[TracerArray]:
-    found: list[TracerArray] = []
-    for leaf, path in zip(leaves, _paths(in_tree, parameters), strict=True):
-        type_ = leaf.type if isinstance(leaf, Spec) else _type_of(leaf, path)
-        value = tracing.input(type_, path.replace('"', "").replace("[", "_").replace("]", "").replace(".", "_"))
-        if not isinstance(leaf, Spec):
-            tracing.samples[value] = leaf
-        storage = Storage(type_, value)
-        storage.is_input = True
-        storage.order_from = frozenset({storage})
-        found.append(TracerArray(storage, is_scalar=isinstance(leaf, np.generic)))
-    return found
+    return [_input(tracing, leaf, path) for leaf, path in zip(leaves, _paths(in_tree, parameters), strict=True)]
+
+
+def _input(tracing: Tracing, leaf: Any, path: str) -> TracerArray:
+    """An array or a spec as an input of the graph."""
+    type_ = leaf.type if isinstance(leaf, Spec) else _type_of(leaf, path)
+    value = tracing.input(type_, path.replace('"', "").replace("[", "_").replace("]", "").replace(".", "_"))
+    if not isinstance(leaf, Spec):
+        tracing.samples[value] = leaf
+    storage = Storage(type_, value)
+    storage.is_input = True
+    storage.order_from = frozenset({storage})
+    return TracerArray(storage, is_scalar=isinstance(leaf, np.generic))
 
 
 def _paths(in_tree: Tree, parameters: tuple[str, ...]) -> list[str]:
     """What to call each array among the arguments."""
     assert isinstance(in_tree, tree.Branch)
-    return [path for name, child in zip(parameters, in_tree.children, strict=True) for path in tree.paths(child, name)]
+    named = zip(names_of(parameters), in_tree.children, strict=True)
+    return [path for name, child in named for path in tree.paths(child, name)]
 
 
 def _check_overlap(leaves: list[Any], written: list[int]) -> None:
@@ -228,25 +240,6 @@ def _outputs(returned: Any) -> tuple[list[Value], Tree]:
 
 def _is_result(value: Any) -> bool:
     return isinstance(value, TracerArray | np.ndarray | np.generic | MaskedSelection)
-
-
-def _parameters(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
-    """A name for each argument; the n-th of `*args` is called `args_n`. Raises ArgumentError for a wrong count."""
-    try:
-        signature = inspect.signature(fn)
-    except (TypeError, ValueError):  # a builtin without a signature
-        return tuple(f"arg{i}" for i in range(count))
-    try:
-        signature.bind(*range(count))
-    except TypeError as error:
-        raise ArgumentError(f"{getattr(fn, '__name__', fn)}{signature} was given {count} arguments: {error}") from None
-    names: list[str] = []
-    for parameter in signature.parameters.values():
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            names.extend(f"{parameter.name}_{i}" for i in range(count - len(names)))
-        elif parameter.kind is not parameter.KEYWORD_ONLY:
-            names.append(parameter.name)
-    return tuple(names[:count])
 
 
 def _static_positions(static: Collection[int | str] | None, parameters: tuple[str, ...]) -> set[int]:

@@ -142,7 +142,7 @@ class PlanDocument:
     out_tree: Tree
     """Structure of the result: its leaves are the first of the graph's outputs, in order."""
     parameters: tuple[str, ...]
-    """Names of the function's parameters, one per child of `in_tree`."""
+    """The function's parameters, a name per child of `in_tree` (`autofuse.ir.parameters`: `/` and `*` are marks)."""
     writebacks: tuple[int, ...]
     """Inputs that the function modifies in place: the graph's last outputs are their new values, in this order."""
     kernels: tuple[PlannedKernel, ...]

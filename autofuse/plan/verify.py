@@ -15,6 +15,7 @@ from autofuse.ir.dtypes import I64
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
+from autofuse.ir.parameters import names_of, well_formed
 from autofuse.ir.types import TensorType
 from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument, PlannedKernel
 
@@ -78,8 +79,10 @@ def _check_certificate(certificate: Certificate) -> None:
 def _check_signature(plan: PlanDocument) -> None:
     inputs, outputs = len(plan.graph.inputs), len(plan.graph.outputs)
     arguments = len(plan.in_tree.children) if isinstance(plan.in_tree, tree.Branch) else -1
-    if arguments != len(plan.parameters):
-        _fail("in_tree", f"must be the tuple of the {len(plan.parameters)} parameters' values")
+    if not well_formed(plan.parameters):
+        _fail("parameters", "'/' and '*' stand as in a signature of Python, once each, with something to say")
+    if arguments != len(names_of(plan.parameters)):
+        _fail("in_tree", f"must be the tuple of the {len(names_of(plan.parameters))} parameters' values")
     if tree.count_leaves(plan.in_tree) != inputs:
         _fail("in_tree", f"has {tree.count_leaves(plan.in_tree)} arrays, the graph has {inputs} inputs")
     made = tree.count_leaves(plan.out_tree) + bool(plan.bounds) + len(plan.writebacks)

@@ -37,7 +37,7 @@ def subject_of(file: str, size: str, seed: int) -> Subject:
     workload = load(file)
     arguments = workload.inputs(size, seed)
     traced = trace(workload.function, *arguments)
-    return Subject(make_context(traced_program(traced), None), measuring_inputs(traced, arguments, None, seed))
+    return Subject(make_context(traced_program(traced), None), measuring_inputs(traced, None, seed))
 
 
 def identity_here() -> Identity:

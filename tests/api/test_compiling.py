@@ -349,7 +349,7 @@ ARGUMENTS = (af.spec("f32[4]"), {"w": af.spec("f32[4]"), "b": [af.spec("i32[]")]
 
 
 def measuring(inputs=None, args=ARGUMENTS, seed=0):
-    return programs.measuring_inputs(trace(scaled, *args), args, inputs, seed)
+    return programs.measuring_inputs(trace(scaled, *args), inputs, seed)
 
 
 def test_the_callers_own_arrays_are_measured():

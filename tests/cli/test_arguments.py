@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autofuse.api import arrayfiles
-from autofuse.cli.arguments import add_target_options, parse_argument, target_of
+from autofuse.cli.arguments import add_target_options, parse_argument, parse_arguments, target_of
 from autofuse.errors import ArgumentError
 from autofuse.frontend.spec import Spec
 
@@ -125,3 +125,16 @@ def test_files_that_are_no_programs(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("def f(:\n")
     with pytest.raises(ArgumentError, match="SyntaxError"):
         target(f"{tmp_path}/broken.py:f", "--arg", "3")
+
+
+def test_arguments_by_name(model: Path) -> None:
+    found = target(f"{model}:scaled", "--arg", "factor=2.5", "--arg", "f32[3]")
+    assert ([str(argument) for argument in found.arguments], found.keywords) == (["f32[3]"], {"factor": 2.5})
+    with pytest.raises(ArgumentError, match="was given 2 --arg: missing a required argument: 'factor'"):
+        target(f"{model}:scaled", "--arg", "f32[3]", "--arg", "of=2.5")
+    with pytest.raises(ArgumentError, match="--arg 'factor=3': factor is given twice"):
+        target(f"{model}:scaled", "--arg", "factor=2.5", "--arg", "factor=3")
+
+
+def test_no_value_begins_as_a_name_does() -> None:
+    assert parse_arguments(["'a=b'", "a = (1, 2)", "é=1"]) == (("a=b",), {"a": (1, 2), "é": 1})

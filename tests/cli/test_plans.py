@@ -28,7 +28,7 @@ DENSE = ("--arg", "f32[16,8]", "--arg", "f32[8,24]", "--arg", "f32[24]")
 
 def test_tune_saves_a_plan_that_runs(cli: Any, model: Path, tmp_path: Path, arrays: tuple[Any, ...]) -> None:
     saved, records = tmp_path / "p.json", tmp_path / "tune.db"
-    done = cli("tune", f"{model}:dense", *DENSE, "--budget", "2", "--max-trials", "12", "-o", saved, "--db", records)
+    done = cli("tune", f"{model}:dense", *DENSE, "--max-trials", "12", "-o", saved, "--db", records)
     assert done.code == 0, done.err
     assert "optimal under these costs (policy measured" in done.out  # proved or not, as the plans are timed
     assert f"saved {saved}" in done.out
@@ -115,8 +115,23 @@ def test_run_takes_arguments_of_files(cli: Any, plan: Path, tmp_path: Path, arra
         np.testing.assert_array_equal(archive["out0"], af.load(plan)(x, w, b))
 
 
+def test_run_takes_arguments_by_name(cli: Any, plan: Path, tmp_path: Path, arrays: tuple[Any, ...]) -> None:
+    x, w, b = arrays
+    np.savez(tmp_path / "in.npz", x=x, w=w, b=b)
+    np.savez(tmp_path / "w.npz", w=w)
+    called = ("--arg", f"b=@{tmp_path}/in.npz:b", "--arg", f"x=@{tmp_path}/in.npz:x")
+    for rest in (("--inputs", tmp_path / "w.npz"), ("--arg", f"w=@{tmp_path}/in.npz:w")):
+        assert cli("run", plan, *called, *rest, "--check", "--repeat", "1", "-o", tmp_path / "out.npz").code == 0
+        with np.load(tmp_path / "out.npz") as archive:
+            np.testing.assert_array_equal(archive["out0"], af.load(plan)(x, w, b))
+    assert cli("run", plan, *called, "--repeat", "1").code == 0  # w is random
+    refused = cli("run", plan, "--arg", "weights=3")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "--arg weights: dense(x, w, b) has no such argument" in refused.err
+
+
 def test_run_refuses_what_does_not_fit(cli: Any, plan: Path, tmp_path: Path) -> None:
-    assert "takes 3 arrays, got 1" in cli("run", plan, "--arg", "f32[16,8]").err
+    assert "takes 3 arguments, got 1" in cli("run", plan, "--arg", "f32[16,8]").err
     wrong = cli("run", plan, "--arg", "f32[16,9]", "--arg", "f32[8,24]", "--arg", "f32[24]")
     assert wrong.code == 2
     assert "x: needs shape (16, 8), got (16, 9)" in wrong.err

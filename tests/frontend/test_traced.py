@@ -97,7 +97,7 @@ def test_variadic_functions_and_names() -> None:
 
     traced = trace(f, X, X, X, name="total")
     assert traced.graph.name == "total"
-    assert traced.parameters == ("x", "rest_0", "rest_1")
+    assert traced.parameters == ("x", "rest_0", "rest_1", "/")
     assert trace(np.exp, X).graph.name == "exp"
 
 
