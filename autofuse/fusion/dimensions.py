@@ -38,6 +38,8 @@ class Dimensions:
         self._below: set[Value] = set()
         """Tied values below which a copy has gone."""
         self._tied = tied
+        self._walks: dict[Use, tuple[tuple[Atom, ...], ...]] = {}
+        """What `axes` said."""
         self._reads: dict[Value, int] = {}
         """Uses of values from outside; in `apart`, of all that no carrier makes."""
         for node in nodes:
@@ -120,7 +122,11 @@ class Dimensions:
 
     def axes(self, use: Use) -> tuple[tuple[Atom, ...], ...]:
         """Per axis, its atoms from the slowest to the fastest; atoms of extent 1 are left out."""
-        return tuple(self._forest.leaves(axis) for axis in self._axes[use])
+        found = self._walks.get(use)
+        if found is None:
+            leaves = self._forest.leaves
+            found = self._walks[use] = tuple([leaves(axis) for axis in self._axes[use]])
+        return found
 
     def atoms(self, use: Use) -> frozenset[Atom]:
         """All atoms of a value."""
@@ -164,7 +170,7 @@ class Dimensions:
 
     def _tie(self, left: Iterable[Atom], right: Iterable[Atom]) -> None:
         for a, b in zip(left, right, strict=True):
-            self._forest.unify([a], [b])
+            self._forest.tie(a, b)
 
     def _relate(self, node: Node, operands: Sequence[tuple[Atom, ...]], result: tuple[Atom, ...]) -> None:
         """Tie the axes of a node's operands to those of its result."""
@@ -209,7 +215,7 @@ class Dimensions:
             for position, index in enumerate(piece.index):
                 axis = where.get(index)
                 if axis is not None and shape[position] == out.type.shape[axis]:
-                    self._forest.unify([operands[piece.operand][position]], [result[axis]])
+                    self._forest.tie(operands[piece.operand][position], result[axis])
 
     def _relate_reduce(self, node: Node, operand: tuple[Atom, ...], result: tuple[Atom, ...]) -> None:
         gone = reduced_axes(node)
@@ -218,7 +224,7 @@ class Dimensions:
     def _relate_window(self, node: Node, operand: tuple[Atom, ...], result: tuple[Atom, ...]) -> None:
         for axis, (a, b) in enumerate(zip(operand, result, strict=True)):
             if _window_is_identity(node, axis):
-                self._forest.unify([a], [b])
+                self._forest.tie(a, b)
 
     def _relate_dot(self, node: Node, operands: Sequence[tuple[Atom, ...]], result: tuple[Atom, ...]) -> None:
         lhs, rhs = operands
@@ -226,22 +232,22 @@ class Dimensions:
         axes = iter(result)
         for a, b in zip(parts.lhs_batch, parts.rhs_batch, strict=True):
             out = next(axes)
-            self._forest.unify([lhs[a]], [out])
-            self._forest.unify([rhs[b]], [out])
+            self._forest.tie(lhs[a], out)
+            self._forest.tie(rhs[b], out)
         for a in parts.lhs_free:
-            self._forest.unify([lhs[a]], [next(axes)])
+            self._forest.tie(lhs[a], next(axes))
         for b in parts.rhs_free:
-            self._forest.unify([rhs[b]], [next(axes)])
+            self._forest.tie(rhs[b], next(axes))
         for a, b in zip(parts.lhs_contracting, parts.rhs_contracting, strict=True):
-            self._forest.unify([lhs[a]], [rhs[b]])
+            self._forest.tie(lhs[a], rhs[b])
 
     def _relate_convolution(self, node: Node, operands: Sequence[tuple[Atom, ...]], result: tuple[Atom, ...]) -> None:
         attrs = node.attrs
         lhs, rhs = operands
         if attrs["batch_group_count"] == 1:
-            self._forest.unify([lhs[attrs["input_batch_dimension"]]], [result[attrs["output_batch_dimension"]]])
+            self._forest.tie(lhs[attrs["input_batch_dimension"]], result[attrs["output_batch_dimension"]])
         feature = attrs["output_feature_dimension"]
-        self._forest.unify([rhs[attrs["kernel_output_feature_dimension"]]], [result[feature]])
+        self._forest.tie(rhs[attrs["kernel_output_feature_dimension"]], result[feature])
 
 
 class DotAxes:
@@ -333,11 +339,24 @@ class _Forest:
 
     def leaves(self, atom: Atom) -> tuple[Atom, ...]:
         """The unsplit atoms of extent other than 1 under `atom`, slowest first."""
-        root = self.find(atom)
+        parents, root = self._parent, atom
+        while parents[root] != root:
+            root = parents[root]
         children = self._children[root]
         if children is not None:
             return (*self.leaves(children[0]), *self.leaves(children[1]))
         return () if self.extent[root] == 1 else (root,)
+
+    def tie(self, one: Atom, other: Atom) -> None:
+        """Tie two axes of equal extent."""
+        one, other = self.find(one), self.find(other)
+        if one == other:
+            return
+        plain = self._children[one] is None and self._children[other] is None
+        if not plain or self.extent[one] != self.extent[other]:
+            self.unify([one], [other])
+        elif self.extent[one] != 1:
+            self._parent[one] = other
 
     def unify(self, left: Sequence[Atom], right: Sequence[Atom]) -> None:
         """Tie two equal products from the fastest atom on, splitting where one divides the other; stop elsewhere."""

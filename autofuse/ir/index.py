@@ -7,7 +7,7 @@ rules of the op table, and simplified here with the ranges of the dimensions: wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -51,25 +51,43 @@ class Element:
 Atom = Symbol | Quotient | Remainder | Element
 
 
+class _Hashed:
+    """Keeps its hash, which is not part of its value: indices are looked up far more often than they are made."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True)
-class Affine:
+class Affine(_Hashed):
     """`constant + sum(coefficient * atom)`; terms are sorted, coefficients are never zero."""
 
     constant: int = 0
     terms: tuple[tuple[Atom, int], ...] = ()
 
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash((self.constant, self.terms)))
+            return self._hash
+
     def __add__(self, other: Affine | int) -> Affine:
         if isinstance(other, int):
-            return Affine(self.constant + other, self.terms)
+            return Affine(self.constant + other, self.terms) if other else self
+        if not other.terms or not self.terms:
+            return Affine(self.constant + other.constant, self.terms or other.terms)
         return combine(self.constant + other.constant, (*self.terms, *other.terms))
 
     def __sub__(self, other: Affine | int) -> Affine:
         return self + (other * -1)
 
     def __mul__(self, factor: int) -> Affine:
+        if factor == 1:
+            return self
         if factor == 0:
             return Affine()
-        return Affine(self.constant * factor, tuple((atom, c * factor) for atom, c in self.terms))
+        return Affine(self.constant * factor, tuple([(atom, c * factor) for atom, c in self.terms]))
 
     def __floordiv__(self, divisor: int) -> Affine:
         whole, rest = self._divide(divisor)
@@ -116,10 +134,18 @@ def combine(constant: int, terms: Iterable[tuple[Atom, int]]) -> Affine:
     total: dict[Atom, int] = {}
     for atom, coefficient in terms:
         total[atom] = total.get(atom, 0) + coefficient
-    _rejoin(total)
+    if any(type(atom) is Quotient for atom in total):
+        _rejoin(total)
     kept = [(atom, c) for atom, c in total.items() if c]
-    kept.sort(key=lambda term: repr(term[0]) if len(kept) > 1 else "")
+    if len(kept) > 1:
+        kept.sort(key=_place)
     return Affine(constant, tuple(kept))
+
+
+def _place(term: tuple[Atom, int]) -> str:
+    """Where a term stands: by the text of its atom."""
+    atom = term[0]
+    return f"Symbol(name={atom.name!r}, extent={atom.extent!r})" if type(atom) is Symbol else repr(atom)
 
 
 def _rejoin(total: dict[Atom, int]) -> None:
@@ -161,9 +187,12 @@ def _atom_bounds(atom: Atom) -> tuple[int, int]:
 
 def substitute(value: Affine, mapping: Callable[[Atom], Affine | None]) -> Affine:
     """Replace atoms: `mapping` gives the replacement, or None to keep it (its inside is still rewritten)."""
+    found = [_substitute_atom(atom, mapping) for atom, _ in value.terms]
+    if all(new.terms == ((atom, 1),) and not new.constant for new, (atom, _) in zip(found, value.terms, strict=True)):
+        return value
     result = Affine(value.constant)
-    for atom, coefficient in value.terms:
-        result = result + _substitute_atom(atom, mapping) * coefficient
+    for new, (_, coefficient) in zip(found, value.terms, strict=True):
+        result = result + new * coefficient
     return result
 
 
@@ -184,20 +213,26 @@ def _substitute_atom(atom: Atom, mapping: Callable[[Atom], Affine | None]) -> Af
 
 def renamed(value: Affine, symbols: Mapping[Symbol, Affine]) -> Affine:
     """Replace whole symbols by expressions."""
+    if all(type(atom) is Symbol and atom not in symbols for atom, _ in value.terms):
+        return value
     return substitute(value, lambda atom: symbols.get(atom) if isinstance(atom, Symbol) else None)
 
 
 def symbols_of(value: Affine) -> frozenset[Symbol]:
     """All symbols the expression depends on, nested ones too."""
-    found: set[Symbol] = set()
+    return frozenset(_symbols_in(value))
 
-    def note(atom: Atom) -> Affine | None:
-        if isinstance(atom, Symbol):
-            found.add(atom)
-        return None
 
-    substitute(value, note)
-    return frozenset(found)
+def _symbols_in(value: Affine) -> Iterator[Symbol]:
+    for atom, _ in value.terms:
+        match atom:
+            case Symbol():
+                yield atom
+            case Quotient(inner, _) | Remainder(inner, _):
+                yield from _symbols_in(inner)
+            case Element(_, inside):
+                for inner in inside:
+                    yield from _symbols_in(inner)
 
 
 def reads_memory(value: Affine) -> bool:
@@ -226,7 +261,13 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
 
 def linearize(index: Sequence[Affine], shape: Sequence[int]) -> Affine:
     """The row-major element offset of `index` in an array of `shape`."""
-    offset = Affine()
+    constant, terms = 0, list[tuple[Atom, int]]()
+    for position, stride in zip(index, strides_of(shape), strict=True):
+        constant += position.constant * stride
+        terms += position.terms if stride == 1 else [(atom, c * stride) for atom, c in position.terms]
+    if all(type(atom) is Symbol for atom, _ in terms):
+        return combine(constant, terms)
+    offset = Affine()  # quotients and remainders may come together as soon as the first two positions have
     for position, stride in zip(index, strides_of(shape), strict=True):
         offset = offset + position * stride
     return offset

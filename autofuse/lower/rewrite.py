@@ -77,12 +77,14 @@ def sources(value: Affine) -> Iterator[Scalar]:
 
 
 def rewritten(statement: Statement, rewrite: Rewrite) -> Statement:
-    """The statement with every index expression rewritten."""
+    """The statement with every index expression rewritten; itself if that changes none."""
     match statement:
         case Load() | Store():
-            return replace(statement, offset=rewrite(statement.offset))
+            offset = rewrite(statement.offset)
+            return statement if offset is statement.offset else replace(statement, offset=offset)
         case Position():
-            return replace(statement, value=rewrite(statement.value))
+            value = rewrite(statement.value)
+            return statement if value is statement.value else replace(statement, value=value)
         case ArgReduce():
             return replace(statement, position=rewrite(statement.position))
         case Test():
@@ -111,6 +113,8 @@ def statements(steps: Iterable[Step]) -> Iterator[tuple[Stage, Statement]]:
 
 def number_elements(value: Affine) -> Affine:
     """Turn the sources of run-time indices from their drafted names `%n` into the scalar numbers n."""
+    if all(type(atom) is Symbol for atom, _ in value.terms):
+        return value
 
     def renumber(atom: index.Atom) -> Affine | None:
         if isinstance(atom, Element) and isinstance(atom.source, str):
