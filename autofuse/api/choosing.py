@@ -12,7 +12,6 @@ from autofuse.api.programs import fixed_choices, program_of
 from autofuse.cost_models.base import CostModel
 from autofuse.errors import ArgumentError
 from autofuse.fusion.control import Rule, bind
-from autofuse.fusion.rulesfile import read_rules
 from autofuse.passes.choices import DEFAULT, Choices, alternatives, read_choices
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import host_cpu_identity
@@ -64,6 +63,8 @@ def make_context(
 
 def _rules(rules: Rules) -> Sequence[Rule]:
     if isinstance(rules, str | os.PathLike):
+        from autofuse.fusion.rulesfile import read_rules
+
         return read_rules(rules)
     if not isinstance(cast("object", rules), Sequence):
         raise ArgumentError(f"rules={rules!r:.80}: must be a list of Force, Forbid and Pin, or the name of a TOML file")

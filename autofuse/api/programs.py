@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.api.arrayfiles import read_arguments
 from autofuse.errors import ArgumentError
 from autofuse.frontend.traced import Traced, is_array
 from autofuse.ir import dtypes, tree
@@ -93,6 +92,8 @@ def measuring_inputs(traced: Traced, inputs: str | os.PathLike[str] | None, seed
     """Concrete arrays for the graph's inputs: the caller's own, those of a file, or seeded random ones for specs."""
     leaves, _ = tree.flatten(traced.values, is_array)
     names = [value.name for value in traced.graph.inputs]
+    from autofuse.api.arrayfiles import read_arguments
+
     given = {} if inputs is None else read_arguments(inputs, names, f"inputs={os.fspath(inputs)!r}")
     rng = np.random.default_rng(seed)
     arrays: list[NDArray[Any]] = []

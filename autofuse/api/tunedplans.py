@@ -40,7 +40,8 @@ from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import SearchPolicy
 from autofuse.search.tune.baselines import rule_policies
 from autofuse.search.tune.tuner import Tuner
-from autofuse.search.variants.variants import price_variants, tune_variants
+from autofuse.search.variants.measured_variants import tune_variants
+from autofuse.search.variants.variants import price_variants
 from autofuse.targets.cpu.device.store import described_cpu
 
 

@@ -9,29 +9,19 @@ folder/NAME-GRAPH/            one per program
 
 from __future__ import annotations
 
-import csv
-import hashlib
-import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autofuse.errors import BackendError
-from autofuse.fusion.kind import kind_of
-from autofuse.ir.digest import digest
-from autofuse.ir.graph import Graph
-from autofuse.ir.text import to_text
-from autofuse.lower.schedule import Schedule
-from autofuse.plan import codec
-from autofuse.plan.document import PlanDocument
-from autofuse.report.tileprint import print_program
-from autofuse.runtime.kernels import candidate_of
-from autofuse.targets.cpu.executable import CpuExecutable
 
-if TYPE_CHECKING:  # loading and calling a plan imports no search
+if TYPE_CHECKING:  # mostly nothing is dumped
+    from autofuse.ir.graph import Graph
     from autofuse.measurement.client import Bench
+    from autofuse.plan.document import PlanDocument
     from autofuse.search.policies.context import Context
+    from autofuse.targets.cpu.executable import CpuExecutable
 
 VARIABLE = "AUTOFUSE_DUMP"
 
@@ -46,6 +36,9 @@ def dump_graphs(traced: Graph, clean: Graph) -> None:
     """Write a program's graph as traced and as cleaned up."""
     folder = dump_folder()
     if folder is not None:
+        from autofuse.ir.digest import digest
+        from autofuse.ir.text import to_text
+
         place = _program_folder(folder, clean.name, digest(clean))
         _write(place / "traced.txt", to_text(traced, {}))
         _write(place / "graph.txt", to_text(clean, {}))
@@ -56,6 +49,12 @@ def dump_candidates(context: Context, document: PlanDocument, bench: Bench | Non
     folder = dump_folder()
     if folder is None:
         return
+    import csv
+    import io
+
+    from autofuse.fusion.kind import kind_of
+    from autofuse.lower.schedule import Schedule
+    from autofuse.runtime.kernels import candidate_of
     from autofuse.search.space.classes import class_digest
 
     space = context.space
@@ -80,6 +79,8 @@ def dump_code(executable: CpuExecutable) -> None:
     folder = dump_folder()
     if folder is None:
         return
+    from autofuse.report.tileprint import print_program
+
     place = _plan_folder(folder, executable.document)
     for kernel in executable.kernels:
         _write(place / f"{kernel.planned.name}.tile", print_program(kernel.program))
@@ -95,6 +96,10 @@ def _program_folder(folder: Path, name: str, graph_digest: str) -> Path:
 
 def _plan_folder(folder: Path, document: PlanDocument) -> Path:
     """The folder of a plan, named after its decisions; its text is written there."""
+    import hashlib
+
+    from autofuse.plan import codec
+
     text = codec.to_text(codec.encode(document), None)
     mark = hashlib.sha256(text.encode()).hexdigest()[:12]
     place = _program_folder(folder, document.name, document.graph_digest) / mark

@@ -5,13 +5,11 @@ Those of other people come checked: whatever they raise, and whatever they retur
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autofuse.cost_models.base import CostModel
 from autofuse.errors import SearchError
@@ -20,6 +18,9 @@ from autofuse.ir.graph import Graph
 from autofuse.search.plugins.foreign import LegalityTest, checked_legality, checked_model, checked_policy
 from autofuse.search.policies.policy import SearchPolicy
 from autofuse.targets.cpu.device.describe import CpuDescription
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 MEASURED = "measured"
 """Not a policy of its own but the tuner's loop over the whole space."""
@@ -67,7 +68,7 @@ class Kind:
     @property
     def names(self) -> tuple[str, ...]:
         """All there are; those that installed packages offer stand last."""
-        offered = sorted({entry.name for entry in metadata.entry_points(group=self.group)} - self.here.keys())
+        offered = sorted({entry.name for entry in _offered(group=self.group)} - self.here.keys())
         return (*self.here, *self.others, *offered)
 
 
@@ -117,15 +118,24 @@ def _loader(kind: Kind, name: str) -> Callable[[], Any]:
     if name in kind.here:
         module, attribute, arguments = kind.here[name]
         return lambda: partial(_attribute(module, attribute), **arguments)
-    offered = next(iter(metadata.entry_points(group=kind.group, name=name)), None)
+    offered = next(iter(_offered(group=kind.group, name=name)), None)
     if offered is not None:
         return offered.load
     if ":" in name and not name.startswith("rule:"):
         module, _, attribute = name.partition(":")
         return lambda: _attribute(module, attribute)
-    near = difflib.get_close_matches(name, kind.names, n=1, cutoff=0.6)
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, kind.names, n=1, cutoff=0.6)
     choice = f"choose one of: {', '.join(kind.names)}; or module:Class" if kind.names else "give module:function"
     raise SearchError(f"{kind.argument}={name!r} is unknown; {f'did you mean {near[0]}?' if near else choice}")
+
+
+def _offered(**which: str) -> EntryPoints:
+    """What installed packages offer."""
+    from importlib.metadata import entry_points  # slow to import, and names of this package need none
+
+    return entry_points(**which)
 
 
 def _attribute(module: str, attribute: str) -> Any:

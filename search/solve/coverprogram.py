@@ -33,13 +33,12 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
-from scipy.sparse import csr_array
 
 from autofuse.errors import SearchError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.ir.graph import Value
 from autofuse.search.prices.priced import Priced
+from autofuse.search.solve.branching import only_cheapest
 from autofuse.search.solve.topological_order import Run, completed, in_topological_order, trimmed
 from autofuse.search.space.candidates import Candidate
 from autofuse.search.space.segments import Segment, leaves
@@ -51,6 +50,13 @@ TIME_LIMIT = 1
 """Statuses of `scipy.optimize.milp`."""
 _NEAR = 1e-3
 """Kernels whose reduced cost is at most this part of the bound may be in a good selection."""
+
+
+def milp(*args: Any, **options: Any) -> Any:
+    """`scipy.optimize.milp`, imported when it is called: that takes a while, and small programs do without."""
+    from scipy.optimize import milp as solve
+
+    return cast("Any", solve)(*args, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,8 @@ class CoverProgram:
         self._inside = frozenset(atoms)
         self.cuts = 0
         self._unlike: Sequence[Collection[str]] = ()
+        self._demands = False
+        """Whether more than a cover is wanted."""
         self.whole_writes = False
         """Whether y is binary. Nearly always the relaxed y comes out whole by itself, and solving is faster."""
         self.cost: list[float] = []
@@ -168,11 +176,20 @@ class CoverProgram:
                 both = [n for n in self._containing[reader] if maker in self.priced[n].candidate.atoms]
                 self._row({self.m[value]: 1.0, **{self.x[n]: 1.0 for n in both}}, 1.0)
 
+    def only_cheapest(self) -> list[Run] | None:
+        """The cheapest selection, in running order, where no other one costs the same and HiGHS is not needed."""
+        if self._demands or not self.priced:
+            return None
+        found = only_cheapest(self.priced, self.reads, list(self.m), self.outputs)
+        return None if found is None else self.fired([Run(n, self.reads[n], writes) for n, writes in found])[0]
+
     def narrow(self, seconds: float) -> list[list[Run]]:
         """Close the kernels that no cheapest selection runs, as far as that can be told in this time.
 
         Returns the good selection that told it, if one was found.
         """
+        from scipy.optimize import linprog
+
         low, high = self._bounds()
         found: Any = cast("Any", linprog)(
             np.array(self.cost),
@@ -195,6 +212,8 @@ class CoverProgram:
         return [order]
 
     def _matrix(self) -> Any:
+        from scipy.sparse import csr_array
+
         return csr_array((self._data, (self._rows, self._columns)), shape=(len(self._lower), len(self.cost)))
 
     def _bounds(self) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -207,6 +226,8 @@ class CoverProgram:
 
     def run(self, seconds: float, relaxed: bool = False) -> Any:
         """Solve the program as it stands; `relaxed`: kernels may run in parts."""
+        from scipy.optimize import Bounds, LinearConstraint
+
         integrality = np.zeros(len(self.cost))
         integrality[self.x] = not relaxed
         if self.whole_writes:
@@ -275,7 +296,7 @@ class CoverProgram:
 
     def demand(self, unlike: Sequence[Collection[str]], constraints: Sequence[MemoryConstraint]) -> None:
         """Add the rows of what the caller of `solve` wants beside a cover."""
-        self._unlike = unlike
+        self._unlike, self._demands = unlike, bool(unlike or constraints)
         for digests in unlike:
             self.leave_out_one_of(digests)
         for constraint in constraints:

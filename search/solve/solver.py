@@ -1,8 +1,9 @@
 """The cheapest set of kernels that computes the outputs.
 
 Candidates that two smaller ones replace for no more are left out (`dominance.py`). The rest make a binary program
-(`coverprogram.py`), which HiGHS solves. The selection may be circular: two kernels that need one another. Then a row
-that forbids this is added, and the program is solved again, until the kernels can run one after the other.
+(`coverprogram.py`). Where it is small, branch and bound solves it (`branching.py`), else HiGHS does. The selection may
+be circular: two kernels that need one another. Then a row that forbids this is added, and the program is solved again,
+until the kernels can run one after the other.
 
 A large program is narrowed first, to the kernels that a cheapest selection may run.
 
@@ -166,6 +167,9 @@ def _solve_whole(program: CoverProgram, start: float, deadline_s: float, clock: 
 
 def _answer(program: CoverProgram, seconds: float, until: float, clock: Callable[[], float]) -> _Answer:
     """Solve, cutting circles off, for about so many seconds, which end at `until`."""
+    known = program.only_cheapest() if len(program.priced) < _LARGE else None
+    if known is not None:
+        return _Answer(known, program.price(known), optimal=True)
     whole: list[list[Run]] = []
     """Selections that compute the outputs, met on the way."""
     if len(program.priced) >= _LARGE:

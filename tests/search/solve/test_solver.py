@@ -25,7 +25,7 @@ def check_against_brute_force(case, name):
     assert not fault_of(graph, candidates, solution)
 
 
-def test_the_random_cases_have_what_they_are_for():
+def test_the_random_cases_have_what_they_are_for(by_highs):
     """Recompute, several outputs, unconnected parts, circles, kernels that keep a value to themselves, no solution."""
     several = unconnected = kept = unsolvable = recomputed = cuts = 0
     for seed in range(150):
@@ -57,9 +57,15 @@ def parts(graph):
     return len({frozenset(members) for members in joined.values()})
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", range(5))
 def test_the_solver_finds_what_a_brute_force_finds(block):
     for seed in range(block * 30, block * 30 + 30):
+        check_against_brute_force(random_case(seed), f"seed {seed}")
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_highs_finds_what_a_brute_force_finds(block, by_highs):
+    for seed in range(150 + block * 30, 180 + block * 30):
         check_against_brute_force(random_case(seed), f"seed {seed}")
 
 
@@ -207,7 +213,7 @@ def test_an_atom_that_no_candidate_computes_is_named():
 # ---- deadlines -------------------------------------------------------------------------------------------------------
 
 
-def test_the_best_so_far_is_returned_when_the_time_is_up(monkeypatch):
+def test_the_best_so_far_is_returned_when_the_time_is_up(monkeypatch, by_highs):
     graph, _, single = two_pairs()
     late = Late()
     monkeypatch.setattr(coverprogram, "milp", late)
@@ -218,7 +224,7 @@ def test_the_best_so_far_is_returned_when_the_time_is_up(monkeypatch):
     assert late.limits == [pytest.approx(12.0, abs=1.0)]
 
 
-def test_without_anything_so_far_each_value_is_made_by_its_cheapest_kernel(monkeypatch):
+def test_without_anything_so_far_each_value_is_made_by_its_cheapest_kernel(monkeypatch, by_highs):
     graph, circular, single = two_pairs()
 
     def nothing(result):
@@ -252,7 +258,7 @@ def test_a_selection_that_narrowing_found_is_kept_where_nothing_better_comes(mon
     assert not fault_of(graph, candidates, solution)
 
 
-def test_what_is_demanded_holds_at_the_deadline_too(monkeypatch):
+def test_what_is_demanded_holds_at_the_deadline_too(monkeypatch, by_highs):
     """The cheapest kernels of the values have the two classes that must not meet."""
     graph = graph_of([[-1], [0], [0]], [1, 2])
     pairs = [priced(graph, {0, 1}, 1.0), priced(graph, {0, 2}, 1.0)]
@@ -266,7 +272,7 @@ def test_what_is_demanded_holds_at_the_deadline_too(monkeypatch):
         solve(graph, candidates, unlike=[{p.candidate.digest for p in pairs}])
 
 
-def test_a_circle_at_the_deadline_is_completed(monkeypatch):
+def test_a_circle_at_the_deadline_is_completed(monkeypatch, by_highs):
     graph, circular, single = two_pairs()
     times = iter((0.0, 0.0, 100.0, 100.0, 100.0))
     late = Late()

@@ -50,7 +50,7 @@ def counted(monkeypatch):
     return calls
 
 
-def test_equal_segments_are_solved_once(monkeypatch):
+def test_equal_segments_are_solved_once(monkeypatch, by_highs):
     graph, candidates = chain_of(8)
     calls = counted(monkeypatch)
     solution = solve(graph, candidates, segments=pieces(graph, 2, 4, 6))
@@ -61,7 +61,7 @@ def test_equal_segments_are_solved_once(monkeypatch):
 
 
 @pytest.mark.parametrize("different", ["price", "size", "outputs"])
-def test_segments_that_differ_are_solved_each(monkeypatch, different):
+def test_segments_that_differ_are_solved_each(monkeypatch, different, by_highs):
     graph = graph_of([[-1], [0], [1], [2]], [2, 3] if different == "outputs" else [3])
     candidates = [priced(graph, {n}, 2.0 if different == "price" and n == 3 else 1.0) for n in range(4)]
     calls = counted(monkeypatch)
@@ -71,7 +71,7 @@ def test_segments_that_differ_are_solved_each(monkeypatch, different):
     assert not fault_of(graph, candidates, solution)
 
 
-def test_segments_share_the_time_that_is_left(monkeypatch):
+def test_segments_share_the_time_that_is_left(monkeypatch, by_highs):
     graph, candidates = chain_of(6, price=lambda number: 1.0 + number)
     late = Late()
     monkeypatch.setattr(coverprogram, "milp", late)

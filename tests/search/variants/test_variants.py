@@ -19,14 +19,13 @@ from autofuse.search.policies.documents import document_of
 from autofuse.search.space.candidates import Bounds
 from autofuse.search.tune.tuner import Tuner
 from autofuse.search.variants import variants
+from autofuse.search.variants.measured_variants import budget_shares, tune_variants
 from autofuse.search.variants.variants import (
     Variant,
     Variants,
-    budget_shares,
     has_variants,
     is_clearly_cheaper,
     price_variants,
-    tune_variants,
     varied,
 )
 from autofuse.testing.benches import SyntheticBench, modelled

@@ -1,0 +1,64 @@
+"""Small covers without HiGHS: only where the answer is the only one."""
+
+import pytest
+
+from autofuse.search.solve import branching, coverprogram
+from autofuse.search.solve.coverprogram import CoverProgram
+from autofuse.search.solve.solver import solve
+from autofuse.testing.covers import chain_of, graph_of, priced, random_case
+
+
+def program_of(case):
+    graph, candidates = case
+    return CoverProgram(graph, candidates, graph.atoms)
+
+
+def chosen_atoms(runs, candidates):
+    return [sorted(atom.number for atom in candidates[run.number].candidate.atoms) for run in runs]
+
+
+def test_a_small_program_is_solved_without_highs(monkeypatch):
+    monkeypatch.setattr(coverprogram, "milp", lambda *_, **__: pytest.fail("HiGHS was asked"))
+    graph, candidates = chain_of(6, price=lambda number: 1.0 + number)
+    solution = solve(graph, candidates)
+    assert solution.optimal
+    assert solution.price_us == pytest.approx(0.75 * 21)
+
+
+def test_covers_that_cost_the_same_are_left_to_highs():
+    """Of three atoms in a row the first two are one kernel, or the last two."""
+    assert program_of(chain_of(3)).only_cheapest() is None
+    assert program_of(chain_of(4)).only_cheapest() is not None
+
+
+def test_a_program_that_takes_too_many_steps_is_left_to_highs(monkeypatch):
+    case = chain_of(6, price=lambda number: 1.0 + number)
+    monkeypatch.setattr(branching, "MOST_STEPS", 3)
+    assert program_of(case).only_cheapest() is None
+
+
+def test_kernels_that_wait_for_one_another_are_no_answer():
+    """Two chains: the kernels of the first atom of one and the last of the other are cheap, and need one another."""
+    graph = graph_of([[-1], [0], [-1], [2]], [1, 3])
+    singles = [priced(graph, {n}, 1.0 + 0.1 * n) for n in range(4)]
+    candidates = [*singles, priced(graph, {0, 3}, 0.5), priced(graph, {1, 2}, 0.5)]
+    runs = program_of((graph, candidates)).only_cheapest()
+    assert runs is not None
+    assert chosen_atoms(runs, candidates) == [[0], [1, 2], [0, 3]]
+
+
+def test_what_is_told_is_what_highs_finds(monkeypatch):
+    told = 0
+    for seed in range(5000, 5060):
+        program = program_of(random_case(seed))
+        runs = program.only_cheapest()
+        if runs is not None:
+            told += 1
+            with monkeypatch.context() as patched:
+                patched.setattr(branching, "MOST_STEPS", 0)
+                solution = solve(*random_case(seed))
+            assert solution.price_us == pytest.approx(program.price(runs))
+            assert [chosen.candidate.digest for chosen in solution.kernels] == [
+                program.priced[run.number].candidate.digest for run in runs
+            ]
+    assert told >= 30
