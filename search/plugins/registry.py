@@ -68,7 +68,7 @@ class Kind:
     @property
     def names(self) -> tuple[str, ...]:
         """All there are; those that installed packages offer stand last."""
-        offered = sorted({entry.name for entry in _offered(group=self.group)} - self.here.keys())
+        offered = sorted({entry.name for entry in _offered(self)} - self.here.keys())
         return (*self.here, *self.others, *offered)
 
 
@@ -118,7 +118,7 @@ def _loader(kind: Kind, name: str) -> Callable[[], Any]:
     if name in kind.here:
         module, attribute, arguments = kind.here[name]
         return lambda: partial(_attribute(module, attribute), **arguments)
-    offered = next(iter(_offered(group=kind.group, name=name)), None)
+    offered = next(iter(_offered(kind).select(name=name)), None)
     if offered is not None:
         return offered.load
     if ":" in name and not name.startswith("rule:"):
@@ -131,11 +131,11 @@ def _loader(kind: Kind, name: str) -> Callable[[], Any]:
     raise SearchError(f"{kind.argument}={name!r} is unknown; {f'did you mean {near[0]}?' if near else choice}")
 
 
-def _offered(**which: str) -> EntryPoints:
-    """What installed packages offer."""
+def _offered(kind: Kind) -> EntryPoints:
+    """What installed packages offer of a kind."""
     from importlib.metadata import entry_points  # slow to import, and names of this package need none
 
-    return entry_points(**which)
+    return entry_points(group=kind.group)
 
 
 def _attribute(module: str, attribute: str) -> Any:

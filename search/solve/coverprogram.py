@@ -181,7 +181,7 @@ class CoverProgram:
         if self._demands or not self.priced:
             return None
         found = only_cheapest(self.priced, self.reads, list(self.m), self.outputs)
-        return None if found is None else self.fired([Run(n, self.reads[n], writes) for n, writes in found])[0]
+        return None if found is None else self.ordered([Run(n, self.reads[n], writes) for n, writes in found])[0]
 
     def narrow(self, seconds: float) -> list[list[Run]]:
         """Close the kernels that no cheapest selection runs, as far as that can be told in this time.

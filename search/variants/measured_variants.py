@@ -16,7 +16,7 @@ from autofuse.measurement.racing import Terms, fastest, ratios
 from autofuse.passes.choices import DEFAULT
 from autofuse.plan.document import PlanDocument
 from autofuse.search.budget.budget import Budget
-from autofuse.search.policies.policy import Context
+from autofuse.search.policies.context import Context
 from autofuse.search.variants.variants import Variant, Variants
 
 _RIVALS_SHARE = 0.5
