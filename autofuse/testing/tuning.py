@@ -10,7 +10,8 @@ from autofuse.ir.graph import Graph
 from autofuse.plan.document import PlanDocument
 from autofuse.search.budget.budget import Budget
 from autofuse.search.policies.context import Context
-from autofuse.search.tune.tuner import Schedules, Tuner
+from autofuse.search.tune.drafts import Schedules
+from autofuse.search.tune.tuner import Tuner
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import context_of, identity_here

@@ -75,12 +75,12 @@ class Budget:
         )
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """For people."""
-        words = [f"{round(self.seconds + self.spent_s + self.kept_s, 2):g} s"] if math.isfinite(self.seconds) else []
+        parts = [f"{round(self.seconds + self.spent_s + self.kept_s, 2):g} s"] if math.isfinite(self.seconds) else []
         if self.max_trials is not None:
-            words.append(f"at most {self.max_trials} measurements")
-        return ", ".join(words)
+            parts.append(f"at most {self.max_trials} measurements")
+        return ", ".join(parts)
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class Spent:
         self._done[what] = self._done.get(what, 0.0) + self._last - last
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """For people, in the order in which it was done."""
         done = {"imports and tracing": self.before_s, **self._done} if self.before_s else self._done
         return ", ".join(f"{seconds:.1f} s {what}" for what, seconds in done.items())
@@ -155,6 +155,11 @@ class Clock:
 
     def elapsed(self) -> float:
         return self.now() - self.start
+
+    def be_ready(self) -> None:
+        """Start the measuring process, so that what is left of the time can be given to plans."""
+        if math.isfinite(self.budget.seconds):
+            self.bench.ready()
 
     def progress(self) -> tuple[float, float]:
         """How much is used, and how much there is: of the time, or of the measurements where time is not limited."""

@@ -9,14 +9,14 @@ from autofuse.search.budget.budget import Budget, Clock
 
 SCHEDULE_SHARE = 0.9
 """Of the search's time: when all schedules must be done, and the end begins."""
-_PRELIMINARY_SHARE, _RACE_SHARE, _HOLDOUT_SHARE = 0.05, 0.1, 0.05
+_SCREENING_SHARE, _RACE_SHARE, _HOLDOUT_SHARE = 0.05, 0.1, 0.05
 """Of the budget: most time for running whole plans, to see which are worth tuning, in the end, and the winner once
 more; building them not counted."""
 _CLOSING_SHARE = 0.03
 """Of the budget: for the certificate, and for ending the measuring process."""
-_LEAST_ENTRANTS, _MOST_OF_REST = 4, 0.5
+_LEAST_FINALISTS, _MOST_OF_REST = 4, 0.5
 """Plans that the last race is to have time for, and of what is left the most that is kept for that."""
-_PRELIMINARY_OF_REST, _HOLDOUT_OF_REST = 0.5, 1 / 3
+_SCREENING_OF_REST, _HOLDOUT_OF_REST = 0.5, 1 / 3
 """Of what is left until then: most for seeing which plans are worth tuning, and for the winner once more."""
 _LEAST_RACE_S = 0.1
 """For a race where the time is over."""
@@ -47,15 +47,15 @@ class Ending:
         if self._is_endless:
             return
         usual = self.budget.race_s(_RACE_SHARE) + self.budget.race_s(_HOLDOUT_SHARE) + self._closing_s
-        needed = min(_LEAST_ENTRANTS * each_s + self._closing_s, _MOST_OF_REST * (self.end - self.clock.now()))
+        needed = min(_LEAST_FINALISTS * each_s + self._closing_s, _MOST_OF_REST * (self.end - self.clock.now()))
         self.clock.budget = self.together.before_the_end(max(usual, needed), SCHEDULE_SHARE)
 
-    def preliminary(self) -> Terms:
+    def screening(self) -> Terms:
         """For seeing which plans are worth tuning."""
-        seconds = self.budget.race_s(_PRELIMINARY_SHARE)
+        seconds = self.budget.race_s(_SCREENING_SHARE)
         if self._is_endless:
             return seconds, None
-        return seconds, max(_LEAST_RACE_S, _PRELIMINARY_OF_REST * self.clock.left_s(SCHEDULE_SHARE))
+        return seconds, max(_LEAST_RACE_S, _SCREENING_OF_REST * self.clock.left_s(SCHEDULE_SHARE))
 
     def race(self) -> Terms:
         """For the last race."""

@@ -16,12 +16,12 @@ from autofuse.search.plans.memory import MemoryLimit
 from autofuse.search.plans.planning import one_by_one
 from autofuse.search.policies.policy import Partition
 
-SITTINGS, _CLOSE_CALL, _FINALISTS = 3, 1.1, 4
+REPLICAS, _CLOSE_CALL, _MOST = 3, 1.1, 4
 """Processes in which a race is run, and which plans run in the later ones: how much slower than the fastest at most,
 and how many."""
 _START_SHARE = 0.25
 """Of a race's time: most for starting one more process, or the race is run in one."""
-_ON_LANES = ", on lanes"
+_TOGETHER = ", small kernels together"
 _Samples = Mapping[int, Sequence[float]]
 """Of plans, by number, in the same blocks."""
 OTHER_SCHEDULES = ", other schedules"
@@ -33,7 +33,7 @@ class NoPlanRunsError(MeasureError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entrant:
+class Finalist:
     """A plan that is run end to end."""
 
     name: str
@@ -45,7 +45,7 @@ class Entrant:
 class Standings:
     """How a race ended."""
 
-    winner: Entrant
+    winner: Finalist
     us: float
     """Of the winner's fastest call."""
     times: Mapping[str, float]
@@ -56,14 +56,14 @@ class Standings:
     """Names of plans that there was no time to run."""
 
 
-def with_and_without_lanes(entrant: Entrant, memory: MemoryLimit | None) -> list[Entrant]:
+def with_and_without_groups(finalist: Finalist, memory: MemoryLimit | None) -> list[Finalist]:
     """A plan as it is and with its kernels one by one, which is preferred where it is as fast."""
-    if not any(launch.lane for launch in entrant.plan.order):
-        return [entrant]
-    alone = replace(entrant, plan=one_by_one(entrant.plan))
+    if not any(launch.lane for launch in finalist.plan.order):
+        return [finalist]
+    alone = replace(finalist, plan=one_by_one(finalist.plan))
     if memory is not None and not memory.fits(alone.plan):
-        return [entrant]  # in another order, other values are alive together
-    return [replace(entrant, name=f"{entrant.name}{_ON_LANES}"), alone]
+        return [finalist]  # in another order, other values are alive together
+    return [replace(finalist, name=f"{finalist.name}{_TOGETHER}"), alone]
 
 
 class Races:
@@ -88,7 +88,7 @@ class Races:
         unrun = [(1.0, number) for number, time in enumerate(times) if time.is_unrun]
         return [*sorted(zip(slowness, right, strict=True)), *unrun]
 
-    def decide(self, entrants: Sequence[Entrant], seconds: float, limit_s: float | None = None) -> Standings:
+    def decide(self, finalists: Sequence[Finalist], seconds: float, limit_s: float | None = None) -> Standings:
         """Which one to keep: the fastest whose answer is right; of equal ones the last.
 
         Those that are nearly as fast as the fastest run again in other processes. `limit_s`: most time for all of it,
@@ -97,7 +97,7 @@ class Races:
         """
         start = self._clock()
         in_one = limit_s is not None and self._bench.open_s > _START_SHARE * seconds
-        plans = [entrant.plan for entrant in entrants]
+        plans = [finalist.plan for finalist in finalists]
         race = self._times(plans, Terms(self._seed, seconds if in_one else seconds / 2, limit_s=limit_s))
         right = [number for number, time in enumerate(race) if time.samples_us and not time.problem]
         if not right:  # rounding alone takes a program this far from the interpreter, or all plans share a defect
@@ -117,10 +117,10 @@ class Races:
         us = min((final or samples)[winner])
         times: dict[str, float] = {}
         for number, slow in slowness.items():
-            plain = entrants[number].name.removesuffix(_ON_LANES).removesuffix(OTHER_SCHEDULES)
+            plain = finalists[number].name.removesuffix(_TOGETHER).removesuffix(OTHER_SCHEDULES)
             times[plain] = min(slow * us, times.get(plain, math.inf))
-        unrun = [entrant.name for entrant, time in zip(entrants, race, strict=True) if time.is_unrun]
-        return Standings(entrants[winner], us, times, race[winner].problem, tuple(unrun))
+        unrun = [finalist.name for finalist, time in zip(finalists, race, strict=True) if time.is_unrun]
+        return Standings(finalists[winner], us, times, race[winner].problem, tuple(unrun))
 
     def _final(
         self,
@@ -145,24 +145,24 @@ class Races:
         for number in sorted(slowness, key=lambda number: (number != kept, slowness[number])):
             if slowness[number] <= _CLOSE_CALL:
                 close.setdefault(_work(plans[number]), []).append(number)
-        running = sorted(number for numbers in list(close.values())[:_FINALISTS] for number in numbers)
+        running = sorted(number for numbers in list(close.values())[:_MOST] for number in numbers)
         if len(close) < 2 or not has_time(len(running)):
             return {}
         blocks = min(len(samples[number]) for number in running)
         found = {number: [samples[number]] for number in running}
-        for sitting in range(1, SITTINGS):
+        for replica in range(1, REPLICAS):
             if not has_time(len(found)):
                 break
             left = left_s()
             limit_s = None if left is None else left - self._bench.open_s
-            again = replace(terms, blocks=blocks, decides=False, sitting=sitting, limit_s=limit_s)
+            again = replace(terms, blocks=blocks, decides=False, sitting=replica, limit_s=limit_s)
             times = self._times([plans[number] for number in found], again)
             sound = [time.samples_us and not time.problem for time in times]
             if not any(sound):  # as where no plan's answer is right
                 return {}
             found = {n: [*found[n], t.samples_us] for n, t, fine in zip(found, times, sound, strict=True) if fine}
-            blocks = min(len(sitting) for sittings in found.values() for sitting in sittings)
-        return {n: [us for sitting in sittings for us in sitting[:blocks]] for n, sittings in found.items()}
+            blocks = min(len(samples) for replicas in found.values() for samples in replicas)
+        return {n: [us for replica in replicas for us in replica[:blocks]] for n, replicas in found.items()}
 
     def again(
         self, plan: PlanDocument, seconds: float, limit_s: float | None = None

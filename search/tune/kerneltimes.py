@@ -82,6 +82,11 @@ class KernelTimes:
         """As measured, by class; infinite where nothing is known."""
         return {digest: self.us.get(digest, math.inf) for digest in self.prices()}
 
+    @property
+    def has_measured(self) -> bool:
+        """Whether any kernel's time is known."""
+        return any(us < math.inf for us in self.us.values())
+
     def all_run(self, kernels: Partition | Solution) -> bool:
         """Whether every kernel was measured, and none failed."""
         return all(self.us.get(chosen.candidate.digest, math.inf) < math.inf for chosen in kernels.kernels)

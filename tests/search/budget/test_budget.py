@@ -12,7 +12,7 @@ from autofuse.search.budget.budget import Budget, Clock
 from autofuse.search.policies import kernels
 from autofuse.search.policies.analytical import Analytical, solve_at
 from autofuse.search.prices import pricing
-from autofuse.search.tune import runnersup, tuner
+from autofuse.search.tune import measuringloop, runnersup
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.sketches import attention_graph, softmax_graph
 from autofuse.testing.tuning import tuned, tuner_of
@@ -121,7 +121,7 @@ def test_solves_that_take_all_their_time_leave_enough_for_schedules(monkeypatch)
         bench.now_s += taken[-1]
         return solve_at(context, space, price, 60.0, unlike)
 
-    monkeypatch.setattr(tuner, "solve_at", slow)
+    monkeypatch.setattr(measuringloop, "solve_at", slow)
     monkeypatch.setattr(runnersup, "solve_at", slow)
     plan = tuned(graph, bench, budget=Budget(100.0))
     assert len(taken) > 5
@@ -135,24 +135,24 @@ def test_what_a_solve_without_time_found_is_measured_only_if_it_is_better(monkey
     tune = tuner_of(graph, SyntheticBench(graph, scattered(modelled(), 0.5)))
     unknown = set()
 
-    def hasty(self, space, k):
-        prices = {digest: 1.0 if digest in self._times.us else 1e-3 for digest in self._times.prices()}
-        found = solve_at(self.context, space, prices)
+    def hasty(loop, k):
+        prices = {digest: 1.0 if digest in loop.times.us else 1e-3 for digest in loop.times.prices()}
+        found = solve_at(loop.context, loop.context.space, prices)
         unknown.update(kernel.candidate.digest for kernel in found.kernels)
         return replace(found, price_us=1e9, bound_us=0.0, optimal=False)
 
-    monkeypatch.setattr(tuner.Tuner, "_solve", hasty)
-    before = tune._measure_until_certain([Analytical().partition(tune.context)])
+    monkeypatch.setattr(measuringloop.MeasuringLoop, "solve", hasty)
+    before = tune._loop.run([Analytical().partition(tune.context)])
     assert unknown - tune._times.us.keys()
-    assert tune._rounds == 1
+    assert tune._loop.rounds == 1
     assert before.solution.optimal
-    assert tune._proved is None
+    assert tune._loop.proved is None
 
 
 def test_what_was_spent_before_is_part_of_what_was_asked_for():
     left = Budget(60.0).without(1.5).without(0.5)
     assert left.seconds == pytest.approx(58.0)
-    assert left.words == "60 s"
+    assert left.label == "60 s"
 
 
 def test_the_search_ends_when_what_comes_after_it_must_begin():

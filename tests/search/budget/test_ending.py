@@ -39,10 +39,10 @@ def test_where_plans_take_long_to_build_more_is_kept_for_it():
     assert search_s(ending) == pytest.approx(12.5)  # half of what is left
 
 
-def test_the_preliminary_race_has_half_of_what_is_left_of_the_search():
+def test_screening_has_half_of_what_is_left_of_the_search():
     ending, bench = ending_of(Budget(100.0))
     bench.now_s = 62.0
-    assert ending.preliminary() == pytest.approx((5.0, 10.0))
+    assert ending.screening() == pytest.approx((5.0, 10.0))
 
 
 def test_a_race_that_begins_late_has_what_is_left():
@@ -69,7 +69,7 @@ def test_a_budget_in_measurements_limits_no_race():
     bench.now_s = 1e6
     ending.reserve(100.0)
     assert ending.clock.budget == Budget(math.inf, 10)
-    assert ending.preliminary() == (3.0, None)
+    assert ending.screening() == (3.0, None)
     assert ending.race() == (6.0, None)
     assert ending.holdout(50.0) == (3.0, None)
     assert not ending.is_over()

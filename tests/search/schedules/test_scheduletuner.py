@@ -11,7 +11,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.search.budget.budget import Budget
 from autofuse.search.plans.planning import Tuned
 from autofuse.search.policies.analytical import Analytical
-from autofuse.search.tune.finalists import OTHER_SCHEDULES, Entrant
+from autofuse.search.tune.finalists import OTHER_SCHEDULES, Finalist
 from autofuse.search.tune.tuner import Tuner
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.partitions import context_of
@@ -90,13 +90,13 @@ def test_a_plan_without_memory_for_other_schedules_has_the_best_ones(monkeypatch
     usual = context_of(GRAPH)
     tuner = tuner_of(GRAPH, bench, context=replace(usual, problem=replace(usual.problem, memory=Limit())))
     names = []
-    decide = tuner._races.decide
+    decide = tuner._closing.races.decide
 
-    def noted(entrants, *terms):
-        names.extend(entrant.name for entrant in entrants)
-        return decide(entrants, *terms)
+    def noted(finalists, *terms):
+        names.extend(finalist.name for finalist in finalists)
+        return decide(finalists, *terms)
 
-    monkeypatch.setattr(tuner._races, "decide", noted)
+    monkeypatch.setattr(tuner._closing.races, "decide", noted)
     assert not streams(tuner.measured_plan())
     assert not any(streams(plan) for plan in bench.raced)
     assert "measured" in names
@@ -110,7 +110,8 @@ def test_a_plan_is_compared_with_in_its_best_form():
     digest = plain.kernels[0].candidate.digest
     other = replace(plain, known={digest: Tuned(Schedule(stream_stores=True))})
     forms = [("rule", plain), ("rule" + OTHER_SCHEDULES, other), ("measured", plain)]
-    ended = tuner._races.decide([Entrant(name, form, tuner._document(form)) for name, form in forms], 1.0)
+    finalists = [Finalist(name, form, tuner._drafts.document(form)) for name, form in forms]
+    ended = tuner._closing.races.decide(finalists, 1.0)
     assert ended.times == {"rule": pytest.approx(5.0), "measured": pytest.approx(10.0)}
 
 

@@ -12,7 +12,7 @@ from autofuse.search.budget.budget import Budget
 from autofuse.search.policies.analytical import solve_at
 from autofuse.search.policies.policy import Partition
 from autofuse.search.solve.solver import Chosen
-from autofuse.search.tune import tuner
+from autofuse.search.tune import measuringloop
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch, attention_graph, softmax_graph
@@ -70,7 +70,7 @@ def test_a_certificate_of_a_run_that_was_cut_short_proves_nothing():
 def test_what_was_not_proved_by_the_solver_is_not_certified(monkeypatch):
     """Solving runs out of time, and finds the best all the same."""
     graph = softmax_graph(64, 64)
-    monkeypatch.setattr(tuner, "solve_at", lambda *args: replace(solve_at(*args), optimal=False))
+    monkeypatch.setattr(measuringloop, "solve_at", lambda *args: replace(solve_at(*args), optimal=False))
     plan = tuned(graph, SyntheticBench(graph))
     assert plan.certificate.words == NOT_PROVED
     assert any("the time was too short to prove it the cheapest" in note for note in plan.notes)
@@ -81,18 +81,18 @@ def test_a_solve_that_runs_out_of_time_does_not_replace_what_is_known(monkeypatc
     tune = tuner_of(graph, SyntheticBench(graph, scattered(plain, 0.5)))
     space = tune.context.space
     tune._times.measure(space.candidates, 1.0)
-    best = tune._cheapest_measured(space, None)
+    best = tune._loop._cheapest_measured(None)
     dear = {c.digest: us for c, us in zip(space.candidates, np.linspace(1.0, 2.0, len(space.candidates)), strict=True)}
 
     def hasty(context, space, price, seconds):
         found = solve_at(context, space, dear)
         return replace(found, price_us=sum(price[k.candidate.digest] for k in found.kernels), optimal=False)
 
-    monkeypatch.setattr(tuner, "solve_at", hasty)
+    monkeypatch.setattr(measuringloop, "solve_at", hasty)
     kept = tune.best
-    assert tune._cheapest_measured(space, None).price_us > best.price_us
-    assert tune._cheapest_measured(space, best) is best
-    tune._kept.pop()
+    assert tune._loop._cheapest_measured(None).price_us > best.price_us
+    assert tune._loop._cheapest_measured(best) is best
+    tune._drafts.kept.pop()
     assert tune.best == kept
 
 
@@ -111,9 +111,9 @@ def test_a_kernel_that_leaves_an_output_out_is_timed_as_it_is():
     tune.context.kernels.try_add(pairs[0], kernels[0].outputs[-1:])
     tune._times.measure(space.candidates, 1.0)
     chosen = tuple(Chosen(kernel, kernel.outputs[-1:]) for kernel in kernels)
-    document = tune._document(tune._timed(Partition(space.atom_graph, chosen, {}, 0.0)))
+    document = tune._drafts.document(tune._drafts.timed(Partition(space.atom_graph, chosen, {}, 0.0)))
     assert [kernel.measured_us for kernel in document.kernels] == [None, None]
-    assert [kernel.measured_us for kernel in tune._with_times(document).kernels] == [12.0, 12.0]
+    assert [kernel.measured_us for kernel in tune._closing.with_times(document).kernels] == [12.0, 12.0]
 
 
 def test_kernels_carry_predicted_and_measured_times():

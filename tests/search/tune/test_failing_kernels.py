@@ -8,7 +8,9 @@ from autofuse.errors import MeasureError, SearchError
 from autofuse.plan.verify import verify
 from autofuse.search.policies.analytical import Analytical, solve_at
 from autofuse.search.policies.unfused import Unfused
-from autofuse.search.tune import tuner
+from autofuse.search.tune import measuringloop
+from autofuse.search.tune.drafts import Drafts
+from autofuse.search.tune.measuringloop import MeasuringLoop
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch, attention_graph, softmax_graph
@@ -77,7 +79,7 @@ def test_a_solve_that_finds_nothing_ends_the_loop_with_what_is_known(monkeypatch
             raise SearchError("no plan was found that takes so little")
         return solve_at(*args)
 
-    monkeypatch.setattr(tuner, "solve_at", failing)
+    monkeypatch.setattr(measuringloop, "solve_at", failing)
     plan = tuned(graph, SyntheticBench(graph, scattered(plain, 0.6)))
     verify(plan)
     assert len(calls) > after
@@ -87,16 +89,16 @@ def test_a_solve_that_finds_nothing_ends_the_loop_with_what_is_known(monkeypatch
 def test_a_solve_that_finds_nothing_leaves_what_an_earlier_one_found(monkeypatch):
     graph = attention_graph(64, 32)
     tune = tuner_of(graph, SyntheticBench(graph, scattered(plain, 0.6)))
-    solve = tuner.Tuner._solve
+    solve = MeasuringLoop.solve
 
-    def once(self, space, k):
-        if self._rounds > 1:
+    def once(loop, k):
+        if loop.rounds > 1:
             raise SearchError("no plan was found that takes so little")
-        return solve(self, space, k)
+        return solve(loop, k)
 
-    monkeypatch.setattr(tuner.Tuner, "_solve", once)
-    found = tune._measure_until_certain([Unfused().partition(tune.context)])
-    assert tune._rounds == 2
+    monkeypatch.setattr(MeasuringLoop, "solve", once)
+    found = tune._loop.run([Unfused().partition(tune.context)])
+    assert tune._loop.rounds == 2
     assert found.solution is not None
 
 
@@ -104,15 +106,15 @@ def test_where_the_space_has_no_plan_a_baseline_is_known_to_run_or_may(monkeypat
     graph = attention_graph(64, 32)
     tune = tuner_of(graph, SyntheticBench(graph))
     baselines = unfused, analytical = [policy.partition(tune.context) for policy in (Unfused(), Analytical())]
-    assert tune._one_that_runs(baselines) is analytical
+    assert tune._loop.one_that_runs(baselines) is analytical
     tune._times.measure([chosen.candidate for chosen in unfused.kernels], 1.0)
-    assert tune._one_that_runs(baselines) is unfused
+    assert tune._loop.one_that_runs(baselines) is unfused
     tune._times.measure([chosen.candidate for chosen in analytical.kernels], 1.0)
-    assert tune._one_that_runs(baselines) is analytical
-    monkeypatch.setattr(tune, "_fits", lambda partition: partition is unfused)
-    assert tune._one_that_runs(baselines) is unfused
+    assert tune._loop.one_that_runs(baselines) is analytical
+    monkeypatch.setattr(Drafts, "fits", lambda drafts, partition: partition is unfused)
+    assert tune._loop.one_that_runs(baselines) is unfused
     tune._times.us[unfused.kernels[0].candidate.digest] = math.inf
-    assert tune._one_that_runs(baselines) is None
+    assert tune._loop.one_that_runs(baselines) is None
 
 
 def test_where_kernels_fail_and_memory_is_limited_an_error_says_both(monkeypatch):
@@ -124,7 +126,7 @@ def test_where_kernels_fail_and_memory_is_limited_an_error_says_both(monkeypatch
     def solve(*args):
         raise SearchError("no plan takes 1000 bytes")
 
-    monkeypatch.setattr(tuner, "solve_at", solve)
+    monkeypatch.setattr(measuringloop, "solve_at", solve)
     words = "no plan takes 1000 bytes; kernels that failed are left out: .*: crash: it crashed"
     with pytest.raises(MeasureError, match=words):
-        tune._solve(tune.context.space, 0.0)
+        tune._loop.solve(0.0)

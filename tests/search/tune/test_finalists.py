@@ -10,7 +10,7 @@ from autofuse.measurement.planraces import PlanTime
 from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.unfused import Unfused
-from autofuse.search.tune.finalists import SITTINGS, Entrant, Races
+from autofuse.search.tune.finalists import REPLICAS, Finalist, Races
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import softmax_graph
@@ -19,13 +19,13 @@ GRAPH = softmax_graph(64, 64)
 
 
 class Favouring(SyntheticBench):
-    """Every sitting has costs of its own, by number of kernels, and time for `most` blocks."""
+    """Every replica has costs of its own, by number of kernels, and time for `most` blocks."""
 
     costs = ()
     seconds = 0.0
     """That a race takes."""
     wrong = ()
-    """Sittings in which every answer is wrong."""
+    """Replicas in which every answer is wrong."""
 
     def plans(self, plans, terms):
         self.plan_cost = lambda plan: self.costs[terms.sitting][len(plan.kernels)]
@@ -42,15 +42,15 @@ def bench_of(*costs, **options):
     return bench
 
 
-def entrants():
+def finalists():
     """One kernel, and five."""
     context = context_of(GRAPH)
     chosen = [("five", Unfused().partition(context)), ("one", Analytical().partition(context))]
-    return [Entrant(name, partition, document_of(context, partition, identity_here())) for name, partition in chosen]
+    return [Finalist(name, partition, document_of(context, partition, identity_here())) for name, partition in chosen]
 
 
 def decide(bench, limit_s=8.0):
-    return Races(bench, 0, bench.clock).decide(entrants(), 8.0, limit_s)
+    return Races(bench, 0, bench.clock).decide(finalists(), 8.0, limit_s)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.01])
@@ -58,7 +58,7 @@ def test_what_most_processes_say_decides(noise):
     bench = bench_of({5: 100.0, 1: 105.0}, {5: 110.0, 1: 105.0}, {5: 110.0, 1: 104.0}, noise=noise)
     ended = decide(bench)
     assert ended.winner.name == "one"
-    assert [sitting for sitting, _, _ in bench.asked] == list(range(SITTINGS))
+    assert [replica for replica, _, _ in bench.asked] == list(range(REPLICAS))
     assert ended.us == pytest.approx(104.0, rel=5 * noise + 1e-9)
     assert ended.times["five"] == pytest.approx(104.0 * 110.0 / 105.0, rel=5 * noise + 1e-9)
 
@@ -82,18 +82,18 @@ def test_one_process_has_all_the_time_where_others_take_too_long_to_start():
     bench = bench_of({5: 100.0, 1: 105.0}, open_s=2.1)
     assert decide(bench).winner.name == "five"
     assert bench.asked == [(0, [1, 5], 8.0)]
-    patient = bench_of(*[{5: 100.0, 1: 105.0}] * SITTINGS, open_s=2.1)
+    patient = bench_of(*[{5: 100.0, 1: 105.0}] * REPLICAS, open_s=2.1)
     patient.seconds = 5.0
     decide(patient, limit_s=None)
-    assert len(patient.asked) == SITTINGS
+    assert len(patient.asked) == REPLICAS
 
 
-@pytest.mark.parametrize(("seconds", "sittings"), [(2.0, 3), (3.0, 2), (5.0, 1)])
-def test_there_are_as_many_as_there_is_time_for(seconds, sittings):
-    bench = bench_of(*[{5: 100.0, 1: 105.0}] * SITTINGS, open_s=0.5)
+@pytest.mark.parametrize(("seconds", "replicas"), [(2.0, 3), (3.0, 2), (5.0, 1)])
+def test_there_are_as_many_as_there_is_time_for(seconds, replicas):
+    bench = bench_of(*[{5: 100.0, 1: 105.0}] * REPLICAS, open_s=0.5)
     bench.seconds = seconds
     decide(bench)
-    assert len(bench.asked) == sittings
+    assert len(bench.asked) == replicas
 
 
 class Several(Favouring):
@@ -104,10 +104,10 @@ class Several(Favouring):
 
 
 def several(*costs):
-    """A bench, and plans of one kernel, the n-th of which costs the n-th number of a sitting's."""
+    """A bench, and plans of one kernel, the n-th of which costs the n-th number of a replica's."""
     bench = Several(GRAPH)
     bench.costs, bench.asked, bench.terms, bench.most = costs, [], [], {}
-    _, one = entrants()
+    _, one = finalists()
     ways = [replace(one.plan.kernels[0], schedule=Schedule(unroll=way)) for way in range(len(costs[0]))]
     plans = [replace(one, name=str(n), plan=replace(one.plan, kernels=(way,))) for n, way in enumerate(ways)]
     return bench, plans
@@ -129,7 +129,7 @@ def test_plans_that_ran_in_one_process_are_compared_with_the_winner_of_all():
 
 
 def test_later_processes_have_as_many_blocks_and_drop_nobody():
-    bench = bench_of(*[{5: 100.0, 1: 105.0}] * SITTINGS)
+    bench = bench_of(*[{5: 100.0, 1: 105.0}] * REPLICAS)
     bench.most = {0: 20, 1: 9}
     decide(bench)
     assert [terms.blocks for terms in bench.terms[1:]] == [20, 9]

@@ -4,7 +4,7 @@ import pytest
 
 from autofuse.search.budget.budget import Budget, Clock
 from autofuse.search.tune.kerneltimes import KernelTimes
-from autofuse.search.tune.tuner import EPSILON
+from autofuse.search.tune.measuringloop import EPSILON
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import attention_graph, layers_graph

@@ -18,7 +18,8 @@ from autofuse.search.policies.analytical import Analytical, solve_at
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.policy import Partition
 from autofuse.search.policies.unfused import Unfused
-from autofuse.search.tune.tuner import EPSILON, Tuner
+from autofuse.search.tune.measuringloop import EPSILON
+from autofuse.search.tune.tuner import Tuner
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.fusions import check_plan
 from autofuse.testing.graphs import random_inputs
@@ -199,7 +200,7 @@ def test_recorded_times_are_told_though_no_time_is_left(rules):
     unfused = Unfused().partition(tune.context)
     tune._times.measure([chosen.candidate for chosen in unfused.kernels], 1.0)
     bench.now_s = 1e9
-    document = tune._with_times(document_of(context, unfused, identity_here()))
+    document = tune._closing.with_times(document_of(context, unfused, identity_here()))
     assert [kernel.measured_us for kernel in document.kernels] == [
         tune._times.us[c.candidate.digest] for c in unfused.kernels
     ]
