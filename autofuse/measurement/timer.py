@@ -7,7 +7,6 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from autofuse.errors import MeasureError
 
@@ -44,8 +43,6 @@ class TimingPolicy:
     """Stop after this time, whatever the interval; `min_samples` are taken first, within ten times this cap."""
     min_sample_us: float = _MIN_SAMPLE_US
     """Calls shorter than this are timed in batches, so that reading the clock does not count."""
-    cache_state: Literal["warm", "cold"] = "warm"
-    """`cold` runs the caller's flush before each sample, outside of the timed region; batches then hold one call."""
     worth_us: float = math.inf
     """Stop after three samples if even the fastest of them takes longer: the call is not worth knowing better."""
 
@@ -55,18 +52,12 @@ class Timing:
     """The time of one call. Microseconds."""
 
     median_us: float
-    mad_us: float
-    """Median absolute deviation of the samples."""
     low_us: float
     high_us: float
     """Ends of the 95 % interval of the median (order statistics)."""
-    batch: int
-    """Calls per sample."""
     samples_us: tuple[float, ...]
     """Time per call, in the order in which the samples were taken."""
-    settled: bool
-    """Whether the interval became as narrow as the policy asks."""
-    pruned: bool = False
+    pruned: bool
     """Whether it stopped because the call takes longer than `worth_us`."""
 
     @property
@@ -120,27 +111,17 @@ def rest() -> None:
     time.sleep(_REST_S)
 
 
-def measure(
-    call: Call,
-    policy: TimingPolicy | None = None,
-    flush: Call | None = None,
-    clock: Clock = time.perf_counter_ns,
-) -> Timing:
-    """Time `call()` as `policy` says (by default `TimingPolicy()`). What `call` raises passes through.
-
-    `flush` empties the caches; it is required for `cache_state="cold"`, else MeasureError.
-    """
+def measure(call: Call, policy: TimingPolicy | None = None, clock: Clock = time.perf_counter_ns) -> Timing:
+    """Time `call()` as `policy` says (by default `TimingPolicy()`). What `call` raises passes through."""
     policy = policy or TimingPolicy()
-    if (flush is None) == (policy.cache_state == "cold"):
-        raise MeasureError('give `flush` exactly when the policy\'s cache_state is "cold"')
     batch = _warm_up(call, policy, clock)
     samples: list[float] = []
     start = clock()
     while not _done(samples, policy, (clock() - start) / 1e3):
-        samples.append(_sample(call, batch, flush, clock))
+        samples.append(_sample(call, batch, clock))
     low, high = median_interval(samples)
-    settled, pruned = _settled(samples, policy), _worthless(samples, policy, (clock() - start) / 1e3)
-    return Timing(median(samples), mad(samples), low, high, batch, tuple(samples), settled, pruned)
+    pruned = _worthless(samples, policy, (clock() - start) / 1e3)
+    return Timing(median(samples), low, high, tuple(samples), pruned)
 
 
 def _warm_up(call: Call, policy: TimingPolicy, clock: Clock) -> int:
@@ -153,15 +134,15 @@ def _warm_up(call: Call, policy: TimingPolicy, clock: Clock) -> int:
         fastest = min(fastest, (now - before) / 1e3)
         if (now - start) / 1e3 >= policy.warmup_us:
             break
-    if policy.cache_state == "cold" or fastest >= policy.min_sample_us:
+    if fastest >= policy.min_sample_us:
         return 1
     return math.ceil(policy.min_sample_us / max(fastest, 1e-3))
 
 
 def rough_us(call: Call, clock: Clock = time.perf_counter_ns) -> float:
     """Roughly what a call takes, in microseconds: the least of a few calls, or of one that is long."""
-    first = _sample(call, 1, None, clock)
-    return first if first > _LONG_CALL_US else min(first, *(_sample(call, 1, None, clock) for _ in range(_FEW_SAMPLES)))
+    first = _sample(call, 1, clock)
+    return first if first > _LONG_CALL_US else min(first, *(_sample(call, 1, clock) for _ in range(_FEW_SAMPLES)))
 
 
 def turn_of(about_us: float, calls_us: Sequence[float]) -> tuple[int, int]:
@@ -178,12 +159,10 @@ def turn_of(about_us: float, calls_us: Sequence[float]) -> tuple[int, int]:
 
 def fastest_call(call: Call, batch: int, samples: int, clock: Clock = time.perf_counter_ns) -> float:
     """The least time of a call, in microseconds, of so many batches of calls."""
-    return min(_sample(call, batch, None, clock) for _ in range(samples))
+    return min(_sample(call, batch, clock) for _ in range(samples))
 
 
-def _sample(call: Call, batch: int, flush: Call | None, clock: Clock) -> float:
-    if flush is not None:
-        flush()
+def _sample(call: Call, batch: int, clock: Clock) -> float:
     before = clock()
     for _ in range(batch):
         call()
@@ -225,7 +204,7 @@ def noise_floor(call: Call, blocks: int = 20, *, seed: int = 0, clock: Clock = t
     random.Random(seed).shuffle(orders)
     gains: list[float] = []
     for in_order in orders:
-        one, other = _sample(call, batch, None, clock), _sample(call, batch, None, clock)
+        one, other = _sample(call, batch, clock), _sample(call, batch, clock)
         gains.append(one - other if in_order else other - one)
     apart = [[gain for gain, order in zip(gains, orders, strict=True) if order == which] for which in (True, False)]
     return max(abs(median(part)) for part in (gains, *apart)) + 3 * median_error(gains)
