@@ -66,6 +66,10 @@ class PlanError(AutofuseError):
     """A plan file is corrupt, truncated, hostile, from another version, or for another device."""
 
 
+class NotEnoughMemoryError(PlanError):
+    """A call of a plan takes more memory than there is at the moment."""
+
+
 class MeasureError(AutofuseError):
     """A measurement could not be made or kept: the worker died, a deadline passed, the disk is full."""
 

@@ -22,11 +22,10 @@ from autofuse.errors import ArgumentError, LegalityError
 from autofuse.frontend.context import OnUnsupported
 from autofuse.frontend.traced import trace as trace_function
 from autofuse.fusion.kind import kind_of
-from autofuse.ir.oprecord import Role
-from autofuse.ir.optable import role_of
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.client import Bench, KernelTime
+from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
+from autofuse.measurement.kernelrecords import KernelTime
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.search.plugins.foreign import LegalityTest
 from autofuse.search.plugins.registry import ANALYTICAL
@@ -147,13 +146,10 @@ def measure(
     program = space.context.program
     description = described_cpu(space.threads)
     identity = host_cpu_identity(description)
-    wanted = [
-        value.name for node in program.graph.nodes if role_of(node) is not Role.CONSTANT for value in node.outputs
-    ]
     with (
         tempfile.TemporaryDirectory(prefix="autofuse-") as folder,
         Database(db or Path(folder, "measure.db"), identity) as base,
-        Bench(program.graph, space.arrays, wanted, base, identity, description.threads) as bench,
+        Bench(program.graph, space.arrays, base, identity, description.threads) as bench,
     ):
         return bench.kernel(option.digest, option.candidate.kernel, Schedule.from_json(dict(schedule or {})))
 

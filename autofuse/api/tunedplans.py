@@ -24,8 +24,6 @@ from autofuse.api.programs import AUTO, check_backend, fixed_choices, measuring_
 from autofuse.cost_models.base import CostModel
 from autofuse.errors import AutofuseError
 from autofuse.frontend.context import OnUnsupported
-from autofuse.ir.oprecord import Role
-from autofuse.ir.optable import role_of
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
 from autofuse.passes.choices import Choices
@@ -113,6 +111,7 @@ def _tuned(
     description = described_cpu(threads)
     identity = host_cpu_identity(description)
     tuners: list[Tuner] = []
+    end = monotonic() + budget.seconds
     with (
         tempfile.TemporaryDirectory(prefix="autofuse-") as folder,
         Database(db or Path(folder, "tune.db"), identity) as base,
@@ -121,10 +120,7 @@ def _tuned(
 
         def bench_for(context: Context) -> Bench:
             graph = context.program.graph
-            wanted = [
-                value.name for node in graph.nodes if role_of(node) is not Role.CONSTANT for value in node.outputs
-            ]
-            return Bench(graph, arrays, wanted, base, identity, description.threads)
+            return Bench(graph, arrays, base, identity, description.threads, deadline_s=budget.hang_s, end=end)
 
         def tune_one(context: Context, bench: Bench, budget: Budget) -> PlanDocument:
             tuner = Tuner(context, bench, identity, budget, seed, report)

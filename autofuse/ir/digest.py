@@ -18,8 +18,7 @@ from autofuse.errors import GraphError
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.literals import array_hash, attribute_text
 
-_Description = tuple[str, tuple[Value, ...]]
-_DESCRIBED: WeakKeyDictionary[Node, _Description] = WeakKeyDictionary()
+_DESCRIBED: WeakKeyDictionary[Node, tuple[str, tuple[Value, ...]]] = WeakKeyDictionary()
 _OWN_TEXTS: Mapping[Node, str] = {}
 """No node is taken for anything but what it is."""
 
@@ -80,7 +79,7 @@ def _canonical(
                 stack.pop()
                 _number_free(value, numbers, free, lines)
                 continue
-            text, reads = _described(node)
+            text, reads = described(node)
             waiting = [read for read in reads if read not in numbers]
             if waiting:
                 stack.extend(reversed(waiting))
@@ -104,7 +103,7 @@ def _number_free(value: Value, numbers: dict[Value, str], free: list[Value], lin
         lines.append(f"{numbers[value]}:{value.type}")
 
 
-def _described(node: Node) -> _Description:
+def described(node: Node) -> tuple[str, tuple[Value, ...]]:
     """The node's text without names, and all it reads: operands, then its regions' captures in canonical order."""
     found = _DESCRIBED.get(node)
     if found is None:

@@ -166,6 +166,8 @@ class Work:
     """Of floats: units in the last place that a target may be off by. 0 = exact, 0.5 = rounded correctly."""
     widens: bool
     """Whether 16-bit floats are widened before and rounded after."""
+    uneven: bool = False
+    """Whether some operands take longer than others: targets compute them behind a branch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

@@ -1,7 +1,7 @@
 """What the worker process runs for the tuner: kernels timed alone, and plans timed against each other.
 
-A session holds the graph, the arguments and the interpreter's own intermediates, so that a kernel measured alone gets
-the values it would get in the plan (random numbers into a logarithm would give NaN and a vacuous check).
+A session holds the graph and the arguments, and computes what a kernel reads with the interpreter. So a kernel measured
+alone gets the values it would get in the plan (random numbers into a logarithm would give NaN and a vacuous check).
 """
 
 from __future__ import annotations
@@ -21,18 +21,16 @@ from numpy.typing import NDArray
 from autofuse.errors import MeasureError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.digest import digest
-from autofuse.ir.graph import Graph, Value
-from autofuse.ir.interpreter import interpret_values
-from autofuse.ir.oprecord import Role
-from autofuse.ir.optable import role_of
+from autofuse.ir.graph import Graph
 from autofuse.ir.text import parse_graph
 from autofuse.ir.tree import Branch, Leaf
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.checks import WrongAnswerError, check, poison
 from autofuse.measurement.errorbounds import Bound, bounds_of
+from autofuse.measurement.intermediates import Intermediates
 from autofuse.measurement.planblocks import Race
 from autofuse.measurement.timer import TimingPolicy, measure
-from autofuse.measurement.worker import Answer
+from autofuse.measurement.worker import Answer, Wait
 from autofuse.plan.codec import decode
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
 from autofuse.plan.identity import host_cpu_identity
@@ -43,10 +41,17 @@ from autofuse.targets.cpu.device.store import CalibrationStore
 from autofuse.targets.cpu.executable import CpuExecutable, build_executable, build_executables, cpu_limits
 
 Array = NDArray[Any]
-Built = Callable[[], None]
 
 _FEW_SAMPLES = 3
 """Of a kernel in one moment: it is timed in several."""
+_HANGS = 10.0
+"""Times what a call is expected to take, or was seen to: one that takes longer hangs."""
+_CALLS = 4
+"""Of a call that takes longer than a moment: what timing it for a moment is at most."""
+_INTERPRETING_S = 600.0
+"""Most time for what the interpreter computes for a kernel. It does not hang; calls of a user's functions may."""
+_JUDGING = 30.0
+"""Times what the interpreter took for a kernel, or a program: most for the bounds of its answer."""
 
 NO_SESSION = "no such session: the worker was started anew"
 
@@ -57,11 +62,13 @@ class _Session:
     description: CpuDescription
     inputs: tuple[Array, ...]
     constants: Mapping[str, Array]
-    values: dict[str, Array] = field(default_factory=dict[str, Array])
+    values: Intermediates
     compiled: dict[str, CpuExecutable] = field(default_factory=dict[str, CpuExecutable])
     """Kernels compiled ahead of being timed, by `_key`."""
-    ready: dict[str, Callable[[], object]] = field(default_factory=dict[str, Callable[[], object]])
-    """Kernels that were timed once and will be again, by `_key`."""
+    ready: dict[str, tuple[Callable[[], object], float]] = field(
+        default_factory=dict[str, tuple[Callable[[], object], float]]
+    )
+    """Kernels that were timed once and will be again, with the seconds of a call, by `_key`."""
     latest: tuple[str, tuple[Bound, ...]] = ("", ())
     """The bounds of the kernel that was checked last, which is mostly the next one too, under another schedule."""
     whole: tuple[Bound, ...] | None = None
@@ -75,6 +82,11 @@ class _Session:
             self.latest = key, bounds_of(Graph("kernel", kernel.inputs, kernel.nodes, kernel.outputs), inputs)
         return self.latest[1]
 
+    @property
+    def interpreter_s(self) -> float:
+        """Seconds that the interpreter took for the whole graph."""
+        return self.values.seconds(self.graph.nodes)
+
     def plan_bounds(self) -> tuple[Bound, ...]:
         """The same of whole plans, whatever graph they have: they compute the same of the same arguments."""
         if self.whole is None:
@@ -85,26 +97,29 @@ class _Session:
 _sessions: dict[str, _Session] = {}
 
 
-def open_session(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:
-    """Runner: hold a graph and its arguments. Payload: `text`, `threads`, `wanted` (values to keep)."""
+def open_session(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> Answer:
+    """Runner: hold a graph and its arguments. Payload: `text`, `threads`, `held_bytes` (see `Intermediates`)."""
     constants = {name[1:]: array for name, array in arrays.items() if name.startswith("@")}
     graph = parse_graph(payload["text"], constants)
     inputs = tuple(arrays[f"input{number}"] for number in range(len(graph.inputs)))
     description = CalibrationStore().describe(detect(payload["threads"]))
-    session = _Session(graph, description, inputs, constants)
-    built()
-    session.values = dict(interpret_values(graph, inputs, payload["wanted"]))
     _sessions.clear()
-    _sessions[payload["session"]] = session
     gc.collect()
-    return Answer({"kept": len(session.values)})
+    values = Intermediates(graph, inputs, payload["held_bytes"])
+    wait.up_to(_INTERPRETING_S)
+    values.of(graph.outputs)
+    _sessions[payload["session"]] = _Session(graph, description, inputs, constants, values)
+    return Answer({})
 
 
-def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:
+def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> Answer:
     """Runner: check a kernel's answer, then time it for a moment, and hold it ready for `time_again`.
 
     Payload: `session`, `nodes`, `outputs`, `schedule`, `time_cap_us`, `worth_us` (stop early if it takes longer than
-    that, and do not hold it; null or absent: never).
+    that, and do not hold it; null: never), `expected_us` (what a call may take, as far as anything is known of that),
+    `deadline_s` (a call without an answer for so long hangs, unless it is expected to take long), `left_s` (of the run;
+    null: no limit). Answer: the samples, whether it was stopped early, and whether it met values that arithmetic may be
+    slow with.
     """
     del arrays
     session = _session(payload)
@@ -113,64 +128,79 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: 
     if executable is None:
         document = kernel_document(kernel, Schedule.from_json(payload["schedule"]), session.description)
         executable = build_executable(document, cpu_limits(session.description))
-    inputs = [_exact(_value_array(session, value)) for value in kernel.inputs]
-    expected = [_value_array(session, value) for value in kernel.outputs]
+    wait.up_to(_INTERPRETING_S)
+    found = session.values.of([*kernel.inputs, *kernel.outputs])
+    inputs, expected = [_exact(array) for array in found[: len(kernel.inputs)]], found[len(kernel.inputs) :]
+    unusual = session.values.any_unusual([*kernel.inputs, *(value for node in kernel.nodes for value in node.outputs)])
     outs = [np.empty(array.shape, array.dtype) for array in expected]
     for out in outs:
         if out.size:
             poison(out)
-    built()
+    interpreter_s = session.values.seconds(kernel.nodes)
+    wait.up_to(_patience_s(payload, max(interpreter_s, payload["expected_us"] / 1e6)))
 
+    start = perf_counter_ns()
     if not executable.run_into(inputs, outs):
         raise MeasureError("the kernel refused its own inputs")
+    seen_s = (perf_counter_ns() - start) / 1e9
+    wait.up_to(_INTERPRETING_S + _JUDGING * interpreter_s)
     bounds = session.bounds(kernel, payload, inputs)
     for value, out, right, bound in zip(kernel.outputs, outs, expected, bounds, strict=True):
         check(f"%{value.name}", out, right, bound)
-    worth_us = payload.get("worth_us")
+    call = partial(executable.native.call_into, *inputs, *outs)
+    wait.up_to(_patience_s(payload, _CALLS * seen_s))
+    worth_us = payload["worth_us"]
     policy = TimingPolicy(
         min_samples=_FEW_SAMPLES,
         time_cap_us=float(payload["time_cap_us"]),
         worth_us=math.inf if worth_us is None else float(worth_us),
     )
-    call = partial(executable.native.call_into, *inputs, *outs)
     timing = measure(call, policy)
     if not timing.pruned:
-        session.ready[_key(payload, payload["schedule"])] = call
-    return Answer({"samples_us": list(timing.samples_us), "pruned": timing.pruned})
+        session.ready[_key(payload, payload["schedule"])] = call, seen_s
+    return Answer({"samples_us": list(timing.samples_us), "pruned": timing.pruned, "unusual": unusual})
 
 
-def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:
+def _patience_s(payload: Mapping[str, Any], expected_s: float) -> float:
+    """How long to wait for something that is expected to take a time: not much longer than the run has left."""
+    left_s = payload["left_s"]
+    return float(payload["deadline_s"]) + min(_HANGS * expected_s, math.inf if left_s is None else left_s)
+
+
+def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> Answer:
     """Runner: time the kernels that are held ready for some more moments, in rounds over all of them.
 
     What else the machine does slows everything down for a while, and one moment may be such a while. Payload:
     `session`, `kernels` (each with `nodes`, `outputs`, `schedule`), `rounds`, `round_us` (least time from one round to
-    the next), `time_cap_us` (of one moment), `seed`. Answer: the fastest sample of each moment, by kernel; none for
-    a kernel that is not held. No kernel is held any more when this returns.
+    the next), `time_cap_us` (of one moment), `seed`, and `deadline_s` and `left_s` as for `time_kernel`. Answer: the
+    fastest sample of each moment, by kernel; none for a kernel that is not held. No kernel is held any more when this
+    returns.
     """
     del arrays
     session = _session(payload)
     held, session.ready = session.ready, {}
-    calls = [held.get(_key(kernel, kernel["schedule"])) for kernel in payload["kernels"]]
-    built()
+    ready = [held.get(_key(kernel, kernel["schedule"])) for kernel in payload["kernels"]]
     policy = TimingPolicy(min_samples=_FEW_SAMPLES, time_cap_us=float(payload["time_cap_us"]))
     rng = np.random.default_rng(payload["seed"])
-    fastest: list[list[float]] = [[] for _ in calls]
+    fastest: list[list[float]] = [[] for _ in ready]
     for _ in range(payload["rounds"]):
         start = perf_counter_ns()
-        for number in rng.permutation(len(calls)):
-            call = calls[number]
-            if call is not None:
+        for number in rng.permutation(len(ready)):
+            entry = ready[number]
+            if entry is not None:
+                call, seen_s = entry
+                wait.at_least(_patience_s(payload, _CALLS * seen_s))
                 fastest[number].append(measure(call, policy).fastest_us)
         sleep(max(0.0, payload["round_us"] / 1e6 - (perf_counter_ns() - start) / 1e9))
     return Answer({"fastest_us": fastest})
 
 
-def compile_kernels(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:
+def compile_kernels(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> Answer:
     """Runner: compile a kernel under several schedules beside each other, for `time_kernel` to find.
 
     Payload: `session`, `nodes`, `outputs`, `schedules`. What cannot be compiled is left to `time_kernel` to report.
     """
-    del arrays
+    del arrays, wait
     session = _session(payload)
     kernel = candidate_of(session.graph, payload["nodes"], payload["outputs"])
     schedules = payload["schedules"]
@@ -181,7 +211,6 @@ def compile_kernels(payload: Mapping[str, Any], arrays: Mapping[str, Array], bui
         for schedule, executable in zip(schedules, executables, strict=True)
         if executable is not None
     }
-    built()
     return Answer({"compiled": len(session.compiled)})
 
 
@@ -190,7 +219,7 @@ def _key(payload: Mapping[str, Any], schedule: Mapping[str, Any]) -> str:
     return json.dumps([payload["nodes"], payload["outputs"], schedule], sort_keys=True)
 
 
-def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: Built) -> Answer:
+def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> Answer:
     """Runner: time whole plans in interleaved blocks, each warmed by a call first, and check their answers.
 
     A sample is the fastest call of a plan's turn in a block. A plan that is slower than another beyond doubt is
@@ -201,17 +230,22 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], built: B
     Arrays: constants of plans of other graphs with the same arguments and results, as for a session's own. Payload:
     `session`, `plans` (texts), `blocks`, `seed`, `turn_us` (see `timer.turn_of`), `seconds` (stop after that many, but
     not before `LEAST_BLOCKS`), `decides` (whether plans are dropped and blocks end early at all), `limit_s` (for all of
-    it, or null: see `racing.Terms`).
+    it, or null: see `racing.Terms`), and `deadline_s` and `left_s` as for `time_kernel`.
     """
-    race = Race(payload)
+    race = Race(payload, partial(_wait_for_calls, wait, payload))
     session = _session(payload)
     constants = {**session.constants, **{name[1:]: array for name, array in arrays.items() if name.startswith("@")}}
     makers = [partial(_PlanRun, decode(text, constants, "plan"), session) for text in payload["plans"]]
     plans = race.build(makers)
-    built()
+    wait.up_to(_INTERPRETING_S + _JUDGING * session.interpreter_s)
     session.plan_bounds()
     samples, problems = race.run(plans, len(makers))
     return Answer({"samples_us": samples, "problems": problems, "cut_short": race.cut_short})
+
+
+def _wait_for_calls(wait: Wait, payload: Mapping[str, Any], seconds: float) -> None:
+    """Wait for calls of a plan that are expected to take so long together."""
+    wait.at_least(_patience_s(payload, seconds))
 
 
 def kernel_document(kernel: KernelCandidate, schedule: Schedule, description: CpuDescription) -> PlanDocument:
@@ -261,7 +295,11 @@ class _PlanRun:
             if first + place not in self._executable.aliased
         ]
         """Results that a call of the plan copies to an argument: (number, argument)."""
-        self._expected = [_value_array(session, value) for value in session.graph.outputs]
+
+    @property
+    def expected_s(self) -> float:
+        """What a call may take: no longer than the interpreter, or it is no plan worth having."""
+        return self._session.interpreter_s
 
     def restore(self) -> None:
         """Undo what calls wrote into the arguments."""
@@ -281,8 +319,9 @@ class _PlanRun:
         """Run once; what is wrong with the answer, or nothing."""
         results, bounds = self.call(), self._session.plan_bounds()
         outputs = self._session.graph.outputs
+        right_ones = self._session.values.of(outputs)
         try:
-            for value, result, right, bound in zip(outputs, results, self._expected, bounds, strict=True):
+            for value, result, right, bound in zip(outputs, results, right_ones, bounds, strict=True):
                 check(f"%{value.name}", result, right, bound)
         except WrongAnswerError as wrong:
             return str(wrong)
@@ -294,15 +333,6 @@ def _session(payload: Mapping[str, Any]) -> _Session:
         return _sessions[payload["session"]]
     except KeyError:
         raise MeasureError(NO_SESSION) from None
-
-
-def _value_array(session: _Session, value: Value) -> Array:
-    if value in session.graph.inputs:
-        return session.inputs[session.graph.inputs.index(value)]
-    producer = session.graph.producers[value]
-    if role_of(producer) is Role.CONSTANT:
-        return producer.attrs["value"]
-    return session.values[value.name]
 
 
 def _exact(array: Array) -> Array:

@@ -6,7 +6,6 @@ Write-ahead logging with `synchronous=NORMAL`: a committed record survives the d
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sqlite3
@@ -14,100 +13,60 @@ import threading
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
-from autofuse.errors import MeasureError, PlanError
+from autofuse.errors import MeasureError
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.kernelnotes import (
     KERNELS_TABLE,
     KernelNote,
-    note_from,
     note_to_json,
     read_notes,
     write_note,
 )
+from autofuse.measurement.records import (
+    COLUMNS,
+    UNKNOWN_VALUES,
+    Measurement,
+    Record,
+    checked,
+    record_from_line,
+    record_from_row,
+    record_to_json,
+    record_to_row,
+    schedule_key,
+    stamped,
+)
 from autofuse.plainfile import NotPlainError, open_plain
 from autofuse.plan.identity import Identity, compare, identity_from, identity_hash, identity_to_json
-from autofuse.strictjson import Item, parse
+from autofuse.strictjson import parse
 
-FORMAT_VERSION = 3
-"""Of the tables. Older ones differ in notes of kernels only and are brought up to date when opened; others are refused:
-`autofuse db export` of that version and `merge` here carry over."""
+FORMAT_VERSION = 4
+"""Of the tables. Older files are brought up to date when opened; others are refused: `autofuse db export` of that
+version and `merge` here carry over."""
 _OTHER_NOTES = (1, 2)
+_OLDER = (*_OTHER_NOTES, 3)
 APPLICATION_ID = 0x41465553
 """Marks our files among SQLite files (`AFUS`)."""
-Status = Literal["ok", "wrong", "crash", "timeout", "error"]
-STATUSES: tuple[Status, ...] = ("ok", "wrong", "crash", "timeout", "error")
 _BUSY_S = 10.0
-_MAX_SAMPLES = 1_000_000
-_MAX_LINE = 64 << 20
-_MAX_MESSAGE = 10_000
 _MOST_BYTES = 1 << 40
 
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """What is known of one measurement, without where it was made."""
-
-    kernel: str
-    """Structural digest of the kernel, or of a whole plan's place among those that it ran against."""
-    schedule: Schedule
-    signature: str
-    """Types of inputs and outputs, e.g. `(f32[64,64]) -> f32[64]`; of a plan its place in the race."""
-    policy: str
-    """Measurement policy: which numbers are comparable."""
-    cache_state: str
-    """`warm`, `cold`, or another state the policy knows."""
-    code_version: str
-    """Code generator that made the kernel."""
-    status: Status
-    message: str = ""
-    """Why, when the status is not `ok`, why there are few samples, or what is wrong with a plan's answer."""
-    samples_us: tuple[float, ...] = ()
-    """Raw samples, in the order in which they were taken."""
-
-    @property
-    def us(self) -> float | None:
-        """The time: the fastest sample, since what else the machine does can only add."""
-        return min(self.samples_us, default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A stored measurement."""
-
-    measurement: Measurement
-    device: str
-    """`identity_hash` of the machine."""
-    created_ns: int
-    """Unix time in nanoseconds."""
-    uid: str
-    """Digest of all the above: merging the same record twice keeps one."""
-
-
-_SCHEMA = f"""
-CREATE TABLE devices (hash TEXT PRIMARY KEY, identity TEXT NOT NULL);
+_RECORDS = """
 CREATE TABLE records (
   id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, kernel TEXT NOT NULL, schedule TEXT NOT NULL,
   device TEXT NOT NULL REFERENCES devices (hash), signature TEXT NOT NULL, policy TEXT NOT NULL,
-  cache_state TEXT NOT NULL, code_version TEXT NOT NULL, status TEXT NOT NULL, message TEXT NOT NULL,
-  samples_us TEXT NOT NULL, created_ns INTEGER NOT NULL);
-CREATE INDEX by_kernel ON records (device, kernel, schedule, policy, cache_state, code_version);
+  code_version TEXT NOT NULL, status TEXT NOT NULL, message TEXT NOT NULL, samples_us TEXT NOT NULL,
+  input_values TEXT NOT NULL, created_ns INTEGER NOT NULL);
+CREATE INDEX by_kernel ON records (device, kernel, schedule, policy, code_version)
+"""
+_SCHEMA = f"""
+CREATE TABLE devices (hash TEXT PRIMARY KEY, identity TEXT NOT NULL);
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+{_RECORDS};
 {KERNELS_TABLE};
 """
-_COLUMNS = (
-    "uid, kernel, schedule, device, signature, policy, cache_state, code_version, status, message, samples_us, "
-    "created_ns"
-)
-
-
-def schedule_key(schedule: Schedule) -> str:
-    """Canonical JSON of a schedule."""
-    return json.dumps(schedule.to_json(), sort_keys=True, separators=(",", ":"))
 
 
 def _require_plain(path: Path) -> None:
@@ -170,11 +129,7 @@ class Database:
     def add_all(self, measurements: Sequence[Measurement]) -> list[Record]:
         """Store measurements as `add` does: all of them or none."""
         device = self._own_device()
-        records: list[Record] = []
-        for measurement in measurements:
-            message = measurement.message[:_MAX_MESSAGE].encode(errors="replace").decode()
-            checked = _measurement(_items(replace(measurement, message=message), "measurement"))
-            records.append(_stamped(checked, device, time.time_ns()))
+        records = [stamped(checked(measurement), device, time.time_ns()) for measurement in measurements]
         with self._writing() as connection:
             for record in records:
                 _insert(connection, record)
@@ -208,14 +163,12 @@ class Database:
         schedule: Schedule | None = None,
         *,
         policy: str | None = None,
-        cache_state: str | None = None,
         code_version: str | None = None,
     ) -> list[Record]:
         """Records of a kernel made on the machine at hand, oldest first; what is given restricts them."""
         wanted = {
             "schedule": None if schedule is None else schedule_key(schedule),
             "policy": policy,
-            "cache_state": cache_state,
             "code_version": code_version,
         }
         given = {column: value for column, value in wanted.items() if value is not None}
@@ -240,7 +193,7 @@ class Database:
         known = {name: identity_to_json(identity) for name, identity in self.devices().items()}
         notes = {key: {"note": note_to_json(note)} for key, note in self.all_notes().items()}
         for record in self.records(all_devices=True):
-            data = {**_to_json(record), "identity": known[record.device]}
+            data = {**record_to_json(record), "identity": known[record.device]}
             data |= notes.get((record.device, record.measurement.kernel), {})
             yield json.dumps(data, allow_nan=False)
 
@@ -253,7 +206,7 @@ class Database:
         with self._writing() as connection:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
-                    record, identity, note = _from_json(line, f"{what}, line {number}")
+                    record, identity, note = record_from_line(line, f"{what}, line {number}")
                     _insert_device(connection, identity)
                     added += _insert(connection, record)
                     if note is not None:
@@ -267,8 +220,8 @@ class Database:
 
     def _select(self, clause: str, values: list[Any]) -> list[Record]:
         with self._reporting():
-            rows = self._connection.execute(f"SELECT {_COLUMNS} FROM records {clause}", values).fetchall()
-        return [_from_row(row, str(self.path)) for row in rows]
+            rows = self._connection.execute(f"SELECT {COLUMNS} FROM records {clause}", values).fetchall()
+        return [record_from_row(row, str(self.path)) for row in rows]
 
     def _prepare(self) -> None:
         connection = self._connection
@@ -280,8 +233,8 @@ class Database:
             self._create()
         elif application != APPLICATION_ID:
             raise MeasureError(f"{self.path} is a SQLite file, but not a record database of autofuse")
-        elif version in _OTHER_NOTES:
-            self._renew_notes()
+        elif version in _OLDER:
+            self._bring_up_to_date()
         elif version != FORMAT_VERSION:
             raise MeasureError(
                 f"{self.path} has record format {version}, this autofuse uses {FORMAT_VERSION}; export it with the "
@@ -319,13 +272,26 @@ class Database:
                 connection.execute("ROLLBACK")
             raise
 
-    def _renew_notes(self) -> None:
-        """Bring an older file up to date: notes are made again when their kernels are tuned again."""
+    def _bring_up_to_date(self) -> None:
+        """Rewrite an older file: its records stay, and answer nothing, as they do not say for which values they hold.
+
+        Notes of another form are made again when their kernels are tuned again.
+        """
+        columns = COLUMNS.replace("input_values", f"'{UNKNOWN_VALUES}'")
         with self._writing() as connection:
-            if connection.execute("PRAGMA user_version").fetchone()[0] in _OTHER_NOTES:  # nobody was faster
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version not in _OLDER:  # somebody was faster
+                return
+            connection.execute("DROP INDEX IF EXISTS by_kernel")
+            connection.execute("ALTER TABLE records RENAME TO older")
+            for statement in _RECORDS.split(";"):
+                connection.execute(statement)
+            connection.execute(f"INSERT INTO records (id, {COLUMNS}) SELECT id, {columns} FROM older")
+            connection.execute("DROP TABLE older")
+            if version in _OTHER_NOTES:
                 connection.execute("DROP TABLE IF EXISTS kernels")
                 connection.execute(KERNELS_TABLE)
-                connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
     def _settle(self, identity: Identity) -> None:
         """Make `identity` the file's home, or refuse if another machine is."""
@@ -392,84 +358,6 @@ def _insert_device(connection: sqlite3.Connection, identity: Identity) -> None:
 
 
 def _insert(connection: sqlite3.Connection, record: Record) -> int:
-    m = record.measurement
-    samples = json.dumps(list(m.samples_us), allow_nan=False)
-    values = (
-        *(record.uid, m.kernel, schedule_key(m.schedule), record.device, m.signature, m.policy, m.cache_state),
-        *(m.code_version, m.status, m.message, samples, record.created_ns),
-    )
+    values = record_to_row(record)
     marks = ", ".join("?" * len(values))
-    return connection.execute(f"INSERT OR IGNORE INTO records ({_COLUMNS}) VALUES ({marks})", values).rowcount
-
-
-def _stamped(measurement: Measurement, device: str, created_ns: int) -> Record:
-    unnamed = Record(measurement, device, created_ns, "")
-    text = json.dumps({**_to_json(unnamed), "schedule": schedule_key(measurement.schedule)}, sort_keys=True)
-    return Record(measurement, device, created_ns, hashlib.sha256(text.encode()).hexdigest()[:32])
-
-
-def _to_json(record: Record) -> dict[str, Any]:
-    m = record.measurement
-    data: dict[str, Any] = {f.name: getattr(m, f.name) for f in fields(Measurement)}
-    return {**data, "schedule": m.schedule.to_json(), "samples_us": list(m.samples_us), "created_ns": record.created_ns}
-
-
-def _items(measurement: Measurement, what: str) -> dict[str, Item]:
-    data = _to_json(Record(measurement, "", 0, ""))
-    return {f.name: Item(data[f.name], f.name, MeasureError, what) for f in fields(Measurement)}
-
-
-def _from_json(line: str, what: str) -> tuple[Record, Identity, KernelNote | None]:
-    if len(line) > _MAX_LINE:
-        raise MeasureError(f"{what}: longer than {_MAX_LINE} characters")
-    measured = [f.name for f in fields(Measurement)]
-    keys = parse(line, MeasureError, what).fields([*measured, "created_ns", "identity"], optional=("note",))
-    identity = identity_from(keys["identity"])
-    measurement = _measurement({name: keys[name] for name in measured})
-    record = _stamped(measurement, identity_hash(identity), keys["created_ns"].integer(0, (1 << 63) - 1))
-    return record, identity, note_from(measurement.kernel, keys["note"]) if "note" in keys else None
-
-
-def _measurement(keys: dict[str, Item]) -> Measurement:
-    status = keys["status"].choice(*STATUSES)
-    samples = tuple(sample.number(0, 1e15) for sample in keys["samples_us"].items(_MAX_SAMPLES))
-    if (status == "ok") != bool(samples):
-        keys["samples_us"].fail(f"a measurement that is {status!r} has {'samples' if status == 'ok' else 'none'}")
-    return Measurement(
-        kernel=keys["kernel"].text(),
-        schedule=_schedule(keys["schedule"]),
-        signature=keys["signature"].text(1 << 20),
-        policy=keys["policy"].text(),
-        cache_state=keys["cache_state"].text(),
-        code_version=keys["code_version"].text(),
-        status=next(s for s in STATUSES if s == status),
-        message=keys["message"].text(_MAX_MESSAGE),
-        samples_us=samples,
-    )
-
-
-def _schedule(item: Item) -> Schedule:
-    try:
-        return Schedule.from_json(item.value)
-    except PlanError as bad:
-        item.fail(str(bad))
-
-
-def _from_row(row: tuple[Any, ...], what: str) -> Record:
-    uid, kernel, schedule, device, signature, policy, cache_state, code, status, message, samples, created = row
-    where = f"{what}: record {uid}"
-    keys = {
-        name: Item(value, name, MeasureError, where)
-        for name, value in {
-            "kernel": kernel,
-            "schedule": parse(schedule, MeasureError, where).value,
-            "signature": signature,
-            "policy": policy,
-            "cache_state": cache_state,
-            "code_version": code,
-            "status": status,
-            "message": message,
-            "samples_us": parse(samples, MeasureError, where).value,
-        }.items()
-    }
-    return Record(_measurement(keys), device, created, uid)
+    return connection.execute(f"INSERT OR IGNORE INTO records ({COLUMNS}) VALUES ({marks})", values).rowcount

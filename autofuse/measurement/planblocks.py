@@ -23,6 +23,11 @@ _BUILD_SHARE = 0.5
 class Runnable(Protocol):
     """A plan that can be called."""
 
+    @property
+    def expected_s(self) -> float:
+        """What a call may take."""
+        ...
+
     def problem(self) -> str:
         """Run once; what is wrong with the answer, or nothing."""
         ...
@@ -46,6 +51,8 @@ class Race:
 
     terms: Mapping[str, Any]
     """`blocks`, `seed`, `turn_us`, `seconds`, `decides`, `limit_s`: see `racing.Terms`."""
+    expect: Callable[[float], None]
+    """Told before calls how many seconds they are expected to take."""
     clock: Clock = perf_counter_ns
     start: int = field(init=False)
     cut_short: bool = field(default=False, init=False)
@@ -86,7 +93,9 @@ class Race:
             if once_us and self._is_late(took + blocks_ns):
                 break
             begin = self.clock()
+            self.expect(plan.expected_s)
             problems[number] = plan.problem()
+            self.expect((self.clock() - begin) / 1e9)
             us = once_us[number] = rough_us(plan.call, self.clock)
             took = self.clock() - begin
             turn_ns = 1e3 * max(self.terms["turn_us"], 2 * us)
@@ -118,6 +127,7 @@ class Race:
                     break
                 running = [racing[place] for place in contenders(raced)]
             for number in rng.permutation(running):
+                self.expect((2 + batch * times) * once_us[number] / 1e6)
                 plans[number].restore()
                 if warms:
                     plans[number].call()  # what ran before has left its own data in the caches

@@ -9,14 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.ir.graph import Graph
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.database import Database, Measurement
+from autofuse.measurement.database import Database
+from autofuse.measurement.inputvalues import InputValues
 from autofuse.measurement.pool import Outcome
 from autofuse.measurement.racing import NO_TIME, Terms
+from autofuse.measurement.records import UNKNOWN_VALUES, Measurement
 from autofuse.plan import codec
 from autofuse.plan.document import PlanDocument
 
@@ -51,10 +52,8 @@ class PlanTime:
 class Runner(Protocol):
     """Runs plans in the worker."""
 
-    def __call__(
-        self, payload: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], build_s: float, run_s: float
-    ) -> Outcome:
-        """`arrays`: constants of the plans. `build_s`, `run_s`: most time for building and for running them."""
+    def __call__(self, payload: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], build_s: float) -> Outcome:
+        """`arrays`: constants of the plans. `build_s`: most time for building them."""
         ...
 
 
@@ -64,17 +63,15 @@ class PlanRaces:
     def __init__(
         self,
         graph: Graph,
-        inputs: Sequence[NDArray[Any]],
+        values: InputValues,
         database: Database,
         code_version: str,
-        deadline_s: float,
         run: Runner,
     ) -> None:
-        """`graph`: the one whose constants the worker has. `deadline_s`: a plan without an answer for so long hangs."""
-        self._graph, self._inputs = graph, inputs
+        """`graph`: the one whose constants the worker has. `values`: of its arguments, which decide the answers."""
+        self._graph, self._values = graph, values
         self._database, self._code_version = database, code_version
-        self._deadline_s, self._run = deadline_s, run
-        self._digest = ""
+        self._run = run
 
     def times(self, plans: Sequence[PlanDocument], terms: Terms) -> list[PlanTime]:
         """Time whole plans in interleaved blocks: the n-th samples of all plans were taken one right after another.
@@ -84,7 +81,7 @@ class PlanRaces:
         each alone; the others are then timed without it. Plans that fail only together, perhaps for want of memory, are
         timed one after another. Neither is recorded, nor is a race that its limit cut short.
         """
-        entries = _entries(plans, terms, self._inputs_digest())
+        entries = _entries(plans, terms, self._values.of_arguments())
         records = [self._find(entry) for entry in entries]
         if all(records):
             return [PlanTime(found[0].samples_us, found[0].message) for found in records]
@@ -97,18 +94,9 @@ class PlanRaces:
         return together
 
     def _find(self, entry: str) -> list[Measurement]:
-        records = self._database.find(entry, policy=RACE_POLICY, cache_state="warm", code_version=self._code_version)
-        return [record.measurement for record in records]
-
-    def _inputs_digest(self) -> str:
-        """Of the arguments: how long a plan takes, and whether its answer is right, may depend on their values."""
-        if not self._digest:
-            found = hashlib.sha256()
-            for array in self._inputs:
-                found.update(f"{array.dtype} {array.shape}".encode())
-                found.update(np.ascontiguousarray(array).tobytes())
-            self._digest = found.hexdigest()
-        return self._digest
+        records = self._database.find(entry, policy=RACE_POLICY, code_version=self._code_version)
+        measured = [record.measurement for record in records]
+        return [m for m in measured if m.input_values != UNKNOWN_VALUES]
 
     def _record_race(self, entries: Sequence[str], times: Sequence[PlanTime]) -> None:
         records = [
@@ -117,7 +105,6 @@ class PlanRaces:
                 schedule=Schedule(),
                 signature=f"plan {number} of {len(times)}",
                 policy=RACE_POLICY,
-                cache_state="warm",
                 code_version=self._code_version,
                 status="ok",
                 message=time.problem,
@@ -152,8 +139,7 @@ class PlanRaces:
         arrays = {f"@{name}": array for one in foreign for name, array in one.constants.items()}
         texts = [codec.to_text(one, None) for one in encoded]
         payload = {"plans": texts, **asdict(terms)}
-        run_s = (len(plans) + 1) * self._deadline_s + 10 * terms.seconds
-        return self._run(payload, arrays, _BUILD_S * len(plans), run_s)
+        return self._run(payload, arrays, _BUILD_S * len(plans))
 
 
 def _plan_times(outcome: Outcome) -> list[PlanTime]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import MeasureError
 from autofuse.measurement.channel import Channel, ChannelClosedError, DeadlineError, Message
-from autofuse.measurement.database import Status
+from autofuse.measurement.records import Status
 from autofuse.measurement.worker import check_runner_name
 
 _START = (
@@ -30,6 +30,10 @@ _START = (
 """The worker finds modules exactly where this process does."""
 _START_S = 60.0
 _GOODBYE_S = 2.0
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+"""Signals that no code of a kernel causes: the system sends the first where memory is short."""
+_NO_MEMORY = ("out of memory", "bad_alloc")
+"""What LLVM and the C++ library print before they end the process."""
 _TAIL_BYTES = 4000
 
 
@@ -43,9 +47,7 @@ class Job:
     """JSON data."""
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
     build_s: float = 60.0
-    """Deadline for everything until the runner calls `built()`."""
-    run_s: float = 30.0
-    """Deadline from there to the answer."""
+    """Deadline for everything until the runner says how long the rest may take, or answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Outcome:
     data: Mapping[str, Any]
     arrays: Mapping[str, NDArray[Any]]
     build_s: float
-    """Wall time until `built()`, or until the end if it was not reached."""
+    """Wall time until the runner said how long the rest may take, or until the end if it did not."""
     run_s: float
 
 
@@ -77,6 +79,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._built_at = 0.0
+        self._limit_s = 0.0
         self._errors = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by `close`
 
     def __enter__(self) -> Worker:
@@ -111,11 +114,10 @@ class Worker:
             return self._run(job)
         except DeadlineError as late:
             phase = "run" if self._built_at else "build"
-            limit = job.run_s if self._built_at else job.build_s
             self._kill()
-            return self._lost("timeout", f"{phase} deadline of {limit:g} s passed: {late}", start)
+            return self._lost("timeout", f"{phase} deadline of {self._limit_s:g} s passed: {late}", start)
         except ChannelClosedError:
-            return self._lost("crash", self._obituary(), start)
+            return self._lost(*self._obituary(), start)
         except BaseException:
             self._kill()
             raise
@@ -124,12 +126,14 @@ class Worker:
         self._built_at = 0.0
         channel = self._connected()
         start = time.monotonic()
+        self._limit_s = job.build_s
         deadline = start + job.build_s
         channel.send(Message("job", {"runner": job.runner, "payload": job.payload}, job.arrays), deadline)
-        answer = channel.receive(deadline)
-        if answer.type == "built":
-            self._built_at = time.monotonic()
-            answer = channel.receive(self._built_at + job.run_s)
+        while (answer := channel.receive(deadline)).type == "wait":
+            now = time.monotonic()
+            self._built_at = self._built_at or now
+            self._limit_s = float(answer.data["seconds"])
+            deadline = now + self._limit_s
         return self._outcome(answer, start)
 
     def _outcome(self, answer: Message, start: float) -> Outcome:
@@ -139,7 +143,7 @@ class Worker:
         match answer.type:
             case "ok":
                 return Outcome("ok", "", answer.data, answer.arrays, **spent)
-            case "wrong" | "error" as status:
+            case "wrong" | "refused" | "error" | "memory" as status:
                 return Outcome(status, str(answer.data.get("message", "")), {}, {}, **spent)
             case _:
                 self._kill()
@@ -186,7 +190,7 @@ class Worker:
             self._kill()
             raise MeasureError(f"the measuring process did not start within {_START_S:g} s") from None
         except ChannelClosedError:
-            raise MeasureError(f"the measuring process does not start: {self._obituary()}") from None
+            raise MeasureError(f"the measuring process does not start: {self._obituary()[1]}") from None
 
     def _kill(self) -> None:
         if self._channel is not None:
@@ -199,16 +203,19 @@ class Worker:
             self._process = None
             self.restarts += 1
 
-    def _obituary(self) -> str:
+    def _obituary(self) -> tuple[Status, str]:
         """What the worker died of, with the end of what it printed."""
-        assert self._process is not None
-        try:
-            code = self._process.wait(_GOODBYE_S)
-        except subprocess.TimeoutExpired:
-            code = 0
+        process = self._process
+        assert process is not None
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GOODBYE_S)
         self._kill()
+        code = process.returncode
         cause = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, self._errors.tell() - _TAIL_BYTES))
         tail = self._errors.read().decode(errors="replace").strip()
-        return f"the worker died: {cause}" + (f"\n{tail}" if tail else "")
+        message = f"the worker died: {cause}" + (f"\n{tail}" if tail else "")
+        if any(words in tail for words in _NO_MEMORY):
+            return "memory", message
+        return "killed" if -code in _FROM_OUTSIDE else "crash", message

@@ -2,10 +2,11 @@
 
 A job names a runner, a function inside autofuse:
 
-    def runner(payload, arrays, built) -> Answer
+    def runner(payload, arrays, wait) -> Answer
 
-It gets the job's JSON payload and arrays, prepares (compiles), calls `built()` once, then runs and times. It raises
-`WrongAnswerError` if the kernel computes something wrong, and any other exception if something fails.
+It gets the job's JSON payload and arrays, prepares (compiles), calls `wait.up_to(seconds)`, then runs and times; it
+calls it again whenever it knows better how long the rest takes. It raises `WrongAnswerError` if the kernel computes
+something wrong, and any other exception if something fails.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import importlib
+import math
 import os
 import re
 import signal
@@ -22,13 +24,15 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, cast
 
 from numpy.typing import NDArray
 
-from autofuse.errors import AutofuseError, MeasureError
+from autofuse.errors import AutofuseError, BackendError, LegalityError, MeasureError, NotEnoughMemoryError, PlanError
 from autofuse.measurement.channel import Channel, ChannelClosedError, Message
 from autofuse.measurement.checks import WrongAnswerError
+from autofuse.measurement.records import Status
 
 RUNNER = re.compile(r"autofuse(\.[a-z_][a-z0-9_]*)+:[a-z_][a-z0-9_]*")
 """What may be named as a runner: a module-level function of this package."""
@@ -44,7 +48,25 @@ class Answer:
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
 
 
-Runner = Callable[[Mapping[str, Any], Mapping[str, NDArray[Any]], Callable[[], None]], Answer]
+class Wait:
+    """Tells the tuner how long to wait for the next word: what takes longer is taken to hang, and ended."""
+
+    def __init__(self, tell: Callable[[float], object], clock: Callable[[], float] = monotonic) -> None:
+        self._tell, self._clock = tell, clock
+        self._until = -math.inf
+
+    def up_to(self, seconds: float) -> None:
+        """So long from now."""
+        self._until = self._clock() + seconds
+        self._tell(seconds)
+
+    def at_least(self, seconds: float) -> None:
+        """The same, unless the tuner waits as long anyway: says nothing then, which disturbs no timing."""
+        if self._clock() + seconds > self._until:
+            self.up_to(seconds)
+
+
+Runner = Callable[[Mapping[str, Any], Mapping[str, NDArray[Any]], Wait], Answer]
 
 
 def check_runner_name(name: str) -> None:
@@ -87,17 +109,32 @@ def serve(channel: Channel) -> None:
 def _run(job: Message, channel: Channel) -> Message:
     try:
         runner = find_runner(str(job.data.get("runner", "")))
-        answer = runner(job.data["payload"], job.arrays, lambda: channel.send(Message("built")))
+        wait = Wait(lambda seconds: channel.send(Message("wait", {"seconds": seconds})))
+        answer = runner(job.data["payload"], job.arrays, wait)
         return Message("ok", dict(answer.data), answer.arrays)
     except ChannelClosedError:
         raise
-    except WrongAnswerError as wrong:
-        return Message("wrong", {"message": str(wrong)})
     except AutofuseError as bad:
-        return Message("error", {"message": str(bad)})
+        return Message(_kind_of(bad), {"message": str(bad)})
     except Exception as bad:  # noqa: BLE001 - the process boundary: whatever a candidate raises costs one record
         where = "".join(traceback.format_tb(bad.__traceback__)[-3:])
-        return Message("error", {"message": f"{type(bad).__name__}: {bad}\n{where}"})
+        return Message(_kind_of(bad), {"message": f"{type(bad).__name__}: {bad}\n{where}"})
+
+
+def _kind_of(bad: Exception) -> Status:
+    """What kind of failure it is that a runner raises something."""
+    causes = [bad]
+    while isinstance(causes[-1].__cause__, Exception):
+        causes.append(causes[-1].__cause__)
+    if any(isinstance(cause, MemoryError | NotEnoughMemoryError) for cause in causes):
+        return "memory"
+    match bad:
+        case WrongAnswerError():
+            return "wrong"
+        case BackendError() | LegalityError() | PlanError():
+            return "refused"
+        case _:
+            return "error"
 
 
 def _die_with(parent: int) -> None:

@@ -66,7 +66,8 @@ def dump_candidates(context: Context, document: PlanDocument, bench: Bench | Non
     writer.writerow(("digest", "atoms", "kind", "outputs", "predicted_us", "bound", "measured_us", "chosen"))
     for candidate in space.candidates:
         price = prices[candidate.digest]
-        known = None if bench is None else bench.recorded(candidate.digest, context.pinned(candidate) or Schedule())
+        schedule = context.pinned(candidate) or Schedule()
+        known = None if bench is None else bench.recorded(candidate.digest, candidate.kernel, schedule)
         nodes = " ".join(node.name for atom in sorted(candidate.atoms, key=lambda a: a.number) for node in atom.nodes)
         outputs = " ".join(value.name for value in candidate.outputs)
         row = (candidate.digest, nodes, kind_of(candidate.kernel), outputs, price.predicted_us, price.bound)

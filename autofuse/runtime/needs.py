@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autofuse.errors import PlanError
+from autofuse.errors import NotEnoughMemoryError
 from autofuse.host.memory import available_bytes
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.interpreter import live_nodes
@@ -18,7 +18,7 @@ from autofuse.runtime.memory import MemoryPlan
 def require_memory(
     name: str, memory: MemoryPlan, kernels: Sequence[LoweredKernel], available: int | None = None
 ) -> None:
-    """Raise PlanError if a call takes more memory beside its arguments than there is.
+    """Raise NotEnoughMemoryError if a call takes more memory beside its arguments than there is.
 
     `available`: bytes; by default what this process may still have.
     """
@@ -28,7 +28,7 @@ def require_memory(
     needed = memory.result_bytes + memory.arena_bytes + calls
     there = available_bytes() if available is None else available
     if needed > there:
-        raise PlanError(
+        raise NotEnoughMemoryError(
             f"plan {name}: a call needs {needed} bytes beside its arguments ({memory.result_bytes} for results, "
             f"{memory.arena_bytes} for temporaries, {calls} inside calls); {there} are available: run it where "
             "there is more memory"

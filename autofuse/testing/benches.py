@@ -14,10 +14,12 @@ from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Graph
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.client import BenchCounts, KernelTime, Relative, Trial
+from autofuse.measurement.client import BenchCounts
 from autofuse.measurement.kernelnotes import KernelNote
+from autofuse.measurement.kernelrecords import KernelTime, Relative, Trial
 from autofuse.measurement.planraces import PlanTime
 from autofuse.measurement.racing import Terms
+from autofuse.measurement.records import Status
 from autofuse.plan.document import PlanDocument
 from autofuse.runtime.kernels import candidate_of
 from autofuse.search.space.classes import class_digest
@@ -64,7 +66,9 @@ class SyntheticBench:
     graph: Graph
     cost: Cost = field(default_factory=modelled)
     failing: Collection[str] = ()
-    """Digests of kernels that crash."""
+    """Digests of kernels that fail."""
+    failure: Status = "crash"
+    """How they do, and those that cost infinitely much."""
     plan_cost: Callable[[PlanDocument], float] | None = None
     """Time of a whole plan; by default the sum of its kernels'."""
     disturbed: Collection[str] = ()
@@ -113,22 +117,23 @@ class SyntheticBench:
         records = self.again if trial.again else self.records
         if (digest, schedule) in records:
             self.counts.replayed += not trial.again
-            return _time(records[digest, schedule], trial.worth_us, replayed=True)
+            return self._time(records[digest, schedule], trial.worth_us, replayed=True)
         self.now_s += self.step_s
         self.counts.measured += not trial.again
         us = math.inf if digest in self.failing else self.cost(trial.kernel, schedule)
         if us == math.inf:
-            self.counts.failed.append(f"{trial.kernel.nodes[-1].name}: crash: it crashed")
-            self.counts.failing.add((digest, schedule))
+            self.counts.failed.append(f"{trial.kernel.nodes[-1].name}: {self.failure}: it crashed")
+            self.counts.failing[digest, schedule] = self._time(us)
         if digest in self.disturbed and not trial.again:
             us *= _DISTURBED
         records[digest, schedule] = us
-        return _time(us, trial.worth_us)
+        return self._time(us, trial.worth_us)
 
-    def recorded(self, digest: str, schedule: Schedule) -> KernelTime | None:
+    def recorded(self, digest: str, kernel: KernelCandidate, schedule: Schedule) -> KernelTime | None:
         """The best of what was measured before."""
+        del kernel
         known = [r[digest, schedule] for r in (self.records, self.again) if (digest, schedule) in r]
-        return _time(min(known), math.inf, replayed=True) if known else None
+        return self._time(min(known), replayed=True) if known else None
 
     def kernels(self, trials: Sequence[Trial], go_on: Callable[[], bool] = lambda: True) -> list[KernelTime]:
         """One after the other."""
@@ -182,6 +187,5 @@ class SyntheticBench:
             return self.plan_cost(plan)
         return sum(self.cost(candidate_of(plan.graph, k.nodes, k.outputs), k.schedule) for k in plan.kernels)
 
-
-def _time(us: float, worth_us: float, replayed: bool = False) -> KernelTime:
-    return KernelTime("ok" if us < math.inf else "crash", us, "", replayed, worth_us < us < math.inf)
+    def _time(self, us: float, worth_us: float = math.inf, replayed: bool = False) -> KernelTime:
+        return KernelTime("ok" if us < math.inf else self.failure, us, "", replayed, worth_us < us < math.inf)

@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.database import Database, Measurement
+from autofuse.measurement.database import Database
+from autofuse.measurement.records import Measurement
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.targets.cpu.device.detect import detect
 from autofuse.testing.devices import server
@@ -172,7 +173,6 @@ def make_records(path: Path) -> Path:
                     schedule=schedule,
                     signature="(f32[64]) -> f32[64]",
                     policy="warm-fastest/1",
-                    cache_state="warm",
                     code_version="cpu/1",
                     status="ok",
                     samples_us=(1.0 + number, 2.0 + number),

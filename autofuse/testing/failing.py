@@ -30,8 +30,9 @@ GRAPH = _example()
 """`fine` and one node per way to fail, all of the same value; and two sums that are no kernel together."""
 
 
-def bench_on(database: Database, **options: Any) -> Bench:
-    """A bench of that graph with one thread. `options`: as for `Bench`."""
-    inputs = random_inputs(GRAPH, np.random.default_rng(0))
-    names = [value.name for value in GRAPH.outputs]
-    return Bench(GRAPH, inputs, names, database, identity_here(), threads=1, time_cap_us=2000.0, **options)
+def bench_on(database: Database, *, seed: int = 0, last: float | None = None, **options: Any) -> Bench:
+    """A bench of that graph with one thread. `last`: an element of the argument. `options`: as for `Bench`."""
+    inputs = random_inputs(GRAPH, np.random.default_rng(seed))
+    if last is not None:
+        inputs[0][-1, -1] = last
+    return Bench(GRAPH, inputs, database, identity_here(), threads=1, time_cap_us=2000.0, **options)

@@ -11,35 +11,35 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from autofuse.errors import BackendError
 from autofuse.measurement.checks import WrongAnswerError
-from autofuse.measurement.worker import Answer
+from autofuse.measurement.worker import Answer, Wait
 
 Arrays = Mapping[str, NDArray[Any]]
 Payload = Mapping[str, Any]
-Built = Callable[[], None]
 
 
-def fine(payload: Payload, arrays: Arrays, built: Built) -> Answer:
+def fine(payload: Payload, arrays: Arrays, wait: Wait) -> Answer:
     """Double every array and echo the payload."""
-    built()
+    wait.up_to(payload.get("run_s", 30.0))
     return Answer({"echo": payload, "pid": os.getpid()}, {name: array + array for name, array in arrays.items()})
 
 
-def behave(payload: Payload, arrays: Arrays, built: Built) -> Answer:
-    """Do what `payload["building"]` says, report that building is done, do what `payload["running"]` says."""
+def behave(payload: Payload, arrays: Arrays, wait: Wait) -> Answer:
+    """Do what `payload["building"]` says, say how long to wait (`run_s`), do what `payload["running"]` says."""
     _BEHAVIOURS[payload.get("building", "nothing")]()
-    built()
+    wait.up_to(payload.get("run_s", 30.0))
     result = _BEHAVIOURS[payload.get("running", "nothing")]()
     return Answer({"result": result}, arrays)
 
 
-def twice(payload: Payload, arrays: Arrays, built: Built) -> Answer:
-    """Break the protocol: report that building is done two times."""
-    built()
-    return fine(payload, arrays, built)
+def twice(payload: Payload, arrays: Arrays, wait: Wait) -> Answer:
+    """Say how long to wait, and then again."""
+    wait.up_to(payload.get("run_s", 30.0))
+    return fine(payload, arrays, wait)
 
 
-def child(payload: Payload, arrays: Arrays, built: Built) -> Answer:
+def child(payload: Payload, arrays: Arrays, wait: Wait) -> Answer:
     """Start a process of its own, write both process ids to `payload["pids"]`, and hang."""
     pid = os.fork()
     if pid == 0:
@@ -48,7 +48,7 @@ def child(payload: Payload, arrays: Arrays, built: Built) -> Answer:
         file.write(f"{os.getpid()} {pid}")
     os.replace(f"{payload['pids']}.part", payload["pids"])
     threading.Event().wait()
-    return fine(payload, arrays, built)
+    return fine(payload, arrays, wait)
 
 
 def _hang_in_native_code() -> None:
@@ -62,12 +62,24 @@ def _wrong() -> None:
     raise WrongAnswerError("y[0, 1] is off: got 2.0, expected 1.0")
 
 
+def _be_refused() -> None:
+    raise BackendError("there is no such instruction")
+
+
+def _abort_without_memory() -> None:
+    os.write(2, b"LLVM ERROR: out of memory\n")
+    os.abort()
+
+
 _BEHAVIOURS: dict[str, Callable[[], object]] = {
     "nothing": lambda: None,
     "read address 0": lambda: ctypes.string_at(0),
     "exit": lambda: os._exit(3),
     "hang": _hang_in_native_code,
     "be wrong": _wrong,
+    "be refused": _be_refused,
+    "be killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "abort without memory": _abort_without_memory,
     "divide by zero": lambda: 1 // 0,
     "exhaust memory": lambda: bytearray(1 << 60),
     "print a lot": lambda: os.write(1, b"noise\n" * 100_000),

@@ -38,9 +38,10 @@ from numpy.typing import NDArray
 from autofuse.ir.graph import Graph
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench
-from autofuse.measurement.database import Database, Measurement, Record, schedule_key
+from autofuse.measurement.database import Database
 from autofuse.measurement.pool import Outcome
 from autofuse.measurement.racing import SURE_BLOCKS
+from autofuse.measurement.records import Measurement, Record, schedule_key
 from autofuse.plan.file import save
 from autofuse.plan.identity import Identity
 from autofuse.runtime.kernels import candidate_of
@@ -49,7 +50,7 @@ from autofuse.search.policies.context import Context
 from autofuse.search.space.classes import class_digest
 from autofuse.search.tune.baselines import rule_policies
 from autofuse.search.tune.tuner import Tuner
-from autofuse.testing.graphs import random_graph
+from autofuse.testing.graphs import random_graph, random_inputs
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import attention_graph, layers_graph
 
@@ -257,9 +258,11 @@ def _watched(connect: Callable[..., sqlite3.Connection], moment: Moments) -> Cal
 
 def _tune(order: Order, context: Context, identity: Identity, tell: Callable[..., None], moment: Moments) -> None:
     folder = Path(order.folder)
+    graph = context.program.graph
+    inputs = random_inputs(graph, np.random.default_rng(0))
     with (
         ReportingDatabase(folder / DATABASE, identity, tell, moment) as base,
-        TimelessBench(context.program.graph, (), (), base, identity, threads=1) as bench,
+        TimelessBench(graph, inputs, base, identity, threads=1) as bench,
     ):
         budget = Budget(1e6, order.trials)
         tuner = Tuner(
@@ -297,11 +300,10 @@ class TimelessBench(Bench):
         self,
         runner: str,
         payload: Mapping[str, Any],
-        run_s: float,
         build_s: float = 0.0,
         arrays: Mapping[str, NDArray[Any]] = MappingProxyType({}),
     ) -> Outcome:
-        del run_s, build_s, arrays
+        del build_s, arrays
         if runner == "time_again":
             moments = [[self._time_us(kernel)] * payload["rounds"] for kernel in payload["kernels"]]
             return Outcome("ok", "", {"fastest_us": moments}, {}, 0.0, 0.0)
@@ -319,7 +321,8 @@ class TimelessBench(Bench):
         worth_us = payload.get("worth_us")
         samples = [1.5 * us, 1.1 * us, 1.25 * us]
         pruned = worth_us is not None and min(samples) > worth_us
-        return Outcome("ok", "", {"samples_us": samples, "pruned": pruned}, {}, 0.0, 0.0)
+        answer = {"samples_us": samples, "pruned": pruned, "unusual": False}
+        return Outcome("ok", "", answer, {}, 0.0, 0.0)
 
     def _asked(self, payload: Mapping[str, Any]) -> tuple[str, Schedule]:
         kernel = candidate_of(self._graph, payload["nodes"], payload["outputs"])

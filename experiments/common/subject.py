@@ -50,10 +50,9 @@ def bench_of(subject: Subject, db: Path | None = None) -> Generator[Bench]:
     """A bench for the program's kernels. `db`: the file that keeps measurements; by default they are forgotten."""
     identity = identity_here()
     graph = subject.context.program.graph
-    wanted = [value.name for node in graph.nodes if node.op != "constant" for value in node.outputs]
     with (
         tempfile.TemporaryDirectory(prefix="autofuse-") as folder,
         Database(db or Path(folder, "measure.db"), identity) as base,
-        Bench(graph, subject.arrays, wanted, base, identity, described_cpu(None).threads) as bench,
+        Bench(graph, subject.arrays, base, identity, described_cpu(None).threads) as bench,
     ):
         yield bench

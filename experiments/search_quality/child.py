@@ -27,7 +27,8 @@ from switches import DefaultSchedules
 import autofuse as af
 from autofuse.errors import SearchError
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.client import Bench, Trial
+from autofuse.measurement.client import Bench
+from autofuse.measurement.kernelrecords import Trial
 from autofuse.measurement.workloads import load
 from autofuse.plan import file as plan_file
 from autofuse.plan.document import Launch, PlanDocument

@@ -20,6 +20,8 @@ _LEAST_STEP_S, _LEAST_STEP_SHARE = 1.0, 0.1
 """Least seconds of one step, which may be so much of a small budget."""
 _LEAST_ENUMERATION_S, _MOST_OF_IT = 5.0, 0.35
 """A small program's kernels are all found in that time, which may be so much of a small budget."""
+_HANG_SHARE, _LEAST_HANG_S, _MOST_HANG_S = 0.25, 5.0, 60.0
+"""Of the budget: how long to wait for a kernel that should take no time; at least, and at most."""
 _PRICING_PART = 0.3
 """Of the time for enumerating kernels: as much again, at most, for pricing them."""
 
@@ -53,6 +55,11 @@ class Budget:
     def solve_s(self, most: float) -> float:
         """Seconds that solving once may take, which are never more than `most`."""
         return min(most, max(self._least_s, _SOLVE_SHARE * self.seconds))
+
+    @property
+    def hang_s(self) -> float:
+        """Seconds without an answer after which a kernel hangs that nothing says takes long."""
+        return min(_MOST_HANG_S, max(_LEAST_HANG_S, _HANG_SHARE * self.seconds))
 
     @property
     def pricing_s(self) -> float:

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from autofuse.lower.decisions import Choices, choices_for
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.client import Bench, Trial
+from autofuse.measurement.client import Bench
+from autofuse.measurement.kernelrecords import Trial
 from autofuse.plan.identity import CpuIdentity, Identity
 from autofuse.search.budget.budget import Clock, Report
 from autofuse.search.policies.context import Context
@@ -133,7 +134,7 @@ class ScheduleTuner:
             nonlocal asked, answered
             if self._clock.kernel_left(share, self._bench.compile_s):
                 self._bench.compile(digest, kernel, schedules, worth_us)
-            trials = [Trial(digest, kernel, schedule, worth_us) for schedule in schedules]
+            trials = [Trial(digest, kernel, schedule, worth_us, self._measured[digest]) for schedule in schedules]
             found = [time.us for time in self._bench.kernels(trials, lambda: self._clock.kernel_left(share))]
             known.update(zip(schedules, found, strict=False))
             asked, answered = asked + len(schedules), answered + len(found)

@@ -15,9 +15,10 @@ from typing import Any
 
 from autofuse.errors import ArgumentError
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.client import PRUNED
-from autofuse.measurement.database import Database, Record
+from autofuse.measurement.database import Database
 from autofuse.measurement.kernelnotes import KernelNote
+from autofuse.measurement.kernelrecords import PRUNED
+from autofuse.measurement.records import Record
 from autofuse.plan.identity import Identity
 from autofuse.search.schedules.schedulesearch import silent_optuna
 
@@ -61,7 +62,8 @@ def _searched(records: Sequence[Record]) -> list[list[Record]]:
     found: dict[tuple[str, ...], list[Record]] = {}
     for record in records:
         m = record.measurement
-        key = (record.device, m.kernel, m.code_version, m.cache_state, m.policy.removesuffix(PRUNED))
+        values = m.input_values if m.status == "ok" else ""
+        key = (record.device, m.kernel, m.code_version, values, m.policy.removesuffix(PRUNED))
         found.setdefault(key, []).append(record)
     return [group for group in found.values() if len({record.measurement.schedule for record in group}) > 1]
 
@@ -93,7 +95,6 @@ def _attributes(record: Record, note: KernelNote | None, machine: Identity) -> d
         "device": record.device,
         "code_version": m.code_version,
         "policy": m.policy.removesuffix(PRUNED),
-        "cache_state": m.cache_state,
     }
 
 

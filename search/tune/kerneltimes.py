@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.client import Bench, Trial
+from autofuse.measurement.client import Bench
+from autofuse.measurement.kernelrecords import Trial
 from autofuse.search.budget.budget import Clock
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition
@@ -25,6 +26,10 @@ class KernelTimes:
         self._context, self._bench, self._clock = context, bench, clock
         self.us: dict[str, float] = {}
         """What was measured, by class; infinite for a kernel that failed."""
+        self._in_a_bad_moment: set[str] = set()
+        """Classes that failed in a way that may pass."""
+        self._excused: dict[str, float] = {}
+        """Such classes without which there is no plan, and what the model says they take."""
         self._again: set[str] = set()
         """Classes that were timed a second time."""
         self._again_s = _AGAIN_SHARE * clock.budget.seconds
@@ -34,11 +39,37 @@ class KernelTimes:
 
     def measure(self, candidates: Iterable[Candidate], share: float) -> None:
         """Time candidates that were not yet, until that share of the budget is used."""
-        fresh = {candidate.digest: candidate for candidate in candidates if candidate.digest not in self.us}
-        trials = [Trial(c.digest, c.kernel, self._schedule(c)) for c in fresh.values()]
+        fresh = {candidate.digest: candidate for candidate in self.unknown(candidates)}
+        prices = self.prices()
+        trials = [
+            Trial(c.digest, c.kernel, self._schedule(c), expected_us=self._expected_us(prices, c.digest))
+            for c in fresh.values()
+        ]
         times = self._bench.kernels(trials, lambda: self._clock.kernel_left(share))
-        self.us.update((digest, found.us) for digest, found in zip(fresh, times, strict=False))
+        for digest, found in zip(fresh, times, strict=False):
+            self.us[digest] = found.us
+            if found.may_pass:
+                self._in_a_bad_moment.add(digest)
         self._observe()
+
+    def unknown(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Those of which no time is known, and none will be."""
+        return [c for c in candidates if c.digest not in self.us and c.digest not in self._excused]
+
+    def excuse(self) -> bool:
+        """Expect kernels that failed in a way that may pass to take what the model says. Returns whether there are any.
+
+        Where no plan does without them, that is better than none: whole plans show whether they run. They are not
+        measured again.
+        """
+        prices = self.prices()
+        fresh = {digest for digest in self._in_a_bad_moment if self.us.pop(digest, None) is not None}
+        self._in_a_bad_moment.clear()
+        self._excused |= {digest: self._expected_us(prices, digest) for digest in fresh}
+        failing = self._bench.counts.failing
+        for digest, schedule in [key for key, time in failing.items() if key[0] in fresh and time.may_pass]:
+            del failing[digest, schedule]
+        return bool(fresh)
 
     def measure_again(self, space: Space, share: float = 1.0, after_s: float = 0.0) -> bool:
         """Time the measured kernels a second time; the lesser time counts. Returns whether any time changed.
@@ -54,7 +85,9 @@ class KernelTimes:
             key=lambda digest: (-self.us[digest] / (prices[digest].predicted_us or 1.0), digest),
         )
         start = self._clock.elapsed()
-        trials = [Trial(d, measured[d].kernel, self._schedule(measured[d]), again=True) for d in todo]
+        trials = [
+            Trial(d, measured[d].kernel, self._schedule(measured[d]), expected_us=self.us[d], again=True) for d in todo
+        ]
 
         def goes_on() -> bool:
             done = self._clock.elapsed() + self._bench.ahead_s
@@ -66,7 +99,8 @@ class KernelTimes:
         before = dict(self.us)
         for digest, found in zip(todo, times, strict=False):
             self._again.add(digest)
-            self.us[digest] = min(found.us, before[digest]) if found.status == "ok" else math.inf
+            fails = found.status != "ok" and not found.may_pass
+            self.us[digest] = math.inf if fails else min(found.us, before[digest])
         self._observe()
         return self.us != before
 
@@ -79,8 +113,8 @@ class KernelTimes:
         return optimistic(self.prices(), self.us, self._residual, k)
 
     def measured_only(self) -> dict[str, float]:
-        """As measured, by class; infinite where nothing is known."""
-        return {digest: self.us.get(digest, math.inf) for digest in self.prices()}
+        """As measured, by class; infinite where nothing is known, as the model says for what is excused."""
+        return {digest: self.us.get(digest, self._excused.get(digest, math.inf)) for digest in self.prices()}
 
     @property
     def has_measured(self) -> bool:
@@ -94,6 +128,9 @@ class KernelTimes:
     def any_fails(self, kernels: Partition | Solution) -> bool:
         """Whether a kernel was measured, and failed."""
         return any(self.us.get(chosen.candidate.digest) == math.inf for chosen in kernels.kernels)
+
+    def _expected_us(self, prices: Mapping[str, ClassPrice], digest: str) -> float:
+        return prices[digest].predicted_us if digest in prices else 0.0
 
     def _observe(self) -> None:
         """Fit the correction to all times anew."""

@@ -69,6 +69,8 @@ class MeasuringLoop:
                 # too many kernels of the space fail, or solving found nothing that takes so little memory in its time
                 if best is not None:
                     break
+                if self.times.excuse():
+                    continue
                 other = self.one_that_runs(baselines)
                 if other is None:
                     raise
@@ -81,7 +83,7 @@ class MeasuringLoop:
             # a solve that ran out of time may have found nothing that is cheaper than what is known
             better = [found for found in (low, expected) if best is None or found.price_us < best.price_us]
             chosen = [kernel.candidate for found in better for kernel in found.kernels]
-            todo = [candidate for candidate in chosen if candidate.digest not in self.times.us]
+            todo = self.times.unknown(chosen)
             if todo and not certain and self.clock.kernel_left(LOOP_SHARE):
                 self.times.measure(todo, LOOP_SHARE)
             elif not self.times.measure_again(self.context.space, _AGAIN_SHARE, solved_s):

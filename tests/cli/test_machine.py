@@ -11,7 +11,8 @@ import pytest
 
 from autofuse.cli import calibrate as calibrate_command
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.database import Database, Measurement
+from autofuse.measurement.database import Database
+from autofuse.measurement.records import Measurement
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.report import doctor
 from autofuse.targets.cpu.device.detect import detect
@@ -23,7 +24,6 @@ def measurement(us: float) -> Measurement:
         schedule=Schedule(),
         signature="(f32[4]) -> f32[4]",
         policy="warm-median/1",
-        cache_state="warm",
         code_version="cpu/1",
         status="ok",
         samples_us=(us,),

@@ -33,5 +33,5 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 def faulty(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """A bench whose kernels and plans fail in the way that their name says."""
     monkeypatch.setattr(client, "_RUNNERS", "autofuse.testing.faults")
-    with bench_on(database, deadline_s=1.0) as bench:
+    with bench_on(database) as bench:
         yield bench

@@ -11,24 +11,27 @@ from autofuse.lower.schedule import Schedule
 from autofuse.measurement import bench, planblocks
 from autofuse.measurement.checks import WrongAnswerError
 from autofuse.measurement.racing import LEAST_BLOCKS
+from autofuse.measurement.worker import Wait
 from autofuse.plan import codec
 from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import plan_of
 from autofuse.testing.sketches import Sketch, softmax_graph
 
+LIMITS = {"deadline_s": 60.0, "left_s": None}
 NAMES = ["peak", "shifted", "grown", "total", "share"]
 
 
-def nothing():
-    """The runner says that building is done."""
+def no_wait():
+    """Nobody waits for these runners."""
+    return Wait(lambda seconds: None)
 
 
-def open_on(graph, inputs, wanted, session="s"):
+def open_on(graph, inputs, session="s", held_bytes=1 << 30):
     constants = {}
     text = to_text(graph, constants)
     arrays = {f"input{n}": array for n, array in enumerate(inputs)} | {f"@{k}": v for k, v in constants.items()}
-    payload = {"session": session, "text": text, "threads": 1, "wanted": wanted}
-    return bench.open_session(payload, arrays, nothing)
+    payload = {"session": session, "text": text, "threads": 1, "held_bytes": held_bytes}
+    return bench.open_session(payload, arrays, no_wait())
 
 
 @pytest.fixture
@@ -38,13 +41,20 @@ def graph():
 
 @pytest.fixture
 def session(graph):
-    open_on(graph, random_inputs(graph, np.random.default_rng(0)), NAMES)
+    open_on(graph, random_inputs(graph, np.random.default_rng(0)))
     return bench._sessions["s"]
+
+
+def falsify(session, name):
+    """Make the interpreter's value another one than it is."""
+    value = session.graph.value_by_name[name]
+    session.values.of([value])
+    session.values._held[value] *= np.float32(1.01)
 
 
 def kernel_payload(nodes, outputs, schedule=Schedule(), session="s"):  # noqa: B008 - frozen
     plain = {"nodes": nodes, "outputs": outputs, "schedule": schedule.to_json()}
-    return {"session": session, "time_cap_us": 2000.0, **plain}
+    return {"session": session, "time_cap_us": 2000.0, "worth_us": None, "expected_us": 0.0, **LIMITS, **plain}
 
 
 def plans_payload(plans, **options):
@@ -58,6 +68,7 @@ def plans_payload(plans, **options):
         "seconds": 60.0,
         "decides": True,
         "limit_s": None,
+        **LIMITS,
         **options,
     }
 
@@ -65,16 +76,10 @@ def plans_payload(plans, **options):
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_keeps_the_values_that_are_wanted(graph):
-    answer = open_on(graph, random_inputs(graph, np.random.default_rng(0)), ["peak", "share"])
-    assert answer.data == {"kept": 2}
-    assert set(bench._sessions["s"].values) == {"peak", "share"}
-
-
 def test_one_session_is_held_at_a_time(graph, session):
-    open_on(graph, session.inputs, ["peak"], session="later")
+    open_on(graph, session.inputs, session="later")
     with pytest.raises(MeasureError, match="no such session"):
-        bench.time_kernel(kernel_payload(["peak"], ["peak"]), {}, nothing)
+        bench.time_kernel(kernel_payload(["peak"], ["peak"]), {}, no_wait())
 
 
 def test_constants_come_with_the_session():
@@ -82,26 +87,62 @@ def test_constants_come_with_the_session():
     x = sketch.arg("f32[1000]")
     table = sketch.constant(np.linspace(0, 1, 1000, dtype=np.float32), "table")
     graph = sketch.finish([sketch.op("add", x, table, name="sum")])
-    open_on(graph, random_inputs(graph, np.random.default_rng(0)), ["sum"])
-    assert bench.time_kernel(kernel_payload(["sum"], ["sum"]), {}, nothing).data["samples_us"]
+    open_on(graph, random_inputs(graph, np.random.default_rng(0)))
+    assert bench.time_kernel(kernel_payload(["sum"], ["sum"]), {}, no_wait()).data["samples_us"]
 
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_kernel_is_timed_on_the_interpreters_own_intermediates(session):
-    told = []
     payload = {**kernel_payload(["grown", "total"], ["total"]), "time_cap_us": 60e6}  # enough on a busy machine too
-    answer = bench.time_kernel(payload, {}, lambda: told.append("built"))
-    assert told == ["built"]
+    answer = bench.time_kernel(payload, {}, no_wait())
     assert len(answer.data["samples_us"]) >= 7
     assert all(us > 0 for us in answer.data["samples_us"])
 
 
+def waits(run, payload):
+    """How long the tuner is told to wait, one after another."""
+    told = []
+    run(payload, {}, Wait(told.append))
+    return told
+
+
+def test_how_long_to_wait_for_a_kernel_follows_what_it_is_expected_to_take(session):
+    payload = {**kernel_payload(["grown"], ["grown"]), "deadline_s": 1.0}
+    _, usual, _, _ = waits(bench.time_kernel, payload)
+    assert 1.0 <= usual < 2.0
+    _, by_the_model, _, _ = waits(bench.time_kernel, {**payload, "expected_us": 30e6})
+    assert by_the_model == 301.0
+    session.values._seconds[session.graph.node_by_name["grown"]] = 40.0
+    _, by_the_interpreter, _, _ = waits(bench.time_kernel, payload)
+    assert by_the_interpreter == 401.0
+    _, late, _, _ = waits(bench.time_kernel, {**payload, "left_s": 15.0})
+    assert late == 16.0
+
+
+def test_a_kernel_that_is_seen_to_take_long_is_given_longer(session, monkeypatch):
+    hours = iter(range(0, 10**18, 20 * 10**9))  # a look at the clock every twenty seconds
+    monkeypatch.setattr(bench, "perf_counter_ns", lambda: next(hours))
+    payload = {**kernel_payload(["grown"], ["grown"]), "deadline_s": 1.0}
+    assert waits(bench.time_kernel, payload)[-1] == 801.0
+    again = {"session": "s", "kernels": [payload], "rounds": 2, "round_us": 1.0, "time_cap_us": 1.0, "seed": 0}
+    assert waits(bench.time_again, {**again, **LIMITS})[-1] == 860.0
+
+
+def test_values_that_arithmetic_may_be_slow_with_are_told(graph):
+    (x,) = random_inputs(graph, np.random.default_rng(0))
+    payload = kernel_payload(["peak"], ["peak"])
+    for first, unusual in ((x[0, 0], False), (np.inf, True), (1e-40, True)):
+        x[0, 0] = first
+        open_on(graph, [x])
+        assert bench.time_kernel(payload, {}, no_wait()).data["unusual"] is unusual
+
+
 def test_a_wrong_answer_is_not_timed(session):
-    session.values["total"] = session.values["total"] * np.float32(1.01)
+    falsify(session, "total")
     with pytest.raises(WrongAnswerError, match=r"%total\[0\] is off"):
-        bench.time_kernel(kernel_payload(["grown", "total"], ["total"]), {}, nothing)
+        bench.time_kernel(kernel_payload(["grown", "total"], ["total"]), {}, no_wait())
 
 
 def test_the_schedule_is_the_one_asked_for(session, monkeypatch):
@@ -110,69 +151,91 @@ def test_the_schedule_is_the_one_asked_for(session, monkeypatch):
     monkeypatch.setattr(
         bench, "build_executable", lambda document, limits: seen.append(document) or real(document, limits)
     )
-    bench.time_kernel(kernel_payload(["grown"], ["grown"], Schedule(unroll=2)), {}, nothing)
+    bench.time_kernel(kernel_payload(["grown"], ["grown"], Schedule(unroll=2)), {}, no_wait())
     assert seen[0].kernels[0].schedule == Schedule(unroll=2)
 
 
 def test_a_kernel_that_is_not_worth_timing_gets_few_samples(session):
     payload = kernel_payload(["grown", "total"], ["total"])
-    given_up = bench.time_kernel({**payload, "worth_us": 0.0}, {}, nothing).data
+    given_up = bench.time_kernel({**payload, "worth_us": 0.0}, {}, no_wait()).data
     assert (len(given_up["samples_us"]), given_up["pruned"]) == (3, True)
-    assert not bench.time_kernel({**payload, "worth_us": None}, {}, nothing).data["pruned"]
+    assert not bench.time_kernel({**payload, "worth_us": None}, {}, no_wait()).data["pruned"]
 
 
 def test_kernels_are_timed_again_in_rounds_and_then_let_go(session, monkeypatch):
     kernels = [kernel_payload(["grown"], ["grown"]), kernel_payload(["peak"], ["peak"])]
     for payload in kernels:
-        bench.time_kernel(payload, {}, nothing)
+        bench.time_kernel(payload, {}, no_wait())
     order = []
     real = bench.measure
     monkeypatch.setattr(bench, "measure", lambda call, policy: order.append(call) or real(call, policy))
-    again = {"session": "s", "kernels": kernels, "rounds": 3, "round_us": 1.0, "time_cap_us": 100.0, "seed": 1}
-    found = bench.time_again(again, {}, nothing).data["fastest_us"]
+    again = {
+        "session": "s",
+        "kernels": kernels,
+        "rounds": 3,
+        "round_us": 1.0,
+        "time_cap_us": 100.0,
+        "seed": 1,
+        **LIMITS,
+    }
+    found = bench.time_again(again, {}, no_wait()).data["fastest_us"]
     assert [len(fastest) for fastest in found] == [3, 3]
     assert all(us > 0 for fastest in found for us in fastest)
     assert [len(set(order[at : at + 2])) for at in (0, 2, 4)] == [2, 2, 2]
     assert session.ready == {}
-    assert bench.time_again(again, {}, nothing).data["fastest_us"] == [[], []]
+    assert bench.time_again(again, {}, no_wait()).data["fastest_us"] == [[], []]
 
 
 def test_a_moment_is_more_than_one_sample(session, monkeypatch):
     payload = kernel_payload(["grown"], ["grown"])
-    bench.time_kernel(payload, {}, nothing)
+    bench.time_kernel(payload, {}, no_wait())
     taken = []
     real = bench.measure
     monkeypatch.setattr(bench, "measure", lambda call, policy: taken.append(real(call, policy)) or taken[-1])
-    again = {"session": "s", "kernels": [payload], "rounds": 4, "round_us": 1.0, "time_cap_us": 2000.0, "seed": 0}
-    bench.time_again(again, {}, nothing)
+    again = {
+        "session": "s",
+        "kernels": [payload],
+        "rounds": 4,
+        "round_us": 1.0,
+        "time_cap_us": 2000.0,
+        "seed": 0,
+        **LIMITS,
+    }
+    bench.time_again(again, {}, no_wait())
     assert all(len(timing.samples_us) >= 3 for timing in taken)
 
 
 def test_rounds_are_apart(session):
     payload = kernel_payload(["grown"], ["grown"])
-    bench.time_kernel(payload, {}, nothing)
-    again = {"session": "s", "kernels": [payload], "rounds": 3, "round_us": 20_000.0, "time_cap_us": 10.0, "seed": 0}
+    bench.time_kernel(payload, {}, no_wait())
+    again = {
+        "session": "s",
+        "kernels": [payload],
+        "rounds": 3,
+        "round_us": 20_000.0,
+        "time_cap_us": 10.0,
+        "seed": 0,
+        **LIMITS,
+    }
     start = perf_counter_ns()
-    bench.time_again(again, {}, nothing)
+    bench.time_again(again, {}, no_wait())
     assert (perf_counter_ns() - start) / 1e6 > 55
 
 
 def test_a_kernel_that_was_given_up_is_not_held(session):
-    bench.time_kernel({**kernel_payload(["grown"], ["grown"]), "worth_us": 0.0}, {}, nothing)
+    bench.time_kernel({**kernel_payload(["grown"], ["grown"]), "worth_us": 0.0}, {}, no_wait())
     assert session.ready == {}
 
 
 def test_kernels_compiled_ahead_are_found_when_they_are_timed(session, monkeypatch):
     schedules = [Schedule(unroll=1), Schedule(), Schedule(unroll=2)]
     payload = {**kernel_payload(["grown"], ["grown"]), "schedules": [schedule.to_json() for schedule in schedules]}
-    told = []
-    answer = bench.compile_kernels(payload, {}, lambda: told.append("built"))
-    assert (answer.data, told) == ({"compiled": 3}, ["built"])
+    assert bench.compile_kernels(payload, {}, no_wait()).data == {"compiled": 3}
     held = {key: found.kernels[0].program.schedule for key, found in session.compiled.items()}
     assert list(held.values()) == schedules
     monkeypatch.setattr(bench, "build_executable", lambda *_: pytest.fail("compiled once more"))
     for schedule in schedules:
-        assert bench.time_kernel(kernel_payload(["grown"], ["grown"], schedule), {}, nothing).data["samples_us"]
+        assert bench.time_kernel(kernel_payload(["grown"], ["grown"], schedule), {}, no_wait()).data["samples_us"]
     assert session.compiled == {}
 
 
@@ -183,7 +246,7 @@ def test_plans_are_timed_in_interleaved_blocks(graph, session, monkeypatch):
     plans = [plan_of(graph), plan_of(graph, [[name] for name in NAMES])]
     order = []
     monkeypatch.setattr(planblocks, "fastest_call", lambda call, *_: order.append(call) or 1.0)
-    answer = bench.time_plans(plans_payload(plans), {}, nothing)
+    answer = bench.time_plans(plans_payload(plans), {}, no_wait())
     assert answer.data["problems"] == ["", ""]
     assert [len(samples) for samples in answer.data["samples_us"]] == [9, 9]
     blocks = [order[k : k + 2] for k in range(0, len(order), 2)]
@@ -192,21 +255,21 @@ def test_plans_are_timed_in_interleaved_blocks(graph, session, monkeypatch):
 
 
 def test_blocks_end_with_the_time_but_some_are_always_taken(graph, session):
-    answer = bench.time_plans(plans_payload([plan_of(graph)], blocks=50, seconds=0.0), {}, nothing)
+    answer = bench.time_plans(plans_payload([plan_of(graph)], blocks=50, seconds=0.0), {}, no_wait())
     assert len(answer.data["samples_us"][0]) == LEAST_BLOCKS
-    answer = bench.time_plans(plans_payload([plan_of(graph)], blocks=2, seconds=0.0), {}, nothing)
+    answer = bench.time_plans(plans_payload([plan_of(graph)], blocks=2, seconds=0.0), {}, no_wait())
     assert len(answer.data["samples_us"][0]) == 2
 
 
 def test_calls_before_the_first_block_are_part_of_the_time(graph, session, monkeypatch):
     monkeypatch.setattr(bench._PlanRun, "problem", lambda run: sleep(0.3) or "")
-    answer = bench.time_plans(plans_payload([plan_of(graph)], blocks=50, seconds=0.3), {}, nothing)
+    answer = bench.time_plans(plans_payload([plan_of(graph)], blocks=50, seconds=0.3), {}, no_wait())
     assert len(answer.data["samples_us"][0]) == LEAST_BLOCKS
 
 
 def test_a_plan_with_a_wrong_answer_is_timed_and_named(graph, session):
-    session.values["share"] = session.values["share"] * np.float32(1.01)
-    answer = bench.time_plans(plans_payload([plan_of(graph)]), {}, nothing)
+    falsify(session, "share")
+    answer = bench.time_plans(plans_payload([plan_of(graph)]), {}, no_wait())
     assert "%share[0, 0] is off" in answer.data["problems"][0]
     assert len(answer.data["samples_us"][0]) == 9
 
@@ -216,9 +279,9 @@ def test_timing_plans_leaves_the_arguments_alone():
     x = sketch.arg("f32[64]")
     graph = sketch.finish([sketch.op("add", x, x, name="twice")])
     inputs = random_inputs(graph, np.random.default_rng(0))
-    open_on(graph, inputs, ["twice"])
+    open_on(graph, inputs)
     before = inputs[0].copy()
-    answer = bench.time_plans(plans_payload([plan_of(graph, writebacks=(0,))]), {}, nothing)
+    answer = bench.time_plans(plans_payload([plan_of(graph, writebacks=(0,))]), {}, no_wait())
     assert answer.data["problems"] == [""]
     np.testing.assert_array_equal(bench._sessions["s"].inputs[0], before)
 
@@ -229,7 +292,7 @@ def test_a_whole_plan_writes_its_results_back_as_a_call_does():
     x = sketch.arg("f32[64,64]")
     graph = sketch.finish([sketch.op("add", x, sketch.transpose(x), name="both")])
     inputs = random_inputs(graph, np.random.default_rng(0))
-    open_on(graph, inputs, ["both"])
+    open_on(graph, inputs)
     run = bench._PlanRun(plan_of(graph, writebacks=(0,)), bench._sessions["s"])
     assert run._executable.aliased == frozenset()
     once = inputs[0] + inputs[0].T
@@ -247,7 +310,7 @@ def test_a_call_that_is_short_warms_the_caches_before_every_sample(graph, sessio
     monkeypatch.setattr(bench._PlanRun, "call", lambda run: happened.append("call") or real(run))
     monkeypatch.setattr(planblocks, "rough_us", lambda *_: happened.append("once") or call_us)
     monkeypatch.setattr(planblocks, "fastest_call", lambda *_: happened.append("sample") or 1.0)
-    bench.time_plans(plans_payload([plan_of(graph)], turn_us=100.0), {}, nothing)
+    bench.time_plans(plans_payload([plan_of(graph)], turn_us=100.0), {}, no_wait())
     assert happened == ["call", "once", *(["call"] * calls + ["sample"]) * 9]  # a call checks, one tells how long it is
 
 
@@ -256,7 +319,7 @@ def test_every_sample_of_a_plan_begins_with_the_arguments_as_they_were(monkeypat
     x = sketch.arg("f32[64]")
     graph = sketch.finish([sketch.op("add", x, x, name="twice")])
     inputs = random_inputs(graph, np.random.default_rng(0))
-    open_on(graph, inputs, ["twice"])
+    open_on(graph, inputs)
     seen = []
     real = planblocks.fastest_call
 
@@ -265,7 +328,7 @@ def test_every_sample_of_a_plan_begins_with_the_arguments_as_they_were(monkeypat
         return real(call, *rest)
 
     monkeypatch.setattr(planblocks, "fastest_call", fastest_call)
-    bench.time_plans(plans_payload([plan_of(graph, writebacks=(0,))], turn_us=50.0), {}, nothing)
+    bench.time_plans(plans_payload([plan_of(graph, writebacks=(0,))], turn_us=50.0), {}, no_wait())
     assert len(seen) == 9
     for array in seen:  # a call has warmed the caches
         np.testing.assert_array_equal(array, 2 * inputs[0])
@@ -280,7 +343,7 @@ def test_a_plan_that_is_slower_beyond_doubt_is_dropped_and_the_race_ends_when_it
         planblocks, "fastest_call", lambda call, *_: next(times[len(call.__self__._executable.kernels)])
     )
     monkeypatch.setattr(planblocks, "SURE_S", 0.0)
-    slow, *others = bench.time_plans(plans_payload(plans, blocks=90), {}, nothing).data["samples_us"]
+    slow, *others = bench.time_plans(plans_payload(plans, blocks=90), {}, no_wait()).data["samples_us"]
     assert len(slow) == 5  # several times as slow: hopeless
     assert 15 < len(others[0]) == len(others[1]) <= 90
 
@@ -291,7 +354,7 @@ def test_a_wrong_plan_does_not_beat_right_ones(graph, session, monkeypatch):
     monkeypatch.setattr(bench._PlanRun, "problem", lambda run: real(run) or "off" * (len(run._executable.kernels) == 1))
     monkeypatch.setattr(planblocks, "fastest_call", lambda call, *_: float(len(call.__self__._executable.kernels)))
     monkeypatch.setattr(planblocks, "SURE_S", 0.0)
-    answer = bench.time_plans(plans_payload(plans, blocks=90), {}, nothing).data
+    answer = bench.time_plans(plans_payload(plans, blocks=90), {}, no_wait()).data
     assert answer["problems"] == ["", "off"]
     assert [len(samples) for samples in answer["samples_us"]] == [15, 5]
 
@@ -299,19 +362,19 @@ def test_a_wrong_plan_does_not_beat_right_ones(graph, session, monkeypatch):
 def test_a_race_of_equals_ends_early(graph, session, monkeypatch):
     monkeypatch.setattr(planblocks, "fastest_call", lambda *_: 10.0)
     monkeypatch.setattr(planblocks, "SURE_S", 0.0)
-    answer = bench.time_plans(plans_payload([plan_of(graph), plan_of(graph)], blocks=90), {}, nothing)
+    answer = bench.time_plans(plans_payload([plan_of(graph), plan_of(graph)], blocks=90), {}, no_wait())
     assert [len(samples) for samples in answer.data["samples_us"]] == [15, 15]
 
 
 def test_a_race_that_decides_nothing_takes_all_blocks(graph, session, monkeypatch):
     monkeypatch.setattr(planblocks, "fastest_call", lambda *_: 10.0)
     monkeypatch.setattr(planblocks, "SURE_S", 0.0)
-    answer = bench.time_plans(plans_payload([plan_of(graph)] * 2, blocks=31, decides=False), {}, nothing)
+    answer = bench.time_plans(plans_payload([plan_of(graph)] * 2, blocks=31, decides=False), {}, no_wait())
     assert [len(samples) for samples in answer.data["samples_us"]] == [31, 31]
 
 
 def test_equal_plans_race_until_some_time_has_passed(graph, session, monkeypatch):
     monkeypatch.setattr(planblocks, "fastest_call", lambda *_: 10.0)
     monkeypatch.setattr(planblocks, "SURE_S", 60.0)
-    answer = bench.time_plans(plans_payload([plan_of(graph)] * 2, blocks=40), {}, nothing)
+    answer = bench.time_plans(plans_payload([plan_of(graph)] * 2, blocks=40), {}, no_wait())
     assert [len(samples) for samples in answer.data["samples_us"]] == [40, 40]

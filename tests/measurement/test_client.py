@@ -13,12 +13,12 @@ from autofuse.ir.digest import subgraph_digest
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement import client
 from autofuse.measurement.checks import CHECK_VERSION
-from autofuse.measurement.client import AGAIN_POLICY, PRUNED_POLICY, Bench, Relative, Trial
 from autofuse.measurement.kernelnotes import KernelNote
+from autofuse.measurement.kernelrecords import AGAIN_POLICY, PRUNED_POLICY, Relative, Trial
 from autofuse.measurement.pool import Outcome
+from autofuse.measurement.records import UNKNOWN_VALUES
 from autofuse.plan.identity import MEASUREMENT_POLICY
 from autofuse.testing.failing import GRAPH, bench_on
-from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import identity_here
 
 DEFAULT = Schedule()
@@ -45,6 +45,12 @@ def trials(*names):
     return [Trial(digest(candidate), candidate, DEFAULT) for candidate in candidates]
 
 
+def known(bench, name):
+    """What the records know of a kernel, both its times."""
+    candidate = kernel(name)
+    return bench.recorded(digest(candidate), candidate, DEFAULT)
+
+
 def runs_of(bench, monkeypatch):
     """The runners that the bench calls from now on, with their payloads."""
     real, seen = bench._run, []
@@ -61,6 +67,12 @@ def worker_pid(bench):
     return bench._worker._process.pid
 
 
+@pytest.fixture
+def sound(monkeypatch):
+    """Makes the kernels of benches that are opened later do as they should."""
+    return lambda: monkeypatch.setattr(client, "_RUNNERS", "autofuse.measurement.bench")
+
+
 # ---- kernels ---------------------------------------------------------------------------------------------------------
 
 
@@ -75,7 +87,7 @@ def test_a_kernel_is_timed_and_recorded_and_then_replayed(database):
     assert (again.us, again.replayed) == (first.us, True)
     (record,) = database.find(digest(kernel("fine")), DEFAULT)
     found = record.measurement
-    assert (found.status, found.policy, found.cache_state) == ("ok", MEASUREMENT_POLICY, "warm")
+    assert (found.status, found.policy, found.input_values) == ("ok", MEASUREMENT_POLICY, "")
     assert (found.signature, found.code_version) == (
         "(f32[16,8]) -> f32[16,8]",
         f"{identity_here().generator} {CHECK_VERSION}",
@@ -112,16 +124,118 @@ def test_a_kernel_that_crashes_is_tried_twice_and_costs_one_record(faulty, datab
     assert time(faulty, "fine").status == "ok"
 
 
-def test_a_kernel_that_hangs_is_stopped(faulty, database):
+def test_a_kernel_that_hangs_is_stopped_and_tried_twice_and_once_more_in_a_later_run(faulty, database, sound):
     found = time(faulty, "hang")
-    assert (found.status, found.us) == ("timeout", float("inf"))
-    assert "run deadline of 1 s" in found.message
+    assert (found.status, found.us, found.may_pass) == ("timeout", float("inf"), True)
+    assert "run deadline of 0.2 s" in found.message
+    assert faulty._worker.restarts == 2
     assert time(faulty, "fine").status == "ok"
+    sound()
+    with bench_on(database) as later:
+        found = time(later, "hang")
+        assert (found.status, found.replayed) == ("ok", False)
+        assert time(later, "hang").replayed
+    assert [r.measurement.status for r in database.find(digest(kernel("hang")))] == ["timeout", "ok"]
+
+
+@pytest.mark.parametrize("status", ["timeout", "memory", "killed"])
+def test_a_failure_that_may_pass_is_stored_and_never_an_answer(database, monkeypatch, status):
+    with bench_on(database) as bench:
+        ended = [Outcome(status, "a bad moment", {}, {}, 0.0, 0.0)] * 2
+        real = bench._run
+        monkeypatch.setattr(bench, "_run", lambda *job: ended.pop() if ended else real(*job))
+        assert time(bench, "fine").status == status
+        assert known(bench, "fine") is None
+        assert time(bench, "fine").status == "ok"
+        assert known(bench, "fine").status == "ok"
+    assert [record.measurement.status for record in database.records()] == [status, "ok"]
+
+
+def test_one_bad_moment_is_no_failure(database, monkeypatch):
+    with bench_on(database) as bench:
+        ended = [Outcome("killed", "by whom?", {}, {}, 0.0, 0.0)]
+        real = bench._run
+        monkeypatch.setattr(bench, "_run", lambda *job: ended.pop() if ended else real(*job))
+        assert time(bench, "fine").status == "ok"
+        assert bench.counts.failing == {}
+
+
+def test_nothing_is_tried_again_when_the_time_is_over(database, monkeypatch):
+    with bench_on(database) as bench:
+        asked = []
+        late = Outcome("timeout", "too late", {}, {}, 0.0, 0.0)
+        monkeypatch.setattr(bench, "_run", lambda runner, *job: asked.append(runner) or late)
+        bench.kernels(trials("fine"), lambda: not asked)
+        assert asked == ["time_kernel"]
+
+
+def test_a_bad_moment_after_the_first_leaves_a_kernel_its_first_time(database, monkeypatch):
+    with bench_on(database) as bench:
+        real = bench._run
+
+        def run(runner, payload, *rest):
+            return Outcome("timeout", "", {}, {}, 0.0, 0.0) if runner == "time_again" else real(runner, payload, *rest)
+
+        monkeypatch.setattr(bench, "_run", run)
+        found = time(bench, "fine")
+        assert found.status == "ok"
+        assert known(bench, "fine").us == found.us
+    assert [len(record.measurement.samples_us) for record in database.records()] == [1]
+
+
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_answer_for_some_values_says_nothing_about_others(faulty, database, sound):
+    assert time(faulty, "wrong").status == "wrong"
+    sound()
+    with bench_on(database) as same:
+        assert (time(same, "wrong").status, time(same, "wrong").replayed) == ("wrong", True)
+    with bench_on(database, seed=1) as other:
+        found = time(other, "wrong")
+        assert (found.status, found.replayed) == ("ok", False)
+        assert time(other, "wrong").us == found.us
+    with bench_on(database) as same:
+        assert time(same, "wrong").status == "wrong"
+
+
+def test_a_time_that_values_do_not_decide_serves_all(database):
+    with bench_on(database) as mine, bench_on(database, seed=1) as theirs:
+        assert time(mine, "fine").us == time(theirs, "fine").us
+        assert theirs._worker._process is None
+
+
+def test_a_time_that_met_unusual_values_serves_these_alone(database):
+    with bench_on(database, last=np.nan) as odd:
+        assert time(odd, "rows").status == "ok"
+        assert time(odd, "rows").replayed
+    with bench_on(database) as usual:
+        assert not time(usual, "rows").replayed
+    with bench_on(database, last=np.nan) as odd:
+        assert time(odd, "rows").us == database.find(digest(kernel("rows")))[0].measurement.us
+
+
+def test_a_kernel_that_the_compiler_refuses_is_refused_for_all_values(database, monkeypatch):
+    with bench_on(database) as mine, bench_on(database, seed=1) as theirs:
+        refused = Outcome("refused", "no such instruction", {}, {}, 0.0, 0.0)
+        monkeypatch.setattr(mine, "_run", lambda *job: refused)
+        assert time(mine, "fine").status == "refused"
+        assert (time(theirs, "fine").status, time(theirs, "fine").replayed) == ("refused", True)
+
+
+def test_records_that_do_not_say_for_which_values_they_hold_answer_nothing(database):
+    with bench_on(database) as bench:
+        time(bench, "fine")
+        (record,) = database.records()
+    database._connection.execute("DELETE FROM records")
+    database.add(replace(record.measurement, input_values=UNKNOWN_VALUES))
+    with bench_on(database) as bench:
+        assert known(bench, "fine") is None
 
 
 def test_a_kernel_that_is_no_legal_fusion_is_an_error(shared):
     found = time(shared, "columns", "rows")
-    assert found.status == "error"
+    assert found.status == "refused"
     assert "is not a legal fusion" in found.message
 
 
@@ -138,7 +252,7 @@ def test_kernels_take_turns(database, monkeypatch):
         assert [result.status for result in found] == ["ok"] * 3
         assert (found[1].replayed, found[1].us) == (True, alone.us)
         for result, trial in zip(found, trials("fine", "columns", "rows"), strict=True):
-            assert bench.recorded(trial.digest, DEFAULT).us == result.us
+            assert bench.recorded(trial.digest, trial.kernel, DEFAULT).us == result.us
         assert bench.counts.measured == 3
 
 
@@ -151,10 +265,10 @@ def test_only_some_kernels_are_held_at_a_time(database, monkeypatch):
     assert len(database.records()) == 3
 
 
-def test_kernels_that_write_much_are_timed_alone(database, monkeypatch):
+def test_kernels_of_much_memory_are_timed_alone(database, monkeypatch):
     with bench_on(database) as bench:
         seen = runs_of(bench, monkeypatch)
-        monkeypatch.setattr(client, "_HELD_BYTES", 100)
+        monkeypatch.setattr(client, "_TOGETHER_BYTES", 100)
         bench.kernels(trials("fine", "rows"))
         assert [len(payload["kernels"]) for runner, payload in seen if runner == "time_again"] == [1, 1]
 
@@ -200,7 +314,7 @@ def test_a_kernel_that_crashes_in_later_moments_is_found_among_those_timed_with_
         assert [result.status for result in found] == ["ok", "crash", "ok"]
         assert found[1].us == float("inf")
         assert bench.counts.failed == ["columns: crash: gone"]
-        assert bench.recorded(trials("columns")[0].digest, DEFAULT).status == "crash"
+        assert known(bench, "columns").status == "crash"
     assert [len(record.measurement.samples_us) for record in database.records()] == [5, 0, 5]
 
 
@@ -220,7 +334,7 @@ def test_a_kernel_that_is_too_slow_is_given_up_and_known_to_be_that_slow(databas
         assert (given_up.pruned, given_up.replayed) == (True, False)
         assert (again.pruned, again.replayed, again.us) == (True, True, given_up.us)
         # three samples are no answer to how fast it is, nor to whether it is slower than something else
-        assert bench.recorded(name, DEFAULT) is None
+        assert known(bench, "fine") is None
         full = bench.kernel(name, candidate, DEFAULT)
         assert (full.pruned, full.replayed) == (False, False)
         assert bench.kernel(name, candidate, DEFAULT, worth_us=1e-3).us == full.us
@@ -239,7 +353,7 @@ def test_a_second_time_is_recorded_apart_from_the_first(database, monkeypatch):
         assert (two.status, two.replayed, bench.counts.measured) == ("ok", False, 1)
         assert [bench.kernels(t)[0].us for t in (first, second, first)] == [one.us, two.us, one.us]
         assert bench.counts.replayed == 2
-        assert bench.recorded(first[0].digest, DEFAULT).us == min(one.us, two.us)
+        assert known(bench, "fine").us == min(one.us, two.us)
     policies = [record.measurement.policy for record in database.records()]
     assert policies == [MEASUREMENT_POLICY, AGAIN_POLICY]
 
@@ -250,8 +364,8 @@ def test_a_kernel_that_fails_the_second_time_is_known_to_fail(database, monkeypa
         bench.kernels([trial])
         lost_in(bench, monkeypatch, "fine")
         (found,) = bench.kernels([replace(trial, again=True)])
-        assert (found.status, bench.recorded(trial.digest, DEFAULT).status) == ("crash", "crash")
-        assert bench.counts.failing == {(trial.digest, DEFAULT)}
+        assert (found.status, known(bench, "fine").status) == ("crash", "crash")
+        assert bench.counts.failing == {(trial.digest, DEFAULT): found}
 
 
 def test_schedules_that_are_not_known_are_compiled_together(database, monkeypatch):
@@ -324,10 +438,20 @@ def test_a_worker_killed_during_a_kernel_is_not_the_kernels_fault(database, monk
         assert {r.measurement.status for r in database.records()} == {"ok"}
 
 
-def test_a_program_that_cannot_be_prepared_is_an_error(database):
-    inputs = random_inputs(GRAPH, np.random.default_rng(0))
-    with (
-        Bench(GRAPH, inputs, ["no such value"], database, identity_here(), threads=1) as bench,
-        pytest.raises(MeasureError, match="the worker could not prepare the program"),
-    ):
-        time(bench, "fine")
+def test_a_program_that_cannot_be_prepared_is_an_error(database, monkeypatch):
+    with bench_on(database) as bench:
+        monkeypatch.setattr(bench, "_threads", "many")
+        with pytest.raises(MeasureError, match="the worker could not prepare the program"):
+            time(bench, "fine")
+
+
+def test_a_bad_moment_while_a_program_is_prepared_is_none_for_the_run(database, monkeypatch):
+    with bench_on(database) as bench:
+        real, ended = bench._worker.run, [Outcome("killed", "", {}, {}, 0.0, 0.0)]
+        monkeypatch.setattr(bench._worker, "run", lambda job: ended.pop() if ended else real(job))
+        assert time(bench, "fine").status == "ok"
+
+
+def test_the_worker_holds_no_more_values_than_it_is_told_to(database):
+    with bench_on(database, held_bytes=0) as bench:
+        assert [time(bench, name).status for name in ("fine", "columns", "rows", "fine")] == ["ok"] * 4

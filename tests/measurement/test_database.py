@@ -12,7 +12,8 @@ import pytest
 
 from autofuse.errors import MeasureError
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.database import Database, Measurement
+from autofuse.measurement.database import Database
+from autofuse.measurement.records import Measurement
 from autofuse.plan.identity import CpuIdentity
 
 HERE = CpuIdentity(
@@ -39,7 +40,6 @@ def fine(kernel: str = "k1", *samples: float, **schedule) -> Measurement:
         schedule=Schedule(**schedule),
         signature="(f32[64]) -> f32[64]",
         policy="warm-median/1",
-        cache_state="warm",
         code_version="cpu/1",
         status="ok",
         samples_us=samples or (3.0, 1.0, 2.0),
@@ -155,7 +155,7 @@ def test_another_format_version_is_refused(tmp_path):
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 7")
     connection.close()
-    with pytest.raises(MeasureError, match="record format 7, this autofuse uses 3"):
+    with pytest.raises(MeasureError, match="record format 7, this autofuse uses 4"):
         Database(path, HERE)
 
 

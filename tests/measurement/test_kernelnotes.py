@@ -8,8 +8,9 @@ import pytest
 
 from autofuse.errors import MeasureError
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.database import FORMAT_VERSION, Database, Measurement
+from autofuse.measurement.database import FORMAT_VERSION, Database
 from autofuse.measurement.kernelnotes import KernelNote
+from autofuse.measurement.records import UNKNOWN_VALUES, Measurement
 from autofuse.plan.identity import MEASUREMENT_POLICY
 from autofuse.testing.partitions import identity_here
 
@@ -24,7 +25,6 @@ def measured(kernel="k1"):
         schedule=Schedule(),
         signature="(f32[64]) -> f32[64]",
         policy=MEASUREMENT_POLICY,
-        cache_state="warm",
         code_version=HERE.generator,
         status="ok",
         samples_us=(1.0,),
@@ -117,7 +117,11 @@ def test_a_bad_note_refuses_the_whole_merge(tmp_path, database):
 
 @pytest.mark.parametrize(
     ("version", "change", "notes"),
-    [(1, "DROP TABLE kernels", 0), (2, "ALTER TABLE kernels DROP COLUMN program", 0)],
+    [
+        (1, "DROP TABLE kernels", 0),
+        (2, "ALTER TABLE kernels DROP COLUMN program", 0),
+        (3, "ALTER TABLE records ADD COLUMN cache_state TEXT NOT NULL DEFAULT 'warm'", 1),
+    ],
 )
 def test_an_older_file_is_brought_up_to_date_and_loses_no_record(tmp_path, version, change, notes):
     path = tmp_path / "old.db"
@@ -126,10 +130,13 @@ def test_an_older_file_is_brought_up_to_date_and_loses_no_record(tmp_path, versi
         database.note(NOTE)
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(change)
+    connection.execute("ALTER TABLE records DROP COLUMN input_values")
     connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     with Database(path, HERE) as database:
-        assert database.records() == [record]
+        known = replace(record.measurement, input_values=UNKNOWN_VALUES)
+        assert database.records() == [replace(record, measurement=known)]
+        assert database.add(measured()).measurement.input_values == ""
         assert len(database.all_notes()) == notes
         database.note(NOTE)
         assert database._connection.execute("PRAGMA user_version").fetchone()[0] == FORMAT_VERSION

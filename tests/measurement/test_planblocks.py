@@ -16,6 +16,7 @@ class Machine:
     def __init__(self):
         self.now_ns = 0
         self.built = []
+        self.expected = []
 
     def clock(self):
         return self.now_ns
@@ -27,6 +28,8 @@ class Machine:
         machine = self
 
         class Plan:
+            expected_s = 0.5
+
             def problem(self):
                 machine.spend(check_s)
                 return ""
@@ -47,7 +50,7 @@ class Machine:
 
 def race(machine, makers, **terms):
     """Blocks of each plan, what is wrong with each, and whether anything was left out."""
-    run = Race(asdict(replace(TERMS, **terms)), machine.clock)
+    run = Race(asdict(replace(TERMS, **terms)), machine.expected.append, machine.clock)
     samples, problems = run.run(run.build(makers), len(makers))
     return [len(own) for own in samples], problems, run.cut_short
 
@@ -99,3 +102,11 @@ def test_the_last_plan_has_a_block_whatever_the_limit(limit_s):
     blocks, problems, _ = race(machine, [machine.maker("a", 1.0), machine.maker("b", 1.0, 1.0)], limit_s=limit_s)
     assert blocks == [0, 1]
     assert problems == [NO_TIME, ""]
+
+
+def test_what_calls_are_expected_to_take_is_said_before_them():
+    machine = Machine()
+    race(machine, [machine.maker("long", 0.0, 20.0)])
+    check, once, *turns = machine.expected
+    assert (check, once) == (0.5, 0.0)
+    assert turns == [pytest.approx(60.0)] * LEAST_BLOCKS  # as long as it was seen to take

@@ -8,6 +8,7 @@ import pytest
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement import planraces
 from autofuse.measurement.client import Bench
+from autofuse.measurement.inputvalues import InputValues
 from autofuse.measurement.planraces import PlanRaces
 from autofuse.measurement.pool import Outcome
 from autofuse.measurement.racing import Terms
@@ -40,7 +41,7 @@ def test_plans_of_other_graphs_bring_their_constants(database):
 
     usual = graph(turned=False)
     inputs = random_inputs(usual, np.random.default_rng(0))
-    with Bench(usual, inputs, ["y"], database, identity_here(), threads=1) as bench:
+    with Bench(usual, inputs, database, identity_here(), threads=1) as bench:
         times = bench.plans([plan_of(usual), plan_of(graph(turned=True))], replace(TERMS, blocks=7, seconds=1.0))
     assert [time.problem for time in times] == ["", ""]
     assert all(len(time.samples_us) == 7 for time in times)
@@ -100,7 +101,7 @@ class Answers:
         self.fails, self.problem, self.cut_short = fails, problem, cut_short
         self.payloads = []
 
-    def __call__(self, payload, arrays, build_s, run_s):
+    def __call__(self, payload, arrays, build_s):
         self.payloads.append(payload)
         texts = payload["plans"]
         if self.fails(texts):
@@ -112,7 +113,7 @@ class Answers:
 
 def races_on(database, answers, inputs=None):
     given = random_inputs(GRAPH, np.random.default_rng(0)) if inputs is None else inputs
-    return PlanRaces(GRAPH, given, database, "cpu/0", 1.0, answers)
+    return PlanRaces(GRAPH, InputValues(GRAPH, given), database, "cpu/0", answers)
 
 
 def test_plans_that_fail_only_together_are_timed_one_after_another_and_not_recorded(database):

@@ -14,7 +14,8 @@ from autofuse.measurement.pool import Job, Worker
 
 
 def behave(building: str = "nothing", running: str = "nothing", build_s: float = 30.0, run_s: float = 30.0) -> Job:
-    return Job("autofuse.testing.jobs:behave", {"building": building, "running": running}, {}, build_s, run_s)
+    payload = {"building": building, "running": running, "run_s": run_s}
+    return Job("autofuse.testing.jobs:behave", payload, {}, build_s)
 
 
 FINE = Job("autofuse.testing.jobs:fine", {"n": 1})
@@ -59,11 +60,14 @@ def test_one_process_serves_many_jobs(worker):
         (behave(running="hang", run_s=0.2), "timeout", "run deadline of 0.2 s"),
         (behave(running="be wrong"), "wrong", r"y\[0, 1\] is off"),
         (behave(running="divide by zero"), "error", "ZeroDivisionError"),
-        (behave(running="exhaust memory"), "error", "MemoryError"),
+        (behave(running="exhaust memory"), "memory", "MemoryError"),
+        (behave(running="abort without memory"), "memory", "SIGABRT"),
+        (behave(building="be refused"), "refused", "no such instruction"),
+        (behave(running="be killed"), "killed", "SIGKILL"),
         (behave(running="return a set"), "error", "JSON cannot"),
         (behave(running="return nan"), "error", "JSON cannot"),
         (behave(running="print a lot"), "ok", ""),
-        (Job("autofuse.testing.jobs:twice", {}), "error", "out of turn"),
+        (Job("autofuse.testing.jobs:twice", {}), "ok", ""),
         (Job("autofuse.testing.jobs:missing", {}), "error", "no runner"),
         (Job("autofuse.testing.nowhere:fine", {}), "error", "no runner"),
         (Job("autofuse.testing.jobs:signal", {}), "error", "not a function of autofuse"),

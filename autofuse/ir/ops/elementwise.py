@@ -60,9 +60,9 @@ def _rounding(floats: Mix, integers: Mix | None, vectors: float = 1) -> Work:
     return Work(floats, integers, vectors, flops=1, ulps=0.5, widens=True)
 
 
-def _function(*floats: tuple[OpClass, float], vectors: float, integers: Mix | None = None) -> Work:
-    """A function that targets compute within 4 units in the last place."""
-    return Work(floats, integers, vectors, flops=1, ulps=4, widens=True)
+def _function(*floats: tuple[OpClass, float], vectors: float) -> Work:
+    """A function of floats that targets compute within 4 units in the last place."""
+    return Work(floats, None, vectors, flops=1, ulps=4, widens=True)
 
 
 def _bits(mix: Mix, ulps: float = 0) -> Work:
@@ -170,6 +170,7 @@ _ORDERED: Mapping[str, _Row] = {
             flops=1,
             ulps=0,
             widens=True,
+            uneven=True,
         ),
         1,
         "The remainder of x / y, with the sign of x (fmod). Integers: x%0 is x, INT_MIN%-1 is 0.",
@@ -177,7 +178,7 @@ _ORDERED: Mapping[str, _Row] = {
     "power": (
         NUMBER,
         numerics.power,
-        _function(("power", 1), vectors=36, integers=(("integer", 60),)),
+        Work((("power", 1),), (("integer", 60),), vectors=36, flops=1, ulps=4, widens=True, uneven=True),
         100,
         "x ** y. Integers wrap; a negative exponent gives 0 unless x is 1 or -1 (the truncated reciprocal).",
     ),

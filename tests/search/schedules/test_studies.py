@@ -9,9 +9,10 @@ import pytest
 
 from autofuse.errors import ArgumentError, SearchError
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.client import PRUNED_POLICY
-from autofuse.measurement.database import Database, Measurement
+from autofuse.measurement.database import Database
 from autofuse.measurement.kernelnotes import KernelNote
+from autofuse.measurement.kernelrecords import PRUNED_POLICY
+from autofuse.measurement.records import Measurement
 from autofuse.plan.identity import MEASUREMENT_POLICY
 from autofuse.search.schedules.studies import write_studies
 from autofuse.testing.partitions import identity_here
@@ -27,7 +28,6 @@ def measured(*samples, kernel="a", status="ok", policy=MEASUREMENT_POLICY, messa
         schedule=Schedule(**schedule),
         signature="(f32[64]) -> f32[64]",
         policy=policy,
-        cache_state="warm",
         code_version=HERE.generator,
         status=status,
         message=message,
@@ -91,7 +91,6 @@ def test_a_study_says_what_it_is_of(database, tmp_path):
         "device": record.device,
         "code_version": HERE.generator,
         "policy": MEASUREMENT_POLICY,
-        "cache_state": "warm",
     }
     assert study.trials[1].datetime_complete == datetime.fromtimestamp(record.created_ns / 1e9)
 

@@ -1,6 +1,7 @@
 """The measuring loop where kernels fail, and where solving finds nothing."""
 
 import math
+from collections import Counter
 
 import pytest
 
@@ -130,3 +131,39 @@ def test_where_kernels_fail_and_memory_is_limited_an_error_says_both(monkeypatch
     words = "no plan takes 1000 bytes; kernels that failed are left out: .*: crash: it crashed"
     with pytest.raises(MeasureError, match=words):
         tune._loop.solve(0.0)
+
+
+# ---- bad moments -----------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_that_no_plan_does_without_may_meet_a_bad_moment():
+    graph = softmax_graph(64, 64)
+    classes = context_of(graph).space.classes
+    bench = SyntheticBench(graph, failing=frozenset(classes), failure="timeout", plan_cost=lambda plan: 50.0)
+    plan = tuned(graph, bench)
+    verify(plan)
+    assert plan.certificate.e2e_us == pytest.approx(50.0)
+    assert all(count == 1 for count in Counter(digest for digest, _ in bench.records).values())  # none is asked twice
+
+
+def test_a_kernel_that_met_a_bad_moment_is_in_no_plan_that_does_without_it():
+    graph = attention_graph(64, 32)
+    usual = tuned(graph, SyntheticBench(graph))
+    late = {kernel.digest for kernel in usual.kernels if len(kernel.nodes) > 2}
+    assert late
+    bench = SyntheticBench(graph, failing=frozenset(late), failure="killed")
+    plan = tuned(graph, bench)
+    assert late.isdisjoint(kernel.digest for kernel in plan.kernels)
+
+
+def test_a_fixed_partition_may_meet_a_bad_moment():
+    graph = softmax_graph(64, 64)
+    bench = SyntheticBench(graph, cost=lambda *_: math.inf, failure="memory", plan_cost=lambda plan: 50.0)
+    verify(tuner_of(graph, bench).fixed_plan(Unfused()))
+
+
+def test_no_bad_moment_excuses_a_wrong_answer():
+    graph = softmax_graph(64, 64)
+    bench = SyntheticBench(graph, cost=lambda *_: math.inf, failure="wrong")
+    with pytest.raises(MeasureError, match=r"is no plan: share: wrong"):
+        tuned(graph, bench)

@@ -44,6 +44,16 @@ def test_kernels_that_fail_the_second_time_are_as_those_that_failed_at_once():
     assert bench.plan_us(late) <= (1 + EPSILON) * bench.plan_us(early)
 
 
+def test_a_bad_moment_the_second_time_leaves_the_first_time():
+    bench = SyntheticBench(SMALL["attention"], scattered(modelled(), 0.5), failure="timeout")
+    times, space = times_of(bench)
+    times.measure(space.candidates, 1.0)
+    before = dict(times.us)
+    bench.failing = frozenset(before)
+    assert times.measure_again(space) is False
+    assert times.us == before
+
+
 class Listening(SyntheticBench):
     """Remembers what was asked for."""
 
