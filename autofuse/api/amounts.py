@@ -1,4 +1,4 @@
-"""Amounts that a user gives: Python's numbers or NumPy's; what is none is refused by its name."""
+"""Amounts and modes that a user gives: numbers of Python or NumPy; what is none is refused by its name."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ from autofuse.errors import ArgumentError
 
 DEADLINE_S = 2.0
 """Seconds for choosing fusions where nothing is said about a deadline."""
+
+
+def check_numerics(value: str) -> str:
+    """What was given as `numerics`. Raises ArgumentError."""
+    if value not in ("strict", "fast"):
+        raise ArgumentError(f'numerics={value!r:.80}: give "strict" or "fast"')
+    return value
 
 
 def whole_number(name: str, value: object, least: int, such_as: str = "") -> int:

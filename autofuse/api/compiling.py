@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from autofuse.api.amounts import DEADLINE_S, positive_seconds
+from autofuse.api.amounts import DEADLINE_S, check_numerics, positive_seconds
 from autofuse.api.choosing import Rules, decided, decided_best, make_context, may_vary, noting
 from autofuse.api.loops import warned_of_loops
 from autofuse.api.numpyonly import NumpyPlan, traced_or_left
@@ -16,6 +16,7 @@ from autofuse.cost_models.base import CostModel
 from autofuse.errors import ArgumentError
 from autofuse.frontend.context import OnUnsupported
 from autofuse.passes.choices import Choices
+from autofuse.passes.pipeline import Numerics
 from autofuse.search.plugins.foreign import LegalityTest
 from autofuse.search.plugins.registry import ANALYTICAL, find_policy
 from autofuse.search.policies.analytical import Analytical
@@ -36,6 +37,7 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     legality: str | LegalityTest | None = None,
     variants: str | Choices = "default",
     max_memory: int | None = None,
+    numerics: Numerics = "strict",
     deadline: float | None = DEADLINE_S,
     on_unsupported: OnUnsupported = "numpy",
     check_bounds: bool = False,
@@ -53,6 +55,9 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     "columns=joined,tables=large" (`autofuse.passes.choices`), or "auto": under "analytical", without rules and
     legality, the graph with the cheapest plan, if the model is sure of it; it takes as long again for each graph there
     is. `max_memory`: most bytes that arguments, constants, results and temporaries of a call may take together.
+    `numerics`: "strict", or "fast", which also makes use of what holds for real numbers but not for every float: sums
+    and products of numbers are reassociated, divisions become products with reciprocals, NaN, infinities and the sign
+    of zero are not kept (`autofuse.passes.fast_math` lists the rules).
     `deadline`: seconds for choosing the fusions, tracing and code generation not counted; None: as long as it takes.
     Where they are not enough for the whole program, it is searched in segments, then by merging greedily, and failing
     all that each operation becomes a kernel; the plan's notes say so, and such a plan may differ from run to run. It
@@ -66,6 +71,7 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     LegalityError for rules and kernels that cannot be, and PluginError for what plug-ins do wrong.
     """
     check_backend(backend)
+    check_numerics(numerics)
     seconds = None if deadline is None else positive_seconds("deadline", deadline, "give deadline=None")
     if partition is not None:
         policy = fixed(partition)
@@ -75,7 +81,7 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     traced = traced_or_left(fn, args, kwargs, on_unsupported, check_bounds, wishes)
     if isinstance(traced, NumpyPlan):
         return traced
-    program = traced_program(traced, fixed_choices(variants))
+    program = traced_program(traced, fixed_choices(variants), numerics)
     context = make_context(program, threads, rules, model=model, legality=legality, max_memory=max_memory)
     chosen = find_policy(policy)
     if variants == AUTO:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from autofuse.api.amounts import DEADLINE_S, positive_seconds
+from autofuse.api.amounts import DEADLINE_S, check_numerics, positive_seconds
 from autofuse.api.jitted import Jitted, OnMiss
 from autofuse.errors import ArgumentError
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # a plan that is found in a store needs none of these
     from autofuse.cost_models.base import CostModel
     from autofuse.frontend.context import OnUnsupported
     from autofuse.passes.choices import Choices
+    from autofuse.passes.pipeline import Numerics
     from autofuse.search.plugins.foreign import LegalityTest
     from autofuse.search.policies.policy import SearchPolicy
 
@@ -32,6 +33,7 @@ def jit(
     legality: str | LegalityTest | None = None,
     variants: str | Choices | None = None,
     max_memory: int | None = None,
+    numerics: Numerics = "strict",
     deadline: float | None = DEADLINE_S,
     on_unsupported: OnUnsupported = "numpy",
     check_bounds: bool = False,
@@ -46,11 +48,11 @@ def jit(
 
     With `store` (a folder of tuned plans), plans are looked up there first; a miss is compiled with one warning per
     missed key, tuned for `budget` seconds and stored (`on_miss="tune"`), or a PlanError (`"error"`). `policy`,
-    `threads`, `rules`, `model`, `legality`, `variants`, `max_memory`, `on_unsupported` and `check_bounds`: how plans
-    are made, as for `autofuse.compile` and `autofuse.tune`. A stored plan that does not keep the rules, the legality or
-    the limit on memory is a miss; how else it was made is not asked. `deadline`: as for `autofuse.compile`; a tuned
-    plan has none. Python numbers are constants of a plan: where three plans differ in one only, a NumberWarning says
-    how to pass it.
+    `threads`, `rules`, `model`, `legality`, `variants`, `max_memory`, `numerics`, `on_unsupported` and `check_bounds`:
+    how plans are made, as for `autofuse.compile` and `autofuse.tune`. A stored plan that does not keep the rules, the
+    legality or the limit on memory is a miss; how else it was made is not asked. `deadline`: as for `autofuse.compile`;
+    a tuned plan has none. Python numbers are constants of a plan: where three plans differ in one only, a NumberWarning
+    says how to pass it.
     """
     if isinstance(fn, staticmethod | classmethod | property):
         raise ArgumentError(f"a {type(fn).__name__} is no function: write @af.jit below @{type(fn).__name__}")
@@ -70,6 +72,7 @@ def jit(
         "legality": legality,
         "variants": variants,
         "max_memory": max_memory,
+        "numerics": None if check_numerics(numerics) == "strict" else numerics,
         "on_unsupported": None if on_unsupported == "numpy" else on_unsupported,
         "check_bounds": check_bounds or None,
     }

@@ -178,7 +178,8 @@ class Jitted:
         traced = traced_or_left(function, args, kwargs, **how, decided=decided, warns=False)
         if isinstance(traced, NumpyPlan):
             return traced
-        program = programs.traced_program(traced)
+        numerics = self._options.get("numerics", "strict")
+        program = programs.traced_program(traced, numerics=numerics)
         identity = host_cpu_identity(described_cpu(self._options.get("threads")))
         unkept: list[str] = []
 
@@ -189,7 +190,7 @@ class Jitted:
             unkept.extend(() if reason is None else (reason,))
             return reason
 
-        found = self.store.get(digest(program.graph), identity, unwanted=unwanted)
+        found = self.store.get(digest(program.graph), identity, numerics, unwanted)
         if found is not None:
             warn_of_calls_left(traced, how.get("on_unsupported", "numpy"))  # on a miss, who compiles does
             return Plan(program.renamed(found))

@@ -15,7 +15,7 @@ from autofuse.ir.digest import digest
 from autofuse.ir.graph import Value
 from autofuse.ir.types import TensorType
 from autofuse.passes.choices import DEFAULT, Choices, read_choices
-from autofuse.passes.pipeline import clean
+from autofuse.passes.pipeline import Numerics, clean
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.verify import safe_name
 from autofuse.report.dump import dump_graphs
@@ -26,9 +26,9 @@ AUTO = "auto"
 """For `variants=`: search among the ways to clean a program up."""
 
 
-def traced_program(traced: Traced, choices: Choices = DEFAULT) -> Program:
+def traced_program(traced: Traced, choices: Choices = DEFAULT, numerics: Numerics = "strict") -> Program:
     """Clean up a traced function's graph."""
-    graph = clean(traced.graph)
+    graph = clean(traced.graph, numerics)
     program = Program(
         name=safe_name(traced.graph.name),
         graph=graph,
@@ -39,6 +39,7 @@ def traced_program(traced: Traced, choices: Choices = DEFAULT) -> Program:
         contiguous=traced.contiguous,
         bounds=traced.bounds,
         notes=traced.notes,
+        numerics=numerics,
     )
     if choices != DEFAULT:
         program = varied(program, choices)
@@ -54,7 +55,7 @@ def is_of(document: PlanDocument, program: Program) -> bool:
         choices = read_choices(document.variant.choices)
     except ArgumentError:  # choices of another version
         return False
-    return document.graph_digest == digest(clean(program.graph, choices=choices))
+    return document.graph_digest == digest(clean(program.graph, program.numerics, choices))
 
 
 def program_of(document: PlanDocument) -> Program:
@@ -69,6 +70,7 @@ def program_of(document: PlanDocument) -> Program:
         variant=document.variant,
         contiguous=document.contiguous,
         bounds=document.bounds,
+        numerics=document.numerics,
     )
 
 

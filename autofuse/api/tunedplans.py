@@ -15,7 +15,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from autofuse.api.againstnumpy import against_function
-from autofuse.api.amounts import positive_seconds, whole_number
+from autofuse.api.amounts import check_numerics, positive_seconds, whole_number
 from autofuse.api.choosing import Rules, make_context, may_vary, noting
 from autofuse.api.loops import warned_of_loops
 from autofuse.api.numpyonly import NumpyPlan, traced_or_left
@@ -27,6 +27,7 @@ from autofuse.frontend.context import OnUnsupported
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
 from autofuse.passes.choices import Choices
+from autofuse.passes.pipeline import Numerics
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.report.dump import dump_candidates
@@ -63,11 +64,13 @@ def tuned_plan(
     legality: str | LegalityTest | None,
     variants: str | Choices,
     max_memory: int | None,
+    numerics: Numerics,
     on_unsupported: OnUnsupported,
     check_bounds: bool,
 ) -> Plan:
     """What `tune` does. `start`: when it began, on the monotonic clock."""
     check_backend(backend)
+    check_numerics(numerics)
     limits = _budget(budget, max_trials)
     end = start + limits.seconds
     seed = whole_number("seed", seed, 0)
@@ -75,7 +78,7 @@ def tuned_plan(
     traced = traced_or_left(fn, args, kwargs, on_unsupported, check_bounds, wishes)
     if isinstance(traced, NumpyPlan):
         return traced
-    program = traced_program(traced, fixed_choices(variants))
+    program = traced_program(traced, fixed_choices(variants), numerics)
     arrays = measuring_inputs(traced, inputs, seed)
     context = make_context(program, threads, rules, model=model, legality=legality, max_memory=max_memory)
     varies = variants == AUTO and policy == "measured" and may_vary(context)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from autofuse.cost_models.base import CostModel
     from autofuse.frontend.context import OnUnsupported
     from autofuse.passes.choices import Choices
+    from autofuse.passes.pipeline import Numerics
     from autofuse.search.plugins.foreign import LegalityTest
     from autofuse.search.policies.policy import SearchPolicy
 
@@ -37,6 +38,7 @@ def tune(
     legality: str | LegalityTest | None = None,
     variants: str | Choices = "default",
     max_memory: int | None = None,
+    numerics: Numerics = "strict",
     on_unsupported: OnUnsupported = "numpy",
     check_bounds: bool = False,
 ) -> Plan:
@@ -52,11 +54,11 @@ def tune(
     not measured again, so an interrupted run resumes. `inputs`: an .npz file with the arguments' values (`arg0`,
     `arg1`, ... or the parameter names) where values matter; specs get seeded random data otherwise. `policy`:
     "measured" searches everything; any other policy's partition is kept and only its schedules are tuned. `rules`,
-    `model`, `legality`, `max_memory`: as for `compile`. `variants`: as for `compile`, but "auto", under "measured"
-    without rules and legality, tunes the graphs that the model finds cheapest too, with half of the budget, and times
-    their plans against the usual graph's; pricing them takes up to a quarter of a budget in seconds, as finding the
-    usual graph's kernels does. `on_unsupported`, `check_bounds`: as for `compile`; a function that runs through NumPy
-    as a whole is not tuned. In the end the function itself runs too, and a plan that is slower is a
+    `model`, `legality`, `max_memory`, `numerics`: as for `compile`. `variants`: as for `compile`, but "auto", under
+    "measured" without rules and legality, tunes the graphs that the model finds cheapest too, with half of the budget,
+    and times their plans against the usual graph's; pricing them takes up to a quarter of a budget in seconds, as
+    finding the usual graph's kernels does. `on_unsupported`, `check_bounds`: as for `compile`; a function that runs
+    through NumPy as a whole is not tuned. In the end the function itself runs too, and a plan that is slower is a
     SlowerThanNumpyWarning and has a note. Ctrl-C returns the best plan so far, with a note that says so. Raises as
     `compile` does, and MeasureError where kernels cannot be measured or their times not be kept (a full disk, say): the
     best plan so far, if there is one, is the attribute `best` of an error that ends the tuning, whichever it is.
@@ -83,6 +85,7 @@ def tune(
         legality=legality,
         variants=variants,
         max_memory=max_memory,
+        numerics=numerics,
         on_unsupported=on_unsupported,
         check_bounds=check_bounds,
     )

@@ -74,6 +74,16 @@ def add_plugin_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--legality", help="which kernels there may be: module:function or an entry point")
 
 
+def add_numerics_option(parser: argparse.ArgumentParser) -> None:
+    """The option that says how exactly a program is computed."""
+    parser.add_argument(
+        "--numerics",
+        choices=("strict", "fast"),
+        default="strict",
+        help="strict: as IEEE has each operation (default); fast: also what holds for real numbers only",
+    )
+
+
 def target_of(options: argparse.Namespace) -> Target:
     """The function and arguments that `add_target_options` were given. Raises ArgumentError."""
     file, _, name = str(options.target).partition(":")

@@ -15,7 +15,7 @@ from autofuse.api.compiling import compile as compile_plan
 from autofuse.api.plan import Plan
 from autofuse.api.tunedplans import was_interrupted
 from autofuse.api.tuning import tune
-from autofuse.cli.arguments import Target, add_plugin_options, add_target_options, target_of
+from autofuse.cli.arguments import Target, add_numerics_option, add_plugin_options, add_target_options, target_of
 from autofuse.cli.output import WRONG_ANSWER, print_json
 from autofuse.cli.parser import count, positive
 from autofuse.cli.run import check, with_random
@@ -45,6 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--blocks", type=count, default=15, help="timed blocks (default 15)")
     parser.add_argument("--rules", type=Path, help="TOML file of fusions to force, forbid and pin")
     add_plugin_options(parser)
+    add_numerics_option(parser)
     parser.add_argument("--threads", type=count, help="threads the plans use (default one per core)")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="save the plans as FOLDER/FUNC-POLICY.json")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -106,6 +107,7 @@ def _plan(
         "rules": options.rules or (),
         "model": options.model or ANALYTICAL,
         "legality": options.legality,
+        "numerics": options.numerics,
     }
     if untuned:
         return compile_plan(

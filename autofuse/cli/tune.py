@@ -10,7 +10,7 @@ from pathlib import Path
 from autofuse.api.plan import Plan
 from autofuse.api.tunedplans import was_interrupted
 from autofuse.api.tuning import tune
-from autofuse.cli.arguments import Target, add_plugin_options, add_target_options, target_of
+from autofuse.cli.arguments import Target, add_numerics_option, add_plugin_options, add_target_options, target_of
 from autofuse.cli.interrupts import termination_interrupts
 from autofuse.cli.output import INTERRUPTED, TERMINATED, print_json
 from autofuse.cli.parser import count, nbytes, positive
@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="default",
         help="how the program is cleaned up: default, auto (searched), or choices such as columns=joined,tables=large",
     )
+    add_numerics_option(parser)
     parser.add_argument("--max-memory", type=nbytes, help="most memory of a call, arguments included: 512M, 2GiB")
     parser.add_argument("--threads", type=count, help="threads the plan uses (default one per core)")
     parser.add_argument(
@@ -110,6 +111,7 @@ def _tuned(options: argparse.Namespace, target: Target) -> Plan:
         legality=options.legality,
         variants=options.variants,
         max_memory=options.max_memory,
+        numerics=options.numerics,
         on_unsupported=options.on_unsupported,
         check_bounds=options.check_bounds,
     )

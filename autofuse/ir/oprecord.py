@@ -161,7 +161,7 @@ class Work:
     vectors: float
     """Vector instructions, roughly: how much of it is worth a thread's while."""
     flops: int
-    """Floating-point operations that a peak rate counts: 1, or 0 of what compares, chooses and converts."""
+    """Floating-point operations that a peak rate counts: 1, 2 of fma, 0 of what compares, chooses and converts."""
     ulps: float
     """Of floats: units in the last place that a target may be off by. 0 = exact, 0.5 = rounded correctly."""
     widens: bool

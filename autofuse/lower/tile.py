@@ -114,13 +114,9 @@ class Load:
     fill: Scalar | None = None
 
 
-FMA = "fma"
-"""A fused multiply-add: the one opcode that no op is emitted as. Probes and generated products write it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Map:
-    """`result = opcode(operands)`: the scalar opcodes of the op table (docs/ops.md), and `FMA`."""
+    """`result = opcode(operands)`: the scalar opcodes of the op table (docs/ops.md)."""
 
     result: Scalar
     dtype: DType

@@ -51,6 +51,19 @@ def divide_by_number(node: Node, facts: Facts) -> Call | None:
     return call("multiply", node.inputs[0], filled(1 / divisor, node.output.type))
 
 
+def divide_by_repeated(node: Node, facts: Facts) -> Call | None:
+    """x / y = x * (1 / y) where y repeats elements: one division for all that share it."""
+    x, y = node.inputs
+    repeated = facts.producer(y, "broadcast_in_dim")
+    if repeated is None or not is_float(node) or facts.splat(y) is not None:
+        return None
+    (divisor,) = repeated.inputs
+    if divisor.type.size >= y.type.size:
+        return None
+    inverse = call("divide", filled(1, divisor.type), divisor)
+    return call("multiply", x, call("broadcast_in_dim", inverse, **repeated.attrs))
+
+
 def divide_by_root(node: Node, facts: Facts) -> Call | None:
     """x / sqrt(y) = x * rsqrt(y); 1 / sqrt(y) = rsqrt(y)."""
     x, y = node.inputs
@@ -92,7 +105,7 @@ RULES: Rules = {
     "add": (add_any_zero, add_minus_one, merge_numbers),
     "subtract": (subtract_any_zero, subtract_itself, subtract_number),
     "multiply": (multiply_by_zero, merge_numbers),
-    "divide": (divide_by_number, divide_by_root),
+    "divide": (divide_by_number, divide_by_root, divide_by_repeated),
     "power": (power_by_product,),
     "log": (log_of_sum,),
 }

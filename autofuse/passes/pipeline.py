@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 from typing import ClassVar, Literal, Protocol
 
-from autofuse.errors import ArgumentError
 from autofuse.ir.graph import Graph
 from autofuse.ir.verifier import verify
 from autofuse.passes.arithmetic import SimplifyArithmetic
 from autofuse.passes.choices import DEFAULT, Choices
 from autofuse.passes.common_subexpressions import MergeCommon
 from autofuse.passes.constant_folding import LARGE_BYTES, FoldConstants
+from autofuse.passes.contraction import ContractProducts
 from autofuse.passes.dots import FoldDots, SplitDepths
 from autofuse.passes.folds import SimplifyFolds
 from autofuse.passes.joining import JoinColumns, JoinSteps
@@ -45,8 +45,6 @@ class Pass(Protocol):
 
 def passes_for(numerics: Numerics, choices: Choices = DEFAULT) -> Sequence[Pass]:
     """The passes of one round, in order."""
-    if numerics not in ("strict", "fast"):
-        raise ArgumentError(f"numerics must be 'strict' or 'fast', got {numerics!r}")
     usual: Sequence[Pass] = (
         SimplifyMovement(),
         SinkViews(),
@@ -62,7 +60,8 @@ def clean(graph: Graph, numerics: Numerics = "strict", choices: Choices = DEFAUL
     """`graph` simplified for fusion, its outputs distinct computed values.
 
     Under "strict" results are equal bit for bit, but for the order of sums and NaN payloads; "fast" also reassociates
-    and ignores NaN, infinities and the sign of zero where a simpler form is won. Cleaning twice changes no more.
+    and ignores NaN, infinities and the sign of zero where a simpler form is won, and contracts sums with products.
+    Cleaning twice changes no more.
     `choices` other than the defaults are made on the graph that the defaults give.
     """
     graph = _settled(graph, passes_for(numerics))
@@ -70,6 +69,8 @@ def clean(graph: Graph, numerics: Numerics = "strict", choices: Choices = DEFAUL
         graph = _settled(graph, passes_for(numerics, choices))
     if choices.transposes == "stored":
         graph = _checked(StoreTransposes(), graph)
+    if numerics == "fast":
+        graph = _checked(ContractProducts(), graph)
     return _checked(MaterialiseOutputs(), graph)
 
 

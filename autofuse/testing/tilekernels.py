@@ -12,31 +12,23 @@ from numpy.typing import NDArray
 
 from autofuse.lower.tile import Buffer, Space, TileProgram
 from autofuse.targets.cpu.codegen import generate
-from autofuse.targets.cpu.codegen.widths import TASK_US
-from autofuse.targets.cpu.machine import Machine
 from autofuse.targets.cpu.native import driver
 from autofuse.targets.cpu.native.engine import Engine, LinkedCode
 from autofuse.targets.cpu.native.nativeruntime import enable_blas
-from autofuse.targets.cpu.native.program import KernelCode, PhaseCode
-from autofuse.targets.cpu.passes.prepare import CpuPasses
+from autofuse.targets.cpu.native.program import PhaseCode
 
 _GUARD = 64
 """Bytes before and after each written buffer that a kernel must leave alone."""
 _POISON = 0xA5
 
 
-def generated(program: TileProgram, machine: Machine, task_us: float = TASK_US) -> KernelCode:
-    """The code of a program as it was lowered, before the passes."""
-    return generate(CpuPasses(machine.vector_bits)(program), machine, task_us)
-
-
 class Kernel:
-    """A compiled TileProgram, given as it was lowered, before the passes."""
+    """A compiled TileProgram."""
 
-    def __init__(self, program: TileProgram, engine: Engine, task_us: float = TASK_US) -> None:
+    def __init__(self, program: TileProgram, engine: Engine) -> None:
         """Generate, compile and link. Raises BackendError."""
         self.program = program
-        self.code = generated(program, engine.machine, task_us)
+        self.code = generate(program, engine.target)
         self.unit = driver.kernel_unit(self.code)
         symbols = enable_blas() if driver.uses_blas([self.code]) else {}
         exports = [phase.symbol for launch in self.code.launches for phase in launch]

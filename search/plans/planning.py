@@ -15,6 +15,7 @@ from autofuse.ir.digest import digest, subgraph_digest
 from autofuse.ir.graph import Graph
 from autofuse.ir.tree import Tree
 from autofuse.lower.schedule import Schedule
+from autofuse.passes.pipeline import Numerics
 from autofuse.plan.document import Certificate, GraphVariant, Launch, PlanDocument, PlannedKernel
 from autofuse.plan.identity import Identity
 from autofuse.search.plans.concurrent_groups import SMALL_US, Work, list_schedule
@@ -38,6 +39,8 @@ class Program:
     """Inputs that must be C-contiguous."""
     bounds: tuple[BoundsCheck, ...] = ()
     """What indices must keep to."""
+    numerics: Numerics = "strict"
+    """What `graph` was allowed to become when it was cleaned up."""
 
     def renamed(self, document: PlanDocument) -> PlanDocument:
         """A plan of an equal graph, found by its digest, with this function's name and argument structure."""
@@ -105,7 +108,7 @@ def plan_document(
     return PlanDocument(
         name=program.name,
         backend="cpu",
-        numerics="strict",
+        numerics=program.numerics,
         graph=program.graph,
         graph_digest=digest(program.graph),
         in_tree=program.in_tree,

@@ -116,7 +116,7 @@ def price_variants(
 
 def varied(program: Program, choices: Choices) -> Program:
     """The program with its graph cleaned up in another way. `program`: as it is usually cleaned up."""
-    graph = clean(program.graph, choices=choices)
+    graph = clean(program.graph, program.numerics, choices)
     note = f"graph variant: {choices.words}"
     variant = GraphVariant(choices.words, digest(program.graph))
     return replace(program, graph=graph, notes=(*program.notes, note), variant=variant)

@@ -6,7 +6,6 @@ import inspect
 import numpy as np
 import pytest
 
-from autofuse.errors import ArgumentError
 from autofuse.frontend.traced import trace
 from autofuse.ir.digest import digest
 from autofuse.ir.interpreter import interpret
@@ -141,8 +140,3 @@ def test_large_graphs_settle():
     after = clean(graph)
     assert len(after.nodes) < len(graph.nodes)
     assert digest(clean(after)) == digest(after)
-
-
-def test_unknown_numerics_are_refused(sketch):
-    with pytest.raises(ArgumentError, match="'strict' or 'fast', got 'exact'"):
-        clean(sketch.finish([]), "exact")

@@ -47,6 +47,12 @@ def _clamp(low: Array, x: Array, high: Array) -> Array:
     return np.minimum(np.maximum(x, low), high)
 
 
+def _fma(x: Array, y: Array, z: Array) -> Array:
+    """Computed wider, of 64 bits in NumPy's longest type: seldom off by the last bit, where that rounds twice."""
+    wide = np.float64 if x.dtype.itemsize < 8 else np.longdouble
+    return (x.astype(wide) * y.astype(wide) + z.astype(wide)).astype(x.dtype)
+
+
 _INTEGERS: Mix = (("integer", 1),)
 
 
@@ -215,6 +221,15 @@ _TERNARY: Mapping[str, _Row] = {
         "minimum(maximum(x, min), max): max wins where min > max; NaN where any is NaN.",
     ),
 }
+_SUMMED: Mapping[str, _Row] = {
+    "fma": (
+        FLOAT,
+        _fma,
+        Work((("multiply", 1),), None, vectors=1, flops=2, ulps=1, widens=True),
+        1,
+        "x * y + z, rounded once; not StableHLO's.",
+    ),
+}
 _COMPARISONS: Mapping[str, Function] = {
     "EQ": np.equal,
     "NE": np.not_equal,
@@ -320,6 +335,7 @@ def _all_same() -> Iterator[ElementwiseOp]:
         (_COMMUTING, ("x", "y"), True),
         (_ORDERED, ("x", "y"), False),
         (_TERNARY, ("min", "x", "max"), False),
+        (_SUMMED, ("x", "y", "z"), False),
     ):
         for name, row in table.items():
             yield _same(name, row, names, commutative=commutative)

@@ -1,7 +1,7 @@
 """Scalar opcodes on register values of any lane count: maps, reduction combiners, constants, splats and tail masks.
 
 Nothing here opens a block in the caller's function: what needs control flow is put into an internal function of the
-module. Numerics are `strict` (IEEE, one rounding per op, no contraction) unless `fast` is given.
+module. Numerics are IEEE's: one rounding per op, no contraction.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ __all__ = [
 
 Combiner = Literal["add", "multiply", "minimum", "maximum", "and", "or"]
 
-_FAST = "reassoc nsz arcp contract afn"
 _ORDERS: Mapping[str, Order] = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 
 
@@ -131,19 +130,15 @@ def emit_map(
     result_dtype: DType,
     lanes: int,
     attrs: Mapping[str, Any] | None = None,  # noqa: ARG001 - no opcode of the set has attributes yet
-    *,
-    fast: bool = False,
 ) -> str:
     """Append the code of scalar opcode `op` (a StableHLO name) lane by lane; returns the result's name.
 
     `operands` are register values (see `text`) of `operand_dtypes`; clamp takes (low, x, high), select (bool, yes, no).
-    The bits of a lane depend on neither `lanes` nor its neighbours. `fast` allows reassociation, contraction and
-    approximate division. Raises BackendError for an opcode that the dtype does not have.
+    The bits of a lane depend on neither `lanes` nor its neighbours. Raises BackendError for an opcode that the dtype
+    does not have.
     """
-    flags = _FAST if fast else ""
     values = [
-        Lanes(fn, name, Vec(dtype, lanes).element, lanes, flags)
-        for name, dtype in zip(operands, operand_dtypes, strict=True)
+        Lanes(fn, name, Vec(dtype, lanes).element, lanes) for name, dtype in zip(operands, operand_dtypes, strict=True)
     ]
     dtype = operand_dtypes[0]
     match op:
@@ -174,11 +169,9 @@ def _arithmetic(op: str, values: Sequence[Lanes], dtype: DType) -> Lanes:
     raise BackendError(f"scalar opcode {known} is not defined on {dtype}; convert the operand to a dtype that has it")
 
 
-def emit_combine(
-    fn: FunctionText, combiner: str, a: str, b: str, dtype: DType, lanes: int, *, fast: bool = False
-) -> str:
+def emit_combine(fn: FunctionText, combiner: str, a: str, b: str, dtype: DType, lanes: int) -> str:
     """One step of a reduction on two register values: add, multiply, minimum, maximum, and, or."""
-    return emit_map(fn, combiner, (a, b), (dtype, dtype), dtype, lanes, fast=fast)
+    return emit_map(fn, combiner, (a, b), (dtype, dtype), dtype, lanes)
 
 
 def identity(combiner: str, dtype: DType, lanes: int = 1) -> str:
@@ -215,9 +208,7 @@ def _extreme(dtype: DType, *, largest: bool) -> float | int | bool:
     return int(info.max if largest else info.min)
 
 
-def emit_horizontal(
-    fn: FunctionText, combiner: str, vector: str, dtype: DType, lanes: int, *, fast: bool = False
-) -> str:
+def emit_horizontal(fn: FunctionText, combiner: str, vector: str, dtype: DType, lanes: int) -> str:
     """Reduce the lanes of one vector to a scalar, always in the same tree: lane i with lane i + lanes/2, and again.
 
     Raises BackendError when `lanes` is not a power of two.
@@ -233,7 +224,7 @@ def emit_horizontal(
         if half == 1:
             element = Vec(dtype, 1).llvm
             parts = [fn.emit(f"extractelement <1 x {element}> {part}, i32 0") for part in parts]
-        vector = emit_combine(fn, combiner, parts[0], parts[1], dtype, half, fast=fast)
+        vector = emit_combine(fn, combiner, parts[0], parts[1], dtype, half)
         lanes = half
     return vector
 

@@ -108,7 +108,8 @@ def test_every_opcode(dtype: DType, kernels: dict[DType, CudaKernel], module: Si
     module.run(kernels[dtype], {"x": x, "y": y, **outputs})
     for name, arity, result in opcodes_of(dtype):
         expected = apply_opcode(name, result, *(x, y, x)[:arity])
-        assert_same(f"{name} of {dtype}", outputs[f"{name}_result"], expected, ULPS if name in LIBRARY else 0)
+        ulps = ULPS if name in LIBRARY else int(name == "fma")  # NumPy rounds that one twice
+        assert_same(f"{name} of {dtype}", outputs[f"{name}_result"], expected, ulps)
     for name, actual in outputs.items():
         op, _, target = name.partition("_" if name.startswith("convert") else "convert_")
         if name.endswith("_result"):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from autofuse.ir.optable import scalar_op
-from autofuse.lower.tile import FMA, ArgReduce, Dot, Load, Map, Phase, Position, Reduce, RowGroup, Scan, Stage, Store
+from autofuse.lower.tile import ArgReduce, Dot, Load, Map, Phase, Position, Reduce, RowGroup, Scan, Stage, Store
 from autofuse.targets.cpu.codegen.widths import register_bits
 
 _NS_PER_BYTE = 0.08
@@ -16,7 +16,7 @@ _NS_PER_FLOP = 0.03
 
 def map_weight(statement: Map) -> float:
     """Vector instructions of a Map, roughly."""
-    return 1.0 if statement.opcode == FMA else scalar_op(statement.opcode).work.vectors
+    return scalar_op(statement.opcode).work.vectors
 
 
 def stage_ns(stage: Stage, lanes: int) -> float:

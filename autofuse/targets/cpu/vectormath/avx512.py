@@ -47,9 +47,7 @@ def _masked(name: str, operands: Sequence[Lanes], immediate: str = "") -> Lanes:
     arguments += [(x.type, "zeroinitializer"), (mask, "-1")]
     arguments += [("i32", _NEAREST_ROUNDING)] if bits == 512 else []
     suffix = f"p{'s' if x.element == 'float' else 'd'}.{bits}"
-    return Lanes(
-        x.fn, x.fn.intrinsic(f"llvm.x86.avx512.mask.{name}.{suffix}", x.type, arguments), x.element, x.lanes, x.flags
-    )
+    return Lanes(x.fn, x.fn.intrinsic(f"llvm.x86.avx512.mask.{name}.{suffix}", x.type, arguments), x.element, x.lanes)
 
 
 def _in_registers(function: Callable[..., Lanes], *operands: Lanes) -> Lanes:
@@ -60,11 +58,11 @@ def _in_registers(function: Callable[..., Lanes], *operands: Lanes) -> Lanes:
     low, high = (_in_registers(function, *(_half(operand, index) for operand in operands)) for index in (0, 1))
     order = ", ".join(f"i32 {lane}" for lane in range(x.lanes))
     name = x.fn.emit(f"shufflevector {low.type} {low.name}, {high.type} {high.name}, <{x.lanes} x i32> <{order}>")
-    return Lanes(x.fn, name, x.element, x.lanes, x.flags)
+    return Lanes(x.fn, name, x.element, x.lanes)
 
 
 def _half(x: Lanes, index: int) -> Lanes:
     half = x.lanes // 2
     order = ", ".join(f"i32 {lane}" for lane in range(index * half, (index + 1) * half))
     name = x.fn.emit(f"shufflevector {x.type} {x.name}, {x.type} poison, {vector_of('i32', half)} <{order}>")
-    return Lanes(x.fn, name, x.element, half, x.flags)
+    return Lanes(x.fn, name, x.element, half)

@@ -70,8 +70,6 @@ class Lanes:
     element: str
     """`float`, `i32`, `i1`, ..."""
     lanes: int
-    flags: str = ""
-    """Fast-math flags of floating-point instructions made from this value; empty is IEEE."""
 
     @property
     def type(self) -> str:
@@ -98,9 +96,8 @@ class Lanes:
         return self._named(self.fn.emit(text), element)
 
     def binary(self, opcode: str, other: Any) -> Lanes:
-        """One two-operand instruction; float opcodes carry the flags."""
-        flags = f" {self.flags}" if self.flags and opcode[0] == "f" else ""
-        return self._instruction(f"{opcode}{flags} {self.type} {self.name}, {self.like(other).name}")
+        """One two-operand instruction."""
+        return self._instruction(f"{opcode} {self.type} {self.name}, {self.like(other).name}")
 
     def _arithmetic(self, opcode: str, other: Any) -> Lanes:
         return self.binary(("f" if self.is_float else "") + opcode, other)

@@ -55,7 +55,7 @@ def outlined(name: str, body: Body, *arguments: Lanes, attributes: str = "always
         result = body(*(Lanes(fn, f"%{parameter}", first.element, first.lanes) for _, parameter in parameters))
         fn.ret(result.type, result.name)
     called = first.fn.call(first.type, f"@{symbol}", [(argument.type, argument.name) for argument in arguments])
-    return Lanes(first.fn, called, first.element, first.lanes, first.flags)
+    return Lanes(first.fn, called, first.element, first.lanes)
 
 
 def apply(name: str, *arguments: Lanes) -> Lanes:
