@@ -100,7 +100,7 @@ def unkept(
     if max_memory is not None:
         memory = MemoryLimit(_whole_bytes(max_memory), program_of(document), context.limits)
     graph = program.graph if made == asked else document.graph
-    return broken_wish(document, graph, context.control, memory)
+    return broken_wish(document, graph, context.control, memory, context.limits.decisions)
 
 
 def may_vary(context: Context) -> bool:

@@ -22,7 +22,6 @@ from autofuse.errors import ArgumentError, LegalityError
 from autofuse.frontend.context import OnUnsupported
 from autofuse.frontend.traced import trace as trace_function
 from autofuse.fusion.kind import kind_of
-from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
 from autofuse.measurement.kernelrecords import KernelTime
@@ -151,7 +150,7 @@ def measure(
         Database(db or Path(folder, "measure.db"), identity) as base,
         Bench(program.graph, space.arrays, base, identity, description.threads) as bench,
     ):
-        return bench.kernel(option.digest, option.candidate.kernel, Schedule.from_json(dict(schedule or {})))
+        return bench.kernel(option.digest, option.candidate.kernel, space.context.limits.decisions.read(schedule or {}))
 
 
 def _names(atoms: Any) -> tuple[str, ...]:

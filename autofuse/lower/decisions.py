@@ -1,99 +1,185 @@
-"""Which decisions a kernel leaves open, and the values worth trying for each."""
+"""Which decisions a target's kernels leave open, for which kernels, and the values worth trying for each."""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from autofuse.lower.schedule import Schedule
-from autofuse.lower.streaming import streams_stores
+from autofuse.errors import PlanError
+from autofuse.lower.schedule import LANE, PANEL_ROWS, PLACEMENT, PRODUCTS, SPLIT, Decision, Schedule
 from autofuse.lower.tile import Dot, OpaqueProgram, Reduce, RowGroup, Space, TileProgram
 
-Choices = dict[str, tuple[Any, ...]]
-
-_WIDE_BITS = 512
-"""Narrower machines have one width that is worth using, which is what they get by default."""
-_STREAMED_BYTES = 8 << 20
-"""An output this large does not stay in a core's caches, so writing past them can pay."""
+Choices = Mapping[Decision[Any], tuple[Any, ...]]
+"""Values worth trying, by decision."""
 
 
-def choices_for(program: TileProgram | OpaqueProgram, vector_bits: int | None = None) -> Choices:
-    """The decisions that change this kernel's code, each with its values; empty if there is nothing to decide.
+@dataclass(frozen=True, slots=True)
+class KernelShape:
+    """What decisions ask of a kernel under the default schedule."""
 
-    `vector_bits`: the widest vectors of the device; None if not known.
-    """
-    if isinstance(program, OpaqueProgram):
-        return {}
-    choices: Choices = {}
-    stages = [
-        stage
-        for phase in program.phases()
-        for step in phase.steps
-        if isinstance(step, RowGroup)
-        for stage in step.stages
-    ]
-    if any(phase.panel is not None for phase in program.phases()):
-        choices["panel_rows"] = (0, 32, 64, 128, 256, 512, 1024)
-    elif any(stage.symbols for stage in stages):
-        choices["lane"] = ("auto", "grid", "stream")
-    if any(isinstance(s, Dot) and s.dtype.name in ("f32", "f64") for p in program.phases() for s in p.steps):
-        choices["dots"] = ("auto", "library")
-    if stages:
-        choices["unroll"] = (1, 2, 4, 8)
-        if vector_bits is None or vector_bits >= _WIDE_BITS:
-            choices["vector_bits"] = (_WIDE_BITS // 2, _WIDE_BITS)
-    if any(b.space is Space.OUTPUT and b.type.nbytes >= _STREAMED_BYTES for b in program.buffers):
-        choices["stream_stores"] = (None, not streams_stores(program))
-    if any(buffer.space is Space.SCRATCH for buffer in program.buffers):
-        choices["placement"] = ("scratch", "recompute")
-    if any(isinstance(s, Reduce) for stage in stages for s in stage.body) and "panel_rows" not in choices:
-        choices["split"] = (0, 1, 4, 8, 32)
-    return choices
+    panelled: bool
+    """Whether it works on blocks of rows."""
+    staged: bool
+    """Whether it has stages: it does not only multiply matrices."""
+    looping: bool
+    """Whether a stage has loops of its own."""
+    multiplies: bool
+    """Whether it has products of matrices."""
+    multiplies_floats: bool
+    """Whether one of them is of f32 or f64, which libraries have."""
+    reduces: bool
+    keeps: bool
+    """Whether it keeps values on chip from stage to stage."""
+    largest_output_bytes: int
+    parameter_bytes: int
+    """Of all buffers in global memory."""
 
-
-def illegal_decision(schedule: Schedule, program: TileProgram | OpaqueProgram) -> str | None:
-    """Why a schedule of a CPU kernel is none that could have been chosen for it, beginning with the decision's name.
-
-    `program`: the kernel under the default schedule. None if it is one. Vectors may be wider than those of the device,
-    as by default: code is generated for those that it has.
-    """
-    for name, known in _foreign(schedule, program).items():
-        options = ", ".join(map(repr, known))
-        return f"{name}: must be one of {options} for this kernel, got {getattr(schedule, name)!r}"
-    return None
+    @staticmethod
+    def of(program: TileProgram) -> KernelShape:
+        """The shape of a lowered kernel."""
+        steps = [step for phase in program.phases() for step in phase.steps]
+        dots = [step for step in steps if isinstance(step, Dot)]
+        stages = [stage for step in steps if isinstance(step, RowGroup) for stage in step.stages]
+        outputs = [buffer.type.nbytes for buffer in program.buffers if buffer.space is Space.OUTPUT]
+        return KernelShape(
+            panelled=any(phase.panel is not None for phase in program.phases()),
+            staged=bool(stages),
+            looping=any(stage.symbols for stage in stages),
+            multiplies=bool(dots),
+            multiplies_floats=any(dot.dtype.name in ("f32", "f64") for dot in dots),
+            reduces=any(isinstance(statement, Reduce) for stage in stages for statement in stage.body),
+            keeps=any(buffer.space is Space.SCRATCH for buffer in program.buffers),
+            largest_output_bytes=max(outputs, default=0),
+            parameter_bytes=sum(buffer.type.nbytes for buffer in program.parameters()),
+        )
 
 
-def choosable(schedule: Schedule, program: TileProgram | OpaqueProgram) -> Schedule:
-    """A schedule of a CPU kernel with the decisions that could not have been made for another one left as by default.
-
-    `program`: the other kernel under the default schedule.
-    """
-    default = Schedule()
-    return replace(schedule, **{name: getattr(default, name) for name in _foreign(schedule, program)})
+def _never(shape: KernelShape) -> bool:  # noqa: ARG001  # what asks of a shape has one signature
+    return False
 
 
-def _foreign(schedule: Schedule, program: TileProgram | OpaqueProgram) -> Choices:
-    """Decisions of a schedule that a search could not make for a kernel, each with the values that it could choose."""
-    choices = choices_for(program)
-    default = Schedule()
-    found: Choices = {}
-    for field in fields(Schedule):
-        value, usual = getattr(schedule, field.name), getattr(default, field.name)
-        known = choices.get(field.name, (usual,))
-        if value != usual and value not in known:
-            found[field.name] = known
-    return found
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """For which kernels a decision is, and what to try there."""
+
+    decision: Decision[Any]
+    tried: Callable[[KernelShape], tuple[Any, ...]]
+    """The values worth trying in a kernel, the default among them; () = it is not for such a kernel."""
+    idle: Callable[[KernelShape], bool] = _never
+    """Whether it surely changes nothing in such a kernel, whatever the others are."""
+    contextual: bool = False
+    """Whether what pays for a kernel timed alone may not pay in a plan: it walks or writes memory in another way, and
+    minds more than others what it finds in the caches."""
 
 
-def idle_decisions(program: TileProgram | OpaqueProgram) -> frozenset[str]:
-    """Entries of a Schedule that surely change nothing in this kernel on a CPU, whatever the others are."""
-    if isinstance(program, OpaqueProgram):
-        return frozenset(field.name for field in fields(Schedule))
-    steps = [step for phase in program.phases() for step in phase.steps]
-    body = [s for step in steps if isinstance(step, RowGroup) for stage in step.stages for s in stage.body]
-    idle = {"threads", "items"}
-    if not any(isinstance(step, Dot) for step in steps):
-        idle |= {"panel_rows", "dots"}
-    if not any(isinstance(statement, Reduce) for statement in body):
-        idle.add("split")
-    return frozenset(idle)
+WALKS = (
+    Rule(
+        PANEL_ROWS,
+        lambda shape: (0, 32, 64, 128, 256, 512, 1024) if shape.panelled else (),
+        lambda shape: not shape.multiplies,
+    ),
+    Rule(
+        LANE,
+        lambda shape: ("auto", "grid", "stream") if shape.looping and not shape.panelled else (),
+        contextual=True,
+    ),
+    Rule(
+        PRODUCTS,
+        lambda shape: ("auto", "library") if shape.multiplies_floats else (),
+        lambda shape: not shape.multiplies,
+    ),
+)
+KEEPS = (
+    Rule(PLACEMENT, lambda shape: ("scratch", "recompute") if shape.keeps else ()),
+    Rule(
+        SPLIT,
+        lambda shape: (0, 1, 4, 8, 32) if shape.reduces and not shape.panelled else (),
+        lambda shape: not shape.reduces,
+    ),
+)
+"""The decisions that lowering reads: how a kernel walks its data, and what it keeps or shares out. A target takes those
+that its kernels honour, with its own between them."""
+
+
+class Decisions:
+    """All decisions of a target."""
+
+    def __init__(self, rules: tuple[Rule, ...]) -> None:
+        self.rules = rules
+        self.by_name = {rule.decision.name: rule.decision for rule in rules}
+        self.contextual = tuple(rule.decision for rule in rules if rule.contextual)
+        """What may pay for a kernel alone and not in a plan, or the other way round."""
+
+    def read(self, values: object) -> Schedule:
+        """A schedule from what it decides, by name. Raises PlanError for unknown names, and values out of range."""
+        if not isinstance(values, Mapping):
+            raise PlanError(f"a schedule must be an object, got {type(values).__name__}")
+        chosen: dict[Decision[Any], Any] = {}
+        for name, value in values.items():
+            fault = self._fault(name, value)
+            if fault is not None:
+                raise PlanError(fault)
+            chosen[self.by_name[name]] = value
+        return Schedule.of(chosen)
+
+    def choices(self, program: TileProgram | OpaqueProgram) -> Choices:
+        """The decisions that change this kernel's code, with the values to try; empty if there is nothing to decide.
+
+        `program`: under the default schedule.
+        """
+        if isinstance(program, OpaqueProgram):
+            return {}
+        shape = KernelShape.of(program)
+        return {rule.decision: values for rule in self.rules if (values := rule.tried(shape))}
+
+    def idle(self, program: TileProgram | OpaqueProgram) -> frozenset[str]:
+        """Names of the decisions that surely change nothing in this kernel, whatever the others are."""
+        if isinstance(program, OpaqueProgram):
+            return frozenset(self.by_name)
+        shape = KernelShape.of(program)
+        return frozenset(rule.decision.name for rule in self.rules if rule.idle(shape))
+
+    def refusal(self, schedule: Schedule, program: TileProgram | OpaqueProgram) -> str | None:
+        """Why a schedule is none that could have been chosen for a kernel, beginning with the decision's name.
+
+        `program`: the kernel under the default schedule. None if it is one.
+        """
+        for name, value in schedule.chosen:
+            fault = self._fault(name, value)
+            if fault is not None:
+                return f"{name}: {fault}"
+        for decision, known in self._foreign(schedule, program).items():
+            options = ", ".join(map(repr, known))
+            return f"{decision.name}: must be one of {options} for this kernel, got {schedule[decision]!r}"
+        return None
+
+    def choosable(self, schedule: Schedule, program: TileProgram | OpaqueProgram) -> Schedule:
+        """A schedule with the decisions that could not have been made for another kernel left as by default.
+
+        `program`: the other kernel under the default schedule.
+        """
+        return schedule.deciding({decision: decision.default for decision in self._foreign(schedule, program)})
+
+    def _fault(self, name: object, value: object) -> str | None:
+        decision = self.by_name.get(name) if isinstance(name, str) else None
+        if decision is None:
+            return f"unknown schedule key {name!r:.60}; known: {', '.join(sorted(self.by_name))}"
+        if not decision.allowed.holds(value):
+            return f"schedule {name}={value!r:.60} is out of range: must be {decision.allowed}"
+        return None
+
+    def _foreign(self, schedule: Schedule, program: TileProgram | OpaqueProgram) -> Choices:
+        """Decisions of a schedule that a search could not make for a kernel, each with the values that it could."""
+        choices = self.choices(program)
+        found: dict[Decision[Any], tuple[Any, ...]] = {}
+        for name, value in schedule.chosen:
+            decision = self.by_name[name]
+            known = choices.get(decision, (decision.default,))
+            if value not in known:
+                found[decision] = known
+        return found
+
+
+LOWERING = Decisions((*WALKS, *KEEPS))
+"""What lowering alone leaves open."""

@@ -8,7 +8,7 @@ from autofuse.ir import index
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
 from autofuse.lower.drafts import PhaseDraft, StageDraft
 from autofuse.lower.rewrite import affines, number_elements, rewritten, rewritten_dot
-from autofuse.lower.schedule import Schedule
+from autofuse.lower.schedule import LANE, Schedule
 from autofuse.lower.tile import (
     Dot,
     Load,
@@ -136,11 +136,11 @@ def _depends_jointly(value: Affine, slow: Symbol, fast: Symbol) -> bool:
 
 def _grid_lane(grid: Sequence[Symbol], stages: Sequence[StageDraft], schedule: Schedule) -> Symbol | None:
     """The grid symbol to spread over lanes, or None to use each stage's stream symbol."""
-    if not grid or (schedule.lane == "stream" and any(stage.symbols for stage in stages)):
+    if not grid or (schedule[LANE] == "stream" and any(stage.symbols for stage in stages)):
         return None
     scores = {symbol: sum(_weight(s) * _score(s.body, symbol) for s in stages) for symbol in grid}
     best = max(reversed(grid), key=lambda symbol: scores[symbol])
-    if schedule.lane == "grid" or not any(stage.symbols for stage in stages):
+    if schedule[LANE] == "grid" or not any(stage.symbols for stage in stages):
         return best
     stream = sum(
         _weight(s) * max((_score(s.body, symbol) for symbol in s.symbols), default=-1.0)

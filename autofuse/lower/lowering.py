@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autofuse.errors import LegalityError
@@ -17,11 +17,12 @@ from autofuse.ir.oprecord import ElementwiseOp, Role
 from autofuse.ir.optable import lookup, role_of
 from autofuse.lower.columns import Columns, cut_columns, find_columns, tile_width
 from autofuse.lower.contraction import ContractionBuilder, Pack
+from autofuse.lower.decisions import LOWERING, Decisions
 from autofuse.lower.demand import PhaseBuilder
 from autofuse.lower.drafts import BufferTable, Instance, PhaseDraft, StageDraft
 from autofuse.lower.finish import finish_phase
 from autofuse.lower.rewrite import statements
-from autofuse.lower.schedule import Schedule
+from autofuse.lower.schedule import PANEL_ROWS, PLACEMENT, PRODUCTS, SPLIT, Schedule
 from autofuse.lower.split import split_reductions
 from autofuse.lower.tile import Buffer, OpaqueProgram, Phase, Space, Store, TileProgram
 
@@ -35,9 +36,14 @@ _MANY_PARTS = 16
 """Operands from which on a concatenation becomes one loop for each."""
 
 
+def as_it_is(program: TileProgram) -> TileProgram:
+    """No rewrite."""
+    return program
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What lowering must know of the device."""
+    """What lowering must know of a target on a device."""
 
     scratch_bytes: int = 1 << 20
     """On-chip memory one worker may use for values kept between stages."""
@@ -47,6 +53,10 @@ class Limits:
     """Whether products with elementwise epilogues are cut into tiles of columns here; a backend may do so itself."""
     scalars: int = 1200
     """Most scalar values in one phase: recomputation (a stencil of a stencil of ...) can multiply them without end."""
+    decisions: Decisions = LOWERING
+    """What schedules of the target's kernels decide."""
+    passes: Callable[[TileProgram], TileProgram] = as_it_is
+    """The target's rewrites of what was lowered: whoever asks about a kernel sees it as its code will be."""
 
 
 def plain_scalars(candidate: KernelCandidate) -> int:
@@ -64,7 +74,7 @@ def lower(
     if domain is None:
         return _opaque(candidate, name)
     program = _Lowering(candidate, domain, schedule, name, limits).run()
-    return split_reductions(program, schedule.split)
+    return limits.passes(split_reductions(program, schedule[SPLIT]))
 
 
 class _Lowering:
@@ -163,12 +173,12 @@ class _Lowering:
         extent = max(extent, 1)
         wanted = 1 if tiled else -(-self.limits.workers // max(outer, 1))
         usual = _TILED_PANEL_ROWS if tiled else _PANEL_ROWS
-        panels = max(-(-extent // min(self.schedule.panel_rows or usual, most)), wanted)
+        panels = max(-(-extent // min(self.schedule[PANEL_ROWS] or usual, most)), wanted)
         return -(-extent // min(panels, extent))
 
     def _columns(self, phase: Phase, buffers: Mapping[str, Buffer]) -> Columns | None:
         """How a phase's columns can be cut; None if they should not be."""
-        if not self.limits.tile_columns or self.schedule.dots == "library":
+        if not self.limits.tile_columns or self.schedule[PRODUCTS] == "library":
             return None
         return find_columns(phase, buffers)
 
@@ -185,7 +195,7 @@ class _Lowering:
 
     def _shared_instances(self, phase: Phase, draft: PhaseDraft) -> dict[Instance, tuple[int, tuple[Symbol, ...]]]:
         """Expensive values that several stages need, and the level that computes them."""
-        if self.schedule.placement == "recompute" or phase.lane is not None:
+        if self.schedule[PLACEMENT] == "recompute" or phase.lane is not None:
             return {}
         first: dict[Instance, StageDraft] = {}
         keep: dict[Instance, tuple[int, tuple[Symbol, ...]]] = {}

@@ -1,88 +1,142 @@
-"""Schedules: the decisions inside one kernel. Plans record these, never binaries."""
+"""Schedules: the decisions inside one kernel, as data. Plans record these, never binaries.
+
+A target says which decisions its kernels have (`lower/decisions.py`). Those that lowering itself reads stand here; the
+others stand beside the code that reads them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from autofuse.errors import PlanError
+
+Value = bool | int | float | str | None
+T = TypeVar("T", bound=Value)
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_MOST_DECISIONS, _LONGEST = 100, 60
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """A value is one of these."""
+
+    values: tuple[Value, ...]
+
+    def holds(self, value: object) -> bool:
+        """Whether a value is allowed; 1 is not True."""
+        return any(type(value) is type(option) and value == option for option in self.values)
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(map(repr, self.values))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A value is a whole number from `low` to `high`."""
+
+    low: int
+    high: int
+
+    def holds(self, value: object) -> bool:
+        """Whether a value is allowed."""
+        return isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        return f"an integer from {self.low} to {self.high}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[T]):
+    """One thing that a kernel leaves open."""
+
+    name: str
+    """Its key in plans, in rules and in records."""
+    default: T
+    allowed: Options | Range
+    """What a schedule may say, whatever the kernel."""
+    effect: str
+    """What it changes, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """All decisions of one kernel; a backend ignores those of the other."""
+    """What was decided for one kernel. What it does not say is as by default."""
 
-    lane: Literal["auto", "grid", "stream"] = "auto"
-    """Spread the last grid symbol over lanes, or each stage's innermost stream symbol. `auto` takes the one that
-    loads contiguous memory."""
-    vector_bits: int = 512
-    """CPU: width of a vector of the widest float in the kernel, at most what the host has."""
-    unroll: int = 4
-    """CPU: independent vectors in flight per loop iteration."""
-    panel_rows: int = 0
-    """Most rows of a panel in kernels with dots; 0 = 512 where columns are cut into tiles as well, else 256."""
-    dots: Literal["auto", "library", "generated"] = "auto"
-    """CPU: who multiplies matrices. `auto` generates code but for products of a matrix and a vector."""
-    placement: Literal["scratch", "recompute"] = "scratch"
-    """What to do with an expensive value that several stages need."""
-    split: int = 0
-    """Parts into which a reduction with too few grid points is split; 0 = decided by its size, 1 = never."""
-    grain_us: float = 5.0
-    """CPU: least work worth handing to another worker, in estimated microseconds."""
-    stream_stores: bool | None = None
-    """CPU: element-wise stages write outputs past the caches. Pays where outputs are larger than the last cache that
-    their reader would find them in; costs dearly where they are not. None = decided by the size of the buffers."""
-    threads: int = 256
-    """CUDA: threads per block."""
-    items: int = 4
-    """CUDA: elements per thread."""
+    chosen: tuple[tuple[str, Value], ...] = ()
+    """Values by the name of the decision, in order of the names; none is a default."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Only what differs from the defaults, so that plans stay short."""
-        default = asdict(Schedule())
-        return {key: value for key, value in asdict(self).items() if value != default[key]}
+    @staticmethod
+    def of(values: Mapping[Decision[Any], Any]) -> Schedule:
+        """The schedule that decides so."""
+        return Schedule().deciding(values)
+
+    def deciding(self, values: Mapping[Decision[Any], Any]) -> Schedule:
+        """The schedule that decides so, and otherwise as this one."""
+        found = dict(self.chosen)
+        for decision, value in values.items():
+            if type(value) is type(decision.default) and value == decision.default:
+                found.pop(decision.name, None)
+            else:
+                found[decision.name] = value
+        return Schedule(tuple(sorted(found.items())))
+
+    def __getitem__(self, decision: Decision[T]) -> T:
+        found: Any = dict(self.chosen).get(decision.name, decision.default)
+        return found
 
     @staticmethod
     def from_json(data: object) -> Schedule:
-        """Rebuild and check. Raises PlanError for unknown keys and for values of the wrong kind or range."""
+        """What a file says was decided. Raises PlanError for anything but names and plain values.
+
+        Whether there are such decisions, and whether a kernel leaves them open, is asked when it is lowered.
+        """
         if not isinstance(data, dict):
             raise PlanError(f"a schedule must be an object, got {type(data).__name__}")
-        known = {f.name for f in fields(Schedule)}
-        for key, value in data.items():
-            if key not in known:
-                raise PlanError(f"unknown schedule key {key!r}; known: {', '.join(sorted(known))}")
-            _check(key, value)
-        return Schedule(**data)
+        if len(data) > _MOST_DECISIONS:
+            raise PlanError(f"a schedule must have at most {_MOST_DECISIONS} decisions, got {len(data)}")
+        for name, value in data.items():
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                raise PlanError(f"unknown schedule key {name!r:.60}: must be a name of small letters")
+            if not (value is None or isinstance(value, bool | int | float | str)) or len(repr(value)) > _LONGEST:
+                raise PlanError(f"schedule {name}={value!r:.60} is out of range: must be a number, a word or a bool")
+        return Schedule(tuple(sorted(data.items())))
+
+    def to_json(self) -> dict[str, Value]:
+        """Only what differs from the defaults, so that plans stay short."""
+        return dict(self.chosen)
 
 
-_OPTIONS: dict[str, tuple[str | int | bool | None, ...]] = {
-    "lane": ("auto", "grid", "stream"),
-    "vector_bits": (64, 128, 256, 512),
-    "dots": ("auto", "library", "generated"),
-    "placement": ("scratch", "recompute"),
-    "stream_stores": (None, True, False),
-}
-_RANGES: dict[str, tuple[int, int]] = {
-    "unroll": (1, 64),
-    "panel_rows": (0, 1 << 20),
-    "split": (0, 1 << 20),
-    "threads": (1, 1024),
-    "items": (1, 1024),
-}
-_MOST_GRAIN_US = 1e9
-
-
-def _check(key: str, value: object) -> None:
-    if key in _OPTIONS:
-        options = _OPTIONS[key]
-        good = any(type(value) is type(option) and value == option for option in options)  # 1 is not True
-        required = f"one of {', '.join(map(repr, options))}"
-    elif key == "grain_us":
-        good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_GRAIN_US
-        required = f"a number of 0 or more, less than {_MOST_GRAIN_US:g}"
-    else:
-        lo, hi = _RANGES[key]
-        good = isinstance(value, int) and not isinstance(value, bool) and lo <= value <= hi
-        required = f"an integer from {lo} to {hi}"
-    if not good:
-        raise PlanError(f"schedule {key}={value!r} is out of range: must be {required}")
+LANE: Decision[str] = Decision(
+    "lane",
+    "auto",
+    Options(("auto", "grid", "stream")),
+    "spread the last grid symbol over lanes, or each stage's innermost stream symbol; auto takes the one that loads"
+    " contiguous memory",
+)
+PANEL_ROWS: Decision[int] = Decision(
+    "panel_rows",
+    0,
+    Range(0, 1 << 20),
+    "most rows of a row block in kernels with products; 0: 512 where columns are cut into tiles as well, else 256",
+)
+PRODUCTS: Decision[str] = Decision(
+    "dots",
+    "auto",
+    Options(("auto", "library", "generated")),
+    "who multiplies matrices; auto generates code but for products of a matrix and a vector",
+)
+PLACEMENT: Decision[str] = Decision(
+    "placement",
+    "scratch",
+    Options(("scratch", "recompute")),
+    "what to do with an expensive value that several stages need",
+)
+SPLIT: Decision[int] = Decision(
+    "split",
+    0,
+    Range(0, 1 << 20),
+    "parts into which a reduction with too few grid points is split; 0: by its size, 1: never",
+)

@@ -9,7 +9,6 @@ from autofuse.errors import LegalityError, PlanError
 from autofuse.fusion.candidate import KernelCandidate, is_inlined
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.optable import has_calls
-from autofuse.lower.decisions import illegal_decision
 from autofuse.lower.library import scatter_in
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule
@@ -72,10 +71,10 @@ def lower_as_scheduled(document: PlanDocument, limits: Limits) -> tuple[LoweredK
 
 def _require_choosable(document: PlanDocument, limits: Limits) -> None:
     for number, planned in enumerate(document.kernels):
-        if planned.schedule == Schedule() or document.backend != "cpu":
+        if planned.schedule == Schedule():
             continue
         plain = lower_kernel(document.graph, replace(planned, schedule=Schedule()), limits)
-        reason = illegal_decision(planned.schedule, plain.program)
+        reason = limits.decisions.refusal(planned.schedule, plain.program)
         if reason is not None:
             raise PlanError(f"plan: kernels[{number}].schedule.{reason}")
 

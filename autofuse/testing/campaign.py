@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autofuse.lower.schedule import Schedule
 from autofuse.measurement.database import Database
 from autofuse.measurement.records import Measurement
 from autofuse.plan.identity import host_cpu_identity
+from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.device.detect import detect
 from autofuse.testing.devices import server
 from autofuse.testing.mutations import KINDS, as_calls, as_text, with_digest
@@ -166,7 +166,7 @@ def make_records(path: Path) -> Path:
     """A small database of measurements."""
     with Database(path, host_cpu_identity(server(2))) as base:
         for number in range(8):
-            schedule = Schedule(unroll=1 << number % 4)
+            schedule = cpu_schedule(unroll=1 << number % 4)
             base.add(
                 Measurement(
                     kernel=f"{number:016x}",

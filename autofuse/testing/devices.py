@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autofuse.targets.cpu.device.defaults import default_calibration
 from autofuse.targets.cpu.device.describe import CpuDescription, vector_bits
-from autofuse.targets.cpu.machine import Target
+from autofuse.targets.cpu.machine import Machine
 
 _ISA = ("avx", "avx2", "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl", "bmi2", "f16c", "fma", "sse4_2")
 _THREADS = 2
@@ -28,7 +28,7 @@ SERVER = CpuDescription(
 )
 """Two cores with vectors of 512 bits and the caches of a current server, with default numbers."""
 
-SERVER_TARGET = Target("x86_64-unknown-linux-gnu", "x86-64-v4", "+avx512bw,+avx512dq,+avx512f,+avx512vl", 512)
+SERVER_MACHINE = Machine("x86_64-unknown-linux-gnu", "x86-64-v4", "+avx512bw,+avx512dq,+avx512f,+avx512vl", 512)
 """What kernels are generated for there, for tests that read their text: this machine may not be able to run them."""
 
 

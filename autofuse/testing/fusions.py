@@ -36,11 +36,14 @@ from autofuse.search.plans.planning import Program, Tuned, plan_document
 from autofuse.search.solve.solver import Chosen
 from autofuse.search.space.builder import SpaceBuilder
 from autofuse.search.space.candidates import Candidate
+from autofuse.targets.cpu.decisions import CPU_DECISIONS, cpu_schedule
 from autofuse.targets.cpu.executable import CpuExecutable, build_executable
+from autofuse.targets.cpu.machine import host_machine
+from autofuse.targets.cpu.passes.prepare import CpuPasses
 from autofuse.testing.devices import server
 
 Array = NDArray[Any]
-LIMITS = Limits(scratch_bytes=256 << 10, workers=2, tile_columns=True)
+LIMITS = Limits(256 << 10, 2, tile_columns=True, decisions=CPU_DECISIONS, passes=CpuPasses(host_machine().vector_bits))
 """Of no machine in particular, so that tests lower the same everywhere."""
 DEFAULT = Schedule()
 
@@ -134,7 +137,7 @@ def check_kernel(
 
 def random_schedule(rng: np.random.Generator) -> Schedule:
     """Decisions that small kernels can tell apart: narrow panels, odd splits, either lane."""
-    return Schedule(
+    return cpu_schedule(
         lane=("auto", "auto", "grid", "stream")[int(rng.integers(4))],
         vector_bits=(128, 256, 512)[int(rng.integers(3))],
         unroll=int(rng.integers(1, 5)),
@@ -142,7 +145,6 @@ def random_schedule(rng: np.random.Generator) -> Schedule:
         dots=("auto", "library", "generated")[int(rng.integers(3))],
         placement=("scratch", "recompute")[int(rng.integers(2))],
         split=int(rng.integers(0, 5)),
-        grain_us=(0.0, 5.0)[int(rng.integers(2))],
     )
 
 

@@ -46,13 +46,10 @@ DECISIONS: dict[str, tuple[Json, ...]] = {
     "dots": ("auto", "library", "generated", "blas"),
     "placement": ("scratch", "recompute", "registers"),
     "split": (0, 1, 2, 4, 7, 8, 32, 1000, 1 << 20),
-    "grain_us": (0.0, 1e-6, 5.0, 1e8, 1e9),
     "stream_stores": (None, True, False, 1),
-    "threads": (1, 32, 256, 1024, 4096),
-    "items": (1, 4, 1024),
 }
 """Values for the entries of a schedule: of the search, within their ranges, and beyond."""
-WILD_SCHEDULE = {"vector_bits": 2048, "panel_rows": 100_000, "split": 7, "threads": 1024}
+WILD_SCHEDULE = {"panel_rows": 100_000, "split": 7, "vector_bits": 2048}
 """One that was once accepted for every kernel."""
 _WORDS = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*|-?[0-9]+(?:\.[0-9]+)?")
 _NAMES = re.compile(r"%[A-Za-z_][A-Za-z0-9_.]*")

@@ -24,6 +24,7 @@ from autofuse.errors import AutofuseError
 from autofuse.ir import tree
 from autofuse.ir.graph import Graph
 from autofuse.ir.interpreter import interpret
+from autofuse.lower.schedule import Schedule
 from autofuse.measurement.checks import WrongAnswerError, check
 from autofuse.measurement.errorbounds import Bound, bounds_of
 from autofuse.plan.document import PlanDocument
@@ -164,12 +165,11 @@ def try_records(case: dict[str, Any]) -> str:
 
 def try_schedules(case: dict[str, Any]) -> str:
     """Try the kernels that a seed names under the schedules that it names, or all of them under a given one."""
-    from autofuse.lower.schedule import Schedule
     from autofuse.testing.schedulefuzz import case_of, run_under, try_case
 
     if "schedule" not in case:
         return RIGHT if try_case(case_of(case["seed"])) else REFUSED
-    run_under(case_of(case["seed"]), Schedule(**case["schedule"]))
+    run_under(case_of(case["seed"]), Schedule.from_json(case["schedule"]))
     return RIGHT
 
 

@@ -16,6 +16,7 @@ from autofuse.ir.types import TensorType
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import Certificate, Launch, PlanDocument, PlannedKernel
 from autofuse.plan.identity import CpuIdentity
+from autofuse.targets.cpu.decisions import cpu_schedule
 
 EXAMPLE_IDENTITY = CpuIdentity(
     product="Example CPU",
@@ -57,7 +58,7 @@ def example_plan(*, large: bool = True, identity: CpuIdentity = EXAMPLE_IDENTITY
         kind="loop",
         nodes=("scaled", "y"),
         outputs=("y",),
-        schedule=Schedule(unroll=8, vector_bits=256),
+        schedule=cpu_schedule(unroll=8, vector_bits=256),
         digest="0123456789abcdef",
         predicted_us=1.25,
         measured_us=1.5,

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from autofuse.errors import AutofuseError, PlanError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.interpreter import interpret
-from autofuse.lower.decisions import choices_for
+from autofuse.lower.decisions import Decisions
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.measurement.checks import check
@@ -35,6 +35,7 @@ from autofuse.plan.codec import decode, encode, to_text
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.runtime.kernels import LoweredKernel, lower_as_scheduled, lower_plan
+from autofuse.targets.cpu.decisions import CPU_DECISIONS, cpu_decisions, cpu_schedule
 from autofuse.targets.cpu.executable import CpuExecutable, build_executable
 from autofuse.testing.devices import server
 from autofuse.testing.fusions import LIMITS, random_partition
@@ -98,7 +99,7 @@ def drawn(sort: str, program: TileProgram | OpaqueProgram, rng: np.random.Genera
         return dict(WILD_SCHEDULE)
     choices: Mapping[str, Sequence[Any]]
     if sort == CHOSEN:
-        choices = choices_for(program, int(rng.choice((256, 512))))
+        choices = tried(cpu_decisions(int(rng.choice((256, 512)))), program)
     else:
         choices = {name: [v for v in values if sort == WILD or in_range(name, v)] for name, values in DECISIONS.items()}
     names = [name for name in choices if rng.random() < 0.5]
@@ -110,7 +111,7 @@ def drawn(sort: str, program: TileProgram | OpaqueProgram, rng: np.random.Genera
 def in_range(name: str, value: Any) -> bool:
     """Whether a schedule may hold a decision, whatever the kernel."""
     try:
-        Schedule.from_json({name: value})
+        cpu_schedule(**{name: value})
     except PlanError:
         return False
     return True
@@ -118,14 +119,18 @@ def in_range(name: str, value: Any) -> bool:
 
 def not_choosable(case: Case) -> set[str]:
     """Where decisions lie that the search cannot make: `kernels[0].schedule.split`."""
-    usual = Schedule()
     return {
         f"kernels[{number}].schedule.{name}"
         for number, (program, schedule) in enumerate(zip(case.programs, case.schedules, strict=True))
         for name, value in schedule.items()
         if not in_range(name, value)
-        or (value != getattr(usual, name) and value not in choices_for(program).get(name, ()))
+        or (value != CPU_DECISIONS.by_name[name].default and value not in tried(CPU_DECISIONS, program).get(name, ()))
     }
+
+
+def tried(decisions: Decisions, program: TileProgram | OpaqueProgram) -> dict[str, tuple[Any, ...]]:
+    """The values that the search has for a kernel, by name."""
+    return {decision.name: values for decision, values in decisions.choices(program).items()}
 
 
 # ---- what becomes of a case --------------------------------------------------------------------------------------

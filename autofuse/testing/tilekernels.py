@@ -12,23 +12,31 @@ from numpy.typing import NDArray
 
 from autofuse.lower.tile import Buffer, Space, TileProgram
 from autofuse.targets.cpu.codegen import generate
+from autofuse.targets.cpu.codegen.widths import TASK_US
+from autofuse.targets.cpu.machine import Machine
 from autofuse.targets.cpu.native import driver
 from autofuse.targets.cpu.native.engine import Engine, LinkedCode
 from autofuse.targets.cpu.native.nativeruntime import enable_blas
-from autofuse.targets.cpu.native.program import PhaseCode
+from autofuse.targets.cpu.native.program import KernelCode, PhaseCode
+from autofuse.targets.cpu.passes.prepare import CpuPasses
 
 _GUARD = 64
 """Bytes before and after each written buffer that a kernel must leave alone."""
 _POISON = 0xA5
 
 
-class Kernel:
-    """A compiled TileProgram."""
+def generated(program: TileProgram, machine: Machine, task_us: float = TASK_US) -> KernelCode:
+    """The code of a program as it was lowered, before the passes."""
+    return generate(CpuPasses(machine.vector_bits)(program), machine, task_us)
 
-    def __init__(self, program: TileProgram, engine: Engine) -> None:
+
+class Kernel:
+    """A compiled TileProgram, given as it was lowered, before the passes."""
+
+    def __init__(self, program: TileProgram, engine: Engine, task_us: float = TASK_US) -> None:
         """Generate, compile and link. Raises BackendError."""
         self.program = program
-        self.code = generate(program, engine.target)
+        self.code = generated(program, engine.machine, task_us)
         self.unit = driver.kernel_unit(self.code)
         symbols = enable_blas() if driver.uses_blas([self.code]) else {}
         exports = [phase.symbol for launch in self.code.launches for phase in launch]

@@ -15,6 +15,7 @@ from autofuse.ir.types import parse_type
 from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Dot, Panel, Phase, RowGroup, Space, Stage, Statement, TileProgram
+from autofuse.targets.cpu.codegen.widths import TASK_US
 from autofuse.targets.cpu.native.engine import Engine
 from autofuse.targets.cpu.native.objectcache import ObjectCache
 from autofuse.testing.tilekernels import Kernel, random_inputs
@@ -76,13 +77,14 @@ def check(
     *,
     exact: bool = False,
     compiler: Engine | None = None,
+    task_us: float = TASK_US,
 ) -> dict[str, NDArray[Any]]:
     """Assert that the compiled program gives what `evaluate_program` gives, and the same bits however it is split.
 
-    `compiler` defaults to one for this machine.
+    `compiler` defaults to one for this machine. `task_us`: least work worth handing to another worker.
     """
     given = random_inputs(tested.buffers) if inputs is None else inputs
-    kernel = Kernel(tested, compiler or engine())
+    kernel = Kernel(tested, compiler or engine(), task_us)
     found, split = kernel.run(given), kernel.run(given, parts=3)
     expected = evaluate_program(tested, given)
     for buffer in tested.buffers:

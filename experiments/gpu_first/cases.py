@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.ir.dtypes import F16, F32
-from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Space, TileProgram
+from autofuse.targets.cuda.decisions import cuda_schedule
 from autofuse.testing import programs
 
 Array = NDArray[Any]
@@ -68,17 +68,17 @@ def _dense(a: Array, b: Array, c: Array) -> Array:
 
 
 def _add(n: int, name: str = "add", dtype: Any = F32, **schedule: int) -> Case:
-    program = programs.binary(name, "add", n, dtype, Schedule(**schedule))
+    program = programs.binary(name, "add", n, dtype, cuda_schedule(**schedule))
     return Case(program, np.add, lambda cupy, x, y: cupy.add(x, y), 0.0)
 
 
 def _row_sum(rows: int, columns: int, name: str, **schedule: int) -> Case:
-    program = programs.row_reduce(name, "add", rows, columns, schedule=Schedule(**schedule))
+    program = programs.row_reduce(name, "add", rows, columns, schedule=cuda_schedule(**schedule))
     return Case(program, lambda x: x.sum(axis=1), lambda _, x: x.sum(axis=1), SUM)
 
 
 def _soft(rows: int, columns: int, name: str, **schedule: int) -> Case:
-    program = programs.softmax(name, rows, columns, schedule=Schedule(**schedule))
+    program = programs.softmax(name, rows, columns, schedule=cuda_schedule(**schedule))
     return Case(program, _softmax, _cupy_softmax, MATH)
 
 

@@ -17,6 +17,7 @@ import autofuse as af
 from autofuse.api.plan import Plan
 from autofuse.ir.types import parse_type
 from autofuse.runtime.kernels import lower_as_scheduled
+from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.device.store import described_cpu
 from autofuse.targets.cpu.executable import cpu_limits
 from autofuse.targets.cpu.native.entry import NativeProgram
@@ -59,7 +60,7 @@ def product(task: Record) -> Record:
 
 def _planned(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], dots: str) -> Call:
     document = af.compile(lambda a, b: a @ b, a, b, policy="unfused").document
-    kernels = tuple(replace(k, schedule=replace(k.schedule, dots=dots)) for k in document.kernels)
+    kernels = tuple(replace(k, schedule=cpu_schedule(dots=dots)) for k in document.kernels)
     plan = Plan(replace(document, kernels=kernels))
     # a search never takes generated code for a row times a matrix, so such a plan is not for files
     plan.lowered = lower_as_scheduled(plan.document, cpu_limits(described_cpu(plan.threads)))

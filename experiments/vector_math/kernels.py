@@ -20,7 +20,7 @@ from autofuse.ir.dtypes import DType, from_numpy
 from autofuse.targets.cpu import scalars
 from autofuse.targets.cpu.codegen.metadata import Metadata
 from autofuse.targets.cpu.codegen.values import counted_loop
-from autofuse.targets.cpu.machine import Isa, Target, host_target
+from autofuse.targets.cpu.machine import Isa, Machine, host_machine
 from autofuse.targets.cpu.native.engine import Engine
 from autofuse.targets.cpu.text import FunctionText, ModuleText, Vec, mangled
 
@@ -52,12 +52,12 @@ _ALL = (
 def host_widths() -> list[Width]:
     """The widths this machine has, the narrowest first; then its widest as kernels use it, named native."""
     found = [width for width in _ALL if _has(width.isa)]
-    return [*found, Width("native", "native", host_target().vector_bits)]
+    return [*found, Width("native", "native", host_machine().vector_bits)]
 
 
 def _has(isa: Isa) -> bool:
     try:
-        host_target(isa)
+        host_machine(isa)
     except BackendError:
         return False
     return True
@@ -77,7 +77,7 @@ class Kernel:
     _call: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        target = host_target(self.width.isa)
+        target = host_machine(self.width.isa)
         engine = _engine(target)
         self.text = self._text(target)
         self._code = engine.link([engine.compile(self.text)], exports=["f"])
@@ -96,7 +96,7 @@ class Kernel:
 
     def listing(self) -> str:
         """Assembly text."""
-        return _engine(host_target(self.width.isa)).emit_assembly(self.text)
+        return _engine(host_machine(self.width.isa)).emit_assembly(self.text)
 
     def instructions(self) -> int:
         """Instructions of the first run that loads a vector and the first that stores one: those of the common case."""
@@ -110,10 +110,10 @@ class Kernel:
         lines = [line for number in {load, store} for line in runs[number].splitlines()]
         return sum(line.startswith("\t") and line[1] not in ".#" for line in lines)
 
-    def _text(self, target: Target) -> str:
-        legal = max(min(self.width.bits, target.vector_bits), 128)
+    def _text(self, machine: Machine) -> str:
+        legal = max(min(self.width.bits, machine.vector_bits), 128)
         module = ModuleText(
-            f'nounwind "prefer-vector-width"="{legal}" "min-legal-vector-width"="{legal}"', target.features
+            f'nounwind "prefer-vector-width"="{legal}" "min-legal-vector-width"="{legal}"', machine.features
         )
         metadata = Metadata()
         names = [f"in{index}" for index in range(len(self.operands))]
@@ -162,8 +162,8 @@ class Kernel:
             fn.intrinsic(name, "void", [*arguments, (f"<{lanes} x i1>", mask)])
 
 
-_engines: dict[Target, Engine] = {}
+_engines: dict[Machine, Engine] = {}
 
 
-def _engine(target: Target) -> Engine:
-    return _engines.setdefault(target, Engine(target))
+def _engine(machine: Machine) -> Engine:
+    return _engines.setdefault(machine, Engine(machine))

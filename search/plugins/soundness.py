@@ -16,7 +16,7 @@ from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Node, Value
-from autofuse.lower.decisions import illegal_decision
+from autofuse.lower.decisions import Decisions
 from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.search.plans.planning import Tuned
@@ -48,7 +48,7 @@ def _defects(partition: object, context: Context) -> Iterator[str]:
         yield f"it is a {type(partition).__name__}, not a Partition"
         return
     yield from _wrong_parts(partition, context)
-    yield from _wrong_numbers(partition)
+    yield from _wrong_numbers(partition, context.limits.decisions)
     lowered: set[tuple[str, Schedule]] = set()
     for number, chosen in enumerate(partition.kernels):
         nodes = _nodes(chosen.candidate)
@@ -93,7 +93,7 @@ def _wrong_chosen(chosen: Any, own: frozenset[FusionAtom]) -> Iterator[str]:
         yield "has outputs that are no tuple of values"
 
 
-def _wrong_numbers(partition: Partition) -> Iterator[str]:
+def _wrong_numbers(partition: Partition, decisions: Decisions) -> Iterator[str]:
     """Prices that are no prices, schedules that are none."""
     if not _is_time(partition.price_us):
         yield f"its price_us is {partition.price_us!r:.80}; it must be a number, finite and not negative"
@@ -105,11 +105,11 @@ def _wrong_numbers(partition: Partition) -> Iterator[str]:
         yield f"what it knows is a {type(known).__name__}, not a mapping of digests to Tuned"
         return
     for digest, tuned in known.items():
-        for fault in _wrong_tuned(tuned):
+        for fault in _wrong_tuned(tuned, decisions):
             yield f"what it knows of {digest!r:.40} {fault}"
 
 
-def _wrong_tuned(tuned: Any) -> Iterator[str]:
+def _wrong_tuned(tuned: Any, decisions: Decisions) -> Iterator[str]:
     if not isinstance(tuned, Tuned):
         yield f"is a {type(tuned).__name__}, not a Tuned"
         return
@@ -123,7 +123,7 @@ def _wrong_tuned(tuned: Any) -> Iterator[str]:
         yield f"has a schedule that is a {type(schedule).__name__}, not a Schedule"
         return
     try:
-        Schedule.from_json(schedule.to_json())
+        decisions.read(schedule.to_json())
     except PlanError as error:
         yield f"has a schedule that is none: {error}"
 
@@ -151,7 +151,7 @@ def _wrong_kernel(
         yield f"breaks a rule: {broken}"
     written = atoms.candidate(candidate.atoms, chosen.outputs)
     schedule = context.pinned(candidate) or partition.known.get(candidate.digest, Tuned()).schedule
-    foreign = illegal_decision(schedule, candidate.program)
+    foreign = context.limits.decisions.refusal(schedule, candidate.program)
     if foreign is not None:
         yield f"has a schedule that it cannot have: {foreign}"
     mark = subgraph_digest(written.graph, written.nodes, written.outputs), schedule

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from autofuse.fusion.atoms import AtomGraph
-from autofuse.lower.decisions import choosable
 from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import PlanDocument
@@ -62,7 +61,7 @@ def _writing_less(context: Context, atoms: AtomGraph, chosen: Chosen, tuned: Tun
         return Candidate(chosen.candidate.atoms, kernel, digest, lower(kernel, Schedule(), f"k_{digest[:12]}", limits))
 
     if tuned.schedule != Schedule():  # what is decided of an output goes with it
-        tuned = replace(tuned, schedule=choosable(tuned.schedule, written().program))
+        tuned = replace(tuned, schedule=context.limits.decisions.choosable(tuned.schedule, written().program))
     if tuned.predicted_us is not None:
         price = prices.of(())[digest] if digest in prices.of(()) else prices.of([written()])[digest]
         tuned = replace(tuned, predicted_us=price.predicted_us, bound=price.bound)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from autofuse.errors import ArgumentError, PlanError
 from autofuse.fusion.control import NO_RULES, Control
-from autofuse.lower.decisions import idle_decisions, illegal_decision
 from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.search.plans.concurrent_groups import SMALL_US
@@ -44,14 +43,14 @@ class Problem:
         if wanted is None:
             return None
         try:
-            schedule = Schedule.from_json(dict(wanted))
+            schedule = self.limits.decisions.read(wanted)
         except PlanError as error:
             raise ArgumentError(f"rules: Pin: {error}") from None
-        idle = [key for key in wanted if key in idle_decisions(candidate.program)]
+        idle = [key for key in wanted if key in self.limits.decisions.idle(candidate.program)]
         if idle:
             names = ", ".join(sorted(node.name for node in nodes))
             raise ArgumentError(f"rules: Pin: schedule: there is no {idle[0]} to decide in the kernel of {names}")
-        reason = illegal_decision(schedule, candidate.program)
+        reason = self.limits.decisions.refusal(schedule, candidate.program)
         if reason is not None:
             raise ArgumentError(f"rules: Pin: schedule: {reason}")
         return schedule

@@ -6,7 +6,6 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from autofuse.errors import SearchError
@@ -61,7 +60,7 @@ def _search(
     trials = min(trials, size)
     study = _study(seed)
     for schedule in (*times, *first, *everything):
-        study.enqueue_trial({name: getattr(schedule, name) for name in choices}, skip_if_exists=True)
+        study.enqueue_trial({decision.name: schedule[decision] for decision in choices}, skip_if_exists=True)
     proposals = 0
     while len(times) < trials and proposals < _PROPOSALS * trials:
         asked = [_ask(study, choices) for _ in range(min(BATCH, trials - len(times)))]
@@ -77,11 +76,11 @@ def _search(
 
 
 def _all_schedules(choices: Choices) -> list[Schedule]:
-    return [replace(Schedule(), **_named(choices, values)) for values in itertools.product(*choices.values())]
+    return [_chosen(choices, values) for values in itertools.product(*choices.values())]
 
 
-def _named(choices: Choices, values: Sequence[Any]) -> dict[str, Any]:
-    return dict(zip(choices, values, strict=True))
+def _chosen(choices: Choices, values: Sequence[Any]) -> Schedule:
+    return Schedule.of(dict(zip(choices, values, strict=True)))
 
 
 def _study(seed: int) -> Any:
@@ -94,8 +93,8 @@ def _study(seed: int) -> Any:
 
 def _ask(study: Any, choices: Choices) -> tuple[Any, Schedule]:
     trial = study.ask()
-    values = [trial.suggest_categorical(name, options) for name, options in choices.items()]
-    return trial, replace(Schedule(), **_named(choices, values))
+    values = [trial.suggest_categorical(decision.name, options) for decision, options in choices.items()]
+    return trial, _chosen(choices, values)
 
 
 def _tell(study: Any, trial: Any, us: float, limit: float) -> None:

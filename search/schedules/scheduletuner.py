@@ -6,18 +6,16 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from autofuse.lower.decisions import Choices, choices_for
-from autofuse.lower.schedule import Schedule
+from autofuse.lower.decisions import Choices
+from autofuse.lower.schedule import Schedule, Value
 from autofuse.measurement.client import Bench
 from autofuse.measurement.kernelrecords import Trial
-from autofuse.plan.identity import CpuIdentity, Identity
 from autofuse.search.budget.budget import Clock, Report
 from autofuse.search.policies.context import Context
 from autofuse.search.schedules.schedulesearch import tune_schedule
 from autofuse.search.schedules.warmstart import WarmStart
 from autofuse.search.solve.solver import Chosen
 from autofuse.search.space.candidates import Candidate
-from autofuse.targets.cpu.device.describe import vector_bits
 
 _WORTH_A_SCHEDULE = 0.98
 """A schedule other than the default must be this much faster alone."""
@@ -25,8 +23,8 @@ _NEAR, _MATTERS, _MOST_WAYS = 1.15, 0.1, 2
 """How much slower alone a kernel may be that walks memory in another way, what share of the whole time it must take,
 and how many such ways are tried in whole plans."""
 
-_Way = tuple[str, bool | None]
-"""How a kernel walks and writes memory: its lane, and whether it stores past the caches."""
+_Way = tuple[Value, ...]
+"""How a kernel walks and writes memory: what was decided of that."""
 
 
 class ScheduleTuner:
@@ -36,14 +34,13 @@ class ScheduleTuner:
         self,
         context: Context,
         bench: Bench,
-        identity: Identity,
         clock: Clock,
         seed: int,
         report: Report,
         measured: Mapping[str, float],
     ) -> None:
         """`measured`: times by class under the default schedule, in us; it may grow later."""
-        self._context, self._bench, self._identity, self._clock = context, bench, identity, clock
+        self._context, self._bench, self._clock = context, bench, clock
         self._seed, self._report, self._measured = seed, report, measured
         self._warm_start = WarmStart(context, bench)
         self.faster: dict[str, tuple[Schedule, float]] = {}
@@ -105,8 +102,8 @@ class ScheduleTuner:
             if not _MATTERS * total <= number * best_us < math.inf:
                 continue
             for schedule, us in sorted(self.times.get(digest, {}).items(), key=lambda item: item[1]):
-                way = schedule.lane, schedule.stream_stores
-                if way == (best.lane, best.stream_stores) or us > _NEAR * best_us or digest in near.get(way, {}):
+                way = self._way(schedule)
+                if way == self._way(best) or us > _NEAR * best_us or digest in near.get(way, {}):
                     continue
                 near.setdefault(way, {})[digest] = schedule, us
                 loss[way] = loss.get(way, 0.0) + number * (us - best_us)
@@ -117,8 +114,10 @@ class ScheduleTuner:
 
     def _choices(self, candidate: Candidate) -> Choices:
         """What there is to decide in a kernel on this machine."""
-        widest = vector_bits(self._identity.isa) if isinstance(self._identity, CpuIdentity) else None
-        return choices_for(candidate.program, widest)
+        return self._context.limits.decisions.choices(candidate.program)
+
+    def _way(self, schedule: Schedule) -> _Way:
+        return tuple(schedule[decision] for decision in self._context.limits.decisions.contextual)
 
     def _tune_one(self, candidate: Candidate, trials: int, share: float) -> bool:
         """Try schedules of a kernel, until that share of the budget is used. Returns whether all trials were made.

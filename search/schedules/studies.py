@@ -7,14 +7,14 @@ number, also merged ones of other machines, can be looked at.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from autofuse.errors import ArgumentError
-from autofuse.lower.schedule import Schedule
+from autofuse.lower.decisions import Decisions
+from autofuse.lower.schedule import Decision, Schedule
 from autofuse.measurement.database import Database
 from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.measurement.kernelrecords import PRUNED
@@ -25,12 +25,13 @@ from autofuse.search.schedules.schedulesearch import silent_optuna
 _MOST_MESSAGE = 1000
 
 
-def write_studies(database: Database, path: Path) -> int:
+def write_studies(database: Database, path: Path, decisions_of: Callable[[str], Decisions]) -> int:
     """Write a study for each kernel that was measured under several schedules, and return how many.
 
-    The file is a journal of Optuna's. Trials have the decisions that were varied as parameters and microseconds as
-    values; those given up early are pruned, those that failed say why. Raises ArgumentError for a file that exists or
-    cannot be written and where there is no such kernel, SearchError without Optuna.
+    `decisions_of`: those of a target, by its name. The file is a journal of Optuna's. Trials have the decisions that
+    were varied as parameters and microseconds as values; those given up early are pruned, those that failed say why.
+    Raises ArgumentError for a file that exists or cannot be written and where there is no such kernel, SearchError
+    without Optuna.
     """
     optuna = silent_optuna()
     kernels = _searched(database.records(all_devices=True))
@@ -50,7 +51,7 @@ def write_studies(database: Database, path: Path) -> int:
                 study = optuna.create_study(storage=storage, study_name=_name(first, note, names))
                 for key, value in _attributes(first, note, machines[first.device]).items():
                     study.set_user_attr(key, value)
-                _add_trials(optuna, study, records)
+                _add_trials(optuna, study, records, decisions_of(machines[first.device].backend))
             journal.rename(path)
     except OSError as failure:
         raise ArgumentError(f"cannot write {path}: {failure.strerror or failure}") from failure
@@ -98,22 +99,23 @@ def _attributes(record: Record, note: KernelNote | None, machine: Identity) -> d
     }
 
 
-def _add_trials(optuna: Any, study: Any, records: Sequence[Record]) -> None:
-    decisions = _decisions([record.measurement.schedule for record in records])
-    categories = {name: optuna.distributions.CategoricalDistribution(values) for name, values in decisions.items()}
+def _add_trials(optuna: Any, study: Any, records: Sequence[Record], decisions: Decisions) -> None:
+    differing = _differing([record.measurement.schedule for record in records], decisions)
+    categorical = optuna.distributions.CategoricalDistribution
+    categories = {decision.name: categorical(values) for decision, values in differing.items()}
     for record in records:
-        params = {name: getattr(record.measurement.schedule, name) for name in decisions}
+        params = {decision.name: record.measurement.schedule[decision] for decision in differing}
         trial = optuna.trial.create_trial(params=params, distributions=categories, **_result(optuna, record))
         trial.datetime_start = trial.datetime_complete = datetime.fromtimestamp(record.created_ns / 1e9)
         study.add_trial(trial)
 
 
-def _decisions(schedules: Sequence[Schedule]) -> Mapping[str, tuple[Any, ...]]:
-    """What the schedules differ in: field to values, None first."""
-    values = {f.name: {getattr(schedule, f.name) for schedule in schedules} for f in fields(Schedule)}
+def _differing(schedules: Sequence[Schedule], decisions: Decisions) -> Mapping[Decision[Any], tuple[Any, ...]]:
+    """What the schedules differ in: decision to values, None first."""
+    values = {decision: {schedule[decision] for schedule in schedules} for decision in decisions.by_name.values()}
     return {
-        name: tuple(sorted(found, key=lambda value: (value is not None, value)))
-        for name, found in values.items()
+        decision: tuple(sorted(found, key=lambda value: (value is not None, value)))
+        for decision, found in values.items()
         if len(found) > 1
     }
 

@@ -117,8 +117,9 @@ def fastest(times: Mapping[Schedule, float]) -> Schedule:
 
 def fitting(schedule: Schedule, choices: Choices) -> Schedule:
     """What of a schedule a kernel with these choices can have; default values for the rest."""
-    values = {name: value for name, options in choices.items() if (value := getattr(schedule, name)) in options}
-    return replace(Schedule(), **values)
+    return Schedule.of(
+        {decision: value for decision, known in choices.items() if (value := schedule[decision]) in known}
+    )
 
 
 def nearest(note: KernelNote, others: Sequence[tuple[KernelNote, Schedule]]) -> list[Schedule]:
@@ -142,8 +143,8 @@ def cheapest(price: Callable[[Schedule], float], choices: Choices, most: int) ->
     moved = True
     while moved:
         moved = False
-        for name, options in choices.items():
-            for other in [replace(best, **{name: option}) for option in options]:
+        for decision, options in choices.items():
+            for other in [best.deciding({decision: option}) for option in options]:
                 if other not in known and len(known) < most:
                     known[other] = price(other)
             least = fastest(known)

@@ -58,9 +58,7 @@ class Tuner:
         ending, races = Ending(budget, start + budget.seconds, self._clock), Races(bench, seed, clock)
         self.context = replace(context, deadline_s=budget.solve_s(context.deadline_s))
         self._times = KernelTimes(self.context, bench, self._clock)
-        self._schedules = schedules or ScheduleTuner(
-            self.context, bench, identity, self._clock, seed, report, self._times.us
-        )
+        self._schedules = schedules or ScheduleTuner(self.context, bench, self._clock, seed, report, self._times.us)
         self._drafts = Drafts(self.context, bench, identity, self._times, self._schedules)
         self._loop = MeasuringLoop(self.context, self._drafts, self._times, self._clock, report)
         self._screening = Screening(self._drafts, self._times, races, ending, self._clock)

@@ -148,7 +148,7 @@ def never(nodes):
 
 @pytest.mark.parametrize(
     "decisions",
-    [{"vector_bits": 2048, "panel_rows": 100000, "split": 7, "threads": 1024}, {"panel_rows": 64}, {"unroll": 3}],
+    [{"vector_bits": 2048, "panel_rows": 100000, "split": 7}, {"panel_rows": 64}, {"unroll": 3}],
 )
 def test_a_schedule_that_no_search_chooses_is_refused_when_a_plan_is_loaded(tmp_path, decisions):
     def update(w, x):

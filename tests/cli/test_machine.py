@@ -15,6 +15,7 @@ from autofuse.measurement.database import Database
 from autofuse.measurement.records import Measurement
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.report import doctor
+from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.device.detect import detect
 
 
@@ -105,7 +106,7 @@ def test_db_studies_are_written_for_optuna_dashboard(cli: Any, records: Path, tm
     assert (done.code, done.out) == (2, "")
     assert "no kernel that was measured under several schedules" in done.err
     with Database(records, host_cpu_identity(detect())) as base:
-        base.add(replace(measurement(0.5), schedule=Schedule(unroll=8)))
+        base.add(replace(measurement(0.5), schedule=cpu_schedule(unroll=8)))
     done = cli("db", "studies", records, studies)
     assert done.code == 0
     assert f"1 studies, to be looked at with: optuna-dashboard '{studies}'" in done.out

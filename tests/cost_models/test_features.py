@@ -32,6 +32,8 @@ from autofuse.lower.tile import (
 )
 from autofuse.lower.tile import Test as When
 from autofuse.targets.cpu.cost.extract import features
+from autofuse.targets.cpu.decisions import cpu_schedule
+from autofuse.targets.cpu.passes.prepare import CpuPasses
 from autofuse.testing.cost_models import elementwise_kernel, row_sum_kernel
 
 
@@ -213,7 +215,7 @@ def test_a_product_in_panels_with_an_epilogue():
 
 def test_a_product_left_to_the_library():
     kernel = panel_product()
-    (phase,) = features(replace(kernel, schedule=Schedule(dots="library"))).phases
+    (phase,) = features(replace(kernel, schedule=cpu_schedule(dots="library"))).phases
     assert phase.dots[0].library
     assert phase.dots[0].packed_elements == 8 * 512 * 256
 
@@ -304,7 +306,8 @@ def test_a_scan_is_a_chain():
     k = Symbol("k0", 1000)
     body = (Load(0, F64, "x", of(k)), Scan(1, F64, "add", 0, False), Store("y", of(k), 1))
     phase = Phase((), (RowGroup((Stage((k,), body, None),)),))
-    found = features(program(phase, buffer("x", (1000,), dtype=F64), buffer("y", (1000,), Space.OUTPUT, F64)))
+    walked = program(phase, buffer("x", (1000,), dtype=F64), buffer("y", (1000,), Space.OUTPUT, F64))
+    found = features(CpuPasses(512)(walked))
     stage = only_stage(found)
     assert (stage.lanes, stage.chain, stage.scan_iterations) == (8, 125, 125)
     assert stage.accesses.contiguous == 250

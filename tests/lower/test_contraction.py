@@ -11,6 +11,7 @@ from autofuse.ir.types import TensorType
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Dot, OpaqueProgram, Space
+from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.fusions import LIMITS, check_fused, check_kernel, whole_kernel
 
 
@@ -26,7 +27,7 @@ def space_of(program, name):
     return next(buffer.space for buffer in program.buffers if buffer.name == name)
 
 
-PANELS = Schedule(panel_rows=4)
+PANELS = cpu_schedule(panel_rows=4)
 
 
 def test_a_plain_product_reads_and_writes_in_place():
@@ -49,7 +50,7 @@ def test_epilogue_works_on_the_panel_while_it_is_warm(rows):
         normal(10, 16),
         normal(16, 6),
         normal(6),
-        schedule=Schedule(panel_rows=rows),
+        schedule=cpu_schedule(panel_rows=rows),
     )
     (dot,) = dots_of(program)
     assert space_of(program, dot.out.buffer) is Space.SCRATCH
@@ -107,7 +108,7 @@ def attention(q, k, v):
 @pytest.mark.parametrize("rows", [1, 4, 10, 256])
 def test_causal_attention_is_one_kernel(rows):
     q, k, v = (normal(2, 3, 10, 16, seed=n) for n in range(3))
-    program = check_fused(attention, q, k, v, schedule=Schedule(panel_rows=rows))
+    program = check_fused(attention, q, k, v, schedule=cpu_schedule(panel_rows=rows))
     assert len(program.launches) == 1
     assert len(dots_of(program)) == 2
 
@@ -162,9 +163,9 @@ def test_rows_that_overlap_in_memory_are_packed():
         return np.stack([v[i : i + 48] for i in range(70)]) @ w
 
     w = normal(48, 33)
-    program = check_fused(repeated, normal(48), w, schedule=Schedule(panel_rows=64))
+    program = check_fused(repeated, normal(48), w, schedule=cpu_schedule(panel_rows=64))
     assert space_of(program, dots_of(program)[0].lhs.buffer) is Space.SCRATCH
-    check_fused(sliding, normal(117), w, schedule=Schedule(panel_rows=64))
+    check_fused(sliding, normal(117), w, schedule=cpu_schedule(panel_rows=64))
 
 
 def test_vectors_and_scalars():
@@ -278,7 +279,13 @@ def test_products_that_are_added_up_gather_in_one_place(rows):
         return np.tanh(x @ w + h @ u + b)
 
     program = check_fused(
-        gates, normal(7, 5), normal(5, 6), normal(7, 4), normal(4, 6), normal(6), schedule=Schedule(panel_rows=rows)
+        gates,
+        normal(7, 5),
+        normal(5, 6),
+        normal(7, 4),
+        normal(4, 6),
+        normal(6),
+        schedule=cpu_schedule(panel_rows=rows),
     )
     dots = [step for phase in program.phases() for step in phase.steps if isinstance(step, Dot)]
     assert [dot.accumulate for dot in dots] == [False, True]

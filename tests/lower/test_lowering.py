@@ -18,6 +18,7 @@ from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Load, Map, Reduce, Scan, Space
+from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.fusions import LIMITS, check_fused, check_kernel, fused, whole_kernel
 
 
@@ -221,7 +222,7 @@ def test_rows_walk_the_stream_over_lanes_and_columns_the_grid():
 @pytest.mark.parametrize("lane", ["grid", "stream"])
 @pytest.mark.parametrize("axis", [0, 1, 2, (0, 2), None])
 def test_either_lane_gives_the_answer(lane, axis):
-    check_fused(lambda x: np.exp(x).sum(axis), normal(5, 19, 6), schedule=Schedule(lane=lane))
+    check_fused(lambda x: np.exp(x).sum(axis), normal(5, 19, 6), schedule=cpu_schedule(lane=lane))
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -292,7 +293,7 @@ def test_softmax_is_one_phase_of_three_stages_and_keeps_the_exponentials():
 
 
 def test_recomputing_instead_of_keeping():
-    program = check_fused(softmax, normal(7, 45), schedule=Schedule(placement="recompute"))
+    program = check_fused(softmax, normal(7, 45), schedule=cpu_schedule(placement="recompute"))
     assert not scratch_of(program)
     assert sum(isinstance(s, Map) and s.opcode == "exp" for _, s in statements(phase_of(program).steps)) == 2
 
@@ -325,7 +326,7 @@ def test_a_value_needed_by_loops_of_other_depth_is_computed_by_each():
 @pytest.mark.parametrize("placement", ["scratch", "recompute"])
 def test_layer_norm(lane, placement):
     x, gain, bias = normal(6, 70), normal(70, seed=1), normal(70, seed=2)
-    check_fused(layer_norm, x, gain, bias, schedule=Schedule(lane=lane, placement=placement))
+    check_fused(layer_norm, x, gain, bias, schedule=cpu_schedule(lane=lane, placement=placement))
 
 
 def test_softmax_down_the_columns_spreads_them_over_lanes():

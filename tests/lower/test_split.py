@@ -10,6 +10,7 @@ from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.split import AUTOMATIC_PARTS
 from autofuse.lower.tile import Space
+from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.fusions import LIMITS, check_fused, check_kernel, fused, kernel_inputs, run_native
 
 
@@ -35,12 +36,12 @@ def test_a_short_sum_is_not():
 @pytest.mark.parametrize("parts", [2, 3, 7, 50])
 @pytest.mark.parametrize("extent", [64, 61, 5])
 def test_any_number_of_parts_and_a_ragged_last_one(parts, extent):
-    program = check_fused(total, normal(extent), schedule=Schedule(split=parts))
+    program = check_fused(total, normal(extent), schedule=cpu_schedule(split=parts))
     assert len(program.launches) == 2
 
 
 def test_what_follows_the_sum_stays_in_the_second_launch():
-    check_fused(lambda x: x / np.abs(x).sum(), normal(41), schedule=Schedule(split=3))
+    check_fused(lambda x: x / np.abs(x).sum(), normal(41), schedule=cpu_schedule(split=3))
 
 
 @pytest.mark.parametrize("placement", ["scratch", "recompute"])
@@ -50,7 +51,7 @@ def test_every_long_loop_gets_a_launch_of_its_own(lane, placement):
         e = np.exp(x - x.max(0))
         return e / e.sum(0), e.sum(0)
 
-    schedule = Schedule(lane=lane, placement=placement)
+    schedule = cpu_schedule(lane=lane, placement=placement)
     assert len(check_fused(softmax, normal(40_003), schedule=schedule).launches) >= 3
     assert len(check_fused(softmax, normal(9_001, 5), schedule=schedule).launches) >= 3
 
@@ -130,16 +131,16 @@ def test_a_softmax_without_its_peak(shape):
 def test_a_short_part_of_many_is_not_lost():
     """40 parts of 1000 and one of 7; all of them are folded in the same order on each run."""
     x = np.arange(40_007, dtype=np.int64)
-    check_fused(lambda x: (x.sum(), x - x.max()), x, schedule=Schedule(split=40))
+    check_fused(lambda x: (x.sum(), x - x.max()), x, schedule=cpu_schedule(split=40))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.uint32, np.bool_], ids=str)
 def test_neutral_elements_of_every_kind(dtype):
     x = (normal(43) * 9 - 4).astype(dtype)
     if x.dtype == np.bool_:
-        check_fused(lambda x: (x.any(), x.all()), x, schedule=Schedule(split=4))
+        check_fused(lambda x: (x.any(), x.all()), x, schedule=cpu_schedule(split=4))
     else:
-        check_fused(lambda x: (x.sum(dtype=x.dtype), x.max(), x.min()), x, schedule=Schedule(split=4))
+        check_fused(lambda x: (x.sum(dtype=x.dtype), x.max(), x.min()), x, schedule=cpu_schedule(split=4))
 
 
 @pytest.mark.parametrize("dtype", [dtypes.U16, dtypes.I64], ids=str)
@@ -148,20 +149,20 @@ def test_a_ragged_part_changes_no_bit_of_an_integer_fold(combiner, dtype):
     build = GraphBuilder("g")
     x = build.input(TensorType((23,), dtype), "x")
     graph = build.finish([build.emit("reduce", [x], dimensions=(0,), combiner=combiner)])
-    check_kernel(graph, [np.random.default_rng(0).integers(1, 60, 23).astype(dtype.numpy) | 1], Schedule(split=4))
+    check_kernel(graph, [np.random.default_rng(0).integers(1, 60, 23).astype(dtype.numpy) | 1], cpu_schedule(split=4))
 
 
 def test_columns_over_lanes_are_split_too():
-    check_fused(lambda x: x.sum(0), normal(37, 6), schedule=Schedule(split=5, lane="grid"))
+    check_fused(lambda x: x.sum(0), normal(37, 6), schedule=cpu_schedule(split=5, lane="grid"))
 
 
 def test_scans_are_left_whole():
-    assert len(check_fused(np.cumsum, normal(50), schedule=Schedule(split=4)).launches) == 1
+    assert len(check_fused(np.cumsum, normal(50), schedule=cpu_schedule(split=4)).launches) == 1
 
 
 def test_a_sum_of_minus_zeros_is_plus_zero_as_in_numpy():
     x = np.full(21, -0.0, np.float32)
     for parts in (1, 4):
         kernel = fused(lambda x: x.sum(), x)
-        (found,) = run_native(kernel, kernel_inputs(kernel, [x]), Schedule(split=parts))
+        (found,) = run_native(kernel, kernel_inputs(kernel, [x]), cpu_schedule(split=parts))
         assert not np.signbit(found)

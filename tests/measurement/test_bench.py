@@ -13,6 +13,7 @@ from autofuse.measurement.checks import WrongAnswerError
 from autofuse.measurement.racing import LEAST_BLOCKS
 from autofuse.measurement.worker import Wait
 from autofuse.plan import codec
+from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import plan_of
 from autofuse.testing.sketches import Sketch, softmax_graph
@@ -151,8 +152,8 @@ def test_the_schedule_is_the_one_asked_for(session, monkeypatch):
     monkeypatch.setattr(
         bench, "build_executable", lambda document, limits: seen.append(document) or real(document, limits)
     )
-    bench.time_kernel(kernel_payload(["grown"], ["grown"], Schedule(unroll=2)), {}, no_wait())
-    assert seen[0].kernels[0].schedule == Schedule(unroll=2)
+    bench.time_kernel(kernel_payload(["grown"], ["grown"], cpu_schedule(unroll=2)), {}, no_wait())
+    assert seen[0].kernels[0].schedule == cpu_schedule(unroll=2)
 
 
 def test_a_kernel_that_is_not_worth_timing_gets_few_samples(session):
@@ -228,7 +229,7 @@ def test_a_kernel_that_was_given_up_is_not_held(session):
 
 
 def test_kernels_compiled_ahead_are_found_when_they_are_timed(session, monkeypatch):
-    schedules = [Schedule(unroll=1), Schedule(), Schedule(unroll=2)]
+    schedules = [cpu_schedule(unroll=1), Schedule(), cpu_schedule(unroll=2)]
     payload = {**kernel_payload(["grown"], ["grown"]), "schedules": [schedule.to_json() for schedule in schedules]}
     assert bench.compile_kernels(payload, {}, no_wait()).data == {"compiled": 3}
     held = {key: found.kernels[0].program.schedule for key, found in session.compiled.items()}

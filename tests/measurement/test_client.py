@@ -18,11 +18,12 @@ from autofuse.measurement.kernelrecords import AGAIN_POLICY, PRUNED_POLICY, Rela
 from autofuse.measurement.pool import Outcome
 from autofuse.measurement.records import UNKNOWN_VALUES
 from autofuse.plan.identity import MEASUREMENT_POLICY
+from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.failing import GRAPH, bench_on
 from autofuse.testing.partitions import identity_here
 
 DEFAULT = Schedule()
-SMALL = Schedule(unroll=1)
+SMALL = cpu_schedule(unroll=1)
 ATOMS = AtomGraph(GRAPH, contract=False)
 
 
@@ -80,7 +81,7 @@ def test_a_kernel_is_timed_and_recorded_and_then_replayed(database):
     with bench_on(database) as bench:
         first = time(bench, "fine")
         again = time(bench, "fine")
-        other = time(bench, "fine", schedule=Schedule(unroll=1))
+        other = time(bench, "fine", schedule=cpu_schedule(unroll=1))
         assert (bench.counts.measured, bench.counts.replayed, bench.counts.failed) == (2, 1, [])
     assert first.status == other.status == "ok"
     assert 0 < first.us < 1e6
@@ -369,7 +370,7 @@ def test_a_kernel_that_fails_the_second_time_is_known_to_fail(database, monkeypa
 
 
 def test_schedules_that_are_not_known_are_compiled_together(database, monkeypatch):
-    candidate, others = kernel("fine"), [Schedule(unroll=1), Schedule(unroll=2)]
+    candidate, others = kernel("fine"), [cpu_schedule(unroll=1), cpu_schedule(unroll=2)]
     with bench_on(database) as bench:
         time(bench, "fine")
         jobs, real = [], bench._worker.run
@@ -378,13 +379,13 @@ def test_schedules_that_are_not_known_are_compiled_together(database, monkeypatc
         assert [job.payload["schedules"] for job in jobs] == [[{"unroll": 1}, {"unroll": 2}]]
         assert [time(bench, "fine", schedule=schedule).status for schedule in others] == ["ok", "ok"]
         jobs.clear()
-        bench.compile(digest(candidate), candidate, [DEFAULT, *others, Schedule(unroll=8)])
+        bench.compile(digest(candidate), candidate, [DEFAULT, *others, cpu_schedule(unroll=8)])
         assert jobs == []  # the one that is new is compiled when it is timed
 
 
 def test_a_crash_of_the_compiler_is_left_to_the_kernel_that_causes_it(faulty, database):
     candidate = kernel("crash")
-    faulty.compile(digest(candidate), candidate, [Schedule(unroll=1), Schedule(unroll=2)])
+    faulty.compile(digest(candidate), candidate, [cpu_schedule(unroll=1), cpu_schedule(unroll=2)])
     assert database.records() == []
     assert time(faulty, "fine").status == "ok"
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from autofuse.errors import MeasureError
-from autofuse.lower.schedule import Schedule
 from autofuse.measurement.database import Database
 from autofuse.measurement.records import Measurement
 from autofuse.plan.identity import CpuIdentity
+from autofuse.targets.cpu.decisions import cpu_schedule
 
 HERE = CpuIdentity(
     product="Test CPU",
@@ -37,7 +37,7 @@ THERE = dataclasses.replace(HERE, cores=8, threads=8)
 def fine(kernel: str = "k1", *samples: float, **schedule) -> Measurement:
     return Measurement(
         kernel=kernel,
-        schedule=Schedule(**schedule),
+        schedule=cpu_schedule(**schedule),
         signature="(f32[64]) -> f32[64]",
         policy="warm-median/1",
         code_version="cpu/1",
@@ -51,7 +51,7 @@ def test_records_are_found_by_kernel_and_schedule(tmp_path):
         stored = db.add(fine("k1", unroll=2))
         db.add(fine("k1", unroll=8))
         db.add(fine("k2"))
-        assert db.find("k1", Schedule(unroll=2)) == [stored]
+        assert db.find("k1", cpu_schedule(unroll=2)) == [stored]
         assert len(db.find("k1")) == 2
         assert db.find("k1", policy="other") == []
         assert db.find("k3") == []
@@ -270,7 +270,7 @@ def test_export_and_merge_carry_everything(tmp_path):
     [
         (lambda d: d.pop("kernel"), "line 2: the key 'kernel' is missing"),
         (lambda d: d.update(status="great"), "line 2: status: must be one of"),
-        (lambda d: d.update(schedule={"unroll": 0}), "line 2: schedule: schedule unroll=0"),
+        (lambda d: d.update(schedule={"unroll": [0]}), r"line 2: schedule: schedule unroll=\[0"),
         (lambda d: d.update(samples_us=[1, "x"]), r"line 2: samples_us\[1\]: must be a number"),
         (lambda d: d["identity"].update(cores="two"), "line 2: identity.cores: must be an integer"),
         (lambda d: d["identity"].pop("backend"), "line 2: identity: the key 'backend' is missing"),

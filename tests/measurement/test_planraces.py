@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autofuse.lower.schedule import Schedule
 from autofuse.measurement import planraces
 from autofuse.measurement.client import Bench
 from autofuse.measurement.inputvalues import InputValues
@@ -13,6 +12,7 @@ from autofuse.measurement.planraces import PlanRaces
 from autofuse.measurement.pool import Outcome
 from autofuse.measurement.racing import Terms
 from autofuse.plan.document import Launch
+from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.failing import FAILURES, GRAPH, bench_on
 from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import identity_here, plan_of
@@ -163,7 +163,7 @@ def test_a_race_of_other_plans_or_arguments_is_another(database):
     races_on(database, Answers()).times(plans(), TERMS)
     first, second = plans()
     kernel, *others = second.kernels
-    rescheduled = replace(second, kernels=(replace(kernel, schedule=Schedule(unroll=1)), *others))
+    rescheduled = replace(second, kernels=(replace(kernel, schedule=cpu_schedule(unroll=1)), *others))
     for entrants in ([second, first], [first], [first, rescheduled]):
         answers = Answers()
         races_on(database, answers).times(entrants, TERMS)

@@ -110,7 +110,7 @@ def test_what_is_no_plan_file_is_refused(tmp_path):
 def test_messages_name_the_file(tmp_path):
     path = save(PLAN, tmp_path / "p.json")
     data = json.loads(path.read_text())
-    data["kernels"][0]["schedule"]["unroll"] = 1000
+    data["kernels"][0]["schedule"]["unroll"] = [1000]
     path.write_text(json.dumps(data))
     with pytest.raises(PlanError, match=rf"^{re.escape(str(path))}: kernels\[0\].schedule.unroll: "):
         load(path)

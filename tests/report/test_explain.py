@@ -16,7 +16,6 @@ from autofuse.api.plan import Plan
 from autofuse.cost_models.base import KernelFacts
 from autofuse.errors import ArgumentError
 from autofuse.fusion.control import Pin, bind
-from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import Certificate, PlanDocument
 from autofuse.report.dump import dump_candidates
 from autofuse.report.explain import build_report, kernel_named, render
@@ -27,6 +26,7 @@ from autofuse.report.whynot import render as render_answer
 from autofuse.runtime.kernels import lower_kernel
 from autofuse.search.policies.unfused import Unfused
 from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.executable import cpu_limits
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.devices import SERVER
@@ -279,7 +279,7 @@ def test_a_dump_tells_the_time_under_the_schedule_that_a_user_wants(
     with table.open() as file:
         rows = {row["digest"]: row for row in csv.DictReader(file)}
     (pinned,) = [chosen for chosen in Unfused().partition(context).kernels if chosen.outputs[0].name == "grown"]
-    us = bench.records[pinned.candidate.digest, Schedule(unroll=2)]
+    us = bench.records[pinned.candidate.digest, cpu_schedule(unroll=2)]
     assert float(rows[pinned.candidate.digest]["measured_us"]) == pytest.approx(us, rel=1e-3)
 
 

@@ -32,6 +32,7 @@ from autofuse.lower.tile import (
     TileProgram,
 )
 from autofuse.report.tileprint import loop_lines, print_affine, print_program
+from autofuse.targets.cpu.decisions import cpu_schedule
 
 ROW, COLUMN = Symbol("i", 8), Symbol("k", 16)
 
@@ -69,7 +70,7 @@ def test_every_statement_has_a_line() -> None:
         "demo",
         (Buffer("x", parse_type("f32[8,16]"), Space.INPUT), Buffer("y", parse_type("f32[8]"), Space.OUTPUT)),
         ((Phase((ROW,), (RowGroup((Stage((COLUMN,), body, COLUMN),)),)),),),
-        Schedule(unroll=2),
+        cpu_schedule(unroll=2),
     )
     assert (
         print_program(program)

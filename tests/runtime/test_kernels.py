@@ -1,5 +1,6 @@
 """Lowered plans: code shared by equal kernels, groups that run together, and writing where one reads."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -80,6 +81,22 @@ def test_a_plan_with_an_illegal_fusion_is_refused_by_name():
     both = replace(plan.kernels[0], nodes=("columns", "rows"), outputs=("columns", "rows"), name="both")
     with pytest.raises(PlanError, match="kernel both of the plan is not a legal fusion: reduce %columns gives one"):
         lower_plan(replace(plan, kernels=(both,), order=(Launch(0),)), LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("decided", "message"),
+    [
+        ({"unroll": 0}, "unroll: schedule unroll=0 is out of range: must be an integer from 1 to 64"),
+        ({"unroll": "8"}, "unroll: schedule unroll='8' is out of range"),
+        ({"speed": 9}, "speed: unknown schedule key 'speed'; known: dots, lane, "),
+        ({"unroll": 3}, "unroll: must be one of 1, 2, 4, 8 for this kernel, got 3"),
+    ],
+)
+def test_a_plan_with_a_schedule_that_is_none_is_refused_by_path(decided, message):
+    plan = plan_of(softmax_graph(8, 8), [["peak"], ["shifted", "grown", "total"], ["share"]])
+    kernels = (plan.kernels[0], replace(plan.kernels[1], schedule=Schedule.from_json(decided)), plan.kernels[2])
+    with pytest.raises(PlanError, match=re.escape(f"plan: kernels[1].schedule.{message}")):
+        lower_plan(replace(plan, kernels=kernels), LIMITS)
 
 
 # ---- groups ----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from autofuse.ir.ops.calls import register_call
 from autofuse.plan.document import Launch
 from autofuse.runtime.kernels import lower_plan
 from autofuse.runtime.memory import ALIGNMENT, Lifetime, plan_arena, plan_memory
+from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.partitions import plan_of
 from autofuse.testing.sketches import Sketch
@@ -147,7 +148,7 @@ def test_an_argument_may_be_written_beside_a_sort(sketch):
 def test_workspaces_live_while_their_kernel_runs(sketch):
     graph = sketch.finish([sketch.fold(sketch.arg("f32[65536]"), 0, name="total")])
     plan = plan_of(graph, [["total"]])
-    split = replace(plan.kernels[0], schedule=replace(plan.kernels[0].schedule, split=8))
+    split = replace(plan.kernels[0], schedule=cpu_schedule(split=8))
     memory = memory_of(replace(plan, kernels=(split,)))
     assert memory.moment(0).values == {}
     assert memory.moment(0).workspaces == {0: memory.arena_bytes}

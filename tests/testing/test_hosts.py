@@ -12,11 +12,11 @@ from autofuse.testing.hosts import HOSTS, tell_children
 
 ASKED = """
 import json, os
-from autofuse.targets.cpu.machine import host_target
+from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.device.detect import detect
 import numpy._core._multiarray_umath as numpy_core
 
-cpu, target = detect(), host_target()
+cpu, target = detect(), host_machine()
 print(json.dumps({
     "caches": [cpu.l1d_bytes, cpu.l2_bytes, cpu.l3_bytes],
     "cpus": [cpu.cores, cpu.threads, len(os.sched_getaffinity(0))],
@@ -70,11 +70,11 @@ def test_code_uses_no_feature_that_the_description_lacks(monkeypatch):
     monkeypatch.setattr(
         machine.llvm, "get_host_cpu_features", lambda: {"avx2": True, "avx512f": True, "amx-tile": True}
     )
-    narrowed = machine.host_target()
+    narrowed = machine.host_machine()
     assert narrowed.vector_bits == 256
     assert narrowed.features == "-amx-tile,+avx2,-avx512f"
     monkeypatch.setattr(detect, "hardware", lambda: detect.Hardware("tells nothing", (), 1, 1, 1, 64))
-    assert machine.host_target().has("avx512f")
+    assert machine.host_machine().has("avx512f")
 
 
 def test_every_host_has_a_name_that_pytest_takes(request):
@@ -83,4 +83,4 @@ def test_every_host_has_a_name_that_pytest_takes(request):
 
 @pytest.mark.skipif(detect.hardware().isa == (), reason="this system does not tell its features")
 def test_this_very_session_runs_code_as_wide_as_it_prices():
-    assert machine.host_target().vector_bits == detect.detect().vector_bits
+    assert machine.host_machine().vector_bits == detect.detect().vector_bits

@@ -75,14 +75,14 @@ def test_a_plan_that_updates_a_slice_is_refused_by_the_name_of_what_was_edited(
 
 
 def test_a_check_that_accepts_all_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autofuse.runtime.kernels.illegal_decision", lambda *_: None)
+    monkeypatch.setattr("autofuse.lower.decisions.Decisions.refusal", lambda *_: None)
     seed = next(s for s in range(100) if kind_and_sort(s)[1] == ODD and not_choosable(case_of(s)))
     with pytest.raises(AssertionError, match=r"accepted, though the search could not choose kernels\[0\]"):
         try_case(case_of(seed))
 
 
 def test_a_check_that_refuses_what_the_search_chooses_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autofuse.runtime.kernels.illegal_decision", lambda *_: "unroll: must be another")
+    monkeypatch.setattr("autofuse.lower.decisions.Decisions.refusal", lambda *_: "unroll: must be another")
     seed = next(s for s in range(100) if kind_and_sort(s)[1] == CHOSEN and any(case_of(s).schedules))
     with pytest.raises(AssertionError, match="refused what the search could choose"):
         try_case(case_of(seed))

@@ -20,14 +20,16 @@ from autofuse.plan.identity import CpuIdentity
 from autofuse.runtime.kernels import LoweredKernel, canonical, groups_of, is_generated, lower_plan
 from autofuse.runtime.memory import Arrange, MemoryPlan, plan_arena, plan_memory
 from autofuse.runtime.needs import require_memory
+from autofuse.targets.cpu.decisions import cpu_decisions
 from autofuse.targets.cpu.device.describe import CpuDescription
-from autofuse.targets.cpu.machine import Target, host_target
+from autofuse.targets.cpu.machine import Machine, host_machine
 from autofuse.targets.cpu.native.copies import first_outputs, output_copies
 from autofuse.targets.cpu.native.driver import kernel_unit
 from autofuse.targets.cpu.native.engine import Engine, default_engine
 from autofuse.targets.cpu.native.entry import NativeProgram
 from autofuse.targets.cpu.native.opaque import OpaqueCall, opaque_code
 from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall, KernelCode, OutputAlias
+from autofuse.targets.cpu.passes.prepare import CpuPasses
 
 T = TypeVar("T")
 
@@ -35,7 +37,11 @@ T = TypeVar("T")
 def cpu_limits(description: CpuDescription) -> Limits:
     """What lowering must know of this CPU: half of the L2 for values kept on chip, and the number of workers."""
     return Limits(
-        scratch_bytes=max(description.l2_bytes // 2, 128 << 10), workers=description.threads, tile_columns=True
+        scratch_bytes=max(description.l2_bytes // 2, 128 << 10),
+        workers=description.threads,
+        tile_columns=True,
+        decisions=cpu_decisions(description.vector_bits),
+        passes=CpuPasses(description.vector_bits),
     )
 
 
@@ -82,7 +88,7 @@ class CpuExecutable:
 def build_executable(
     document: PlanDocument,
     limits: Limits,
-    target: Target | None = None,
+    machine: Machine | None = None,
     kernels: tuple[LoweredKernel, ...] | None = None,
     arrange: Arrange = plan_arena,
 ) -> CpuExecutable:
@@ -91,11 +97,11 @@ def build_executable(
     `arrange` places temporaries. Raises PlanError or BackendError.
     """
     lowered = lower_plan(document, limits) if kernels is None else kernels
-    return _Builder(document, lowered, target or host_target(), arrange).build()
+    return _Builder(document, lowered, machine or host_machine(), arrange).build()
 
 
 def build_executables(
-    documents: Sequence[PlanDocument], limits: Limits, target: Target | None = None
+    documents: Sequence[PlanDocument], limits: Limits, machine: Machine | None = None
 ) -> list[CpuExecutable | None]:
     """`build_executable` for several plans, whose kernels compile beside each other; None for one that cannot be built.
 
@@ -103,18 +109,18 @@ def build_executables(
     """
     engine = default_engine()
     with engine.compiling() as start:
-        begun = [_unless_refused(partial(_begin, document, limits, target, engine, start)) for document in documents]
+        begun = [_unless_refused(partial(_begin, document, limits, machine, engine, start)) for document in documents]
         return [None if finish is None else _unless_refused(finish) for finish in begun]
 
 
 def _begin(
     document: PlanDocument,
     limits: Limits,
-    target: Target | None,
+    machine: Machine | None,
     engine: Engine,
     start: Callable[[str], Callable[[], bytes]],
 ) -> Callable[[], CpuExecutable]:
-    return _Builder(document, lower_plan(document, limits), target or host_target()).begin(engine, start)
+    return _Builder(document, lower_plan(document, limits), machine or host_machine()).begin(engine, start)
 
 
 def _unless_refused(step: Callable[[], T]) -> T | None:
@@ -129,10 +135,10 @@ class _Builder:
         self,
         document: PlanDocument,
         kernels: tuple[LoweredKernel, ...],
-        target: Target,
+        machine: Machine,
         arrange: Arrange = plan_arena,
     ) -> None:
-        self.document, self.kernels, self.target, self.arrange = document, kernels, target, arrange
+        self.document, self.kernels, self.machine, self.arrange = document, kernels, machine, arrange
         self.groups = groups_of(kernels)
         graph = document.graph
         self.inputs = {value: number for number, value in enumerate(graph.inputs)}
@@ -169,10 +175,10 @@ class _Builder:
         if isinstance(program, OpaqueProgram):
             from autofuse.targets.cpu.codegen.scatter import generate_scatter
 
-            return generate_scatter(program, self.target)
+            return generate_scatter(program, self.machine)
         from autofuse.targets.cpu.codegen.kernel import generate  # half of what there is to import
 
-        return generate(program, self.target)
+        return generate(program, self.machine)
 
     def _built(self, engine: Engine, waiting: Mapping[str, Callable[[], bytes]]) -> CpuExecutable:
         memory = plan_memory(self.document.graph, self.document.writebacks, self.kernels, self.arrange)

@@ -33,7 +33,7 @@ _AMX_CPUS = frozenset({"sapphirerapids", "emeraldrapids", "graniterapids", "gran
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Machine:
     """What LLVM compiles for."""
 
     triple: str
@@ -55,8 +55,8 @@ class Target:
         return f"+{feature}" in self.features.split(",")
 
 
-def host_target(isa: Isa = "native") -> Target:
-    """The target of this process; `isa` narrows it to a generic level, for tests and for comparing.
+def host_machine(isa: Isa = "native") -> Machine:
+    """The machine of this process; `isa` narrows it to a generic level, for tests and for comparing.
 
     Raises BackendError when the host lacks the level asked for, or is not a Linux machine LLVM knows.
     """
@@ -67,11 +67,11 @@ def host_target(isa: Isa = "native") -> Target:
     flags = _host_flags()
     if isa == "native":
         features = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(flags.items()))
-        return Target(triple, _cpu_name(flags), features, _vector_bits(flags))
+        return Machine(triple, _cpu_name(flags), features, _vector_bits(flags))
     cpu, witness = _GENERIC[isa]
     if not flags.get(witness, False):
         raise BackendError(f"isa={isa!r} needs the CPU feature {witness}, which this machine lacks; use 'native'")
-    return Target(triple, cpu, f"+{witness}", {"sse4": 128, "avx2": 256, "avx512": 512}[isa])
+    return Machine(triple, cpu, f"+{witness}", {"sse4": 128, "avx2": 256, "avx512": 512}[isa])
 
 
 @functools.cache
@@ -82,16 +82,16 @@ def initialise_llvm() -> None:
     llvm.initialize_native_asmparser()
 
 
-def target_machine(target: Target, opt_level: int) -> Any:
-    """A fresh `llvmlite.binding.TargetMachine` that emits position-independent code for `target`."""
+def llvm_machine(machine: Machine, opt_level: int) -> Any:
+    """A fresh `llvmlite.binding.TargetMachine` that emits position-independent code for `machine`."""
     initialise_llvm()
     try:
-        machine = llvm.Target.from_triple(target.triple)
-        return machine.create_target_machine(
-            cpu=target.cpu, features=target.features, opt=opt_level, reloc="pic", codemodel="small"
+        triple = llvm.Target.from_triple(machine.triple)
+        return triple.create_target_machine(
+            cpu=machine.cpu, features=machine.features, opt=opt_level, reloc="pic", codemodel="small"
         )
     except RuntimeError as error:
-        raise BackendError(f"LLVM has no code generator for {target}: {error}") from error
+        raise BackendError(f"LLVM has no code generator for {machine}: {error}") from error
 
 
 def _host_flags() -> dict[str, bool]:

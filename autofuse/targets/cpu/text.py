@@ -168,7 +168,7 @@ class ModuleText:
     def __init__(self, attributes: str = "nounwind", features: str = "") -> None:
         """`attributes` go on every function defined, such as `nounwind "prefer-vector-width"="512"`.
 
-        `features` is the target's feature string (`Target.features`): emitters may use these instructions by name.
+        `features` is the target's feature string (`Machine.features`): emitters may use these instructions by name.
         """
         self.attributes = attributes
         self._features = frozenset(features.split(","))

@@ -9,6 +9,7 @@ from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.policy import Partition
 from autofuse.search.policies.unfused import Unfused
 from autofuse.search.solve.solver import Chosen
+from autofuse.targets.cpu.decisions import UNROLL, cpu_schedule
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.partitions import context_of, identity_here, plan_of, program_of
 from autofuse.testing.sketches import Sketch, layers_graph, softmax_graph
@@ -29,11 +30,11 @@ def test_equal_kernels_have_equal_digests_and_share_what_is_known():
     context = context_of(layers_graph(2, 8, 8))
     partition = Unfused().partition(context)
     one = partition.kernels[0].candidate.digest
-    known = {one: Tuned(Schedule(unroll=8), 1.0, 2.0, "memory")}
+    known = {one: Tuned(cpu_schedule(unroll=8), 1.0, 2.0, "memory")}
     plan = document_of(context, Partition(partition.atoms, partition.kernels, known, 0.0), identity_here())
     told = [kernel for kernel in plan.kernels if kernel.digest == one]
     assert len(told) >= 2
-    assert {(k.schedule.unroll, k.predicted_us, k.measured_us, k.bound) for k in told} == {(8, 1.0, 2.0, "memory")}
+    assert {(k.schedule[UNROLL], k.predicted_us, k.measured_us, k.bound) for k in told} == {(8, 1.0, 2.0, "memory")}
     assert all(kernel.measured_us is None for kernel in plan.kernels if kernel.digest != one)
 
 
@@ -48,11 +49,11 @@ def test_a_kernel_that_leaves_an_output_out_is_known_by_the_kernel_with_all_of_t
     other = context.kernels.try_add(frozenset((by_name["first"], by_name["third"])))
     assert [value.name for value in both.outputs] == ["first", "second"]
     kernels = tuple(Chosen(c, (c.outputs[-1],)) for c in (both, other))
-    known = {both.digest: Tuned(Schedule(unroll=2), 3.0)}
+    known = {both.digest: Tuned(cpu_schedule(unroll=2), 3.0)}
     plan = document_of(context, Partition(context.space.atom_graph, kernels, known, 0.0), identity_here())
     verify(plan)
     assert [kernel.outputs for kernel in plan.kernels] == [("second",), ("third",)]
-    assert [kernel.schedule.unroll for kernel in plan.kernels] == [2, Schedule().unroll]
+    assert [kernel.schedule[UNROLL] for kernel in plan.kernels] == [2, Schedule()[UNROLL]]
     assert plan.kernels[0].digest != both.digest
 
 
@@ -66,9 +67,11 @@ def test_a_kernel_that_leaves_an_output_out_leaves_out_what_was_decided_of_it():
     both, other = (context.kernels.try_add(frozenset((atom["grown"], atom[name]))) for name in ("total", "bent"))
     assert [value.name for value in both.outputs] == ["grown", "total"]
     kernels = (Chosen(both, both.outputs[1:]), Chosen(other, other.outputs[1:]))
-    known = {both.digest: Tuned(Schedule(stream_stores=True, lane="stream", unroll=2))}  # of the large output, and not
+    known = {
+        both.digest: Tuned(cpu_schedule(stream_stores=True, lane="stream", unroll=2))
+    }  # of the large output, and not
     plan = document_of(context, Partition(context.space.atom_graph, kernels, known, 0.0), identity_here())
-    assert [kernel.schedule for kernel in plan.kernels] == [Schedule(lane="stream", unroll=2), Schedule()]
+    assert [kernel.schedule for kernel in plan.kernels] == [cpu_schedule(lane="stream", unroll=2), Schedule()]
     assert len(lower_plan(plan, LIMITS)) == 2
 
 

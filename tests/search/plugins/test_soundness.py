@@ -17,6 +17,7 @@ from autofuse.search.policies.policy import Partition
 from autofuse.search.policies.unfused import Unfused
 from autofuse.search.solve.solver import Chosen
 from autofuse.search.space.builder import SpaceBuilder
+from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.partitions import context_of
 from autofuse.testing.search_policies import sample_graphs
@@ -194,7 +195,10 @@ def test_kernels_that_break_a_rule_of_the_user():
         (with_known(Tuned(predicted_us="3")), "has predicted_us='3'"),
         (with_known(Tuned(bound=3)), "has a bound that is a int, not a text"),
         (with_known(Tuned(schedule={"unroll": 2})), "has a schedule that is a dict, not a Schedule"),
-        (with_known(Tuned(schedule=Schedule(unroll=-1))), "has a schedule that is none: schedule unroll=-1"),
+        (
+            with_known(Tuned(schedule=Schedule.from_json({"unroll": -1}))),
+            "has a schedule that is none: schedule unroll=-1",
+        ),
     ],
 )
 def test_prices_and_schedules_that_are_none(change, words):
@@ -203,9 +207,9 @@ def test_prices_and_schedules_that_are_none(change, words):
 
 def test_a_schedule_that_the_kernel_cannot_have():
     """Its plan would be refused when it is loaded."""
-    words = found(with_known(Tuned(schedule=Schedule(unroll=3))))
+    words = found(with_known(Tuned(schedule=cpu_schedule(unroll=3))))
     assert words.endswith("a schedule that it cannot have: unroll: must be one of 1, 2, 4, 8 for this kernel, got 3")
 
 
 def test_a_schedule_that_is_one_is_kept():
-    assert found(with_known(Tuned(schedule=Schedule(unroll=2), predicted_us=1.0))) is None
+    assert found(with_known(Tuned(schedule=cpu_schedule(unroll=2), predicted_us=1.0))) is None

@@ -3,17 +3,17 @@
 import itertools
 import math
 import sys
-from dataclasses import replace
 
 import pytest
 
 from autofuse.errors import SearchError
-from autofuse.lower.schedule import Schedule
+from autofuse.lower.schedule import LANE, PLACEMENT, SPLIT, Schedule
 from autofuse.search.schedules import schedulesearch
 from autofuse.search.schedules.schedulesearch import BATCH, HOPELESS, tune_schedule
+from autofuse.targets.cpu.decisions import UNROLL, VECTOR_BITS, cpu_schedule
 
-CHOICES = {"unroll": (1, 2, 4, 8), "vector_bits": (256, 512), "lane": ("auto", "grid", "stream")}
-WIDE = {**CHOICES, "split": (0, 1, 4, 8, 32), "placement": ("scratch", "recompute")}
+CHOICES = {UNROLL: (1, 2, 4, 8), VECTOR_BITS: (256, 512), LANE: ("auto", "grid", "stream")}
+WIDE = {**CHOICES, SPLIT: (0, 1, 4, 8, 32), PLACEMENT: ("scratch", "recompute")}
 DEFAULT = {Schedule(): 100.0}
 
 
@@ -35,7 +35,7 @@ class Meter:
 
 
 def by_unroll(schedule):
-    return 100.0 / schedule.unroll + (schedule.lane != "stream") + schedule.vector_bits / 1e6
+    return 100.0 / schedule[UNROLL] + (schedule[LANE] != "stream") + schedule[VECTOR_BITS] / 1e6
 
 
 def search(meter, trials, seed=0, first=(), choices=CHOICES):
@@ -61,11 +61,11 @@ def studies(monkeypatch):
 def test_a_small_space_is_tried_whole():
     meter = Meter(by_unroll)
     best, us, tried = search(meter, 24)
-    assert (best.unroll, best.lane, best.vector_bits) == (8, "stream", 256)
+    assert (best[UNROLL], best[LANE], best[VECTOR_BITS]) == (8, "stream", 256)
     assert us == pytest.approx(by_unroll(best))
     assert tried == len(meter.asked) == 4 * 2 * 3 - 1  # the default is known
     combinations = itertools.product(*CHOICES.values())
-    every = {replace(Schedule(), **dict(zip(CHOICES, values, strict=True))) for values in combinations}
+    every = {Schedule.of(dict(zip(CHOICES, values, strict=True))) for values in combinations}
     assert {*meter.asked, Schedule()} == every
 
 
@@ -73,7 +73,7 @@ def test_a_small_space_is_tried_whole():
 def test_a_good_schedule_of_a_large_space_is_found(seed):
     """Of 240, with 32 trials; 48 have the best unrolling, which random proposals would find as well."""
     best, _, tried = search(Meter(by_unroll), 32, seed, choices=WIDE)
-    assert best.unroll == 8
+    assert best[UNROLL] == 8
     assert tried <= 31
 
 
@@ -83,8 +83,8 @@ def test_the_default_stays_where_nothing_is_faster():
 
 
 def test_schedules_that_fail_are_passed_over():
-    best, us, _ = search(Meter(lambda schedule: math.inf if schedule.unroll == 8 else by_unroll(schedule)), 24)
-    assert best.unroll == 4
+    best, us, _ = search(Meter(lambda schedule: math.inf if schedule[UNROLL] == 8 else by_unroll(schedule)), 24)
+    assert best[UNROLL] == 4
     assert us < math.inf
 
 
@@ -117,7 +117,11 @@ def test_the_same_seed_asks_the_same_questions():
 
 
 def test_guesses_are_tried_first_and_in_their_order():
-    guesses = [Schedule(unroll=8), Schedule(lane="grid"), Schedule(unroll=1, vector_bits=256)]
+    guesses = [
+        cpu_schedule(unroll=8),
+        cpu_schedule(lane="grid"),
+        cpu_schedule(unroll=1, vector_bits=256),
+    ]
     meter = Meter(by_unroll)
     search(meter, 10, first=[*guesses, guesses[0]])
     assert meter.asked[:3] == guesses
@@ -134,9 +138,9 @@ def test_schedules_are_asked_for_in_batches():
 
 def test_the_limit_follows_the_best_time():
     meter = Meter(by_unroll)
-    search(meter, 20, first=[Schedule(unroll=8)], choices=WIDE)
+    search(meter, 20, first=[cpu_schedule(unroll=8)], choices=WIDE)
     assert meter.limits[0] == HOPELESS * 100.0
-    assert meter.limits[1] <= HOPELESS * by_unroll(Schedule(unroll=8))
+    assert meter.limits[1] <= HOPELESS * by_unroll(cpu_schedule(unroll=8))
     assert meter.limits == sorted(meter.limits, reverse=True)
 
 
@@ -145,7 +149,7 @@ def test_the_limit_follows_the_best_time():
 
 def test_optuna_is_told_what_was_hopeless_and_what_failed(studies):
     def cost(schedule):
-        return {1: math.inf, 2: 300.5, 4: 150.0, 8: 300.0}[schedule.unroll]
+        return {1: math.inf, 2: 300.5, 4: 150.0, 8: 300.0}[schedule[UNROLL]]
 
     search(Meter(cost), 24)
     (study,) = studies

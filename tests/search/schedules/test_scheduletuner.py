@@ -13,6 +13,7 @@ from autofuse.search.plans.planning import Tuned
 from autofuse.search.policies.analytical import Analytical
 from autofuse.search.tune.finalists import OTHER_SCHEDULES, Finalist
 from autofuse.search.tune.tuner import Tuner
+from autofuse.targets.cpu.decisions import STREAM_STORES, cpu_schedule
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch
@@ -31,7 +32,7 @@ GRAPH = large_graph()
 
 def alone(slower):
     """Alone, a kernel that writes past the caches takes so many times as long; other decisions change nothing."""
-    return lambda kernel, schedule: 10.0 * (slower if schedule.stream_stores else 1.0)
+    return lambda kernel, schedule: 10.0 * (slower if schedule[STREAM_STORES] else 1.0)
 
 
 def as_a_whole(plan):
@@ -39,7 +40,7 @@ def as_a_whole(plan):
 
 
 def streams(plan):
-    return any(kernel.schedule.stream_stores for kernel in plan.kernels)
+    return any(kernel.schedule[STREAM_STORES] for kernel in plan.kernels)
 
 
 def test_what_is_faster_as_a_whole_is_kept_though_it_is_slower_alone():
@@ -74,7 +75,7 @@ def test_what_is_far_slower_alone_does_not_take_part():
 def test_decisions_of_the_user_stay():
     context = context_of(GRAPH, control=bind([Pin("bent", schedule={"unroll": 2})], GRAPH))
     bench = SyntheticBench(GRAPH, alone(1.1), plan_cost=as_a_whole)
-    assert tuned(GRAPH, bench, context=context).kernels[0].schedule == Schedule(unroll=2)
+    assert tuned(GRAPH, bench, context=context).kernels[0].schedule == cpu_schedule(unroll=2)
     assert not any(streams(plan) for plan in bench.raced)
 
 
@@ -108,7 +109,7 @@ def test_a_plan_is_compared_with_in_its_best_form():
     tuner = tuner_of(GRAPH, bench)
     plain = Analytical().partition(tuner.context)
     digest = plain.kernels[0].candidate.digest
-    other = replace(plain, known={digest: Tuned(Schedule(stream_stores=True))})
+    other = replace(plain, known={digest: Tuned(cpu_schedule(stream_stores=True))})
     forms = [("rule", plain), ("rule" + OTHER_SCHEDULES, other), ("measured", plain)]
     finalists = [Finalist(name, form, tuner._drafts.document(form)) for name, form in forms]
     ended = tuner._closing.races.decide(finalists, 1.0)
@@ -117,8 +118,12 @@ def test_a_plan_is_compared_with_in_its_best_form():
 
 # ---- near ties -------------------------------------------------------------------------------------------------------
 
-BEST, SLOWER, OTHER = Schedule(unroll=2), Schedule(stream_stores=True), Schedule(stream_stores=True, unroll=8)
-STREAM, GRID = Schedule(lane="stream"), Schedule(lane="grid")
+BEST, SLOWER, OTHER = (
+    cpu_schedule(unroll=2),
+    cpu_schedule(stream_stores=True),
+    cpu_schedule(stream_stores=True, unroll=8),
+)
+STREAM, GRID = cpu_schedule(lane="stream"), cpu_schedule(lane="grid")
 
 
 def two_kernels(times):

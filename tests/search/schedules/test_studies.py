@@ -8,13 +8,13 @@ import optuna
 import pytest
 
 from autofuse.errors import ArgumentError, SearchError
-from autofuse.lower.schedule import Schedule
 from autofuse.measurement.database import Database
 from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.measurement.kernelrecords import PRUNED_POLICY
 from autofuse.measurement.records import Measurement
 from autofuse.plan.identity import MEASUREMENT_POLICY
 from autofuse.search.schedules.studies import write_studies
+from autofuse.targets.cpu.decisions import CPU_DECISIONS, cpu_schedule
 from autofuse.testing.partitions import identity_here
 
 HERE = identity_here()
@@ -25,7 +25,7 @@ NOTE = KernelNote("a" * 64, "loop_exp", "loop", "program", "family", (1.0,), 12.
 def measured(*samples, kernel="a", status="ok", policy=MEASUREMENT_POLICY, message="", **schedule):
     return Measurement(
         kernel=kernel * 64,
-        schedule=Schedule(**schedule),
+        schedule=cpu_schedule(**schedule),
         signature="(f32[64]) -> f32[64]",
         policy=policy,
         code_version=HERE.generator,
@@ -44,7 +44,7 @@ def database(tmp_path):
 def write(database, tmp_path):
     """The studies by name."""
     path = tmp_path / "studies.journal"
-    count = write_studies(database, path)
+    count = write_studies(database, path, lambda backend: CPU_DECISIONS)
     backend = optuna.storages.journal.JournalFileBackend(str(path))
     studies = optuna.study.get_all_study_summaries(optuna.storages.JournalStorage(backend))
     assert count == len(studies)
@@ -118,7 +118,7 @@ def test_a_file_that_exists_is_left_alone(database, tmp_path):
     path = tmp_path / "mine"
     path.write_text("dear diary")
     with pytest.raises(ArgumentError, match=r"mine exists already; give the name of a new file"):
-        write_studies(database, path)
+        write_studies(database, path, lambda backend: CPU_DECISIONS)
     assert path.read_text() == "dear diary"
 
 
@@ -126,7 +126,7 @@ def test_a_file_that_cannot_be_written_is_an_error_and_leaves_nothing_behind(dat
     database.add(measured(3.0))
     database.add(measured(1.5, unroll=8))
     with pytest.raises(ArgumentError, match=r"cannot write .*nowhere/studies: No such file"):
-        write_studies(database, tmp_path / "nowhere" / "studies")
+        write_studies(database, tmp_path / "nowhere" / "studies", lambda backend: CPU_DECISIONS)
 
     def full(self, logs):
         raise OSError(28, "No space left on device")
@@ -134,18 +134,18 @@ def test_a_file_that_cannot_be_written_is_an_error_and_leaves_nothing_behind(dat
     before = sorted(tmp_path.iterdir())
     monkeypatch.setattr(optuna.storages.journal.JournalFileBackend, "append_logs", full)
     with pytest.raises(ArgumentError, match=r"cannot write .*studies: No space left on device"):
-        write_studies(database, tmp_path / "studies")
+        write_studies(database, tmp_path / "studies", lambda backend: CPU_DECISIONS)
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_database_without_schedules_to_compare_is_an_error(database, tmp_path):
     database.add(measured(3.0))
     with pytest.raises(ArgumentError, match=r"r\.db has no kernel that was measured under several schedules"):
-        write_studies(database, tmp_path / "studies")
+        write_studies(database, tmp_path / "studies", lambda backend: CPU_DECISIONS)
     assert not (tmp_path / "studies").exists()
 
 
 def test_without_optuna_the_error_says_what_to_install(database, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(SearchError, match=r"pip install 'autofuse\[tune\]'"):
-        write_studies(database, tmp_path / "studies")
+        write_studies(database, tmp_path / "studies", lambda backend: CPU_DECISIONS)

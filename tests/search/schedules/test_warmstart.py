@@ -8,7 +8,6 @@ import pytest
 
 from autofuse.cost_models.base import Prices
 from autofuse.ir.digest import digest
-from autofuse.lower.decisions import choices_for
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.kernelnotes import KernelNote
@@ -16,12 +15,20 @@ from autofuse.plan.document import GraphVariant
 from autofuse.search.budget.budget import Budget
 from autofuse.search.schedules.warmstart import WarmStart, cheapest, family_of, fitting, nearest
 from autofuse.search.tune.tuner import Tuner
+from autofuse.targets.cpu.decisions import (
+    CPU_DECISIONS,
+    STREAM_STORES,
+    UNROLL,
+    VECTOR_BITS,
+    cpu_decisions,
+    cpu_schedule,
+)
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.fusions import LIMITS, whole_kernel
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch, softmax_graph
 
-CHOICES = {"unroll": (1, 2, 4, 8), "vector_bits": (256, 512), "stream_stores": (None, True)}
+CHOICES = {UNROLL: (1, 2, 4, 8), VECTOR_BITS: (256, 512), STREAM_STORES: (None, True)}
 
 
 def one_op(op, spec, name="made"):
@@ -60,20 +67,24 @@ def noted(kernel, *features, family="family"):
 
 def test_the_nearest_kernels_of_the_family_come_first():
     others = [
-        (noted("far", 9.0, 9.0), Schedule(unroll=1)),
-        (noted("near", 1.0, 2.5), Schedule(unroll=8)),
-        (noted("stranger", 1.0, 2.0, family="other"), Schedule(unroll=2)),
-        (noted("older", 1.0), Schedule(unroll=2)),
-        (noted("as far", 9.0, 9.0), Schedule(lane="grid")),
-        (noted("farthest", 99.0, 9.0), Schedule(unroll=8)),
+        (noted("far", 9.0, 9.0), cpu_schedule(unroll=1)),
+        (noted("near", 1.0, 2.5), cpu_schedule(unroll=8)),
+        (noted("stranger", 1.0, 2.0, family="other"), cpu_schedule(unroll=2)),
+        (noted("older", 1.0), cpu_schedule(unroll=2)),
+        (noted("as far", 9.0, 9.0), cpu_schedule(lane="grid")),
+        (noted("farthest", 99.0, 9.0), cpu_schedule(unroll=8)),
     ]
     found = nearest(noted("it", 1.0, 2.0), others)
-    assert found == [Schedule(unroll=8), Schedule(unroll=1), Schedule(lane="grid")]
+    assert found == [
+        cpu_schedule(unroll=8),
+        cpu_schedule(unroll=1),
+        cpu_schedule(lane="grid"),
+    ]
 
 
 def test_only_decisions_that_a_kernel_has_are_taken_over():
-    schedule = Schedule(unroll=8, vector_bits=128, stream_stores=True, split=4)
-    assert fitting(schedule, CHOICES) == Schedule(unroll=8, stream_stores=True)
+    schedule = cpu_schedule(unroll=8, vector_bits=128, stream_stores=True, split=4)
+    assert fitting(schedule, CHOICES) == cpu_schedule(unroll=8, stream_stores=True)
 
 
 # ---- the model -------------------------------------------------------------------------------------------------------
@@ -84,13 +95,13 @@ def test_what_is_cheapest_is_found_one_decision_at_a_time():
 
     def price(schedule):
         asked.append(schedule)
-        return 100.0 / schedule.unroll + schedule.vector_bits / 256
+        return 100.0 / schedule[UNROLL] + schedule[VECTOR_BITS] / 256
 
     found = cheapest(price, CHOICES, 100)
-    assert found[0] == Schedule(unroll=8, vector_bits=256)
+    assert found[0] == cpu_schedule(unroll=8, vector_bits=256)
     assert found == sorted(found, key=price)
     assert len(asked) - len(found) < 4 * 2 * 2  # less than the whole space
-    assert all(schedule.stream_stores is None for schedule in found)  # one of each price
+    assert all(schedule[STREAM_STORES] is None for schedule in found)  # one of each price
 
 
 def test_no_more_prices_are_asked_for_than_allowed():
@@ -99,13 +110,15 @@ def test_no_more_prices_are_asked_for_than_allowed():
     assert len(asked) == 5
 
 
-@pytest.mark.parametrize("price", [lambda schedule: 7.0, lambda schedule: 100.0 - (schedule.unroll == 8)])
+@pytest.mark.parametrize("price", [lambda schedule: 7.0, lambda schedule: 100.0 - (schedule[UNROLL] == 8)])
 def test_a_model_that_does_not_tell_schedules_apart_proposes_nothing(price):
     assert cheapest(price, CHOICES, 100) == []
 
 
 def test_schedules_that_are_no_kernel_are_never_proposed():
-    found = cheapest(lambda schedule: math.inf if schedule.unroll == 8 else 100.0 / schedule.unroll**2, CHOICES, 100)
+    found = cheapest(
+        lambda schedule: math.inf if schedule[UNROLL] == 8 else 100.0 / schedule[UNROLL] ** 2, CHOICES, 100
+    )
     assert found == []
 
 
@@ -113,7 +126,7 @@ class Unrolling:
     """Prices kernels by nothing but their unrolling."""
 
     def price(self, kernels):
-        us = np.array([100.0 / facts.program.schedule.unroll for facts in kernels])
+        us = np.array([100.0 / facts.program.schedule[UNROLL] for facts in kernels])
         return Prices(us, np.full(len(us), 0.3), np.zeros(len(us)), ("compute",) * len(us))
 
     def write_us(self, value, fresh=False):
@@ -124,8 +137,8 @@ def test_the_programs_cost_model_is_asked():
     context = context_of(one_op("exp", "f32[64,64]"), model=Unrolling())
     (candidate,) = context.space.candidates
     bench = SyntheticBench(context.program.graph)
-    guesses = WarmStart(context, bench).guesses(candidate, choices_for(candidate.program), 8)
-    assert guesses == [Schedule(unroll=8)]
+    guesses = WarmStart(context, bench).guesses(candidate, CPU_DECISIONS.choices(candidate.program), 8)
+    assert guesses == [cpu_schedule(unroll=8)]
     note = bench.notes[candidate.digest]
     assert (note.title, note.kind, note.predicted_us) == ("loop_exp", "loop", 25.0)
     assert WarmStart(context, bench).guesses(candidate, {}, 8) == []
@@ -136,13 +149,13 @@ def test_the_programs_cost_model_is_asked():
 
 def prefers_two(kernel, schedule):
     """Nothing that a model would think of."""
-    return 10.0 if schedule.unroll == 2 else 20.0
+    return 10.0 if schedule[UNROLL] == 2 else 20.0
 
 
 def tuned(graph, bench):
     report = lambda what, done, total: None  # noqa: E731
     plan = Tuner(context_of(graph), bench, identity_here(), Budget(1000.0), 0, report, bench.clock).measured_plan()
-    assert {kernel.schedule.unroll for kernel in plan.kernels} == {2}
+    assert {kernel.schedule[UNROLL] for kernel in plan.kernels} == {2}
     return plan
 
 
@@ -163,7 +176,7 @@ def test_a_kernel_starts_with_what_was_best_for_its_family_in_the_same_program()
     first = {}
     for kernel, schedules in bench.batches:
         first.setdefault(kernel, schedules[0])
-    assert list(first.values())[1].unroll == 2
+    assert list(first.values())[1][UNROLL] == 2
 
 
 def test_a_second_run_on_the_records_of_the_first_makes_the_same_guesses():
@@ -183,10 +196,10 @@ def test_variants_of_a_program_make_no_guesses_for_one_another():
     origin = digest(usual.program.graph)
     bench = SyntheticBench(usual.program.graph, prefers_two, records=other.records)
     (candidate,) = usual.space.candidates
-    for program, expected in ((origin, []), ("another", [Schedule(unroll=2)])):
+    for program, expected in ((origin, []), ("another", [cpu_schedule(unroll=2)])):
         bench.notes = {key: replace(note, program=program) for key, note in other.notes.items()}
-        guesses = WarmStart(usual, bench).guesses(candidate, choices_for(candidate.program, 256), 8)
-        assert [guess for guess in guesses if guess.unroll == 2] == expected
+        guesses = WarmStart(usual, bench).guesses(candidate, cpu_decisions(256).choices(candidate.program), 8)
+        assert [guess for guess in guesses if guess[UNROLL] == 2] == expected
 
 
 def test_a_variant_belongs_to_the_program_it_is_made_from():
@@ -195,5 +208,5 @@ def test_a_variant_belongs_to_the_program_it_is_made_from():
     context = usual.about(program, usual.kernels.bounds)
     (candidate,) = context.space.candidates
     bench = SyntheticBench(context.program.graph)
-    WarmStart(context, bench).guesses(candidate, choices_for(candidate.program), 8)
+    WarmStart(context, bench).guesses(candidate, CPU_DECISIONS.choices(candidate.program), 8)
     assert [note.program for note in bench.notes.values()] == ["the usual graph"]

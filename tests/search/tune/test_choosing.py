@@ -17,6 +17,7 @@ from autofuse.search.policies.fixed import Fixed
 from autofuse.search.policies.unfused import Unfused
 from autofuse.search.space.candidates import Bounds
 from autofuse.search.space.classes import class_digest
+from autofuse.targets.cpu.decisions import UNROLL, cpu_schedule
 from autofuse.testing.benches import SyntheticBench, modelled
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch, softmax_graph
@@ -149,23 +150,23 @@ def test_a_partition_that_knows_nothing_of_its_kernels_is_tuned_like_any_other()
             return replace(Unfused().partition(context), known={})
 
     graph = softmax_graph(64, 64)
-    bench = SyntheticBench(graph, lambda kernel, schedule: plain(kernel, schedule) / schedule.unroll)
+    bench = SyntheticBench(graph, lambda kernel, schedule: plain(kernel, schedule) / schedule[UNROLL])
     plan = tuner_of(graph, bench).fixed_plan(Silent())
-    assert {kernel.schedule.unroll for kernel in plan.kernels} == {8}
+    assert {kernel.schedule[UNROLL] for kernel in plan.kernels} == {8}
     assert all(kernel.measured_us is not None for kernel in plan.kernels)
     assert plan.certificate.sum_us == pytest.approx(bench.plan_us(plan))
 
 
 def test_a_pinned_schedule_is_what_is_measured_and_nothing_else_is_tried():
     graph = softmax_graph(64, 64)
-    bench = SyntheticBench(graph, lambda kernel, schedule: plain(kernel, schedule) / schedule.unroll)
+    bench = SyntheticBench(graph, lambda kernel, schedule: plain(kernel, schedule) / schedule[UNROLL])
     context = context_of(graph, control=bind([Pin("grown", schedule={"unroll": 2})], graph))
     plan = tuned(graph, bench, context=context)
     (kernel,) = [kernel for kernel in plan.kernels if "grown" in kernel.nodes]
-    assert kernel.schedule == Schedule(unroll=2)
+    assert kernel.schedule == cpu_schedule(unroll=2)
     pinned = class_digest(candidate_of(plan.graph, kernel.nodes, kernel.outputs), {"unroll": 2})
-    assert {schedule for digest, schedule in bench.records if digest == pinned} == {Schedule(unroll=2)}
-    assert any(other.schedule.unroll == 8 for other in plan.kernels if other is not kernel)
+    assert {schedule for digest, schedule in bench.records if digest == pinned} == {cpu_schedule(unroll=2)}
+    assert any(other.schedule[UNROLL] == 8 for other in plan.kernels if other is not kernel)
     assert "kept rule: Pin('grown', schedule={'unroll': 2})" in plan.notes
 
 
@@ -187,14 +188,14 @@ def test_a_pinned_schedule_is_its_kernels_own(pinned):
     x, y = sketch.arg("f32[1024]"), sketch.arg("f32[1024]")
     first, second = sketch.op("exp", x, name="first"), sketch.op("exp", y, name="second")
     graph = sketch.finish([first, second])
-    bench = SyntheticBench(graph, lambda kernel, schedule: 100.0 / schedule.unroll)
+    bench = SyntheticBench(graph, lambda kernel, schedule: 100.0 / schedule[UNROLL])
     context = context_of(graph, control=bind([Pin(pinned, schedule={"unroll": 2}), Forbid("first", "second")], graph))
     plan = tuned(graph, bench, context=context)
     told = {kernel.nodes[0]: kernel for kernel in plan.kernels}
     other = {"first": "second", "second": "first"}[pinned]
-    assert (told[pinned].schedule, told[pinned].measured_us) == (Schedule(unroll=2), 50.0)
-    assert told[other].schedule.unroll > 2
-    assert told[other].measured_us == pytest.approx(100.0 / told[other].schedule.unroll)
+    assert (told[pinned].schedule, told[pinned].measured_us) == (cpu_schedule(unroll=2), 50.0)
+    assert told[other].schedule[UNROLL] > 2
+    assert told[other].measured_us == pytest.approx(100.0 / told[other].schedule[UNROLL])
 
 
 def test_ties_go_to_the_tuned_plan():
@@ -316,13 +317,13 @@ def test_a_rules_plan_is_kept_where_it_is_faster_as_a_whole():
 
 def test_the_best_rules_compete_with_tuned_schedules():
     def cost(kernel, schedule):
-        return plain(kernel, schedule) / schedule.unroll
+        return plain(kernel, schedule) / schedule[UNROLL]
 
     graph = softmax_graph(64, 64)
     bench = SyntheticBench(graph, cost)
     plan = tuner_of(graph, bench).measured_plan(rules=[RULE, Unfused()])
     rivals = [raced for raced in bench.raced if len(raced.kernels) == 2]
-    assert any({kernel.schedule.unroll for kernel in raced.kernels} == {8} for raced in rivals)
+    assert any({kernel.schedule[UNROLL] for kernel in raced.kernels} == {8} for raced in rivals)
     assert plan.certificate.rule == "rule:made"
     assert plan.certificate.e2e_us <= plan.certificate.rule_us
 
@@ -346,7 +347,7 @@ def test_the_models_own_choice_competes_with_tuned_schedules():
 
     def cost(kernel, schedule):
         whole = {"peak", "share"} <= {node.name for node in kernel.nodes}
-        return (100.0 if whole else 1.0) / schedule.unroll
+        return (100.0 if whole else 1.0) / schedule[UNROLL]
 
     def plan_cost(plan):
         return 1.0 if len(plan.kernels) == 1 and plan.kernels[0].schedule != Schedule() else 10.0

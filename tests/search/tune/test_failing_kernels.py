@@ -12,6 +12,7 @@ from autofuse.search.policies.unfused import Unfused
 from autofuse.search.tune import measuringloop
 from autofuse.search.tune.drafts import Drafts
 from autofuse.search.tune.measuringloop import MeasuringLoop
+from autofuse.targets.cpu.decisions import UNROLL
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch, attention_graph, softmax_graph
@@ -61,11 +62,11 @@ def test_a_fixed_partition_with_a_kernel_that_fails_says_why():
 
 def test_a_schedule_that_fails_is_not_taken():
     def cost(kernel, schedule):
-        return math.inf if schedule.unroll != 4 else plain(kernel, schedule)
+        return math.inf if schedule[UNROLL] != 4 else plain(kernel, schedule)
 
     graph = softmax_graph(64, 64)
     plan = tuned(graph, SyntheticBench(graph, cost))
-    assert {kernel.schedule.unroll for kernel in plan.kernels} == {4}
+    assert {kernel.schedule[UNROLL] for kernel in plan.kernels} == {4}
 
 
 @pytest.mark.parametrize("after", [0, 3])

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from autofuse.lower.schedule import Schedule
 from autofuse.measurement.planraces import PlanTime
 from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.unfused import Unfused
 from autofuse.search.tune.finalists import REPLICAS, Finalist, Races
+from autofuse.targets.cpu.decisions import UNROLL, cpu_schedule
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import softmax_graph
@@ -100,7 +100,7 @@ class Several(Favouring):
     """Costs by the way to unroll the only kernel."""
 
     def plan_us(self, plan):
-        return self.costs[self.terms[-1].sitting][plan.kernels[0].schedule.unroll]
+        return self.costs[self.terms[-1].sitting][plan.kernels[0].schedule[UNROLL] - 1]
 
 
 def several(*costs):
@@ -108,7 +108,7 @@ def several(*costs):
     bench = Several(GRAPH)
     bench.costs, bench.asked, bench.terms, bench.most = costs, [], [], {}
     _, one = finalists()
-    ways = [replace(one.plan.kernels[0], schedule=Schedule(unroll=way)) for way in range(len(costs[0]))]
+    ways = [replace(one.plan.kernels[0], schedule=cpu_schedule(unroll=1 + way)) for way in range(len(costs[0]))]
     plans = [replace(one, name=str(n), plan=replace(one.plan, kernels=(way,))) for n, way in enumerate(ways)]
     return bench, plans
 

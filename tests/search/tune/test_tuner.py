@@ -20,6 +20,7 @@ from autofuse.search.policies.policy import Partition
 from autofuse.search.policies.unfused import Unfused
 from autofuse.search.tune.measuringloop import EPSILON
 from autofuse.search.tune.tuner import Tuner
+from autofuse.targets.cpu.decisions import UNROLL
 from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.fusions import check_plan
 from autofuse.testing.graphs import random_inputs
@@ -80,12 +81,12 @@ def test_its_plans_are_right():
 
 def test_the_best_schedule_of_each_kernel_is_in_the_plan():
     def cost(kernel, schedule):
-        return plain(kernel, schedule) * (0.5 if schedule.unroll == 8 else 1.0)
+        return plain(kernel, schedule) * (0.5 if schedule[UNROLL] == 8 else 1.0)
 
     graph = layers_graph(2, 64, 64)
     bench = SyntheticBench(graph, cost)
     plan = tuned(graph, bench)
-    assert {kernel.schedule.unroll for kernel in plan.kernels} == {8}
+    assert {kernel.schedule[UNROLL] for kernel in plan.kernels} == {8}
     assert plan.certificate.schedules_tried > 0
     assert plan.certificate.sum_us == pytest.approx(bench.plan_us(plan))
 
@@ -150,12 +151,12 @@ def test_the_kernels_of_the_first_guess_are_measured_before_any_other():
 
 def test_a_policys_partition_is_kept_and_its_schedules_are_tuned():
     def cost(kernel, schedule):
-        return plain(kernel, schedule) / schedule.unroll
+        return plain(kernel, schedule) / schedule[UNROLL]
 
     graph = softmax_graph(64, 64)
     plan = tuner_of(graph, SyntheticBench(graph, cost)).fixed_plan(Unfused())
     assert len(plan.kernels) == 5
-    assert {kernel.schedule.unroll for kernel in plan.kernels} == {8}
+    assert {kernel.schedule[UNROLL] for kernel in plan.kernels} == {8}
     assert plan.certificate.policy == "unfused"
     assert "accepted partition: unfused" in plan.notes
     assert plan.certificate.sum_us == pytest.approx(plan.certificate.e2e_us)
@@ -171,7 +172,7 @@ class Watched(SyntheticBench):
 
 def test_schedules_much_slower_than_the_best_are_not_worth_timing_well():
     graph = softmax_graph(64, 64)
-    bench = Watched(graph, lambda kernel, schedule: plain(kernel, schedule) / schedule.unroll)
+    bench = Watched(graph, lambda kernel, schedule: plain(kernel, schedule) / schedule[UNROLL])
     tuned(graph, bench)
     best = {}
     for digest, schedule, worth_us in bench.worth:

@@ -11,8 +11,8 @@ from autofuse.ir.pieces import Condition
 from autofuse.lower.rewrite import statements
 from autofuse.lower.tile import Constant, Load, Map, Position, Reduce, Store
 from autofuse.lower.tile import Test as When
-from autofuse.targets.cpu.codegen import generate
 from autofuse.targets.cpu.passes.narrowing import narrow_values
+from autofuse.testing.tilekernels import generated
 from autofuse.testing.tileprograms import buffers, check, engine, phase, program, stage
 
 
@@ -86,7 +86,7 @@ def test_concatenate(lane, axis):
 @pytest.mark.parametrize("lane", ["stage", "grid"])
 def test_concatenate_leaves_no_mask_but_in_tails(lane):
     listed, built = concatenated(1)
-    code = generate(program("join", listed, nested(built, lane)), engine().target)
+    code = generated(program("join", listed, nested(built, lane)), engine().machine)
     calls = [line for line in code.ir.splitlines() if "call" in line and "masked.load" in line]
     assert len(calls) <= 3, "one masked tail per part"
     assert "select <" not in code.ir
@@ -221,8 +221,8 @@ def test_a_stack_of_few_results_is_spread_over_rows(rows):
     listed = buffers(f"x=f32[{rows}] y=f32[{rows}]", f"z=f32[{rows},3]")
     built = program("stack", listed, phase([a, i], stage(*body), lane=i))
     check(built)
-    lanes = engine().target.vector_bits // 32
-    assert f"<{lanes} x float>" in generate(built, engine().target).ir
+    lanes = engine().machine.vector_bits // 32
+    assert f"<{lanes} x float>" in generated(built, engine().machine).ir
 
 
 @LANES
@@ -247,7 +247,7 @@ def test_comparisons_of_positions(lane, opcode):
     built = program("mask", buffers("x=f32[30,75]", "y=f32[30,75]"), nested(((a, i), body), lane))
     check(built, exact=True)
     if opcode != "ne" and lane != "none":
-        assert f"<{engine().target.vector_bits // 32} x float>" in generate(built, engine().target).ir
+        assert f"<{engine().machine.vector_bits // 32} x float>" in generated(built, engine().machine).ir
 
 
 def test_positions_that_wrap_stay_arithmetic():
@@ -279,7 +279,7 @@ def test_a_choice_between_wide_numbers_is_made_in_the_narrow_type(yes, no):
     )
     tested = program("choice", buffers("x=f32[100]", "y=f32[100]"), phase([i], stage(*body), lane=i))
     check(tested, exact=True)
-    assert "double" not in generate(tested, engine().target).ir
+    assert "double" not in generated(tested, engine().machine).ir
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import pytest
 
 from autofuse.ir.dtypes import BF16, F16, F32, F64, I32, U8
 from autofuse.ir.index import Affine, Symbol, of
-from autofuse.lower.schedule import Schedule
 from autofuse.lower.summing import sum_block
 from autofuse.lower.tile import Dot, Load, Map, Matrix, Panel, Reduce, Store
 from autofuse.targets.cpu.codegen.matmul.tiling import plan_tiling
+from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.tilekernels import Kernel
 from autofuse.testing.tileprograms import buffers, check, engine, phase, program, stage
 
@@ -148,7 +148,7 @@ def test_a_product_has_the_same_bits_however_it_is_cut(columns):
             Matrix("c", of(i) * columns, columns, 1), Matrix("a", of(i) * 700, 700, 1),
             Matrix("b", Affine(), columns, 1), rows, columns, 700, F32,
         )  # fmt: skip
-        tile = program("cut", listed, phase([i], dot, panel=panel), schedule=Schedule(vector_bits=bits))
+        tile = program("cut", listed, phase([i], dot, panel=panel), schedule=cpu_schedule(vector_bits=bits))
         found.append(Kernel(tile, engine()).run(given)["c"])
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
@@ -205,4 +205,4 @@ def test_phases_with_panels_of_different_height_share_no_work_memory():
         dot = Dot(out, lhs, Matrix("w", Affine(), 400, 1), size, columns, depth, F32)
         launches.append(phase([i], dot, panel=panel))
     listed = buffers("x=f32[96,512] w=f32[512,400]", "y=f32[96,80] z=f32[32,80]")
-    check(program("two", listed, *launches, schedule=Schedule(dots="generated")))
+    check(program("two", listed, *launches, schedule=cpu_schedule(dots="generated")))

@@ -10,8 +10,9 @@ from autofuse.ir.dtypes import ALL, BF16, BOOL, F16, F32, F64, I8, I32, I64, U8,
 from autofuse.ir.index import Element, Quotient, Remainder, Symbol, of
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Constant, Load, Map, Position, Store
-from autofuse.targets.cpu.codegen import generate
-from autofuse.testing.devices import SERVER_TARGET
+from autofuse.targets.cpu.decisions import cpu_schedule
+from autofuse.testing.devices import SERVER_MACHINE
+from autofuse.testing.tilekernels import generated
 from autofuse.testing.tileprograms import buffers, check, phase, program, stage
 
 
@@ -45,7 +46,7 @@ def test_every_dtype(dtype, extent):
 def test_every_vector_width_and_unrolling_gives_the_same_bits(bits, unroll):
     i = Symbol("i0", 777)
     body = stage(Load(0, F32, "x", of(i)), Map(1, F32, "exp", (0,)), Store("z", of(i), 1))
-    schedules = Schedule(vector_bits=bits, unroll=unroll), Schedule()
+    schedules = cpu_schedule(vector_bits=bits, unroll=unroll), Schedule()
     listed = buffers("x=f32[777]", "z=f32[777]")
     ours, plain = (check(program("exp", listed, phase([i], body, lane=i), schedule=s)) for s in schedules)
     assert ours["z"].tobytes() == plain["z"].tobytes()
@@ -67,7 +68,7 @@ def test_outer_dimensions_carry_over():
     body = stage(Load(0, F32, "x", at), Load(1, F32, "y", of(b)), Map(2, F32, "multiply", (0, 1)), Store("z", at, 2))
     listed = buffers("x=f32[3,5,70] y=f32[5]", "z=f32[3,5,70]")
     check(program("scale", listed, phase([a, b, i], body, lane=i)), exact=True)
-    check(program("scale", listed, phase([a, b, i], body, lane=i), schedule=Schedule(grain_us=0)), exact=True)
+    check(program("scale", listed, phase([a, b, i], body, lane=i)), exact=True, task_us=0)
 
 
 def addressed(offset, over, shape, lane_is_stage, dtype=F32):
@@ -272,9 +273,9 @@ def test_streamed_stores_start_at_any_address(dtype, lane_is_stage, rows, column
         built = phase([a], stage(*body, over=[i], lane=i))
     else:
         built = phase([a, i], stage(*body), lane=i)
-    tested = program("stream", listed, built, schedule=Schedule(stream_stores=True, unroll=2))
+    tested = program("stream", listed, built, schedule=cpu_schedule(stream_stores=True, unroll=2))
     check(tested, exact=True)
-    assert "nontemporal" in generate(tested, SERVER_TARGET).ir or columns < 900
+    assert "nontemporal" in generated(tested, SERVER_MACHINE).ir or columns < 900
 
 
 @pytest.mark.parametrize("dtype", [F32, F64, BF16], ids=str)
@@ -287,7 +288,7 @@ def test_turned_squares_are_stored_a_line_here_and_a_line_there(dtype, bias, row
     more = (Load(1, dtype, "b", at), Map(2, dtype, "add", (0, 1))) if bias else (Map(2, dtype, "negate", (0,)),)
     body = stage(Load(0, dtype, "x", of(j) * rows + of(i)), *more, Store("y", at, 2))
     listed = buffers(f"x={dtype}[{columns},{rows}] b={dtype}[{rows},{columns}]", f"y={dtype}[{rows},{columns}]")
-    tested = program("turn", listed, phase([i, j], body, lane=j), schedule=Schedule(stream_stores=True))
+    tested = program("turn", listed, phase([i, j], body, lane=j), schedule=cpu_schedule(stream_stores=True))
     check(tested, exact=True)
     whole_lines = columns * dtype.itemsize % 64 == 0 and dtype != BF16
-    assert ("nontemporal" in generate(tested, SERVER_TARGET).ir) == whole_lines
+    assert ("nontemporal" in generated(tested, SERVER_MACHINE).ir) == whole_lines

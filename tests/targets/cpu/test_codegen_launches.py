@@ -7,13 +7,12 @@ from autofuse.ir.dtypes import F32, I32
 from autofuse.ir.index import Symbol, of
 from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.tile import Load, Map, Reduce, Space, Store
-from autofuse.targets.cpu.codegen import generate
-from autofuse.targets.cpu.machine import host_target
+from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.native.engine import Engine
 from autofuse.targets.cpu.native.entry import NativeProgram
 from autofuse.targets.cpu.native.objectcache import ObjectCache
 from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall
-from autofuse.testing.tilekernels import random_inputs
+from autofuse.testing.tilekernels import generated, random_inputs
 from autofuse.testing.tileprograms import buffers, check, engine, phase, program, stage
 
 
@@ -67,12 +66,12 @@ def test_launches_and_phases(built):
 @PROGRAMS
 @pytest.mark.parametrize("isa", ["avx2", "sse4"])
 def test_narrower_machines(built, isa):
-    check(built, compiler=Engine(host_target(isa), cache=ObjectCache(None)))
+    check(built, compiler=Engine(host_machine(isa), cache=ObjectCache(None)))
 
 
 @PROGRAMS
 def test_the_native_driver_runs_them_on_all_workers(built):
-    code = generate(built, engine().target)
+    code = generated(built, engine().machine)
     spaces = {Space.INPUT: "input", Space.OUTPUT: "output", Space.WORKSPACE: "arena"}
     parameters = built.parameters()
     refs = []
@@ -103,10 +102,10 @@ def test_the_native_driver_runs_them_on_all_workers(built):
 
 
 def test_symbols_are_the_kernel_name_and_numbered_phases():
-    assert [[p.symbol for p in launch] for launch in generate(side_by_side(), engine().target).launches] == [
+    assert [[p.symbol for p in launch] for launch in generated(side_by_side(), engine().machine).launches] == [
         ["pair", "pair.p1"]
     ]
-    assert [[p.symbol for p in launch] for launch in generate(split_sum(), engine().target).launches] == [
+    assert [[p.symbol for p in launch] for launch in generated(split_sum(), engine().machine).launches] == [
         ["split"],
         ["split.p1"],
     ]
@@ -116,14 +115,14 @@ def test_blocks_are_neither_tiny_nor_few():
     i = Symbol("i0", 8 << 20)
     body = stage(Load(0, F32, "x", of(i)), Map(1, F32, "negate", (0,)), Store("y", of(i), 1))
     built = program("big", buffers(f"x=f32[{i.extent}]", f"y=f32[{i.extent}]"), phase([i], body, lane=i))
-    ((code,),) = generate(built, engine().target).launches
+    ((code,),) = generated(built, engine().machine).launches
     assert 64 <= code.blocks <= 1 << 16
-    ((one, two),) = generate(side_by_side(), engine().target).launches
+    ((one, two),) = generated(side_by_side(), engine().machine).launches
     assert one.blocks == two.blocks == 1
 
 
 def test_a_long_block_counts_for_as_many_grains_as_it_is_worth():
     """Whether sleeping threads are woken depends on the work, not on the number of blocks."""
-    (first,), (second,) = generate(split_sum(length=10_000), host_target()).launches
+    (first,), (second,) = generated(split_sum(length=10_000), host_machine()).launches
     assert first.work > 10 * first.blocks
     assert second.work < 1

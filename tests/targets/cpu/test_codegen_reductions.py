@@ -6,8 +6,8 @@ import pytest
 from autofuse.ir.dtypes import ALL, BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
 from autofuse.ir.index import Symbol, of
 from autofuse.lower.rewrite import statements
-from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Reduce, Scan, Space, Store
+from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.passes.merging import merge_scans
 from autofuse.testing.tileprograms import buffers, check, phase, program, stage
 
@@ -57,7 +57,7 @@ def test_nan_and_infinity_pass_through(lane, combiner):
 
 def test_unrolling_is_part_of_the_order_but_the_split_is_not():
     for unroll in (1, 2, 5, 16):
-        check(row_reduction(7, 555, schedule=Schedule(unroll=unroll)))
+        check(row_reduction(7, 555, schedule=cpu_schedule(unroll=unroll)))
 
 
 @pytest.mark.parametrize("columns", [5, 64, 200])

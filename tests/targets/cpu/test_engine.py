@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autofuse.errors import BackendError
-from autofuse.targets.cpu.machine import host_target
+from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.native import elf
 from autofuse.targets.cpu.native.engine import FINISHED, CompileOptions, Engine
 from autofuse.targets.cpu.native.objectcache import ObjectCache, cache_directory, object_key
@@ -127,7 +127,7 @@ def test_small_functions_are_inlined(engine):
 
 
 def test_a_narrower_target_uses_narrower_registers():
-    narrow = host_target("sse4")
+    narrow = host_machine("sse4")
     assert narrow.vector_bits == 128
     text = "define <8 x float> @f(<8 x float> %x) {\n  %y = fadd <8 x float> %x, %x\n  ret <8 x float> %y\n}\n"
     assembly = Engine(narrow, cache=ObjectCache(None)).emit_assembly(text)
@@ -135,8 +135,8 @@ def test_a_narrower_target_uses_narrower_registers():
     assert "ymm" not in assembly
 
 
-def test_the_host_target_states_every_feature():
-    target = host_target()
+def test_the_host_machine_states_every_feature():
+    target = host_machine()
     assert target.has("sse4.2") or target.architecture != "x86_64"
     assert all(flag[0] in "+-" for flag in target.features.split(","))
     assert not target.has("no-such-feature")
@@ -150,7 +150,7 @@ def test_an_object_is_generated_once_per_text_target_and_options(tmp_path):
     assert (first.compilations, again.compilations, again.cache.hits) == (1, 0, 1)
     other = Engine(cache=ObjectCache(tmp_path), options=CompileOptions(opt_level=2))
     other.compile(DOUBLE)
-    narrower = Engine(host_target("sse4"), cache=ObjectCache(tmp_path))
+    narrower = Engine(host_machine("sse4"), cache=ObjectCache(tmp_path))
     narrower.compile(DOUBLE)
     assert (other.compilations, narrower.compilations) == (1, 1)
 

@@ -11,6 +11,7 @@ from autofuse.api.plan import Plan
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.tree import Leaf
 from autofuse.plan.document import Launch
+from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.device.detect import detect
 from autofuse.targets.cpu.executable import build_executable, build_executables, cpu_limits
 from autofuse.testing.fusions import LIMITS, check_plan
@@ -110,7 +111,7 @@ def test_constants_are_read_from_the_plan(sketch):
 def test_split_reductions_have_workspaces_in_the_arena(sketch):
     graph = sketch.finish([sketch.fold(sketch.arg("f32[65536]"), 0, name="total")])
     plan = plan_of(graph, [["total"]])
-    split = replace(plan.kernels[0], schedule=replace(plan.kernels[0].schedule, split=8))
+    split = replace(plan.kernels[0], schedule=cpu_schedule(split=8))
     plan = replace(plan, kernels=(split,))
     executable = build_executable(plan, LIMITS)
     assert executable.kernels[0].workspaces

@@ -18,6 +18,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Dot, Load, RowGroup, Space, Step, Store, TileProgram
 from autofuse.targets.cuda import nvrtc
 from autofuse.targets.cuda.codegen import CudaKernel, generate
+from autofuse.targets.cuda.decisions import cuda_schedule
 from autofuse.testing import programs
 from autofuse.testing.simt import SimtModule
 
@@ -40,9 +41,9 @@ CASES = [
     Case(programs.binary("add_1", "add", 1)),
     Case(programs.binary("add_odd", "add", 1003)),
     Case(programs.binary("add_vectors", "add", 1 << 17)),
-    Case(programs.binary("add_chunks", "add", 70_001, schedule=Schedule(items=8, threads=96))),
-    Case(programs.binary("add_bytes", "add", 1 << 19, U8, Schedule(items=16))),
-    Case(programs.binary("add_halves", "add", 1 << 18, F16, Schedule(items=8))),
+    Case(programs.binary("add_chunks", "add", 70_001, schedule=cuda_schedule(items=8, threads=96))),
+    Case(programs.binary("add_bytes", "add", 1 << 19, U8, cuda_schedule(items=16))),
+    Case(programs.binary("add_halves", "add", 1 << 18, F16, cuda_schedule(items=8))),
     Case(programs.binary("multiply_f64", "multiply", 999, F64)),
     Case(programs.binary("subtract_bf16", "subtract", 1000, BF16)),
     Case(programs.binary("less_i32", "lt", 1000, I32)),
@@ -53,7 +54,7 @@ CASES = [
     Case(programs.row_reduce("sum_warp", "add", 5, 100), SUM),
     Case(programs.row_reduce("sum_block", "add", 3, 4096), SUM),
     Case(programs.row_reduce("sum_odd", "add", 2, 4999), SUM),
-    Case(programs.row_reduce("sum_narrow_block", "add", 2, 2048, schedule=Schedule(threads=96)), SUM),
+    Case(programs.row_reduce("sum_narrow_block", "add", 2, 2048, schedule=cuda_schedule(threads=96)), SUM),
     Case(programs.row_reduce("sum_f16", "add", 4, 1000, F16, F32), SUM),
     Case(programs.row_reduce("sum_f64", "add", 4, 1000, F64), 1e-14),
     Case(programs.row_reduce("sum_i8", "add", 3, 700, I8)),

@@ -16,6 +16,7 @@ from autofuse.ir.interpreter import interpret
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Space, TileProgram
+from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cuda.codegen import CudaKernel, generate
 from autofuse.testing.simt import SimtModule
 from autofuse.testing.tilekernels import Kernel
@@ -120,7 +121,7 @@ def test_a_deep_product_has_the_bits_of_the_cpu(kernels: dict[str, CudaKernel], 
     program, (_, arguments) = lowered("deep"), FUNCTIONS["deep"]
     inputs = [buffer.name for buffer in program.buffers if buffer.space is Space.INPUT]
     given = dict(zip(inputs, arguments, strict=True))
-    generated = replace(program, schedule=replace(program.schedule, dots="generated"))
+    generated = replace(program, schedule=cpu_schedule(dots="generated"))
     ((name, expected),) = Kernel(generated, engine()).run(given).items()
     buffers = {**given, name: np.zeros_like(expected)}
     module.run(kernels["deep"], buffers)

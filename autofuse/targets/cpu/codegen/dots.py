@@ -36,14 +36,14 @@ def calls_library(dot: Dot, policy: str) -> bool:
 
 def dot_work_bytes(dot: Dot, types: Mapping[str, DType], widths: Widths) -> int:
     """Memory beside scratch that one worker needs for a product. `types`: those of the buffers, by name."""
-    if calls_library(dot, widths.dots):
+    if calls_library(dot, widths.products):
         return 0
     return work_bytes(dot, _tiling(dot, types[dot.lhs.buffer], types[dot.rhs.buffer], widths))
 
 
 def dot_cycles(dot: Dot, types: Mapping[str, DType], widths: Widths) -> float | None:
     """Estimated cycles of one core for a generated product; None for a call of BLAS."""
-    if calls_library(dot, widths.dots):
+    if calls_library(dot, widths.products):
         return None
     return product_cycles(dot, _tiling(dot, types[dot.lhs.buffer], types[dot.rhs.buffer], widths))
 
@@ -63,7 +63,7 @@ def write_dot(
     """
     if dot.columns == 0 or dot.rows == 0:
         return
-    if calls_library(dot, widths.dots):
+    if calls_library(dot, widths.products):
         _call(fn, places, dot, group, rows[0])
         return
     addresses = [_address(fn, places, matrix, group) for matrix in (dot.lhs, dot.rhs, dot.out)]

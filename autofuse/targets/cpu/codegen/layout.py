@@ -12,6 +12,7 @@ from autofuse.targets.cpu.codegen.strips import STRIP_BYTES, Strip
 from autofuse.targets.cpu.codegen.turning import Turn, find_turn
 from autofuse.targets.cpu.codegen.widths import Widths
 from autofuse.targets.cpu.codegen.work import point_ns
+from autofuse.targets.cpu.decisions import VECTOR_BITS
 
 _SHARES = 64
 """Blocks wanted at least, where the work allows: enough to keep many workers evenly busy."""
@@ -57,7 +58,7 @@ def plan_layout(program: TileProgram, phase: Phase, widths: Widths) -> Layout:
     lanes, unroll = widths.of(stages, phase.lane.extent) if phase.lane is not None else (1, 1)
     strip = _strip(program, phase, stages, lanes, unroll)
     turn = find_turn(phase, stages, lanes) if strip is None else None
-    grain_ns = program.schedule.grain_us * 1000
+    grain_ns = widths.task_us * 1000
     tile, blocks, block_ns = _blocks(phase, (lanes, unroll), turn, grain_ns, widths)
     grain = max(1, round(grain_ns / max(block_ns, 1.0)))
     grains = max(blocks / grain, blocks * block_ns / max(grain_ns, 1.0))
@@ -83,7 +84,7 @@ def _strip(program: TileProgram, phase: Phase, stages: Sequence[Stage], lanes: i
     used = used_buffers(phase)
     scratch = sum(b.type.nbytes for b in program.buffers if b.space is Space.SCRATCH and b.name in used)
     vectors = min(
-        STRIP_BYTES * 8 // program.schedule.vector_bits,
+        STRIP_BYTES * 8 // program.schedule[VECTOR_BITS],
         _STRIP_SCRATCH_BYTES // (lanes * scratch) if scratch else 1 << 20,
         -(-phase.lane.extent // lanes),
     )

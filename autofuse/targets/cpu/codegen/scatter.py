@@ -25,7 +25,7 @@ from autofuse.targets.cpu.codegen.indexing import scalar_index
 from autofuse.targets.cpu.codegen.metadata import Metadata
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, counted_loop
 from autofuse.targets.cpu.codegen.viewed import Fixed, Reader, Source, Stored, follows, has_lanes, source_of
-from autofuse.targets.cpu.machine import Target
+from autofuse.targets.cpu.machine import Machine
 from autofuse.targets.cpu.native.program import KernelCode, PhaseCode
 from autofuse.targets.cpu.scalars import emit_combine, emit_store_conversion
 from autofuse.targets.cpu.text import FunctionText, ModuleText, Vec
@@ -37,15 +37,15 @@ _BEYOND = 1 << 62
 """Unsigned indices from here on are out of bounds, as this is; as signed ones they could come back in."""
 
 
-def generate_scatter(program: OpaqueProgram, target: Target) -> KernelCode:
+def generate_scatter(program: OpaqueProgram, machine: Machine) -> KernelCode:
     """The code of a kernel that `scatter_in` knows. The result may be the operand's memory; else nothing overlaps."""
     name, node = program.name, scatter_in(program.graph)
     if node is None:
         raise BackendError(f"kernel {name} must be a scatter of values that are there, got {program.graph.name}")
-    legal = f'"prefer-vector-width"="{target.vector_bits}" "min-legal-vector-width"="{target.vector_bits}"'
-    module = ModuleText(f"nounwind {legal}", target.features)
+    legal = f'"prefer-vector-width"="{machine.vector_bits}" "min-legal-vector-width"="{machine.vector_bits}"'
+    module = ModuleText(f"nounwind {legal}", machine.features)
     blocks = _Copy(module, program.graph, node).write(name)
-    _Updates(module, program.graph, node, target.vector_bits).write(f"{name}.p1")
+    _Updates(module, program.graph, node, machine.vector_bits).write(f"{name}.p1")
     lines = module.render().splitlines()
     declares = tuple(line for line in lines if line.startswith("declare "))
     kept = [line for line in lines if not line.startswith("declare ")]

@@ -6,9 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from autofuse.ir.dtypes import BOOL, DType
-from autofuse.lower.tile import Load, Map, Stage, Store, Test
+from autofuse.lower.schedule import PRODUCTS
+from autofuse.lower.tile import Load, Map, Stage, Store, Test, TileProgram
+from autofuse.targets.cpu.codegen.cachestores import streams_stores, streams_turned
 from autofuse.targets.cpu.codegen.values import Value
+from autofuse.targets.cpu.decisions import UNROLL, VECTOR_BITS
 
+TASK_US = 5.0
+"""Least work worth handing to another worker, in estimated microseconds."""
 _MOST_LANES = 64
 
 
@@ -42,10 +47,26 @@ class Widths:
     """Vector registers of the target."""
     stream_stores: bool = False
     """Whether element-wise stages write outputs past the caches."""
-    dots: str = "auto"
-    """`Schedule.dots`."""
+    products: str = "auto"
+    """Who multiplies matrices, as the schedule says."""
     stream_turned: bool = False
     """Whether those that turn squares do, which write a line here and a line there."""
+    task_us: float = TASK_US
+    """Least work worth handing to another worker."""
+
+    @staticmethod
+    def chosen(program: TileProgram, vector_bits: int, task_us: float = TASK_US) -> Widths:
+        """What a program's schedule chose, on a machine with vectors of at most `vector_bits` bits."""
+        schedule = program.schedule
+        return Widths(
+            vector_bits=min(schedule[VECTOR_BITS], vector_bits),
+            unroll=schedule[UNROLL],
+            registers=32 if vector_bits > 256 else 16,
+            stream_stores=streams_stores(program),
+            products=schedule[PRODUCTS],
+            stream_turned=streams_turned(program),
+            task_us=task_us,
+        )
 
     def of_stage(self, stage: Stage) -> tuple[int, int]:
         """(lanes, vectors in flight) of a stage that has a lane."""

@@ -21,14 +21,12 @@ from autofuse.cost_models.traffic import Access, Touched, dot_accesses, levels_b
 from autofuse.ir.graph import Graph, Node
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
-from autofuse.lower.streaming import streams_stores, streams_turned
 from autofuse.lower.tile import Buffer, Dot, OpaqueProgram, Phase, RowGroup, Space, TileProgram
 from autofuse.targets.cpu.codegen.dots import dot_cycles
 from autofuse.targets.cpu.codegen.layout import Layout, plan_layout
 from autofuse.targets.cpu.codegen.widths import Widths
 from autofuse.targets.cpu.cost.nests import grid_nest, row_nest
 from autofuse.targets.cpu.cost.stagework import Scalar, StageWalk
-from autofuse.targets.cpu.passes.prepare import prepare
 
 _ASSUMED_TRIPS = 32
 """Rounds of a loop whose number only the run knows."""
@@ -40,11 +38,14 @@ def features(
     fresh_outputs: frozenset[str] = frozenset(),
     vector_bits: int = 512,
 ) -> KernelFeatures:
-    """Describe a kernel for vectors of at most `vector_bits` bits. Raises BackendError for an unknown opcode."""
+    """Describe a kernel, as the passes left it, for vectors of at most `vector_bits` bits.
+
+    Raises BackendError for an unknown opcode.
+    """
     warm = warm or {}
     if isinstance(program, OpaqueProgram):
         return _opaque_features(program, warm, fresh_outputs)
-    program, widths = _as_generated(program, vector_bits)
+    widths = Widths.chosen(program, vector_bits)
     reader = _Reader(program, widths)
     phases: list[PhaseFeatures] = []
     touched: dict[str, Touched] = {}
@@ -61,18 +62,9 @@ def features(
         fresh_bytes=sum(b.type.nbytes for b in program.buffers if b.name in fresh_outputs),
         vector_bits=widths.vector_bits,
         stream_stores=widths.stream_stores,
-        unroll=program.schedule.unroll,
+        unroll=widths.unroll,
         panel_rows=max((phase.panel.size for phase in program.phases() if phase.panel is not None), default=0),
     )
-
-
-def _as_generated(program: TileProgram, vector_bits: int) -> tuple[TileProgram, Widths]:
-    """The program as the code generator rewrites it first, and the widths that it works with."""
-    schedule = program.schedule
-    registers = 32 if vector_bits > 256 else 16
-    bits = min(schedule.vector_bits, vector_bits)
-    widths = Widths(bits, schedule.unroll, registers, streams_stores(program), schedule.dots, streams_turned(program))
-    return prepare(program, widths), widths
 
 
 def _merge(touched: dict[str, Touched], new: Mapping[str, Touched]) -> None:

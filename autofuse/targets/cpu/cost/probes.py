@@ -43,10 +43,11 @@ from autofuse.lower.tile import (
 from autofuse.measurement.timer import median
 from autofuse.targets.cpu.codegen.kernel import generate
 from autofuse.targets.cpu.device.describe import DTYPES
-from autofuse.targets.cpu.machine import host_target
+from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.native.entry import NativeProgram
 from autofuse.targets.cpu.native.pool import get_num_threads
 from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall, KernelCode
+from autofuse.targets.cpu.passes.prepare import CpuPasses
 
 _LENGTH = 1024
 """Elements of the arrays that stay in the first-level cache."""
@@ -56,8 +57,9 @@ _CHAIN = 16
 _PAGE = 4096
 _STAGGER = 1088
 _NORMAL_95 = 1.96
-_ONE_WORKER = Schedule(grain_us=1e8)
-_ALL_WORKERS = Schedule(grain_us=1.0)
+_ALONE_US, _TOGETHER_US, _ALWAYS_US = 1e8, 1.0, 1e-6
+"""Least work worth handing to another worker, in microseconds: of kernels that one worker runs, of those that all do,
+and of those that all do though there is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class Probe:
     program: TileProgram
     work: float
     """Elements, bytes or flops of one run: the number is work per microsecond."""
+    task_us: float = _ALONE_US
+    """Least work worth handing to another worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +134,14 @@ def _quartile(samples: Sequence[float]) -> tuple[float, float, float]:
     return ordered[max(low, 0)], ordered[last // 4], ordered[min(high, last)]
 
 
+def _generated(program: TileProgram, task_us: float = _ALONE_US) -> KernelCode:
+    machine = host_machine()
+    return generate(CpuPasses(machine.vector_bits)(program), machine, task_us)
+
+
 def _compiled(probe: Probe) -> KernelCode | None:
     try:
-        return generate(probe.program, host_target())
+        return _generated(probe.program, probe.task_us)
     except BackendError:
         return None
 
@@ -184,7 +193,7 @@ def _repeated(name: str, dtype: DType, body: Sequence[Statement], length: int, r
         Buffer("y", TensorType((length,), dtype), Space.OUTPUT),
     )
     phase = Phase((r,), (RowGroup((Stage((k,), tuple(body), k),)),))
-    return TileProgram(name, buffers, ((phase,),), _ONE_WORKER)
+    return TileProgram(name, buffers, ((phase,),), Schedule())
 
 
 def _chain(dtype: DType, opcodes: Sequence[str], constant: float | None) -> list[Statement]:
@@ -264,7 +273,7 @@ def _gather_probe(name: str, dtype: DType) -> Probe:
     phase = Phase((r,), (RowGroup((Stage((k,), body, k),)),))
     return Probe(
         f"gather/{name}",
-        TileProgram(f"probe_gather_{name}", buffers, ((phase,),), _ONE_WORKER),
+        TileProgram(f"probe_gather_{name}", buffers, ((phase,),), Schedule()),
         _LENGTH * _ROUNDS,
     )
 
@@ -302,7 +311,7 @@ def stream_probes(totals: Iterable[int]) -> list[Probe]:
         )
         phase = Phase((i,), (RowGroup((stage,)),), i)
         name = f"stream_{total}"
-        found.append(Probe(name, TileProgram(name, buffers, ((phase,),), _ALL_WORKERS), 8.0 * length))
+        found.append(Probe(name, TileProgram(name, buffers, ((phase,),), Schedule()), 8.0 * length, _TOGETHER_US))
     return found
 
 
@@ -335,8 +344,8 @@ def product_probes(workers: int) -> list[Probe]:
             dtype,
         )
         phase = Phase((i,), (dot,), None, panel)
-        program = TileProgram(f"probe_blas_{name}", buffers, ((phase,),), _ALL_WORKERS)
-        found.append(Probe(f"blas/{name}", program, 2.0 * rows * size * size))
+        program = TileProgram(f"probe_blas_{name}", buffers, ((phase,),), Schedule())
+        found.append(Probe(f"blas/{name}", program, 2.0 * rows * size * size, _TOGETHER_US))
     return found
 
 
@@ -356,7 +365,7 @@ def _fork_probe(name: str, workers: int) -> Probe:
         Buffer("y", TensorType((i.extent,), dtypes.F32), Space.OUTPUT),
     )
     phase = Phase((i,), (RowGroup((Stage((), body, None),)),))
-    return Probe(name, TileProgram(f"probe_{name}", buffers, ((phase,),), Schedule(grain_us=1e-6)), 1.0)
+    return Probe(name, TileProgram(f"probe_{name}", buffers, ((phase,),), Schedule()), 1.0, _ALWAYS_US)
 
 
 def call_overhead_us(seconds: float, clock: Callable[[], float] = time.perf_counter) -> float:
@@ -365,8 +374,8 @@ def call_overhead_us(seconds: float, clock: Callable[[], float] = time.perf_coun
     type_ = TensorType((1,), dtypes.F32)
     body = (Load(0, dtypes.F32, "x", Affine()), Store("y", Affine(), 0))
     buffers = (Buffer("x", type_, Space.INPUT), Buffer("y", type_, Space.OUTPUT))
-    tile = TileProgram("probe_call", buffers, ((Phase((), (RowGroup((Stage((), body, None),)),)),),), _ONE_WORKER)
-    code = generate(tile, host_target())
+    tile = TileProgram("probe_call", buffers, ((Phase((), (RowGroup((Stage((), body, None),)),)),),), Schedule())
+    code = _generated(tile)
     refs = (BufferRef("input", 0), BufferRef("output", 0))
     native = NativeProgram(CpuProgram("probe_call", (code,), (KernelCall(code.name, refs),), (type_,), (type_,)))
     x = np.ones(i.extent, np.float32)

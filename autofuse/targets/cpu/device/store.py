@@ -11,15 +11,15 @@ from autofuse.errors import MeasureError
 from autofuse.host.folders import cache_folder
 from autofuse.plainfile import read_plain
 from autofuse.strictjson import parse
+from autofuse.targets.cpu.device import detect
 from autofuse.targets.cpu.device.describe import Calibration, CpuDescription, calibration_from
-from autofuse.targets.cpu.device.detect import detect
 
 _MAX_BYTES = 1 << 20
 
 
 def described_cpu(threads: int | None = None) -> CpuDescription:
     """The CPU of this machine, for plans of so many threads, with calibrated numbers where they were measured."""
-    return CalibrationStore().describe(detect(threads))
+    return CalibrationStore().describe(detect.detect(threads))
 
 
 class CalibrationStore:

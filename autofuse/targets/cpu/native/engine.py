@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import llvmlite.binding as llvm
 
 from autofuse.errors import BackendError
-from autofuse.targets.cpu.machine import Target, host_target, initialise_llvm, target_machine
+from autofuse.targets.cpu.machine import Machine, host_machine, initialise_llvm, llvm_machine
 from autofuse.targets.cpu.native import elf, unlocked
 from autofuse.targets.cpu.native.objectcache import ObjectCache, cache_directory, object_key
 
@@ -63,13 +63,13 @@ class LinkedCode:
 
 
 class Engine:
-    """Compiles and links for one target. Use from any thread."""
+    """Compiles and links for one machine. Use from any thread."""
 
     def __init__(
-        self, target: Target | None = None, options: CompileOptions | None = None, cache: ObjectCache | None = None
+        self, machine: Machine | None = None, options: CompileOptions | None = None, cache: ObjectCache | None = None
     ) -> None:
         """Defaults: this machine, `CompileOptions()`, the cache of `objectcache.cache_directory`."""
-        self.target = host_target() if target is None else target
+        self.machine = host_machine() if machine is None else machine
         self.options = CompileOptions() if options is None else options
         self.cache = ObjectCache(cache_directory()) if cache is None else cache
         self.compilations = 0
@@ -113,7 +113,7 @@ class Engine:
                 pool.shutdown(cancel_futures=True)
 
     def _generate(self, key: str, ir: str) -> bytes:
-        machine = self._machine()
+        machine = self._llvm_machine()
         data = unlocked.emit_object(machine, self._optimised(ir, machine))
         with self._counting:
             self.compilations += 1
@@ -121,16 +121,16 @@ class Engine:
         return data
 
     def key(self, ir: str) -> str:
-        """The cache key of a module's text under this engine's target and options."""
-        return object_key(ir, repr(self.target), repr(llvm.llvm_version_info), repr(self.options))
+        """The cache key of a module's text under this engine's machine and options."""
+        return object_key(ir, repr(self.machine), repr(llvm.llvm_version_info), repr(self.options))
 
     def optimised_ir(self, ir: str) -> str:
         """The module's text after LLVM's optimisation."""
-        return str(self._optimised(ir, self._machine()))
+        return str(self._optimised(ir, self._llvm_machine()))
 
     def emit_assembly(self, ir: str) -> str:
         """The assembly text of a module, as `compile` generates it."""
-        machine = self._machine()
+        machine = self._llvm_machine()
         text: str = machine.emit_assembly(self._optimised(ir, machine))
         return text
 
@@ -140,12 +140,12 @@ class Engine:
         """The module's `link`."""
         return link(objects, symbols, exports)
 
-    def _machine(self) -> Any:
+    def _llvm_machine(self) -> Any:
         """Registers are allocated, and instructions scheduled, with care at every level but 0."""
-        return target_machine(self.target, 2 if self.options.opt_level == 1 else self.options.opt_level)
+        return llvm_machine(self.machine, 2 if self.options.opt_level == 1 else self.options.opt_level)
 
     def _optimised(self, ir: str, machine: Any) -> Any:
-        module = parse(ir, self.target, str(machine.target_data))
+        module = parse(ir, self.machine, str(machine.target_data))
         tuning = llvm.create_pipeline_tuning_options(self.options.opt_level)
         tuning.loop_vectorization = self.options.loop_vectorize
         tuning.slp_vectorization = self.options.slp_vectorize
@@ -186,13 +186,13 @@ def _clean_up() -> Any:
     return passes
 
 
-def parse(ir: str, target: Target, data_layout: str) -> Any:
+def parse(ir: str, machine: Machine, data_layout: str) -> Any:
     """Parse and verify a module's text; returns llvmlite's module. Raises BackendError with the offending lines."""
     initialise_llvm()
     context = llvm.create_context()
     try:
         module = llvm.parse_assembly(ir, context)
-        module.triple = target.triple
+        module.triple = machine.triple
         module.data_layout = data_layout
         module.verify()
     except RuntimeError as error:

@@ -64,7 +64,7 @@ def native_runtime() -> LinkedCode:
 def runtime_object() -> bytes:
     """The runtime's object code."""
     engine = runtime_engine()
-    architecture = engine.target.architecture
+    architecture = engine.machine.architecture
     if architecture not in _FUTEX:
         raise BackendError(f"the CPU backend knows {', '.join(_FUTEX)}; this machine is {architecture}")
     return engine.compile(runtime_text(architecture, array_offsets()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from autofuse.lower.tile import TileProgram
 from autofuse.targets.cpu.codegen.widths import Widths
 from autofuse.targets.cpu.passes.folding import fold_indices
@@ -12,6 +14,13 @@ from autofuse.targets.cpu.passes.relaning import relane
 from autofuse.targets.cpu.passes.scanlanes import spread_scans
 
 
-def prepare(program: TileProgram, widths: Widths) -> TileProgram:
-    """The program as the code generator writes it. Cost models count its work from this form too."""
-    return spread_scans(merge_scans(relane(narrow_values(compare_positions(fold_indices(program))), widths)))
+@dataclass(frozen=True, slots=True)
+class CpuPasses:
+    """The passes for a machine. Code, prices and reports are all made of what they leave."""
+
+    vector_bits: int
+    """Width of the machine's widest vectors."""
+
+    def __call__(self, program: TileProgram) -> TileProgram:
+        widths = Widths.chosen(program, self.vector_bits)
+        return spread_scans(merge_scans(relane(narrow_values(compare_positions(fold_indices(program))), widths)))

@@ -21,6 +21,7 @@ from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.codegen.rows import StageWriter
 from autofuse.targets.cuda.codegen.threads import ENOUGH_THREADS, define_symbols, write_serial_stage
 from autofuse.targets.cuda.ctypes_text import memory_type
+from autofuse.targets.cuda.decisions import THREADS
 
 LEAST_ITERATIONS = 4
 """A slice walks at least this many iterations of the longest loop."""
@@ -54,7 +55,7 @@ def plan_columns(
     if not 0 < points < ENOUGH_THREADS or any(has_scan(stage) for stage in stages_of(phase)):
         return None
     width = min(32, 1 << (points - 1).bit_length())
-    most = threads or max(32, schedule.threads // 32 * 32)
+    most = threads or max(32, schedule[THREADS] // 32 * 32)
     while threads is None and most > 32 and most // width * LEAST_ITERATIONS > longest:
         most = max(32, most // 64 * 32)
     plan = ColumnPlan(most, width, points)

@@ -21,6 +21,7 @@ from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.codegen.rows import Group, RowWriter, plan_group, write_group_head
 from autofuse.targets.cuda.codegen.threads import define_symbols
 from autofuse.targets.cuda.ctypes_text import memory_type
+from autofuse.targets.cuda.decisions import THREADS
 
 MOST_ROWS = TILE
 """Rows of a panel at most: more rows per block leave multiprocessors without work."""
@@ -50,7 +51,7 @@ def plan_panel(
 ) -> PanelPlan:
     """Choose the rows of a panel by shared memory. Raises LegalityError when not even one row fits."""
     dots = [step for step in phase.steps if isinstance(step, Dot)]
-    width = threads or (DOT_THREADS if dots else max(32, schedule.threads // 32 * 32))
+    width = threads or (DOT_THREADS if dots else max(32, schedule[THREADS] // 32 * 32))
     lone = dots[0] if len(phase.steps) == 1 and dots else None
     rows = _rows(phase, buffers, dots, arena, lone)
     grid = phase.grid

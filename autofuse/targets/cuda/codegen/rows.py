@@ -19,6 +19,7 @@ from autofuse.targets.cuda.codegen.folds import Folder
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.codegen.threads import define_symbols, write_serial_stage
 from autofuse.targets.cuda.ctypes_text import memory_type, register_type
+from autofuse.targets.cuda.decisions import ITEMS, THREADS
 
 OWNED_WORDS = 32
 """Scratch that threads own is kept in registers up to this many words of each thread."""
@@ -71,8 +72,8 @@ def plan_group(
     """Choose group and vector width by the longest stage; `threads` fixes the block's width if given."""
     spread = [stage for stage in stages if lane_of(stage) is not None]
     longest = max((_spread_extent(stage) for stage in spread), default=1)
-    vector = _vector(spread, buffers, schedule.items)
-    most = threads or max(32, schedule.threads // 32 * 32)
+    vector = _vector(spread, buffers, schedule[ITEMS])
+    most = threads or max(32, schedule[THREADS] // 32 * 32)
     wanted = _power_above(-(-longest // vector))
     if wanted <= SHORT_ROW:
         width = min(32, wanted)

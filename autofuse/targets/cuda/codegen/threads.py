@@ -15,6 +15,7 @@ from autofuse.targets.cuda.codegen.access import accesses_of, has_scan, stages_o
 from autofuse.targets.cuda.codegen.body import Copies, PhaseCode, StageBody
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.ctypes_text import memory_type, register_type
+from autofuse.targets.cuda.decisions import ITEMS, THREADS
 
 ENOUGH_THREADS = 1 << 15
 """A thread takes several points only when at least this many threads remain: a quarter of what fills a large GPU."""
@@ -40,8 +41,8 @@ class ThreadPlan:
 def plan_threads(phase: Phase, buffers: Mapping[str, Buffer], schedule: Schedule, threads: int | None) -> ThreadPlan:
     """Decide from the schedule, narrowed to what the phase has work for."""
     points = math.prod(symbol.extent for symbol in phase.grid)
-    width = threads or max(32, schedule.threads // 32 * 32)
-    items = max(1, min(schedule.items, points // ENOUGH_THREADS))
+    width = threads or max(32, schedule[THREADS] // 32 * 32)
+    items = max(1, min(schedule[ITEMS], points // ENOUGH_THREADS))
     accesses = [access for stage in stages_of(phase) for access in accesses_of(stage, buffers)]
     vector = 1
     if phase.grid and not any(access.buffer.space is Space.SCRATCH for access in accesses):

@@ -10,10 +10,10 @@ from autofuse.errors import BackendError
 from autofuse.ir.dtypes import F32, F64
 from autofuse.ir.index import Affine, Symbol, of
 from autofuse.ir.types import TensorType
-from autofuse.lower.schedule import Schedule
 from autofuse.lower.split import split_reductions
 from autofuse.lower.tile import Buffer, Dot, Load, Map, Matrix, Panel, Phase, RowGroup, Space, Stage, Store, TileProgram
 from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.cost_models import CostModelContract, elementwise_kernel, row_sum_kernel
 from autofuse.testing.devices import server
 
@@ -108,7 +108,7 @@ def matmul(rows, columns, depth, panel_rows, dots="library"):
         Store("y", of(i) * columns + of(j), 1),
     )
     phase = Phase((i,), (dot, RowGroup((Stage((j,), body, j),))), None, panel)
-    return TileProgram("mm", (x, w, s, y), ((phase,),), Schedule(dots=dots))
+    return TileProgram("mm", (x, w, s, y), ((phase,),), cpu_schedule(dots=dots))
 
 
 def test_products_run_at_the_speed_of_the_library():

@@ -29,6 +29,7 @@ from autofuse.lower.tile import (
 from autofuse.lower.tile import Test as When
 from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
 from autofuse.targets.cpu.cost.floor import LAUNCH_FLOOR_US, floor_us
+from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.device.defaults import default_calibration
 from autofuse.targets.cpu.device.describe import CpuDescription
 from autofuse.testing.cost_models import elementwise_kernel
@@ -87,7 +88,7 @@ def programs(draw):
         Buffer("x", TensorType((size,), dtype), Space.INPUT),
         Buffer("at", TensorType((rows.extent,), I32), Space.INPUT),
     ]
-    schedule = Schedule(vector_bits=draw(st.sampled_from([128, 256, 512])), unroll=draw(st.integers(1, 8)))
+    schedule = cpu_schedule(vector_bits=draw(st.sampled_from([128, 256, 512])), unroll=draw(st.integers(1, 8)))
     if draw(st.booleans()):
         fold = draw(
             st.sampled_from([Reduce(90, dtype, "add", last), Reduce(90, dtype, "maximum", last)])

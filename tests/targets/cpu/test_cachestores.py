@@ -1,21 +1,20 @@
 """Large kernels write past the caches unless their schedule says otherwise."""
 
-from dataclasses import replace
-
 import pytest
 
 from autofuse.ir.dtypes import F32
 from autofuse.ir.types import TensorType
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.streaming import STREAM_FROM_BYTES, streams_stores
 from autofuse.lower.tile import Buffer, Space, TileProgram
+from autofuse.targets.cpu.codegen.cachestores import STREAM_FROM_BYTES, streams_stores
+from autofuse.targets.cpu.decisions import STREAM_STORES, cpu_schedule
 
 
 def kernel(nbytes, **schedule):
     half = TensorType((nbytes // 8,), F32)
     buffers = (Buffer("x", half, Space.INPUT), Buffer("y", half, Space.OUTPUT))
     scratch = Buffer("s", TensorType((1 << 30,), F32), Space.SCRATCH)
-    return TileProgram("k", (*buffers, scratch), (), Schedule(**schedule))
+    return TileProgram("k", (*buffers, scratch), (), cpu_schedule(**schedule))
 
 
 def test_by_size_of_all_that_lies_in_memory():
@@ -31,5 +30,5 @@ def test_the_schedule_has_the_last_word(chosen):
 
 def test_what_is_left_open_is_not_written_into_plans():
     assert Schedule().to_json() == {}
-    assert Schedule.from_json({}).stream_stores is None
-    assert replace(Schedule(), stream_stores=False).to_json() == {"stream_stores": False}
+    assert Schedule.from_json({})[STREAM_STORES] is None
+    assert cpu_schedule(stream_stores=False).to_json() == {"stream_stores": False}

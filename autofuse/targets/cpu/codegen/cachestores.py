@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from autofuse.lower.tile import TileProgram
-
-STREAM_FROM_BYTES = 80_000_000
-"""Buffers of a kernel, together, from which on plain stores cost more: each fetches the line it writes from memory, and
-no cache keeps it for the reader. Measured (Xeon, 2 threads): 67 MB 5 % faster to 7 % slower, 90 MB 1 to 18 % faster,
-130 MB and more 20 to 55 % faster."""
+from autofuse.targets.cpu.decisions import STREAM_FROM_BYTES, STREAM_STORES
 
 STREAM_TURNED_FROM_BYTES = 8_000_000
 """The same where a matrix is turned: its lines are written far from one another, and none is read again. Measured:
@@ -25,7 +21,7 @@ def streams_turned(program: TileProgram) -> bool:
 
 
 def _streams(program: TileProgram, from_bytes: int) -> bool:
-    chosen = program.schedule.stream_stores
+    chosen = program.schedule[STREAM_STORES]
     if chosen is not None:
         return chosen
     return sum(buffer.type.nbytes for buffer in program.parameters()) >= from_bytes
