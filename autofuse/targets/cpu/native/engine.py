@@ -22,6 +22,7 @@ import llvmlite.binding as llvm
 from autofuse.errors import BackendError
 from autofuse.targets.cpu.machine import Machine, host_machine, initialise_llvm, llvm_machine
 from autofuse.targets.cpu.native import elf, unlocked
+from autofuse.targets.cpu.native.forkgate import LLVM
 from autofuse.targets.cpu.native.objectcache import ObjectCache, cache_directory, object_key
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class Engine:
             if pool is not None:
                 pool.shutdown(cancel_futures=True)
 
+    @LLVM
     def _generate(self, key: str, ir: str) -> bytes:
         machine = self._llvm_machine()
         data = unlocked.emit_object(machine, self._optimised(ir, machine))
@@ -124,10 +126,12 @@ class Engine:
         """The cache key of a module's text under this engine's machine and options."""
         return object_key(ir, repr(self.machine), repr(llvm.llvm_version_info), repr(self.options))
 
+    @LLVM
     def optimised_ir(self, ir: str) -> str:
         """The module's text after LLVM's optimisation."""
         return str(self._optimised(ir, self._llvm_machine()))
 
+    @LLVM
     def emit_assembly(self, ir: str) -> str:
         """The assembly text of a module, as `compile` generates it."""
         machine = self._llvm_machine()
@@ -200,6 +204,7 @@ def parse(ir: str, machine: Machine, data_layout: str) -> Any:
     return module
 
 
+@LLVM
 def link(objects: Iterable[bytes], symbols: Mapping[str, int] | None = None, exports: Sequence[str] = ()) -> LinkedCode:
     """Load objects together, with `symbols` (name to address) beside those of the process itself.
 

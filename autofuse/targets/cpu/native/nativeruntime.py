@@ -17,6 +17,7 @@ import numpy as np
 from autofuse.errors import AutofuseError, BackendError
 from autofuse.targets.cpu.native import blas, pool
 from autofuse.targets.cpu.native.engine import LinkedCode, link, runtime_engine
+from autofuse.targets.cpu.native.forkgate import LLVM
 
 KERNEL_SYMBOLS = ("af_parallel",)
 """Functions of the runtime that kernels may call."""
@@ -54,6 +55,7 @@ _RELAX = {
 _loading = threading.RLock()
 
 
+@LLVM
 def native_runtime() -> LinkedCode:
     """The loaded runtime; its settings are connected and a fork's child is looked after."""
     with _loading:
