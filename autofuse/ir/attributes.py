@@ -24,13 +24,13 @@ def normalized(op: OpDef, attrs: Mapping[str, Any]) -> dict[str, Any]:
     Raises GraphError for an unknown or missing attribute and for a value of another kind.
     """
     unknown = sorted(set(attrs) - set(op.attrs))
-    missing = sorted({key for key, spec in op.attrs.items() if not spec.optional} - set(attrs))
+    missing = sorted(set(op.attrs) - set(attrs))
     if unknown or missing:
         parts = [f"unknown attributes {', '.join(unknown)}"] if unknown else []
         parts += [f"missing attributes {', '.join(missing)}"] if missing else []
         known = ", ".join(op.attrs) or "none"
         raise GraphError(f"{op.name}: {' and '.join(parts)}; its attributes: {known}")
-    return {key: _value(op.name, key, spec, attrs[key]) for key, spec in op.attrs.items() if key in attrs}
+    return {key: _value(op.name, key, spec, attrs[key]) for key, spec in op.attrs.items()}
 
 
 def _value(op: str, key: str, spec: AttrSpec, value: Any) -> Any:

@@ -111,8 +111,6 @@ class AttrSpec:
     """`int`, `ints`, `bool`, `str`, `float`, `dtype`, `array`, `int_pairs` (tuple of (lo, hi)) or `types`."""
     doc: str
     choices: tuple[str, ...] = ()
-    optional: bool = False
-    """Absent is allowed; the op's rules give the meaning of absence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

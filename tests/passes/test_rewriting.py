@@ -25,6 +25,14 @@ def test_an_unchanged_graph_is_the_same_object(sketch):
     assert rewrite(graph, lambda: {"negate": (_double_negation,)}) is graph
 
 
+def test_what_no_output_needs_goes_and_unread_inputs_stay(sketch):
+    x, y = sketch.arg("f32[3]"), sketch.arg("f32[3]", "y")
+    sketch.emit("exp", [sketch.emit("negate", [y])])
+    after = rewrite(sketch.finish([sketch.emit("abs", [x])]), dict)
+    assert [node.op for node in after.nodes] == ["abs"]
+    assert after.inputs == (x, y)
+
+
 def test_a_chain_settles_in_one_walk(sketch):
     x = value = sketch.arg("f32[3]")
     for _ in range(400):

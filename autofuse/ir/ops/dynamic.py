@@ -53,10 +53,7 @@ def _slice(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -
 
 
 def _access_slice(
-    operands: Sequence[TensorType],
-    result: TensorType,
-    attrs: Attrs,
-    at: tuple[Affine, ...],
+    operands: Sequence[TensorType], result: TensorType, attrs: Attrs, at: tuple[Affine, ...]
 ) -> tuple[Piece, ...]:
     sizes = zip(at, operands[0].shape, attrs["slice_sizes"], strict=True)
     return (Piece(0, tuple(i + start(d + 1, (), extent - size) for d, (i, extent, size) in enumerate(sizes))),)
@@ -85,10 +82,7 @@ def _update_over(operands: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _access_update(
-    operands: Sequence[TensorType],
-    result: TensorType,
-    attrs: Attrs,
-    at: tuple[Affine, ...],
+    operands: Sequence[TensorType], result: TensorType, attrs: Attrs, at: tuple[Affine, ...]
 ) -> tuple[Piece, ...]:
     x, update = operands[:2]
     where: list[Affine] = []

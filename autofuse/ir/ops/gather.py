@@ -68,10 +68,7 @@ def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]
 
 
 def _access(
-    operands: Sequence[TensorType],
-    result: TensorType,
-    attrs: Attrs,
-    at: tuple[Affine, ...],
+    operands: Sequence[TensorType], result: TensorType, attrs: Attrs, at: tuple[Affine, ...]
 ) -> tuple[Piece, ...]:
     x, indices = operands
     roles = _roles(attrs, x.rank, indices.rank)

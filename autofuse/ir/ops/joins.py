@@ -60,10 +60,7 @@ def padded(x: Array, value: Any, low: Sequence[int], high: Sequence[int], interi
 
 
 def _access_pad(
-    operands: Sequence[TensorType],
-    result: TensorType,
-    attrs: Attrs,
-    at: tuple[Affine, ...],
+    operands: Sequence[TensorType], result: TensorType, attrs: Attrs, at: tuple[Affine, ...]
 ) -> tuple[Piece, ...]:
     where: list[Affine] = []
     tests: list[Test] = []
@@ -99,10 +96,7 @@ def _concatenate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Regi
 
 
 def _access_concatenate(
-    operands: Sequence[TensorType],
-    result: TensorType,
-    attrs: Attrs,
-    at: tuple[Affine, ...],
+    operands: Sequence[TensorType], result: TensorType, attrs: Attrs, at: tuple[Affine, ...]
 ) -> tuple[Piece, ...]:
     axis = attrs["dimension"]
     options: list[tuple[int, tuple[Affine, ...], tuple[Test, ...]]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from autofuse.errors import GraphError
 from autofuse.ir import index
 from autofuse.ir.graph import Attrs, Graph
 from autofuse.ir.index import Affine
-from autofuse.ir.oprecord import AccessRule, AttrSpec, EvaluateRule, IndexOp, InferRule, Region, Role
+from autofuse.ir.oprecord import AttrSpec, IndexOp, Region, Role
 from autofuse.ir.ops import require
 from autofuse.ir.pieces import Piece
 from autofuse.ir.types import TensorType
@@ -46,10 +47,7 @@ def _broadcast(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region
 
 
 def _access_broadcast(
-    operands: Sequence[TensorType],
-    result: TensorType,
-    attrs: Attrs,
-    at: tuple[Affine, ...],
+    operands: Sequence[TensorType], result: TensorType, attrs: Attrs, at: tuple[Affine, ...]
 ) -> tuple[Piece, ...]:
     pairs = zip(operands[0].shape, attrs["broadcast_dimensions"], strict=True)
     return (Piece(0, tuple(Affine() if extent == 1 else at[dim] for extent, dim in pairs)),)
@@ -71,10 +69,7 @@ def _reshape(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region])
 
 
 def _access_reshape(
-    operands: Sequence[TensorType],
-    result: TensorType,
-    attrs: Attrs,
-    at: tuple[Affine, ...],
+    operands: Sequence[TensorType], result: TensorType, attrs: Attrs, at: tuple[Affine, ...]
 ) -> tuple[Piece, ...]:
     shape = operands[0].shape
     if result.size == 0:
@@ -113,10 +108,7 @@ def _transpose(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region
 
 
 def _access_transpose(
-    operands: Sequence[TensorType],
-    result: TensorType,
-    attrs: Attrs,
-    at: tuple[Affine, ...],
+    operands: Sequence[TensorType], result: TensorType, attrs: Attrs, at: tuple[Affine, ...]
 ) -> tuple[Piece, ...]:
     where = [Affine()] * operands[0].rank
     for position, axis in zip(at, attrs["permutation"], strict=True):
@@ -146,10 +138,7 @@ def _slice(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -
 
 
 def _access_slice(
-    operands: Sequence[TensorType],
-    result: TensorType,
-    attrs: Attrs,
-    at: tuple[Affine, ...],
+    operands: Sequence[TensorType], result: TensorType, attrs: Attrs, at: tuple[Affine, ...]
 ) -> tuple[Piece, ...]:
     steps = zip(at, attrs["start_indices"], attrs["strides"], strict=True)
     return (Piece(0, tuple(i * stride + start for i, start, stride in steps)),)
@@ -165,83 +154,56 @@ def _reverse(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region])
 
 
 def _access_reverse(
-    operands: Sequence[TensorType],
-    result: TensorType,
-    attrs: Attrs,
-    at: tuple[Affine, ...],
+    operands: Sequence[TensorType], result: TensorType, attrs: Attrs, at: tuple[Affine, ...]
 ) -> tuple[Piece, ...]:
     gone = attrs["dimensions"]
     return (Piece(0, tuple(i * -1 + (result.shape[d] - 1) if d in gone else i for d, i in enumerate(at))),)
 
 
-def _view(
-    name: str,
-    role: Role,
-    doc: str,
-    infer: InferRule,
-    evaluate: EvaluateRule,
-    access: AccessRule,
-    attrs: dict[str, AttrSpec],
-    *,
-    once: int,
-) -> IndexOp:
-    return IndexOp(
-        name=name,
-        doc=doc,
-        role=role,
-        infer=infer,
-        evaluate=evaluate,
-        code=0,
-        attrs=attrs,
-        arity=1,
-        access=access,
-        data=1,
-        once=once,
-    )
-
+_view = partial(IndexOp, code=0, arity=1, data=1)
 
 OPS = (
     _view(
-        "broadcast_in_dim",
-        Role.VIEW,
-        "Operand dimension i becomes result dimension broadcast_dimensions[i]; extents of 1 are repeated.",
-        _infer_broadcast,
-        _broadcast,
-        _access_broadcast,
-        {
+        name="broadcast_in_dim",
+        role=Role.VIEW,
+        doc="Operand dimension i becomes result dimension broadcast_dimensions[i]; extents of 1 are repeated.",
+        infer=_infer_broadcast,
+        evaluate=_broadcast,
+        access=_access_broadcast,
+        attrs={
             "shape": AttrSpec("ints", "the result's shape"),
             "broadcast_dimensions": AttrSpec("ints", "the result dimension of each operand dimension"),
         },
         once=0,
     ),
     _view(
-        "reshape",
-        Role.RESHAPE,
-        "The same elements in row-major order under another shape.",
-        _infer_reshape,
-        _reshape,
-        _access_reshape,
-        {"shape": AttrSpec("ints", "the result's shape, of equal size")},
+        name="reshape",
+        role=Role.RESHAPE,
+        doc="The same elements in row-major order under another shape.",
+        infer=_infer_reshape,
+        evaluate=_reshape,
+        access=_access_reshape,
+        attrs={"shape": AttrSpec("ints", "the result's shape, of equal size")},
         once=1,
     ),
     _view(
-        "transpose",
-        Role.VIEW,
-        "Result dimension i is operand dimension permutation[i].",
-        _infer_transpose,
-        _transpose,
-        _access_transpose,
-        {"permutation": AttrSpec("ints", "the operand dimension of each result dimension")},
+        name="transpose",
+        role=Role.VIEW,
+        doc="Result dimension i is operand dimension permutation[i].",
+        infer=_infer_transpose,
+        evaluate=_transpose,
+        access=_access_transpose,
+        attrs={"permutation": AttrSpec("ints", "the operand dimension of each result dimension")},
         once=1,
     ),
     _view(
-        "slice",
-        Role.SLICE,
-        "Elements start, start + stride, ... below limit in each dimension.",
-        _infer_slice,
-        _slice,
-        _access_slice,
-        {
+        name="slice",
+        role=Role.SLICE,
+        doc="Elements start, start + stride, ... below limit in each dimension.",
+        infer=_infer_slice,
+        evaluate=_slice,
+        access=_access_slice,
+        attrs={
             "start_indices": AttrSpec("ints", "first index per dimension"),
             "limit_indices": AttrSpec("ints", "end (exclusive) per dimension"),
             "strides": AttrSpec("ints", "step per dimension, at least 1"),
@@ -249,13 +211,13 @@ OPS = (
         once=0,
     ),
     _view(
-        "reverse",
-        Role.VIEW,
-        "The order of elements reversed in the given dimensions.",
-        _infer_reverse,
-        _reverse,
-        _access_reverse,
-        {"dimensions": AttrSpec("ints", "dimensions to reverse")},
+        name="reverse",
+        role=Role.VIEW,
+        doc="The order of elements reversed in the given dimensions.",
+        infer=_infer_reverse,
+        evaluate=_reverse,
+        access=_access_reverse,
+        attrs={"dimensions": AttrSpec("ints", "dimensions to reverse")},
         once=1,
     ),
 )

@@ -10,6 +10,7 @@ import pytest
 import scipy.special
 
 from autofuse.errors import BackendError
+from autofuse.ir.optable import scalar_op
 from autofuse.targets.cpu import vectormath
 from autofuse.targets.cpu.text import ModuleText
 from autofuse.targets.cpu.vectormath.lanes import Lanes
@@ -24,6 +25,12 @@ BOUNDS = {
     **dict.fromkeys(("exp", "exp2", "log", "log2"), 2.0),
     **dict.fromkeys(("expm1", "log1p", "tanh", "logistic", "erf", "rsqrt", "cbrt", "sin", "cos", "tan"), 4.0),
 }
+
+
+def test_every_function_has_a_bound_and_its_op_an_accuracy():
+    assert {*BOUNDS, "pow", "atan2", "fmod"} == vectormath.NAMES
+    for name in vectormath.NAMES - {"fmod", "pow"}:
+        assert scalar_op(name).work.ulps >= BOUNDS.get(name, 4.0)
 
 
 def special(dtype):
