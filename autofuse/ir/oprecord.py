@@ -144,8 +144,8 @@ OpClass = Literal[
     "add", "multiply", "compare", "convert", "integer", "divide", "sqrt", "exp", "log", "tanh", "sin", "erf", "power"
 ]
 """Scalar work with a throughput of its own."""
-Mix = tuple[tuple[OpClass, float], ...]
-"""(class, operations of that class) pairs."""
+Mix = Mapping[OpClass, float]
+"""Operations by class."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -164,8 +164,13 @@ class Work:
     """Of floats: units in the last place that a target may be off by. 0 = exact, 0.5 = rounded correctly."""
     widens: bool
     """Whether 16-bit floats are widened before and rounded after."""
-    uneven: bool = False
+    uneven: bool
     """Whether some operands take longer than others: targets compute them behind a branch."""
+
+    @property
+    def rounds(self) -> bool:
+        """Whether a result of 16-bit floats may need rounding; what only chooses or drops digits gives one of them."""
+        return bool(self.flops or self.ulps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

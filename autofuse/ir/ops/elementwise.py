@@ -5,7 +5,8 @@ Operands have equal shapes (broadcasting is explicit). 16-bit floats compute in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from autofuse.errors import GraphError
 from autofuse.ir import dtypes
 from autofuse.ir.graph import Attrs, Graph
-from autofuse.ir.oprecord import AttrSpec, ElementwiseOp, EvaluateRule, InferRule, Mix, OpClass, Region, Work
+from autofuse.ir.oprecord import AttrSpec, ElementwiseOp, EvaluateRule, InferRule, Mix, Region, Work
 from autofuse.ir.ops import numerics, require
 from autofuse.ir.ops.require import ANY, BITS, FLOAT, INTEGER, NUMBER, Kinds
 from autofuse.ir.types import TensorType
@@ -47,189 +48,6 @@ def _clamp(low: Array, x: Array, high: Array) -> Array:
     return np.minimum(np.maximum(x, low), high)
 
 
-def _fma(x: Array, y: Array, z: Array) -> Array:
-    """Computed wider, of 64 bits in NumPy's longest type: seldom off by the last bit, where that rounds twice."""
-    wide = np.float64 if x.dtype.itemsize < 8 else np.longdouble
-    return (x.astype(wide) * y.astype(wide) + z.astype(wide)).astype(x.dtype)
-
-
-_INTEGERS: Mix = (("integer", 1),)
-
-
-def _plain(floats: Mix | None, integers: Mix | None = _INTEGERS) -> Work:
-    """One or a few instructions that round nothing off."""
-    return Work(floats, integers, vectors=1, flops=0, ulps=0, widens=True)
-
-
-def _rounding(floats: Mix, integers: Mix | None, vectors: float = 1) -> Work:
-    """Arithmetic that IEEE rounds correctly."""
-    return Work(floats, integers, vectors, flops=1, ulps=0.5, widens=True)
-
-
-def _function(*floats: tuple[OpClass, float], vectors: float) -> Work:
-    """A function of floats that targets compute within 4 units in the last place."""
-    return Work(floats, None, vectors, flops=1, ulps=4, widens=True)
-
-
-def _bits(mix: Mix, ulps: float = 0) -> Work:
-    """What looks at the bits of every dtype alike."""
-    return Work(mix, mix, vectors=1, flops=0, ulps=ulps, widens=False)
-
-
-_COMPARED: Mix = (("compare", 1),)
-_CONVERTED: Mix = (("convert", 1),)
-_ROUNDED = _plain(_CONVERTED, None)
-_BITWISE = _plain(None)
-_Row = tuple[Kinds, Function, Work, int, str]
-"""Kinds of dtypes, evaluation, work, code, documentation."""
-
-_UNARY: Mapping[str, _Row] = {
-    "abs": (ANY, _abs, _plain(_COMPARED), 1, "Absolute value; of INT_MIN it is INT_MIN."),
-    "negate": (NUMBER, np.negative, _plain((("add", 1),)), 1, "-x; integers wrap."),
-    "sign": (ANY, numerics.sign, _plain((("compare", 4),)), 1, "-1, 0 or 1; of NaN NaN, of -0. -0."),
-    "exp": (FLOAT, np.exp, _function(("exp", 1), vectors=12), 30, "e**x."),
-    "exp2": (FLOAT, np.exp2, _function(("exp", 1), vectors=12), 30, "2**x."),
-    "expm1": (FLOAT, np.expm1, _function(("exp", 1.5), vectors=16), 30, "e**x - 1, exact near 0."),
-    "log": (FLOAT, np.log, _function(("log", 1), vectors=14), 30, "Natural logarithm; -inf at 0, NaN below."),
-    "log2": (FLOAT, np.log2, _function(("log", 1), vectors=14), 30, "Logarithm to base 2; -inf at 0, NaN below."),
-    "log1p": (FLOAT, np.log1p, _function(("log", 1.3), vectors=16), 30, "log(1 + x), exact near 0."),
-    "sqrt": (
-        FLOAT,
-        np.sqrt,
-        _rounding((("sqrt", 1),), None, vectors=8),
-        1,
-        "Square root, correctly rounded; NaN below 0, -0. at -0.",
-    ),
-    "rsqrt": (
-        FLOAT,
-        _rsqrt,
-        _function(("sqrt", 1), ("divide", 1), vectors=12),
-        1,
-        "1 / sqrt(x); inf at 0, NaN below.",
-    ),
-    "cbrt": (FLOAT, np.cbrt, _function(("power", 0.7), vectors=20), 30, "Cube root, of negative numbers too."),
-    "tanh": (FLOAT, np.tanh, _function(("tanh", 1), vectors=18), 30, "Hyperbolic tangent."),
-    "sin": (FLOAT, np.sin, _function(("sin", 1), vectors=18), 100, "Sine; NaN at infinity."),
-    "cos": (FLOAT, np.cos, _function(("sin", 1), vectors=18), 100, "Cosine; NaN at infinity."),
-    "tan": (FLOAT, np.tan, _function(("sin", 1.2), ("divide", 1), vectors=24), 100, "Tangent; NaN at infinity."),
-    "logistic": (FLOAT, _logistic, _function(("exp", 1), ("divide", 1), vectors=18), 30, "1 / (1 + exp(-x))."),
-    "erf": (FLOAT, _erf, _function(("erf", 1), vectors=18), 30, "Error function."),
-    "floor": (FLOAT, np.floor, _ROUNDED, 1, "Greatest integer not above x."),
-    "ceil": (FLOAT, np.ceil, _ROUNDED, 1, "Least integer not below x."),
-    "round_nearest_even": (FLOAT, np.round, _ROUNDED, 1, "Nearest integer, halves to even."),
-    "round_nearest_afz": (
-        FLOAT,
-        numerics.round_nearest_afz,
-        _plain((("convert", 2),), None),
-        1,
-        "Nearest integer, halves away from zero.",
-    ),
-    "not": (BITS, np.invert, _BITWISE, 1, "Bitwise complement; logical of bool."),
-    "popcnt": (
-        INTEGER,
-        numerics.popcnt,
-        _plain(None, (("integer", 8),)),
-        1,
-        "Number of one bits of the unsigned view.",
-    ),
-    "count_leading_zeros": (
-        INTEGER,
-        numerics.count_leading_zeros,
-        _plain(None, (("integer", 4),)),
-        1,
-        "Zero bits above the first one; the width for 0.",
-    ),
-}
-
-_COMMUTING: Mapping[str, _Row] = {
-    "add": (ANY, np.add, _rounding((("add", 1),), _INTEGERS), 1, "x + y; integers wrap, bool is or."),
-    "multiply": (
-        ANY,
-        np.multiply,
-        _rounding((("multiply", 1),), (("integer", 3),)),
-        1,
-        "x * y; integers wrap, bool is and.",
-    ),
-    "maximum": (ANY, np.maximum, _plain((("compare", 4),)), 1, "The greater; NaN where either is NaN."),
-    "minimum": (ANY, np.minimum, _plain((("compare", 4),)), 1, "The lesser; NaN where either is NaN."),
-    "and": (BITS, np.bitwise_and, _BITWISE, 1, "Bitwise and; logical of bool."),
-    "or": (BITS, np.bitwise_or, _BITWISE, 1, "Bitwise or; logical of bool."),
-    "xor": (BITS, np.bitwise_xor, _BITWISE, 1, "Bitwise exclusive or; logical of bool."),
-}
-"""Of two operands that may be swapped."""
-_ORDERED: Mapping[str, _Row] = {
-    "subtract": (NUMBER, np.subtract, _rounding((("add", 1),), _INTEGERS), 1, "x - y; integers wrap."),
-    "divide": (
-        NUMBER,
-        numerics.divide,
-        _rounding((("divide", 1),), (("divide", 2), ("integer", 6)), vectors=8),
-        1,
-        "x / y. Integers truncate toward zero; x/0 is -1 (all ones when unsigned), INT_MIN/-1 is INT_MIN.",
-    ),
-    "remainder": (
-        NUMBER,
-        numerics.remainder,
-        Work(
-            (("divide", 2), ("multiply", 4), ("compare", 4)),
-            (("divide", 2), ("integer", 8)),
-            vectors=20,
-            flops=1,
-            ulps=0,
-            widens=True,
-            uneven=True,
-        ),
-        1,
-        "The remainder of x / y, with the sign of x (fmod). Integers: x%0 is x, INT_MIN%-1 is 0.",
-    ),
-    "power": (
-        NUMBER,
-        numerics.power,
-        Work((("power", 1),), (("integer", 60),), vectors=36, flops=1, ulps=4, widens=True, uneven=True),
-        100,
-        "x ** y. Integers wrap; a negative exponent gives 0 unless x is 1 or -1 (the truncated reciprocal).",
-    ),
-    "atan2": (
-        FLOAT,
-        np.arctan2,
-        _function(("sin", 1), ("divide", 1), vectors=24),
-        100,
-        "The angle of the point (y, x), in -pi..pi.",
-    ),
-    "shift_left": (INTEGER, numerics.shift_left, _BITWISE, 1, "x << y; 0 if y is negative or at least the width."),
-    "shift_right_arithmetic": (
-        INTEGER,
-        numerics.shift_right_arithmetic,
-        _BITWISE,
-        1,
-        "x >> y filled with the sign bit; all sign if y is negative or at least the width.",
-    ),
-    "shift_right_logical": (
-        INTEGER,
-        numerics.shift_right_logical,
-        _BITWISE,
-        1,
-        "x >> y filled with zeros; 0 if y is negative or at least the width.",
-    ),
-}
-
-_TERNARY: Mapping[str, _Row] = {
-    "clamp": (
-        ANY,
-        _clamp,
-        _plain((("compare", 8),), (("integer", 2),)),
-        1,
-        "minimum(maximum(x, min), max): max wins where min > max; NaN where any is NaN.",
-    ),
-}
-_SUMMED: Mapping[str, _Row] = {
-    "fma": (
-        FLOAT,
-        _fma,
-        Work((("multiply", 1),), None, vectors=1, flops=2, ulps=1, widens=True),
-        1,
-        "x * y + z, rounded once; not StableHLO's.",
-    ),
-}
 _COMPARISONS: Mapping[str, Function] = {
     "EQ": np.equal,
     "NE": np.not_equal,
@@ -257,21 +75,6 @@ def _evaluate_with(function: Function) -> EvaluateRule:
         return (compute(*operands),)
 
     return evaluate
-
-
-def _same(name: str, row: _Row, names: Sequence[str], *, commutative: bool) -> ElementwiseOp:
-    """An op whose operands and result have one type."""
-    kinds, function, work, code, doc = row
-    return ElementwiseOp(
-        name=name,
-        doc=doc,
-        infer=_infer_same(name, kinds, names),
-        evaluate=_evaluate_with(function),
-        code=code,
-        arity=len(names),
-        work=work,
-        commutative=commutative,
-    )
 
 
 def _infer_predicate(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph]) -> tuple[TensorType, ...]:
@@ -329,20 +132,200 @@ def _bitcast(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region])
     return (operands[0].view(attrs["dtype"].numpy),)
 
 
-def _all_same() -> Iterator[ElementwiseOp]:
-    for table, names, commutative in (
-        (_UNARY, ("x",), False),
-        (_COMMUTING, ("x", "y"), True),
-        (_ORDERED, ("x", "y"), False),
-        (_TERNARY, ("min", "x", "max"), False),
-        (_SUMMED, ("x", "y", "z"), False),
-    ):
-        for name, row in table.items():
-            yield _same(name, row, names, commutative=commutative)
+def _fma(x: Array, y: Array, z: Array) -> Array:
+    """Computed wider, of 64 bits in NumPy's longest type: seldom off by the last bit, where that rounds twice."""
+    wide = np.float64 if x.dtype.itemsize < 8 else np.longdouble
+    return (x.astype(wide) * y.astype(wide) + z.astype(wide)).astype(x.dtype)
+
+
+_ONE: Mix = {"integer": 1}
+
+
+def _plain(floats: Mix | None, integers: Mix | None) -> Work:
+    """One or a few instructions that round nothing off."""
+    return Work(floats, integers, vectors=1, flops=0, ulps=0, widens=True, uneven=False)
+
+
+def _rounding(floats: Mix, integers: Mix | None, vectors: float) -> Work:
+    """Arithmetic that IEEE rounds correctly."""
+    return Work(floats, integers, vectors, flops=1, ulps=0.5, widens=True, uneven=False)
+
+
+def _function(floats: Mix, integers: Mix | None, vectors: float, *, uneven: bool = False, ulps: float = 4) -> Work:
+    """What targets compute within 4 units in the last place, unless it says how near."""
+    return Work(floats, integers, vectors, flops=1, ulps=ulps, widens=True, uneven=uneven)
+
+
+def _bits(mix: Mix, ulps: float) -> Work:
+    """What treats all dtypes alike, bit for bit."""
+    return Work(mix, mix, vectors=1, flops=0, ulps=ulps, widens=False, uneven=False)
+
+
+def _same(
+    names: Sequence[str],
+    name: str,
+    kinds: Kinds,
+    function: Function,
+    code: int,
+    work: Work,
+    doc: str,
+    *,
+    commutes: bool,
+) -> ElementwiseOp:
+    """An op whose operands and result have one type. `code` and `work` as in the record."""
+    return ElementwiseOp(
+        name=name,
+        doc=doc,
+        infer=_infer_same(name, kinds, names),
+        evaluate=_evaluate_with(function),
+        code=code,
+        arity=len(names),
+        work=work,
+        commutative=commutes,
+    )
+
+
+_unary = partial(_same, ("x",), commutes=False)
+_commuting = partial(_same, ("x", "y"), commutes=True)
+_ordered = partial(_same, ("x", "y"), commutes=False)
+_BITWISE = _plain(None, _ONE)
 
 
 OPS = (
-    *_all_same(),
+    _unary("abs", ANY, _abs, 1, _plain({"compare": 1}, _ONE), "Absolute value; of INT_MIN it is INT_MIN."),
+    _unary("negate", NUMBER, np.negative, 1, _plain({"add": 1}, _ONE), "-x; integers wrap."),
+    _unary("sign", ANY, numerics.sign, 1, _plain({"compare": 4}, _ONE), "-1, 0 or 1; of NaN NaN, of -0. -0."),
+    _unary("exp", FLOAT, np.exp, 30, _function({"exp": 1}, None, 12), "e**x."),
+    _unary("exp2", FLOAT, np.exp2, 30, _function({"exp": 1}, None, 12), "2**x."),
+    _unary("expm1", FLOAT, np.expm1, 30, _function({"exp": 1.5}, None, 16), "e**x - 1, exact near 0."),
+    _unary("log", FLOAT, np.log, 30, _function({"log": 1}, None, 14), "Natural logarithm; -inf at 0, NaN below."),
+    _unary("log2", FLOAT, np.log2, 30, _function({"log": 1}, None, 14), "Logarithm to base 2; -inf at 0, NaN below."),
+    _unary("log1p", FLOAT, np.log1p, 30, _function({"log": 1.3}, None, 16), "log(1 + x), exact near 0."),
+    _unary(
+        "sqrt",
+        FLOAT,
+        np.sqrt,
+        1,
+        _rounding({"sqrt": 1}, None, 8),
+        "Square root, correctly rounded; NaN below 0, -0. at -0.",
+    ),
+    _unary(
+        "rsqrt", FLOAT, _rsqrt, 1, _function({"sqrt": 1, "divide": 1}, None, 12), "1 / sqrt(x); inf at 0, NaN below."
+    ),
+    _unary("cbrt", FLOAT, np.cbrt, 30, _function({"power": 0.7}, None, 20), "Cube root, of negative numbers too."),
+    _unary("tanh", FLOAT, np.tanh, 30, _function({"tanh": 1}, None, 18), "Hyperbolic tangent."),
+    _unary("sin", FLOAT, np.sin, 100, _function({"sin": 1}, None, 18), "Sine; NaN at infinity."),
+    _unary("cos", FLOAT, np.cos, 100, _function({"sin": 1}, None, 18), "Cosine; NaN at infinity."),
+    _unary("tan", FLOAT, np.tan, 100, _function({"sin": 1.2, "divide": 1}, None, 24), "Tangent; NaN at infinity."),
+    _unary("logistic", FLOAT, _logistic, 30, _function({"exp": 1, "divide": 1}, None, 18), "1 / (1 + exp(-x))."),
+    _unary("erf", FLOAT, _erf, 30, _function({"erf": 1}, None, 18), "Error function."),
+    _unary("floor", FLOAT, np.floor, 1, _plain({"convert": 1}, None), "Greatest integer not above x."),
+    _unary("ceil", FLOAT, np.ceil, 1, _plain({"convert": 1}, None), "Least integer not below x."),
+    _unary("round_nearest_even", FLOAT, np.round, 1, _plain({"convert": 1}, None), "Nearest integer, halves to even."),
+    _unary(
+        "round_nearest_afz",
+        FLOAT,
+        numerics.round_nearest_afz,
+        1,
+        _plain({"convert": 2}, None),
+        "Nearest integer, halves away from zero.",
+    ),
+    _unary("not", BITS, np.invert, 1, _BITWISE, "Bitwise complement; logical of bool."),
+    _unary("popcnt", INTEGER, numerics.popcnt, 1, _plain(None, {"integer": 8}), "One bits of the unsigned view."),
+    _unary(
+        "count_leading_zeros",
+        INTEGER,
+        numerics.count_leading_zeros,
+        1,
+        _plain(None, {"integer": 4}),
+        "Zero bits above the first one; the width for 0.",
+    ),
+    _commuting("add", ANY, np.add, 1, _rounding({"add": 1}, _ONE, 1), "x + y; integers wrap, bool is or."),
+    _ordered("subtract", NUMBER, np.subtract, 1, _rounding({"add": 1}, _ONE, 1), "x - y; integers wrap."),
+    _commuting(
+        "multiply",
+        ANY,
+        np.multiply,
+        1,
+        _rounding({"multiply": 1}, {"integer": 3}, 1),
+        "x * y; integers wrap, bool is and.",
+    ),
+    _ordered(
+        "divide",
+        NUMBER,
+        numerics.divide,
+        1,
+        _rounding({"divide": 1}, {"divide": 2, "integer": 6}, 8),
+        "x / y. Integers truncate toward zero; x/0 is -1 (all ones when unsigned), INT_MIN/-1 is INT_MIN.",
+    ),
+    _ordered(
+        "remainder",
+        NUMBER,
+        numerics.remainder,
+        1,
+        _function({"divide": 2, "multiply": 4, "compare": 4}, {"divide": 2, "integer": 8}, 20, uneven=True, ulps=0),
+        "The remainder of x / y, with the sign of x (fmod). Integers: x%0 is x, INT_MIN%-1 is 0.",
+    ),
+    _commuting("maximum", ANY, np.maximum, 1, _plain({"compare": 4}, _ONE), "The greater; NaN where either is NaN."),
+    _commuting("minimum", ANY, np.minimum, 1, _plain({"compare": 4}, _ONE), "The lesser; NaN where either is NaN."),
+    _ordered(
+        "power",
+        NUMBER,
+        numerics.power,
+        100,
+        _function({"power": 1}, {"integer": 60}, 36, uneven=True),
+        "x ** y. Integers wrap; a negative exponent gives 0 unless x is 1 or -1 (the truncated reciprocal).",
+    ),
+    _ordered(
+        "atan2",
+        FLOAT,
+        np.arctan2,
+        100,
+        _function({"sin": 1, "divide": 1}, None, 24),
+        "The angle of the point (y, x), in -pi..pi.",
+    ),
+    _commuting("and", BITS, np.bitwise_and, 1, _BITWISE, "Bitwise and; logical of bool."),
+    _commuting("or", BITS, np.bitwise_or, 1, _BITWISE, "Bitwise or; logical of bool."),
+    _commuting("xor", BITS, np.bitwise_xor, 1, _BITWISE, "Bitwise exclusive or; logical of bool."),
+    _ordered(
+        "shift_left", INTEGER, numerics.shift_left, 1, _BITWISE, "x << y; 0 if y is negative or at least the width."
+    ),
+    _ordered(
+        "shift_right_arithmetic",
+        INTEGER,
+        numerics.shift_right_arithmetic,
+        1,
+        _BITWISE,
+        "x >> y filled with the sign bit; all sign if y is negative or at least the width.",
+    ),
+    _ordered(
+        "shift_right_logical",
+        INTEGER,
+        numerics.shift_right_logical,
+        1,
+        _BITWISE,
+        "x >> y filled with zeros; 0 if y is negative or at least the width.",
+    ),
+    _same(
+        ("min", "x", "max"),
+        "clamp",
+        ANY,
+        _clamp,
+        1,
+        _plain({"compare": 8}, {"integer": 2}),
+        "minimum(maximum(x, min), max): max wins where min > max; NaN where any is NaN.",
+        commutes=False,
+    ),
+    _same(
+        ("x", "y", "z"),
+        "fma",
+        FLOAT,
+        _fma,
+        1,
+        Work({"multiply": 1}, None, vectors=1, flops=2, ulps=1, widens=True, uneven=False),
+        "x * y + z, rounded once; not StableHLO's.",
+        commutes=False,
+    ),
     ElementwiseOp(
         name="is_finite",
         doc="Whether x is neither NaN nor infinite.",
@@ -350,7 +333,7 @@ OPS = (
         evaluate=_is_finite,
         code=1,
         arity=1,
-        work=_plain((("compare", 2),), None),
+        work=_plain({"compare": 2}, None),
         commutative=False,
     ),
     ElementwiseOp(
@@ -361,7 +344,7 @@ OPS = (
         code=1,
         attrs={"direction": AttrSpec("str", "the relation of x to y", tuple(_COMPARISONS))},
         arity=2,
-        work=_bits(_COMPARED),
+        work=_bits({"compare": 1}, ulps=0),
         commutative=False,
         variant="direction",
     ),
@@ -372,7 +355,7 @@ OPS = (
         evaluate=_select,
         code=1,
         arity=3,
-        work=_bits(_COMPARED),
+        work=_bits({"compare": 1}, ulps=0),
         commutative=False,
     ),
     ElementwiseOp(
@@ -384,7 +367,7 @@ OPS = (
         code=1,
         attrs={"dtype": AttrSpec("dtype", "the result's dtype")},
         arity=1,
-        work=_bits(_CONVERTED, ulps=0.5),
+        work=_bits({"convert": 1}, ulps=0.5),
         commutative=False,
     ),
     ElementwiseOp(
@@ -395,7 +378,7 @@ OPS = (
         code=1,
         attrs={"dtype": AttrSpec("dtype", "the result's dtype, as wide as x's")},
         arity=1,
-        work=_bits(()),
+        work=_bits({}, ulps=0),
         commutative=False,
     ),
 )

@@ -13,6 +13,7 @@ import numpy as np
 
 from autofuse.errors import BackendError
 from autofuse.ir.dtypes import DType
+from autofuse.ir.optable import scalar_op
 from autofuse.targets.cpu import integers, vectormath
 from autofuse.targets.cpu.conversions import (
     bitcast_convert,
@@ -90,13 +91,7 @@ _FLOAT: Mapping[str, Callable[..., Lanes]] = {
     "round_nearest_afz": _intrinsic("round"),
     "remainder": _vector_math("fmod"),
     "power": _vector_math("pow"),
-} | {
-    name: _vector_math(name)
-    for name in (
-        *("exp", "exp2", "expm1", "log", "log1p", "log2", "rsqrt", "cbrt", "tanh", "logistic", "erf"),
-        *("sin", "cos", "tan", "atan2"),
-    )
-}
+} | {name: _vector_math(name) for name in vectormath.NAMES - {"fmod", "pow"}}
 
 _BOOL: Mapping[str, Callable[..., Lanes]] = {
     "add": lambda a, b: a | b,
@@ -112,11 +107,6 @@ _BOOL: Mapping[str, Callable[..., Lanes]] = {
     "sign": lambda x: x,
     "clamp": lambda low, x, high: (x | low) & high,
 }
-
-_EXACT_IN_BF16 = frozenset(
-    ("maximum", "minimum", "clamp", "negate", "abs", "sign", "floor", "ceil", "round_nearest_even", "round_nearest_afz")
-)
-"""Ops whose float result on bf16 values needs no rounding."""
 
 OPCODES = frozenset({*_FLOAT, *_BOOL, *_ORDERS, *integers.OPERATIONS, "select", "convert", "bitcast_convert"})
 """The closed set `emit_map` knows."""
@@ -162,7 +152,7 @@ def _arithmetic(op: str, values: Sequence[Lanes], dtype: DType) -> Lanes:
         return integers.OPERATIONS[op](dtype.kind == "uint", *values)
     if dtype.is_float and op in _FLOAT:
         result = _FLOAT[op](*(widen(value) for value in values))
-        if result.element == "i1" or (dtype.name == "bf16" and op in _EXACT_IN_BF16):
+        if result.element == "i1" or (dtype.name == "bf16" and not scalar_op(op).work.rounds):
             return result
         return narrow(result, dtype)
     known = op if op in OPCODES else f"{op} (not one of the opcodes)"

@@ -15,6 +15,7 @@ import numpy as np
 from autofuse.errors import BackendError
 from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
+from autofuse.ir.optable import scalar_op
 from autofuse.targets.cuda.ctypes_text import literal, memory_type, register_type, signed_type, unsigned_type
 from autofuse.targets.cuda.prelude import Prelude
 
@@ -36,11 +37,6 @@ _FLOAT_CALLS: Mapping[str, str] = {
 
 MATH_NAMES = frozenset(name + f for name in (*_FLOAT_CALLS.values(), "copysign") for f in ("", "f"))
 """C functions that generated code calls."""
-
-_EXACT = frozenset(
-    ("maximum", "minimum", "clamp", "negate", "abs", "sign", "floor", "ceil", "round_nearest_even", "round_nearest_afz")
-)
-"""Ops whose float result on 16-bit values needs no rounding."""
 
 _BOOL: Mapping[str, str] = {
     **dict.fromkeys(("add", "or", "maximum"), "({0} || {1})"),
@@ -86,7 +82,7 @@ def _arithmetic(prelude: Prelude, opcode: str, operands: Sequence[str], dtype: D
     if not dtype.is_float:
         return _integer(prelude, opcode, operands, dtype)
     text = _float(opcode, operands, dtype)
-    if text is None or opcode in _EXACT or opcode == "is_finite":
+    if text is None or not scalar_op(opcode).work.rounds:
         return text
     return narrow(prelude, text, dtype)
 
