@@ -317,43 +317,22 @@ def test_a_transpose_that_keeps_rows_whole_is_free():
     assert kernels(build, build.fold(turned, 2, name="total")) == ["sum total"]
 
 
-def product(lhs, rhs, depth=(1, 0), op="tanh"):
-    """A function of an array, times another array."""
-    build = Sketch("product")
-    x, y = build.op(op, build.arg(f"f32[{lhs}]", "x"), name="bent"), build.arg(f"f32[{rhs}]", "y")
-    sides = {f"{side}_batching_dimensions": () for side in ("lhs", "rhs")}
-    reduced = {f"{side}_contracting_dimensions": (axis,) for side, axis in zip(("lhs", "rhs"), depth, strict=True)}
-    return build, build.op("dot_general", x, y, name="product", **sides, **reduced)
-
-
-@pytest.mark.parametrize(
-    ("lhs", "rhs", "depth", "op"),
-    [
-        ("1024,1024", "1024", (1, 0), "tanh"),
-        ("1024,1024", "1024", (0, 0), "tanh"),
-        ("1024,1024", "1024,1", (1, 0), "tanh"),
-        ("1,1024", "1024,512", (1, 0), "negate"),
-        ("512,1024", "1,1024", (1, 1), "tanh"),
-        ("1024", "1024", (0, 0), "tanh"),
-        ("512,1", "1,1024", (1, 0), "negate"),
-    ],
-)
-def test_a_product_with_a_vector_and_an_outer_product_fuse(lhs, rhs, depth, op):
-    build, made = product(lhs, rhs, depth, op)
+def test_a_product_with_a_vector_and_an_outer_product_fuse(vector_product):
+    build, made = vector_product
     assert kernels(build, made) == ["bent product"]
 
 
-def test_what_is_dear_is_not_computed_anew_for_each_row_of_a_matrix():
+def test_what_is_dear_is_not_computed_anew_for_each_row_of_a_matrix(product):
     build, made = product("1,1024", "1024,512")
     assert kernels(build, made) == ["bent", "product"]
 
 
-def test_a_product_of_matrices_fuses_with_nothing():
+def test_a_product_of_matrices_fuses_with_nothing(product):
     build, made = product("512,1024", "1024,2")
     assert kernels(build, made) == ["bent", "product"]
 
 
-def test_a_large_product_with_a_vector_is_left_to_triton():
+def test_a_large_product_with_a_vector_is_left_to_triton(product):
     build, made = product("8192,8192", "8192")
     assert kernels(build, made) == ["bent", "product"]
 
