@@ -77,7 +77,6 @@ class CoverProgram:
         """`priced`: candidates of these atoms only. Values that other atoms make are there."""
         self.graph, self.priced, self.atoms = graph, priced, atoms
         self._inside = frozenset(atoms)
-        self.cuts = 0
         self._unlike: Sequence[Collection[str]] = ()
         self._demands = False
         """Whether more than a cover is wanted."""
@@ -288,7 +287,6 @@ class CoverProgram:
 
     def cut(self, stuck: Sequence[Value]) -> None:
         """Demand that somebody who reads none of the `stuck` values makes the first of them."""
-        self.cuts += 1
         waiting = set(stuck)
         first = {c: 1.0 for v in stuck for n, c in self._writers[v] if waiting.isdisjoint(self.reads[n])}
         for value in stuck:

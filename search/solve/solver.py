@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -66,13 +66,9 @@ class Solution:
     """No partition of the space is cheaper under these prices."""
     optimal: bool
     """Whether the search ended before its deadline."""
-    seconds: float
-    cuts: int
     segments: int = 1
     """Parts that were solved by themselves. With more than one, `bound_us` and `optimal` are about partitions in which
     no kernel crosses a cut."""
-    dominated: int = 0
-    """Candidates that were left out since two smaller ones do the same for no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +123,15 @@ def solve(
     """
     start = clock()
     if not graph.atoms:
-        return Solution((), 0.0, 0.0, True, 0.0, 0)
+        return Solution((), 0.0, 0.0, True)
     if len(segments) > 1 and constraints:
         raise SearchError("a program in segments has no rows on what exists in all of them")
     kept = priced if unlike or constraints else undominated(graph, priced)
     programs = _programs(graph, kept, segments)
     if len(programs) > 1:
-        found = _solve_segments(graph, kept, programs, start, deadline_s, clock, unlike)
-    else:
-        programs[0][0].demand(unlike, constraints)
-        found = _solve_whole(programs[0][0], start, deadline_s, clock)
-    return replace(found, dominated=len(priced) - len(kept))
+        return _solve_segments(graph, kept, programs, start, deadline_s, clock, unlike)
+    programs[0][0].demand(unlike, constraints)
+    return _solve_whole(programs[0][0], start, deadline_s, clock)
 
 
 def lower_bound(graph: AtomGraph, priced: Sequence[Priced], segments: Sequence[Segment] = ()) -> float:
@@ -162,7 +156,7 @@ def _solve_whole(program: CoverProgram, start: float, deadline_s: float, clock: 
     answer = _answer(program, deadline_s, start + deadline_s, clock)
     kernels = tuple(Chosen(program.priced[run.number].candidate, run.writes) for run in answer.runs)
     price = program.price(answer.runs)
-    return Solution(kernels, price, min(answer.bound_us, price), answer.optimal, clock() - start, program.cuts)
+    return Solution(kernels, price, min(answer.bound_us, price), answer.optimal)
 
 
 def _answer(program: CoverProgram, seconds: float, until: float, clock: Callable[[], float]) -> _Answer:
@@ -235,8 +229,7 @@ def _solve_segments(
     assert not stuck, "segments read from earlier ones only"
     kernels = tuple(Chosen(priced[run.number].candidate, run.writes) for run in order)
     price = sum(_price(solved, mark) for mark in marks)
-    cuts = sum(program.cuts for program, _ in solved.values())
-    return Solution(kernels, price, min(bound, price), optimal, clock() - start, cuts, len(programs))
+    return Solution(kernels, price, min(bound, price), optimal, len(programs))
 
 
 def _price(solved: _Solved, mark: Hashable) -> float:

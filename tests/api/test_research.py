@@ -5,7 +5,6 @@ import pytest
 
 import autofuse as af
 from autofuse.errors import ArgumentError, LegalityError, PlanError
-from autofuse.search.policies.analytical import Analytical
 from autofuse.targets.cpu.decisions import UNROLL
 
 X = np.linspace(-2, 2, 64, dtype=np.float32).reshape(8, 8)
@@ -43,8 +42,7 @@ def test_the_space_counts_what_the_solver_leaves_out():
 
     large = np.ones((256, 256), np.float32)
     space = af.candidates(two_products, large, large)
-    solution = Analytical().partition(space.context).solution
-    assert space.dominated == solution.dominated == 1
+    assert space.dominated == 1
     assert len(space) > 2
 
 
