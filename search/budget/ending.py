@@ -16,6 +16,8 @@ _CLOSING_SHARE = 0.03
 """Of the budget: for the certificate, and for ending the measuring process."""
 _LEAST_FINALISTS, _MOST_OF_REST = 4, 0.5
 """Plans that the last race is to have time for, and of what is left the most that is kept for that."""
+_SCREENING_WORTH = 0.25
+"""Of what is left until then: more for running whole plans than this, and they are not screened."""
 _SCREENING_OF_REST, _HOLDOUT_OF_REST = 0.5, 1 / 3
 """Of what is left until then: most for seeing which plans are worth tuning, and for the winner once more."""
 _LEAST_RACE_S = 0.1
@@ -50,12 +52,12 @@ class Ending:
         needed = min(_LEAST_FINALISTS * each_s + self._closing_s, _MOST_OF_REST * (self.end - self.clock.now()))
         self.clock.budget = self.together.before_the_end(max(usual, needed), SCHEDULE_SHARE)
 
-    def screening(self) -> Terms:
-        """For seeing which plans are worth tuning."""
-        seconds = self.budget.race_s(_SCREENING_SHARE)
+    def screening(self) -> Terms | None:
+        """For seeing which plans are worth tuning; None if what would be left is better spent on tuning the best."""
+        seconds, left = self.budget.race_s(_SCREENING_SHARE), self.clock.left_s(SCHEDULE_SHARE)
         if self._is_endless:
             return seconds, None
-        return seconds, max(_LEAST_RACE_S, _SCREENING_OF_REST * self.clock.left_s(SCHEDULE_SHARE))
+        return (seconds, _SCREENING_OF_REST * left) if seconds <= _SCREENING_WORTH * left else None
 
     def race(self) -> Terms:
         """For the last race."""

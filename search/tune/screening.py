@@ -42,7 +42,8 @@ class Screening:
     def screened(self, chosen: Named, ruled: Sequence[Named], others: Sequence[Named]) -> Screened:
         """The fastest partitions of rules, and of others, end to end under default schedules.
 
-        They and the chosen one get their schedules tuned, the fastest first.
+        They and the chosen one get their schedules tuned, the fastest first. Where there is no time to see which they
+        are, the chosen one alone does.
         """
         own, *rest = distinct((chosen, *others))
         entries = [  # a comparison that has no time for all of them runs the last ones
@@ -50,14 +51,16 @@ class Screening:
             for entry in (*distinct(ruled), *rest, own)
             if self.drafts.fits(self.drafts.timed(entry[1])) and not self.drafts.has_failed(entry[1])
         ]
-        ranked = self._ranked(entries)
+        order = self._order(entries)
+        ranked = [(slow, entries[number]) for slow, number in order] or [(1.0, entry) for entry in entries]
         self.ending.reserve(self.races.each_s)
         rules = {name for name, _ in ruled}
         of_rules = [(slow, entry) for slow, entry in ranked if entry[0] in rules][:_MOST]
         nearest = [(slow, e) for slow, e in ranked if e[0] not in rules and e[0] != chosen[0]][:_MOST]
         first = [(slow, entry) for slow, entry in ranked if entry[0] == chosen[0]]
         in_turn = sorted([*first, *of_rules, *nearest], key=lambda pair: pair[0])
-        self._tune_in_turn([entry[1] for entry in distinct(entry for slow, entry in in_turn if slow < _OUTRUN)])
+        tuned = in_turn if order else first
+        self._tune_in_turn([entry[1] for entry in distinct(entry for slow, entry in tuned if slow < _OUTRUN)])
         notes: list[str] = []
         for slow, (name, partition) in in_turn:
             if slow >= _OUTRUN:
@@ -66,13 +69,15 @@ class Screening:
                 notes.append(f"compared with {name} before all of its schedules were tuned: the budget was used")
         return Screened([entry for _, entry in of_rules], [entry for _, entry in nearest], notes)
 
-    def _ranked(self, entries: Sequence[Named]) -> list[tuple[float, Named]]:
-        """How many times as long as the fastest each takes, the fastest first; all alike where there is no time."""
+    def _order(self, entries: Sequence[Named]) -> list[tuple[float, int]]:
+        """How many times as long as the fastest each takes, and its number, the fastest first; [] without the time."""
         self.clock.be_ready()
-        plans = [self.drafts.document(self.drafts.timed(partition)) for _, partition in entries]
-        has_time = self.clock.share_left(SCHEDULE_SHARE)  # else no schedules are tuned, in whatever order
-        order = self.races.in_order(plans, *self.ending.screening()) if len(plans) > 1 and has_time else []
-        return [(slow, entries[number]) for slow, number in order] or [(1.0, entry) for entry in entries]
+        terms = self.ending.screening()
+        if len(entries) < 2 or terms is None or not self.clock.share_left(SCHEDULE_SHARE):
+            return []
+        return self.races.in_order(
+            [self.drafts.document(self.drafts.timed(partition)) for _, partition in entries], *terms
+        )
 
     def _is_tuned(self, partition: Partition) -> bool:
         return self.drafts.schedules.is_done(partition.kernels) or self.drafts.has_failed(partition)
@@ -80,12 +85,11 @@ class Screening:
     def _tune_in_turn(self, partitions: Sequence[Partition]) -> None:
         """Tune the schedules of partitions, each with half of what is left for that, then all with the rest.
 
-        The first one is kept.
+        The first one is kept. One alone has all of it at once: it may be too little for two batches.
         """
-        halves = [0.5] * len(partitions) + [0.0] * len(partitions)
-        for partition, part in zip((*partitions, *partitions), halves, strict=True):
-            left = max(0.0, SCHEDULE_SHARE - self.clock.used())
-            share = SCHEDULE_SHARE - part * left
+        halves = [(partition, 0.5) for partition in partitions] if len(partitions) > 1 else []
+        for partition, part in (*halves, *((partition, 0.0) for partition in partitions)):
+            share = SCHEDULE_SHARE - part * max(0.0, SCHEDULE_SHARE - self.clock.used())
             self.times.measure((kernel.candidate for kernel in partition.kernels), share)
             self.drafts.schedules.tune(partition.kernels, share)
             if partition is partitions[0]:

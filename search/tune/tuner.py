@@ -55,14 +55,17 @@ class Tuner:
         unpriced = context.kernels.keep_priced(lambda: clock() > priced_by)
         self._spent.mark("finding kernels")
         self._clock = Clock(budget.without(clock() - start), bench, clock)
-        ending, races = Ending(budget, start + budget.seconds, self._clock), Races(bench, seed, clock)
+        self._ending = Ending(budget, start + budget.seconds, self._clock)
+        races = Races(bench, seed, clock)
         self.context = replace(context, deadline_s=budget.solve_s(context.deadline_s))
         self._times = KernelTimes(self.context, bench, self._clock)
         self._schedules = schedules or ScheduleTuner(self.context, bench, self._clock, seed, report, self._times.us)
         self._drafts = Drafts(self.context, bench, identity, self._times, self._schedules)
         self._loop = MeasuringLoop(self.context, self._drafts, self._times, self._clock, report)
-        self._screening = Screening(self._drafts, self._times, races, ending, self._clock)
-        self._closing = Closing(self._drafts, races, ending, self._clock, budget, seed, self._spent, report, unpriced)
+        self._screening = Screening(self._drafts, self._times, races, self._ending, self._clock)
+        self._closing = Closing(
+            self._drafts, races, self._ending, self._clock, budget, seed, self._spent, report, unpriced
+        )
 
     @property
     def best(self) -> PlanDocument | None:
@@ -127,8 +130,8 @@ class Tuner:
         return self._closing.accepted([plain, *others, (policy.name, tuned)], facts)
 
     def _runners_up(self, chosen: Partition) -> list[Named]:
-        """Partitions that may be faster as a whole than the chosen one."""
-        if chosen.solution is None:
+        """Partitions that may be faster as a whole than the chosen one; none where there is no time to see that."""
+        if chosen.solution is None or self._ending.screening() is None:
             return []
         expected = self._times.optimistic(0.0)
         near = RunnersUp(self.context, self._clock, expected, SCHEDULE_SHARE).beside(chosen.solution)

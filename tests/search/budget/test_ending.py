@@ -41,8 +41,16 @@ def test_where_plans_take_long_to_build_more_is_kept_for_it():
 
 def test_screening_has_half_of_what_is_left_of_the_search():
     ending, bench = ending_of(Budget(100.0))
-    bench.now_s = 62.0
-    assert ending.screening() == pytest.approx((5.0, 10.0))
+    bench.now_s = 52.0
+    assert ending.screening() == pytest.approx((5.0, 15.0))
+
+
+def test_what_is_too_little_for_screening_is_for_tuning():
+    ending, bench = ending_of(Budget(100.0))
+    bench.now_s = 61.0
+    assert ending.screening() is not None
+    bench.now_s = 63.0
+    assert ending.screening() is None
 
 
 def test_a_race_that_begins_late_has_what_is_left():
