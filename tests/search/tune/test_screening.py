@@ -6,6 +6,7 @@ from autofuse.search.budget.budget import Budget
 from autofuse.search.policies.fixed import Fixed
 from autofuse.search.schedules.scheduletuner import ScheduleTuner
 from autofuse.search.tune.finalists import Races
+from autofuse.targets.cpu.decisions import UNROLL
 from autofuse.testing.benches import SyntheticBench, modelled
 from autofuse.testing.sketches import softmax_graph
 from autofuse.testing.tuning import tuner_of
@@ -16,7 +17,7 @@ plain = modelled()
 
 
 def unrolled_is_faster(kernel, schedule):
-    return plain(kernel, schedule) / schedule.unroll
+    return plain(kernel, schedule) / schedule[UNROLL]
 
 
 @pytest.fixture
