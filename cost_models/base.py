@@ -43,6 +43,8 @@ class Prices:
     """f64[n]: no measurement on the device can be shorter."""
     bound: tuple[Bound, ...]
     """What limits each kernel."""
+    headroom: float | None = None
+    """So many times as fast as its known rates the device is taken to be for `floor_us`; None = not said."""
 
 
 @dataclass(frozen=True, slots=True)

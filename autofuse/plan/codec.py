@@ -260,13 +260,19 @@ _CERTIFICATE_READERS: dict[str, Callable[[Item], Any]] = {
     "float | None": lambda item: item.maybe(Item.number),
     "str | None": lambda item: item.maybe(lambda name: name.text(1000)),
 }
-_LATER_KEYS = ("rule", "rule_us", "refused", "dominated", "cut_off", "function_us", "spent")
+_LATER_KEYS = ("rule", "rule_us", "refused", "dominated", "cut_off", "function_us", "headroom", "spent")
 """Of certificates: files of this format's first days lack them."""
+
+
+_FORMER_KEYS = {"physical_bound_us": "floor_bound_us"}
+"""What keys of certificates were called, in files that lack the names of today."""
 
 
 def _certificate(item: Item) -> Certificate:
     readers = {f.name: _CERTIFICATE_READERS[str(f.type)] for f in fields(Certificate)}
-    required = [name for name in readers if name not in _LATER_KEYS]
+    former = {now: old for old, now in _FORMER_KEYS.items() if old in item.members(at_most=100)}
+    required = [former.get(name, name) for name in readers if name not in _LATER_KEYS]
     keys = item.fields(required, optional=("additivity", *_LATER_KEYS))
     # additivity is written for readers; it is derived from the two times
-    return Certificate(**{name: read(keys[name]) for name, read in readers.items() if name in keys})
+    found = {name: former.get(name, name) for name in readers}
+    return Certificate(**{name: readers[name](keys[key]) for name, key in found.items() if key in keys})

@@ -69,9 +69,9 @@ class Certificate:
     """Standard deviations of optimism in the statistical bound."""
     epsilon: float | None = None
     """Relative gap to the bound at which the search stops."""
-    physical_bound_us: float | None = None
-    """No plan of the kernels that were searched is faster on this device: bytes over bandwidth, flops over peak,
-    launches."""
+    floor_bound_us: float | None = None
+    """No plan of the kernels that were searched is faster, were the device `headroom` times as fast as its known rates:
+    bytes over bandwidth, flops over peak, launches."""
     statistical_bound_us: float | None = None
     """Cost of the best plan at prices exp(mu - k sigma), all kernels under their default schedules."""
     sum_us: float | None = None
@@ -96,6 +96,9 @@ class Certificate:
     """Sets that were not grown further, for their size, their number, or want of time."""
     function_us: float | None = None
     """Measured time of the function itself, run by the interpreter in the tuning process."""
+    headroom: float | None = None
+    """How many times its calibrated rates `floor_bound_us` takes the device to reach: peaks are measured beside other
+    work, or only guessed. None = not said: plans of old, or a cost model of others."""
     spent: str | None = None
     """Where a budget in seconds went, in words. None with a limit on measurements: replayed ones take no time, and the
     same records are to give the same plan."""

@@ -338,9 +338,10 @@ def _time_lines(certificate: dict[str, Any]) -> Iterator[str]:
     total, additivity = certificate["sum_us"], certificate["additivity"]
     if total is not None and additivity is not None:
         yield f"  kernels    {microseconds(total)} in sum; the whole call takes {additivity:.2f} of that"
-    physical, statistical = certificate["physical_bound_us"], certificate["statistical_bound_us"]
-    if physical is not None:
-        yield f"  bounds     physical {microseconds(physical)}{_statistical(statistical, certificate)}"
+    floor, headroom, statistical = (certificate[key] for key in ("floor_bound_us", "headroom", "statistical_bound_us"))
+    if floor is not None:
+        rates = "" if headroom is None else f" at {headroom:g} times the calibrated rates"
+        yield f"  bounds     floors {microseconds(floor)}{rates}{_statistical(statistical, certificate)}"
 
 
 def _statistical(bound_us: float | None, certificate: dict[str, Any]) -> str:

@@ -91,7 +91,7 @@ def example_plan(*, large: bool = True, identity: CpuIdentity = EXAMPLE_IDENTITY
             space_digest="00112233445566778899aabbccddeeff",
             k=2.0,
             epsilon=0.05,
-            physical_bound_us=2.0,
+            floor_bound_us=2.0,
             statistical_bound_us=2.75,
             sum_us=4.0,
             e2e_us=3.5,

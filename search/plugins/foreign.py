@@ -123,7 +123,10 @@ class CheckedModel:
         for word in bound:
             if word not in _BOUNDS:
                 self._fail(f"price() gave the bound {word!r:.80}; there are {', '.join(_BOUNDS)}")
-        return Prices(us, sigma, np.minimum(floor, us), tuple(bound))
+        headroom = cast("object", found.headroom)
+        if headroom is not None and not (isinstance(headroom, int | float) and 0 < headroom < math.inf):
+            self._fail(f"price() gave headroom={headroom!r:.80}; it must be None, or a number above 0")
+        return Prices(us, sigma, np.minimum(floor, us), tuple(bound), headroom)
 
     def write_us(self, value: TensorType, fresh: bool = False) -> float:
         """See `CostModel.write_us`. Raises PluginError."""

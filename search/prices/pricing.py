@@ -111,7 +111,7 @@ def class_prices(model: CostModel, candidates: Sequence[Candidate]) -> dict[str,
     distinct = {id(program): program for program in programs.values()}
     prices = model.price([KernelFacts(program) for program in distinct.values()])
     found = {
-        key: ClassPrice(float(us), bound, float(floor), float(sigma))
+        key: ClassPrice(float(us), bound, float(floor), float(sigma), prices.headroom)
         for key, us, bound, floor, sigma in zip(
             distinct, prices.us, prices.bound, prices.floor_us, prices.sigma, strict=True
         )

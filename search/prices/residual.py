@@ -55,6 +55,8 @@ class ClassPrice:
     """No kernel of this work can be faster on this device."""
     sigma: float
     """Standard deviation of log(measured / predicted), by the cost model."""
+    headroom: float | None = None
+    """How much faster than its known rates the floor takes the device to be; None = not said."""
 
 
 def optimistic(

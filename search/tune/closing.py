@@ -110,7 +110,8 @@ class Closing:
         space = context.space
         rule = min((name for name in ended.times if name in found.rules), key=ended.times.__getitem__, default=None)
         measured = [kernel.measured_us for kernel in document.kernels]
-        floors = {digest: price.floor_us for digest, price in times.prices().items()}
+        prices = times.prices()
+        floors = {digest: price.floor_us for digest, price in prices.items()}
         terms = self.ending.holdout(self.races.each_s)
         holdout_us, noise_us = (None, None) if terms is None else self.races.again(document, *terms)
         over = self.ending.is_over()
@@ -127,7 +128,8 @@ class Closing:
             space_digest=hashlib.sha256("".join(sorted(space.classes)).encode()).hexdigest()[:16],
             k=K_SIGMA,
             epsilon=EPSILON,
-            physical_bound_us=None if over else bound_at(context, space, floors),
+            floor_bound_us=None if over else bound_at(context, space, floors),
+            headroom=None if over else max(filter(None, (p.headroom for p in prices.values())), default=None),
             statistical_bound_us=found.bound_us,
             sum_us=sum(us for us in measured if us is not None) if None not in measured else None,
             e2e_us=ended.us,

@@ -46,7 +46,8 @@ CERTIFICATE = Certificate(
     space_digest="ab" * 8,
     k=1.0,
     epsilon=0.05,
-    physical_bound_us=1.0,
+    floor_bound_us=1.0,
+    headroom=2.0,
     statistical_bound_us=8.0,
     sum_us=10.0,
     e2e_us=9.0,
@@ -114,7 +115,10 @@ def test_certificates_are_put_in_words() -> None:
     assert "unfused    27.0 us, 3.00 times as long" in text
     assert "rules      18.0 us, 2.00 times as long: rule:xla" in text
     assert "the whole call takes 0.90 of that" in text
-    assert "statistical 8.00 us (k = 1, search stops within 5%)" in text
+    assert (
+        "bounds     floors 1.00 us at 2 times the calibrated rates, statistical 8.00 us (k = 1, search stops within 5%)"
+        in text
+    )
 
 
 def test_fixed_partitions_do_not_claim_to_be_optimal() -> None:

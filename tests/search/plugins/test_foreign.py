@@ -106,6 +106,8 @@ def give(name, value):
             r"price\(\) gave bound=\[.* for 6 kernels; there must be one for each",
         ),
         (give("bound", None), r"price\(\) gave bound=None for 6 kernels"),
+        (give("headroom", "much"), r"price\(\) gave headroom='much'; it must be None, or a number above 0"),
+        (give("headroom", -2.0), r"price\(\) gave headroom=-2.0"),
     ],
 )
 def test_prices_that_are_none_are_refused(change, message):

@@ -288,5 +288,5 @@ def test_segments_are_measured_and_certified():
     assert "accepted partition: unfused" in unfused.notes
     assert sum("searched in 4 segments" in note for note in unfused.notes) == 1
     certificate = plan.certificate
-    assert 0 < certificate.physical_bound_us <= certificate.sum_us
+    assert 0 < certificate.floor_bound_us <= certificate.sum_us
     assert certificate.statistical_bound_us <= certificate.sum_us * (1 + 1e-6)

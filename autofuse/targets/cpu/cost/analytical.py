@@ -29,7 +29,7 @@ from autofuse.cost_models.features import (
 )
 from autofuse.ir.types import TensorType
 from autofuse.targets.cpu.cost.extract import features
-from autofuse.targets.cpu.cost.floor import floor_us
+from autofuse.targets.cpu.cost.floor import floor_us, headroom_of
 from autofuse.targets.cpu.cost.memory import MemoryModel
 from autofuse.targets.cpu.device.describe import CpuDescription
 
@@ -109,7 +109,9 @@ class AnalyticalCpuModel:
         found = [self.breakdown(f) for f in told]
         us = np.array([b.us for b in found], np.float64)
         sigma = np.array([SIGMA if f.opaque is None else OPAQUE_SIGMA for f in told], np.float64)
-        return Prices(np.maximum(us, floors), sigma, floors, tuple(b.bound for b in found))
+        return Prices(
+            np.maximum(us, floors), sigma, floors, tuple(b.bound for b in found), headroom_of(self.description)
+        )
 
     def write_us(self, value: TensorType, fresh: bool = False) -> float:
         """See `CostModel.write_us`."""

@@ -8,8 +8,14 @@ from autofuse.targets.cpu.device.describe import CpuDescription
 LAUNCH_FLOOR_US = 0.01
 """A call of a compiled function."""
 _HEADROOM = {"measured": 2.0, "defaults": 5.0}
-"""How far the true peak may lie above the number in the calibration: measured on a machine that does other work, by
-copies, which are slower than reads; or never measured at all."""
+
+
+def headroom_of(description: CpuDescription) -> float:
+    """How far the true peak may lie above the number in the calibration.
+
+    That was measured on a machine that does other work, by copies, which are slower than reads; or never measured.
+    """
+    return _HEADROOM[description.calibration.source]
 
 
 def floor_us(kernel: KernelFeatures, description: CpuDescription) -> float:
@@ -17,7 +23,7 @@ def floor_us(kernel: KernelFeatures, description: CpuDescription) -> float:
 
     Accesses under masks and at run-time positions, and arithmetic beside them, count as (almost) nothing.
     """
-    headroom = _HEADROOM[description.calibration.source]
+    headroom = headroom_of(description)
     nbytes = sum(b.floor_read_bytes + b.floor_written_bytes for b in kernel.buffers)
     moving = nbytes / (headroom * _best_bytes_per_us(nbytes, description))
     flops: dict[str, float] = {}
