@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from autofuse.api.choosing import Rules, make_context
 from autofuse.api.programs import measuring_inputs, traced_program
 from autofuse.cost_models.base import CostModel
-from autofuse.errors import ArgumentError, LegalityError
+from autofuse.errors import ArgumentError, LegalityError, PlanError
 from autofuse.frontend.context import OnUnsupported
 from autofuse.frontend.traced import trace as trace_function
 from autofuse.fusion.kind import kind_of
@@ -139,9 +139,14 @@ def measure(
 
     `schedule`: decisions inside the kernel that differ from the defaults, e.g. `{"unroll": 2}`. `db`: file that keeps
     the measurement, and gives it back where it is known. A kernel that fails has an infinite time and a message.
-    Raises PlanError for an unknown schedule.
+    Raises PlanError for a schedule that is unknown, or that decides what is not to decide in this kernel.
     """
     space = option.space
+    decisions = space.context.limits.decisions
+    chosen = decisions.read(schedule or {})
+    reason = decisions.refusal(chosen, option.candidate.program)
+    if reason is not None:
+        raise PlanError(f"schedule.{reason}")
     program = space.context.program
     description = described_cpu(space.threads)
     identity = host_cpu_identity(description)
@@ -150,7 +155,7 @@ def measure(
         Database(db or Path(folder, "measure.db"), identity) as base,
         Bench(program.graph, space.arrays, base, identity, description.threads) as bench,
     ):
-        return bench.kernel(option.digest, option.candidate.kernel, space.context.limits.decisions.read(schedule or {}))
+        return bench.kernel(option.digest, option.candidate.kernel, chosen)
 
 
 def _names(atoms: Any) -> tuple[str, ...]:

@@ -18,12 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.errors import MeasureError
+from autofuse.errors import AutofuseError, MeasureError
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.ir.digest import digest
 from autofuse.ir.graph import Graph
 from autofuse.ir.text import parse_graph
-from autofuse.ir.tree import Branch, Leaf
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.checks import WrongAnswerError, check, poison
 from autofuse.measurement.errorbounds import Bound, bounds_of
@@ -32,13 +30,13 @@ from autofuse.measurement.planblocks import Race
 from autofuse.measurement.timer import TimingPolicy, measure
 from autofuse.measurement.worker import Answer, Wait
 from autofuse.plan.codec import decode
-from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
-from autofuse.plan.identity import host_cpu_identity
+from autofuse.plan.document import PlanDocument
 from autofuse.runtime.kernels import candidate_of
 from autofuse.targets.cpu.device.describe import CpuDescription
 from autofuse.targets.cpu.device.detect import detect
 from autofuse.targets.cpu.device.store import CalibrationStore
-from autofuse.targets.cpu.executable import CpuExecutable, build_executable, build_executables, cpu_limits
+from autofuse.targets.cpu.executable import build_executable, cpu_limits
+from autofuse.targets.cpu.runners import CpuRunner, cpu_runners
 
 Array = NDArray[Any]
 
@@ -63,7 +61,7 @@ class _Session:
     inputs: tuple[Array, ...]
     constants: Mapping[str, Array]
     values: Intermediates
-    compiled: dict[str, CpuExecutable] = field(default_factory=dict[str, CpuExecutable])
+    compiled: dict[str, CpuRunner] = field(default_factory=dict[str, CpuRunner])
     """Kernels compiled ahead of being timed, by `_key`."""
     ready: dict[str, tuple[Callable[[], object], float]] = field(
         default_factory=dict[str, tuple[Callable[[], object], float]]
@@ -73,6 +71,13 @@ class _Session:
     """The bounds of the kernel that was checked last, which is mostly the next one too, under another schedule."""
     whole: tuple[Bound, ...] | None = None
     """The bounds of the graph's outputs, once a plan was checked."""
+
+    def runners(
+        self, kernel: KernelCandidate, schedules: Sequence[Mapping[str, Any]]
+    ) -> list[CpuRunner | AutofuseError]:
+        """A kernel under each schedule, or why that cannot be."""
+        asked = [Schedule.from_json(schedule) for schedule in schedules]
+        return cpu_runners(kernel, asked, cpu_limits(self.description), self.description.threads)
 
     def bounds(self, kernel: KernelCandidate, payload: Mapping[str, Any], inputs: Sequence[Array]) -> tuple[Bound, ...]:
         """By how much a kernel's outputs may differ from the interpreter's when it reads the interpreter's values."""
@@ -124,10 +129,11 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
     del arrays
     session = _session(payload)
     kernel = candidate_of(session.graph, payload["nodes"], payload["outputs"])
-    executable = session.compiled.pop(_key(payload, payload["schedule"]), None)
-    if executable is None:
-        document = kernel_document(kernel, Schedule.from_json(payload["schedule"]), session.description)
-        executable = build_executable(document, cpu_limits(session.description))
+    runner = session.compiled.pop(_key(payload, payload["schedule"]), None)
+    if runner is None:
+        (runner,) = session.runners(kernel, [payload["schedule"]])
+    if isinstance(runner, AutofuseError):
+        raise runner
     wait.up_to(_INTERPRETING_S)
     found = session.values.of([*kernel.inputs, *kernel.outputs])
     inputs, expected = [_exact(array) for array in found[: len(kernel.inputs)]], found[len(kernel.inputs) :]
@@ -140,14 +146,14 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
     wait.up_to(_patience_s(payload, max(interpreter_s, payload["expected_us"] / 1e6)))
 
     start = perf_counter_ns()
-    if not executable.run_into(inputs, outs):
+    if not runner.run_into(inputs, outs):
         raise MeasureError("the kernel refused its own inputs")
     seen_s = (perf_counter_ns() - start) / 1e9
     wait.up_to(_INTERPRETING_S + _JUDGING * interpreter_s)
     bounds = session.bounds(kernel, payload, inputs)
     for value, out, right, bound in zip(kernel.outputs, outs, expected, bounds, strict=True):
         check(f"%{value.name}", out, right, bound)
-    call = partial(executable.native.call_into, *inputs, *outs)
+    call = runner.bound(inputs, outs)
     wait.up_to(_patience_s(payload, _CALLS * seen_s))
     worth_us = payload["worth_us"]
     policy = TimingPolicy(
@@ -204,12 +210,10 @@ def compile_kernels(payload: Mapping[str, Any], arrays: Mapping[str, Array], wai
     session = _session(payload)
     kernel = candidate_of(session.graph, payload["nodes"], payload["outputs"])
     schedules = payload["schedules"]
-    documents = [kernel_document(kernel, Schedule.from_json(s), session.description) for s in schedules]
-    executables = build_executables(documents, cpu_limits(session.description))
     session.compiled = {
-        _key(payload, schedule): executable
-        for schedule, executable in zip(schedules, executables, strict=True)
-        if executable is not None
+        _key(payload, schedule): runner
+        for schedule, runner in zip(schedules, session.runners(kernel, schedules), strict=True)
+        if not isinstance(runner, AutofuseError)
     }
     return Answer({"compiled": len(session.compiled)})
 
@@ -246,35 +250,6 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wa
 def _wait_for_calls(wait: Wait, payload: Mapping[str, Any], seconds: float) -> None:
     """Wait for calls of a plan that are expected to take so long together."""
     wait.at_least(_patience_s(payload, seconds))
-
-
-def kernel_document(kernel: KernelCandidate, schedule: Schedule, description: CpuDescription) -> PlanDocument:
-    """A plan of one kernel: its subgraph, with what it reads as arguments."""
-    graph = Graph("kernel", kernel.inputs, kernel.nodes, kernel.outputs)
-    planned = PlannedKernel(
-        name="kernel",
-        kind="kernel",
-        nodes=tuple(node.name for node in kernel.nodes),
-        outputs=tuple(value.name for value in kernel.outputs),
-        schedule=schedule,
-        digest="",
-    )
-    leaves = tuple(Leaf() for _ in graph.inputs)
-    results = tuple(Leaf() for _ in graph.outputs)
-    return PlanDocument(
-        name="kernel",
-        backend="cpu",
-        numerics="strict",
-        graph=graph,
-        graph_digest=digest(graph),
-        in_tree=Branch("tuple", tuple(range(len(leaves))), leaves),
-        out_tree=Branch("tuple", tuple(range(len(results))), results),
-        parameters=tuple(f"a{number}" for number in range(len(leaves))),
-        writebacks=(),
-        kernels=(planned,),
-        order=(Launch(0),),
-        identity=host_cpu_identity(description),
-    )
 
 
 class _PlanRun:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.errors import LegalityError
+from autofuse.errors import AutofuseError, LegalityError
 from autofuse.frontend.traced import trace
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.candidate import KernelCandidate
@@ -24,7 +24,6 @@ from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.lowering import Limits, lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
-from autofuse.measurement.bench import kernel_document
 from autofuse.measurement.checks import check, poisoned
 from autofuse.measurement.errorbounds import bounds_of
 from autofuse.passes.outputs import MaterialiseOutputs
@@ -40,6 +39,7 @@ from autofuse.targets.cpu.decisions import CPU_DECISIONS, cpu_schedule
 from autofuse.targets.cpu.executable import CpuExecutable, build_executable
 from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.passes.prepare import CpuPasses
+from autofuse.targets.cpu.runners import cpu_runners
 from autofuse.testing.devices import server
 
 Array = NDArray[Any]
@@ -92,13 +92,13 @@ def run_native(
     kernel: KernelCandidate, inputs: Sequence[Array], schedule: Schedule = DEFAULT, limits: Limits = LIMITS
 ) -> tuple[Array, ...]:
     """A kernel's outputs by generated code that finds poison in their memory."""
-    document = kernel_document(kernel, schedule, server(limits.workers))
-    return run_executable(_built(document, limits), inputs)
-
-
-def _built(document: PlanDocument, limits: Limits) -> CpuExecutable:
-    """A plan compiled under its schedules, whichever they are: odd ones too must be right."""
-    return build_executable(document, limits, kernels=lower_as_scheduled(document, limits))
+    (runner,) = cpu_runners(kernel, [schedule], limits, limits.workers)
+    if isinstance(runner, AutofuseError):
+        raise runner
+    outs = tuple(poisoned(value.type.shape, value.type.dtype) for value in kernel.outputs)
+    taken = runner.run_into([np.require(array, requirements=["C", "A"]) for array in inputs], outs)
+    assert taken, "the kernel refuses its own inputs"
+    return outs
 
 
 def run_executable(executable: CpuExecutable, inputs: Sequence[Array]) -> tuple[Array, ...]:
@@ -229,7 +229,7 @@ def _in_order(atoms: AtomGraph, kernels: Sequence[Chosen]) -> tuple[Chosen, ...]
 def check_plan(document: PlanDocument, inputs: Sequence[Array], limits: Limits = LIMITS) -> tuple[Array, ...]:
     """Run a plan natively, raise WrongAnswerError unless it agrees with the interpreter, return its outputs."""
     graph = document.graph
-    results = run_executable(_built(document, limits), inputs)
+    results = run_executable(build_executable(document, limits, kernels=lower_as_scheduled(document, limits)), inputs)
     answers = zip(graph.outputs, results, interpret(graph, *inputs), bounds_of(graph, inputs), strict=True)
     for value, result, right, bound in answers:
         check(f"%{value.name}", result, right, bound)

@@ -21,6 +21,7 @@ from autofuse.ir.types import TensorType
 from autofuse.measurement.checks import POISON_BYTE
 from autofuse.runtime.memory import ALIGNMENT, Lifetime
 from autofuse.targets.cpu.executable import CpuExecutable
+from autofuse.targets.cpu.native.opaque import raise_pending
 
 Array = NDArray[Any]
 _PAGE = mmap.PAGESIZE
@@ -142,7 +143,7 @@ def run_guarded(executable: CpuExecutable, apart: Apart, inputs: Sequence[Array]
     arena = Guarded(native.arena_bytes, alignment=ALIGNMENT)
     apart.prepare(arena.bytes)
     native.run_at([memory.address for _, memory in (*given, *outputs)], arena.address)
-    executable.raise_pending()
+    raise_pending(executable.opaque)
     apart.check(arena.bytes)
     arena.check("the arena")
     for number, (array, memory) in enumerate(given):

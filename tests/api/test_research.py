@@ -64,6 +64,9 @@ def test_a_measurement_is_kept_and_given_back(space, tmp_path):
 def test_an_unknown_schedule_is_refused(space):
     with pytest.raises(PlanError, match="unknown schedule key 'unrol'"):
         af.measure(next(iter(space)), {"unrol": 2})
+    elementwise = min(space, key=lambda option: len(option.nodes))
+    with pytest.raises(PlanError, match=r"schedule\.panel_rows: .*for this kernel, got 2"):
+        af.measure(elementwise, {"panel_rows": 2})
 
 
 def test_what_was_not_tried_is_no_candidate(space):

@@ -13,7 +13,7 @@ from autofuse.ir.tree import Leaf
 from autofuse.plan.document import Launch
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.device.detect import detect
-from autofuse.targets.cpu.executable import build_executable, build_executables, cpu_limits
+from autofuse.targets.cpu.executable import build_executable, cpu_limits
 from autofuse.testing.fusions import LIMITS, check_plan
 from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import plan_of
@@ -233,20 +233,6 @@ def test_two_arguments_updated_from_each_other_in_one_kernel(sketch):
     assert aliased == {1}
     for output, right in zip(outputs, interpret(graph, *inputs), strict=True):
         np.testing.assert_array_equal(output, right)
-
-
-def test_several_plans_are_compiled_beside_each_other_and_a_bad_one_costs_only_itself(sketch):
-    x = sketch.arg("f32[16,8]")
-    graph = sketch.finish([sketch.fold(x, 0, name="columns"), sketch.fold(x, 1, name="rows")])
-    good = plan_of(graph, [["columns"], ["rows"]])
-    both = replace(good.kernels[0], nodes=("columns", "rows"), outputs=("columns", "rows"))
-    bad = replace(good, kernels=(both,), order=(Launch(0),))
-    built = build_executables([good, bad, good], LIMITS)
-    assert built[1] is None
-    inputs = random_inputs(graph, np.random.default_rng(0))
-    for executable in (built[0], built[2]):
-        for result, expected in zip(executable.run(inputs), interpret(graph, *inputs), strict=True):
-            np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)  # sums of 16 f32
 
 
 def test_outputs_that_are_arguments_constants_or_returned_twice_have_memory_of_their_own(sketch):

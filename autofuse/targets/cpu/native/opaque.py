@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,13 @@ class OpaqueCall:
         ]
         count = len(self.program.graph.inputs)
         interpret_into(self.program.graph, arrays[:count], arrays[count:])
+
+
+def raise_pending(calls: Sequence[OpaqueCall]) -> None:
+    """Raise the first error of what native code just called; those after it, which read garbage, go too."""
+    errors = [error for call in calls if (error := call.take_error()) is not None]
+    if errors:
+        raise errors[0]
 
 
 def _view(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -1,0 +1,89 @@
+"""Machine code of the kernels of one program: equal ones share it, and it is generated beside the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from autofuse.ir.digest import digest
+from autofuse.lower.tile import Dot, OpaqueProgram, TileProgram
+from autofuse.runtime.kernels import canonical, is_generated
+from autofuse.targets.cpu.machine import Machine
+from autofuse.targets.cpu.native.driver import kernel_unit
+from autofuse.targets.cpu.native.engine import Engine
+from autofuse.targets.cpu.native.opaque import OpaqueCall, opaque_code
+from autofuse.targets.cpu.native.program import BufferRef, KernelCode
+
+Start = Callable[[str], Callable[[], bytes]]
+"""Begins to compile a text, and returns what waits for the object code: see `Engine.compiling`."""
+
+
+class KernelCodes:
+    """The code of kernels, the constants that it reads, and the calls of the interpreter in it."""
+
+    def __init__(self, programs: Sequence[TileProgram | OpaqueProgram], machine: Machine, start: Start) -> None:
+        """Generate the code of the distinct kernels, those with most to compile first; begin to compile each."""
+        self.constants: list[NDArray[Any]] = []
+        self.opaque: list[OpaqueCall] = []
+        self._codes: dict[TileProgram | str, KernelCode] = {}
+        self._canonical: dict[int, TileProgram | str] = {}
+        """By the identity of a program whose code is generated, what is equal for kernels that can share code."""
+        self._opaque_codes: dict[int, KernelCode] = {}
+        self._waiting: dict[str, Callable[[], bytes]] = {}
+        for program in sorted(filter(is_generated, programs), key=_code_size, reverse=True):
+            key = self._canonical[id(program)] = _shared(program)
+            if key not in self._codes:
+                code = self._codes[key] = _generated(program, machine)
+                self._waiting[code.name] = start(kernel_unit(code))
+
+    @property
+    def all(self) -> tuple[KernelCode, ...]:
+        """The distinct codes; those of calls as soon as `of` was asked for them."""
+        return (*self._codes.values(), *self._opaque_codes.values())
+
+    def of(self, program: TileProgram | OpaqueProgram, refs: list[BufferRef]) -> KernelCode:
+        """A kernel's code. `refs`: its buffers; gets another one, a constant, for a call of the interpreter."""
+        if not isinstance(program, OpaqueProgram) or is_generated(program):
+            return self._codes[self._canonical[id(program)]]
+        count = len(refs)
+        call = OpaqueCall(program)
+        self.opaque.append(call)
+        refs.append(self.constant(call.box))
+        if count not in self._opaque_codes:
+            self._opaque_codes[count] = opaque_code(f"af_opaque_{count}", count)
+        return self._opaque_codes[count]
+
+    def constant(self, array: NDArray[Any]) -> BufferRef:
+        """A new constant."""
+        self.constants.append(array)
+        return BufferRef("constant", len(self.constants) - 1)
+
+    def objects(self, codes: Sequence[KernelCode], engine: Engine) -> list[bytes]:
+        """The object code of each: waits for it."""
+        waiting = self._waiting
+        return [waiting[c.name]() if c.name in waiting else engine.compile(kernel_unit(c)) for c in codes]
+
+
+def _generated(program: TileProgram | OpaqueProgram, machine: Machine) -> KernelCode:
+    if isinstance(program, OpaqueProgram):
+        from autofuse.targets.cpu.codegen.scatter import generate_scatter
+
+        return generate_scatter(program, machine)
+    from autofuse.targets.cpu.codegen.kernel import generate  # half of what there is to import
+
+    return generate(program, machine)
+
+
+def _shared(program: TileProgram | OpaqueProgram) -> TileProgram | str:
+    """What is equal for kernels that can share code."""
+    return digest(program.graph) if isinstance(program, OpaqueProgram) else canonical(program)
+
+
+def _code_size(program: TileProgram | OpaqueProgram) -> int:
+    """How much code a kernel becomes, roughly: a product is like a hundred statements."""
+    if isinstance(program, OpaqueProgram):
+        return len(program.graph.nodes)
+    steps = [step for phase in program.phases() for step in phase.steps]
+    return sum(100 if isinstance(step, Dot) else sum(len(stage.body) for stage in step.stages) for step in steps)

@@ -1,0 +1,99 @@
+"""Kernels compiled alone, to be checked and timed on arrays that are at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
+
+from autofuse.errors import AutofuseError
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.lower.lowering import Limits, lower, plain_scalars
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import Space
+from autofuse.targets.cpu.kernelcode import KernelCodes, Start
+from autofuse.targets.cpu.machine import host_machine
+from autofuse.targets.cpu.native.engine import Engine, default_engine
+from autofuse.targets.cpu.native.entry import NativeProgram
+from autofuse.targets.cpu.native.opaque import OpaqueCall, raise_pending
+from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall
+
+T = TypeVar("T")
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class CpuRunner:
+    """One kernel, compiled for this process. It reads a kernel's inputs, in order, and writes its outputs."""
+
+    native: NativeProgram
+    opaque: tuple[OpaqueCall, ...]
+
+    def run_into(self, inputs: Sequence[NDArray[Any]], outs: Sequence[NDArray[Any]]) -> bool:
+        """Run once; False, with nothing done, if an array does not fit."""
+        result = self.native.call_into(*inputs, *outs)
+        raise_pending(self.opaque)
+        return result is not NotImplemented
+
+    def bound(self, inputs: Sequence[NDArray[Any]], outs: Sequence[NDArray[Any]]) -> Callable[[], object]:
+        """What runs it on these arrays as cheaply as can be."""
+        return partial(self.native.call_into, *inputs, *outs)
+
+
+def cpu_runners(
+    kernel: KernelCandidate, schedules: Sequence[Schedule], limits: Limits, threads: int
+) -> list[CpuRunner | AutofuseError]:
+    """A kernel under each schedule, or why that cannot be. They compile beside each other.
+
+    When this returns, nothing is compiling any more. `threads`: most that a launch uses.
+    """
+    engine = default_engine()
+    with engine.compiling() as start:
+        begun = [_attempt(partial(_begin, kernel, schedule, limits, threads, engine, start)) for schedule in schedules]
+        return [one if isinstance(one, AutofuseError) else _attempt(one) for one in begun]
+
+
+def _attempt(step: Callable[[], T]) -> T | AutofuseError:
+    try:
+        return step()
+    except AutofuseError as refused:
+        return refused
+
+
+def _begin(
+    kernel: KernelCandidate, schedule: Schedule, limits: Limits, threads: int, engine: Engine, start: Start
+) -> Callable[[], CpuRunner]:
+    """Begin to compile. What is returned waits for that, and links."""
+    scalars = max(limits.scalars, plain_scalars(kernel))
+    program = lower(kernel, schedule, "kernel", replace(limits, scalars=scalars))
+    codes = KernelCodes([program], host_machine(), start)
+    refs: list[BufferRef] = []
+    arena_bytes = 0
+    counts = {Space.INPUT: 0, Space.OUTPUT: 0}
+    for buffer in program.buffers:
+        if buffer.space is Space.WORKSPACE:
+            refs.append(BufferRef("arena", arena_bytes))
+            arena_bytes += -(-buffer.type.nbytes // _ALIGNMENT) * _ALIGNMENT
+        elif buffer.space is not Space.SCRATCH:
+            refs.append(BufferRef("input" if buffer.space is Space.INPUT else "output", counts[buffer.space]))
+            counts[buffer.space] += 1
+    code = codes.of(program, refs)
+    whole = CpuProgram(
+        name="kernel",
+        kernels=codes.all,
+        calls=(KernelCall(code.name, tuple(refs)),),
+        inputs=tuple(value.type for value in kernel.inputs),
+        outputs=tuple(value.type for value in kernel.outputs),
+        constants=tuple(codes.constants),
+        arena_bytes=arena_bytes,
+        threads=threads,
+    )
+
+    def finish() -> CpuRunner:
+        native = NativeProgram(whole, engine, objects=codes.objects(whole.kernels, engine))
+        return CpuRunner(native, tuple(codes.opaque))
+
+    return finish
