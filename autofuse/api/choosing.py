@@ -93,7 +93,7 @@ def unkept(
     made = DEFAULT if document.variant is None else read_choices(document.variant.choices)
     if rules or legality is not None:
         if made != asked:
-            return f"its graph was cleaned up in another way ({made.words}) than the one that rules are about"
+            return f"its graph was cleaned up in another way ({made.label}) than the one that rules are about"
         program = program if asked == DEFAULT else varied(program, asked)
     context = make_context(program, threads, rules, legality=legality)
     memory = None

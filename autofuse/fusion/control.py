@@ -97,7 +97,7 @@ class Legality(Protocol):
     """A test of a user's own for kernels. It gives the same answer for the same nodes."""
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """What it is called in messages and notes."""
         ...
 
@@ -120,7 +120,7 @@ class Control:
         """The rules in words, each once."""
         joined = [rule for together in self.together for rule in together.rules]
         words = dict.fromkeys((*joined, *(apart.rule for apart in self.apart)))
-        return (*words, *(() if self.legality is None else (self.legality.words,)))
+        return (*words, *(() if self.legality is None else (self.legality.label,)))
 
     @property
     def named(self) -> frozenset[Node]:

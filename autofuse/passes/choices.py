@@ -44,7 +44,7 @@ class Choices:
     """What is computed from constants ahead of time."""
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """What differs from the defaults, as `read_choices` reads it: `columns=joined,tables=large`."""
         own, usual = _as_mapping(self), _as_mapping(DEFAULT)
         return ",".join(f"{name}={own[name]}" for name in _VALUES if own[name] != usual[name]) or "default"

@@ -36,7 +36,8 @@ from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition, SearchPolicy
 from autofuse.search.tune.baselines import rule_policies
 from autofuse.search.tune.tuner import Tuner
-from autofuse.search.variants.variants import price_variants, tune_variants
+from autofuse.search.variants.measured_variants import tune_variants
+from autofuse.search.variants.variants import price_variants
 
 CORRECTION_SHARE = 0.25
 """Of the budget: most time for measuring what corrects the model."""

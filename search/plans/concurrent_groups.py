@@ -1,7 +1,7 @@
-"""Running order and lanes: small kernels that do not depend on one another share a launch.
+"""Running order and concurrent groups: small kernels that do not depend on one another share a launch.
 
 A kernel of a few microseconds cannot keep all workers busy, and each launch costs a fork-join. So the plan is
-list-scheduled: whenever several small kernels are ready they form a group, whose members run at the same time on lanes
+list-scheduled: whenever several small kernels are ready they form a group, whose members run at the same time in places
 0, 1, 2, ...; a large kernel fills the machine and runs alone. (Horizontal fusion in XLA's words, without new code: the
 launches of a group are joined when the plan is linked.)
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 SMALL_US = 40.0
 """A kernel at least this long is worth all workers."""
-MOST_LANES = 128
+MOST_TOGETHER = 128
 """Most kernels that share a launch; more are as well served by two."""
 
 
@@ -28,7 +28,7 @@ class Work:
 
 
 def list_schedule(kernels: Sequence[Work], small_us: float = SMALL_US) -> list[tuple[int, int]]:
-    """(kernel, lane) in running order. A lane above 0 runs beside the entry before it.
+    """(kernel, place in its group) in running order. A place above 0 runs beside the entry before it.
 
     `kernels` must be in an order in which each can run; it is kept as far as grouping allows, for the sake of caches.
     """
@@ -42,8 +42,8 @@ def list_schedule(kernels: Sequence[Work], small_us: float = SMALL_US) -> list[t
     order: list[tuple[int, int]] = []
     while ready:
         small = [number for number in ready if kernels[number].us < small_us]
-        group = small[:MOST_LANES] if len(small) > 1 else ready[:1]
-        order += [(number, lane) for lane, number in enumerate(group)]
+        group = small[:MOST_TOGETHER] if len(small) > 1 else ready[:1]
+        order += [(number, place) for place, number in enumerate(group)]
         ready = [number for number in ready if number not in group]
         for number in group:
             for follower in followers[number]:

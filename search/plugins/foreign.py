@@ -176,7 +176,7 @@ class CheckedLegality:
     """Of each node in the graph."""
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """What it is called in messages and notes."""
         return f"legality {self.name!r}"
 
@@ -196,7 +196,7 @@ class CheckedLegality:
                 f"legality={self.name!r} said {verdict!r:.80} of a kernel of {some_names(ordered)}; it must say None, "
                 "or in words why that may not be one"
             )
-        return f"{self.words}: {' '.join(verdict.split())[:_MOST_WORDS]}"
+        return f"{self.label}: {' '.join(verdict.split())[:_MOST_WORDS]}"
 
 
 def _is_ours(thing: object) -> bool:

@@ -1,6 +1,6 @@
 """Partitions that may be faster as a whole than the one whose kernels take the least time one by one.
 
-Kernels leave data in caches to one another, and on different lanes they overlap, so that the cheapest sum need not be
+Kernels leave data in caches to one another, and in concurrent groups they overlap, so that the cheapest sum need not be
 the fastest plan; and who is the fastest as a whole can be seen without a measurement of every kernel.
 """
 

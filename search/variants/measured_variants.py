@@ -19,8 +19,8 @@ from autofuse.search.budget.budget import Budget
 from autofuse.search.policies.context import Context
 from autofuse.search.variants.variants import Variant, Variants
 
-_RIVALS_SHARE = 0.5
-"""Of the budget: for all rivals together."""
+_FINALISTS_SHARE = 0.5
+"""Of the budget: for all finalists together."""
 _RACE_SHARE = 0.05
 
 Tune = Callable[[Context, Bench, Budget], PlanDocument]
@@ -34,42 +34,42 @@ def tune_variants(
     budget: Budget,
     seed: int,
 ) -> PlanDocument:
-    """Tune the usual graph and its rivals, keep the plan that is the fastest as a whole; ties go to the usual graph.
+    """Tune the usual graph and its finalists, keep the plan that is the fastest as a whole; ties go to the usual graph.
 
-    Raises what tuning the usual graph raises; a rival that cannot be measured is out, with a note.
+    Raises what tuning the usual graph raises; a finalist that cannot be measured is out, with a note.
     """
-    rivals, left_out = _within_trials(variants.rivals(), budget)
-    race_s = budget.race_s(_RACE_SHARE) if rivals else 0.0
-    own, each = budget_shares(budget.without(race_s, begun=False), len(rivals))
+    finalists, left_out = _within_trials(variants.finalists(), budget)
+    race_s = budget.race_s(_RACE_SHARE) if finalists else 0.0
+    own, each = budget_shares(budget.without(race_s, begun=False), len(finalists))
     with bench_for(variants.usual.context) as bench:
         usual = tune(variants.usual.context, bench, own)
         plans: list[PlanDocument] = []
         failed = [
-            f"graph variant {rival.choices.words} was not measured: max_trials is too small" for rival in left_out
+            f"graph variant {finalist.choices.label} was not measured: max_trials is too small" for finalist in left_out
         ]
-        for rival in rivals:
+        for finalist in finalists:
             try:
-                with bench_for(rival.context) as another:
-                    plans.append(tune(rival.context, another, each))
+                with bench_for(finalist.context) as another:
+                    plans.append(tune(finalist.context, another, each))
             except (MeasureError, SearchError) as error:
-                failed.append(f"graph variant {rival.choices.words} cannot be measured: {error}")
+                failed.append(f"graph variant {finalist.choices.label} cannot be measured: {error}")
         kept = _fastest_plan([*plans, usual], bench, _race_terms(budget, race_s, seed)) if plans else usual
     return replace(kept, notes=(*kept.notes, *variants.notes(), *failed))
 
 
-def _within_trials(rivals: Sequence[Variant], budget: Budget) -> tuple[Sequence[Variant], Sequence[Variant]]:
+def _within_trials(finalists: Sequence[Variant], budget: Budget) -> tuple[Sequence[Variant], Sequence[Variant]]:
     """Those that have a measurement each in their share of the budget, the first ones, and the others."""
     if budget.max_trials is None:
-        return rivals, ()
-    number = min(len(rivals), int(_RIVALS_SHARE * budget.max_trials))
-    return rivals[:number], rivals[number:]
+        return finalists, ()
+    number = min(len(finalists), int(_FINALISTS_SHARE * budget.max_trials))
+    return finalists[:number], finalists[number:]
 
 
-def budget_shares(budget: Budget, rivals: int) -> tuple[Budget, Budget]:
-    """What tuning the usual graph may use, and what each of its rivals may."""
-    if not rivals:
+def budget_shares(budget: Budget, finalists: int) -> tuple[Budget, Budget]:
+    """What tuning the usual graph may use, and what each of its finalists may."""
+    if not finalists:
         return budget, budget
-    return _part(budget, 1.0 - _RIVALS_SHARE), _part(budget, _RIVALS_SHARE / rivals)
+    return _part(budget, 1.0 - _FINALISTS_SHARE), _part(budget, _FINALISTS_SHARE / finalists)
 
 
 def _part(budget: Budget, share: float) -> Budget:
@@ -91,10 +91,10 @@ def _fastest_plan(plans: Sequence[PlanDocument], bench: Bench, terms: Terms) -> 
     first = fastest(samples)
     winner = sound[first]
     took = [times[winner].us * ratio for ratio in ratios(samples, first)]
-    told = ", ".join(f"{_words(plans[number])} {us:.4g} us" for number, us in zip(sound, took, strict=True))
-    wrong = [f"{_words(plan)}: {time.problem}" for plan, time in zip(plans, times, strict=True) if time.problem]
+    told = ", ".join(f"{_label(plans[number])} {us:.4g} us" for number, us in zip(sound, took, strict=True))
+    wrong = [f"{_label(plan)}: {time.problem}" for plan, time in zip(plans, times, strict=True) if time.problem]
     return replace(plans[winner], notes=(*plans[winner].notes, f"graph variants measured: {'; '.join((told, *wrong))}"))
 
 
-def _words(plan: PlanDocument) -> str:
-    return DEFAULT.words if plan.variant is None else plan.variant.choices
+def _label(plan: PlanDocument) -> str:
+    return DEFAULT.label if plan.variant is None else plan.variant.choices

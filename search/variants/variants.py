@@ -33,7 +33,7 @@ LEAST_GAIN = 0.02
 """By how much a variant must be cheaper, whatever the noise."""
 CLOSE = 1.1
 """How much dearer than the best variant one may be that is still tuned."""
-MOST_RIVALS = 2
+MOST_FINALISTS = 2
 """Variants that are tuned beside the usual graph, the cheapest ones."""
 
 
@@ -65,16 +65,16 @@ class Variants:
         best = min(self.others, key=_price, default=self.usual)
         return best if is_clearly_cheaper(best, self.usual) else self.usual
 
-    def rivals(self) -> Sequence[Variant]:
+    def finalists(self) -> Sequence[Variant]:
         """The variants that are worth tuning beside the usual one, the cheapest first."""
         limit = CLOSE * min(variant.price_us for variant in (self.usual, *self.others))
-        return sorted((v for v in self.others if v.price_us <= limit), key=_price)[:MOST_RIVALS]
+        return sorted((v for v in self.others if v.price_us <= limit), key=_price)[:MOST_FINALISTS]
 
     def notes(self) -> tuple[str, ...]:
         """What the model says of each variant, for people; nothing if there are none."""
         if not self.others:
             return self.left_out
-        prices = ", ".join(f"{v.choices.words} {v.price_us:.4g} us" for v in (self.usual, *self.others))
+        prices = ", ".join(f"{v.choices.label} {v.price_us:.4g} us" for v in (self.usual, *self.others))
         return (f"graph variants priced: {prices}", *self.left_out)
 
 
@@ -117,8 +117,8 @@ def price_variants(
 def varied(program: Program, choices: Choices) -> Program:
     """The program with its graph cleaned up in another way. `program`: as it is usually cleaned up."""
     graph = clean(program.graph, program.numerics, choices)
-    note = f"graph variant: {choices.words}"
-    variant = GraphVariant(choices.words, digest(program.graph))
+    note = f"graph variant: {choices.label}"
+    variant = GraphVariant(choices.label, digest(program.graph))
     return replace(program, graph=graph, notes=(*program.notes, note), variant=variant)
 
 
@@ -155,14 +155,14 @@ class _Pricing:
 
     def _priced(self, choices: Choices, program: Program) -> Variant | None:
         if self._is_late():
-            self.left_out.append(f"graph variant {choices.words} was not priced: the time was up")
+            self.left_out.append(f"graph variant {choices.label} was not priced: the time was up")
             return None
         bounds = self._context.kernels.bounds
         each = replace(bounds, seconds=bounds.seconds / len(alternatives()))
         try:
             variant = Variant(choices, *self._decide(self._context.about(program, each)))
         except (LegalityError, SearchError) as error:
-            self.left_out.append(f"graph variant {choices.words} cannot be planned: {error}")
+            self.left_out.append(f"graph variant {choices.label} cannot be planned: {error}")
             return None
         self.found.append(variant)
         return variant

@@ -115,7 +115,7 @@ def check_variant(after, plan, original, arrays):
         check(f"%{value.name}", result, right, bound)
 
 
-@pytest.mark.parametrize("choices", [*alternatives(), ALL, SPLIT], ids=lambda choices: choices.words)
+@pytest.mark.parametrize("choices", [*alternatives(), ALL, SPLIT], ids=lambda choices: choices.label)
 def test_random_kernels_of_a_variant_compute_the_same(choices):
     original = motifs(0)
     assert can_change(original, choices)

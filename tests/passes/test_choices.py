@@ -30,7 +30,7 @@ ALONE = alternatives()
 ALL = Choices("joined", "joined", "apart", "parts", "stored", "large")
 PAIRS = [one.joined_with(other) for one, other in combinations(ALONE, 2)]
 CHOSEN = (SplitDepths(), SplitColumns(), SplitConcatenations(), JoinSteps(), JoinColumns(), StoreTransposes())
-WORDS = [choices.words for choices in ALONE]
+WORDS = [choices.label for choices in ALONE]
 
 
 # ---- in words --------------------------------------------------------------------------------------------------------
@@ -40,13 +40,13 @@ def test_each_alternative_differs_from_the_defaults_in_one_choice():
     assert len(ALONE) == len(set(ALONE))
     assert {words.split("=")[0] for words in WORDS} == {field.name for field in dataclasses.fields(Choices)}
     assert all(words.count("=") == 1 for words in WORDS)
-    assert DEFAULT.words == "default"
-    assert ALL.words.count("=") == len(dataclasses.fields(Choices))
+    assert DEFAULT.label == "default"
+    assert ALL.label.count("=") == len(dataclasses.fields(Choices))
 
 
-@pytest.mark.parametrize("choices", [DEFAULT, *ALONE, *PAIRS, ALL], ids=lambda choices: choices.words)
+@pytest.mark.parametrize("choices", [DEFAULT, *ALONE, *PAIRS, ALL], ids=lambda choices: choices.label)
 def test_words_are_read_back(choices):
-    assert read_choices(choices.words) == choices
+    assert read_choices(choices.label) == choices
 
 
 def test_joining_takes_what_either_chose():
@@ -83,7 +83,7 @@ def _same_results(before, after, seed):
         np.testing.assert_allclose(new.astype(np.float64), old.astype(np.float64), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("choices", [*ALONE, ALL], ids=lambda choices: choices.words)
+@pytest.mark.parametrize("choices", [*ALONE, ALL], ids=lambda choices: choices.label)
 @pytest.mark.parametrize("seed", range(12))
 def test_choices_keep_what_a_random_graph_computes(choices, seed):
     graph = random_graph(np.random.default_rng(seed), 40, families=tuple(FAMILIES))
@@ -112,7 +112,7 @@ def test_choices_keep_what_a_workload_computes(name):
         after = clean(traced, choices=choices)
         verify(after)
         for old, new in zip(expected, interpret(after, *arrays), strict=True):
-            np.testing.assert_allclose(new, old, rtol=1e-4, atol=1e-5, err_msg=choices.words)  # f32 sums, reordered
+            np.testing.assert_allclose(new, old, rtol=1e-4, atol=1e-5, err_msg=choices.label)  # f32 sums, reordered
 
 
 # ---- the graphs that they give ---------------------------------------------------------------------------------------
@@ -125,14 +125,14 @@ def test_defaults_are_the_usual_passes():
     assert digest(clean(graph, choices=DEFAULT)) == digest(clean(graph))
 
 
-@pytest.mark.parametrize("choices", [*ALONE, ALL], ids=lambda choices: choices.words)
+@pytest.mark.parametrize("choices", [*ALONE, ALL], ids=lambda choices: choices.label)
 @pytest.mark.parametrize("seed", range(6))
 def test_choices_are_made_on_what_the_usual_passes_give(choices, seed):
     graph = random_graph(np.random.default_rng(seed), 40, families=tuple(FAMILIES))
     assert digest(clean(clean(graph), choices=choices)) == digest(clean(graph, choices=choices))
 
 
-@pytest.mark.parametrize("choices", ALONE, ids=lambda choices: choices.words)
+@pytest.mark.parametrize("choices", ALONE, ids=lambda choices: choices.label)
 @pytest.mark.parametrize("seed", range(6))
 def test_what_cannot_change_a_graph_does_not(choices, seed):
     graph = clean(random_graph(np.random.default_rng(seed), 30, families=tuple(FAMILIES)))

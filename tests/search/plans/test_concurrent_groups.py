@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from autofuse.search.plans.concurrent_groups import MOST_LANES, Work, list_schedule
+from autofuse.search.plans.concurrent_groups import MOST_TOGETHER, Work, list_schedule
 
 
 def test_small_independent_kernels_run_side_by_side():
@@ -23,6 +23,6 @@ def test_no_kernel_runs_beside_one_it_waits_for():
 
 
 def test_a_launch_holds_a_bounded_number_of_kernels():
-    order = list_schedule([Work((), (f"v{n}",), 1.0) for n in range(2 * MOST_LANES + 1)])
-    assert sorted(number for number, _ in order) == list(range(2 * MOST_LANES + 1))
-    assert max(lane for _, lane in order) == MOST_LANES - 1
+    order = list_schedule([Work((), (f"v{n}",), 1.0) for n in range(2 * MOST_TOGETHER + 1)])
+    assert sorted(number for number, _ in order) == list(range(2 * MOST_TOGETHER + 1))
+    assert max(place for _, place in order) == MOST_TOGETHER - 1

@@ -96,7 +96,7 @@ def test_a_model_of_others_is_made_for_the_device(name):
 def test_a_legality_of_others_is_a_function_or_a_class(name):
     legality = find_legality(name, GRAPH)
     assert isinstance(legality, CheckedLegality)
-    assert legality.words == f"legality {name!r}"
+    assert legality.label == f"legality {name!r}"
     nodes = [GRAPH.node_by_name[name] for name in ("peak", "shifted", "grown", "total")]
     assert legality.refusal(frozenset(nodes[:2])) is None
     assert "more than" in legality.refusal(frozenset(nodes))

@@ -1,4 +1,4 @@
-"""Rules of other compilers as rivals: their kernels join the space, and a tuned plan does not lose to their best."""
+"""Rules of other compilers as baselines: their kernels join the space, and a tuned plan does not lose to their best."""
 
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ def test_the_rules_that_are_tried_decide():
     assert sorted(named) == sorted(policy.name for policy in rule_policies())
 
 
-def test_policies_that_agree_are_one_rival():
+def test_policies_that_agree_are_one_baseline():
     again = Fixed(APART.kernels, "again")
     found = decide_by_rules(context_of(softmax_graph(16, 16)), [APART, Unfused(), again])
     assert [name for name, _ in found.partitions] == ["made, again", "unfused"]

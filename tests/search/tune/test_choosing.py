@@ -211,8 +211,8 @@ def test_a_plan_that_crashes_as_a_whole_is_not_kept():
 
 
 @pytest.mark.parametrize(("together", "alone"), [(10.0, 50.0), (50.0, 10.0), (50.0, 50.0)])
-def test_lanes_are_kept_where_they_are_faster(together, alone):
-    sketch = Sketch("lanes")
+def test_concurrent_groups_are_kept_where_they_are_faster(together, alone):
+    sketch = Sketch("side by side")
     x = sketch.arg("f32[1024]")
     tops = [sketch.fold(sketch.op(op, x, name=op), 0, name=f"{op}s") for op in ("exp", "sin")]
     graph = sketch.finish(tops)
@@ -223,8 +223,8 @@ def test_lanes_are_kept_where_they_are_faster(together, alone):
     assert any(launch.lane for launch in plan.order) == (together < alone)
 
 
-def test_a_plan_without_lanes_that_takes_too_much_memory_does_not_compete(monkeypatch):
-    sketch = Sketch("lanes")
+def test_a_plan_without_concurrent_groups_that_takes_too_much_memory_does_not_compete(monkeypatch):
+    sketch = Sketch("side by side")
     x = sketch.arg("f32[1024]")
     tops = [sketch.fold(sketch.op(op, x, name=op), 0, name=f"{op}s") for op in ("exp", "sin")]
     graph = sketch.finish(tops)
@@ -322,8 +322,8 @@ def test_the_best_rules_compete_with_tuned_schedules():
     graph = softmax_graph(64, 64)
     bench = SyntheticBench(graph, cost)
     plan = tuner_of(graph, bench).measured_plan(rules=[RULE, Unfused()])
-    rivals = [raced for raced in bench.raced if len(raced.kernels) == 2]
-    assert any({kernel.schedule[UNROLL] for kernel in raced.kernels} == {8} for raced in rivals)
+    ruled = [raced for raced in bench.raced if len(raced.kernels) == 2]
+    assert any({kernel.schedule[UNROLL] for kernel in raced.kernels} == {8} for raced in ruled)
     assert plan.certificate.rule == "rule:made"
     assert plan.certificate.e2e_us <= plan.certificate.rule_us
 

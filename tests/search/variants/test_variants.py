@@ -64,12 +64,12 @@ def test_a_program_that_no_choice_concerns_has_no_variants():
     found = price_variants(context)
     assert (found.others, found.left_out, found.notes()) == ((), (), ())
     assert found.predicted() is found.usual
-    assert not found.rivals()
+    assert not found.finalists()
 
 
 def test_each_distinct_graph_is_priced_once():
     found = price_variants(context_of(heads_graph()))
-    assert [variant.choices.words for variant in found.others] == ["columns=joined"]
+    assert [variant.choices.label for variant in found.others] == ["columns=joined"]
     assert has_variants(found.usual.context.program)
 
 
@@ -83,7 +83,7 @@ def test_choices_that_help_are_combined():
         row = build.reshape(build.op("slice", x, start_indices=(t, 0), limit_indices=(t + 1, 128), strides=(1, 1)), 128)
         results += [build.op("tanh", build.dot(row, w)) for w in ws]
     found = price_variants(context_of(clean(build.finish(results))))
-    words = [variant.choices.words for variant in found.others]
+    words = [variant.choices.label for variant in found.others]
     assert words[:2] == ["columns=joined", "steps=joined"]
     assert words[2:] in ([], ["columns=joined,steps=joined"])
     helpful = [variant for variant in found.others[:2] if variant.price_us < found.usual.price_us]
@@ -171,17 +171,17 @@ def test_kernels_that_both_have_add_no_noise():
         assert is_clearly_cheaper(cheaper, usual) is is_cheaper
 
 
-def test_rivals_are_the_cheapest_few_that_are_close_to_the_best():
+def test_finalists_are_the_cheapest_few_that_are_close_to_the_best():
     usual = price_variants(context_of(clean(softmax_graph()))).usual
 
     def at(price):
         return Variant(DEFAULT, usual.context, replace(usual.partition, price_us=price * usual.price_us))
 
     others = tuple(map(at, (1.05, 0.97, 1.2, 1.0, 1.01)))
-    assert Variants(usual, others, ()).rivals() == [others[1], others[3]]
-    assert Variants(usual, (at(0.5),), ()).rivals()
-    assert not Variants(usual, (at(1.2),), ()).rivals()
-    assert not Variants(usual, (), ()).rivals()
+    assert Variants(usual, others, ()).finalists() == [others[1], others[3]]
+    assert Variants(usual, (at(0.5),), ()).finalists()
+    assert not Variants(usual, (at(1.2),), ()).finalists()
+    assert not Variants(usual, (), ()).finalists()
 
 
 def test_notes_give_every_price():
@@ -205,7 +205,7 @@ class Machine:
     @contextmanager
     def bench_for(self, context):
         plain = modelled()
-        words = DEFAULT.words if context.program.variant is None else context.program.variant.choices
+        words = DEFAULT.label if context.program.variant is None else context.program.variant.choices
         factor = 1.0 if words == "default" else self.joined
 
         def cost(kernel, schedule):
@@ -274,7 +274,7 @@ def test_a_failure_of_the_usual_graph_is_an_error(heads):
         machine.plan(heads)
 
 
-def test_without_rivals_the_usual_graph_has_the_whole_budget():
+def test_without_finalists_the_usual_graph_has_the_whole_budget():
     found = price_variants(context_of(clean(softmax_graph())))
     machine = Machine()
     plan = machine.plan(found, Budget(7.0, 30))
@@ -283,14 +283,14 @@ def test_without_rivals_the_usual_graph_has_the_whole_budget():
     assert not any("graph variant" in note for note in plan.notes)
 
 
-def test_rivals_share_half_of_the_budget(heads):
+def test_finalists_share_half_of_the_budget(heads):
     machine = Machine()
     machine.plan(heads, Budget(60.0, 41))
     assert machine.budgets == [Budget(28.5, 20), Budget(28.5, 20)]  # 3 s are kept for running their plans
     assert budget_shares(Budget(60.0, None), 2) == (Budget(30.0, None), Budget(15.0, None))
 
 
-def test_a_rival_for_which_no_measurement_is_left_is_out_with_a_note(heads):
+def test_a_finalist_for_which_no_measurement_is_left_is_out_with_a_note(heads):
     machine = Machine()
     plan = machine.plan(heads, Budget(60.0, 1))
     assert machine.budgets == [Budget(60.0, 1)]
