@@ -33,6 +33,7 @@ FAMILIES = (
 )
 """The modules that hold the records."""
 _TABLE: Mapping[str, OpDef] = {op.name: op for family in FAMILIES for op in family.OPS}
+_ROLES: Mapping[str, Role] = {name: op.role for name, op in _TABLE.items()}
 _OPCODES: Mapping[str, ElementwiseOp] = {opcode: op for op in elementwise.OPS for opcode in op.opcodes}
 
 
@@ -48,7 +49,8 @@ def lookup(name: str) -> OpDef:
 
 def role_of(node: Node) -> Role:
     """What a node is to fusion and lowering. Raises GraphError for an unknown op."""
-    return lookup(node.op).role
+    role = _ROLES.get(node.op)
+    return lookup(node.op).role if role is None else role
 
 
 def values_of(graph: Graph, role: Role) -> list[Value]:
