@@ -47,22 +47,11 @@ class Prices:
     """So many times as fast as its known rates the device is taken to be for `floor_us`; None = not said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """A kernel and its measured time."""
-
-    facts: KernelFacts
-    us: float
-    """The time that was measured."""
-    program: str
-    """The program that the kernel was taken from: evaluation never trains and tests on the same one."""
-
-
 class CostModel(Protocol):
     """Predicts what kernels cost on one device, without running them.
 
-    A model is fixed between calls of `fit`: the same kernels get the same prices in any batch, order and process.
-    All methods but `fit` may be called from several threads at once; `fit` must not run beside another call.
+    The same kernels get the same prices in any batch, order and process. Methods may be called from several threads at
+    once.
     Times are microseconds of one run of the kernel inside a plan: the call of the plan itself is not included.
     """
 
@@ -78,10 +67,6 @@ class CostModel(Protocol):
 
         `fresh`: to pages that the system has yet to provide.
         """
-        ...
-
-    def fit(self, records: Sequence[Observation]) -> None:
-        """Learn from measurements. A model of formulas alone does nothing."""
         ...
 
     def describe(self) -> dict[str, Any]:

@@ -129,10 +129,3 @@ class CostModelContract:
         assert isinstance(description["name"], str)
         assert isinstance(description["feature_version"], int)
         assert self.model().describe() == description
-
-    def test_fit_takes_no_records(self) -> None:
-        """Learning from nothing changes nothing."""
-        model, kernels = self.model(), sample_kernels()
-        before = model.price(kernels).us.tolist()
-        model.fit([])
-        assert model.price(kernels).us.tolist() == before

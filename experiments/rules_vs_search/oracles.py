@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.cost_models.base import KernelFacts, Observation, Prices
+from autofuse.cost_models.base import KernelFacts, Prices
 from autofuse.ir.types import TensorType
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench
@@ -38,9 +38,6 @@ class Uniform:
         """See `CostModel.write_us`."""
         del value, fresh
         return 0.0
-
-    def fit(self, records: Sequence[Observation]) -> None:
-        """Nothing to learn."""
 
     def describe(self) -> dict[str, Any]:
         """See `CostModel.describe`."""

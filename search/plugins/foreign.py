@@ -15,7 +15,7 @@ from typing import Any, NoReturn, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.cost_models.base import Bound, CostModel, KernelFacts, Observation, Prices
+from autofuse.cost_models.base import Bound, CostModel, KernelFacts, Prices
 from autofuse.errors import AutofuseError, PluginError, SearchError
 from autofuse.fusion.control import Legality
 from autofuse.ir.graph import Graph, Node
@@ -31,7 +31,7 @@ The nodes are two or more, in the graph's order, without views, iotas and repeat
 those has them. The answer for the same nodes is always the same.
 """
 
-_MODEL_METHODS = ("price", "write_us", "fit", "describe")
+_MODEL_METHODS = ("price", "write_us", "describe")
 _BOUNDS = get_args(Bound)
 _MOST_WORDS = 1000
 """Characters of a reason."""
@@ -135,10 +135,6 @@ class CheckedModel:
         if not 0 <= us < math.inf:
             self._fail(f"write_us({value}) gave {found!r:.80}; it must be a number, finite and not negative")
         return us
-
-    def fit(self, records: Sequence[Observation]) -> None:
-        """See `CostModel.fit`. Raises PluginError."""
-        self._answer("fit()", lambda: self.model.fit(records))
 
     def describe(self) -> dict[str, Any]:
         """See `CostModel.describe`. Raises PluginError."""

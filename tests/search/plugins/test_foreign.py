@@ -43,9 +43,6 @@ class Honest:
     def write_us(self, value, fresh=False):
         return self.real.write_us(value, fresh)
 
-    def fit(self, records):
-        pass
-
     def describe(self):
         return {"name": "honest", "feature_version": 0}
 
@@ -149,7 +146,7 @@ def test_writes_that_cost_nonsense_are_refused(wrong):
         checked_model(Free()).write_us(value)
 
 
-@pytest.mark.parametrize("method", ["price", "write_us", "fit", "describe"])
+@pytest.mark.parametrize("method", ["price", "write_us", "describe"])
 def test_what_a_model_raises_names_it_and_keeps_the_cause(method):
     class Raising(Honest):
         pass
@@ -160,7 +157,7 @@ def test_what_a_model_raises_names_it_and_keeps_the_cause(method):
     setattr(Raising, method, fail)
     model = checked_model(Raising())
     value = KERNELS[0].program.buffers[0].type
-    arguments = {"price": (KERNELS,), "write_us": (value,), "fit": ([],), "describe": ()}[method]
+    arguments = {"price": (KERNELS,), "write_us": (value,), "describe": ()}[method]
     with pytest.raises(PluginError, match=rf"model='Raising': {method}\(\) raised KeyError: 'by hand'") as refused:
         getattr(model, method)(*arguments)
     assert isinstance(refused.value.__cause__, KeyError)

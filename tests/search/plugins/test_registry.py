@@ -135,7 +135,7 @@ FINDERS = {
         ("model", "zzz", "model='zzz' is unknown; choose one of: analytical, their-model; or module:Class"),
         ("model", "their_module:Alone", "model='their_module:Alone' cannot be made: TypeError"),
         ("model", "their_module:Broken", "model='their_module:Broken' cannot be made: ZeroDivisionError: by hand"),
-        ("model", object(), "model is a object, which has no price() and write_us() and fit() and describe()"),
+        ("model", object(), "model is a object, which has no price() and write_us() and describe()"),
         ("model", AnalyticalCpuModel, "model is the class AnalyticalCpuModel, not an instance of it"),
         ("legality", "smal", "legality='smal' is unknown; "),
         ("legality", "their_module:smal", "legality='their_module:smal' cannot be made: AttributeError"),

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.cost_models.base import Bound, KernelFacts, Observation, Prices
+from autofuse.cost_models.base import Bound, KernelFacts, Prices
 from autofuse.cost_models.features import (
     FEATURES_VERSION,
     DotFeatures,
@@ -117,9 +117,6 @@ class AnalyticalCpuModel:
         """See `CostModel.write_us`."""
         faults = self._calibration.page_fault_us_per_mb / 1e6 if fresh else 0.0
         return self._memory.write_us(value.nbytes) + value.nbytes * faults
-
-    def fit(self, records: Sequence[Observation]) -> None:
-        """Nothing to learn."""
 
     def describe(self) -> dict[str, Any]:
         """See `CostModel.describe`."""

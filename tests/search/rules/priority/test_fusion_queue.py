@@ -439,9 +439,6 @@ class Flat:
     def write_us(self, value, fresh=False):
         return 0.0
 
-    def fit(self, records):
-        pass
-
     def describe(self):
         return {"name": "flat"}
 
