@@ -10,7 +10,7 @@ from autofuse.ir.graph import Graph
 from autofuse.plan.document import PlanDocument
 from autofuse.search.budget.budget import Budget
 from autofuse.search.policies.context import Context
-from autofuse.search.tune.drafts import Schedules
+from autofuse.search.schedules.scheduletuner import ScheduleTuner
 from autofuse.search.tune.tuner import Tuner
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.graphs import random_graph
@@ -26,7 +26,7 @@ def tuner_of(
     budget: Budget = PLENTY,
     seed: int = 0,
     context: Context | None = None,
-    schedules: Schedules | None = None,
+    schedules: type[ScheduleTuner] = ScheduleTuner,
 ) -> Tuner:
     """A tuner of a graph, by the bench's clock.
 

@@ -7,17 +7,17 @@ ruled out, so there is always a cover. Policies with rules of their own choose a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.kind import kind_of
 from autofuse.ir.graph import Value
-from autofuse.lower.schedule import Schedule
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.kernels import Kernels
 from autofuse.search.prices.priced import Priced
+from autofuse.search.schedules.scheduletuner import ScheduleTuner
 from autofuse.search.solve.coverprogram import MemoryConstraint
 from autofuse.search.solve.solver import Chosen, Solution, solve
 from autofuse.search.space.builder import MakeKernel, SpaceBuilder
@@ -75,12 +75,8 @@ PARTS: Mapping[str, Callable[[Context], Context]] = {
 """What a search can do without."""
 
 
-@dataclass(slots=True)
-class DefaultSchedules:
-    """In the place of a `ScheduleTuner`: every kernel keeps its default schedule."""
-
-    faster: dict[str, tuple[Schedule, float]] = field(default_factory=dict[str, tuple[Schedule, float]], init=False)
-    tried: int = field(default=0, init=False)
+class DefaultSchedules(ScheduleTuner):
+    """Every kernel keeps its default schedule."""
 
     def tune(self, kernels: Sequence[Chosen], share: float) -> None:
         """Try none."""
@@ -89,11 +85,6 @@ class DefaultSchedules:
         """Nothing is left to be tried."""
         del kernels
         return True
-
-    def near_ties(self, kernels: Sequence[Chosen]) -> list[dict[str, tuple[Schedule, float]]]:
-        """No other schedules are known."""
-        del kernels
-        return []
 
 
 def _of_kernels(context: Context, kernel: MakeKernel, leaner: bool = True) -> Context:

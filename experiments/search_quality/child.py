@@ -125,7 +125,7 @@ def planned(task: Record) -> Record:
                 budget,
                 task["tuning_seed"],
                 _quiet,
-                schedules=DefaultSchedules(),
+                schedules=DefaultSchedules,
             )
             document = tuner.measured_plan(rules=rule_policies())
     else:

@@ -18,7 +18,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -81,22 +81,8 @@ class _Answer:
     optimal: bool
 
 
-class Solve(Protocol):
-    """What finds the cheapest cover: `solve`, or the like with demands of its own."""
-
-    def __call__(
-        self,
-        graph: AtomGraph,
-        priced: Sequence[Priced],
-        deadline_s: float = 60.0,
-        *,
-        unlike: Sequence[Collection[str]] = (),
-        segments: Sequence[Segment] = (),
-        constraints: Sequence[MemoryConstraint] = (),
-    ) -> Solution:
-        """See `solve`."""
-        ...
-
+Solve = Callable[..., Solution]
+"""What finds the cheapest cover: `solve`, or the like with demands of its own."""
 
 _Solved = dict[Hashable, tuple[CoverProgram, _Answer]]
 """By the mark of segments: the program of the first of them, and what was found for it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench
@@ -15,31 +14,14 @@ from autofuse.search.plans.planning import Tuned
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.policy import Partition, predicted
-from autofuse.search.solve.solver import Chosen, Solution
+from autofuse.search.schedules.scheduletuner import ScheduleTuner
+from autofuse.search.solve.solver import Solution
 from autofuse.search.tune.baselines import kernels_of
 from autofuse.search.tune.finalists import OTHER_SCHEDULES
 from autofuse.search.tune.kerneltimes import KernelTimes
 
 Named = tuple[str, Partition]
 """A partition, and what plans of it are called."""
-
-
-class Schedules(Protocol):
-    """What finds faster schedules for kernels whose times under the default one are known: see `ScheduleTuner`."""
-
-    faster: dict[str, tuple[Schedule, float]]
-    tried: int
-
-    def tune(self, kernels: Sequence[Chosen], share: float) -> None:
-        """Tune kernels until that share of the budget is used."""
-
-    def is_done(self, kernels: Sequence[Chosen]) -> bool:
-        """Whether nothing is left to be tried of any."""
-        ...
-
-    def near_ties(self, kernels: Sequence[Chosen]) -> list[dict[str, tuple[Schedule, float]]]:
-        """Schedules that are nearly the fastest alone, by class, to be tried in whole plans."""
-        ...
 
 
 @dataclass(slots=True)
@@ -50,7 +32,7 @@ class Drafts:
     bench: Bench
     identity: Identity
     times: KernelTimes
-    schedules: Schedules
+    schedules: ScheduleTuner
     kept: list[tuple[Partition, PlanDocument]] = field(default_factory=list[tuple[Partition, PlanDocument]], init=False)
     """Plans that can be used, the best last."""
 

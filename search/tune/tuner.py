@@ -22,7 +22,7 @@ from autofuse.search.policies.policy import Partition, SearchPolicy
 from autofuse.search.schedules.scheduletuner import ScheduleTuner
 from autofuse.search.tune.baselines import BASELINES, decide_by_rules
 from autofuse.search.tune.closing import Closing, Found
-from autofuse.search.tune.drafts import Drafts, Named, Schedules
+from autofuse.search.tune.drafts import Drafts, Named
 from autofuse.search.tune.finalists import Races
 from autofuse.search.tune.kerneltimes import KernelTimes
 from autofuse.search.tune.measuringloop import LOOP_SHARE, MeasuringLoop
@@ -45,9 +45,9 @@ class Tuner:
         seed: int,
         report: Report,
         clock: Callable[[], float] = time.monotonic,
-        schedules: Schedules | None = None,
+        schedules: type[ScheduleTuner] = ScheduleTuner,
     ) -> None:
-        """`schedules`: what tunes them; by default a `ScheduleTuner`."""
+        """`schedules`: what tunes them."""
         start = clock()
         self._spent = Spent(clock, budget.spent_s)
         _ = context.space  # enumerated before its time is taken
@@ -59,7 +59,7 @@ class Tuner:
         races = Races(bench, seed, clock)
         self.context = replace(context, deadline_s=budget.solve_s(context.deadline_s))
         self._times = KernelTimes(self.context, bench, self._clock)
-        self._schedules = schedules or ScheduleTuner(self.context, bench, self._clock, seed, report, self._times.us)
+        self._schedules = schedules(self.context, bench, self._clock, seed, report, self._times.us)
         self._drafts = Drafts(self.context, bench, identity, self._times, self._schedules)
         self._loop = MeasuringLoop(self.context, self._drafts, self._times, self._clock, report)
         self._screening = Screening(self._drafts, self._times, races, self._ending, self._clock)
@@ -77,16 +77,14 @@ class Tuner:
         """Whether any kernel's time is known."""
         return self._times.has_measured
 
-    def measured_plan(
-        self, baselines: Sequence[SearchPolicy] = BASELINES, rules: Sequence[SearchPolicy] = ()
-    ) -> PlanDocument:
+    def measured_plan(self, rules: Sequence[SearchPolicy] = ()) -> PlanDocument:
         """Search the whole space, measuring. Raises SearchError or MeasureError.
 
         The plan does not lose to a baseline's, nor to the best one of `rules`, which has its schedules tuned too as far
         as the budget allows.
         """
         found: list[Named] = []
-        for policy in baselines:
+        for policy in BASELINES:
             found.append((policy.name, policy.partition(self.context)))
             self._drafts.keep(found[-1][1])
         ruled = decide_by_rules(self.context, rules, lambda: self._clock.share_left(_RULES_SHARE))

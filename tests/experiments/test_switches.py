@@ -12,6 +12,7 @@ from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.policy import Partition
 from autofuse.search.policies.unfused import Unfused
 from autofuse.search.rules.xla.gpu_pipeline import XlaClassic
+from autofuse.search.schedules.scheduletuner import ScheduleTuner
 from autofuse.testing.benches import SyntheticBench, modelled
 from autofuse.testing.fusions import check_plan
 from autofuse.testing.graphs import random_graph, random_inputs
@@ -135,8 +136,8 @@ def test_without_schedules_tuning_tries_none(study):
     tried = {}
     for schedules in (True, False):
         bench = SyntheticBench(graph, modelled())
-        left_alone = None if schedules else study["switches"].DefaultSchedules()
-        tuner = tuner_of(graph, bench, schedules=left_alone)
+        kind = ScheduleTuner if schedules else study["switches"].DefaultSchedules
+        tuner = tuner_of(graph, bench, schedules=kind)
         plan = tuner.measured_plan()
         tried[schedules] = plan.certificate.schedules_tried
         assert schedules or all(kernel.schedule == Schedule() for kernel in plan.kernels)
