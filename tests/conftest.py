@@ -16,6 +16,7 @@ _CACHE = tempfile.TemporaryDirectory(prefix="autofuse-tests-")
 # before any test module is imported: compiled objects and calibrations of the user neither help nor suffer
 os.environ["AUTOFUSE_CACHE"] = os.path.join(_CACHE.name, "objects")
 os.environ["XDG_CACHE_HOME"] = os.path.join(_CACHE.name, "cache")
+os.environ["AUTOFUSE_DECISIONS"] = "off"  # every test decides for itself
 
 
 def _children_find(folder: Path) -> None:

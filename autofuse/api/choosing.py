@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import cast
 
 from autofuse.api.amounts import DEADLINE_S, whole_number
-from autofuse.api.programs import fixed_choices, program_of
+from autofuse.api.programs import AUTO, fixed_choices, program_of, traced_program
 from autofuse.cost_models.base import CostModel
 from autofuse.errors import ArgumentError
+from autofuse.frontend.traced import Traced
 from autofuse.fusion.control import Rule, bind
 from autofuse.passes.choices import DEFAULT, Choices, alternatives, read_choices
+from autofuse.passes.pipeline import Numerics
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import host_cpu_identity
 from autofuse.report.dump import dump_candidates
@@ -20,11 +22,12 @@ from autofuse.search.plans.kept import broken_wish
 from autofuse.search.plans.memory import MemoryLimit
 from autofuse.search.plans.planning import Program
 from autofuse.search.plugins.foreign import LegalityTest
-from autofuse.search.plugins.registry import ANALYTICAL, find_legality, find_model, policy_by_name
+from autofuse.search.plugins.registry import ANALYTICAL, find_legality, find_model, find_policy, policy_by_name
 from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.deadline import Deadline, choose
 from autofuse.search.policies.documents import document_of
+from autofuse.search.policies.fixed import fixed
 from autofuse.search.policies.policy import Partition, SearchPolicy
 from autofuse.search.policies.problem import Problem
 from autofuse.search.variants.variants import has_variants, price_variants, varied
@@ -121,6 +124,31 @@ def noting(context: Context, policy: str | None) -> Context:
         return context
     notes = (*context.program.notes, f"graph variants were not searched: {why}")
     return replace(context, problem=replace(context.problem, program=replace(context.program, notes=notes)))
+
+
+def chosen_document(
+    traced: Traced,
+    *,
+    policy: str | SearchPolicy,
+    partition: Sequence[Sequence[str]] | None,
+    threads: int | None,
+    rules: Rules,
+    model: str | CostModel,
+    legality: str | LegalityTest | None,
+    variants: str | Choices,
+    max_memory: int | None,
+    deadline: float | None,
+    numerics: Numerics,
+) -> PlanDocument:
+    """What `compile` chooses for a traced function."""
+    program = traced_program(traced, fixed_choices(variants), numerics)
+    context = make_context(program, threads, rules, model=model, legality=legality, max_memory=max_memory)
+    chosen = find_policy(policy) if partition is None else fixed(partition)
+    if variants == AUTO:
+        context = noting(context, None if isinstance(chosen, Analytical) else f"policy {chosen.name}")
+        if isinstance(chosen, Analytical) and may_vary(context):
+            return decided_best(context, threads, deadline)
+    return decided(chosen, context, threads, deadline)
 
 
 def decided(

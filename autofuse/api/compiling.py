@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from autofuse.api.amounts import DEADLINE_S, check_numerics, positive_seconds
-from autofuse.api.choosing import Rules, decided, decided_best, make_context, may_vary, noting
-from autofuse.api.loops import warned_of_loops
+from autofuse.api.amounts import DEADLINE_S, check_backend, check_numerics, positive_seconds
+from autofuse.api.keptdecisions import kept_decision
+from autofuse.api.loops import warn_of_loops
 from autofuse.api.numpyonly import NumpyPlan, traced_or_left
 from autofuse.api.plan import Plan
-from autofuse.api.programs import AUTO, check_backend, fixed_choices, traced_program
-from autofuse.cost_models.base import CostModel
 from autofuse.errors import ArgumentError
-from autofuse.frontend.context import OnUnsupported
-from autofuse.passes.choices import Choices
-from autofuse.passes.pipeline import Numerics
-from autofuse.search.plugins.foreign import LegalityTest
-from autofuse.search.plugins.registry import ANALYTICAL, find_policy
-from autofuse.search.policies.analytical import Analytical
-from autofuse.search.policies.fixed import fixed
-from autofuse.search.policies.policy import SearchPolicy
+from autofuse.targets.cpu.native.nativeruntime import prepare_runtime
+
+if TYPE_CHECKING:  # what was decided in an earlier process is found without the search
+    from autofuse.api.choosing import Rules
+    from autofuse.cost_models.base import CostModel
+    from autofuse.frontend.context import OnUnsupported
+    from autofuse.passes.choices import Choices
+    from autofuse.passes.pipeline import Numerics
+    from autofuse.search.plugins.foreign import LegalityTest
+    from autofuse.search.policies.policy import SearchPolicy
 
 
 def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and torch.compile
@@ -33,7 +34,7 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     partition: Sequence[Sequence[str]] | None = None,
     threads: int | None = None,
     rules: Rules = (),
-    model: str | CostModel = ANALYTICAL,
+    model: str | CostModel = "analytical",
     legality: str | LegalityTest | None = None,
     variants: str | Choices = "default",
     max_memory: int | None = None,
@@ -73,19 +74,31 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     check_backend(backend)
     check_numerics(numerics)
     seconds = None if deadline is None else positive_seconds("deadline", deadline, "give deadline=None")
-    if partition is not None:
-        policy = fixed(partition)
-    if policy == "measured":
+    if policy == "measured" and partition is None:
         raise ArgumentError('policy="measured" needs measurements: call autofuse.tune')
-    wishes = {"partition": partition, "rules": rules, "legality": legality, "max_memory": max_memory}
+    prepare_runtime()  # while the function is traced
+    wishes: dict[str, Any] = {"partition": partition, "rules": rules, "legality": legality, "max_memory": max_memory}
     traced = traced_or_left(fn, args, kwargs, on_unsupported, check_bounds, wishes)
     if isinstance(traced, NumpyPlan):
         return traced
-    program = traced_program(traced, fixed_choices(variants), numerics)
-    context = make_context(program, threads, rules, model=model, legality=legality, max_memory=max_memory)
-    chosen = find_policy(policy)
-    if variants == AUTO:
-        context = noting(context, None if isinstance(chosen, Analytical) else f"policy {chosen.name}")
-        if isinstance(chosen, Analytical) and may_vary(context):
-            return Plan(warned_of_loops(decided_best(context, threads, seconds), traced.graph))
-    return Plan(warned_of_loops(decided(chosen, context, threads, seconds), traced.graph))
+    loops = warn_of_loops(traced.graph)
+    about: dict[str, Any] = {
+        "policy": policy,
+        "threads": threads,
+        "model": model,
+        "variants": variants,
+        "deadline": seconds,
+        "numerics": numerics,
+    }
+    kept = kept_decision(traced, {**wishes, **about})
+    found = None if kept is None else kept.find(loops)
+    if found is not None:
+        return found
+    from autofuse.api.choosing import chosen_document
+
+    document = chosen_document(traced, **wishes, **about)
+    plan = Plan(replace(document, notes=(*document.notes, *loops)))
+    if kept is None:
+        return plan
+    kept.keep(document)
+    return kept.kept(plan)

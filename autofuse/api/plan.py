@@ -134,6 +134,8 @@ class Plan:
     @property
     def constant_bytes(self) -> int:
         """Bytes of the arrays that the plan holds."""
+        if self._ready is not None:
+            return sum(array.nbytes for array in self._ready.program.constants)
         return sum(value.type.nbytes for value in values_of(self.document.graph, Role.CONSTANT))
 
     def explain(self) -> str:

@@ -74,12 +74,6 @@ def program_of(document: PlanDocument) -> Program:
     )
 
 
-def check_backend(backend: str) -> None:
-    """Raise ArgumentError for what plans cannot be made for."""
-    if backend != "cpu":
-        raise ArgumentError(f'backend={backend!r}: plans can be compiled and tuned for "cpu"')
-
-
 def fixed_choices(variants: str | Choices) -> Choices:
     """What a program is cleaned up with before anything is searched. Raises ArgumentError."""
     if isinstance(variants, Choices):

@@ -15,12 +15,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from autofuse.api.againstnumpy import against_function
-from autofuse.api.amounts import check_numerics, positive_seconds, whole_number
+from autofuse.api.amounts import check_backend, check_numerics, positive_seconds, whole_number
 from autofuse.api.choosing import Rules, make_context, may_vary, noting
-from autofuse.api.loops import warned_of_loops
+from autofuse.api.loops import warn_of_loops
 from autofuse.api.numpyonly import NumpyPlan, traced_or_left
 from autofuse.api.plan import Plan
-from autofuse.api.programs import AUTO, check_backend, fixed_choices, measuring_inputs, traced_program
+from autofuse.api.programs import AUTO, fixed_choices, measuring_inputs, traced_program
 from autofuse.cost_models.base import CostModel
 from autofuse.errors import AutofuseError
 from autofuse.frontend.context import OnUnsupported
@@ -96,7 +96,7 @@ def tuned_plan(
             document = against_function(document, fn, traced, arrays, left)
         except KeyboardInterrupt:
             document = _interrupted(document, db)
-    return Plan(warned_of_loops(document, traced.graph))
+    return Plan(replace(document, notes=(*document.notes, *warn_of_loops(traced.graph))))
 
 
 def _tuned(

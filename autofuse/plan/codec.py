@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
@@ -76,9 +76,7 @@ def encode(plan: PlanDocument) -> Encoded:
         "out_tree": tree.to_json(plan.out_tree),
         "writebacks": list(plan.writebacks),
         "certificate": None if plan.certificate is None else _certificate_to_json(plan.certificate),
-        "kernels": [_kernel_to_json(kernel) for kernel in plan.kernels],
-        "order": [[launch.kernel, launch.lane] for launch in plan.order],
-        "notes": list(plan.notes),
+        **_decided_to_json(plan),
         "constants": None,
         **({} if plan.variant is None else {"variant": asdict(plan.variant)}),
         **({"contiguous": list(plan.contiguous)} if plan.contiguous else {}),
@@ -95,6 +93,50 @@ def to_text(encoded: Encoded, side: SideFile | None) -> str:
         return render({**encoded.data, "constants": None if side is None else side.to_json()}) + "\n"
     except ValueError as bad:
         raise PlanError(f"plan: holds a number that is not finite ({bad})") from bad
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What was decided about a program: a plan less the program itself. Fields as in `PlanDocument`."""
+
+    numerics: Literal["strict", "fast"]
+    kernels: tuple[PlannedKernel, ...]
+    order: tuple[Launch, ...]
+    notes: tuple[str, ...]
+    variant: GraphVariant | None
+    graph_digest: str
+
+
+def decisions_to_json(plan: PlanDocument) -> dict[str, Any]:
+    """The decisions of a plan as plain data; `decisions_from` reads them back."""
+    variant = None if plan.variant is None else asdict(plan.variant)
+    return {
+        "numerics": plan.numerics,
+        "graph_digest": plan.graph_digest,
+        "variant": variant,
+        **_decided_to_json(plan),
+    }
+
+
+def decisions_from(item: Item) -> Decisions:
+    """Read `decisions_to_json` back; raises the item's error, with the path, for anything unfit."""
+    keys = item.fields([f.name for f in fields(Decisions)])
+    return Decisions(
+        numerics="strict" if keys["numerics"].choice("strict", "fast") == "strict" else "fast",
+        kernels=tuple(_kernel(kernel) for kernel in keys["kernels"].items(MAX_KERNELS)),
+        order=tuple(_launch(launch) for launch in keys["order"].items(MAX_KERNELS)),
+        notes=tuple(note.text(10_000) for note in keys["notes"].items(100_000)),
+        variant=keys["variant"].maybe(_variant),
+        graph_digest=keys["graph_digest"].text(128, DIGEST),
+    )
+
+
+def _decided_to_json(plan: PlanDocument) -> dict[str, Any]:
+    return {
+        "kernels": [_kernel_to_json(kernel) for kernel in plan.kernels],
+        "order": [[launch.kernel, launch.lane] for launch in plan.order],
+        "notes": list(plan.notes),
+    }
 
 
 def _kernel_to_json(kernel: PlannedKernel) -> dict[str, Any]:

@@ -42,6 +42,35 @@ class Program:
     numerics: Numerics = "strict"
     """What `graph` was allowed to become when it was cleaned up."""
 
+    def document(
+        self,
+        kernels: Sequence[PlannedKernel],
+        order: Sequence[Launch],
+        identity: Identity,
+        certificate: Certificate | None = None,
+        notes: Sequence[str] = (),
+    ) -> PlanDocument:
+        """A plan of this program. `notes`: beside the program's own."""
+        return PlanDocument(
+            name=self.name,
+            backend="cpu",
+            numerics=self.numerics,
+            graph=self.graph,
+            graph_digest=digest(self.graph),
+            in_tree=self.in_tree,
+            out_tree=self.out_tree,
+            parameters=self.parameters,
+            writebacks=self.writebacks,
+            kernels=tuple(kernels),
+            order=tuple(order),
+            identity=identity,
+            certificate=certificate,
+            notes=(*self.notes, *notes),
+            variant=self.variant,
+            contiguous=self.contiguous,
+            bounds=self.bounds,
+        )
+
     def renamed(self, document: PlanDocument) -> PlanDocument:
         """A plan of an equal graph, found by its digest, with this function's name and argument structure."""
         return replace(
@@ -105,25 +134,8 @@ def plan_document(
     """
     planned = planned_kernels(atoms, kernels, known)
     works = [Work(k.inputs, k.outputs, p.measured_us or p.predicted_us or math.inf) for k, p in planned]
-    return PlanDocument(
-        name=program.name,
-        backend="cpu",
-        numerics=program.numerics,
-        graph=program.graph,
-        graph_digest=digest(program.graph),
-        in_tree=program.in_tree,
-        out_tree=program.out_tree,
-        parameters=program.parameters,
-        writebacks=program.writebacks,
-        kernels=tuple(kernel for _, kernel in planned),
-        order=tuple(Launch(number, lane) for number, lane in list_schedule(works, small_us)),
-        identity=identity,
-        certificate=certificate,
-        notes=program.notes,
-        variant=program.variant,
-        contiguous=program.contiguous,
-        bounds=program.bounds,
-    )
+    order = [Launch(number, lane) for number, lane in list_schedule(works, small_us)]
+    return program.document([kernel for _, kernel in planned], order, identity, certificate)
 
 
 def one_by_one(document: PlanDocument) -> PlanDocument:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import platform
@@ -42,8 +43,18 @@ def hardware(root: Path = Path("/")) -> Hardware:
     Prices, identities of plans and generated code all follow this answer, so whoever replaces this function (see
     `autofuse.testing.hosts`) has another machine.
     """
-    model, isa = _cpuinfo(root)
     first = min(_usable_cpus(root))
+    return _hardware_here(first) if root == Path("/") else _hardware(root, first)
+
+
+@functools.lru_cache(maxsize=16)
+def _hardware_here(first: int) -> Hardware:
+    """Of this machine, which stays as it is; reading it takes a millisecond or two."""
+    return _hardware(Path("/"), first)
+
+
+def _hardware(root: Path, first: int) -> Hardware:
+    model, isa = _cpuinfo(root)
     caches = {level: _cache_bytes(root, first, level) for level in (1, 2, 3)}
     line = number_of(root / f"sys/devices/system/cpu/cpu{first}/cache/index0/coherency_line_size") or 64
     return Hardware(model, isa, caches[1], caches[2], caches[3], line)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 
 from autofuse.errors import MeasureError
@@ -49,6 +48,8 @@ class CalibrationStore:
 
     def save(self, description: CpuDescription, calibration: Calibration) -> Path:
         """Keep a calibration; atomic, the last writer wins. Raises MeasureError if the folder cannot be written."""
+        import tempfile
+
         path = self.path(description)
         text = json.dumps(calibration.to_json(), indent=2, sort_keys=True) + "\n"
         try:

@@ -21,13 +21,24 @@ _SOURCES = (".py", ".ll")
 
 
 @functools.cache
-def fingerprint() -> str:
-    """A digest (hex) that differs where a plan could become other code. Takes a millisecond or two."""
-    facts = [sys.version, platform.machine(), np.__version__, repr(detect()), _first_cpu()]
-    facts += [_library(name) for name in _LIBRARIES]
-    root = Path(__file__).parents[3]
-    facts += sorted(line for package in _PACKAGES for line in _sources(os.path.join(root, package)))
+def fingerprint(*packages: str) -> str:
+    """A digest (hex) that differs where a plan could become other code. Takes a millisecond or two.
+
+    `packages`: others of autofuse that decide what the digest is for.
+    """
+    facts = [*_toolchain(), *(line for package in sorted({*_PACKAGES, *packages}) for line in _package(package))]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+
+
+@functools.cache
+def _toolchain() -> tuple[str, ...]:
+    libraries = (_library(name) for name in _LIBRARIES)
+    return sys.version, platform.machine(), np.__version__, repr(detect()), _first_cpu(), *libraries
+
+
+@functools.cache
+def _package(name: str) -> tuple[str, ...]:
+    return tuple(sorted(_sources(os.path.join(Path(__file__).parents[3], name))))
 
 
 def _first_cpu() -> str:

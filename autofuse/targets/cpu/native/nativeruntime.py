@@ -73,13 +73,16 @@ def runtime_object() -> bytes:
 
 
 def prepare_runtime() -> None:
-    """Begin to load the runtime beside the caller; who needs it before waits, and gets the errors."""
+    """Begin to load the runtime beside the caller; who needs it before waits, and gets the errors.
+
+    A process that ends meanwhile waits for it: LLVM must not be taken down while it works.
+    """
 
     def load() -> None:
         with contextlib.suppress(AutofuseError):
             native_runtime()
 
-    threading.Thread(target=load, name="autofuse-runtime", daemon=True).start()
+    threading.Thread(target=load, name="autofuse-runtime").start()
 
 
 def offer_runtime(data: bytes) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -84,6 +83,8 @@ class ObjectCache:
         """Store `data` under `key`. A full or read-only disk is not an error: the entry is just not kept."""
         if self._directory is None:
             return
+        import tempfile  # who only reads does without
+
         path = self._path(key)
         try:
             for folder in (self._directory, path.parent):
