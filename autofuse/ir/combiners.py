@@ -1,4 +1,4 @@
-"""Combiners of folds (reduce, windows, scans, scatter): their NumPy functions and identities."""
+"""Combiners of reductions (reduce, windows, scans, scatter): their NumPy functions and identities."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMBINERS: Mapping[str, np.ufunc] = {
 
 
 def combiner_identity(combiner: str, dtype: DType) -> bool | int | float:
-    """The number that changes nothing when folded in: 0, 1, the greatest, the least, all ones."""
+    """The number that changes nothing when combined: 0, 1, the greatest, the least, all ones."""
     is_bool = dtype.kind == "bool"
     match combiner:
         case "add" | "or":

@@ -10,8 +10,8 @@ None is better in general, so none is a rule; each has programs that it pays for
   product of all steps goes through memory.
 - `depths=apart` (`concatenate([x, h]) @ w` as `x @ w[:k] + h @ w[k:]`, a convolution as a sum of shifted products): no
   row of the concatenation is packed, and a part that does not change can be computed elsewhere. Short depths cost more.
-- `concatenations=parts` (a fold of a concatenation as folds of its parts): loops without masks, parts in kernels of
-  their own. What the parts share with other readers of the concatenation may be computed twice.
+- `concatenations=parts` (a reduction of a concatenation as those of its parts): loops without masks, parts in kernels
+  of their own. What the parts share with other readers of the concatenation may be computed twice.
 - `transposes=stored`: what several kernels read across the lines of memory is turned once. Costs a pass over memory.
 - `tables=large`: larger tables are computed ahead of time instead of in every call. The plan grows by them.
 """
@@ -37,7 +37,7 @@ class Choices:
     depths: Literal["joined", "apart"] = "joined"
     """Products that are added up, with neighbouring rows of one matrix."""
     concatenations: Literal["whole", "parts"] = "whole"
-    """Concatenations that are folded."""
+    """Concatenations that are reduced."""
     transposes: Literal["read", "stored"] = "read"
     """Transposed values that several readers have."""
     tables: Literal["small", "large"] = "small"

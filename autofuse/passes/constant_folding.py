@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.interpreter import evaluate_node
 from autofuse.ir.oprecord import Role
-from autofuse.ir.optable import lookup, role_of
+from autofuse.ir.optable import index_op, lookup, role_of
 from autofuse.passes.facts import SMALL_BYTES, Facts, repeated
 from autofuse.passes.rewriting import Call, Rules, call, rewrite, splat_call
 
 Array = NDArray[Any]
 
-_RENAMING = ("reshape", "transpose", "slice", "reverse")
-_CHOOSING = ("dynamic_slice", "gather")  # the result's elements come from operand 0, wherever indices point
 
 LARGE_BYTES = 4 << 20
 """A table that is worth reading rather than computing in every call may be this large."""
@@ -86,7 +84,7 @@ def _is_computed(node: Node, facts: Facts) -> bool:
     """Whether the node does work that is worth storing the result of."""
     if len(node.outputs) != 1 or node.op in ("broadcast_in_dim", "custom_call"):
         return False
-    if node.op in _RENAMING:
+    if role_of(node).is_view:
         return facts.constant(node.inputs[0]) is not None and node.output.type.nbytes <= SMALL_BYTES
     return not role_of(node).is_control
 
@@ -122,15 +120,10 @@ def _fold_splats(node: Node, facts: Facts) -> Call | None:
 def _moved_splat(node: Node, facts: Facts) -> Call | None:
     if node.op == "broadcast_in_dim" and not node.inputs[0].type.shape:
         return None  # the form splats have
-    splats = _splats(node.inputs[:1] if node.op in _CHOOSING else _data_operands(node), facts)
+    splats = _splats(node.inputs[: index_op(node).data], facts)
     if splats is None or any(splat.tobytes() != splats[0].tobytes() for splat in splats):
         return None
     return splat_call(splats[0], node.output.type)
-
-
-def _data_operands(node: Node) -> tuple[Value, ...]:
-    """The operands whose elements the result holds: not the start indices of dynamic_update_slice."""
-    return node.inputs[:2] if node.op == "dynamic_update_slice" else node.inputs
 
 
 def _splats(values: Sequence[Value], facts: Facts) -> list[Array] | None:

@@ -1,4 +1,4 @@
-"""Folds of concatenations as folds of the parts, with the elementwise work that lies between done on the parts."""
+"""Reductions of concatenations as those of the parts, with the elementwise work that lies between done on the parts."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ class SplitConcatenations:
     name: ClassVar[str] = "concatenations-in-parts"
 
     def apply(self, graph: Graph) -> Graph:
-        """The graph with folds of parts; the same object if nothing applied."""
-        folded = _only_folded(graph)
-        return rewrite(graph, lambda: _rules(folded))
+        """The graph with reductions of parts; the same object if nothing applied."""
+        reduced = _only_reduced(graph)
+        return rewrite(graph, lambda: _rules(reduced))
 
 
-def _only_folded(graph: Graph) -> frozenset[Value]:
+def _only_reduced(graph: Graph) -> frozenset[Value]:
     """Results of elementwise ops that are read by reductions, and by ops of which the same holds, alone."""
-    folded: set[Value] = set()
+    reduced: set[Value] = set()
     for node in reversed(graph.nodes):
         if role_of(node) is not Role.ELEMENTWISE or node.output in graph.outputs:
             continue
         readers = graph.users[node.output]
-        if readers and all(reader.op == "reduce" or reader.outputs[0] in folded for reader in readers):
-            folded.add(node.output)
-    return frozenset(folded)
+        if readers and all(reader.op == "reduce" or reader.outputs[0] in reduced for reader in readers):
+            reduced.add(node.output)
+    return frozenset(reduced)
 
 
-def _rules(folded: frozenset[Value]) -> Rules:
+def _rules(reduced: frozenset[Value]) -> Rules:
     def compute_parts(node: Node, facts: Facts) -> Call | None:
-        return _computed_in_parts(node, facts) if node.output in folded else None
+        return _computed_in_parts(node, facts) if node.output in reduced else None
 
     elementwise = {op.name: (compute_parts,) for op in all_ops() if op.role is Role.ELEMENTWISE}
     return {**elementwise, "reduce": (reduce_parts,)}
@@ -78,14 +78,14 @@ def reduce_parts(node: Node, facts: Facts) -> Expression | None:
     if joined is None or not _can_split(joined):
         return None
     axis, gone, combiner = joined.attrs["dimension"], node.attrs["dimensions"], node.attrs["combiner"]
-    folds = [call("reduce", part, dimensions=gone, combiner=combiner) for part in joined.inputs]
+    reductions = [call("reduce", part, dimensions=gone, combiner=combiner) for part in joined.inputs]
     if axis not in gone:
-        return call("concatenate", *folds, dimension=axis - sum(d < axis for d in gone))
+        return call("concatenate", *reductions, dimension=axis - sum(d < axis for d in gone))
     if _rounds(node):
         return None
-    total: Expression = folds[0]
-    for fold in folds[1:]:
-        total = call(combiner, total, fold)
+    total: Expression = reductions[0]
+    for reduction in reductions[1:]:
+        total = call(combiner, total, reduction)
     return total
 
 
@@ -94,7 +94,7 @@ def _can_split(joined: Node) -> bool:
 
 
 def _rounds(node: Node) -> bool:
-    """Whether combined partial results are no result of folding everything in some order, or may not be reordered."""
+    """Whether combined partial results are no result of reducing everything in some order, or may not be reordered."""
     combiner = node.attrs["combiner"]
     return is_float(node) and (combiner == "multiply" or (combiner == "add" and node.output.type.dtype.bits == 16))
 

@@ -14,12 +14,12 @@ from autofuse.passes.common_subexpressions import MergeCommon
 from autofuse.passes.constant_folding import LARGE_BYTES, FoldConstants
 from autofuse.passes.contraction import ContractProducts
 from autofuse.passes.dots import FoldDots, SplitDepths
-from autofuse.passes.folds import SimplifyFolds
 from autofuse.passes.joining import JoinColumns, JoinSteps
 from autofuse.passes.layouts import StoreTransposes
 from autofuse.passes.movement import SimplifyMovement
 from autofuse.passes.outputs import MaterialiseOutputs
 from autofuse.passes.parts import SplitConcatenations
+from autofuse.passes.reductions import SimplifyReductions
 from autofuse.passes.sinking import SinkViews
 from autofuse.passes.splitting import SplitColumns
 
@@ -49,7 +49,7 @@ def passes_for(numerics: Numerics, choices: Choices = DEFAULT) -> Sequence[Pass]
         SimplifyMovement(),
         SinkViews(),
         SimplifyArithmetic(numerics),
-        SimplifyFolds(numerics),
+        SimplifyReductions(numerics),
         FoldDots(joins_depths=choices.depths == "joined"),
     )
     folding = () if choices.tables == "large" else (FoldConstants(),)

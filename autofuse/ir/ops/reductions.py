@@ -1,4 +1,4 @@
-"""Ops that fold dimensions away: reduce, argmin, argmax."""
+"""Ops that reduce dimensions away: reduce, argmin, argmax."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ def _infer_reduce(operands: Sequence[TensorType], attrs: Attrs, regions: Sequenc
     (x,), dims, combiner = operands, attrs["dimensions"], attrs["combiner"]
     require.axes("reduce", "dimensions", dims, x.rank)
     require.combiner_fits("reduce", combiner, x)
-    _something_to_fold("reduce", combiner in ("minimum", "maximum"), x, dims)
+    _something_to_reduce("reduce", combiner in ("minimum", "maximum"), x, dims)
     return (TensorType(tuple(n for axis, n in enumerate(x.shape) if axis not in dims), x.dtype),)
 
 
-def _something_to_fold(op: str, needed: bool, x: TensorType, dims: Sequence[int]) -> None:
+def _something_to_reduce(op: str, needed: bool, x: TensorType, dims: Sequence[int]) -> None:
     if needed and math.prod(x.shape[axis] for axis in dims) == 0:
-        raise GraphError(f"{op}: there is no least or greatest of nothing; operand x is {x}, folded over {tuple(dims)}")
+        raise GraphError(
+            f"{op}: there is no least or greatest of nothing; operand x is {x}, reduced over {tuple(dims)}"
+        )
 
 
 def _reduce(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
@@ -37,8 +39,8 @@ def _reduce(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) 
     if not dims:
         return (x,)
     wide = numerics.accumulator(x.dtype)
-    folded = COMBINERS[combiner].reduce(x.astype(wide, copy=False), axis=dims, dtype=wide)
-    return (np.asarray(folded).astype(x.dtype, copy=False),)
+    reduced = COMBINERS[combiner].reduce(x.astype(wide, copy=False), axis=dims, dtype=wide)
+    return (np.asarray(reduced).astype(x.dtype, copy=False),)
 
 
 def _infer_arg(op: str) -> Callable[..., tuple[TensorType, ...]]:
@@ -46,7 +48,7 @@ def _infer_arg(op: str) -> Callable[..., tuple[TensorType, ...]]:
         (x,), axis, dtype = operands, attrs["dimension"], attrs["dtype"]
         require.axis(op, "dimension", axis, x.rank)
         require.integer_dtype(op, dtype)
-        _something_to_fold(op, True, x, (axis,))
+        _something_to_reduce(op, True, x, (axis,))
         return (TensorType((*x.shape[:axis], *x.shape[axis + 1 :]), dtype),)
 
     return infer
@@ -73,7 +75,7 @@ def _arg_reduce(name: str, which: str, function: Callable[..., Any]) -> OpDef:
         evaluate=_arg(function),
         code=1,
         attrs={
-            "dimension": AttrSpec("int", "the dimension to fold away"),
+            "dimension": AttrSpec("int", "the dimension to reduce away"),
             "dtype": AttrSpec("dtype", "the result's integer dtype"),
         },
         arity=1,
@@ -84,14 +86,14 @@ def _arg_reduce(name: str, which: str, function: Callable[..., Any]) -> OpDef:
 OPS = (
     OpDef(
         name="reduce",
-        doc="Folds dimensions with a combiner, in any order. f16 and bf16 accumulate in f32 and round once; integers "
+        doc="Reduces dimensions with a combiner, in any order. f16 and bf16 accumulate in f32 and round once; integers "
         "wrap; minimum and maximum give NaN where there is one. Over nothing: the identity; no minimum, maximum.",
         role=Role.REDUCE,
         infer=_infer_reduce,
         evaluate=_reduce,
         code=1,
         attrs={
-            "dimensions": AttrSpec("ints", "dimensions to fold away"),
+            "dimensions": AttrSpec("ints", "dimensions to reduce away"),
             "combiner": AttrSpec("str", "how two elements become one", tuple(COMBINERS)),
         },
         arity=1,

@@ -98,7 +98,7 @@ def integer_dtype(op: str, dtype: DType) -> None:
 
 
 def combiner_fits(op: str, combiner: str, type_: TensorType) -> None:
-    """Bool folds with and, or, minimum, maximum; and/or need bits."""
+    """Bool reduces with and, or, minimum, maximum; and/or need bits."""
     if type_.dtype.kind == "bool" and combiner in ("add", "multiply"):
         raise GraphError(f"{op}: combiner {combiner} is not defined on bool; use or / and, or convert to an integer")
     if combiner in ("and", "or") and type_.dtype.is_float:

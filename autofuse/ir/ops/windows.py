@@ -1,4 +1,4 @@
-"""Ops that fold over a neighbourhood and keep dimensions: cumulative and reduce_window."""
+"""Ops that reduce a neighbourhood and keep dimensions: cumulative and reduce_window."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def _cumulative(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Regio
     (x,), axis = operands, attrs["dimension"]
     wide = numerics.accumulator(x.dtype)
     source = np.flip(x, axis) if attrs["reverse"] else x
-    folded = COMBINERS[attrs["combiner"]].accumulate(source.astype(wide, copy=False), axis=axis, dtype=wide)
-    folded = folded.astype(x.dtype, copy=False)
-    return (np.flip(folded, axis) if attrs["reverse"] else folded,)
+    reduced = COMBINERS[attrs["combiner"]].accumulate(source.astype(wide, copy=False), axis=axis, dtype=wide)
+    reduced = reduced.astype(x.dtype, copy=False)
+    return (np.flip(reduced, axis) if attrs["reverse"] else reduced,)
 
 
 def _infer_window(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph]) -> tuple[TensorType, ...]:
@@ -93,8 +93,8 @@ def _window(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) 
     neutral = combiner_identity(combiner, dtypes.from_numpy(wide.dtype))
     base = padded(wide, neutral, low, high, interior)
     view = windows_of(base, attrs["window_dimensions"], attrs["window_strides"], attrs["window_dilations"])
-    folded = COMBINERS[combiner].reduce(view, axis=tuple(range(x.ndim, 2 * x.ndim)), dtype=wide.dtype)
-    return (np.asarray(folded).astype(x.dtype, copy=False),)
+    reduced = COMBINERS[combiner].reduce(view, axis=tuple(range(x.ndim, 2 * x.ndim)), dtype=wide.dtype)
+    return (np.asarray(reduced).astype(x.dtype, copy=False),)
 
 
 def _window_flops(operands: Sequence[TensorType], results: Sequence[TensorType], attrs: Attrs) -> float:
@@ -111,8 +111,8 @@ def _window_scratch(operands: Sequence[TensorType], results: Sequence[TensorType
 OPS = (
     OpDef(
         name="cumulative",
-        doc="Running fold along a dimension, each element included; from the end if reverse. f16 and bf16 accumulate "
-        "in f32, each result rounded; minimum and maximum stay NaN after the first NaN.",
+        doc="Running reduction along a dimension, each element included; from the end if reverse. f16 and bf16 "
+        "accumulate in f32, each result rounded; minimum and maximum stay NaN after the first NaN.",
         role=Role.SCAN,
         infer=_infer_cumulative,
         evaluate=_cumulative,
@@ -126,7 +126,7 @@ OPS = (
     ),
     OpDef(
         name="reduce_window",
-        doc="Folds every position of a window. Padding and dilation holes hold the combiner's identity; negative "
+        doc="Reduces every position of a window. Padding and dilation holes hold the combiner's identity; negative "
         "padding removes elements. f16 and bf16 accumulate in f32 and round once.",
         role=Role.WINDOW,
         infer=_infer_window,

@@ -1,4 +1,4 @@
-"""Clean-up of reductions, running folds and sorts: trivial ones vanish, nested ones merge, views go behind them."""
+"""Clean-up of reductions, running ones and sorts: trivial ones vanish, nested ones merge, views go behind them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _IDEMPOTENT = ("minimum", "maximum", "and", "or")
 
 
 @dataclass(frozen=True, slots=True)
-class SimplifyFolds:
+class SimplifyReductions:
     """Simplifies `reduce`, `argmin`, `argmax`, `cumulative`, `reduce_window` and `sort`.
 
-    Folds over one element become reshapes, nested reductions merge, transposes and reshapes move behind a reduction,
-    and elements that a broadcast repeats are not folded one by one. Exact for integers, bool and extrema; float sums
+    Reductions of one element become reshapes, nested ones merge, transposes and reshapes move behind a reduction, and
+    elements that a broadcast repeats are not reduced one by one. Exact for integers, bool and extrema; float sums
     and products merge with themselves and with repetition only under "fast", since partial results round. Moving
     views may change the order in which a float sum is added, which is open.
     """
 
     numerics: Literal["strict", "fast"] = "strict"
-    name: ClassVar[str] = "folds"
+    name: ClassVar[str] = "reductions"
 
     def apply(self, graph: Graph) -> Graph:
-        """The graph with simpler folds; the same object if nothing applied."""
+        """The graph with simpler reductions; the same object if nothing applied."""
         return rewrite(graph, lambda: _EXACT if self.numerics == "strict" else _FAST)
 
 
@@ -44,7 +44,7 @@ def reduce_nothing(node: Node, facts: Facts) -> Value | None:
 
 
 def reduce_unit_axes(node: Node, facts: Facts) -> Call | None:
-    """Unit axes are dropped, not folded. A float sum of one element is x + 0.: it has no -0."""
+    """Unit axes are dropped, not reduced. A float sum of one element is x + 0.: it has no -0."""
     (x,), dims = node.inputs, node.attrs["dimensions"]
     unit = [d for d in dims if x.type.shape[d] == 1]
     if not unit:
@@ -93,16 +93,16 @@ def reduce_transposed(node: Node, facts: Facts) -> Call | None:
 
 
 def reduce_reshaped(node: Node, facts: Facts) -> Call | None:
-    """A reduction of a reshape is a reshape of a reduction, where it folds whole runs of axes."""
+    """A reduction of a reshape is a reshape of a reduction, where it reduces whole runs of axes."""
     inner = facts.producer(node.inputs[0], "reshape")
     if inner is None or inner.output.type.size == 0:
         return None
     gone: list[int] = []
     for old, new in runs(inner.inputs[0].type.shape, inner.output.type.shape):
-        folded = [axis in node.attrs["dimensions"] for axis in new]
-        if any(folded) and not all(folded):
+        reduced = [axis in node.attrs["dimensions"] for axis in new]
+        if any(reduced) and not all(reduced):
             return None
-        gone += old if any(folded) else ()
+        gone += old if any(reduced) else ()
     if not gone:
         return None
     return call("reshape", _reduced(inner.inputs[0], node, gone), shape=node.output.type.shape)
@@ -112,11 +112,11 @@ def reduce_repeated(node: Node, facts: Facts) -> Call | None:
     """The extremum of repeated elements is that of one of them; an integer sum is a multiple."""
     combiner = node.attrs["combiner"]
     if combiner in _IDEMPOTENT or (combiner == "add" and not is_float(node)):
-        return fold_repetition(node, facts)
+        return reduce_repetition(node, facts)
     return None
 
 
-def fold_repetition(node: Node, facts: Facts) -> Call | None:
+def reduce_repetition(node: Node, facts: Facts) -> Call | None:
     """A sum over n repeated elements is n times one of them."""
     inner = facts.producer(node.inputs[0], "broadcast_in_dim")
     if inner is None or node.inputs[0].type.size == 0 or node.attrs["combiner"] == "multiply":
@@ -134,11 +134,11 @@ def fold_repetition(node: Node, facts: Facts) -> Call | None:
         [place[dims[axis]] for axis in kept_axes],
     )
     rest = [place[d] for d in node.attrs["dimensions"] if d not in repeated]
-    folded = _reduced(smaller, node, rest) if rest else smaller
+    reduced = _reduced(smaller, node, rest) if rest else smaller
     if node.attrs["combiner"] in _IDEMPOTENT:
-        return folded
+        return reduced
     count = math.prod(shape[d] for d in repeated)
-    return call("multiply", folded, filled(count, node.output.type))
+    return call("multiply", reduced, filled(count, node.output.type))
 
 
 def arg_of_one(node: Node, facts: Facts) -> Call | None:
@@ -160,12 +160,12 @@ def arg_transposed(node: Node, facts: Facts) -> Call | None:
 
 
 def cumulative_of_one(node: Node, facts: Facts) -> Value | None:
-    """A running fold along at most one element."""
+    """A running reduction along at most one element."""
     return node.inputs[0] if node.inputs[0].type.shape[node.attrs["dimension"]] <= 1 else None
 
 
 def cumulative_transposed(node: Node, facts: Facts) -> Call | None:
-    """A running fold of a transpose is a transpose of the running fold."""
+    """A running reduction of a transpose is a transpose of the running reduction."""
     inner = facts.producer(node.inputs[0], "transpose")
     if inner is None:
         return None
@@ -198,4 +198,4 @@ _EXACT: Rules = {
     "reduce_window": (window_of_one,),
     "sort": (sort_of_one,),
 }
-_FAST: Rules = joined(_EXACT, {"reduce": (merge_reductions, fold_repetition)})
+_FAST: Rules = joined(_EXACT, {"reduce": (merge_reductions, reduce_repetition)})
