@@ -28,7 +28,7 @@ from autofuse.measurement.errorbounds import Bound, bounds_of
 from autofuse.measurement.intermediates import Intermediates
 from autofuse.measurement.planblocks import Race
 from autofuse.measurement.timer import TimingPolicy, measure
-from autofuse.measurement.worker import Answer, Wait
+from autofuse.measurement.worker import Wait
 from autofuse.plan.codec import decode
 from autofuse.plan.document import PlanDocument
 from autofuse.runtime.kernels import candidate_of
@@ -102,7 +102,7 @@ class _Session:
 _sessions: dict[str, _Session] = {}
 
 
-def open_session(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> Answer:
+def open_session(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> dict[str, Any]:
     """Runner: hold a graph and its arguments. Payload: `text`, `threads`, `held_bytes` (see `Intermediates`)."""
     constants = {name[1:]: array for name, array in arrays.items() if name.startswith("@")}
     graph = parse_graph(payload["text"], constants)
@@ -114,10 +114,10 @@ def open_session(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: 
     wait.up_to(_INTERPRETING_S)
     values.of(graph.outputs)
     _sessions[payload["session"]] = _Session(graph, description, inputs, constants, values)
-    return Answer({})
+    return {}
 
 
-def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> Answer:
+def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> dict[str, Any]:
     """Runner: check a kernel's answer, then time it for a moment, and hold it ready for `time_again`.
 
     Payload: `session`, `nodes`, `outputs`, `schedule`, `time_cap_us`, `worth_us` (stop early if it takes longer than
@@ -164,7 +164,7 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
     timing = measure(call, policy)
     if not timing.pruned:
         session.ready[_key(payload, payload["schedule"])] = call, seen_s
-    return Answer({"samples_us": list(timing.samples_us), "pruned": timing.pruned, "unusual": unusual})
+    return {"samples_us": list(timing.samples_us), "pruned": timing.pruned, "unusual": unusual}
 
 
 def _patience_s(payload: Mapping[str, Any], expected_s: float) -> float:
@@ -173,7 +173,7 @@ def _patience_s(payload: Mapping[str, Any], expected_s: float) -> float:
     return float(payload["deadline_s"]) + min(_HANGS * expected_s, math.inf if left_s is None else left_s)
 
 
-def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> Answer:
+def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> dict[str, Any]:
     """Runner: time the kernels that are held ready for some more moments, in rounds over all of them.
 
     What else the machine does slows everything down for a while, and one moment may be such a while. Payload:
@@ -198,10 +198,10 @@ def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wa
                 wait.at_least(_patience_s(payload, _CALLS * seen_s))
                 fastest[number].append(measure(call, policy).fastest_us)
         sleep(max(0.0, payload["round_us"] / 1e6 - (perf_counter_ns() - start) / 1e9))
-    return Answer({"fastest_us": fastest})
+    return {"fastest_us": fastest}
 
 
-def compile_kernels(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> Answer:
+def compile_kernels(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> dict[str, Any]:
     """Runner: compile a kernel under several schedules beside each other, for `time_kernel` to find.
 
     Payload: `session`, `nodes`, `outputs`, `schedules`. What cannot be compiled is left to `time_kernel` to report.
@@ -215,7 +215,7 @@ def compile_kernels(payload: Mapping[str, Any], arrays: Mapping[str, Array], wai
         for schedule, runner in zip(schedules, session.runners(kernel, schedules), strict=True)
         if not isinstance(runner, AutofuseError)
     }
-    return Answer({"compiled": len(session.compiled)})
+    return {"compiled": len(session.compiled)}
 
 
 def _key(payload: Mapping[str, Any], schedule: Mapping[str, Any]) -> str:
@@ -223,7 +223,7 @@ def _key(payload: Mapping[str, Any], schedule: Mapping[str, Any]) -> str:
     return json.dumps([payload["nodes"], payload["outputs"], schedule], sort_keys=True)
 
 
-def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> Answer:
+def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> dict[str, Any]:
     """Runner: time whole plans in interleaved blocks, each warmed by a call first, and check their answers.
 
     A sample is the fastest call of a plan's turn in a block. A plan that is slower than another beyond doubt is
@@ -244,7 +244,7 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wa
     wait.up_to(_INTERPRETING_S + _JUDGING * session.interpreter_s)
     session.plan_bounds()
     samples, problems = race.run(plans, len(makers))
-    return Answer({"samples_us": samples, "problems": problems, "cut_short": race.cut_short})
+    return {"samples_us": samples, "problems": problems, "cut_short": race.cut_short}
 
 
 def _wait_for_calls(wait: Wait, payload: Mapping[str, Any], seconds: float) -> None:

@@ -32,6 +32,7 @@ _START_S = 60.0
 _GOODBYE_S = 2.0
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 """Signals that no code of a kernel causes: the system sends the first where memory is short."""
+_NOTHING: Mapping[str, Any] = {}
 _NO_MEMORY = ("out of memory", "bad_alloc")
 """What LLVM and the C++ library print before they end the process."""
 _TAIL_BYTES = 4000
@@ -57,11 +58,10 @@ class Outcome:
     status: Status
     message: str
     """Empty when `ok`."""
-    data: Mapping[str, Any]
-    arrays: Mapping[str, NDArray[Any]]
-    build_s: float
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    build_s: float = 0.0
     """Wall time until the runner said how long the rest may take, or until the end if it did not."""
-    run_s: float
+    run_s: float = 0.0
 
 
 class Worker:
@@ -115,9 +115,9 @@ class Worker:
         except DeadlineError as late:
             phase = "run" if self._built_at else "build"
             self._kill()
-            return self._lost("timeout", f"{phase} deadline of {self._limit_s:g} s passed: {late}", start)
+            return self._ended("timeout", f"{phase} deadline of {self._limit_s:g} s passed: {late}", start)
         except ChannelClosedError:
-            return self._lost(*self._obituary(), start)
+            return self._ended(*self._obituary(), start)
         except BaseException:
             self._kill()
             raise
@@ -137,22 +137,19 @@ class Worker:
         return self._outcome(answer, start)
 
     def _outcome(self, answer: Message, start: float) -> Outcome:
-        end = time.monotonic()
-        built_at = self._built_at or end
-        spent = {"build_s": built_at - start, "run_s": end - built_at}
         match answer.type:
             case "ok":
-                return Outcome("ok", "", answer.data, answer.arrays, **spent)
+                return self._ended("ok", "", start, answer.data)
             case "wrong" | "refused" | "error" | "memory" as status:
-                return Outcome(status, str(answer.data.get("message", "")), {}, {}, **spent)
+                return self._ended(status, str(answer.data.get("message", "")), start)
             case _:
                 self._kill()
-                return Outcome("error", f"the worker sent {answer.type!r:.40} out of turn", {}, {}, **spent)
+                return self._ended("error", f"the worker sent {answer.type!r:.40} out of turn", start)
 
-    def _lost(self, status: Status, message: str, start: float) -> Outcome:
+    def _ended(self, status: Status, message: str, start: float, data: Mapping[str, Any] = _NOTHING) -> Outcome:
         end = time.monotonic()
         built_at = self._built_at or end
-        return Outcome(status, message, {}, {}, built_at - start, end - built_at)
+        return Outcome(status, message, data, built_at - start, end - built_at)
 
     def _connected(self) -> Channel:
         """A channel to a living worker; one that died between jobs is replaced."""

@@ -2,11 +2,11 @@
 
 A job names a runner, a function inside autofuse:
 
-    def runner(payload, arrays, wait) -> Answer
+    def runner(payload, arrays, wait) -> dict
 
 It gets the job's JSON payload and arrays, prepares (compiles), calls `wait.up_to(seconds)`, then runs and times; it
-calls it again whenever it knows better how long the rest takes. It raises `WrongAnswerError` if the kernel computes
-something wrong, and any other exception if something fails.
+calls it again whenever it knows better how long the rest takes. Its answer is JSON data. It raises `WrongAnswerError`
+if the kernel computes something wrong, and any other exception if something fails.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, cast
 
@@ -37,15 +36,6 @@ from autofuse.measurement.records import Status
 RUNNER = re.compile(r"autofuse(\.[a-z_][a-z0-9_]*)+:[a-z_][a-z0-9_]*")
 """What may be named as a runner: a module-level function of this package."""
 _PR_SET_PDEATHSIG = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a runner returns."""
-
-    data: Mapping[str, Any]
-    """JSON data."""
-    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
 
 
 class Wait:
@@ -66,7 +56,7 @@ class Wait:
             self.up_to(seconds)
 
 
-Runner = Callable[[Mapping[str, Any], Mapping[str, NDArray[Any]], Wait], Answer]
+Runner = Callable[[Mapping[str, Any], Mapping[str, NDArray[Any]], Wait], dict[str, Any]]
 
 
 def check_runner_name(name: str) -> None:
@@ -110,8 +100,7 @@ def _run(job: Message, channel: Channel) -> Message:
     try:
         runner = find_runner(str(job.data.get("runner", "")))
         wait = Wait(lambda seconds: channel.send(Message("wait", {"seconds": seconds})))
-        answer = runner(job.data["payload"], job.arrays, wait)
-        return Message("ok", dict(answer.data), answer.arrays)
+        return Message("ok", runner(job.data["payload"], job.arrays, wait))
     except ChannelClosedError:
         raise
     except AutofuseError as bad:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from autofuse.measurement import bench
 from autofuse.measurement.bench import open_session, time_again
 from autofuse.measurement.checks import WrongAnswerError
-from autofuse.measurement.worker import Answer, Wait
+from autofuse.measurement.worker import Wait
 
 __all__ = ["compile_kernels", "open_session", "time_again", "time_kernel", "time_plans"]
 
@@ -21,7 +21,7 @@ Arrays = Mapping[str, NDArray[Any]]
 Payload = Mapping[str, Any]
 
 
-def time_kernel(payload: Payload, arrays: Arrays, wait: Wait) -> Answer:
+def time_kernel(payload: Payload, arrays: Arrays, wait: Wait) -> dict[str, Any]:
     """As the bench does, but for outputs called `crash`, `hang`, `wrong` and `raise`."""
     match payload["outputs"][0]:
         case "crash":
@@ -38,14 +38,14 @@ def time_kernel(payload: Payload, arrays: Arrays, wait: Wait) -> Answer:
     return bench.time_kernel(payload, arrays, wait)
 
 
-def compile_kernels(payload: Payload, arrays: Arrays, wait: Wait) -> Answer:
+def compile_kernels(payload: Payload, arrays: Arrays, wait: Wait) -> dict[str, Any]:
     """As the bench does, but for an output called `crash`."""
     if payload["outputs"][0] == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
     return bench.compile_kernels(payload, arrays, wait)
 
 
-def time_plans(payload: Payload, arrays: Arrays, wait: Wait) -> Answer:
+def time_plans(payload: Payload, arrays: Arrays, wait: Wait) -> dict[str, Any]:
     """As the bench does, but for plans called `crash`."""
     if any('"name": "crash"' in text for text in payload["plans"]):
         os.kill(os.getpid(), signal.SIGSEGV)

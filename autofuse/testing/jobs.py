@@ -13,33 +13,35 @@ from numpy.typing import NDArray
 
 from autofuse.errors import BackendError
 from autofuse.measurement.checks import WrongAnswerError
-from autofuse.measurement.worker import Answer, Wait
+from autofuse.measurement.worker import Wait
 
 Arrays = Mapping[str, NDArray[Any]]
 Payload = Mapping[str, Any]
 
 
-def fine(payload: Payload, arrays: Arrays, wait: Wait) -> Answer:
-    """Double every array and echo the payload."""
+def fine(payload: Payload, arrays: Arrays, wait: Wait) -> dict[str, Any]:
+    """Echo the payload, and the arrays as lists."""
     wait.up_to(payload.get("run_s", 30.0))
-    return Answer({"echo": payload, "pid": os.getpid()}, {name: array + array for name, array in arrays.items()})
+    listed = {name: [str(array.dtype), array.tolist()] for name, array in arrays.items()}
+    return {"echo": payload, "pid": os.getpid(), "arrays": listed}
 
 
-def behave(payload: Payload, arrays: Arrays, wait: Wait) -> Answer:
+def behave(payload: Payload, arrays: Arrays, wait: Wait) -> dict[str, Any]:
     """Do what `payload["building"]` says, say how long to wait (`run_s`), do what `payload["running"]` says."""
+    del arrays
     _BEHAVIOURS[payload.get("building", "nothing")]()
     wait.up_to(payload.get("run_s", 30.0))
     result = _BEHAVIOURS[payload.get("running", "nothing")]()
-    return Answer({"result": result}, arrays)
+    return {"result": result}
 
 
-def twice(payload: Payload, arrays: Arrays, wait: Wait) -> Answer:
+def twice(payload: Payload, arrays: Arrays, wait: Wait) -> dict[str, Any]:
     """Say how long to wait, and then again."""
     wait.up_to(payload.get("run_s", 30.0))
     return fine(payload, arrays, wait)
 
 
-def child(payload: Payload, arrays: Arrays, wait: Wait) -> Answer:
+def child(payload: Payload, arrays: Arrays, wait: Wait) -> dict[str, Any]:
     """Start a process of its own, write both process ids to `payload["pids"]`, and hang."""
     pid = os.fork()
     if pid == 0:

@@ -306,23 +306,21 @@ class TimelessBench(Bench):
         del build_s, arrays
         if runner == "time_again":
             moments = [[self._time_us(kernel)] * payload["rounds"] for kernel in payload["kernels"]]
-            return Outcome("ok", "", {"fastest_us": moments}, {}, 0.0, 0.0)
+            return Outcome("ok", "", {"fastest_us": moments})
         if runner == "time_plans":
             samples = [[_plan_us(json.loads(text))] * min(payload["blocks"], SURE_BLOCKS) for text in payload["plans"]]
-            return Outcome(
-                "ok", "", {"samples_us": samples, "problems": [""] * len(samples), "cut_short": False}, {}, 0.0, 0.0
-            )
+            return Outcome("ok", "", {"samples_us": samples, "problems": [""] * len(samples), "cut_short": False})
         if runner != "time_kernel":
-            return Outcome("ok", "", {}, {}, 0.0, 0.0)
+            return Outcome("ok", "")
         digest, schedule = self._asked(payload)
         if schedule != Schedule() and _share("fails", digest, schedule_key(schedule)) < _FAILING:
-            return Outcome("wrong", "%it is off", {}, {}, 0.0, 0.0)
+            return Outcome("wrong", "%it is off")
         us = _kernel_us(digest, schedule)
         worth_us = payload.get("worth_us")
         samples = [1.5 * us, 1.1 * us, 1.25 * us]
         pruned = worth_us is not None and min(samples) > worth_us
         answer = {"samples_us": samples, "pruned": pruned, "unusual": False}
-        return Outcome("ok", "", answer, {}, 0.0, 0.0)
+        return Outcome("ok", "", answer)
 
     def _asked(self, payload: Mapping[str, Any]) -> tuple[str, Schedule]:
         kernel = candidate_of(self._graph, payload["nodes"], payload["outputs"])

@@ -142,7 +142,7 @@ def test_a_kernel_that_hangs_is_stopped_and_tried_twice_and_once_more_in_a_later
 @pytest.mark.parametrize("status", ["timeout", "memory", "killed"])
 def test_a_failure_that_may_pass_is_stored_and_never_an_answer(database, monkeypatch, status):
     with bench_on(database) as bench:
-        ended = [Outcome(status, "a bad moment", {}, {}, 0.0, 0.0)] * 2
+        ended = [Outcome(status, "a bad moment")] * 2
         real = bench._run
         monkeypatch.setattr(bench, "_run", lambda *job: ended.pop() if ended else real(*job))
         assert time(bench, "fine").status == status
@@ -154,7 +154,7 @@ def test_a_failure_that_may_pass_is_stored_and_never_an_answer(database, monkeyp
 
 def test_one_bad_moment_is_no_failure(database, monkeypatch):
     with bench_on(database) as bench:
-        ended = [Outcome("killed", "by whom?", {}, {}, 0.0, 0.0)]
+        ended = [Outcome("killed", "by whom?")]
         real = bench._run
         monkeypatch.setattr(bench, "_run", lambda *job: ended.pop() if ended else real(*job))
         assert time(bench, "fine").status == "ok"
@@ -164,7 +164,7 @@ def test_one_bad_moment_is_no_failure(database, monkeypatch):
 def test_nothing_is_tried_again_when_the_time_is_over(database, monkeypatch):
     with bench_on(database) as bench:
         asked = []
-        late = Outcome("timeout", "too late", {}, {}, 0.0, 0.0)
+        late = Outcome("timeout", "too late")
         monkeypatch.setattr(bench, "_run", lambda runner, *job: asked.append(runner) or late)
         bench.kernels(trials("fine"), lambda: not asked)
         assert asked == ["time_kernel"]
@@ -175,7 +175,7 @@ def test_a_bad_moment_after_the_first_leaves_a_kernel_its_first_time(database, m
         real = bench._run
 
         def run(runner, payload, *rest):
-            return Outcome("timeout", "", {}, {}, 0.0, 0.0) if runner == "time_again" else real(runner, payload, *rest)
+            return Outcome("timeout", "") if runner == "time_again" else real(runner, payload, *rest)
 
         monkeypatch.setattr(bench, "_run", run)
         found = time(bench, "fine")
@@ -218,7 +218,7 @@ def test_a_time_that_met_unusual_values_serves_these_alone(database):
 
 def test_a_kernel_that_the_compiler_refuses_is_refused_for_all_values(database, monkeypatch):
     with bench_on(database) as mine, bench_on(database, seed=1) as theirs:
-        refused = Outcome("refused", "no such instruction", {}, {}, 0.0, 0.0)
+        refused = Outcome("refused", "no such instruction")
         monkeypatch.setattr(mine, "_run", lambda *job: refused)
         assert time(mine, "fine").status == "refused"
         assert (time(theirs, "fine").status, time(theirs, "fine").replayed) == ("refused", True)
@@ -302,7 +302,7 @@ def lost_in(bench, monkeypatch, name):
         if runner == "time_again" and any(kernel["outputs"] == [name] for kernel in payload["kernels"]):
             os.kill(worker_pid(bench), signal.SIGKILL)
             bench._worker._process.wait()
-            return Outcome("crash", "gone", {}, {}, 0.0, 0.0)
+            return Outcome("crash", "gone")
         return real(runner, payload, *rest)
 
     monkeypatch.setattr(bench, "_run", run)
@@ -448,7 +448,7 @@ def test_a_program_that_cannot_be_prepared_is_an_error(database, monkeypatch):
 
 def test_a_bad_moment_while_a_program_is_prepared_is_none_for_the_run(database, monkeypatch):
     with bench_on(database) as bench:
-        real, ended = bench._worker.run, [Outcome("killed", "", {}, {}, 0.0, 0.0)]
+        real, ended = bench._worker.run, [Outcome("killed", "")]
         monkeypatch.setattr(bench._worker, "run", lambda job: ended.pop() if ended else real(job))
         assert time(bench, "fine").status == "ok"
 
