@@ -32,7 +32,7 @@ from autofuse.search.solve.solver import Chosen, Solution
 from autofuse.search.space.candidates import Candidate
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class MemoryLimit:
     """How much memory plans of a program may take. Kernels of equal structure and schedule are lowered once."""
 
