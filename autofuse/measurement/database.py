@@ -299,8 +299,11 @@ class Database:
             _insert_device(connection, identity)
             connection.execute("INSERT OR IGNORE INTO facts VALUES ('home', ?)", [self._device])
             home = connection.execute("SELECT value FROM facts WHERE name = 'home'").fetchone()[0]
+            known = None if home == self._device else self.devices().get(home)
+            if known is not None and not compare(known, identity):  # recorded before identities said all they say now
+                connection.execute("UPDATE facts SET value = ? WHERE name = 'home'", [self._device])
+                home = self._device
         if home != self._device:
-            known = self.devices().get(home)
             different = "not said which" if known is None else "; ".join(map(str, compare(known, identity)))
             raise MeasureError(
                 f"{self.path} holds another machine's measurements ({different}); use another file here, and "

@@ -302,7 +302,7 @@ _CERTIFICATE_READERS: dict[str, Callable[[Item], Any]] = {
     "float | None": lambda item: item.maybe(Item.number),
     "str | None": lambda item: item.maybe(lambda name: name.text(1000)),
 }
-_LATER_KEYS = ("rule", "rule_us", "refused", "dominated", "cut_off", "function_us", "headroom", "spent")
+_LATER_KEYS = ("rule", "rule_us", "refused", "dominated", "cut_off", "function_us", "timing", "headroom", "spent")
 """Of certificates: files of this format's first days lack them."""
 
 

@@ -96,6 +96,8 @@ class Certificate:
     """Sets that were not grown further, for their size, their number, or want of time."""
     function_us: float | None = None
     """Measured time of the function itself, run by the interpreter in the tuning process."""
+    timing: str | None = None
+    """How its times were taken (`autofuse.plan.identity.MEASUREMENT_POLICY`)."""
     headroom: float | None = None
     """How many times its calibrated rates `floor_bound_us` takes the device to reach: peaks are measured beside other
     work, or only guessed. None = not said: plans of old, or a cost model of others."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, NoReturn
 
 from autofuse.errors import PlanError
@@ -18,7 +18,9 @@ GENERATOR_VERSIONS = {"cpu": "cpu/5", "cuda": "cuda/2"}
 """Code generator of each backend. Raised whenever an unchanged plan would compile to other code."""
 
 MEASUREMENT_POLICY = "warm-fastest/1"
-"""How times in a plan and in the record database are taken; raised when they stop being comparable with older ones."""
+"""How times in a plan and in the record database are taken; raised when they stop being comparable with older ones.
+
+A certificate notes it, and each record has it; what a plan is for does not depend on it."""
 
 _CLASS_STEP = 1.25
 _RECORDED = {"compared": False}
@@ -40,15 +42,18 @@ class CpuIdentity:
     l1d_bytes: int
     l2_bytes: int
     l3_bytes: int
-    blas: str
-    """Name and build of the BLAS library."""
     llvm: str
     generator: str
     """Version of the code generator."""
-    policy: str
-    """Measurement policy."""
     numpy: str = field(metadata=_RECORDED)
     """NumPy version (recorded only: it evaluates opaque ops, of which only the order of equal keys may differ)."""
+    blas_library: str = ""
+    """What the BLAS library that is loaded says of itself: name, version, the CPU that its kernels are for. Empty =
+    not known, as in plans of old."""
+    blas: str = field(default="", metadata=_RECORDED)
+    """The library that SciPy was built with; of plans of old (recorded only)."""
+    policy: str = field(default="", metadata=_RECORDED)
+    """How times were taken; of plans of old (recorded only)."""
 
     @property
     def backend(self) -> Literal["cpu"]:
@@ -75,7 +80,8 @@ class GpuIdentity:
     cublas: str
     """Empty = not used; then it is not compared."""
     generator: str
-    policy: str
+    policy: str = field(default="", metadata=_RECORDED)
+    """How times were taken; of plans of old (recorded only)."""
 
     @property
     def backend(self) -> Literal["cuda"]:
@@ -142,7 +148,7 @@ def _compared(identity: Identity) -> list[str]:
     return [f.name for f in fields(identity) if f.metadata.get("compared", True)]
 
 
-def cpu_identity(description: CpuDescription, *, blas: str, llvm: str, numpy: str) -> CpuIdentity:
+def cpu_identity(description: CpuDescription, *, blas_library: str, llvm: str, numpy: str) -> CpuIdentity:
     """The identity of plans made by this version for a CPU with this toolchain (see `host_toolchain`)."""
     return CpuIdentity(
         product=description.model,
@@ -153,24 +159,22 @@ def cpu_identity(description: CpuDescription, *, blas: str, llvm: str, numpy: st
         l1d_bytes=description.l1d_bytes,
         l2_bytes=description.l2_bytes,
         l3_bytes=description.l3_bytes,
-        blas=blas,
         llvm=llvm,
         generator=GENERATOR_VERSIONS["cpu"],
-        policy=MEASUREMENT_POLICY,
         numpy=numpy,
+        blas_library=blas_library,
     )
 
 
 def host_cpu_identity(description: CpuDescription) -> CpuIdentity:
-    """`cpu_identity` with the BLAS, LLVM and NumPy installed here."""
+    """`cpu_identity` with LLVM and NumPy as they are installed here, and the BLAS that is loaded."""
     import llvmlite.binding
     import numpy as np
-    import scipy
 
-    config: Any = scipy.show_config(mode="dicts")
-    library = config["Build Dependencies"]["blas"]
+    from autofuse.targets.cpu.native.blas import loaded_library
+
     llvm = ".".join(map(str, llvmlite.binding.llvm_version_info))
-    return cpu_identity(description, blas=f"{library['name']} {library['version']}", llvm=llvm, numpy=np.__version__)
+    return cpu_identity(description, blas_library=loaded_library(), llvm=llvm, numpy=np.__version__)
 
 
 def gpu_identity(gpu: Gpu, *, nvrtc: str, driver: str = "", cublas: str = "") -> GpuIdentity:
@@ -191,7 +195,6 @@ def gpu_identity(gpu: Gpu, *, nvrtc: str, driver: str = "", cublas: str = "") ->
         nvrtc=nvrtc,
         cublas=cublas,
         generator=GENERATOR_VERSIONS["cuda"],
-        policy=MEASUREMENT_POLICY,
     )
 
 
@@ -200,8 +203,10 @@ def _class(value: float) -> int:
 
 
 def identity_to_json(identity: Identity) -> dict[str, Any]:
-    """Plain data; `identity_from` reads it back."""
-    data = {"backend": identity.backend, **asdict(identity)}
+    """Plain data, without what is empty and may be; `identity_from` reads it back."""
+    given = {f.name: getattr(identity, f.name) for f in fields(identity)}
+    empty = {f.name for f in fields(identity) if given[f.name] == f.default}
+    data = {"backend": identity.backend, **{name: value for name, value in given.items() if name not in empty}}
     return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
 
 
@@ -211,8 +216,9 @@ def identity_from(item: Item) -> Identity:
     if backend is None:
         item.fail("the key 'backend' is missing")
     kind = CpuIdentity if backend.choice("cpu", "cuda") == "cpu" else GpuIdentity
-    keys = item.fields(["backend", *(f.name for f in fields(kind))])
-    read: dict[str, Any] = {f.name: _FIELD_READERS[str(f.type)](keys[f.name]) for f in fields(kind)}
+    later = [f.name for f in fields(kind) if f.default is not MISSING]
+    keys = item.fields(["backend", *(f.name for f in fields(kind) if f.name not in later)], later)
+    read: dict[str, Any] = {f.name: _FIELD_READERS[str(f.type)](keys[f.name]) for f in fields(kind) if f.name in keys}
     return kind(**read)
 
 

@@ -27,10 +27,8 @@ EXAMPLE_IDENTITY = CpuIdentity(
     l1d_bytes=32 << 10,
     l2_bytes=1 << 20,
     l3_bytes=8 << 20,
-    blas="openblas 0.3.31",
     llvm="20.1.8",
     generator="cpu/1",
-    policy="warm-median/1",
     numpy="2.4.0",
 )
 """Of no machine in particular."""

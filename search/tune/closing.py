@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from autofuse.errors import MeasureError
 from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument
+from autofuse.plan.identity import MEASUREMENT_POLICY
 from autofuse.runtime.kernels import candidate_of
 from autofuse.search.budget.budget import Budget, Clock, Report, Spent
 from autofuse.search.budget.ending import Ending
@@ -141,6 +142,7 @@ class Closing:
             refused=len(space.refused),
             dominated=None if over else dominated_at(context, space, times.optimistic(0.0)),
             cut_off=space.cut_off,
+            timing=MEASUREMENT_POLICY,
             spent=self.spent.label if self.budget.max_trials is None else None,
             words=OPTIMAL if found.proved and ended.winner.partition.solution is found.proved else NOT_PROVED,
         )

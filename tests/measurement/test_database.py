@@ -25,7 +25,7 @@ HERE = CpuIdentity(
     l1d_bytes=32 << 10,
     l2_bytes=1 << 20,
     l3_bytes=8 << 20,
-    blas="openblas 0.3",
+    blas_library="OpenBLAS 0.3",
     llvm="20.1.0",
     generator="cpu/1",
     policy="warm-median/1",
@@ -208,6 +208,21 @@ except MeasureError as error:
     print(stored)
     print(error)
 """
+
+
+def test_a_file_from_before_the_loaded_blas_was_known_stays_at_home(tmp_path):
+    path, old = (
+        tmp_path / "r.db",
+        dataclasses.replace(HERE, blas_library="", blas="scipy-openblas 0.3", policy="warm/1"),
+    )
+    with Database(path, old) as db:
+        db.add(fine())
+    for _ in range(2):
+        with Database(path, HERE) as db:
+            assert db.records() == []  # measured with a library that nobody noted
+            assert len(db.records(all_devices=True)) == 1
+    with pytest.raises(MeasureError, match=r"another machine.*blas_library \(plan: OpenBLAS 0.3, here: OpenBLAS 0.4\)"):
+        Database(path, dataclasses.replace(HERE, blas_library="OpenBLAS 0.4"))
 
 
 def test_a_file_whose_home_is_lost_is_refused(tmp_path):

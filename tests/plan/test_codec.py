@@ -171,7 +171,18 @@ def test_missing_and_unknown_keys_anywhere_are_refused():
                 refuses(edited(*path, value=less) if path else less, "is missing|is no fusion plan")
 
 
-OPTIONAL = ("additivity", "rule", "rule_us", "refused", "dominated", "cut_off", "function_us", "headroom", "spent")
+OPTIONAL = (
+    "additivity",
+    "rule",
+    "rule_us",
+    "refused",
+    "dominated",
+    "cut_off",
+    "function_us",
+    "timing",
+    "headroom",
+    "spent",
+)
 """Of a certificate."""
 
 

@@ -28,7 +28,7 @@ CPU = CpuIdentity(
     l1d_bytes=32 << 10,
     l2_bytes=1 << 20,
     l3_bytes=8 << 20,
-    blas="openblas 0.3",
+    blas_library="OpenBLAS 0.3 Haswell",
     llvm="20.1.0",
     generator="cpu/1",
     policy="warm-median/1",
@@ -64,14 +64,35 @@ def test_json_round_trip(identity):
 def test_every_field_but_names_is_compared(identity):
     for field in dataclasses.fields(identity):
         value = getattr(identity, field.name)
-        other = dataclasses.replace(identity, **{field.name: value * 2})
+        other = dataclasses.replace(identity, **{field.name: value * 2 or "something"})
         differing = [d.field for d in compare(identity, other)]
-        if field.name in ("product", "numpy"):
+        if field.name in ("product", "numpy", "policy", "blas"):
             assert differing == []
             assert identity_hash(identity) == identity_hash(other)
         else:
             assert differing == [field.name]
             assert identity_hash(identity) != identity_hash(other)
+
+
+@pytest.mark.parametrize("identity", [CPU, H200], ids=["cpu", "cuda"])
+def test_how_times_were_taken_does_not_matter(identity):
+    other = dataclasses.replace(identity, policy="cold-median/7")
+    require_same(other, identity)
+    require_same(identity, other)
+
+
+def test_an_identity_of_old_is_at_home_where_all_that_it_knows_is_the_same():
+    data = {**identity_to_json(CPU), "blas": "scipy-openblas 0.3.30", "policy": "warm-median/1"}
+    del data["blas_library"]
+    old = identity_from(parse(json.dumps(data), PlanError, "test"))
+    assert identity_to_json(old) == data
+    require_same(old, CPU)
+
+
+def test_another_blas_at_run_time_is_another_toolchain():
+    other = dataclasses.replace(CPU, blas_library="OpenBLAS 0.3 Zen")
+    with pytest.raises(PlanError, match=r"blas_library \(plan: OpenBLAS 0.3 Haswell, here: OpenBLAS 0.3 Zen\)"):
+        require_same(CPU, other)
 
 
 def test_refusal_names_field_values_and_the_way_out():
@@ -107,7 +128,8 @@ def test_backends_do_not_mix():
 
 def test_this_machine_has_an_identity():
     here = host_cpu_identity(detect())
-    assert here.blas
+    assert here.blas_library
+    assert (here.blas, here.policy) == ("", "")
     assert here.llvm[0].isdigit()
     assert again(here) == here
 

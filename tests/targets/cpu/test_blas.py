@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import re
 import threading
 
 import numpy as np
@@ -203,3 +204,19 @@ def test_every_routine_has_an_address():
 def test_an_unknown_interface_is_refused():
     with pytest.raises(BackendError, match=r"cython_blas\.sgemm should take 13 pointers"):
         blas._address({}, "sgemm")
+
+
+def test_the_library_that_is_loaded_says_what_it_is():
+    assert blas.loaded_library() == blas.loaded_library.__wrapped__() != ""
+
+
+def test_a_library_that_says_nothing_goes_by_its_file(monkeypatch):
+    monkeypatch.setattr(blas, "_DESCRIPTIONS", ())
+    assert re.fullmatch(r"\S+\.so\S* \d+ bytes", blas.loaded_library.__wrapped__())
+    monkeypatch.setattr(blas, "_PRODUCTS", ())
+    assert blas.loaded_library.__wrapped__() == ""
+
+
+def test_where_there_is_no_scipy_there_is_no_library(monkeypatch):
+    monkeypatch.setattr(blas, "_module_file", lambda: None)
+    assert blas.loaded_library.__wrapped__() == ""

@@ -9,7 +9,7 @@ import pytest
 
 import autofuse as af
 from autofuse.errors import ArgumentError
-from autofuse.targets.cpu.native import prepared
+from autofuse.targets.cpu.native import blas, driver, prepared
 from autofuse.targets.cpu.native.objectcache import ObjectCache, cache_directory
 
 
@@ -50,6 +50,14 @@ def assert_same(got, expected):
     np.testing.assert_array_equal(got["share"], expected["share"])
     assert got["mean"] == expected["mean"]
     assert type(got["mean"]) is type(expected["mean"])
+
+
+@pytest.mark.parametrize("uses_blas", [True, False])
+def test_another_blas_counts_where_it_is_called(path, monkeypatch, uses_blas):
+    monkeypatch.setattr(driver, "uses_blas", lambda kernels: uses_blas)
+    made_ready(path)
+    monkeypatch.setattr(blas, "loaded_library", lambda: "another")
+    assert (prepared.find(path.read_bytes()) is None) == uses_blas
 
 
 def test_the_results_have_the_same_bits(path):

@@ -10,6 +10,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import importlib.machinery
+import importlib.util
+import os
 from collections.abc import Iterable
 from importlib import resources
 from string import Template
@@ -38,6 +41,10 @@ _THREAD_CONTROLS = (
     ("openblas_get_num_threads", "openblas_set_num_threads"),
     ("MKL_Get_Max_Threads", "MKL_Set_Num_Threads"),
 )
+_DESCRIPTIONS = ("scipy_openblas_get_config", "openblas_get_config", "bli_info_get_version_str")
+"""Functions of BLAS libraries that give a text about themselves."""
+_PRODUCTS = ("dgemm_", "scipy_dgemm_")
+_MOST_CHARACTERS = 200
 
 
 def is_wrapper(symbol: str) -> bool:
@@ -79,6 +86,58 @@ def thread_control() -> tuple[int, int] | None:
         if hasattr(library, get) and hasattr(library, put):
             return _function_address(library, get), _function_address(library, put)
     return None
+
+
+@functools.cache
+def loaded_library() -> str:
+    """What the BLAS library that SciPy calls says of itself: name, version, and the CPU that its kernels are for.
+
+    SciPy is not imported, and what it was built with is not asked: the linker may give it another library. One that
+    says nothing goes by the name and size of its file; "" where there is none.
+    """
+    file = _module_file()
+    if file is None:
+        return ""
+    library = ctypes.CDLL(file)
+    for name in _DESCRIPTIONS:
+        if hasattr(library, name):
+            describe = getattr(library, name)
+            describe.restype = ctypes.c_char_p
+            return (describe() or b"").decode(errors="replace")[:_MOST_CHARACTERS]
+    return _file_of(library)
+
+
+def _module_file() -> str | None:
+    """SciPy's BLAS module, found without importing it."""
+    scipy = importlib.util.find_spec("scipy")
+    folders = [] if scipy is None else list(scipy.submodule_search_locations or ())
+    for folder in folders:
+        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+            file = os.path.join(folder, "linalg", f"cython_blas{suffix}")
+            if os.path.exists(file):
+                return file
+    return None
+
+
+class _Place(ctypes.Structure):
+    """Dl_info of dlfcn.h."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("at", ctypes.c_void_p),
+    )
+
+
+def _file_of(library: ctypes.CDLL) -> str:
+    """The file that holds a library's product of matrices, by name and size."""
+    place = _Place()
+    for name in _PRODUCTS:
+        if hasattr(library, name) and ctypes.CDLL(None).dladdr(getattr(library, name), ctypes.byref(place)):
+            file = os.path.realpath(os.fsdecode(place.file))
+            return f"{os.path.basename(file)} {os.path.getsize(file)} bytes"[:_MOST_CHARACTERS]
+    return ""
 
 
 def _cython_blas() -> Any:

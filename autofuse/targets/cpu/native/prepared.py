@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from autofuse.errors import AutofuseError, PlanError
 from autofuse.ir import tree
 from autofuse.ir.types import parse_type
+from autofuse.targets.cpu.native import blas, driver
 from autofuse.targets.cpu.native.entry import NativeProgram
 from autofuse.targets.cpu.native.environment import fingerprint
 from autofuse.targets.cpu.native.nativeruntime import offer_runtime, runtime_object
 from autofuse.targets.cpu.native.objectcache import ObjectCache, cache_directory, object_key
 from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall, KernelCode, OutputAlias, PhaseCode
 
-_VERSION = 1
+_VERSION = 2
 _MOST_CONSTANT_BYTES = 1 << 20
 _LENGTH_BYTES = 8
 
@@ -40,6 +41,8 @@ def find(plan_text: bytes) -> NativeProgram | None:
         return None
     try:
         record, objects = _opened(data)
+        if record["blas"] and record["blas"] != blas.loaded_library():
+            return None
         offer_runtime(objects.pop())
         return NativeProgram(_program(record), objects=objects)
     except (AutofuseError, LookupError, TypeError, ValueError):
@@ -83,6 +86,7 @@ def _record(program: CpuProgram) -> dict[str, Any]:
     trees = program.in_trees
     return {
         "name": program.name,
+        "blas": blas.loaded_library() if driver.uses_blas(program.kernels) else "",
         "kernels": [
             [kernel.name, kernel.declares, [[astuple(phase) for phase in launch] for launch in kernel.launches]]
             for kernel in program.kernels
