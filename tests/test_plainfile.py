@@ -11,12 +11,12 @@ from autofuse.api.arrayfiles import read_arguments
 from autofuse.cli.arguments import parse_argument
 from autofuse.errors import AutofuseError
 from autofuse.fusion.rulesfile import read_rules
+from autofuse.host.objectcache import ObjectCache
 from autofuse.measurement.database import Database
 from autofuse.plainfile import NotPlainError, open_plain, open_to_others, read_plain
 from autofuse.plan.file import load
 from autofuse.targets.cpu.device.detect import detect
 from autofuse.targets.cpu.device.store import CalibrationStore
-from autofuse.targets.cpu.native.objectcache import ObjectCache
 
 READERS = {
     "a plan": load,

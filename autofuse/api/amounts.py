@@ -12,12 +12,6 @@ DEADLINE_S = 2.0
 """Seconds for choosing fusions where nothing is said about a deadline."""
 
 
-def check_backend(backend: str) -> None:
-    """Raise ArgumentError for what plans cannot be made for."""
-    if backend != "cpu":
-        raise ArgumentError(f'backend={backend!r}: plans can be compiled and tuned for "cpu"')
-
-
 def check_numerics(value: str) -> str:
     """What was given as `numerics`. Raises ArgumentError."""
     if value not in ("strict", "fast"):

@@ -16,7 +16,6 @@ from autofuse.fusion.control import Rule, bind
 from autofuse.passes.choices import DEFAULT, Choices, alternatives, read_choices
 from autofuse.passes.pipeline import Numerics
 from autofuse.plan.document import PlanDocument
-from autofuse.plan.identity import host_cpu_identity
 from autofuse.report.dump import dump_candidates
 from autofuse.search.plans.kept import broken_wish
 from autofuse.search.plans.memory import MemoryLimit
@@ -31,8 +30,7 @@ from autofuse.search.policies.fixed import fixed
 from autofuse.search.policies.policy import Partition, SearchPolicy
 from autofuse.search.policies.problem import Problem
 from autofuse.search.variants.variants import has_variants, price_variants, varied
-from autofuse.targets.cpu.device.store import described_cpu
-from autofuse.targets.cpu.executable import cpu_limits
+from autofuse.targets.base import Target
 
 Rules = Sequence[Rule] | str | os.PathLike[str]
 """Force, Forbid and Pin; or the name of a TOML file of them."""
@@ -40,28 +38,26 @@ Rules = Sequence[Rule] | str | os.PathLike[str]
 
 def make_context(
     program: Program,
-    threads: int | None,
+    target: Target,
     rules: Rules = (),
     *,
     model: str | CostModel = ANALYTICAL,
     legality: str | LegalityTest | None = None,
     max_memory: int | None = None,
 ) -> Context:
-    """What policies need on this machine. Raises ArgumentError for rules that fit nothing in the program.
+    """What policies need for a target. Raises ArgumentError for rules that fit nothing in the program.
 
     A note of the program's plans names a cost model that is not the usual one. Raises SearchError for a model or
     legality that is none.
     """
-    description = described_cpu(threads)
-    limits = cpu_limits(description)
     control = bind(_rules(rules), program.graph)
     if legality is not None:
         control = replace(control, legality=find_legality(legality, program.graph))
     name = model if isinstance(model, str) else type(model).__name__
     if name != ANALYTICAL:
         program = replace(program, notes=(*program.notes, f"cost model: {name}"))
-    memory = None if max_memory is None else MemoryLimit(_whole_bytes(max_memory), program, limits)
-    return Context.of(Problem(program, limits, control, memory), find_model(model, description))
+    memory = None if max_memory is None else MemoryLimit(_whole_bytes(max_memory), program, target.limits)
+    return Context.of(Problem(program, target, control, memory), find_model(model, target))
 
 
 def _rules(rules: Rules) -> Sequence[Rule]:
@@ -81,7 +77,7 @@ def _whole_bytes(max_memory: object) -> int:
 def unkept(
     document: PlanDocument,
     program: Program,
-    threads: int | None = None,
+    target: Target,
     *,
     rules: Rules = (),
     legality: str | LegalityTest | None = None,
@@ -98,7 +94,7 @@ def unkept(
         if made != asked:
             return f"its graph was cleaned up in another way ({made.label}) than the one that rules are about"
         program = program if asked == DEFAULT else varied(program, asked)
-    context = make_context(program, threads, rules, legality=legality)
+    context = make_context(program, target, rules, legality=legality)
     memory = None
     if max_memory is not None:
         memory = MemoryLimit(_whole_bytes(max_memory), program_of(document), context.limits)
@@ -131,7 +127,7 @@ def chosen_document(
     *,
     policy: str | SearchPolicy,
     partition: Sequence[Sequence[str]] | None,
-    threads: int | None,
+    target: Target,
     rules: Rules,
     model: str | CostModel,
     legality: str | LegalityTest | None,
@@ -142,20 +138,18 @@ def chosen_document(
 ) -> PlanDocument:
     """What `compile` chooses for a traced function."""
     program = traced_program(traced, fixed_choices(variants), numerics)
-    context = make_context(program, threads, rules, model=model, legality=legality, max_memory=max_memory)
+    context = make_context(program, target, rules, model=model, legality=legality, max_memory=max_memory)
     chosen = find_policy(policy) if partition is None else fixed(partition)
     if variants == AUTO:
         context = noting(context, None if isinstance(chosen, Analytical) else f"policy {chosen.name}")
         if isinstance(chosen, Analytical) and may_vary(context):
-            return decided_best(context, threads, deadline)
-    return decided(chosen, context, threads, deadline)
+            return decided_best(context, deadline)
+    return decided(chosen, context, deadline)
 
 
-def decided(
-    policy: SearchPolicy, context: Context, threads: int | None, seconds: float | None = DEADLINE_S
-) -> PlanDocument:
+def decided(policy: SearchPolicy, context: Context, seconds: float | None = DEADLINE_S) -> PlanDocument:
     """The plan that a policy chooses; `seconds`: its deadline, None for none."""
-    identity = host_cpu_identity(described_cpu(threads))
+    identity = context.problem.target.identity
     if seconds is None:
         partition = policy.partition(context)
     else:
@@ -167,9 +161,9 @@ def decided(
     return document
 
 
-def decided_best(context: Context, threads: int | None, seconds: float | None) -> PlanDocument:
+def decided_best(context: Context, seconds: float | None) -> PlanDocument:
     """The cheapest graph's plan, by the model. Half of the seconds are for the usual graph, the rest for the others."""
-    identity = host_cpu_identity(described_cpu(threads))
+    identity = context.problem.target.identity
 
     def hurried(context: Context) -> tuple[Context, Partition]:
         usual = context.program.variant is None
@@ -187,7 +181,7 @@ def decided_best(context: Context, threads: int | None, seconds: float | None) -
     return document
 
 
-def decided_anew(document: PlanDocument, threads: int | None) -> PlanDocument:
+def decided_anew(document: PlanDocument, target: Target) -> PlanDocument:
     """A plan whose fusions are decided for this machine, with the analytical model.
 
     Its graph is kept, and so is the way it was cleaned up; rules, limits and certificate belong to the old decisions.
@@ -195,4 +189,4 @@ def decided_anew(document: PlanDocument, threads: int | None) -> PlanDocument:
     variant = [] if document.variant is None else [f"graph variant: {document.variant.choices}"]
     notes = (*variant, "decided anew for this machine by the cost model, without rules and limits of users")
     program = replace(program_of(document), notes=notes)
-    return decided(policy_by_name(ANALYTICAL), make_context(program, threads), threads)
+    return decided(policy_by_name(ANALYTICAL), make_context(program, target))

@@ -7,13 +7,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from autofuse.api.amounts import DEADLINE_S, check_backend, check_numerics, positive_seconds
+from autofuse.api.amounts import DEADLINE_S, check_numerics, positive_seconds
 from autofuse.api.keptdecisions import kept_decision
 from autofuse.api.loops import warn_of_loops
 from autofuse.api.numpyonly import NumpyPlan, traced_or_left
 from autofuse.api.plan import Plan
 from autofuse.errors import ArgumentError
-from autofuse.targets.cpu.native.nativeruntime import prepare_runtime
+from autofuse.targets.base import find_backend
+from autofuse.targets.registry import DEFAULT
 
 if TYPE_CHECKING:  # what was decided in an earlier process is found without the search
     from autofuse.api.choosing import Rules
@@ -29,7 +30,7 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     fn: Callable[..., Any],
     *args: Any,
     kwargs: Mapping[str, Any] = MappingProxyType({}),
-    backend: str = "cpu",
+    backend: str = DEFAULT,
     policy: str | SearchPolicy = "analytical",
     partition: Sequence[Sequence[str]] | None = None,
     threads: int | None = None,
@@ -71,12 +72,13 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     dropped or goes to the nearest. Raises TraceError, SearchError (also where memory is not enough), ArgumentError,
     LegalityError for rules and kernels that cannot be, and PluginError for what plug-ins do wrong.
     """
-    check_backend(backend)
+    kind = find_backend(backend)
+    target = kind.target(threads)
     check_numerics(numerics)
     seconds = None if deadline is None else positive_seconds("deadline", deadline, "give deadline=None")
     if policy == "measured" and partition is None:
         raise ArgumentError('policy="measured" needs measurements: call autofuse.tune')
-    prepare_runtime()  # while the function is traced
+    kind.prepare()  # while the function is traced
     wishes: dict[str, Any] = {"partition": partition, "rules": rules, "legality": legality, "max_memory": max_memory}
     traced = traced_or_left(fn, args, kwargs, on_unsupported, check_bounds, wishes)
     if isinstance(traced, NumpyPlan):
@@ -84,7 +86,7 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     loops = warn_of_loops(traced.graph)
     about: dict[str, Any] = {
         "policy": policy,
-        "threads": threads,
+        "target": target,
         "model": model,
         "variants": variants,
         "deadline": seconds,

@@ -19,9 +19,9 @@ from autofuse.api.calls import Call, Calls, key_of
 from autofuse.api.keptplans import KeptPlans, KeptReads, Numbers
 from autofuse.api.plan import Plan
 from autofuse.errors import PlanError
-from autofuse.plan.identity import host_cpu_identity
 from autofuse.plan.store import PlanStore
-from autofuse.targets.cpu.device.store import described_cpu
+from autofuse.targets.base import Target, find_target
+from autofuse.targets.registry import DEFAULT
 
 if TYPE_CHECKING:  # a plan that is found in a store needs none of these
     from autofuse.frontend.methods import Reads
@@ -180,7 +180,7 @@ class Jitted:
             return traced
         numerics = self._options.get("numerics", "strict")
         program = programs.traced_program(traced, numerics=numerics)
-        identity = host_cpu_identity(described_cpu(self._options.get("threads")))
+        identity = self._target().identity
         unkept: list[str] = []
 
         def unwanted(document: PlanDocument) -> str | None:
@@ -222,10 +222,12 @@ class Jitted:
             return None
         from autofuse.api import choosing, programs
 
-        about = {name: self._options[name] for name in ("threads", "variants") if name in self._options}
-        if about.get("variants") == programs.AUTO:
-            del about["variants"]
-        return choosing.unkept(document, program, **about, **wishes)
+        variants = self._options.get("variants", programs.AUTO)
+        about = {} if variants == programs.AUTO else {"variants": variants}
+        return choosing.unkept(document, program, self._target(), **about, **wishes)
+
+    def _target(self) -> Target:
+        return find_target(self._options.get("backend", DEFAULT), self._options.get("threads"))
 
     def _put(self, plan: Plan) -> None:
         """Keep a tuned plan. One that cannot be kept is still used."""

@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any
 from autofuse.api.plan import Plan
 from autofuse.errors import AutofuseError, PlanError
 from autofuse.frontend.traced import Traced
+from autofuse.host.objectcache import ObjectCache, cache_directory
 from autofuse.ir import tree
 from autofuse.ir.digest import digest, in_order
-from autofuse.targets.cpu.device.store import described_cpu
-from autofuse.targets.cpu.native import prepared
-from autofuse.targets.cpu.native.environment import fingerprint
-from autofuse.targets.cpu.native.objectcache import ObjectCache, cache_directory
+from autofuse.runtime.environment import fingerprint
+from autofuse.targets.base import Target, find_backend
 
 if TYPE_CHECKING:  # where a decision is found, none of these is needed
     from autofuse.plan.document import PlanDocument
@@ -42,7 +41,7 @@ class KeptDecision:
 
     key: str
     traced: Traced
-    threads: int | None
+    target: Target
     policy: object
 
     def find(self, notes: Sequence[str]) -> Plan | None:
@@ -54,7 +53,7 @@ class KeptDecision:
             until = json.loads(data)["until"]
             if until is not None and not 0 <= until - time.time() <= _HURRIED_HOLDS_S:
                 return None
-            ready = prepared.find(self.key.encode())
+            ready = find_backend(self.target.backend).ready(self.key.encode())
             plan = Plan(lambda: self._document(data, notes), ready=ready)
             if ready is None:
                 _ = plan.document
@@ -78,7 +77,7 @@ class KeptDecision:
 
     def kept(self, plan: Plan) -> Plan:
         """The plan, whose native program will be kept too."""
-        plan.keep = lambda native: prepared.keep(self.key.encode(), native)
+        plan.keep = self.key.encode()
         return plan
 
     def _document(self, data: bytes, notes: Sequence[str]) -> PlanDocument:
@@ -86,7 +85,6 @@ class KeptDecision:
         from autofuse.api.programs import traced_program
         from autofuse.passes.choices import DEFAULT, read_choices
         from autofuse.plan.codec import decisions_from
-        from autofuse.plan.identity import host_cpu_identity
         from autofuse.plan.verify import verify
         from autofuse.strictjson import parse
 
@@ -94,7 +92,7 @@ class KeptDecision:
         decided = decisions_from(parse(data, PlanError, what).fields(["until", "decisions"])["decisions"])
         choices = DEFAULT if decided.variant is None else read_choices(decided.variant.choices)
         program = replace(traced_program(self.traced, choices, decided.numerics), notes=self.traced.notes)
-        identity = host_cpu_identity(described_cpu(self.threads))
+        identity = self.target.identity
         document = program.document(decided.kernels, decided.order, identity, notes=(*decided.notes, *notes))
         if document.graph_digest != decided.graph_digest:
             raise PlanError(f"{what} is of another graph")
@@ -107,10 +105,10 @@ def kept_decision(traced: Traced, options: Mapping[str, Any]) -> KeptDecision | 
 
     `options`: all arguments of `compile` that are not the function's.
     """
-    words = _words(tuple(sorted(options.items())))
+    target: Target = options["target"]
+    words = _words(tuple(sorted((name, value) for name, value in options.items() if name != "target")))
     if words is None or not _lasts(options) or _is_off():
         return None
-    device = described_cpu(options["threads"])
     try:
         described = _described(traced)
     except PlanError:  # arguments with keys that JSON cannot hold
@@ -119,11 +117,12 @@ def kept_decision(traced: Traced, options: Mapping[str, Any]) -> KeptDecision | 
         f"decision {_VERSION}",
         fingerprint(*_DECIDING),
         words,
-        json.dumps(device.to_json(), sort_keys=True),
+        target.backend,
+        target.fingerprint(),
         *described,
     )
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-    return KeptDecision(key, traced, options["threads"], options["policy"])
+    return KeptDecision(key, traced, target, options["policy"])
 
 
 def _is_off() -> bool:

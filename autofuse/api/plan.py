@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.errors import ArgumentError, BackendError
+from autofuse.errors import ArgumentError
 from autofuse.ir import tree
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
 from autofuse.ir.parameters import BY_NAME, leaves_of_call, names_of, positions
+from autofuse.targets.registry import DEFAULT, names
 
 if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of these
     from autofuse.api.choosing import Rules
@@ -24,10 +26,12 @@ if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of the
     from autofuse.plan.document import Certificate, PlanDocument, PlannedKernel
     from autofuse.runtime.kernels import LoweredKernel
     from autofuse.search.plugins.foreign import LegalityTest
-    from autofuse.targets.cpu.executable import CpuExecutable
-    from autofuse.targets.cpu.native.entry import NativeProgram
+    from autofuse.targets.base import Executable, Program, Target
 
 OnMismatch = Literal["error", "run", "retune"]
+_BACKEND = re.compile(rb'"backend": "([a-z]{1,20})"')
+"""In the head of a plan file: whose programs to look among. What it says is checked when the file is read."""
+_HEAD_BYTES = 1000
 
 
 class Plan:
@@ -41,17 +45,15 @@ class Plan:
     through_numpy = False
     """Whether a call runs the function itself."""
 
-    def __init__(
-        self, document: PlanDocument | Callable[[], PlanDocument], *, ready: NativeProgram | None = None
-    ) -> None:
+    def __init__(self, document: PlanDocument | Callable[[], PlanDocument], *, ready: Program | None = None) -> None:
         """Wrap a document, or what reads it when it is needed. Compilation happens at the first call.
 
         `ready`: the plan's program, as an earlier process compiled it.
         """
         self._document = document
         self._ready = ready
-        self.keep: Callable[[NativeProgram], None] | None = None
-        """What to do with the program once it is compiled, to have it `ready` in another process."""
+        self.keep: bytes | None = None
+        """The text of its file, if what it becomes may be kept under that, to have it `ready` in another process."""
         self.copied_arguments: tuple[str, ...] = ()
         """Arguments of the last inexact call that had to be copied to be contiguous."""
 
@@ -92,8 +94,6 @@ class Plan:
             return self._call_checked(executable, leaves)
         if out is not None:
             return self._call_into(executable, leaves, out)
-        if self.document.backend != "cpu":
-            raise BackendError(f"this plan is for {self.document.backend}; this build runs plans for cpu")
         if self._written_later:
             from autofuse.api.arguments import check_written
 
@@ -135,7 +135,7 @@ class Plan:
     def constant_bytes(self) -> int:
         """Bytes of the arrays that the plan holds."""
         if self._ready is not None:
-            return sum(array.nbytes for array in self._ready.program.constants)
+            return self._ready.constant_bytes
         return sum(value.type.nbytes for value in values_of(self.document.graph, Role.CONSTANT))
 
     def explain(self) -> str:
@@ -163,11 +163,11 @@ class Plan:
         names = [name for name in (first, second) if name is not None]
         if len(names) == 1:
             raise ArgumentError(f"why_not: takes two names, or none; got {names[0]!r}")
-        return why_apart(self.document, self.threads, names, rules, model, legality)[1]
+        return why_apart(self.document, self.target, names, rules, model, legality)[1]
 
     def source(self) -> dict[str, str]:
         """Generated LLVM IR by kernel name; equal kernels share the first one's."""
-        return self.executable.native.source()
+        return dict(self.executable.source())
 
     def profile(self, /, *args: Any, **kwargs: Any) -> list[tuple[str, float]]:
         """Run once and time each kernel in context: (name, microseconds), in running order."""
@@ -187,25 +187,20 @@ class Plan:
     def lowered(self) -> tuple[LoweredKernel, ...]:
         """The kernels, lowered for this machine. Raises PlanError if one is not a legal fusion."""
         from autofuse.runtime.kernels import lower_plan
-        from autofuse.targets.cpu.device.store import described_cpu
-        from autofuse.targets.cpu.executable import cpu_limits
 
-        return lower_plan(self.document, cpu_limits(described_cpu(self.threads)))
+        return lower_plan(self.document, self.target.limits)
 
     @cached_property
-    def executable(self) -> CpuExecutable:
+    def executable(self) -> Executable:
         """The plan compiled for this process."""
-        if self.document.backend != "cpu":
-            raise BackendError(f"this plan is for {self.document.backend}; this build runs plans for cpu")
         from autofuse.report.dump import dump_code
-        from autofuse.targets.cpu.device.store import described_cpu
-        from autofuse.targets.cpu.executable import build_executable, cpu_limits
 
-        built = build_executable(self.document, cpu_limits(described_cpu(self.threads)), kernels=self.lowered)
-        dump_code(built)
-        needs_python = built.opaque or self.document.bounds or self._later(built) or BY_NAME in self.document.parameters
+        document = self.document
+        built = self.target.executable(document, self.lowered)
+        dump_code(document, built)
+        needs_python = built.calls_python or document.bounds or self._later(built) or BY_NAME in document.parameters
         if self.keep is not None and not needs_python:
-            self.keep(built.native)
+            built.keep(self.keep)
         return built
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -218,17 +213,20 @@ class Plan:
 
     # ---- calling -------------------------------------------------------------------------------------------------
 
-    @property
-    def threads(self) -> int | None:
-        """Threads the plan was made for, if this machine can give them; None = this machine's default."""
-        from autofuse.plan.identity import CpuIdentity
-        from autofuse.targets.cpu.device.detect import detect
+    @cached_property
+    def target(self) -> Target:
+        """The device that runs the plan, with the threads it was made for if they are there.
 
-        identity = self.document.identity
-        here = detect()
-        if isinstance(identity, CpuIdentity) and 1 <= identity.threads <= here.logical:
-            return identity.threads
-        return None
+        Raises BackendError where there is no such device.
+        """
+        from autofuse.targets.base import find_backend
+
+        return find_backend(self.document.backend).target_of(self.document.identity)
+
+    @property
+    def threads(self) -> int:
+        """Threads that the plan uses here."""
+        return self.target.threads
 
     @cached_property
     def _native(self) -> Callable[..., Any] | None:
@@ -240,18 +238,17 @@ class Plan:
     def _native_in_order(self) -> Callable[..., Any] | None:
         """The same for the values of all parameters in order."""
         if self._ready is not None:
-            return _native_call(self._ready)
+            return self._ready.direct
         executable = self.executable
-        left_to_python = executable.opaque or self._written_later or self.document.bounds
-        return None if left_to_python else _native_call(executable.native)
+        left_to_python = executable.calls_python or self._written_later or self.document.bounds
+        return None if left_to_python else executable.program.direct
 
     @cached_property
     def _native_into(self) -> Callable[..., Any] | None:
         """The same for arrays to one result in memory that is given: arguments, then the result."""
         if self._native is None:
             return None
-        native = self._ready or self.executable.native
-        return native.call_into if self._native is native.call_one else None
+        return (self._ready or self.executable.program).direct_into
 
     @cached_property
     def _flat(self) -> bool:
@@ -302,7 +299,7 @@ class Plan:
         """Arguments that get their new values by a copy after the run; native code checks those it writes itself."""
         return self._later(self.executable)
 
-    def _later(self, executable: CpuExecutable) -> tuple[int, ...]:
+    def _later(self, executable: Executable) -> tuple[int, ...]:
         pairs = enumerate(self.document.writebacks, self._first_written)
         return tuple(number for output, number in pairs if output not in executable.aliased)
 
@@ -327,7 +324,7 @@ class Plan:
         document = self.document
         return prepared(leaves, self._types, self._names, document.writebacks, document.contiguous)
 
-    def _call_slowly(self, executable: CpuExecutable, leaves: Sequence[Any]) -> Any:
+    def _call_slowly(self, executable: Executable, leaves: Sequence[Any]) -> Any:
         arrays, copied = self._prepared(leaves)
         self.copied_arguments = tuple(copied)
         outputs = executable.run(arrays)
@@ -336,7 +333,7 @@ class Plan:
         self._write_back(executable, leaves, outputs, arrays)
         return outputs[0] if self._single else self._unflatten(outputs)
 
-    def _call_checked(self, executable: CpuExecutable, leaves: Sequence[Any]) -> Any:
+    def _call_checked(self, executable: Executable, leaves: Sequence[Any]) -> Any:
         """A call that writes into no argument before all indices were found in bounds. Raises OutOfBoundsError."""
         arrays, copied = self._prepared(leaves)
         self.copied_arguments = tuple(copied)
@@ -358,7 +355,7 @@ class Plan:
 
     def _write_back(
         self,
-        executable: CpuExecutable,
+        executable: Executable,
         leaves: Sequence[Any],
         outputs: Sequence[NDArray[Any]],
         used: Sequence[Any] | None = None,
@@ -369,7 +366,7 @@ class Plan:
             if not in_place:
                 np.copyto(leaves[number], outputs[output])
 
-    def _call_into(self, executable: CpuExecutable, leaves: Sequence[Any], out: Any) -> Any:
+    def _call_into(self, executable: Executable, leaves: Sequence[Any], out: Any) -> Any:
         from autofuse.api.arguments import check_out, check_outs
 
         types = [value.type for value in self.document.graph.outputs]
@@ -400,29 +397,30 @@ def load(path: str | os.PathLike[str], *, on_mismatch: OnMismatch = "error") -> 
     if on_mismatch not in ("error", "run", "retune"):
         raise ArgumentError(f'on_mismatch={on_mismatch!r}: give "error", "run" or "retune"')
     from autofuse.plan.reading import read_plan
-    from autofuse.targets.cpu.native import prepared
+    from autofuse.targets.base import find_backend
 
     text = read_plan(path)
-    ready = None if os.environ.get("AUTOFUSE_DUMP") else prepared.find(text)
+    hinted = _BACKEND.search(text[:_HEAD_BYTES])
+    name = hinted[1].decode() if hinted else DEFAULT
+    ready = None if os.environ.get("AUTOFUSE_DUMP") or name not in names() else find_backend(name).ready(text)
     if ready is not None:
         return Plan(lambda: _document_of(text, path), ready=ready)
-    from autofuse.plan.identity import compare, host_cpu_identity, require_same
-    from autofuse.targets.cpu.device.store import described_cpu
-    from autofuse.targets.cpu.native.nativeruntime import prepare_runtime
+    from autofuse.plan.identity import compare, require_same
 
-    prepare_runtime()
+    if name in names():
+        find_backend(name).prepare()
     document = _document_of(text, path)
     plan = Plan(document)
-    here = host_cpu_identity(described_cpu(plan.threads))
-    if on_mismatch == "retune" and compare(document.identity, here):
+    differs = bool(compare(document.identity, plan.target.identity))
+    if on_mismatch == "retune" and differs:
         from autofuse.api.choosing import decided_anew
 
-        return Plan(decided_anew(document, plan.threads))
+        return Plan(decided_anew(document, plan.target))
     if on_mismatch == "error":
-        require_same(document.identity, here, f"the plan {os.fspath(path)}")
+        require_same(document.identity, plan.target.identity, f"the plan {os.fspath(path)}")
     _ = plan.lowered
-    if not compare(document.identity, here):
-        plan.keep = lambda native: prepared.keep(text, native)
+    if not differs:
+        plan.keep = text
     return plan
 
 
@@ -430,10 +428,3 @@ def _document_of(text: bytes, path: str | os.PathLike[str]) -> PlanDocument:
     from autofuse.plan import file
 
     return file.document_of(text, path)
-
-
-def _native_call(native: NativeProgram) -> Callable[..., Any] | None:
-    """The cheapest way into a program whose results need nothing more."""
-    program = native.program
-    flat = program.in_trees is not None and all(isinstance(one, tree.Leaf) for one in program.in_trees)
-    return native.call_one if flat and program.out_tree == tree.Leaf() and native.call_one else native.call_tree

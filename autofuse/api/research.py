@@ -25,13 +25,12 @@ from autofuse.fusion.kind import kind_of
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
 from autofuse.measurement.kernelrecords import KernelTime
-from autofuse.plan.identity import host_cpu_identity
 from autofuse.search.plugins.foreign import LegalityTest
 from autofuse.search.plugins.registry import ANALYTICAL
 from autofuse.search.policies.analytical import dominated_at
 from autofuse.search.policies.context import Context
 from autofuse.search.space.candidates import Candidate
-from autofuse.targets.cpu.device.store import described_cpu
+from autofuse.targets.base import Target, find_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class CandidateSpace:
     """Candidates that two smaller ones replace for no more, at these prices; the solver leaves them out."""
     context: Context
     arrays: Sequence[NDArray[Any]]
-    threads: int | None
+    target: Target
 
     def __iter__(self) -> Iterator[KernelOption]:
         return iter(self.options)
@@ -105,14 +104,15 @@ def candidates(
     `args`, `kwargs`: arrays or specs, as for `tune`; `measure` uses them, and seeded random data for specs. `rules`,
     `model`, `legality`: as for `compile`; what a legality refuses is in `refused` with its reason.
     """
+    target = find_target(threads=threads)
     traced = trace_function(fn, *args, kwargs=kwargs, on_unsupported=on_unsupported)
-    context = make_context(traced_program(traced), threads, rules, model=model, legality=legality)
+    context = make_context(traced_program(traced), target, rules, model=model, legality=legality)
     space = context.space
     prices = context.prices(space)
     dominated = dominated_at(context, space, {digest: price.predicted_us for digest, price in prices.items()})
     arrays = measuring_inputs(traced, None, seed)
     refused = {_names(atoms): reason for atoms, reason in space.refused.items()}
-    found = CandidateSpace((), refused, space.cut_off, dominated, context, arrays, threads)
+    found = CandidateSpace((), refused, space.cut_off, dominated, context, arrays, target)
     found.options = tuple(
         KernelOption(
             nodes=_names(candidate.atoms),
@@ -148,12 +148,11 @@ def measure(
     if reason is not None:
         raise PlanError(f"schedule.{reason}")
     program = space.context.program
-    description = described_cpu(space.threads)
-    identity = host_cpu_identity(description)
+    identity = space.target.identity
     with (
         tempfile.TemporaryDirectory(prefix="autofuse-") as folder,
         Database(db or Path(folder, "measure.db"), identity) as base,
-        Bench(program.graph, space.arrays, base, identity, description.threads) as bench,
+        Bench(program.graph, space.arrays, base, identity, space.target.threads) as bench,
     ):
         return bench.kernel(option.digest, option.candidate.kernel, chosen)
 

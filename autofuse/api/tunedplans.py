@@ -15,7 +15,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from autofuse.api.againstnumpy import against_function
-from autofuse.api.amounts import check_backend, check_numerics, positive_seconds, whole_number
+from autofuse.api.amounts import check_numerics, positive_seconds, whole_number
 from autofuse.api.choosing import Rules, make_context, may_vary, noting
 from autofuse.api.loops import warn_of_loops
 from autofuse.api.numpyonly import NumpyPlan, traced_or_left
@@ -29,7 +29,6 @@ from autofuse.measurement.database import Database
 from autofuse.passes.choices import Choices
 from autofuse.passes.pipeline import Numerics
 from autofuse.plan.document import PlanDocument
-from autofuse.plan.identity import host_cpu_identity
 from autofuse.report.dump import dump_candidates
 from autofuse.report.progress import progress_report
 from autofuse.search.budget.budget import DEFAULT_S, Budget
@@ -41,7 +40,7 @@ from autofuse.search.tune.baselines import rule_policies
 from autofuse.search.tune.tuner import Tuner
 from autofuse.search.variants.measured_variants import tune_variants
 from autofuse.search.variants.variants import price_variants
-from autofuse.targets.cpu.device.store import described_cpu
+from autofuse.targets.base import find_target
 
 
 def tuned_plan(
@@ -69,7 +68,7 @@ def tuned_plan(
     check_bounds: bool,
 ) -> Plan:
     """What `tune` does. `start`: when it began, on the monotonic clock."""
-    check_backend(backend)
+    target = find_target(backend, threads)
     check_numerics(numerics)
     limits = _budget(budget, max_trials)
     end = start + limits.seconds
@@ -80,7 +79,7 @@ def tuned_plan(
         return traced
     program = traced_program(traced, fixed_choices(variants), numerics)
     arrays = measuring_inputs(traced, inputs, seed)
-    context = make_context(program, threads, rules, model=model, legality=legality, max_memory=max_memory)
+    context = make_context(program, target, rules, model=model, legality=legality, max_memory=max_memory)
     varies = variants == AUTO and policy == "measured" and may_vary(context)
     if variants == AUTO:
         name = policy if isinstance(policy, str) else find_policy(policy).name
@@ -89,7 +88,7 @@ def tuned_plan(
     against_s = _FUNCTION_SHARE * min(limits.seconds, DEFAULT_S)
     limits = limits.without(against_s, begun=False)
     context = context.within(replace(context.kernels.bounds, seconds=limits.enumeration_s))
-    document = _tuned(context, arrays, policy, limits, seed, progress, db, threads, varies)
+    document = _tuned(context, arrays, policy, limits, seed, progress, db, varies)
     if not was_interrupted(Plan(document)):
         left = end - monotonic() if math.isfinite(end) else against_s
         try:
@@ -107,12 +106,11 @@ def _tuned(
     seed: int,
     progress: bool,
     db: str | os.PathLike[str] | None,
-    threads: int | None,
     varies: bool,
 ) -> PlanDocument:
     fixed = None if policy == "measured" else find_policy(policy)
-    description = described_cpu(threads)
-    identity = host_cpu_identity(description)
+    target = context.problem.target
+    identity = target.identity
     tuners: list[Tuner] = []
     end = monotonic() + budget.seconds
     with (
@@ -123,7 +121,7 @@ def _tuned(
 
         def bench_for(context: Context) -> Bench:
             graph = context.program.graph
-            return Bench(graph, arrays, base, identity, description.threads, deadline_s=budget.hang_s, end=end)
+            return Bench(graph, arrays, base, identity, target.threads, deadline_s=budget.hang_s, end=end)
 
         def tune_one(context: Context, bench: Bench, budget: Budget) -> PlanDocument:
             tuner = Tuner(context, bench, identity, budget, seed, report)

@@ -6,6 +6,8 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from autofuse.targets.registry import DEFAULT
+
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
@@ -24,7 +26,7 @@ def tune(
     fn: Callable[..., Any],
     *args: Any,
     kwargs: Mapping[str, Any] = MappingProxyType({}),
-    backend: str = "cpu",
+    backend: str = DEFAULT,
     budget: float | None = None,
     policy: str | SearchPolicy = "measured",
     seed: int = 0,

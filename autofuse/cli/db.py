@@ -20,7 +20,7 @@ from autofuse.plainfile import open_plain
 from autofuse.plan.atomic import written_whole
 from autofuse.plan.identity import identity_to_json
 from autofuse.search.schedules.studies import write_studies
-from autofuse.targets.cpu.decisions import CPU_DECISIONS
+from autofuse.targets.base import find_backend
 
 _MOST_BYTES = 1 << 40
 _SQLITE_MAGIC = b"SQLite format 3\x00"
@@ -104,7 +104,7 @@ def _merge(options: argparse.Namespace) -> None:
 
 def _studies(options: argparse.Namespace) -> None:
     with Database(_existing(options.file)) as base:
-        count = write_studies(base, options.output, lambda _: CPU_DECISIONS)
+        count = write_studies(base, options.output, lambda name: find_backend(name).decisions)
     command = shlex.join(["optuna-dashboard", str(options.output)])
     show(f"{options.output}: {count} studies, to be looked at with: {command}")
 

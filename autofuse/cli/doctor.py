@@ -11,13 +11,13 @@ from autofuse.report.doctor import diagnose, render
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--cuda", action="store_true", help="import CuPy and ask the driver for its devices")
+    parser.add_argument("--devices", action="store_true", help="ask drivers for their devices too (slow)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(options: argparse.Namespace) -> int:
     """Diagnose."""
-    found = diagnose(cuda=options.cuda)
+    found = diagnose(ask_driver=options.devices)
     if options.json:
         print_json(found.to_json())
     else:

@@ -60,4 +60,4 @@ def _answer(plan: Plan, options: argparse.Namespace) -> tuple[Any, str]:
     if len(options.why_not) not in (0, 2):
         raise ArgumentError(f"--why-not: takes two names, or none; got {', '.join(options.why_not)}")
     model = options.model or ANALYTICAL
-    return why_apart(plan.document, plan.threads, options.why_not, options.rules or (), model, options.legality)
+    return why_apart(plan.document, plan.target, options.why_not, options.rules or (), model, options.legality)

@@ -10,8 +10,6 @@ from autofuse.api.plan import load
 from autofuse.cli.run import add_input_options, leaves_of, values_of
 from autofuse.cli.streams import show
 from autofuse.report.repro import write_bundle
-from autofuse.targets.cpu.device.store import described_cpu
-from autofuse.targets.cpu.executable import cpu_limits
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,9 +24,7 @@ def run(options: argparse.Namespace) -> int:
     """Write the bundle."""
     plan = load(options.plan, on_mismatch="run")
     arguments = leaves_of(values_of(plan, options))
-    files = write_bundle(
-        plan.document, options.kernel, arguments, options.output, cpu_limits(described_cpu(plan.threads)), __version__
-    )
+    files = write_bundle(plan.document, options.kernel, arguments, options.output, plan.target, __version__)
     for file in files:
         show(str(file))
     show(f"run it: python {options.output / 'repro.py'}")

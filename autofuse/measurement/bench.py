@@ -32,11 +32,7 @@ from autofuse.measurement.worker import Wait
 from autofuse.plan.codec import decode
 from autofuse.plan.document import PlanDocument
 from autofuse.runtime.kernels import candidate_of
-from autofuse.targets.cpu.device.describe import CpuDescription
-from autofuse.targets.cpu.device.detect import detect
-from autofuse.targets.cpu.device.store import CalibrationStore
-from autofuse.targets.cpu.executable import build_executable, cpu_limits
-from autofuse.targets.cpu.runners import CpuRunner, cpu_runners
+from autofuse.targets.base import Runner, Target, find_target
 
 Array = NDArray[Any]
 
@@ -57,11 +53,11 @@ NO_SESSION = "no such session: the worker was started anew"
 @dataclass(slots=True)
 class _Session:
     graph: Graph
-    description: CpuDescription
+    target: Target
     inputs: tuple[Array, ...]
     constants: Mapping[str, Array]
     values: Intermediates
-    compiled: dict[str, CpuRunner] = field(default_factory=dict[str, CpuRunner])
+    compiled: dict[str, Runner] = field(default_factory=dict[str, Runner])
     """Kernels compiled ahead of being timed, by `_key`."""
     ready: dict[str, tuple[Callable[[], object], float]] = field(
         default_factory=dict[str, tuple[Callable[[], object], float]]
@@ -74,10 +70,9 @@ class _Session:
 
     def runners(
         self, kernel: KernelCandidate, schedules: Sequence[Mapping[str, Any]]
-    ) -> list[CpuRunner | AutofuseError]:
+    ) -> Sequence[Runner | AutofuseError]:
         """A kernel under each schedule, or why that cannot be."""
-        asked = [Schedule.from_json(schedule) for schedule in schedules]
-        return cpu_runners(kernel, asked, cpu_limits(self.description), self.description.threads)
+        return self.target.runners(kernel, [Schedule.from_json(schedule) for schedule in schedules])
 
     def bounds(self, kernel: KernelCandidate, payload: Mapping[str, Any], inputs: Sequence[Array]) -> tuple[Bound, ...]:
         """By how much a kernel's outputs may differ from the interpreter's when it reads the interpreter's values."""
@@ -103,17 +98,20 @@ _sessions: dict[str, _Session] = {}
 
 
 def open_session(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> dict[str, Any]:
-    """Runner: hold a graph and its arguments. Payload: `text`, `threads`, `held_bytes` (see `Intermediates`)."""
+    """Runner: hold a graph and its arguments.
+
+    Payload: `text`, `backend`, `threads`, `held_bytes` (see `Intermediates`).
+    """
     constants = {name[1:]: array for name, array in arrays.items() if name.startswith("@")}
     graph = parse_graph(payload["text"], constants)
     inputs = tuple(arrays[f"input{number}"] for number in range(len(graph.inputs)))
-    description = CalibrationStore().describe(detect(payload["threads"]))
+    target = find_target(payload["backend"], payload["threads"])
     _sessions.clear()
     gc.collect()
     values = Intermediates(graph, inputs, payload["held_bytes"])
     wait.up_to(_INTERPRETING_S)
     values.of(graph.outputs)
-    _sessions[payload["session"]] = _Session(graph, description, inputs, constants, values)
+    _sessions[payload["session"]] = _Session(graph, target, inputs, constants, values)
     return {}
 
 
@@ -161,7 +159,7 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
         time_cap_us=float(payload["time_cap_us"]),
         worth_us=math.inf if worth_us is None else float(worth_us),
     )
-    timing = measure(call, policy)
+    timing = measure(call, policy, session.target.clock)
     if not timing.pruned:
         session.ready[_key(payload, payload["schedule"])] = call, seen_s
     return {"samples_us": list(timing.samples_us), "pruned": timing.pruned, "unusual": unusual}
@@ -196,7 +194,7 @@ def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wa
             if entry is not None:
                 call, seen_s = entry
                 wait.at_least(_patience_s(payload, _CALLS * seen_s))
-                fastest[number].append(measure(call, policy).fastest_us)
+                fastest[number].append(measure(call, policy, session.target.clock).fastest_us)
         sleep(max(0.0, payload["round_us"] / 1e6 - (perf_counter_ns() - start) / 1e9))
     return {"fastest_us": fastest}
 
@@ -236,8 +234,8 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wa
     not before `LEAST_BLOCKS`), `decides` (whether plans are dropped and blocks end early at all), `limit_s` (for all of
     it, or null: see `racing.Terms`), and `deadline_s` and `left_s` as for `time_kernel`.
     """
-    race = Race(payload, partial(_wait_for_calls, wait, payload))
     session = _session(payload)
+    race = Race(payload, partial(_wait_for_calls, wait, payload), session.target.clock)
     constants = {**session.constants, **{name[1:]: array for name, array in arrays.items() if name.startswith("@")}}
     makers = [partial(_PlanRun, decode(text, constants, "plan"), session) for text in payload["plans"]]
     plans = race.build(makers)
@@ -256,7 +254,7 @@ class _PlanRun:
     """A whole plan and the session's arguments."""
 
     def __init__(self, document: PlanDocument, session: _Session) -> None:
-        self._executable = build_executable(document, cpu_limits(session.description))
+        self._executable = session.target.executable(document)
         self._session = session
         self._inputs = [_exact(array) for array in session.inputs]
         self._fresh = {number: self._inputs[number] for number in document.writebacks}

@@ -105,7 +105,7 @@ class Bench:
         self._graph, self._inputs = graph, inputs
         self._database = database
         code_version = f"{identity.generator} {CHECK_VERSION}"
-        self._threads = threads
+        self._backend, self._threads = identity.backend, threads
         self._time_cap_us, self._deadline_s, self._end = time_cap_us, deadline_s, end
         self._held_bytes = held_bytes
         self._worker = Worker(_QUIET)
@@ -317,6 +317,7 @@ class Bench:
         payload = {
             "session": self._session,
             "text": text,
+            "backend": self._backend,
             "threads": self._threads,
             "held_bytes": int(_HELD_SHARE * available_bytes()) if self._held_bytes is None else self._held_bytes,
         }

@@ -38,6 +38,7 @@ from autofuse.plan.verify import (
     verify,
 )
 from autofuse.strictjson import Item, parse
+from autofuse.targets.registry import names
 
 FORMAT = "autofuse-plan"
 _MAX_GRAPH_LINES = 4_000_000
@@ -176,7 +177,7 @@ def decode(
     arrays = {**(constants or {}), **(fetch(side) if side is not None and fetch is not None else {})}
     plan = PlanDocument(
         name=keys["name"].text(MAX_NAME),
-        backend="cpu" if keys["backend"].choice("cpu", "cuda") == "cpu" else "cuda",
+        backend=keys["backend"].choice(*names()),
         numerics="strict" if keys["numerics"].choice("strict", "fast") == "strict" else "fast",
         graph=_graph(keys["graph"], arrays),
         graph_digest=keys["graph_digest"].text(128, DIGEST),

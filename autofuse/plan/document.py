@@ -138,7 +138,8 @@ class PlanDocument:
     """All of a plan. Frozen, and equal to what a file of it says, no more."""
 
     name: str
-    backend: Literal["cpu", "cuda"]
+    backend: str
+    """Name of the target."""
     numerics: Literal["strict", "fast"]
     graph: Graph
     graph_digest: str

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # mostly nothing is dumped
     from autofuse.measurement.client import Bench
     from autofuse.plan.document import PlanDocument
     from autofuse.search.policies.context import Context
-    from autofuse.targets.cpu.executable import CpuExecutable
+    from autofuse.targets.base import Executable
 
 VARIABLE = "AUTOFUSE_DUMP"
 
@@ -75,20 +75,18 @@ def dump_candidates(context: Context, document: PlanDocument, bench: Bench | Non
     _write(_plan_folder(folder, document) / "candidates.csv", table.getvalue())
 
 
-def dump_code(executable: CpuExecutable) -> None:
-    """Write a compiled plan: its decisions, and each kernel as loops, LLVM IR and assembly."""
+def dump_code(document: PlanDocument, executable: Executable) -> None:
+    """Write a compiled plan: its decisions, and each kernel as loops, generated code and machine code."""
     folder = dump_folder()
     if folder is None:
         return
     from autofuse.report.tileprint import print_program
 
-    place = _plan_folder(folder, executable.document)
+    place = _plan_folder(folder, document)
     for kernel in executable.kernels:
         _write(place / f"{kernel.planned.name}.tile", print_program(kernel.program))
-    for name, text in executable.native.source().items():
-        _write(place / f"{name}.ll", text)
-    for name, text in executable.native.assembly().items():
-        _write(place / f"{name}.s", text)
+    for name, text in executable.listings().items():
+        _write(place / name, text)
 
 
 def _program_folder(folder: Path, name: str, graph_digest: str) -> Path:

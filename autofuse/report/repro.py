@@ -16,14 +16,13 @@ from autofuse.ir.digest import digest
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.interpreter import interpret, interpret_values
 from autofuse.ir.tree import Branch, Leaf
-from autofuse.lower.lowering import Limits
 from autofuse.measurement.errorbounds import bounds_of
 from autofuse.plan import file
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
 from autofuse.report.quantities import nearest
 from autofuse.report.tileprint import print_program
 from autofuse.runtime.kernels import candidate_of
-from autofuse.targets.cpu.executable import build_executable
+from autofuse.targets.base import Target
 
 Array = NDArray[Any]
 
@@ -74,7 +73,7 @@ sys.exit(wrong > 0)
 
 
 def write_bundle(
-    document: PlanDocument, name: str, arguments: Sequence[Array], folder: Path, limits: Limits, version: str
+    document: PlanDocument, name: str, arguments: Sequence[Array], folder: Path, target: Target, version: str
 ) -> list[Path]:
     """Write the bundle of kernel `name` into `folder` and return its files.
 
@@ -86,25 +85,26 @@ def write_bundle(
     single = _single(document, planned, kernel)
     inputs = _values(document.graph, kernel.inputs, arguments)
     expected = interpret(single.graph, *inputs)
-    executable = build_executable(single, limits)
+    executable = target.executable(single)
     bounds = {f"a{number}": bound for number, bound in enumerate(bounds_of(single.graph, inputs)) if bound is not None}
     texts = {
         "kernel.tile": print_program(executable.kernels[0].program),
-        "kernel.ll": "\n".join(executable.native.source().values()),
-        "kernel.s": "\n".join(executable.native.assembly().values()),
         "repro.py": _SCRIPT.format(name=name, version=version),
     }
+    for listing, text in executable.listings().items():
+        own = f"kernel{Path(listing).suffix}"
+        texts[own] = f"{texts[own]}\n{text}" if own in texts else text
     try:
         folder.mkdir(parents=True, exist_ok=True)
         written = [file.save(single, folder / "kernel.json")]
-        for arrays, target in ((inputs, "inputs.npz"), (expected, "expected.npz")):
-            save_arrays(folder / target, {f"a{number}": array for number, array in enumerate(arrays)})
-            written.append(folder / target)
+        for arrays, place in ((inputs, "inputs.npz"), (expected, "expected.npz")):
+            save_arrays(folder / place, {f"a{number}": array for number, array in enumerate(arrays)})
+            written.append(folder / place)
         save_arrays(folder / "bounds.npz", bounds)
         written.append(folder / "bounds.npz")
-        for target, text in texts.items():
-            (folder / target).write_text(text, encoding="utf-8")
-            written.append(folder / target)
+        for place, text in texts.items():
+            (folder / place).write_text(text, encoding="utf-8")
+            written.append(folder / place)
     except OSError as failure:
         raise ArgumentError(f"cannot write the bundle to {folder}: {failure.strerror or failure}") from failure
     return written

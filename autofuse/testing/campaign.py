@@ -25,9 +25,9 @@ import numpy as np
 
 from autofuse.measurement.database import Database
 from autofuse.measurement.records import Measurement
-from autofuse.plan.identity import host_cpu_identity
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.device.detect import detect
+from autofuse.targets.cpu.identity import host_cpu_identity
 from autofuse.testing.devices import server
 from autofuse.testing.mutations import KINDS, as_calls, as_text, with_digest
 from autofuse.testing.ordeals import CRASHED, DEADLINE_S, GOOD, REFUSED, WRONG, Ordeals

@@ -29,7 +29,6 @@ from autofuse.measurement.errorbounds import bounds_of
 from autofuse.passes.outputs import MaterialiseOutputs
 from autofuse.passes.pipeline import clean
 from autofuse.plan.document import PlanDocument
-from autofuse.plan.identity import host_cpu_identity
 from autofuse.runtime.kernels import lower_as_scheduled
 from autofuse.search.plans.planning import Program, Tuned, plan_document
 from autofuse.search.solve.solver import Chosen
@@ -37,6 +36,7 @@ from autofuse.search.space.builder import SpaceBuilder
 from autofuse.search.space.candidates import Candidate
 from autofuse.targets.cpu.decisions import CPU_DECISIONS, cpu_schedule
 from autofuse.targets.cpu.executable import CpuExecutable, build_executable
+from autofuse.targets.cpu.identity import host_cpu_identity
 from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.passes.prepare import CpuPasses
 from autofuse.targets.cpu.runners import cpu_runners

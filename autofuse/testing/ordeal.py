@@ -28,8 +28,8 @@ from autofuse.lower.schedule import Schedule
 from autofuse.measurement.checks import WrongAnswerError, check
 from autofuse.measurement.errorbounds import Bound, bounds_of
 from autofuse.plan.document import PlanDocument
-from autofuse.plan.identity import CpuIdentity
-from autofuse.targets.cpu.executable import build_executable, cpu_limits
+from autofuse.targets.cpu.executable import build_executable
+from autofuse.targets.cpu.identity import CpuIdentity
 from autofuse.testing.guarded import Apart, TouchedError, guarded_copy, run_guarded
 from autofuse.testing.ordeals import LARGE, RAW, REFUSED, RIGHT, TOUCHED, WRONG
 
@@ -134,12 +134,10 @@ def _call(
 
 def _run_apart(plan: Any, document: PlanDocument, inputs: Sequence[Array], expected: Sequence[Answer]) -> None:
     """Run it once more on one thread, with temporaries apart."""
-    from autofuse.targets.cpu.device.store import described_cpu
-
     identity = document.identity
     alone = replace(document, identity=replace(identity, threads=1) if isinstance(identity, CpuIdentity) else identity)
     apart = Apart()
-    executable = build_executable(alone, cpu_limits(described_cpu(plan.threads)), kernels=plan.lowered, arrange=apart)
+    executable = build_executable(alone, plan.target.limits, kernels=plan.lowered, arrange=apart)
     _compare(expected, run_guarded(executable, apart, inputs, at_end=True))
 
 

@@ -10,7 +10,6 @@ from autofuse.fusion.control import NO_RULES, Control
 from autofuse.ir.graph import Graph
 from autofuse.ir.tree import Branch, Leaf
 from autofuse.plan.document import PlanDocument
-from autofuse.plan.identity import CpuIdentity, host_cpu_identity
 from autofuse.search.plans.memory import MemoryLimit
 from autofuse.search.plans.planning import Program, plan_document
 from autofuse.search.policies.context import Context
@@ -18,9 +17,13 @@ from autofuse.search.policies.problem import Problem
 from autofuse.search.solve.solver import Chosen
 from autofuse.search.space.builder import SpaceBuilder
 from autofuse.search.space.candidates import USUAL, Bounds
-from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+from autofuse.targets.cpu.identity import CpuIdentity
+from autofuse.targets.cpu.target import CpuTarget
 from autofuse.testing.devices import server
 from autofuse.testing.fusions import LIMITS
+
+TARGET = CpuTarget(server(LIMITS.workers), LIMITS)
+"""The machine that every test knows, for small kernels."""
 
 
 def program_of(graph: Graph, writebacks: tuple[int, ...] = ()) -> Program:
@@ -50,13 +53,13 @@ def context_of(
     """
     program = program_of(graph)
     limit = None if memory is None else MemoryLimit(memory, program, LIMITS)
-    problem = Problem(program, LIMITS, control, limit)
-    return Context.of(problem, model or AnalyticalCpuModel(server(LIMITS.workers)), bounds)
+    problem = Problem(program, TARGET, control, limit)
+    return Context.of(problem, model or TARGET.cost_model(), bounds)
 
 
 def identity_here() -> CpuIdentity:
     """The identity of plans that `context_of` leads to."""
-    return host_cpu_identity(server(LIMITS.workers))
+    return TARGET.identity
 
 
 def plan_of(graph: Graph, groups: Sequence[Sequence[str]] = (), writebacks: tuple[int, ...] = ()) -> PlanDocument:

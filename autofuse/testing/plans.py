@@ -15,8 +15,8 @@ from autofuse.ir.tree import Branch, Leaf, Static
 from autofuse.ir.types import TensorType
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import Certificate, Launch, PlanDocument, PlannedKernel
-from autofuse.plan.identity import CpuIdentity
 from autofuse.targets.cpu.decisions import cpu_schedule
+from autofuse.targets.cpu.identity import CpuIdentity
 
 EXAMPLE_IDENTITY = CpuIdentity(
     product="Example CPU",

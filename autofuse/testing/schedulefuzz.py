@@ -33,10 +33,10 @@ from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of
 from autofuse.plan.codec import decode, encode, to_text
 from autofuse.plan.document import PlanDocument
-from autofuse.plan.identity import host_cpu_identity
 from autofuse.runtime.kernels import LoweredKernel, lower_as_scheduled, lower_plan
 from autofuse.targets.cpu.decisions import CPU_DECISIONS, cpu_decisions, cpu_schedule
 from autofuse.targets.cpu.executable import CpuExecutable, build_executable
+from autofuse.targets.cpu.identity import host_cpu_identity
 from autofuse.testing.devices import server
 from autofuse.testing.fusions import LIMITS, random_partition
 from autofuse.testing.guarded import Apart, guarded_copy, run_guarded

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.host.objectcache import ObjectCache
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Symbol
 from autofuse.ir.types import parse_type
@@ -17,7 +18,6 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Dot, Panel, Phase, RowGroup, Space, Stage, Statement, TileProgram
 from autofuse.targets.cpu.codegen.widths import TASK_US
 from autofuse.targets.cpu.native.engine import Engine
-from autofuse.targets.cpu.native.objectcache import ObjectCache
 from autofuse.testing.tilekernels import Kernel, random_inputs
 
 TOLERANCE: Mapping[str, float] = {"f16": 4e-3, "bf16": 2e-2, "f32": 2e-5, "f64": 1e-12}

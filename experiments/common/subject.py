@@ -17,9 +17,9 @@ from autofuse.frontend.traced import trace
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
 from autofuse.measurement.workloads import load
-from autofuse.plan.identity import Identity, host_cpu_identity
+from autofuse.plan.identity import Identity
 from autofuse.search.policies.context import Context
-from autofuse.targets.cpu.device.store import described_cpu
+from autofuse.targets.base import find_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ def subject_of(file: str, size: str, seed: int) -> Subject:
     workload = load(file)
     arguments = workload.inputs(size, seed)
     traced = trace(workload.function, *arguments)
-    return Subject(make_context(traced_program(traced), None), measuring_inputs(traced, None, seed))
+    return Subject(make_context(traced_program(traced), find_target()), measuring_inputs(traced, None, seed))
 
 
 def identity_here() -> Identity:
     """What plans of this machine carry."""
-    return host_cpu_identity(described_cpu(None))
+    return find_target().identity
 
 
 @contextmanager
@@ -53,6 +53,6 @@ def bench_of(subject: Subject, db: Path | None = None) -> Generator[Bench]:
     with (
         tempfile.TemporaryDirectory(prefix="autofuse-") as folder,
         Database(db or Path(folder, "measure.db"), identity) as base,
-        Bench(graph, subject.arrays, base, identity, described_cpu(None).threads) as bench,
+        Bench(graph, subject.arrays, base, identity, find_target().threads) as bench,
     ):
         yield bench

@@ -18,8 +18,6 @@ from autofuse.api.plan import Plan
 from autofuse.ir.types import parse_type
 from autofuse.runtime.kernels import lower_as_scheduled
 from autofuse.targets.cpu.decisions import cpu_schedule
-from autofuse.targets.cpu.device.store import described_cpu
-from autofuse.targets.cpu.executable import cpu_limits
 from autofuse.targets.cpu.native.entry import NativeProgram
 from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
 from autofuse.testing.pools import COUNT, eager_workers, per_block
@@ -63,7 +61,7 @@ def _planned(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], dots: str) -> 
     kernels = tuple(replace(k, schedule=cpu_schedule(dots=dots)) for k in document.kernels)
     plan = Plan(replace(document, kernels=kernels))
     # a search never takes generated code for a row times a matrix, so such a plan is not for files
-    plan.lowered = lower_as_scheduled(plan.document, cpu_limits(described_cpu(plan.threads)))
+    plan.lowered = lower_as_scheduled(plan.document, plan.target.limits)
     return lambda: plan(a, b, out=out)
 
 

@@ -20,6 +20,7 @@ from autofuse.measurement.workloads import load
 from autofuse.passes.pipeline import clean
 from autofuse.search.plans.planning import Program
 from autofuse.search.plugins.registry import policy_by_name
+from autofuse.targets.base import find_target
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import program_of
 
@@ -70,7 +71,7 @@ def measured(task: Record) -> Record:
     """Their kernels, ours, and how they agree."""
     found, args = program(task)
     theirs = SYSTEMS[task["system"]](found.graph, args)
-    partition = policy_by_name(task["policy"]).partition(make_context(found, THREADS))
+    partition = policy_by_name(task["policy"]).partition(make_context(found, find_target(threads=THREADS)))
     ours = [frozenset(n.name for atom in k.candidate.atoms for n in atom.nodes) for k in partition.kernels]
     agreement = compare(found.graph, named(found.graph, theirs), ours)
     return {

@@ -29,7 +29,8 @@ from settings import chosen, comparable, read, recorded
 from steps import Steps
 
 from autofuse.measurement.workloads import Workload, discover
-from autofuse.plan.identity import GENERATOR_VERSIONS, MEASUREMENT_POLICY
+from autofuse.plan.identity import MEASUREMENT_POLICY
+from autofuse.targets.cpu.identity import GENERATOR
 
 Programs = list[Workload]
 
@@ -53,7 +54,7 @@ def study_of(options: argparse.Namespace) -> None:
         return
     run = open_run(
         journal,
-        {**comparable(study, FREE), "generator": GENERATOR_VERSIONS["cpu"], "policy": MEASUREMENT_POLICY},
+        {**comparable(study, FREE), "generator": GENERATOR, "policy": MEASUREMENT_POLICY},
         machine(),
     )
     once = Once(journal, HERE / "child.py", options.work, {"size": study.size, "seed": study.seed})

@@ -21,12 +21,11 @@ from autofuse.frontend.spec import spec
 from autofuse.frontend.traced import trace
 from autofuse.measurement.workloads import load
 from autofuse.passes.pipeline import clean
-from autofuse.plan.identity import host_cpu_identity
 from autofuse.search.plans.planning import Program
 from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.documents import document_of
 from autofuse.search.space.candidates import Bounds
-from autofuse.targets.cpu.device.store import described_cpu
+from autofuse.targets.base import find_target
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import program_of
 
@@ -75,11 +74,11 @@ def search(task: Record) -> Record:
 
     program = timed("trace", lambda: PROGRAMS[task["program"]](task["size"], task["seed"]))
     whole = 0 if task["way"] == "segments" else len(program.graph.nodes)
-    context = make_context(program, None).within(Bounds(whole=whole, segment=task["segment"]))
+    context = make_context(program, find_target()).within(Bounds(whole=whole, segment=task["segment"]))
     space = timed("enumerate", lambda: context.space)
     timed("price", lambda: context.kernels.prices.saved(space))
     partition = timed("solve", lambda: Analytical().partition(context))
-    document = timed("write", lambda: document_of(context, partition, host_cpu_identity(described_cpu(None))))
+    document = timed("write", lambda: document_of(context, partition, find_target().identity))
     solution = partition.solution
     assert solution is not None
     return {

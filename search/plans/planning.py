@@ -53,7 +53,7 @@ class Program:
         """A plan of this program. `notes`: beside the program's own."""
         return PlanDocument(
             name=self.name,
-            backend="cpu",
+            backend=identity.backend,
             numerics=self.numerics,
             graph=self.graph,
             graph_digest=digest(self.graph),

@@ -17,7 +17,7 @@ from autofuse.fusion.control import Legality
 from autofuse.ir.graph import Graph
 from autofuse.search.plugins.foreign import LegalityTest, checked_legality, checked_model, checked_policy
 from autofuse.search.policies.policy import SearchPolicy
-from autofuse.targets.cpu.device.describe import CpuDescription
+from autofuse.targets.base import Target
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -73,11 +73,7 @@ class Kind:
 
 
 POLICIES = Kind("policy", "autofuse.policies", HERE, (MEASURED,))
-MODELS = Kind(
-    "model",
-    "autofuse.cost_models",
-    {ANALYTICAL: ("autofuse.targets.cpu.cost.analytical", "AnalyticalCpuModel", {})},
-)
+MODELS = Kind("model", "autofuse.cost_models", {}, (ANALYTICAL,))
 LEGALITIES = Kind("legality", "autofuse.legality", {})
 
 
@@ -99,11 +95,13 @@ def find_policy(policy: str | SearchPolicy) -> SearchPolicy:
     return policy_by_name(policy) if isinstance(policy, str) else checked_policy(policy)
 
 
-def find_model(model: str | CostModel, device: CpuDescription) -> CostModel:
-    """The cost model of a name (or `module:Class`) for a device, or a model itself. Raises SearchError."""
+def find_model(model: str | CostModel, target: Target) -> CostModel:
+    """The cost model of a name (or `module:Class`) for a target, or a model itself. Raises SearchError."""
     if not isinstance(model, str):
         return checked_model(model)
-    return checked_model(_given(MODELS, model, lambda made: made(device)), model)
+    if model == ANALYTICAL:
+        return target.cost_model()
+    return checked_model(_given(MODELS, model, lambda made: made(target.device)), model)
 
 
 def find_legality(legality: str | LegalityTest, graph: Graph) -> Legality:

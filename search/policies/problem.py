@@ -12,6 +12,7 @@ from autofuse.search.plans.concurrent_groups import SMALL_US
 from autofuse.search.plans.memory import MemoryLimit
 from autofuse.search.plans.planning import Program
 from autofuse.search.space.candidates import Candidate
+from autofuse.targets.base import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,8 @@ class Problem:
     """A problem, stated. Deciding about it changes nothing in it."""
 
     program: Program
-    limits: Limits
-    """Of kernels, on the device."""
+    target: Target
+    """The device that the plan is for."""
     control: Control = NO_RULES
     """The user's rules."""
     memory: MemoryLimit | None = None
@@ -32,6 +33,11 @@ class Problem:
         """The same question about another graph, without the rules, which name nodes."""
         memory = None if self.memory is None else MemoryLimit(self.memory.nbytes, program, self.limits)
         return replace(self, program=program, control=NO_RULES, memory=memory)
+
+    @property
+    def limits(self) -> Limits:
+        """Of kernels, on the device."""
+        return self.target.limits
 
     def pinned(self, candidate: Candidate) -> Schedule | None:
         """The schedule that a rule of the user gives a kernel.

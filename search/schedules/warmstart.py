@@ -31,7 +31,6 @@ from autofuse.measurement.client import Bench
 from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.search.policies.context import Context
 from autofuse.search.space.candidates import Candidate
-from autofuse.targets.cpu.cost.extract import features
 
 _FROM_OTHERS, _FROM_MODEL = 2, 2
 """Most guesses of either kind."""
@@ -80,13 +79,14 @@ class WarmStart:
         kind = kind_of(candidate.kernel)
         price = self._context.prices(self._context.space).get(candidate.digest)
         us = math.inf if price is None else price.predicted_us
+        features = self._context.problem.target.features(program)
         return KernelNote(
             kernel=candidate.digest,
             title=f"{kind}_{title_of(candidate.kernel)}"[:_MOST_TITLE],
             kind=kind,
             program=self._program,
             family=family_of(program),
-            features=tuple(round(float(value), 3) for value in matrix([features(program)])[0]),
+            features=tuple(round(float(value), 3) for value in matrix([features])[0]),
             predicted_us=us if us < math.inf else None,
         )
 

@@ -25,10 +25,11 @@ from autofuse.search.plans.planning import Program
 from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition
-from autofuse.targets.cpu.cost.analytical import SIGMA
 
 LARGE = 2000
 """Nodes of a graph from which on its variants are not priced: each takes as long as compiling the program."""
+_SIGMA = 0.3
+"""Deviation of log(measured / predicted) that a cost model is taken to have."""
 LEAST_GAIN = 0.02
 """By how much a variant must be cheaper, whatever the noise."""
 CLOSE = 1.1
@@ -182,7 +183,7 @@ def is_clearly_cheaper(variant: Variant, usual: Variant) -> bool:
     for partition, sign in ((usual.partition, 1.0), (variant.partition, -1.0)):
         for mark, us in _prices(partition):
             apart[mark] = apart.get(mark, 0.0) + sign * us
-    noise = SIGMA * math.hypot(*apart.values())
+    noise = _SIGMA * math.hypot(*apart.values())
     return usual.price_us - variant.price_us > max(LEAST_GAIN * usual.price_us, noise)
 
 

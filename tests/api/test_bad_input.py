@@ -13,8 +13,7 @@ import autofuse as af
 from autofuse.cli.main import main
 from autofuse.errors import ArgumentError, LegalityError, MeasureError, PlanError
 from autofuse.measurement.database import Database
-from autofuse.plan.identity import host_cpu_identity
-from autofuse.targets.cpu.device.store import described_cpu
+from autofuse.targets.base import find_target
 
 X = np.linspace(-2, 2, 64, dtype=np.float32).reshape(8, 8)
 PROGRAM = """import numpy as np
@@ -101,14 +100,14 @@ def test_a_partition_of_nothing(partition):
 
 
 def other_version(path):
-    Database(path, host_cpu_identity(described_cpu())).close()
+    Database(path, find_target().identity).close()
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 1000")
     connection.close()
 
 
 def other_machine(path):
-    here = host_cpu_identity(described_cpu())
+    here = find_target().identity
     Database(path, replace(here, cores=here.cores + 8)).close()
 
 
@@ -119,7 +118,7 @@ def other_program(path):
 
 
 def cut_off(path):
-    Database(path, host_cpu_identity(described_cpu())).close()
+    Database(path, find_target().identity).close()
     path.write_bytes(path.read_bytes()[:5000])
 
 
@@ -149,7 +148,7 @@ def test_a_file_that_holds_no_measurements_of_this_machine(tmp_path, capsys, mak
 
 @pytest.mark.parametrize("size", [0, 1, 50, 100, 101, 1000, 4095, 4096, 4097, 9000])
 def test_a_file_cut_off_anywhere_is_a_new_one_or_an_error(tmp_path, size):
-    path, here = tmp_path / "t.db", host_cpu_identity(described_cpu())
+    path, here = tmp_path / "t.db", find_target().identity
     Database(path, here).close()
     path.write_bytes(path.read_bytes()[:size])
     with suppress(MeasureError), Database(path, here) as base:

@@ -15,16 +15,17 @@ from autofuse.api import choosing, keptdecisions
 from autofuse.api.compiling import compile as compile_plan
 from autofuse.api.keptdecisions import kept_decision
 from autofuse.frontend.traced import trace
+from autofuse.host.objectcache import ObjectCache, cache_directory
 from autofuse.plan.codec import encode
 from autofuse.search.policies.deadline import DECIDED
 from autofuse.search.policies.unfused import Unfused
-from autofuse.targets.cpu.native.objectcache import ObjectCache, cache_directory
+from autofuse.targets.base import find_target
+from autofuse.targets.cpu.target import CpuTarget
 
 X = np.random.default_rng(0).standard_normal((6, 10)).astype(np.float32)
 OPTIONS = {
     "policy": "analytical",
     "partition": None,
-    "threads": 1,
     "rules": (),
     "model": "analytical",
     "legality": None,
@@ -55,8 +56,8 @@ def searches(monkeypatch):
     return calls
 
 
-def key(function=softmax, x=X, **options):
-    found = kept_decision(trace(function, x), {**OPTIONS, **options})
+def key(function=softmax, x=X, threads=1, **options):
+    found = kept_decision(trace(function, x), {**OPTIONS, "target": find_target(threads=threads), **options})
     return None if found is None else found.key
 
 
@@ -140,9 +141,9 @@ def test_what_is_asked_for_is_part_of_the_question(other):
 
 
 def test_every_option_of_compile_is_part_of_the_question():
-    """`backend` is refused unless it is the only one; the last two decide what is traced."""
+    """`backend` and `threads` make the target; the last two decide what is traced."""
     keywords = {p.name for p in inspect.signature(compile_plan).parameters.values() if p.kind is p.KEYWORD_ONLY}
-    assert keywords == {*OPTIONS, "kwargs", "backend", "on_unsupported", "check_bounds"}
+    assert keywords == {*OPTIONS, "kwargs", "backend", "threads", "on_unsupported", "check_bounds"}
 
 
 def test_names_shapes_and_structure_are_part_of_the_question():
@@ -156,15 +157,10 @@ def test_names_shapes_and_structure_are_part_of_the_question():
     assert key() == key()
 
 
-def test_the_calibration_of_the_device_is_part_of_the_question(monkeypatch):
-    before, real = key(), keptdecisions.described_cpu
-
-    def slower(threads):
-        description = real(threads)
-        return description.with_calibration(replace(description.calibration, fork_join_us=99.0))
-
-    monkeypatch.setattr(keptdecisions, "described_cpu", slower)
-    assert key() != before
+def test_the_calibration_of_the_device_is_part_of_the_question():
+    device = find_target(threads=1).device
+    slower = CpuTarget(device.with_calibration(replace(device.calibration, fork_join_us=99.0)))
+    assert key(target=slower) != key()
 
 
 @pytest.mark.parametrize(
@@ -185,7 +181,7 @@ def test_what_has_no_lasting_name_is_not_kept(foreign):
 
 def test_a_policy_of_an_installed_package_is_not_kept():
     plan = af.compile(softmax, X)
-    question = kept_decision(trace(softmax, X), {**OPTIONS, "policy": "somebody's"})
+    question = kept_decision(trace(softmax, X), {**OPTIONS, "target": find_target(), "policy": "somebody's"})
     question.keep(plan.document)
     assert ObjectCache(cache_directory()).get(question.key) is None
 
@@ -212,7 +208,7 @@ def test_a_record_of_another_graph_is_a_miss(searches):
 
 
 def test_what_a_deadline_decided_holds_for_a_day(monkeypatch, searches):
-    question = kept_decision(trace(softmax, X), {**OPTIONS, "threads": None})
+    question = kept_decision(trace(softmax, X), {**OPTIONS, "target": find_target()})
     document = af.compile(softmax, X).document
     question.keep(replace(document, notes=(*document.notes, f"{DECIDED} 2 s decided")))
     now = keptdecisions.time.time()

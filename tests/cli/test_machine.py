@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from autofuse.cli import calibrate as calibrate_command
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.database import Database
 from autofuse.measurement.records import Measurement
-from autofuse.plan.identity import host_cpu_identity
 from autofuse.report import doctor
+from autofuse.targets.cpu.cost import calibration
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.device.detect import detect
+from autofuse.targets.cpu.identity import host_cpu_identity
 
 
 def measurement(us: float) -> Measurement:
@@ -44,7 +44,7 @@ def test_doctor_reports_versions_machine_and_warnings(cli: Any, monkeypatch: pyt
     monkeypatch.setattr(doctor, "_noise", lambda: {"call_us": 100.0, "floor_us": 30.0, "share": 0.3})
     report = json.loads(cli("doctor", "--json").out)
     assert report["versions"]["numpy"]
-    assert report["cpu"]["threads"] == detect().threads
+    assert report["targets"]["cpu"]["cpu"]["threads"] == detect().threads
     assert any("noisy" in warning for warning in report["warnings"])
     text = cli("doctor").out
     assert "30.0 us on a call of 100 us (30.0%)" in text
@@ -62,7 +62,7 @@ def test_calibrate_prints_and_says_where_the_numbers_are(cli: Any, monkeypatch: 
         progress(1.0, "done; other work kept the cores busy")
         return detect(threads)
 
-    monkeypatch.setattr(calibrate_command, "calibrate", fake)
+    monkeypatch.setattr(calibration, "calibrate", fake)
     done = cli("calibrate", "--seconds", "0.1")
     assert done.code == 0
     assert "kept in" in done.out

@@ -13,9 +13,10 @@ from autofuse.ir.tree import Branch, Leaf
 from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of
 from autofuse.passes.pipeline import clean
-from autofuse.plan.identity import host_cpu_identity
 from autofuse.search.plans.planning import Program, plan_document
 from autofuse.search.plugins.registry import policy_by_name
+from autofuse.targets.base import find_target
+from autofuse.targets.cpu.identity import host_cpu_identity
 from autofuse.testing.devices import server
 from autofuse.testing.fusions import check_kernel, check_plan, kernel_inputs, random_plan, random_schedule, whole_kernel
 from autofuse.testing.graphs import FAMILIES, random_graph, random_inputs
@@ -52,7 +53,7 @@ def compiled(graph, policy):
         parameters=tuple(value.name for value in graph.inputs),
         writebacks=(),
     )
-    context = make_context(program, threads=2)
+    context = make_context(program, find_target(threads=2))
     partition = policy_by_name(policy).partition(context)
     return plan_document(program, partition.atoms, partition.kernels, (), host_cpu_identity(server(2)))
 

@@ -31,7 +31,7 @@ def open_on(graph, inputs, session="s", held_bytes=1 << 30):
     constants = {}
     text = to_text(graph, constants)
     arrays = {f"input{n}": array for n, array in enumerate(inputs)} | {f"@{k}": v for k, v in constants.items()}
-    payload = {"session": session, "text": text, "threads": 1, "held_bytes": held_bytes}
+    payload = {"session": session, "text": text, "backend": "cpu", "threads": 1, "held_bytes": held_bytes}
     return bench.open_session(payload, arrays, no_wait())
 
 
@@ -148,10 +148,8 @@ def test_a_wrong_answer_is_not_timed(session):
 
 def test_the_schedule_is_the_one_asked_for(session, monkeypatch):
     seen = []
-    real = bench.cpu_runners
-    monkeypatch.setattr(
-        bench, "cpu_runners", lambda kernel, asked, *rest: seen.extend(asked) or real(kernel, asked, *rest)
-    )
+    real = session.target.runners
+    monkeypatch.setattr(session.target, "runners", lambda kernel, asked: seen.extend(asked) or real(kernel, asked))
     bench.time_kernel(kernel_payload(["grown"], ["grown"], cpu_schedule(unroll=2)), {}, no_wait())
     assert seen == [cpu_schedule(unroll=2)]
 
@@ -169,7 +167,7 @@ def test_kernels_are_timed_again_in_rounds_and_then_let_go(session, monkeypatch)
         bench.time_kernel(payload, {}, no_wait())
     order = []
     real = bench.measure
-    monkeypatch.setattr(bench, "measure", lambda call, policy: order.append(call) or real(call, policy))
+    monkeypatch.setattr(bench, "measure", lambda call, policy, clock: order.append(call) or real(call, policy))
     again = {
         "session": "s",
         "kernels": kernels,
@@ -192,7 +190,7 @@ def test_a_moment_is_more_than_one_sample(session, monkeypatch):
     bench.time_kernel(payload, {}, no_wait())
     taken = []
     real = bench.measure
-    monkeypatch.setattr(bench, "measure", lambda call, policy: taken.append(real(call, policy)) or taken[-1])
+    monkeypatch.setattr(bench, "measure", lambda call, policy, clock: taken.append(real(call, policy)) or taken[-1])
     again = {
         "session": "s",
         "kernels": [payload],
@@ -233,7 +231,7 @@ def test_kernels_compiled_ahead_are_found_when_they_are_timed(session, monkeypat
     payload = {**kernel_payload(["grown"], ["grown"]), "schedules": [schedule.to_json() for schedule in schedules]}
     assert bench.compile_kernels(payload, {}, no_wait()) == {"compiled": 3}
     assert len(session.compiled) == len(schedules)
-    monkeypatch.setattr(bench, "cpu_runners", lambda *_: pytest.fail("compiled once more"))
+    monkeypatch.setattr(session.target, "runners", lambda *_: pytest.fail("compiled once more"))
     for schedule in schedules:
         assert bench.time_kernel(kernel_payload(["grown"], ["grown"], schedule), {}, no_wait())["samples_us"]
     assert session.compiled == {}

@@ -13,8 +13,8 @@ import pytest
 from autofuse.errors import MeasureError
 from autofuse.measurement.database import Database
 from autofuse.measurement.records import Measurement
-from autofuse.plan.identity import CpuIdentity
 from autofuse.targets.cpu.decisions import cpu_schedule
+from autofuse.targets.cpu.identity import CpuIdentity
 
 HERE = CpuIdentity(
     product="Test CPU",

@@ -4,20 +4,12 @@ import json
 import pytest
 
 from autofuse.errors import PlanError
-from autofuse.plan.identity import (
-    CpuIdentity,
-    GpuIdentity,
-    compare,
-    gpu_identity,
-    host_cpu_identity,
-    identity_from,
-    identity_hash,
-    identity_to_json,
-    require_same,
-)
+from autofuse.plan.identity import compare, identity_from, identity_hash, identity_to_json, require_same
 from autofuse.strictjson import parse
 from autofuse.targets.cpu.device.detect import detect
+from autofuse.targets.cpu.identity import CpuIdentity, host_cpu_identity
 from autofuse.targets.cuda import gpus
+from autofuse.targets.cuda.identity import GpuIdentity, gpu_identity
 
 CPU = CpuIdentity(
     product="Test CPU",

@@ -27,7 +27,6 @@ from autofuse.frontend.traced import Traced, trace
 from autofuse.ir import tree
 from autofuse.ir.interpreter import interpret
 from autofuse.measurement.checks import poisoned
-from autofuse.plan.identity import host_cpu_identity
 from autofuse.search.plans.planning import Program
 from autofuse.search.plugins.registry import find_policy
 from autofuse.search.policies.context import Context
@@ -35,7 +34,8 @@ from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.policy import Partition
 from autofuse.search.policies.problem import Problem
 from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
-from autofuse.targets.cpu.executable import cpu_limits
+from autofuse.targets.cpu.identity import host_cpu_identity
+from autofuse.targets.cpu.target import CpuTarget
 from autofuse.testing.devices import server
 from tests.programs.outcomes import Outcome, difference, outcome_of
 from tests.programs.rounding import shaken_outcomes
@@ -192,7 +192,7 @@ def _check_into(checked: _Checked, policy: str, plan: Plan) -> None:
 
 def _plans(program: Program, policies: Sequence[str]) -> Any:
     """Policy and plan, once for each different partition."""
-    context = Context.of(Problem(program, cpu_limits(HOST)), AnalyticalCpuModel(HOST))
+    context = Context.of(Problem(program, CpuTarget(HOST)), AnalyticalCpuModel(HOST))
     seen: set[Any] = set()
     for policy in policies:
         partition = _guarded(policy, partial(find_policy(policy).partition, context))

@@ -27,7 +27,7 @@ from autofuse.runtime.kernels import lower_kernel
 from autofuse.search.policies.unfused import Unfused
 from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
 from autofuse.targets.cpu.decisions import cpu_schedule
-from autofuse.targets.cpu.executable import cpu_limits
+from autofuse.targets.cpu.target import CpuTarget
 from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.devices import SERVER
 from autofuse.testing.partitions import context_of
@@ -80,7 +80,7 @@ def report_of(plan: Plan) -> Any:
 
 
 def ask(plan: Plan, first: str, second: str) -> WhyNot:
-    return why_not(plan.document, first, second, cpu_limits(SERVER), AnalyticalCpuModel(SERVER))
+    return why_not(plan.document, first, second, CpuTarget(SERVER).limits, AnalyticalCpuModel(SERVER))
 
 
 def test_equal_kernels_are_said_to_share_code() -> None:
@@ -175,7 +175,7 @@ def test_why_not_of_a_plan_whose_kernels_cut_what_usually_stays_together() -> No
 
 def test_every_two_kernels_that_read_one_another_are_explained() -> None:
     def apart(document: PlanDocument) -> list[Apart]:
-        return all_apart(document, cpu_limits(SERVER), AnalyticalCpuModel(SERVER))
+        return all_apart(document, CpuTarget(SERVER).limits, AnalyticalCpuModel(SERVER))
 
     plan = af.compile(chain, af.spec("f32[16,8]"), af.spec("f32[8,8]"), policy="unfused")
     found = apart(plan.document)
@@ -203,7 +203,7 @@ def test_why_not_prices_kernels_as_they_are_in_the_plan() -> None:
     # the first kernel writes two values a row, the second computes all others again
     first, second = ["reduce", "subtract", "grown", "reduce_1"], ["subtract", "grown", "divide"]
     plan = af.compile(softmax, af.spec("f32[4096,512]"), partition=[first, second])
-    model, limits = AnalyticalCpuModel(SERVER), cpu_limits(SERVER)
+    model, limits = AnalyticalCpuModel(SERVER), CpuTarget(SERVER).limits
     assert [set(kernel.outputs) for kernel in plan.document.kernels] == [{"reduce", "reduce_1"}, {"divide"}]
     kernels = [lower_kernel(plan.document.graph, kernel, limits) for kernel in plan.document.kernels]
     separate = sum(model.price([KernelFacts(kernel.program) for kernel in kernels]).us)
@@ -235,7 +235,7 @@ def test_why_not_knows_what_the_body_of_a_loop_reads() -> None:
         return af.while_loop(lambda s: np.sum(s) < 100.0, lambda s: s + y, s)
 
     plan = af.compile(grow, af.spec("f32[64]"), af.spec("f32[64]"))
-    pairs = list(all_apart(plan.document, cpu_limits(SERVER), AnalyticalCpuModel(SERVER)))
+    pairs = list(all_apart(plan.document, CpuTarget(SERVER).limits, AnalyticalCpuModel(SERVER)))
     assert "y" in {value for pair in pairs for value in pair.values}
 
 

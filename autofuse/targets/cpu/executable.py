@@ -13,36 +13,23 @@ from autofuse.ir.tree import Branch
 from autofuse.lower.lowering import Limits
 from autofuse.lower.tile import Space
 from autofuse.plan.document import PlanDocument
-from autofuse.plan.identity import CpuIdentity
 from autofuse.runtime.kernels import LoweredKernel, groups_of, lower_plan
 from autofuse.runtime.memory import Arrange, MemoryPlan, plan_arena, plan_memory
 from autofuse.runtime.needs import require_memory
-from autofuse.targets.cpu.decisions import cpu_decisions
-from autofuse.targets.cpu.device.describe import CpuDescription
+from autofuse.targets.cpu.identity import CpuIdentity
 from autofuse.targets.cpu.kernelcode import KernelCodes
 from autofuse.targets.cpu.machine import Machine, host_machine
+from autofuse.targets.cpu.native import prepared
 from autofuse.targets.cpu.native.copies import first_outputs, output_copies
 from autofuse.targets.cpu.native.engine import Engine, default_engine
 from autofuse.targets.cpu.native.entry import NativeProgram
 from autofuse.targets.cpu.native.opaque import OpaqueCall, raise_pending
 from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall, OutputAlias
-from autofuse.targets.cpu.passes.prepare import CpuPasses
-
-
-def cpu_limits(description: CpuDescription) -> Limits:
-    """What lowering must know of this CPU: half of the L2 for values kept on chip, and the number of workers."""
-    return Limits(
-        scratch_bytes=max(description.l2_bytes // 2, 128 << 10),
-        workers=description.threads,
-        tile_columns=True,
-        decisions=cpu_decisions(description.vector_bits),
-        passes=CpuPasses(description.vector_bits),
-    )
 
 
 @dataclass(frozen=True, slots=True)
 class CpuExecutable:
-    """A plan, compiled for this process."""
+    """A plan, compiled for this process. See `autofuse.targets.base.Executable`."""
 
     document: PlanDocument
     kernels: tuple[LoweredKernel, ...]
@@ -54,6 +41,24 @@ class CpuExecutable:
     memory: MemoryPlan
     copied_first: int = 0
     """Calls of the native program before the first kernel: copies of arguments and constants that are returned."""
+
+    @property
+    def program(self) -> NativeProgram:
+        return self.native
+
+    @property
+    def calls_python(self) -> bool:
+        return bool(self.opaque)
+
+    def source(self) -> Mapping[str, str]:
+        return self.native.source()
+
+    def listings(self) -> Mapping[str, str]:
+        found = {f"{name}.ll": text for name, text in self.native.source().items()}
+        return found | {f"{name}.s": text for name, text in self.native.assembly().items()}
+
+    def keep(self, name: bytes) -> None:
+        prepared.keep(name, self.native)
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...] | Any:
         """Run on exactly typed, C-contiguous arrays; NotImplemented if they are not. Write-backs are not copied."""

@@ -10,7 +10,7 @@ from autofuse.search.plugins.registry import find_legality, find_model, find_pol
 from autofuse.search.policies.unfused import Unfused
 from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
 from autofuse.testing.devices import SERVER
-from autofuse.testing.partitions import context_of
+from autofuse.testing.partitions import TARGET, context_of
 from autofuse.testing.search_policies import decisions
 from autofuse.testing.sketches import softmax_graph
 
@@ -87,7 +87,7 @@ def test_a_policy_of_others(name):
 
 @pytest.mark.parametrize("name", ["their-model", "their_module:Doubled"])
 def test_a_model_of_others_is_made_for_the_device(name):
-    model = find_model(name, SERVER)
+    model = find_model(name, TARGET)
     assert isinstance(model, CheckedModel)
     assert model.describe()["device"] == SERVER.to_json()
 
@@ -112,13 +112,13 @@ def test_what_installed_packages_offer_is_listed_last_and_hides_nothing():
 def test_objects_of_this_package_are_taken_as_they_are():
     policy, model = Unfused(), AnalyticalCpuModel(SERVER)
     assert find_policy(policy) is policy
-    assert find_model(model, SERVER) is model
-    assert type(find_model("analytical", SERVER)) is AnalyticalCpuModel
+    assert find_model(model, TARGET) is model
+    assert type(find_model("analytical", TARGET)) is AnalyticalCpuModel
 
 
 FINDERS = {
     "policy": find_policy,
-    "model": lambda model: find_model(model, SERVER),
+    "model": lambda model: find_model(model, TARGET),
     "legality": lambda legality: find_legality(legality, GRAPH),
 }
 

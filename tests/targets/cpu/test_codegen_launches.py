@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from autofuse.host.objectcache import ObjectCache
 from autofuse.ir.dtypes import F32, I32
 from autofuse.ir.index import Symbol, of
 from autofuse.lower.evaluate import evaluate_program
@@ -10,7 +11,6 @@ from autofuse.lower.tile import Load, Map, Reduce, Space, Store
 from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.native.engine import Engine
 from autofuse.targets.cpu.native.entry import NativeProgram
-from autofuse.targets.cpu.native.objectcache import ObjectCache
 from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall
 from autofuse.testing.tilekernels import generated, random_inputs
 from autofuse.testing.tileprograms import buffers, check, engine, phase, program, stage

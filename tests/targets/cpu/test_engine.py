@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from autofuse.errors import BackendError
+from autofuse.host.objectcache import ObjectCache, cache_directory, object_key
 from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.native import elf
 from autofuse.targets.cpu.native.engine import FINISHED, CompileOptions, Engine
-from autofuse.targets.cpu.native.objectcache import ObjectCache, cache_directory, object_key
 
 ADD_EXTERNAL = """
 declare i64 @offset(i64)

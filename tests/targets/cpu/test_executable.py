@@ -13,7 +13,8 @@ from autofuse.ir.tree import Leaf
 from autofuse.plan.document import Launch
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.device.detect import detect
-from autofuse.targets.cpu.executable import build_executable, cpu_limits
+from autofuse.targets.cpu.executable import build_executable
+from autofuse.targets.cpu.target import CpuTarget
 from autofuse.testing.fusions import LIMITS, check_plan
 from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import plan_of
@@ -35,9 +36,9 @@ def chain(sketch, length, size=1024):
 
 def test_limits_come_from_the_description():
     description = replace(detect(1), l2_bytes=3 << 20)
-    assert cpu_limits(description).scratch_bytes == 3 << 19
-    assert cpu_limits(description).workers == 1
-    assert cpu_limits(replace(description, l2_bytes=0)).scratch_bytes == 128 << 10
+    assert CpuTarget(description).limits.scratch_bytes == 3 << 19
+    assert CpuTarget(description).limits.workers == 1
+    assert CpuTarget(replace(description, l2_bytes=0)).limits.scratch_bytes == 128 << 10
 
 
 def test_a_plan_uses_the_threads_that_it_was_made_for(sketch):

@@ -4,9 +4,9 @@ import os
 import signal
 import threading
 
+from autofuse.host.objectcache import ObjectCache
 from autofuse.targets.cpu.native.engine import Engine
 from autofuse.targets.cpu.native.forkgate import ForkGate
-from autofuse.targets.cpu.native.objectcache import ObjectCache
 
 
 def text(name, length):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from autofuse.targets.cpu.native.objectcache import ObjectCache, object_key
+from autofuse.host.objectcache import ObjectCache, object_key
 
 KEYS = [object_key(str(number)) for number in range(20)]
 HOUR = 3600
@@ -80,7 +80,7 @@ def test_processes_that_prune_and_read_at_once(tmp_path):
     filled(tmp_path, limit=1)
     statements = (
         "import sys; from pathlib import Path\n"
-        "from autofuse.targets.cpu.native.objectcache import ObjectCache, object_key\n"
+        "from autofuse.host.objectcache import ObjectCache, object_key\n"
         "cache = ObjectCache(Path(sys.argv[1]), 5000)\n"
         "for turn in range(60):\n"
         "    key = object_key(str(turn % 20))\n"

@@ -9,8 +9,8 @@ import pytest
 
 import autofuse as af
 from autofuse.errors import ArgumentError
+from autofuse.host.objectcache import ObjectCache, cache_directory
 from autofuse.targets.cpu.native import blas, driver, prepared
-from autofuse.targets.cpu.native.objectcache import ObjectCache, cache_directory
 
 
 @pytest.fixture(autouse=True)

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import llvmlite.binding as llvm
 
 from autofuse.errors import BackendError
+from autofuse.host.objectcache import ObjectCache, cache_directory, object_key
 from autofuse.targets.cpu.machine import Machine, host_machine, initialise_llvm, llvm_machine
 from autofuse.targets.cpu.native import elf, unlocked
 from autofuse.targets.cpu.native.forkgate import LLVM
-from autofuse.targets.cpu.native.objectcache import ObjectCache, cache_directory, object_key
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import ArgumentError
+from autofuse.ir.tree import Leaf
 from autofuse.ir.types import TensorType
 from autofuse.targets.cpu.blocks import POOLED_FROM_BYTES, output_blocks
 from autofuse.targets.cpu.native import driver
@@ -158,6 +159,23 @@ class NativeProgram:
         arguments = np.array(addresses, np.uint64)
         run = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] * 4))(native_runtime()["af_run"])
         run(data.address, arguments.ctypes.data, arena, times)
+
+    @property
+    def direct(self) -> Callable[..., Any] | None:
+        """The cheapest way into a program whose results need nothing more; see `autofuse.targets.base.Program`."""
+        program = self.program
+        flat = program.in_trees is not None and all(isinstance(one, Leaf) for one in program.in_trees)
+        return self.call_one if flat and program.out_tree == Leaf() and self.call_one else self.call_tree
+
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of the arrays that it holds."""
+        return sum(array.nbytes for array in self.program.constants)
+
+    @property
+    def direct_into(self) -> Callable[..., Any] | None:
+        """The same, into memory that is given."""
+        return self.call_into if self.call_one is not None and self.direct is self.call_one else None
 
     def source(self) -> dict[str, str]:
         """The LLVM IR of each kernel, by name."""

@@ -8,6 +8,7 @@ check.
 from __future__ import annotations
 
 import base64
+import functools
 import json
 from collections.abc import Sequence
 from dataclasses import astuple
@@ -17,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import AutofuseError, PlanError
+from autofuse.host.objectcache import ObjectCache, cache_directory, object_key
 from autofuse.ir import tree
 from autofuse.ir.types import parse_type
+from autofuse.runtime.environment import fingerprint
+from autofuse.targets.cpu.device.detect import detect
 from autofuse.targets.cpu.native import blas, driver
 from autofuse.targets.cpu.native.entry import NativeProgram
-from autofuse.targets.cpu.native.environment import fingerprint
 from autofuse.targets.cpu.native.nativeruntime import offer_runtime, runtime_object
-from autofuse.targets.cpu.native.objectcache import ObjectCache, cache_directory, object_key
 from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall, KernelCode, OutputAlias, PhaseCode
 
 _VERSION = 2
@@ -64,7 +66,12 @@ def keep(plan_text: bytes, native: NativeProgram) -> None:
 
 
 def _key(plan_text: bytes) -> str:
-    return object_key("plan", str(_VERSION), plan_text.decode("latin-1"), fingerprint())
+    return object_key("plan", str(_VERSION), plan_text.decode("latin-1"), _device(), fingerprint())
+
+
+@functools.cache
+def _device() -> str:
+    return repr(detect())
 
 
 def _closed(record: dict[str, Any], objects: Sequence[bytes]) -> bytes:

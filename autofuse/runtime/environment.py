@@ -1,4 +1,4 @@
-"""Everything beside a plan's text that decides what code it becomes here: this package, LLVM, NumPy, the CPU."""
+"""Everything beside a plan's text that decides what code it becomes here: this package, its libraries, the machine."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-
-from autofuse.targets.cpu.device.detect import detect
 
 _LIBRARIES = ("llvmlite", "ml_dtypes", "scipy")
 _PACKAGES = ("api", "fusion", "host", "ir", "lower", "plan", "runtime", "targets")
@@ -33,12 +31,12 @@ def fingerprint(*packages: str) -> str:
 @functools.cache
 def _toolchain() -> tuple[str, ...]:
     libraries = (_library(name) for name in _LIBRARIES)
-    return sys.version, platform.machine(), np.__version__, repr(detect()), _first_cpu(), *libraries
+    return sys.version, platform.machine(), np.__version__, _first_cpu(), *libraries
 
 
 @functools.cache
 def _package(name: str) -> tuple[str, ...]:
-    return tuple(sorted(_sources(os.path.join(Path(__file__).parents[3], name))))
+    return tuple(sorted(_sources(os.path.join(Path(__file__).parents[1], name))))
 
 
 def _first_cpu() -> str:

@@ -1,0 +1,257 @@
+"""What a target is: all that differs between one kind of device and another, and nothing that does not.
+
+A *backend* is a kind of target ("cpu"); a *target* is a backend on one device. A backend is one folder beside this
+module and one line in `registry`. Everything above asks a target, and names none. What a new one must do is said by
+the docstrings here and checked by `autofuse.testing.targets.TargetContract`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from numpy.typing import NDArray
+
+from autofuse.errors import BackendError
+from autofuse.targets.registry import DEFAULT, backend_named
+
+if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of these
+    from autofuse.cost_models.base import CostModel
+    from autofuse.cost_models.features import KernelFeatures
+    from autofuse.errors import AutofuseError
+    from autofuse.fusion.candidate import KernelCandidate
+    from autofuse.lower.decisions import Decisions
+    from autofuse.lower.lowering import Limits
+    from autofuse.lower.schedule import Schedule
+    from autofuse.lower.tile import OpaqueProgram, TileProgram
+    from autofuse.plan.document import PlanDocument
+    from autofuse.plan.identity import Identity
+    from autofuse.runtime.kernels import LoweredKernel
+    from autofuse.runtime.memory import MemoryPlan
+
+Array = NDArray[Any]
+Call = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The state of one kind of target on this machine."""
+
+    facts: Mapping[str, Any]
+    """Plain JSON data."""
+    lines: tuple[tuple[str, str], ...]
+    """The same for people: a word, and what is said of it."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """What calibrating found."""
+
+    file: str
+    """Where the numbers are kept."""
+    facts: Mapping[str, Any]
+    """Plain JSON data."""
+    text: str
+    """The same for people."""
+
+
+class Program(Protocol):
+    """A whole plan as native code, without what it was made from: what another process may have left behind."""
+
+    @property
+    def direct(self) -> Call | None:
+        """Takes the plan's arguments, gives its result, or NotImplemented for what it leaves to Python; may be None."""
+        ...
+
+    @property
+    def constant_bytes(self) -> int:
+        """Of the arrays that it holds."""
+        ...
+
+    @property
+    def direct_into(self) -> Call | None:
+        """The same for arrays to one result in memory that is given: arguments, then the result."""
+        ...
+
+
+class Executable(Protocol):
+    """A plan, compiled for this process. It may be called from several threads at once."""
+
+    @property
+    def kernels(self) -> tuple[LoweredKernel, ...]:
+        """In running order."""
+        ...
+
+    @property
+    def memory(self) -> MemoryPlan: ...
+    @property
+    def aliased(self) -> frozenset[int]:
+        """Outputs that are written straight into the argument they are written back to."""
+        ...
+
+    @property
+    def calls_python(self) -> bool:
+        """Whether a kernel is evaluated by the interpreter, so that a call needs Python."""
+        ...
+
+    @property
+    def program(self) -> Program: ...
+    def run(self, inputs: Sequence[Array]) -> tuple[Array, ...] | Any:
+        """The outputs, for exactly typed, C-contiguous arrays; NotImplemented if they are not."""
+        ...
+
+    def run_into(self, inputs: Sequence[Array], outs: Sequence[Array]) -> bool:
+        """Write the outputs that are not aliased into `outs`; False, with nothing done, if an array does not fit."""
+        ...
+
+    def profile(self, inputs: Sequence[Array]) -> tuple[int, ...]:
+        """Run once; nanoseconds per kernel, in running order."""
+        ...
+
+    def source(self) -> Mapping[str, str]:
+        """Generated code by the name of the kernel; equal kernels share the first one's."""
+        ...
+
+    def listings(self) -> Mapping[str, str]:
+        """What people who look for speed read, by the name of a file: generated code, and machine code if there is."""
+        ...
+
+    def keep(self, name: bytes) -> None:
+        """Have `Backend.ready` find the program under a name in another process. May do nothing."""
+        ...
+
+
+class Runner(Protocol):
+    """A kernel, compiled to be checked and timed alone."""
+
+    def run_into(self, inputs: Sequence[Array], outs: Sequence[Array]) -> bool:
+        """Run once; False if the kernel refuses the arrays."""
+        ...
+
+    def bound(self, inputs: Sequence[Array], outs: Sequence[Array]) -> Callable[[], object]:
+        """What runs it on these arrays as cheaply as can be, to be timed by the target's clock."""
+        ...
+
+
+class Target(Protocol):
+    """A backend on one device. It does not change; all methods may be called from any thread."""
+
+    @property
+    def backend(self) -> str:
+        """The name of its kind."""
+        ...
+
+    @property
+    def device(self) -> Any:
+        """The device as this target describes it: what classes of cost models are called with."""
+        ...
+
+    @property
+    def threads(self) -> int:
+        """Workers that a plan may keep busy."""
+        ...
+
+    @property
+    def identity(self) -> Identity:
+        """For whom plans are made here: equal where a plan runs as well, and becomes the same code."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """What lowering must keep to, the decisions of its kernels, and its passes over TilePrograms."""
+        ...
+
+    def cost_model(self) -> CostModel:
+        """Its analytical model."""
+        ...
+
+    def features(self, program: TileProgram | OpaqueProgram) -> KernelFeatures:
+        """Counts of a kernel's work in neutral terms. Raises BackendError for what its kernels cannot do."""
+        ...
+
+    def executable(self, document: PlanDocument, kernels: tuple[LoweredKernel, ...] | None = None) -> Executable:
+        """Compile a plan. `kernels`: lowered already. Raises PlanError or BackendError."""
+        ...
+
+    def runners(self, kernel: KernelCandidate, schedules: Sequence[Schedule]) -> Sequence[Runner | AutofuseError]:
+        """A kernel under each schedule, compiled beside each other, or why that cannot be."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Of the device, all that decides what is chosen for it and what code that becomes: differs where these may."""
+        ...
+
+    def clock(self) -> int:
+        """Nanoseconds, from any moment on. Reading it waits for what was started before."""
+        ...
+
+
+class Backend(Protocol):
+    """A kind of target. Importing its module is light: what a call does not need, it does not import."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def decisions(self) -> Decisions:
+        """What schedules of its kernels may say, on any device."""
+        ...
+
+    def target(self, threads: int | None = None) -> Target:
+        """On the device of this process. `threads`: workers, by default as many as pay.
+
+        Raises BackendError where there is no such device, ArgumentError for threads that it has not.
+        """
+        ...
+
+    def target_of(self, identity: Identity) -> Target:
+        """The same for a plan, with as many workers as it was made for if the device has them."""
+        ...
+
+    @property
+    def identity_type(self) -> type[Identity]:
+        """What its identities are."""
+        ...
+
+    def prepare(self) -> None:
+        """Begin, beside what the caller does, what takes time before anything can be compiled."""
+        ...
+
+    def ready(self, name: bytes) -> Program | None:
+        """The program that an earlier process kept under a name (a plan's text), if it holds here; None if not."""
+        ...
+
+    def calibrate(
+        self, seconds: float, report: Callable[[float, str], None], threads: int | None, *, force: bool
+    ) -> Calibrated:
+        """Measure the device's speed, and keep it for `target`. `force`: of a busy machine too.
+
+        `report` is told the share that is done, and what is being done; in the end what should worry. Raises
+        BackendError where nothing can be calibrated, MeasureError where it cannot be kept.
+        """
+        ...
+
+    def diagnosis(self, *, ask_driver: bool) -> Findings:
+        """What `autofuse doctor` says of this kind of target here. `ask_driver`: what may take long too."""
+        ...
+
+
+def find_backend(name: object) -> Backend:
+    """The backend of a name.
+
+    Raises ArgumentError for a name that there is not, BackendError for a backend that lacks a piece.
+    """
+    found = backend_named(name)
+    lacking = [piece for piece in _PIECES if not hasattr(type(found), piece)]
+    if lacking:
+        raise BackendError(f"target {name!r} lacks {', '.join(lacking)}: see autofuse.targets.base.Backend")
+    return found
+
+
+def find_target(name: object = DEFAULT, threads: int | None = None) -> Target:
+    """A backend on the device of this process. Raises BackendError where there is none."""
+    return find_backend(name).target(threads)
+
+
+_PIECES = tuple(piece for piece in vars(Backend) if not piece.startswith("_"))

@@ -1,0 +1,91 @@
+"""One CPU as a target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from autofuse.errors import AutofuseError
+from autofuse.targets.cpu.device.describe import CpuDescription
+from autofuse.targets.cpu.identity import CpuIdentity, host_cpu_identity
+
+if TYPE_CHECKING:  # imported when it is asked for
+    from autofuse.cost_models.features import KernelFeatures
+    from autofuse.fusion.candidate import KernelCandidate
+    from autofuse.lower.lowering import Limits
+    from autofuse.lower.schedule import Schedule
+    from autofuse.lower.tile import OpaqueProgram, TileProgram
+    from autofuse.plan.document import PlanDocument
+    from autofuse.runtime.kernels import LoweredKernel
+    from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+    from autofuse.targets.cpu.executable import CpuExecutable
+    from autofuse.targets.cpu.runners import CpuRunner
+
+
+class CpuTarget:
+    """One CPU. See `autofuse.targets.base.Target`."""
+
+    backend = "cpu"
+
+    def __init__(self, device: CpuDescription, limits: Limits | None = None) -> None:
+        """`limits`: by default those of the device."""
+        self.device, self._limits = device, limits
+        self.threads = device.threads
+
+    @property
+    def identity(self) -> CpuIdentity:
+        return self._known_identity
+
+    @property
+    def limits(self) -> Limits:
+        return self._known_limits
+
+    @cached_property
+    def _known_identity(self) -> CpuIdentity:
+        return host_cpu_identity(self.device)
+
+    @cached_property
+    def _known_limits(self) -> Limits:
+        """Half of the L2 for values kept on chip, and the number of workers."""
+        if self._limits is not None:
+            return self._limits
+        from autofuse.lower.lowering import Limits
+        from autofuse.targets.cpu.decisions import cpu_decisions
+        from autofuse.targets.cpu.passes.prepare import CpuPasses
+
+        return Limits(
+            scratch_bytes=max(self.device.l2_bytes // 2, 128 << 10),
+            workers=self.device.threads,
+            tile_columns=True,
+            decisions=cpu_decisions(self.device.vector_bits),
+            passes=CpuPasses(self.device.vector_bits),
+        )
+
+    def cost_model(self) -> AnalyticalCpuModel:
+        from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+
+        return AnalyticalCpuModel(self.device)
+
+    def features(self, program: TileProgram | OpaqueProgram) -> KernelFeatures:
+        from autofuse.targets.cpu.cost.extract import features
+
+        return features(program, vector_bits=self.device.vector_bits)
+
+    def executable(self, document: PlanDocument, kernels: tuple[LoweredKernel, ...] | None = None) -> CpuExecutable:
+        from autofuse.targets.cpu.executable import build_executable
+
+        return build_executable(document, self.limits, kernels=kernels)
+
+    def runners(self, kernel: KernelCandidate, schedules: Sequence[Schedule]) -> Sequence[CpuRunner | AutofuseError]:
+        from autofuse.targets.cpu.runners import cpu_runners
+
+        return cpu_runners(kernel, schedules, self.limits, self.threads)
+
+    def fingerprint(self) -> str:
+        return json.dumps(self.device.to_json(), sort_keys=True)
+
+    def clock(self) -> int:
+        return perf_counter_ns()

@@ -1,0 +1,39 @@
+"""The targets there are, by name. Nothing else in this package names one."""
+
+from __future__ import annotations
+
+import importlib
+from difflib import get_close_matches
+from typing import Any
+
+from autofuse.errors import ArgumentError
+
+_BACKENDS = {
+    "cpu": ("autofuse.targets.cpu.backend", "CpuBackend"),
+    "cuda": ("autofuse.targets.cuda.backend", "CudaBackend"),
+}
+"""One line for each: the module and the class of its `autofuse.targets.base.Backend`. The first one is the default."""
+
+DEFAULT = next(iter(_BACKENDS))
+
+_made: dict[str, Any] = {}
+
+
+def names() -> tuple[str, ...]:
+    """The names of all targets."""
+    return tuple(_BACKENDS)
+
+
+def backend_named(name: object) -> Any:
+    """The backend of a name, made once per process; `autofuse.targets.base.find_backend` says what it can do.
+
+    Raises ArgumentError for a name that there is not.
+    """
+    if not isinstance(name, str) or name not in _BACKENDS:
+        near = get_close_matches(name, _BACKENDS, n=1) if isinstance(name, str) else []
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ArgumentError(f"backend={name!r:.60} is unknown: must be one of {', '.join(map(repr, _BACKENDS))}{hint}")
+    if name not in _made:
+        module, kind = _BACKENDS[name]
+        _made[name] = getattr(importlib.import_module(module), kind)()
+    return _made[name]
