@@ -17,6 +17,7 @@ from autofuse.ir import tree
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
 from autofuse.ir.parameters import BY_NAME, leaves_of_call, names_of, positions
+from autofuse.ir.parameters import in_order as values_in_order
 from autofuse.targets.registry import DEFAULT, names
 
 if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of these
@@ -63,6 +64,9 @@ class Plan:
         Of a plan that has a parameter called `out`, `out=` is that parameter, unless it is given by position.
         """
         if kwargs:
+            if out is None:
+                document = self.document
+                return self.in_order(tuple(values_in_order(document.parameters, args, kwargs, document.name)))
             return self._call_through_python(args, out, kwargs)
         if out is not None:
             if self._native_into is not None and self._native_into(*args, out) is not NotImplemented:

@@ -72,7 +72,8 @@ def run(options: argparse.Namespace) -> int:
         except AutofuseError as error:
             faults[policy] = [str(error)]
             continue
-        wrong = check(plan, tuple(in_order(plan.document.parameters, arguments, keywords, target.name)))
+        values = tuple(in_order(plan.document.parameters, arguments, keywords, target.name))
+        wrong = check(plan, values)
         if wrong:
             faults[policy] = [f"WRONG: {'; '.join(wrong)}"]
             continue
@@ -80,7 +81,9 @@ def run(options: argparse.Namespace) -> int:
             plan.save(options.save / f"{target.name}-{policy.replace(':', '-')}.json")
         predicted = [kernel.predicted_us for kernel in plan.kernels if kernel.predicted_us is not None]
         total = sum(predicted) if len(predicted) == len(plan.kernels) else None
-        contenders.append(Contender(policy, _bound(plan, arguments, keywords), len(plan.kernels), total))
+        contenders.append(
+            Contender(policy, _bound(_in_order(plan) if keywords else plan, values, {}), len(plan.kernels), total)
+        )
     found = compare(contenders, options.blocks, seed=options.seed)
     if options.json:
         print_json({"name": target.name, **found.to_json(), "faults": faults})
@@ -140,6 +143,11 @@ def _bound(call: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[
     leaves, structure = tree.flatten((arguments, keywords), lambda leaf: isinstance(leaf, np.ndarray | np.generic))
     own, named = tree.unflatten(structure, [leaf.copy() for leaf in leaves])
     return lambda: call(*own, **named)
+
+
+def _in_order(plan: Plan) -> Callable[..., Any]:
+    """A call of a plan that finds no argument by its name, which would be part of the plan's time."""
+    return lambda *values: plan.in_order(values)
 
 
 def _names(text: str, known: Any) -> list[str]:
