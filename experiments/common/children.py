@@ -18,13 +18,19 @@ from journal import Record
 from autofuse.errors import AutofuseError
 
 
-def in_child(script: Path, task: Record, limit_s: float, environment: Mapping[str, str] | None = None) -> Record:
+def in_child(
+    script: Path,
+    task: Record,
+    limit_s: float,
+    environment: Mapping[str, str] | None = None,
+    python: str = sys.executable,
+) -> Record:
     """Run `script` with a task in its own process: its outcome with status "ok", or "failed" and the reason."""
     with tempfile.TemporaryDirectory() as folder:
         job, outcome = Path(folder) / "task.json", Path(folder) / "outcome.json"
         job.write_text(json.dumps(task))
         child = subprocess.Popen(
-            [sys.executable, str(script), str(job), str(outcome)],
+            [python, str(script), str(job), str(outcome)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
