@@ -15,7 +15,7 @@ from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.control import NO_RULES
 from autofuse.ir.graph import Value
-from autofuse.lower.lowering import Limits, lower, plain_scalars
+from autofuse.lower.lowering import Limits, as_it_is, lower, plain_scalars
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
@@ -55,6 +55,8 @@ class SpaceBuilder:
         self._reasons: dict[_Key, str] = {}
         self._programs: dict[str, TileProgram | OpaqueProgram | str] = {} if known is None else known._programs
         """By digest of the class: a program, or why there is none."""
+        self._scalars: dict[str, int] = {} if known is None else known._scalars
+        """Of each program, how many scalar values it had before the target's passes: what its limit is about."""
 
     def require(self, atoms: AtomSet, outputs: tuple[Value, ...] | None = None) -> Candidate:
         """The candidate of a set. Raises LegalityError with the reason if it cannot be a kernel.
@@ -129,15 +131,18 @@ class SpaceBuilder:
         """The kernel lowered, or why it cannot be."""
         self.lowered_nodes += len(kernel.nodes)
         try:
-            return lower(kernel, Schedule(), f"k_{digest[:12]}", replace(self._limits, scalars=scalars))
+            limits = replace(self._limits, scalars=scalars, passes=as_it_is)
+            program = lower(kernel, Schedule(), f"k_{digest[:12]}", limits)
         except LegalityError as error:
             return str(error)
+        self._scalars[digest] = _count_scalars(program)
+        return program if isinstance(program, OpaqueProgram) else self._limits.passes(program)
 
     def _most_scalars(self, atoms: AtomSet, kernel: KernelCandidate) -> int:
         """How large a kernel may become: a few times its parts; more is recomputation that cannot pay."""
         if len(atoms) == 1:
             return max(self._limits.scalars, plain_scalars(kernel))
-        parts = sum(_count_scalars(self.require(frozenset((atom,))).program) for atom in atoms)
+        parts = sum(self._scalars[self.require(frozenset((atom,))).digest] for atom in atoms)
         return min(self._limits.scalars, max(_LEAST_SCALARS, _RECOMPUTE * parts))
 
 

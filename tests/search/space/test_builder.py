@@ -4,20 +4,28 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from autofuse.api.programs import traced_program
 from autofuse.errors import LegalityError
+from autofuse.frontend.traced import trace
 from autofuse.fusion.atoms import AtomGraph
-from autofuse.lower.lowering import lower
+from autofuse.lower.lowering import as_it_is, lower
 from autofuse.lower.schedule import Schedule
+from autofuse.measurement.workloads import load
 from autofuse.search.policies.analytical import Analytical
+from autofuse.search.policies.context import Context
 from autofuse.search.policies.documents import document_of
+from autofuse.search.policies.problem import Problem
 from autofuse.search.space.builder import SpaceBuilder
 from autofuse.search.space.candidates import Bounds
 from autofuse.search.space.enumeration import _Enumeration, enumerated
 from autofuse.search.space.growth import Growth
+from autofuse.targets.cpu.target import CpuTarget
+from autofuse.testing.devices import server
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import context_of, identity_here
@@ -386,3 +394,15 @@ def test_every_process_enumerates_the_same_candidates_in_the_same_order():
     first = run("1")
     assert first.count(b"\n") > 50
     assert first == run("2")
+
+
+def test_the_passes_of_a_target_do_not_change_what_is_a_kernel():
+    """They leave fewer scalars than were lowered; how many there may be is about those that were lowered."""
+    workload = load("jacobi_2d")
+    program = traced_program(trace(workload.function, *workload.inputs()))
+    found = []
+    for limits in (LIMITS, replace(LIMITS, passes=as_it_is)):
+        target = CpuTarget(server(LIMITS.workers), limits)
+        found.append(Context.of(Problem(program, target), target.cost_model()).space)
+    with_passes, without = ([candidate.digest for candidate in space.candidates] for space in found)
+    assert with_passes == without
