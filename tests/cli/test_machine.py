@@ -47,6 +47,9 @@ def test_doctor_reports_versions_machine_and_warnings(cli: Any, monkeypatch: pyt
     assert report["targets"]["cpu"]["cpu"]["threads"] == detect().threads
     assert any("noisy" in warning for warning in report["warnings"])
     text = cli("doctor").out
+    blas = report["targets"]["cpu"]["identity"]["blas_library"]
+    assert blas
+    assert f"blas         {blas}" in text
     assert "30.0 us on a call of 100 us (30.0%)" in text
     assert "warning: noisy" in text
 

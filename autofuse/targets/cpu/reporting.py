@@ -74,7 +74,7 @@ def _lines(
     )
     yield "vectors", f"{device.vector_bits} bits ({' '.join(device.isa)})"
     yield "memory", f"{caches}, {bytes_text(device.memory_bytes)}"
-    yield "blas", identity.blas
+    yield "blas", identity.blas_library
     yield "calibration", device.calibration.source
     yield "cache", _cache_text(cache)
 

@@ -84,6 +84,9 @@ class CpuTarget:
 
         return cpu_runners(kernel, schedules, self.limits, self.threads)
 
+    def __repr__(self) -> str:
+        return f"<autofuse target {self.backend}: {self.device.model}, {self.threads} threads>"
+
     def fingerprint(self) -> str:
         return json.dumps(self.device.to_json(), sort_keys=True)
 
