@@ -19,7 +19,7 @@ CUDA    := $(VENV)/.installed-cuda
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tune test test-all test-hosts lint types layers format bench quality rules peers first-call fidelity gpu clean
+.PHONY: help setup tune test test-all test-hosts test-optimised lint types layers format bench quality rules peers first-call fidelity gpu clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,11 +35,14 @@ tune: $(TUNE) ## tune a program, print the policies side by side, reload the pla
 test: lint types layers $(TEST) ## all checks and the quick tests: what must pass before a change is proposed
 	$(PYTEST) -m "not slow and not gpu"
 
-test-all: lint types layers $(TEST) test-hosts ## all checks and all tests, the exhaustive ones and other hosts too
+test-all: lint types layers $(TEST) test-hosts test-optimised ## all checks and all tests: exhaustive, other hosts, python -O
 	$(PYTEST)
 
 test-hosts: $(TEST) ## the quick tests on made-up machines: small caches, vectors of 256 bits, one core
 	$(foreach host,small-caches avx2 one-core,$(PYTEST) -m "not slow and not gpu" --host=$(host) &&) true
+
+test-optimised: $(TEST) ## the quick tests under python -O: no assert may do work
+	PYTHONOPTIMIZE=1 $(PYTEST) -m "not slow and not gpu"
 
 lint: $(TEST) ## ruff: errors, style, formatting
 	$(BIN)/ruff check $(CHECKED)
