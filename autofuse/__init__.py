@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from autofuse.errors import AutofuseError, NumberWarning, UnrolledLoopWarning
     from autofuse.frontend.control import cond, fori_loop, scan, while_loop
     from autofuse.frontend.spec import Spec, spec
-    from autofuse.fusion.control import Forbid, Force, Pin
+    from autofuse.fusion.userrules import Forbid, Force, Pin
     from autofuse.ir.interpreter import interpret
 
 __version__ = "0.1.0"
 
 _WHERE = {
     "AutofuseError": "autofuse.errors",
-    "Forbid": "autofuse.fusion.control",
-    "Force": "autofuse.fusion.control",
+    "Forbid": "autofuse.fusion.userrules",
+    "Force": "autofuse.fusion.userrules",
     "NumberWarning": "autofuse.errors",
-    "Pin": "autofuse.fusion.control",
+    "Pin": "autofuse.fusion.userrules",
     "Plan": "autofuse.api.plan",
     "Spec": "autofuse.frontend.spec",
     "UnrolledLoopWarning": "autofuse.errors",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import ArgumentError
-from autofuse.host.memory import available_bytes
+from autofuse.host.available import available_bytes
 from autofuse.plainfile import open_plain
 from autofuse.report.quantities import bytes_text, nearest
 

@@ -12,13 +12,13 @@ from autofuse.api.programs import AUTO, fixed_choices, program_of, traced_progra
 from autofuse.cost_models.base import CostModel
 from autofuse.errors import ArgumentError
 from autofuse.frontend.traced import Traced
-from autofuse.fusion.control import Rule, bind
+from autofuse.fusion.userrules import Rule, bind
 from autofuse.passes.choices import DEFAULT, Choices, alternatives, read_choices
 from autofuse.passes.pipeline import Numerics
 from autofuse.plan.document import PlanDocument
 from autofuse.report.dump import dump_candidates
 from autofuse.search.plans.kept import broken_wish
-from autofuse.search.plans.memory import MemoryLimit
+from autofuse.search.plans.memorylimit import MemoryLimit
 from autofuse.search.plans.planning import Program
 from autofuse.search.plugins.foreign import LegalityTest
 from autofuse.search.plugins.registry import ANALYTICAL, find_legality, find_model, find_policy, policy_by_name

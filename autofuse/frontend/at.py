@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.frontend import gather, indexing
+from autofuse.frontend import gather, subscripts
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, concrete, tracers_in
 from autofuse.frontend.promotion import as_tracer, convert
@@ -41,17 +41,17 @@ def at(ufunc: np.ufunc, a: Any, indices: Any, *operands: Any) -> None:
     with np.errstate(all="ignore"):
         ufunc.at(np.ones(1, array.dtype), np.zeros(0, int), *(np.ones(0, operand.dtype) for operand in given))
     index = concrete(indices, lambda tracer: tracer.known()) if _is_known(indices) else indices
-    selected = indexing.getitem(array, index)
+    selected = subscripts.getitem(array, index)
     combiner = _combiner(ufunc, array.dtype, [operand.dtype for operand in given])
-    if isinstance(selected, MaskedSelection) or not indexing.parse(array, index).arrays:
-        indexing.setitem(array, index, ufunc(selected, *given))
+    if isinstance(selected, MaskedSelection) or not subscripts.parse(array, index).arrays:
+        subscripts.setitem(array, index, ufunc(selected, *given))
     elif combiner is not None:
         _scatter(ufunc, array, index, given[0], combiner)
     elif _is_known(index):
         _in_rounds(ufunc, array, np.arange(array.size).reshape(array.shape)[index], given)
     else:
         places = call(np.reshape, call(np.arange, array.size), array.shape)
-        _numpys_own(ufunc, array, indexing.getitem(places, index), given)
+        _numpys_own(ufunc, array, subscripts.getitem(places, index), given)
 
 
 METHODS["at"] = at
@@ -80,7 +80,7 @@ def _scatter(ufunc: np.ufunc, array: TracerArray, index: Any, operand: TracerArr
     value = convert(operand.value, array.dtype)
     if ufunc is np.subtract:
         value = Term(value).op("negate").value
-    gather.put_at(*indexing.split(array, indexing.parse(array, index)), fresh(value), combiner)
+    gather.put_at(*subscripts.split(array, subscripts.parse(array, index)), fresh(value), combiner)
 
 
 def _flattened(operands: list[TracerArray], shape: tuple[int, ...]) -> list[Any]:
@@ -99,7 +99,7 @@ def _in_rounds(ufunc: np.ufunc, array: TracerArray, places: NDArray[Any], operan
     for number in range(repetition.max() + 1 if flat.size else 0):
         (chosen,) = np.nonzero(repetition == number)
         where = tuple(np.unravel_index(flat[chosen], array.shape))
-        indexing.setitem(array, where, ufunc(indexing.getitem(array, where), *(u[chosen] for u in updates)))
+        subscripts.setitem(array, where, ufunc(subscripts.getitem(array, where), *(u[chosen] for u in updates)))
 
 
 def _repetitions(places: NDArray[Any]) -> NDArray[Any]:

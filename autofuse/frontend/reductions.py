@@ -10,17 +10,17 @@ import numpy as np
 from autofuse.frontend.axes import UNSET, axes_of_fold, given, kept, one_axis
 from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements
-from autofuse.frontend.folds import (
+from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, value_of
+from autofuse.frontend.terms import Term
+from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.frontend.ufunc_rules import RULES
+from autofuse.frontend.ufuncreductions import (
     HALVED,
     Loop,
     fold_in_halves,
     fold_in_order,
     probe,
 )
-from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, value_of
-from autofuse.frontend.terms import Term
-from autofuse.frontend.tracer import TracerArray, fresh
-from autofuse.frontend.ufunc_rules import RULES
 from autofuse.frontend.ufuncs import METHODS, finish, out_arrays
 from autofuse.ir import dtypes
 from autofuse.ir.graph import Value

@@ -18,8 +18,8 @@ from typing import Any
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate, is_inlined, is_permuted, is_view, make_candidate
 from autofuse.fusion.codesize import in_parts
-from autofuse.fusion.control import NO_RULES, Control
 from autofuse.fusion.domain import is_opaque
+from autofuse.fusion.userrules import NO_RULES, Control
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import index_op, role_of

@@ -17,7 +17,7 @@ import tomllib
 from typing import Any
 
 from autofuse.errors import ArgumentError
-from autofuse.fusion.control import Forbid, Force, Pin, Rule
+from autofuse.fusion.userrules import Forbid, Force, Pin, Rule
 from autofuse.plainfile import read_plain
 
 _MOST_BYTES = 16 << 20

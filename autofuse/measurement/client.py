@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import MeasureError
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.host.memory import available_bytes
+from autofuse.host.available import available_bytes
 from autofuse.ir.graph import Graph
 from autofuse.ir.text import to_text
 from autofuse.lower.schedule import Schedule

@@ -11,8 +11,8 @@ import numpy as np
 from autofuse.fusion.candidate import is_view
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.passes.cuts import Cut, cuts_of, sliced, whole
-from autofuse.passes.dots import free_dimensions, has_one_column_axis
 from autofuse.passes.editing import Editor
+from autofuse.passes.productrules import free_dimensions, has_one_column_axis
 
 _DIMENSIONS = (
     *("lhs_batching_dimensions", "rhs_batching_dimensions"),

@@ -13,13 +13,13 @@ from autofuse.passes.choices import DEFAULT, Choices
 from autofuse.passes.common_subexpressions import MergeCommon
 from autofuse.passes.constant_folding import LARGE_BYTES, FoldConstants
 from autofuse.passes.contraction import ContractProducts
-from autofuse.passes.dots import FoldDots, SplitDepths
 from autofuse.passes.joining import JoinColumns, JoinSteps
 from autofuse.passes.layouts import StoreTransposes
 from autofuse.passes.movement import SimplifyMovement
 from autofuse.passes.outputs import MaterialiseOutputs
 from autofuse.passes.parts import SplitConcatenations
-from autofuse.passes.reductions import SimplifyReductions
+from autofuse.passes.productrules import FoldDots, SplitDepths
+from autofuse.passes.reductionrules import SimplifyReductions
 from autofuse.passes.sinking import SinkViews
 from autofuse.passes.splitting import SplitColumns
 

@@ -11,8 +11,8 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.passes.cuts import cuts_of, sliced, whole
-from autofuse.passes.dots import free_dimensions, has_one_column_axis
 from autofuse.passes.facts import Facts
+from autofuse.passes.productrules import free_dimensions, has_one_column_axis
 from autofuse.passes.rewriting import Call, Rules, call, rewrite
 
 _Columns = tuple[int, int]

@@ -9,7 +9,7 @@ from typing import Any
 from autofuse.cost_models.base import CostModel, KernelFacts
 from autofuse.errors import ArgumentError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
-from autofuse.fusion.control import NO_RULES, Control
+from autofuse.fusion.userrules import NO_RULES, Control
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.lower.lowering import Limits
 from autofuse.plan.document import PlanDocument, PlannedKernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autofuse.errors import NotEnoughMemoryError
-from autofuse.host.memory import available_bytes
+from autofuse.host.available import available_bytes
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.interpreter import live_nodes
 from autofuse.ir.oprecord import Role

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from autofuse.cost_models.base import CostModel
 from autofuse.fusion.atoms import AtomGraph
-from autofuse.fusion.control import NO_RULES, Control
+from autofuse.fusion.userrules import NO_RULES, Control
 from autofuse.ir.graph import Graph
 from autofuse.ir.tree import Branch, Leaf
 from autofuse.plan.document import PlanDocument
-from autofuse.search.plans.memory import MemoryLimit
+from autofuse.search.plans.memorylimit import MemoryLimit
 from autofuse.search.plans.planning import Program, plan_document
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.problem import Problem

@@ -14,7 +14,7 @@ import numpy as np
 
 from autofuse.errors import ArgumentError, LegalityError, SearchError
 from autofuse.fusion.atoms import AtomGraph
-from autofuse.fusion.control import Forbid, Force, Pin, Rule, bind
+from autofuse.fusion.userrules import Forbid, Force, Pin, Rule, bind
 from autofuse.ir.graph import Graph
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from autofuse.errors import PlanError
-from autofuse.fusion.control import Control, is_real
+from autofuse.fusion.userrules import Control, is_real
 from autofuse.ir.digest import in_order
 from autofuse.ir.graph import Graph
 from autofuse.lower.decisions import Decisions
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import PlanDocument
-from autofuse.search.plans.memory import MemoryLimit
+from autofuse.search.plans.memorylimit import MemoryLimit
 
 
 def broken_wish(

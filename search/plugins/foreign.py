@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from autofuse.cost_models.base import Bound, CostModel, KernelFacts, Prices
 from autofuse.errors import AutofuseError, PluginError, SearchError
-from autofuse.fusion.control import Legality
+from autofuse.fusion.userrules import Legality
 from autofuse.ir.graph import Graph, Node
 from autofuse.ir.types import TensorType
 from autofuse.search.plugins.soundness import defect, some_names

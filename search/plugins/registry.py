@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from autofuse.cost_models.base import CostModel
 from autofuse.errors import SearchError
-from autofuse.fusion.control import Legality
+from autofuse.fusion.userrules import Legality
 from autofuse.ir.graph import Graph
 from autofuse.search.plugins.foreign import LegalityTest, checked_legality, checked_model, checked_policy
 from autofuse.search.policies.policy import SearchPolicy

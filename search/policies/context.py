@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from autofuse.cost_models.base import CostModel
-from autofuse.fusion.control import Control
+from autofuse.fusion.userrules import Control
 from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
-from autofuse.search.plans.memory import MemoryLimit
+from autofuse.search.plans.memorylimit import MemoryLimit
 from autofuse.search.plans.planning import Program
 from autofuse.search.policies.kernels import Kernels, kernels_of
 from autofuse.search.policies.problem import Problem

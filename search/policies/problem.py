@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autofuse.errors import ArgumentError, PlanError
-from autofuse.fusion.control import NO_RULES, Control
+from autofuse.fusion.userrules import NO_RULES, Control
 from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.search.plans.concurrent_groups import SMALL_US
-from autofuse.search.plans.memory import MemoryLimit
+from autofuse.search.plans.memorylimit import MemoryLimit
 from autofuse.search.plans.planning import Program
 from autofuse.search.space.candidates import Candidate
 from autofuse.targets.base import Target

@@ -13,7 +13,7 @@ from dataclasses import replace
 from autofuse.errors import LegalityError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.fusion.control import NO_RULES
+from autofuse.fusion.userrules import NO_RULES
 from autofuse.ir.graph import Value
 from autofuse.lower.lowering import Limits, as_it_is, lower, plain_scalars
 from autofuse.lower.rewrite import statements

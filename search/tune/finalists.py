@@ -12,7 +12,7 @@ from autofuse.measurement.client import Bench
 from autofuse.measurement.planraces import PlanTime
 from autofuse.measurement.racing import SAME_BLOCKS, Terms, fastest, noise_floor, ratios
 from autofuse.plan.document import PlanDocument
-from autofuse.search.plans.memory import MemoryLimit
+from autofuse.search.plans.memorylimit import MemoryLimit
 from autofuse.search.plans.planning import one_by_one
 from autofuse.search.policies.policy import Partition
 

@@ -4,8 +4,8 @@ import pytest
 
 from autofuse.errors import ArgumentError, LegalityError
 from autofuse.fusion.atoms import AtomGraph
-from autofuse.fusion.control import Forbid, Force, Pin, bind
 from autofuse.fusion.rulesfile import read_rules
+from autofuse.fusion.userrules import Forbid, Force, Pin, bind
 from autofuse.testing.sketches import Sketch, attention_graph, diamond_graph, softmax_graph
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autofuse.passes.dots import FoldDots, SplitDepths
+from autofuse.passes.productrules import FoldDots, SplitDepths
 
 
 def _dot(sketch, lhs, rhs, contracting, batching=((), ())):

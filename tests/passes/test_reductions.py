@@ -5,7 +5,7 @@ import pytest
 
 from autofuse.ir import dtypes
 from autofuse.ir.interpreter import interpret
-from autofuse.passes.reductions import SimplifyReductions
+from autofuse.passes.reductionrules import SimplifyReductions
 
 
 def _reduce(sketch, x, *dimensions, combiner="add"):

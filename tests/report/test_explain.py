@@ -15,7 +15,7 @@ import autofuse as af
 from autofuse.api.plan import Plan
 from autofuse.cost_models.base import KernelFacts
 from autofuse.errors import ArgumentError
-from autofuse.fusion.control import Pin, bind
+from autofuse.fusion.userrules import Pin, bind
 from autofuse.plan.document import Certificate, PlanDocument
 from autofuse.report.dump import dump_candidates
 from autofuse.report.explain import build_report, kernel_named, render

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autofuse.errors import PlanError
-from autofuse.host.memory import available_bytes
+from autofuse.host.available import available_bytes
 from autofuse.ir.graph import Value
 from autofuse.runtime.needs import interpreted_bytes
 from autofuse.targets.cpu.executable import build_executable

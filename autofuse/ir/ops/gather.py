@@ -14,7 +14,7 @@ from autofuse.ir.graph import Attrs, Graph
 from autofuse.ir.index import Affine
 from autofuse.ir.oprecord import AttrSpec, IndexOp, Region, Role
 from autofuse.ir.ops import require
-from autofuse.ir.ops.indexing import Roles
+from autofuse.ir.ops.windowroles import Roles
 from autofuse.ir.pieces import Piece, start
 from autofuse.ir.types import TensorType
 

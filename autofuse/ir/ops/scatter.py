@@ -14,7 +14,7 @@ from autofuse.ir.combiners import COMBINERS
 from autofuse.ir.graph import Attrs, Graph
 from autofuse.ir.oprecord import AttrSpec, OpDef, Region, Role
 from autofuse.ir.ops import require
-from autofuse.ir.ops.indexing import Roles
+from autofuse.ir.ops.windowroles import Roles
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]

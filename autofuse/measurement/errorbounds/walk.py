@@ -10,7 +10,7 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.interpreter import evaluate_node, live_nodes
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import index_op, lookup, role_of
-from autofuse.measurement.errorbounds import elementwise, folds
+from autofuse.measurement.errorbounds import elementwise, reductionbounds
 from autofuse.measurement.errorbounds.roundings import Array, Bound, anything, distance, precision, shifted, summed
 
 Known = tuple[Array, Bound]
@@ -60,13 +60,13 @@ def _bounds(
         case Role.ELEMENTWISE:
             return (elementwise.elementwise(node, operands, bounds, results[0]),)
         case Role.REDUCE | Role.SCAN | Role.WINDOW:
-            return (folds.fold(node, operands, bounds, results[0]),)
+            return (reductionbounds.fold(node, operands, bounds, results[0]),)
         case Role.ARG_REDUCE:
-            return (folds.position(node, operands, bounds),)
+            return (reductionbounds.position(node, operands, bounds),)
         case Role.DOT | Role.CONVOLUTION:
-            return (folds.product(node, operands, bounds, results[0]),)
+            return (reductionbounds.product(node, operands, bounds, results[0]),)
         case Role.SORT:
-            return folds.sort(node, operands, bounds, results)
+            return reductionbounds.sort(node, operands, bounds, results)
         case Role.SCATTER:
             return (_scattered(node, operands, bounds, results[0]),)
         case role if role.is_leaf:
@@ -85,7 +85,7 @@ def _moved(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], resul
     if all(bound is None for bound in bounds[:count]):
         return None
     data = [
-        folds.filled(bound, operand.shape, dtype)
+        reductionbounds.filled(bound, operand.shape, dtype)
         for operand, bound in zip(operands[:count], bounds[:count], strict=True)
     ]
     return lookup(node.op).evaluate([*data, *operands[count:]], node.attrs, ())[0]
@@ -98,7 +98,11 @@ def _scattered(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], r
     carried = None
     if bounds[0] is not None or bounds[2] is not None:
         combiner = "set" if node.attrs["combiner"] == "set" else "add"
-        given = [folds.filled(bounds[0], x.shape, dtype), indices, folds.filled(bounds[2], updates.shape, dtype)]
+        given = [
+            reductionbounds.filled(bounds[0], x.shape, dtype),
+            indices,
+            reductionbounds.filled(bounds[2], updates.shape, dtype),
+        ]
         carried = lookup(node.op).evaluate(given, {**node.attrs, "combiner": combiner}, ())[0]
         if node.attrs["combiner"] == "multiply":
             carried = np.where(carried > 0, np.inf, 0).astype(carried.dtype)

@@ -9,7 +9,7 @@ import autofuse as af
 from autofuse.errors import ArgumentError, SearchError
 from autofuse.plan.document import Launch
 from autofuse.search.budget.budget import Budget
-from autofuse.search.plans.memory import MemoryLimit
+from autofuse.search.plans.memorylimit import MemoryLimit
 from autofuse.search.policies.analytical import Analytical, solve_at
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.policy import Partition

@@ -10,7 +10,7 @@ import pytest
 from autofuse.cost_models.base import Prices
 from autofuse.errors import LegalityError, PluginError, SearchError
 from autofuse.fusion.atoms import AtomGraph
-from autofuse.fusion.control import NO_RULES, Control, Force, bind
+from autofuse.fusion.userrules import NO_RULES, Control, Force, bind
 from autofuse.search.plugins.foreign import checked_legality, checked_model, checked_policy
 from autofuse.search.plugins.registry import HERE, policy_by_name
 from autofuse.search.policies.analytical import Analytical

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from autofuse.fusion.atoms import AtomGraph
-from autofuse.fusion.control import Forbid, Pin, bind
+from autofuse.fusion.userrules import Forbid, Pin, bind
 from autofuse.ir.digest import subgraph_digest
 from autofuse.lower.schedule import Schedule
 from autofuse.search.plans.planning import Tuned

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from autofuse.fusion.control import Pin, bind
+from autofuse.fusion.userrules import Pin, bind
 from autofuse.lower.schedule import Schedule
 from autofuse.search.budget.budget import Budget
 from autofuse.search.plans.planning import Tuned

@@ -5,7 +5,7 @@ import pytest
 
 from autofuse.errors import ArgumentError
 from autofuse.fusion.atoms import AtomGraph
-from autofuse.fusion.control import Forbid, bind
+from autofuse.fusion.userrules import Forbid, bind
 from autofuse.plan.verify import verify
 from autofuse.search.budget.budget import Budget
 from autofuse.search.policies.analytical import Analytical, bound_at, solve_at

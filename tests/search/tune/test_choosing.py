@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from autofuse.errors import MeasureError
-from autofuse.fusion.control import Forbid, Pin, bind
+from autofuse.fusion.userrules import Forbid, Pin, bind
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import NOT_PROVED
 from autofuse.runtime.kernels import candidate_of
 from autofuse.search.budget.budget import Budget
-from autofuse.search.plans.memory import MemoryLimit
+from autofuse.search.plans.memorylimit import MemoryLimit
 from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.fixed import Fixed
 from autofuse.search.policies.unfused import Unfused

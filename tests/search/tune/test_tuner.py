@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from autofuse.fusion.control import Pin, bind
+from autofuse.fusion.userrules import Pin, bind
 from autofuse.lower.schedule import Schedule
 from autofuse.plan import codec
 from autofuse.plan.verify import verify

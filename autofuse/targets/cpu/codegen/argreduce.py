@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from autofuse.ir.dtypes import I32, I64, DType
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lower.tile import ArgReduce, Stage
-from autofuse.targets.cpu.codegen.indexing import index_bits, narrowed, scalar_index, vector_index
+from autofuse.targets.cpu.codegen.offsets import index_bits, narrowed, scalar_index, vector_index
 from autofuse.targets.cpu.codegen.values import Group, Index, Value, splat_integer
 from autofuse.targets.cpu.scalars import emit_map, identity
 from autofuse.targets.cpu.text import FunctionText, Vec, vector_of

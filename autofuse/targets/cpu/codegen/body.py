@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from autofuse.ir.dtypes import BOOL, I32, I64
 from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Position, Reduce, Scan, Statement, Store, Test
-from autofuse.targets.cpu.codegen import memory
+from autofuse.targets.cpu.codegen import accesses
+from autofuse.targets.cpu.codegen.accesses import Places
+from autofuse.targets.cpu.codegen.accumulators import Fold
 from autofuse.targets.cpu.codegen.argreduce import Best
 from autofuse.targets.cpu.codegen.conditions import known_truths, live_scalars, most_alive, test
-from autofuse.targets.cpu.codegen.indexing import index_bits, scalar_index, split_lanes, vector_index
-from autofuse.targets.cpu.codegen.memory import Places
-from autofuse.targets.cpu.codegen.reductions import Fold
+from autofuse.targets.cpu.codegen.offsets import index_bits, scalar_index, split_lanes, vector_index
 from autofuse.targets.cpu.codegen.values import Group, Value
 from autofuse.targets.cpu.scalars import emit_constant, emit_map
 from autofuse.targets.cpu.text import FunctionText
@@ -57,7 +57,7 @@ class Body:
     def _statement(self, statement: Statement, group: Group, accumulators: Accumulators) -> None:
         match statement:
             case Store():
-                memory.store(self.fn, self.places[statement.buffer], statement, group)
+                accesses.store(self.fn, self.places[statement.buffer], statement, group)
             case Reduce() | Scan() | ArgReduce():
                 accumulators[statement.result].step(self.fn, group)
             case _:
@@ -72,7 +72,7 @@ class Body:
             case Test():
                 return test(self.fn, statement, group)
             case Load():
-                return memory.load(self.fn, self.places[statement.buffer], statement, group)
+                return accesses.load(self.fn, self.places[statement.buffer], statement, group)
             case Map():
                 return self._map(statement, group)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from autofuse.ir.dtypes import BOOL
 from autofuse.ir.pieces import Condition
 from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Position, Reduce, Scan, Statement, Store, Test
-from autofuse.targets.cpu.codegen.indexing import (
+from autofuse.targets.cpu.codegen.offsets import (
     bounds_in,
     element_sources,
     index_bits,

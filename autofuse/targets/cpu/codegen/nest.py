@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from autofuse.ir.index import Symbol
 from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage, Store
+from autofuse.targets.cpu.codegen.accumulators import Fold, make_fold
 from autofuse.targets.cpu.codegen.argreduce import Best, make_best
 from autofuse.targets.cpu.codegen.body import Body
-from autofuse.targets.cpu.codegen.reductions import Fold, make_fold
 from autofuse.targets.cpu.codegen.segments import Segments, plan_segments, whole
 from autofuse.targets.cpu.codegen.streaming import head_length, streamed_store, write_streamed
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, Ranges, Value, counted_loop

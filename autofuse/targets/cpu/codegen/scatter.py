@@ -17,12 +17,12 @@ from autofuse.ir import index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.index import Affine, Symbol
-from autofuse.ir.ops.indexing import Roles
 from autofuse.ir.ops.scatter import roles_of
+from autofuse.ir.ops.windowroles import Roles
 from autofuse.lower.library import scatter_in
 from autofuse.lower.tile import OpaqueProgram
-from autofuse.targets.cpu.codegen.indexing import scalar_index
 from autofuse.targets.cpu.codegen.metadata import Metadata
+from autofuse.targets.cpu.codegen.offsets import scalar_index
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, counted_loop
 from autofuse.targets.cpu.codegen.viewed import Fixed, Reader, Source, Stored, follows, has_lanes, source_of
 from autofuse.targets.cpu.machine import Machine

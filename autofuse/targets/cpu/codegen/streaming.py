@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autofuse.lower.tile import ArgReduce, Reduce, Scan, Space, Stage, Store
-from autofuse.targets.cpu.codegen.indexing import pointer, split_lanes
-from autofuse.targets.cpu.codegen.memory import Place, Places
+from autofuse.targets.cpu.codegen.accesses import Place, Places
+from autofuse.targets.cpu.codegen.offsets import pointer, split_lanes
 from autofuse.targets.cpu.codegen.values import Group, counted_loop
 from autofuse.targets.cpu.text import FunctionText
 

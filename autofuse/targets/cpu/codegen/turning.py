@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lower.tile import Load, Phase, Stage, Store, Test
-from autofuse.targets.cpu.codegen.indexing import pointer
-from autofuse.targets.cpu.codegen.memory import Place, Places
+from autofuse.targets.cpu.codegen.accesses import Place, Places
+from autofuse.targets.cpu.codegen.offsets import pointer
 from autofuse.targets.cpu.codegen.values import Group, Index, Value
 from autofuse.targets.cpu.scalars import emit_load_conversion, emit_store_conversion
 from autofuse.targets.cpu.text import FunctionText, Vec

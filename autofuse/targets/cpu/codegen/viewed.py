@@ -14,7 +14,7 @@ from autofuse.ir.graph import Graph, Value
 from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import index_op, role_of
-from autofuse.targets.cpu.codegen.indexing import scalar_index
+from autofuse.targets.cpu.codegen.offsets import scalar_index
 from autofuse.targets.cpu.codegen.values import Group
 from autofuse.targets.cpu.scalars import emit_constant, emit_load_conversion, emit_map, emit_splat
 from autofuse.targets.cpu.text import FunctionText, Vec

@@ -30,7 +30,7 @@ from autofuse.cost_models.features import (
 from autofuse.ir.types import TensorType
 from autofuse.targets.cpu.cost.extract import features
 from autofuse.targets.cpu.cost.floor import floor_us, headroom_of
-from autofuse.targets.cpu.cost.memory import MemoryModel
+from autofuse.targets.cpu.cost.roofline import MemoryModel
 from autofuse.targets.cpu.device.describe import CpuDescription
 
 ANALYTICAL_VERSION = 2

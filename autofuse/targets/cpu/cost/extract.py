@@ -22,8 +22,8 @@ from autofuse.ir.graph import Graph, Node
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.lower.tile import Buffer, Dot, OpaqueProgram, Phase, RowGroup, Space, TileProgram
-from autofuse.targets.cpu.codegen.dots import dot_cycles
 from autofuse.targets.cpu.codegen.layout import Layout, plan_layout
+from autofuse.targets.cpu.codegen.products import dot_cycles
 from autofuse.targets.cpu.codegen.widths import Widths
 from autofuse.targets.cpu.cost.nests import grid_nest, row_nest
 from autofuse.targets.cpu.cost.stagework import Scalar, StageWalk

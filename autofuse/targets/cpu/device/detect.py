@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autofuse.errors import ArgumentError
+from autofuse.host.available import memory_bytes
 from autofuse.host.groups import groups_of, number_of, text_of
-from autofuse.host.memory import memory_bytes
 from autofuse.targets.cpu.device.defaults import default_calibration
 from autofuse.targets.cpu.device.describe import CpuDescription, vector_bits
 

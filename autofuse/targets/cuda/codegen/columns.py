@@ -15,8 +15,8 @@ from autofuse.ir.index import Symbol
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import ArgReduce, Buffer, Phase, Reduce, Space, Stage
 from autofuse.targets.cuda.codegen.access import accesses_of, has_scan, stages_of
+from autofuse.targets.cuda.codegen.blockreductions import Folder
 from autofuse.targets.cuda.codegen.body import Copies, PhaseCode, StageBody
-from autofuse.targets.cuda.codegen.folds import Folder
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.codegen.rows import StageWriter
 from autofuse.targets.cuda.codegen.threads import ENOUGH_THREADS, define_symbols, write_serial_stage

@@ -15,8 +15,8 @@ from autofuse.ir.index import Symbol
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Dot, Phase, RowGroup, Space
 from autofuse.targets.cuda.codegen.access import accesses_of
+from autofuse.targets.cuda.codegen.blockproducts import DOT_THREADS, TILE, DotWriter, tile_bytes
 from autofuse.targets.cuda.codegen.body import PhaseCode
-from autofuse.targets.cuda.codegen.dots import DOT_THREADS, TILE, DotWriter, tile_bytes
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.codegen.rows import Group, RowWriter, plan_group, write_group_head
 from autofuse.targets.cuda.codegen.threads import define_symbols

@@ -14,8 +14,8 @@ from autofuse.ir.index import Symbol
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import ArgReduce, Buffer, Load, Phase, Reduce, Space, Stage, Store
 from autofuse.targets.cuda.codegen.access import Access, accesses_of, has_scan, stages_of, vector_width, words
+from autofuse.targets.cuda.codegen.blockreductions import Folder
 from autofuse.targets.cuda.codegen.body import Copies, PhaseCode, StageBody
-from autofuse.targets.cuda.codegen.folds import Folder
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.codegen.threads import define_symbols, write_serial_stage
 from autofuse.targets.cuda.ctypes_text import memory_type, register_type

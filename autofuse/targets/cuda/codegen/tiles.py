@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from autofuse.lower.columns import cut_columns, find_columns
 from autofuse.lower.tile import Buffer, Phase, Space
-from autofuse.targets.cuda.codegen.dots import TILE
+from autofuse.targets.cuda.codegen.blockproducts import TILE
 
 LEAST_WIDTH = TILE // 2
 """Narrower tiles would leave most of the dot's threads idle."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autofuse.fusion.control import Force, bind
+from autofuse.fusion.userrules import Force, bind
 from autofuse.ir.graph import Graph
 from autofuse.search.rules.grappler.meta_optimizer import Grappler
 from autofuse.search.rules.grouping import Grouping

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autofuse.cost_models.base import Prices
-from autofuse.fusion.control import Force, bind
+from autofuse.fusion.userrules import Force, bind
 from autofuse.ir.dtypes import BF16, F32
 from autofuse.search.policies.unfused import Unfused
 from autofuse.search.rules.grouping import Grouping

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from autofuse.fusion.control import Force, bind
+from autofuse.fusion.userrules import Force, bind
 from autofuse.ir.dtypes import I32, by_name
 from autofuse.ir.graph import Graph, Value
 from autofuse.search.rules.xla.cpu_pipeline import CpuRules, XlaCpu

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine
 from autofuse.lower.tile import Buffer, Load, Space, Store
-from autofuse.targets.cpu.codegen.indexing import (
+from autofuse.targets.cpu.codegen.masking import masked_load, masked_store
+from autofuse.targets.cpu.codegen.metadata import NON_TEMPORAL
+from autofuse.targets.cpu.codegen.offsets import (
     Split,
     bounds_in,
     index_bits,
@@ -16,8 +18,6 @@ from autofuse.targets.cpu.codegen.indexing import (
     pointer,
     split_lanes,
 )
-from autofuse.targets.cpu.codegen.masking import masked_load, masked_store
-from autofuse.targets.cpu.codegen.metadata import NON_TEMPORAL
 from autofuse.targets.cpu.codegen.values import Group, Value, iota
 from autofuse.targets.cpu.scalars import emit_constant, emit_load_conversion, emit_splat, emit_store_conversion
 from autofuse.targets.cpu.text import FunctionText, Vec, mangled

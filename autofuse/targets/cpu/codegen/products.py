@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from autofuse.ir.dtypes import DType
 from autofuse.lower.tile import Dot, Matrix
-from autofuse.targets.cpu.codegen.indexing import pointer
+from autofuse.targets.cpu.codegen.accesses import Places
 from autofuse.targets.cpu.codegen.matmul.product import define_product, work_bytes
 from autofuse.targets.cpu.codegen.matmul.tiling import Tiling, plan_tiling, product_cycles
-from autofuse.targets.cpu.codegen.memory import Places
+from autofuse.targets.cpu.codegen.offsets import pointer
 from autofuse.targets.cpu.codegen.values import Group
 from autofuse.targets.cpu.codegen.widths import Widths
 from autofuse.targets.cpu.scalars import emit_constant
