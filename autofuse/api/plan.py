@@ -170,7 +170,7 @@ class Plan:
         return why_apart(self.document, self.target, names, rules, model, legality)[1]
 
     def source(self) -> dict[str, str]:
-        """Generated LLVM IR by kernel name; equal kernels share the first one's."""
+        """Generated code by kernel name (LLVM IR on the CPU); equal kernels share the first one's."""
         return dict(self.executable.source())
 
     def profile(self, /, *args: Any, **kwargs: Any) -> list[tuple[str, float]]:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from autofuse.targets.registry import folders
+
 _LIBRARIES = ("llvmlite", "ml_dtypes", "scipy")
 _PACKAGES = ("api", "fusion", "host", "ir", "lower", "plan", "runtime", "targets")
 _SOURCES = (".py", ".ll")
@@ -24,7 +26,10 @@ def fingerprint(*packages: str) -> str:
 
     `packages`: others of autofuse that decide what the digest is for.
     """
-    facts = [*_toolchain(), *(line for package in sorted({*_PACKAGES, *packages}) for line in _package(package))]
+    facts = [
+        *_toolchain(),
+        *(line for package in sorted({*_PACKAGES, *folders(), *packages}) for line in _package(package)),
+    ]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
 

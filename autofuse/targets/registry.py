@@ -11,6 +11,7 @@ from autofuse.errors import ArgumentError
 _BACKENDS = {
     "cpu": ("autofuse.targets.cpu.backend", "CpuBackend"),
     "cuda": ("autofuse.targets.cuda.backend", "CudaBackend"),
+    "counted": ("autofuse.testing.counted.backend", "CountedBackend"),
 }
 """One line for each: the module and the class of its `autofuse.targets.base.Backend`. The first one is the default."""
 
@@ -22,6 +23,12 @@ _made: dict[str, Any] = {}
 def names() -> tuple[str, ...]:
     """The names of all targets."""
     return tuple(_BACKENDS)
+
+
+def folders() -> tuple[str, ...]:
+    """Where the code of targets lies in the package, beside this folder and what is in it."""
+    found = ("/".join(module.split(".")[1:-1]) for module, _ in _BACKENDS.values())
+    return tuple(folder for folder in found if not folder.startswith("targets/"))
 
 
 def backend_named(name: object) -> Any:

@@ -1,0 +1,197 @@
+"""Plans and kernels, run by the evaluator of TilePrograms while the clock counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.errors import ArgumentError
+from autofuse.ir.graph import Graph, Value
+from autofuse.ir.interpreter import interpret_into
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import values_of
+from autofuse.lower.evaluate import evaluate_program
+from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
+from autofuse.plan.document import PlanDocument
+from autofuse.report.tileprint import print_program
+from autofuse.runtime.kernels import LoweredKernel, canonical
+from autofuse.runtime.memory import MemoryPlan, plan_memory
+from autofuse.runtime.needs import require_memory
+from autofuse.testing.counted.device import CountedClock, CountedDevice
+from autofuse.testing.counted.work import features, nanoseconds
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedKernel:
+    """A kernel, ready to run on a device, with what a run takes."""
+
+    program: TileProgram | OpaqueProgram
+    takes_ns: int
+    clock: CountedClock
+
+    @staticmethod
+    def of(program: TileProgram | OpaqueProgram, device: CountedDevice, clock: CountedClock) -> CountedKernel:
+        """Count its work. Raises BackendError for what there is no kernel for."""
+        return CountedKernel(program, nanoseconds(features(program), device), clock)
+
+    def results(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        """The values of its outputs, in order. Raises what the interpreter raises."""
+        found = self._library(inputs) if isinstance(self.program, OpaqueProgram) else self._evaluated(inputs)
+        self.clock.advance(self.takes_ns)
+        return found
+
+    def run_into(self, inputs: Sequence[Array], outs: Sequence[Array]) -> bool:
+        """Run once; False, with nothing done, if an array does not fit."""
+        buffers = self.program.buffers
+        fit = _fit(inputs, [b.type for b in buffers if b.space is Space.INPUT])
+        if not fit or not _fit_to_write(outs, [b.type for b in buffers if b.space is Space.OUTPUT], inputs):
+            return False
+        for out, result in zip(outs, self.results(inputs), strict=True):
+            np.copyto(out, result)
+        return True
+
+    def bound(self, inputs: Sequence[Array], outs: Sequence[Array]) -> Callable[[], object]:
+        """What runs it on these arrays."""
+        return partial(self.run_into, tuple(inputs), tuple(outs))
+
+    def _library(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        outs = [np.empty(b.type.shape, b.type.dtype.numpy) for b in self.program.buffers if b.space is Space.OUTPUT]
+        assert isinstance(self.program, OpaqueProgram)
+        interpret_into(self.program.graph, inputs, outs)
+        return tuple(outs)
+
+    def _evaluated(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        assert isinstance(self.program, TileProgram)
+        names = [buffer.name for buffer in self.program.buffers if buffer.space is Space.INPUT]
+        with np.errstate(all="ignore"):
+            found = evaluate_program(self.program, dict(zip(names, inputs, strict=True)))
+        return tuple(found[buffer.name] for buffer in self.program.buffers if buffer.space is Space.OUTPUT)
+
+
+@dataclass(frozen=True, slots=True)
+class CountedProgram:
+    """No native code. See `autofuse.targets.base.Program`."""
+
+    constant_bytes: int
+    direct: None = None
+    direct_into: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CountedExecutable:
+    """A plan. See `autofuse.targets.base.Executable`."""
+
+    document: PlanDocument
+    kernels: tuple[LoweredKernel, ...]
+    counted: tuple[CountedKernel, ...]
+    memory: MemoryPlan
+
+    @property
+    def aliased(self) -> frozenset[int]:
+        return frozenset(output for output, _ in self.memory.aliases)
+
+    @property
+    def calls_python(self) -> bool:
+        return True
+
+    @property
+    def program(self) -> CountedProgram:
+        return CountedProgram(self.memory.constant_bytes)
+
+    def run(self, inputs: Sequence[Array]) -> tuple[Array, ...] | Any:
+        if not self._takes(inputs):
+            return NotImplemented
+        results, _ = self._computed(inputs)
+        owned = [result.copy() for result in results]
+        for output, source in self.memory.aliases:
+            np.copyto(inputs[source], results[output])
+            owned[output] = inputs[source]
+        return tuple(owned)
+
+    def run_into(self, inputs: Sequence[Array], outs: Sequence[Array]) -> bool:
+        written = [number for number in range(len(self.document.graph.outputs)) if number not in self.aliased]
+        types = [self.document.graph.outputs[number].type for number in written]
+        if not self._takes(inputs) or not _fit_to_write(outs, types, inputs):
+            return False
+        results, _ = self._computed(inputs)
+        for output, source in self.memory.aliases:
+            np.copyto(inputs[source], results[output])
+        for number, out in zip(written, outs, strict=True):
+            np.copyto(out, results[number])
+        return True
+
+    def profile(self, inputs: Sequence[Array]) -> tuple[int, ...]:
+        if not self._takes(inputs):
+            raise ArgumentError(f"plan {self.document.name}: arguments must have the types of the graph's inputs")
+        results, times = self._computed(inputs)
+        for output, source in self.memory.aliases:
+            np.copyto(inputs[source], results[output])
+        return times
+
+    def source(self) -> Mapping[str, str]:
+        texts: dict[object, tuple[str, str]] = {}
+        for kernel in self.kernels:
+            program = kernel.program
+            key = canonical(program) if isinstance(program, TileProgram) else program
+            texts.setdefault(key, (program.name, print_program(program)))
+        return dict(texts.values())
+
+    def listings(self) -> Mapping[str, str]:
+        return {f"{name}.tile": text for name, text in self.source().items()}
+
+    def keep(self, name: bytes) -> None:
+        """There is nothing that would be quicker to find than to make."""
+
+    def _takes(self, inputs: Sequence[Array]) -> bool:
+        written = [inputs[source] for _, source in self.memory.aliases if source < len(inputs)]
+        return _fit(inputs, [value.type for value in self.document.graph.inputs]) and all(
+            array.flags.writeable for array in written
+        )
+
+    def _computed(self, inputs: Sequence[Array]) -> tuple[list[Array], tuple[int, ...]]:
+        """Values of the graph's outputs, and nanoseconds per kernel. Nothing is written into any argument."""
+        graph = self.document.graph
+        values: dict[Value, Array] = {**_constants(graph), **dict(zip(graph.inputs, inputs, strict=True))}
+        for lowered, kernel in zip(self.kernels, self.counted, strict=True):
+            values.update(zip(lowered.writes, kernel.results([values[v] for v in lowered.reads]), strict=True))
+        return [values[value] for value in graph.outputs], tuple(kernel.takes_ns for kernel in self.counted)
+
+
+def _constants(graph: Graph) -> dict[Value, Array]:
+    return {value: graph.producers[value].attrs["value"] for value in values_of(graph, Role.CONSTANT)}
+
+
+def build_executable(
+    document: PlanDocument, kernels: tuple[LoweredKernel, ...], device: CountedDevice, clock: CountedClock
+) -> CountedExecutable:
+    """Plan memory, and count the kernels' work. Raises PlanError or BackendError."""
+    memory = plan_memory(document.graph, document.writebacks, kernels)
+    require_memory(document.name, memory, kernels)
+    counted = tuple(CountedKernel.of(kernel.program, device, clock) for kernel in kernels)
+    return CountedExecutable(document, kernels, counted, memory)
+
+
+def _fit(arrays: Sequence[Any], types: Sequence[Any]) -> bool:
+    """Whether all are C-contiguous arrays of just these types."""
+    return len(arrays) == len(types) and all(
+        type(array) is np.ndarray
+        and array.shape == wanted.shape
+        and array.dtype == wanted.dtype.numpy
+        and array.flags.c_contiguous
+        for array, wanted in zip(arrays, types, strict=True)
+    )
+
+
+def _fit_to_write(outs: Sequence[Array], types: Sequence[Any], inputs: Sequence[Array]) -> bool:
+    """Whether results can go there: into memory that belongs to nothing else."""
+    if not _fit(outs, types) or not all(out.flags.writeable for out in outs):
+        return False
+    others = [*inputs, *outs]
+    return not any(np.may_share_memory(out, other) for out in outs for other in others if other is not out)

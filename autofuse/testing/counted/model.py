@@ -1,0 +1,48 @@
+"""The analytical model of the device: right about memory and launches, and blind to what is slow to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from autofuse.cost_models.base import Bound, KernelFacts, Prices
+from autofuse.cost_models.features import FEATURES_VERSION, KernelFeatures
+from autofuse.ir.types import TensorType
+from autofuse.testing.counted.device import CountedDevice
+from autofuse.testing.counted.work import features, nanoseconds
+
+_SIGMA = 0.5
+"""A kernel of slow operations takes up to so much longer, as a logarithm."""
+
+
+class CountedModel:
+    """See `autofuse.cost_models.base.CostModel`."""
+
+    def __init__(self, device: CountedDevice) -> None:
+        """`device`: what its data sheet says."""
+        self._device = replace(device, slow=())
+
+    def price(self, kernels: Sequence[KernelFacts]) -> Prices:
+        told = [features(facts.program) for facts in kernels]
+        us = np.array([nanoseconds(kernel, self._device) / 1e3 for kernel in told], np.float64)
+        floors = np.array([kernel.launches * self._device.launch_ns / 1e3 for kernel in told], np.float64)
+        return Prices(us, np.full(len(told), _SIGMA), floors, tuple(self._bound(kernel) for kernel in told))
+
+    def _bound(self, kernel: KernelFeatures) -> Bound:
+        if kernel.opaque is not None:
+            return "library"
+        moving = self._device.byte_ns * sum(sum(phase.reuse.traffic(0)) for phase in kernel.phases)
+        starting = kernel.launches * self._device.launch_ns
+        computing = nanoseconds(kernel, self._device) - moving - starting
+        terms: tuple[tuple[int, Bound], ...] = ((starting, "overhead"), (moving, "memory"), (computing, "compute"))
+        longest = max(terms, key=lambda term: term[0])
+        return longest[1]
+
+    def write_us(self, value: TensorType, fresh: bool = False) -> float:  # noqa: ARG002  # pages cost nothing here
+        return value.nbytes * self._device.byte_ns / 1e3
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": "analytical-counted", "feature_version": FEATURES_VERSION, "rates": self._device.to_json()}

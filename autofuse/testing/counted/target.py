@@ -1,0 +1,73 @@
+"""The device as a target: what the rest of autofuse asks of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+
+from autofuse.cost_models.features import KernelFeatures
+from autofuse.errors import AutofuseError
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.lower.lowering import Limits, lower, plain_scalars
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import OpaqueProgram, TileProgram
+from autofuse.plan.document import PlanDocument
+from autofuse.runtime.kernels import LoweredKernel, lower_plan
+from autofuse.testing.counted.device import (
+    COUNTED_DECISIONS,
+    GENERATOR,
+    CountedClock,
+    CountedDevice,
+    CountedIdentity,
+)
+from autofuse.testing.counted.executable import CountedExecutable, CountedKernel, build_executable
+from autofuse.testing.counted.model import CountedModel
+from autofuse.testing.counted.work import features
+
+
+class CountedTarget:
+    """See `autofuse.targets.base.Target`. Each has a clock of its own, which begins at 0."""
+
+    backend = "counted"
+    threads = 1
+
+    def __init__(self, device: CountedDevice | None = None) -> None:
+        """`device`: by default the one that all processes have."""
+        self.device = device or CountedDevice()
+        self.clock = CountedClock()
+
+    @property
+    def identity(self) -> CountedIdentity:
+        return CountedIdentity("work, counted", sha256(self.fingerprint().encode()).hexdigest(), GENERATOR)
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(scratch_bytes=self.device.scratch_bytes, workers=1, decisions=COUNTED_DECISIONS)
+
+    def cost_model(self) -> CountedModel:
+        return CountedModel(self.device)
+
+    def features(self, program: TileProgram | OpaqueProgram) -> KernelFeatures:
+        return features(program)
+
+    def executable(self, document: PlanDocument, kernels: tuple[LoweredKernel, ...] | None = None) -> CountedExecutable:
+        lowered = lower_plan(document, self.limits) if kernels is None else kernels
+        return build_executable(document, lowered, self.device, self.clock)
+
+    def runners(
+        self, kernel: KernelCandidate, schedules: Sequence[Schedule]
+    ) -> Sequence[CountedKernel | AutofuseError]:
+        return [self._runner(kernel, schedule) for schedule in schedules]
+
+    def _runner(self, kernel: KernelCandidate, schedule: Schedule) -> CountedKernel | AutofuseError:
+        scalars = max(self.limits.scalars, plain_scalars(kernel))
+        try:
+            program = lower(kernel, schedule, "kernel", replace(self.limits, scalars=scalars))
+            return CountedKernel.of(program, self.device, self.clock)
+        except AutofuseError as refused:
+            return refused
+
+    def fingerprint(self) -> str:
+        return json.dumps(self.device.to_json(), sort_keys=True)
