@@ -11,7 +11,7 @@ _MODULES = (
     "moments",
     "running",
     "nanreductions",
-    "indexing",
+    "subscripts",
     "flat",
     "gather",
     "at",
