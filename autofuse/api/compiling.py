@@ -13,7 +13,7 @@ from autofuse.api.loops import warn_of_loops
 from autofuse.api.numpyonly import NumpyPlan, traced_or_left
 from autofuse.api.plan import Plan
 from autofuse.errors import ArgumentError
-from autofuse.targets.base import find_backend
+from autofuse.targets.base import find_backend, find_target
 from autofuse.targets.registry import DEFAULT
 
 if TYPE_CHECKING:  # what was decided in an earlier process is found without the search
@@ -72,13 +72,12 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     dropped or goes to the nearest. Raises TraceError, SearchError (also where memory is not enough), ArgumentError,
     LegalityError for rules and kernels that cannot be, and PluginError for what plug-ins do wrong.
     """
-    kind = find_backend(backend)
-    target = kind.target(threads)
+    target = find_target(backend, threads)
     check_numerics(numerics)
     seconds = None if deadline is None else positive_seconds("deadline", deadline, "give deadline=None")
     if policy == "measured" and partition is None:
         raise ArgumentError('policy="measured" needs measurements: call autofuse.tune')
-    kind.prepare()  # while the function is traced
+    find_backend(backend).prepare()  # while the function is traced
     wishes: dict[str, Any] = {"partition": partition, "rules": rules, "legality": legality, "max_memory": max_memory}
     traced = traced_or_left(fn, args, kwargs, on_unsupported, check_bounds, wishes)
     if isinstance(traced, NumpyPlan):

@@ -198,9 +198,12 @@ class Plan:
     def executable(self) -> Executable:
         """The plan compiled for this process."""
         from autofuse.report.dump import dump_code
+        from autofuse.targets.base import asking
 
         document = self.document
-        built = self.target.executable(document, self.lowered)
+        target, lowered = self.target, self.lowered
+        with asking(document.backend, "Target.executable"):
+            built = target.executable(document, lowered)
         dump_code(document, built)
         needs_python = built.calls_python or document.bounds or self._later(built) or BY_NAME in document.parameters
         if self.keep is not None and not needs_python:
@@ -223,9 +226,9 @@ class Plan:
 
         Raises BackendError where there is no such device.
         """
-        from autofuse.targets.base import find_backend
+        from autofuse.targets.base import target_for
 
-        return find_backend(self.document.backend).target_of(self.document.identity)
+        return target_for(self.document.identity)
 
     @property
     def threads(self) -> int:

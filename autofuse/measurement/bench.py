@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.errors import AutofuseError, MeasureError
+from autofuse.errors import AutofuseError, BackendError, MeasureError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Graph
 from autofuse.ir.text import parse_graph
@@ -27,12 +27,12 @@ from autofuse.measurement.checks import WrongAnswerError, check, poison
 from autofuse.measurement.errorbounds import Bound, bounds_of
 from autofuse.measurement.intermediates import Intermediates
 from autofuse.measurement.planblocks import Race
-from autofuse.measurement.timer import TimingPolicy, measure
+from autofuse.measurement.timer import Timing, TimingPolicy, measure
 from autofuse.measurement.worker import Wait
 from autofuse.plan.codec import decode
 from autofuse.plan.document import PlanDocument
 from autofuse.runtime.kernels import candidate_of
-from autofuse.targets.base import Runner, Target, find_target
+from autofuse.targets.base import Runner, Target, asking, find_target
 
 Array = NDArray[Any]
 
@@ -72,7 +72,14 @@ class _Session:
         self, kernel: KernelCandidate, schedules: Sequence[Mapping[str, Any]]
     ) -> Sequence[Runner | AutofuseError]:
         """A kernel under each schedule, or why that cannot be."""
-        return self.target.runners(kernel, [Schedule.from_json(schedule) for schedule in schedules])
+        chosen = [Schedule.from_json(schedule) for schedule in schedules]
+        with asking(self.target.backend, "Target.runners"):
+            found = self.target.runners(kernel, chosen)
+            if len(found) != len(chosen):
+                raise BackendError(
+                    _nonsense(self.target, f"Target.runners gave {len(found)} for {len(chosen)} schedules")
+                )
+        return found
 
     def bounds(self, kernel: KernelCandidate, payload: Mapping[str, Any], inputs: Sequence[Array]) -> tuple[Bound, ...]:
         """By how much a kernel's outputs may differ from the interpreter's when it reads the interpreter's values."""
@@ -144,14 +151,14 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
     wait.up_to(_patience_s(payload, max(interpreter_s, payload["expected_us"] / 1e6)))
 
     start = perf_counter_ns()
-    if not runner.run_into(inputs, outs):
-        raise MeasureError("the kernel refused its own inputs")
+    _run_once(session.target, runner, inputs, outs)
     seen_s = (perf_counter_ns() - start) / 1e9
     wait.up_to(_INTERPRETING_S + _JUDGING * interpreter_s)
     bounds = session.bounds(kernel, payload, inputs)
     for value, out, right, bound in zip(kernel.outputs, outs, expected, bounds, strict=True):
         check(f"%{value.name}", out, right, bound)
-    call = runner.bound(inputs, outs)
+    with asking(session.target.backend, "Runner.bound", MeasureError):
+        call = runner.bound(inputs, outs)
     wait.up_to(_patience_s(payload, _CALLS * seen_s))
     worth_us = payload["worth_us"]
     policy = TimingPolicy(
@@ -159,10 +166,35 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
         time_cap_us=float(payload["time_cap_us"]),
         worth_us=math.inf if worth_us is None else float(worth_us),
     )
-    timing = measure(call, policy, session.target.clock)
+    timing = _timed(session.target, call, policy)
     if not timing.pruned:
         session.ready[_key(payload, payload["schedule"])] = call, seen_s
     return {"samples_us": list(timing.samples_us), "pruned": timing.pruned, "unusual": unusual}
+
+
+def _run_once(target: Target, runner: Runner, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
+    """Run a kernel, and see that time passes meanwhile: a clock that stands still would be read for ever."""
+    with asking(target.backend, "Target.clock", MeasureError):
+        start = target.clock()
+    with asking(target.backend, "Runner.run_into", MeasureError):
+        taken = runner.run_into(inputs, outs)
+    if not taken:
+        raise MeasureError("the kernel refused its own inputs")
+    with asking(target.backend, "Target.clock", MeasureError):
+        end = target.clock()
+    if type(start) is not int or type(end) is not int or end <= start:
+        raise MeasureError(
+            _nonsense(target, f"Target.clock read {start!r:.40} before a kernel and {end!r:.40} after it")
+        )
+
+
+def _timed(target: Target, call: Callable[[], object], policy: TimingPolicy) -> Timing:
+    with asking(target.backend, "what Runner.bound gave, or Target.clock,", MeasureError):
+        return measure(call, policy, target.clock)
+
+
+def _nonsense(target: Target, what: str) -> str:
+    return f"target {target.backend!r}: {what}; see autofuse.targets.base"
 
 
 def _patience_s(payload: Mapping[str, Any], expected_s: float) -> float:
@@ -194,7 +226,7 @@ def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wa
             if entry is not None:
                 call, seen_s = entry
                 wait.at_least(_patience_s(payload, _CALLS * seen_s))
-                fastest[number].append(measure(call, policy, session.target.clock).fastest_us)
+                fastest[number].append(_timed(session.target, call, policy).fastest_us)
         sleep(max(0.0, payload["round_us"] / 1e6 - (perf_counter_ns() - start) / 1e9))
     return {"fastest_us": fastest}
 
@@ -241,7 +273,8 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wa
     plans = race.build(makers)
     wait.up_to(_INTERPRETING_S + _JUDGING * session.interpreter_s)
     session.plan_bounds()
-    samples, problems = race.run(plans, len(makers))
+    with asking(session.target.backend, "Executable.run, or Target.clock,", MeasureError):
+        samples, problems = race.run(plans, len(makers))
     return {"samples_us": samples, "problems": problems, "cut_short": race.cut_short}
 
 
@@ -254,7 +287,8 @@ class _PlanRun:
     """A whole plan and the session's arguments."""
 
     def __init__(self, document: PlanDocument, session: _Session) -> None:
-        self._executable = session.target.executable(document)
+        with asking(session.target.backend, "Target.executable"):
+            self._executable = session.target.executable(document)
         self._session = session
         self._inputs = [_exact(array) for array in session.inputs]
         self._fresh = {number: self._inputs[number] for number in document.writebacks}
@@ -290,8 +324,13 @@ class _PlanRun:
 
     def problem(self) -> str:
         """Run once; what is wrong with the answer, or nothing."""
-        results, bounds = self.call(), self._session.plan_bounds()
-        outputs = self._session.graph.outputs
+        target, outputs = self._session.target, self._session.graph.outputs
+        with asking(target.backend, "Executable.run", MeasureError):
+            results = self.call()
+            count = len(results)
+        if count != len(outputs):
+            raise MeasureError(_nonsense(target, f"Executable.run gave {count} results of {len(outputs)}"))
+        bounds = self._session.plan_bounds()
         right_ones = self._session.values.of(outputs)
         try:
             for value, result, right, bound in zip(outputs, results, right_ones, bounds, strict=True):

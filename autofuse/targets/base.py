@@ -7,19 +7,19 @@ the docstrings here and checked by `autofuse.testing.targets.TargetContract`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
-from autofuse.errors import BackendError
+from autofuse.errors import AutofuseError, BackendError
 from autofuse.targets.registry import DEFAULT, backend_named
 
 if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of these
     from autofuse.cost_models.base import CostModel
     from autofuse.cost_models.features import KernelFeatures
-    from autofuse.errors import AutofuseError
     from autofuse.fusion.candidate import KernelCandidate
     from autofuse.lower.decisions import Decisions
     from autofuse.lower.lowering import Limits
@@ -242,16 +242,42 @@ def find_backend(name: object) -> Backend:
 
     Raises ArgumentError for a name that there is not, BackendError for a backend that lacks a piece.
     """
-    found = backend_named(name)
-    lacking = [piece for piece in _PIECES if not hasattr(type(found), piece)]
-    if lacking:
-        raise BackendError(f"target {name!r} lacks {', '.join(lacking)}: see autofuse.targets.base.Backend")
-    return found
+    with asking(name, "Backend"):
+        found = backend_named(name)
+    return _whole(found, name, Backend)
 
 
 def find_target(name: object = DEFAULT, threads: int | None = None) -> Target:
-    """A backend on the device of this process. Raises BackendError where there is none."""
-    return find_backend(name).target(threads)
+    """A backend on the device of this process. Raises BackendError where there is none, or it lacks a piece."""
+    backend = find_backend(name)
+    with asking(name, "Backend.target"):
+        found = backend.target(threads)
+    return _whole(found, name, Target)
 
 
-_PIECES = tuple(piece for piece in vars(Backend) if not piece.startswith("_"))
+def target_for(identity: Identity) -> Target:
+    """The device that runs a plan. Raises BackendError where there is none, or it lacks a piece."""
+    backend = find_backend(identity.backend)
+    with asking(identity.backend, "Backend.target_of"):
+        found = backend.target_of(identity)
+    return _whole(found, identity.backend, Target)
+
+
+@contextmanager
+def asking(name: object, piece: str, error: type[AutofuseError] = BackendError) -> Generator[None]:
+    """Turn whatever a piece of a target raises, but for what it may, into one error that names both."""
+    try:
+        yield
+    except (AutofuseError, MemoryError):
+        raise
+    except Exception as raised:
+        raise error(f"target {name!r}: {piece} raised {type(raised).__name__}: {raised}") from raised
+
+
+def _whole(found: Any, name: object, kind: type) -> Any:
+    """What was found, if it has all that there is to be had. A property that raises is there, too."""
+    pieces = (piece for piece in vars(kind) if not piece.startswith("_"))
+    lacking = sorted({*pieces} - {*dir(found)})
+    if lacking:
+        raise BackendError(f"target {name!r} lacks {', '.join(lacking)}: see autofuse.targets.base.{kind.__name__}")
+    return found

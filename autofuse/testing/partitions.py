@@ -17,6 +17,7 @@ from autofuse.search.policies.problem import Problem
 from autofuse.search.solve.solver import Chosen
 from autofuse.search.space.builder import SpaceBuilder
 from autofuse.search.space.candidates import USUAL, Bounds
+from autofuse.targets.base import Target
 from autofuse.targets.cpu.identity import CpuIdentity
 from autofuse.targets.cpu.target import CpuTarget
 from autofuse.testing.devices import server
@@ -62,15 +63,17 @@ def identity_here() -> CpuIdentity:
     return TARGET.identity
 
 
-def plan_of(graph: Graph, groups: Sequence[Sequence[str]] = (), writebacks: tuple[int, ...] = ()) -> PlanDocument:
+def plan_of(
+    graph: Graph, groups: Sequence[Sequence[str]] = (), writebacks: tuple[int, ...] = (), target: Target = TARGET
+) -> PlanDocument:
     """A plan with one kernel per group of node names, in this order; without groups, one kernel for everything.
 
     Each op of a group is named. Kernels write what others of the program read, and its outputs.
     """
     atoms = AtomGraph(graph, contract=False)
-    builder = SpaceBuilder(atoms, LIMITS)
+    builder = SpaceBuilder(atoms, target.limits)
     sets = [frozenset(a for a in atoms.atoms if a.nodes[0].name in group) for group in groups] or [
         frozenset(atoms.atoms)
     ]
     kernels = [Chosen(candidate, candidate.outputs) for candidate in map(builder.require, sets)]
-    return plan_document(program_of(graph, writebacks), atoms, kernels, (), identity_here())
+    return plan_document(program_of(graph, writebacks), atoms, kernels, (), target.identity)

@@ -17,7 +17,7 @@ from autofuse.fusion.userrules import Legality
 from autofuse.ir.graph import Graph
 from autofuse.search.plugins.foreign import LegalityTest, checked_legality, checked_model, checked_policy
 from autofuse.search.policies.policy import SearchPolicy
-from autofuse.targets.base import Target
+from autofuse.targets.base import Target, asking
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -100,7 +100,9 @@ def find_model(model: str | CostModel, target: Target) -> CostModel:
     if not isinstance(model, str):
         return checked_model(model)
     if model == ANALYTICAL:
-        return target.cost_model()
+        with asking(target.backend, "Target.cost_model"):
+            found = target.cost_model()
+        return checked_model(found, f"{model} of target {target.backend}")
     return checked_model(_given(MODELS, model, lambda made: made(target.device)), model)
 
 

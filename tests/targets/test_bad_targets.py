@@ -1,0 +1,197 @@
+"""A target that lacks a piece, answers nonsense or raises: one error names target and piece, and records are kept."""
+
+import re
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import autofuse as af
+from autofuse.errors import BackendError, MeasureError, PluginError
+from autofuse.targets import base, registry
+from autofuse.testing.counted.backend import CountedBackend
+from autofuse.testing.counted.device import CountedClock, CountedDevice
+from autofuse.testing.counted.executable import CountedExecutable, CountedKernel
+from autofuse.testing.counted.model import CountedModel
+from autofuse.testing.counted.target import CountedTarget
+
+X = np.linspace(0, 1, 24, dtype=np.float32).reshape(4, 6)
+
+
+def program(x):
+    return np.exp(x).sum(axis=1)
+
+
+def broken(*args, **kwargs):
+    raise ZeroDivisionError("by hand")
+
+
+@pytest.fixture
+def install(monkeypatch):
+    """Puts a target that differs from the counted one in a piece in its place."""
+
+    def put(bases=(CountedTarget,), **pieces):
+        made = type("Bad", bases, pieces)
+        monkeypatch.setitem(
+            registry._made, "counted", type("Backend", (CountedBackend,), {"target": lambda s, t=None: made()})()
+        )
+
+    return put
+
+
+def tune(**options):
+    return af.tune(program, X, backend="counted", max_trials=6, progress=False, **options)
+
+
+def without(kind, piece):
+    """The class, but for one piece."""
+    return {name: value for name, value in vars(kind).items() if name not in (piece, "__dict__", "__weakref__")}
+
+
+@pytest.mark.parametrize("piece", ["runners", "clock", "identity", "executable"])
+def test_a_target_that_lacks_a_piece(install, piece):
+    pieces = without(CountedTarget, piece)
+    if piece == "clock":  # which it makes when it is made
+        pieces["__init__"] = lambda self: setattr(self, "device", CountedDevice())
+    install((), **pieces)
+    for ask in (lambda: af.compile(program, X, backend="counted"), tune):
+        with pytest.raises(BackendError, match=f"target 'counted' lacks {piece}: see autofuse.targets.base.Target"):
+            ask()
+
+
+def test_a_backend_that_lacks_a_piece_or_has_no_module(monkeypatch):
+    monkeypatch.setitem(registry._made, "counted", type("Bare", (), without(CountedBackend, "ready"))())
+    with pytest.raises(BackendError, match=r"target 'counted' lacks ready: see autofuse.targets.base.Backend"):
+        base.find_backend("counted")
+    monkeypatch.delitem(registry._made, "counted")
+    monkeypatch.setitem(registry._BACKENDS, "counted", ("autofuse.no_such", "Backend"))
+    with pytest.raises(BackendError, match=r"target 'counted': Backend raised ModuleNotFoundError"):
+        af.compile(program, X, backend="counted")
+
+
+def test_a_target_that_cannot_be_made(install):
+    install(__init__=broken)
+    with pytest.raises(BackendError, match=r"target 'counted': Backend.target raised ZeroDivisionError: by hand"):
+        af.compile(program, X, backend="counted")
+
+
+class Late(CountedKernel):
+    """A kernel that breaks in the middle of being timed."""
+
+    def bound(self, inputs, outs):
+        calls = []
+
+        def call():
+            calls.append(self.run_into(inputs, outs))
+            if len(calls) == 3:
+                broken()
+
+        return call
+
+
+def kernels_of(kind):
+    """Runners that break in a way of their own."""
+    real = CountedTarget.runners
+    return lambda self, kernel, schedules: [
+        kind(runner.program, runner.takes_ns, runner.clock) for runner in real(self, kernel, schedules)
+    ]
+
+
+class Raising(CountedKernel):
+    run_into = broken
+
+
+class Clocked(CountedTarget):
+    """Its clock is read in a way of its own."""
+
+    read = broken
+
+    def __init__(self):
+        super().__init__()
+        self.clock = type("Odd", (CountedClock,), {"__call__": type(self).read})()
+
+
+BAD_TIMING = {
+    "runners raises": ({"runners": broken}, "Target.runners raised ZeroDivisionError: by hand"),
+    "runners gives too few": ({"runners": lambda *args: []}, "Target.runners gave 0 for 1 schedules"),
+    "runners gives nothing": ({"runners": lambda *args: None}, "Target.runners raised TypeError"),
+    "runners gives no runners": ({"runners": lambda self, kernel, many: [7] * len(many)}, "Runner.run_into raised"),
+    "a kernel raises": ({"runners": kernels_of(Raising)}, "Runner.run_into raised ZeroDivisionError: by hand"),
+    "a kernel raises later": ({"runners": kernels_of(Late)}, "what Runner.bound gave, or Target.clock, raised Zero"),
+    "the clock stands still": (
+        {"bases": (Clocked,), "read": lambda clock: 7},
+        "Target.clock read 7 before a kernel and 7 after it",
+    ),
+    "the clock raises": ({"bases": (Clocked,)}, "Target.clock raised ZeroDivisionError: by hand"),
+}
+
+
+@pytest.mark.usefixtures("near")
+@pytest.mark.parametrize("case", BAD_TIMING)
+def test_a_target_that_fails_in_the_middle_of_timing(install, case, tmp_path):
+    """Each kernel costs one record; the error that ends the run says whose fault it is."""
+    pieces, message = BAD_TIMING[case]
+    install(**pieces)
+    with pytest.raises(MeasureError, match=re.escape(f"target 'counted': {message}")):
+        tune(db=tmp_path / "records.db")
+    with closing(sqlite3.connect(tmp_path / "records.db")) as records:
+        kept = records.execute("select status, message from records").fetchall()
+    assert kept
+    assert all(status in ("refused", "error") and message in told for status, told in kept)
+
+
+def executables_of(run):
+    """Plans that run in a way of their own."""
+    made = type("Odd", (CountedExecutable,), {"run": run})
+    real = CountedTarget.executable
+    return lambda self, document, kernels=None: (
+        lambda built: made(built.document, built.kernels, built.counted, built.memory)
+    )(real(self, document, kernels))
+
+
+BAD_PLANS = {
+    "executable raises": (broken, "Target.executable raised ZeroDivisionError: by hand"),
+    "a plan raises": (executables_of(broken), "Executable.run raised ZeroDivisionError: by hand"),
+    "a plan gives nothing": (executables_of(lambda self, inputs: None), "Executable.run raised TypeError"),
+    "a plan gives too much": (
+        executables_of(lambda self, inputs: (inputs[0],) * 3),
+        "Executable.run gave 3 results of 1",
+    ),
+}
+
+
+@pytest.mark.usefixtures("near")
+@pytest.mark.parametrize("case", BAD_PLANS)
+def test_a_target_whose_plans_do_not_run(install, case, tmp_path):
+    """The kernels' times are kept."""
+    executable, message = BAD_PLANS[case]
+    install(executable=executable)
+    with pytest.raises(MeasureError, match=re.escape(f"target 'counted': {message}")):
+        tune(db=tmp_path / "records.db")
+    with closing(sqlite3.connect(tmp_path / "records.db")) as records:
+        assert records.execute("select count(*) from records where status = 'ok'").fetchone()[0] > 0
+
+
+def test_a_plan_that_cannot_be_made(install):
+    install(executable=broken)
+    plan = af.compile(program, X, backend="counted")
+    with pytest.raises(BackendError, match=r"target 'counted': Target.executable raised ZeroDivisionError"):
+        plan(X)
+
+
+class Priceless(CountedModel):
+    __module__ = "elsewhere"
+
+    def price(self, kernels):
+        return replace(super().price(kernels), us=np.full(len(kernels), np.nan))
+
+
+def test_a_cost_model_that_gives_nonsense_or_is_none(install):
+    install(cost_model=broken)
+    with pytest.raises(BackendError, match=r"target 'counted': Target.cost_model raised ZeroDivisionError"):
+        af.compile(program, X, backend="counted")
+    install(cost_model=lambda self: Priceless(self.device))
+    with pytest.raises(PluginError, match="analytical of target counted"):
+        af.compile(program, X, backend="counted")
