@@ -16,6 +16,8 @@ from autofuse.testing.counted.device import CountedClock, CountedDevice
 from autofuse.testing.counted.executable import CountedExecutable, CountedKernel
 from autofuse.testing.counted.model import CountedModel
 from autofuse.testing.counted.target import CountedTarget
+from autofuse.testing.counted.work import features
+from autofuse.testing.targets import TargetContract
 
 X = np.linspace(0, 1, 24, dtype=np.float32).reshape(4, 6)
 
@@ -195,3 +197,40 @@ def test_a_cost_model_that_gives_nonsense_or_is_none(install):
     install(cost_model=lambda self: Priceless(self.device))
     with pytest.raises(PluginError, match="analytical of target counted"):
         af.compile(program, X, backend="counted")
+
+
+class Idle(CountedKernel):
+    """It says that it ran."""
+
+    def run_into(self, inputs, outs):
+        return True
+
+
+NOTICED = {
+    "test_it_says_what_it_is": {"fingerprint": lambda self: str(id(self))},
+    "test_threads_that_it_has_not_are_refused": {},  # what the fixture puts there takes any number
+    "test_its_identity_survives_json": {"identity": property(lambda self: "counted")},
+    "test_features_are_counts": {"features": lambda self, kernel: replace(features(kernel), launches=-1)},
+    "test_prices_are_finite_and_not_below_the_floor": {"cost_model": lambda self: Priceless(self.device)},
+    "test_runners_give_the_interpreters_answers": {"runners": kernels_of(Idle)},
+    "test_what_is_no_kernel_is_an_error_returned_and_not_raised": {"runners": broken},
+    "test_the_clock_moves_with_the_work": {"bases": (Clocked,), "read": lambda clock: 7},
+    "test_a_plan_gives_the_interpreters_answers": {"executable": executables_of(lambda self, inputs: (inputs[0],))},
+    "test_what_is_written_back_is_where_the_plan_says": {
+        "executable": executables_of(lambda self, inputs: (inputs[0] + inputs[1], inputs[0] * 2))
+    },
+}
+
+
+class Spoilt(TargetContract):
+    """Not collected: its name does not begin with Test."""
+
+    name = "counted"
+
+
+@pytest.mark.parametrize("test", NOTICED)
+def test_the_contract_suite_notices(install, test):
+    getattr(Spoilt(), test)()
+    install(**NOTICED[test])
+    with pytest.raises((AssertionError, AttributeError, ZeroDivisionError, MeasureError, pytest.fail.Exception)):
+        getattr(Spoilt(), test)()
