@@ -19,11 +19,13 @@ from autofuse.errors import ArgumentError, AutofuseError, PlanError
 from autofuse.plan.atomic import require_replaceable
 from autofuse.report.summary import render, summarise
 from autofuse.search.plugins.registry import ANALYTICAL, HERE, MEASURED
+from autofuse.targets.registry import DEFAULT, names
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     add_target_options(parser)
+    parser.add_argument("--backend", default=DEFAULT, help=f"{' or '.join(names())} (default {DEFAULT})")
     parser.add_argument("--budget", type=positive, help="seconds (default 60, without --max-trials)")
     parser.add_argument("-o", "--output", type=Path, help="plan file to write (default FUNC.plan.json)")
     parser.add_argument(
@@ -98,6 +100,7 @@ def _tuned(options: argparse.Namespace, target: Target) -> Plan:
         target.function,
         *target.arguments,
         kwargs=target.keywords,
+        backend=options.backend,
         budget=options.budget,
         policy=options.policy,
         seed=options.seed,

@@ -53,6 +53,16 @@ def test_a_choice_that_there_is_not_is_named(cli: Any, model: Path) -> None:
     assert "did you mean columns?" in done.err
 
 
+def test_a_target_is_asked_for_by_its_name(cli: Any, model: Path, tmp_path: Path) -> None:
+    place = tmp_path / "counted.json"
+    few = ("--max-trials", "6", "--backend", "counted", "-o", place)
+    done = cli("tune", f"{model}:dense", *DENSE, *few)
+    assert (done.code, json.loads(place.read_text())["backend"]) == (0, "counted")
+    refused = cli("tune", f"{model}:dense", *DENSE, "--backend", "cuad", "-o", place)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "backend='cuad' is unknown: must be one of 'cpu', 'cuda', 'counted'; did you mean 'cuda'?" in refused.err
+
+
 def test_an_interrupted_tune_saves_and_says_how_to_resume(
     cli: Any, model: Path, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
