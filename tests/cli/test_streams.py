@@ -160,7 +160,7 @@ def test_json_is_all_that_comes_out(cli: Any, tmp_path: Path) -> None:
 def test_an_interrupt_while_modules_are_imported_waits(plan: Path) -> None:
     script = (
         "import os, signal, sys\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where a shell starts tests in the background
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell in the background ignores it
         "class Interrupts:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name == 'numpy.linalg':\n"
