@@ -22,6 +22,7 @@ from autofuse.targets.cpu import scalars as cpu
 from autofuse.targets.cpu.text import ModuleText, Vec
 from autofuse.targets.cuda import scalars as cuda
 from autofuse.targets.cuda.prelude import Prelude
+from autofuse.targets.registry import names
 
 Emitter = Callable[[str, Sequence[DType], DType], object]
 """(opcode, operand dtypes, result dtype): raises BackendError where the target lacks it."""
@@ -42,7 +43,8 @@ def evaluate(opcode, operands, result):
     return apply_opcode(opcode, result, *(np.ones(3, dtype.numpy) for dtype in operands))
 
 
-EMITTERS: Mapping[str, Emitter] = {"cpu": emit_cpu, "cuda": emit_cuda, "evaluate": evaluate}
+EMITTERS: Mapping[str, Emitter] = {"cpu": emit_cpu, "cuda": emit_cuda, "counted": evaluate}
+"""By target. The counted one runs kernels by the evaluator."""
 
 
 def uses(op):
@@ -56,6 +58,10 @@ def uses(op):
             except GraphError:
                 continue
             yield operands, result.dtype
+
+
+def test_no_target_is_left_out():
+    assert {*EMITTERS} == {*names()}
 
 
 @pytest.mark.parametrize("target", EMITTERS)
