@@ -19,7 +19,7 @@ CUDA    := $(VENV)/.installed-cuda
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tune test test-all test-hosts test-optimised lint types layers format bench quality rules peers first-call fidelity gpu clean
+.PHONY: help setup tune test test-all test-hosts test-optimised lint types layers format bench quality rules peers first-call before-after fidelity gpu clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ peers: $(PEERS)/.installed ## autofuse beside NumPy, JAX, torch.compile and Numb
 
 first-call: $(PEERS)/.installed ## the first call of each program in a fresh process, beside JAX and torch.compile (half an hour)
 	$(PEERS)/bin/python experiments/first_call/run.py $(STUDY_OPTIONS)
+
+before-after: $(TUNE) ## bits, plans, calls and loads beside another checkout (an hour; BEFORE=its folder, STUDY_OPTIONS="--quick")
+	$(BIN)/python experiments/before_after/run.py --before $(BEFORE) $(STUDY_OPTIONS)
 
 fidelity: $(PEERS)/.installed ## do the rule policies fuse what the real XLA:CPU and Inductor fuse? (a quarter of an hour)
 	$(PEERS)/bin/python experiments/rule_fidelity/run.py
