@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-if "autofuse.testing" not in sys.modules:  # of a made-up host it is, where tests run on several CPUs
-    pytest.register_assert_rewrite("autofuse.testing")  # contract suites say what differs, and check under -O too
+pytest.register_assert_rewrite("autofuse.testing", "tests.fixtures")  # they say what differs, and check under -O too
 
 _CACHE = tempfile.TemporaryDirectory(prefix="autofuse-tests-")
 # before any test module is imported: compiled objects and calibrations of the user neither help nor suffer
@@ -38,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     name = config.getoption("--host")
     if name is None:
         return
-    from autofuse.testing.hosts import HOSTS, narrow, pretend, tell_children
+    from tests.hosts import HOSTS, narrow, pretend, tell_children
 
     if name not in HOSTS:
         raise pytest.UsageError(f"--host={name}: must be one of {', '.join(HOSTS)}")

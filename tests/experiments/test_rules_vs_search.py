@@ -15,9 +15,9 @@ from autofuse.search.budget.budget import Budget
 from autofuse.search.plugins.registry import policy_by_name
 from autofuse.search.policies.analytical import Analytical
 from autofuse.search.tune.tuner import Tuner
-from autofuse.testing.benches import SyntheticBench, modelled
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch, attention_graph, layers_graph, softmax_graph
+from tests.fixtures.benches import SyntheticBench, modelled
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = ROOT / "experiments" / "rules_vs_search"

@@ -13,13 +13,13 @@ from autofuse.search.policies.policy import Partition
 from autofuse.search.policies.unfused import Unfused
 from autofuse.search.rules.xla.gpu_pipeline import XlaClassic
 from autofuse.search.schedules.scheduletuner import ScheduleTuner
-from autofuse.testing.benches import SyntheticBench, modelled
 from autofuse.testing.fusions import check_plan
 from autofuse.testing.graphs import random_graph, random_inputs
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.search_policies import decisions
 from autofuse.testing.sketches import Sketch, attention_graph, diamond_graph, layers_graph, softmax_graph
-from autofuse.testing.tuning import tuner_of
+from tests.fixtures.benches import SyntheticBench, modelled
+from tests.fixtures.tuning import tuner_of
 
 GRAPHS = {
     "softmax": softmax_graph(16, 16),

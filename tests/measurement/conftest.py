@@ -8,8 +8,8 @@ import pytest
 from autofuse.measurement import client
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
-from autofuse.testing.failing import bench_on
 from autofuse.testing.partitions import identity_here
+from tests.fixtures.failing import bench_on
 
 
 @pytest.fixture

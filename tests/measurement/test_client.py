@@ -19,8 +19,8 @@ from autofuse.measurement.pool import Outcome
 from autofuse.measurement.records import UNKNOWN_VALUES
 from autofuse.plan.identity import MEASUREMENT_POLICY
 from autofuse.targets.cpu.decisions import cpu_schedule
-from autofuse.testing.failing import GRAPH, bench_on
 from autofuse.testing.partitions import identity_here
+from tests.fixtures.failing import GRAPH, bench_on
 
 DEFAULT = Schedule()
 SMALL = cpu_schedule(unroll=1)

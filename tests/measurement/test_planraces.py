@@ -13,10 +13,10 @@ from autofuse.measurement.pool import Outcome
 from autofuse.measurement.racing import Terms
 from autofuse.plan.document import Launch
 from autofuse.targets.cpu.decisions import cpu_schedule
-from autofuse.testing.failing import FAILURES, GRAPH, bench_on
 from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import identity_here, plan_of
 from autofuse.testing.sketches import Sketch
+from tests.fixtures.failing import FAILURES, GRAPH, bench_on
 
 TERMS = Terms(seed=0, seconds=30.0, blocks=8, turn_us=10.0)
 

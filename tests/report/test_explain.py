@@ -28,11 +28,11 @@ from autofuse.search.policies.unfused import Unfused
 from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.target import CpuTarget
-from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.devices import SERVER
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import softmax_graph
-from autofuse.testing.tuning import tuned
+from tests.fixtures.benches import SyntheticBench
+from tests.fixtures.tuning import tuned
 
 CERTIFICATE = Certificate(
     policy="measured",

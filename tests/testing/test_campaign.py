@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from autofuse.testing import campaign as campaigns
-from autofuse.testing.campaign import Campaign, check_text
-from autofuse.testing.guarded import Guarded, TouchedError
+from tests.fixtures import campaign as campaigns
+from tests.fixtures.campaign import Campaign, check_text
+from tests.fixtures.guarded import Guarded, TouchedError
 
 CASES = sorted((Path(__file__).parent / "hostile_plans").glob("*.json"))
 """Plans that once crashed, were wrong, or ended in a traceback, cut down."""
@@ -62,7 +62,7 @@ def test_outputs_that_trade_places_in_the_text_are_right_by_the_text(campaign: C
 
 def test_memory_beyond_an_array_ends_the_process_and_a_canary_tells(tmp_path: Path) -> None:
     """The guards themselves: a write just behind an array, and one in the slack before it."""
-    imports = "import ctypes; from autofuse.testing.guarded import Guarded"
+    imports = "import ctypes; from tests.fixtures.guarded import Guarded"
     beyond = f"{imports}; memory = Guarded(100); ctypes.memset(memory.address, 0, 101)"
     assert subprocess.run([sys.executable, "-c", beyond], check=False, cwd=tmp_path).returncode == -signal.SIGSEGV
     memory = Guarded(100)

@@ -8,7 +8,7 @@ import pytest
 
 from autofuse.targets.cpu import machine
 from autofuse.targets.cpu.device import detect
-from autofuse.testing.hosts import HOSTS, tell_children
+from tests.hosts import HOSTS, tell_children
 
 ASKED = """
 import json, os
@@ -48,7 +48,7 @@ def test_small_caches(tmp_path):
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_one_core(number):
-    code = f"from autofuse.testing.hosts import narrow\nnarrow('one-core', {number})\n{ASKED}"
+    code = f"from tests.hosts import narrow\nnarrow('one-core', {number})\n{ASKED}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["cpus"] == [1, 1, 1]
 

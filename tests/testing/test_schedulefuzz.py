@@ -12,9 +12,9 @@ import pytest
 
 import autofuse as af
 from autofuse.errors import PlanError
-from autofuse.testing.kernelkinds import KINDS
-from autofuse.testing.mutations import WILD_SCHEDULE
-from autofuse.testing.schedulefuzz import CHOSEN, ODD, Fuzz, case_of, fuzz, kind_and_sort, not_choosable, try_case
+from tests.fixtures.kernelkinds import KINDS
+from tests.fixtures.mutations import WILD_SCHEDULE
+from tests.fixtures.schedulefuzz import CHOSEN, ODD, Fuzz, case_of, fuzz, kind_and_sort, not_choosable, try_case
 
 WRITTEN = [kind for kind in KINDS if kind.startswith("written")]
 """Kinds that write into their arguments."""

@@ -13,9 +13,9 @@ from autofuse.search.policies import kernels
 from autofuse.search.policies.analytical import Analytical, solve_at
 from autofuse.search.prices import pricing
 from autofuse.search.tune import measuringloop, runnersup
-from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.sketches import attention_graph, softmax_graph
-from autofuse.testing.tuning import tuned, tuner_of
+from tests.fixtures.benches import SyntheticBench, modelled, scattered
+from tests.fixtures.tuning import tuned, tuner_of
 
 
 def test_whole_plans_are_raced_for_a_share_of_the_time():

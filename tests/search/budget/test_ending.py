@@ -6,8 +6,8 @@ import pytest
 
 from autofuse.search.budget.budget import Budget, Clock
 from autofuse.search.budget.ending import SCHEDULE_SHARE, Ending
-from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.sketches import softmax_graph
+from tests.fixtures.benches import SyntheticBench
 
 
 def ending_of(budget):

@@ -15,10 +15,10 @@ from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.policy import Partition
 from autofuse.search.policies.unfused import Unfused
 from autofuse.search.tune.tuner import Tuner
-from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch, layers_graph, softmax_graph
+from tests.fixtures.benches import SyntheticBench
 
 FIXED = 2 * 64 * 64 * 4
 """Bytes of the argument and the result of `softmax_graph(64, 64)`."""

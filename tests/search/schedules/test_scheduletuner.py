@@ -14,10 +14,10 @@ from autofuse.search.policies.analytical import Analytical
 from autofuse.search.tune.finalists import OTHER_SCHEDULES, Finalist
 from autofuse.search.tune.tuner import Tuner
 from autofuse.targets.cpu.decisions import STREAM_STORES, cpu_schedule
-from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch
-from autofuse.testing.tuning import tuned, tuner_of
+from tests.fixtures.benches import SyntheticBench
+from tests.fixtures.tuning import tuned, tuner_of
 
 
 def large_graph():

@@ -23,10 +23,10 @@ from autofuse.targets.cpu.decisions import (
     cpu_decisions,
     cpu_schedule,
 )
-from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.fusions import LIMITS, whole_kernel
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch, softmax_graph
+from tests.fixtures.benches import SyntheticBench
 
 CHOICES = {UNROLL: (1, 2, 4, 8), VECTOR_BITS: (256, 512), STREAM_STORES: (None, True)}
 

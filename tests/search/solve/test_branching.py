@@ -5,7 +5,7 @@ import pytest
 from autofuse.search.solve import branching, coverprogram
 from autofuse.search.solve.coverprogram import CoverProgram
 from autofuse.search.solve.solver import solve
-from autofuse.testing.covers import chain_of, graph_of, priced, random_case
+from tests.fixtures.covers import chain_of, graph_of, priced, random_case
 
 
 def program_of(case):

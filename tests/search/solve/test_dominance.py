@@ -7,7 +7,7 @@ import pytest
 from autofuse.search.prices.priced import Priced
 from autofuse.search.solve.dominance import undominated
 from autofuse.search.solve.solver import solve
-from autofuse.testing.covers import brute_force, candidate_of, chain_of, graph_of, priced, random_case, real_case
+from tests.fixtures.covers import brute_force, candidate_of, chain_of, graph_of, priced, random_case, real_case
 
 
 def left(graph, candidates):

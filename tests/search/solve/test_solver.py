@@ -7,8 +7,8 @@ from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.builder import GraphBuilder
 from autofuse.search.solve import coverprogram, solver
 from autofuse.search.solve.solver import solve
-from autofuse.testing.covers import VECTOR, brute_force, fault_of, graph_of, priced, random_case, real_case
-from autofuse.testing.milps import Late
+from tests.fixtures.covers import VECTOR, brute_force, fault_of, graph_of, priced, random_case, real_case
+from tests.fixtures.milps import Late
 
 
 def check_against_brute_force(case, name):

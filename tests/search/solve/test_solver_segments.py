@@ -7,8 +7,8 @@ from autofuse.errors import SearchError
 from autofuse.search.solve import coverprogram
 from autofuse.search.solve.coverprogram import MemoryConstraint
 from autofuse.search.solve.solver import lower_bound, solve
-from autofuse.testing.covers import brute_force, chain_of, fault_of, graph_of, priced, random_case
-from autofuse.testing.milps import Late
+from tests.fixtures.covers import brute_force, chain_of, fault_of, graph_of, priced, random_case
+from tests.fixtures.milps import Late
 
 
 def pieces(graph, *cuts):

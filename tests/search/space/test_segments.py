@@ -16,12 +16,12 @@ from autofuse.search.space.candidates import Bounds
 from autofuse.search.space.enumeration import enumerated
 from autofuse.search.space.segments import crossing_bytes, cut, structure
 from autofuse.search.tune.tuner import Tuner
-from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.fusions import LIMITS, check_plan
 from autofuse.testing.graphs import random_graph, random_inputs
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.search_policies import SearchPolicyContract
 from autofuse.testing.sketches import Sketch, layers_graph
+from tests.fixtures.benches import SyntheticBench
 
 LAYER = 5
 """Atoms of a layer of `layers_graph`."""

@@ -13,10 +13,10 @@ from autofuse.search.policies.analytical import solve_at
 from autofuse.search.policies.policy import Partition
 from autofuse.search.solve.solver import Chosen
 from autofuse.search.tune import measuringloop
-from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch, attention_graph, softmax_graph
-from autofuse.testing.tuning import small_graphs, tuned, tuner_of
+from tests.fixtures.benches import SyntheticBench, modelled, scattered
+from tests.fixtures.tuning import small_graphs, tuned, tuner_of
 
 plain = modelled()
 

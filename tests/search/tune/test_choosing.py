@@ -19,10 +19,10 @@ from autofuse.search.space.candidates import Bounds
 from autofuse.search.space.classes import class_digest
 from autofuse.search.tune import tuner as tuner_module
 from autofuse.targets.cpu.decisions import UNROLL, cpu_schedule
-from autofuse.testing.benches import SyntheticBench, modelled
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch, softmax_graph
-from autofuse.testing.tuning import tuned, tuner_of
+from tests.fixtures.benches import SyntheticBench, modelled
+from tests.fixtures.tuning import tuned, tuner_of
 
 plain = modelled()
 

@@ -13,10 +13,10 @@ from autofuse.search.tune import measuringloop
 from autofuse.search.tune.drafts import Drafts
 from autofuse.search.tune.measuringloop import MeasuringLoop
 from autofuse.targets.cpu.decisions import UNROLL
-from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch, attention_graph, softmax_graph
-from autofuse.testing.tuning import tuned, tuner_of
+from tests.fixtures.benches import SyntheticBench, modelled, scattered
+from tests.fixtures.tuning import tuned, tuner_of
 
 plain = modelled()
 

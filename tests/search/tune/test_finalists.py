@@ -11,9 +11,9 @@ from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.unfused import Unfused
 from autofuse.search.tune.finalists import REPLICAS, Finalist, Races
 from autofuse.targets.cpu.decisions import UNROLL, cpu_schedule
-from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import softmax_graph
+from tests.fixtures.benches import SyntheticBench
 
 GRAPH = softmax_graph(64, 64)
 

@@ -5,10 +5,10 @@ import pytest
 from autofuse.search.budget.budget import Budget, Clock
 from autofuse.search.tune.kerneltimes import KernelTimes
 from autofuse.search.tune.measuringloop import EPSILON
-from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import attention_graph, layers_graph
-from autofuse.testing.tuning import PLENTY, small_graphs, tuned
+from tests.fixtures.benches import SyntheticBench, modelled, scattered
+from tests.fixtures.tuning import PLENTY, small_graphs, tuned
 
 SMALL = small_graphs()
 

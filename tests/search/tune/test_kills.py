@@ -14,7 +14,7 @@ import pytest
 from autofuse.measurement.database import Database
 from autofuse.plan.file import load
 from autofuse.plan.verify import verify
-from autofuse.testing.kills import DATABASE, PLAN, KillableRuns
+from tests.fixtures.kills import DATABASE, PLAN, KillableRuns
 
 PROGRAM = "attention"
 KILLED = -9

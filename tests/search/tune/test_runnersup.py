@@ -9,9 +9,9 @@ from autofuse.search.budget.budget import Budget, Clock
 from autofuse.search.policies.analytical import solve_at
 from autofuse.search.tune import runnersup
 from autofuse.search.tune.runnersup import RunnersUp
-from autofuse.testing.benches import SyntheticBench
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import softmax_graph
+from tests.fixtures.benches import SyntheticBench
 
 
 @pytest.fixture

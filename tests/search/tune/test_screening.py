@@ -7,9 +7,9 @@ from autofuse.search.policies.fixed import Fixed
 from autofuse.search.schedules.scheduletuner import ScheduleTuner
 from autofuse.search.tune.finalists import Races
 from autofuse.targets.cpu.decisions import UNROLL
-from autofuse.testing.benches import SyntheticBench, modelled
 from autofuse.testing.sketches import softmax_graph
-from autofuse.testing.tuning import tuner_of
+from tests.fixtures.benches import SyntheticBench, modelled
+from tests.fixtures.tuning import tuner_of
 
 GRAPH = softmax_graph(64, 64)
 TWO = Fixed((("peak", "shifted", "grown", "total"), ("share",)), "rule:two")

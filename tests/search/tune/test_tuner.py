@@ -21,12 +21,12 @@ from autofuse.search.policies.unfused import Unfused
 from autofuse.search.tune.measuringloop import EPSILON
 from autofuse.search.tune.tuner import Tuner
 from autofuse.targets.cpu.decisions import UNROLL
-from autofuse.testing.benches import SyntheticBench, modelled, scattered
 from autofuse.testing.fusions import check_plan
 from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import attention_graph, diamond_graph, layers_graph, softmax_graph
-from autofuse.testing.tuning import small_graphs, tuned, tuner_of
+from tests.fixtures.benches import SyntheticBench, modelled, scattered
+from tests.fixtures.tuning import small_graphs, tuned, tuner_of
 
 plain = modelled()
 
@@ -226,7 +226,7 @@ import json
 from autofuse.plan import codec
 from autofuse.search.budget.budget import Budget
 from autofuse.search.tune.tuner import Tuner
-from autofuse.testing.benches import *
+from tests.fixtures.benches import *
 from autofuse.testing.partitions import *
 from autofuse.testing.sketches import attention_graph
 graph = attention_graph(64, 32)

@@ -28,10 +28,10 @@ from autofuse.search.variants.variants import (
     price_variants,
     varied,
 )
-from autofuse.testing.benches import SyntheticBench, modelled
 from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch, softmax_graph
+from tests.fixtures.benches import SyntheticBench, modelled
 
 STEPS = read_choices("steps=joined")
 COLUMNS = read_choices("columns=joined")

@@ -12,8 +12,8 @@ from autofuse.lower.rewrite import statements
 from autofuse.lower.tile import Constant, Load, Map, Position, Reduce, Store
 from autofuse.lower.tile import Test as When
 from autofuse.targets.cpu.passes.narrowing import narrow_values
-from autofuse.testing.tilekernels import generated
-from autofuse.testing.tileprograms import buffers, check, engine, phase, program, stage
+from tests.fixtures.tilekernels import generated
+from tests.fixtures.tileprograms import buffers, check, engine, phase, program, stage
 
 
 def nested(built, lane):

@@ -9,8 +9,8 @@ from autofuse.lower.summing import sum_block
 from autofuse.lower.tile import Dot, Load, Map, Matrix, Panel, Reduce, Store
 from autofuse.targets.cpu.codegen.matmul.tiling import plan_tiling
 from autofuse.targets.cpu.decisions import cpu_schedule
-from autofuse.testing.tilekernels import Kernel
-from autofuse.testing.tileprograms import buffers, check, engine, phase, program, stage
+from tests.fixtures.tilekernels import Kernel
+from tests.fixtures.tileprograms import buffers, check, engine, phase, program, stage
 
 
 @pytest.mark.parametrize("dtype", [F32, F64, F16, BF16, I32, U8], ids=str)

@@ -12,8 +12,8 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Constant, Load, Map, Position, Store
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.devices import SERVER_MACHINE
-from autofuse.testing.tilekernels import generated
-from autofuse.testing.tileprograms import buffers, check, phase, program, stage
+from tests.fixtures.tilekernels import generated
+from tests.fixtures.tileprograms import buffers, check, phase, program, stage
 
 
 def added(extent, dtype=F32, lane=True, schedule=None):

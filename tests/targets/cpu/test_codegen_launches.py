@@ -12,8 +12,8 @@ from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.native.engine import Engine
 from autofuse.targets.cpu.native.entry import NativeProgram
 from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall
-from autofuse.testing.tilekernels import generated, random_inputs
-from autofuse.testing.tileprograms import buffers, check, engine, phase, program, stage
+from tests.fixtures.tilekernels import generated, random_inputs
+from tests.fixtures.tileprograms import buffers, check, engine, phase, program, stage
 
 
 def split_sum(parts=6, length=100, columns=37):

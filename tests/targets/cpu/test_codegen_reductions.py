@@ -9,7 +9,7 @@ from autofuse.lower.rewrite import statements
 from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Reduce, Scan, Space, Store
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.passes.merging import merge_scans
-from autofuse.testing.tileprograms import buffers, check, phase, program, stage
+from tests.fixtures.tileprograms import buffers, check, phase, program, stage
 
 
 def row_reduction(rows, columns, dtype=F32, combiner="add", lane="stage", into=None, schedule=None):

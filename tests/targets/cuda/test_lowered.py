@@ -19,8 +19,8 @@ from autofuse.lower.tile import Space, TileProgram
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cuda.codegen import CudaKernel, generate
 from autofuse.testing.simt import SimtModule
-from autofuse.testing.tilekernels import Kernel
-from autofuse.testing.tileprograms import engine
+from tests.fixtures.tilekernels import Kernel
+from tests.fixtures.tileprograms import engine
 
 Array = NDArray[Any]
 TOLERANCE = {"f4": 2e-5, "f2": 4e-3}

@@ -40,8 +40,8 @@ class Hardware:
 def hardware(root: Path = Path("/")) -> Hardware:
     """Read what this machine's CPU is; `root` as for `detect`.
 
-    Prices, identities of plans and generated code all follow this answer, so whoever replaces this function (see
-    `autofuse.testing.hosts`) has another machine.
+    Prices, identities of plans and generated code all follow this answer, so whoever replaces this function has
+    another machine (`pytest --host`).
     """
     first = min(_usable_cpus(root))
     return _hardware_here(first) if root == Path("/") else _hardware(root, first)

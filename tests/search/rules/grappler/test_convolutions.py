@@ -4,9 +4,9 @@ import pytest
 
 from autofuse.ir.graph import Graph, Value
 from autofuse.search.rules.grappler.meta_optimizer import Grappler
-from autofuse.testing.layers import Layers
 from autofuse.testing.partitions import context_of
 from autofuse.testing.search_policies import decisions
+from tests.fixtures.layers import Layers
 
 ONEDNN = Grappler()
 EIGEN = Grappler(name="rule:grappler-eigen", build="eigen")

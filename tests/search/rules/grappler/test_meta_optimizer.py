@@ -7,9 +7,9 @@ from autofuse.fusion.userrules import Force, bind
 from autofuse.ir.graph import Graph
 from autofuse.search.rules.grappler.meta_optimizer import Grappler
 from autofuse.search.rules.grouping import Grouping
-from autofuse.testing.layers import Layers
 from autofuse.testing.partitions import context_of
 from autofuse.testing.search_policies import SearchPolicyContract, decisions
+from tests.fixtures.layers import Layers
 
 ONEDNN = Grappler()
 EIGEN = Grappler(name="rule:grappler-eigen", build="eigen")

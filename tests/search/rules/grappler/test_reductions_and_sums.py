@@ -9,10 +9,10 @@ from autofuse.search.rules.grappler.api_calls import call_at
 from autofuse.search.rules.grappler.meta_optimizer import Grappler
 from autofuse.search.rules.grappler.node_matcher import NodeMatcher
 from autofuse.search.rules.reading import Reading
-from autofuse.testing.layers import Layers
 from autofuse.testing.partitions import context_of
 from autofuse.testing.search_policies import decisions
 from autofuse.testing.sketches import softmax_graph
+from tests.fixtures.layers import Layers
 
 ONEDNN = Grappler()
 EIGEN = Grappler(name="rule:grappler-eigen", build="eigen")

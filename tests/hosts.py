@@ -21,7 +21,7 @@ _WIDE = ("avx512", "amx")
 _NUMPY_WIDE = "X86_V4 AVX512_ICL AVX512_SPR AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL"
 """NumPy's names of the same, in newer and older versions; it passes over those that it does not know."""
 _CHILD = """try:
-    from autofuse.testing.hosts import pretend
+    from tests.hosts import pretend
 except ImportError:  # a process that has nothing to do with autofuse
     pass
 else:
