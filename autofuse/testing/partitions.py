@@ -77,3 +77,9 @@ def plan_of(
     ]
     kernels = [Chosen(candidate, candidate.outputs) for candidate in map(builder.require, sets)]
     return plan_document(program_of(graph, writebacks), atoms, kernels, (), target.identity)
+
+
+def unfused_plan(graph: Graph, writebacks: tuple[int, ...] = (), target: Target = TARGET) -> PlanDocument:
+    """A plan with a kernel for each node that computes something."""
+    atoms = AtomGraph(graph, contract=False).atoms
+    return plan_of(graph, [[atom.nodes[0].name] for atom in atoms], writebacks, target)

@@ -19,7 +19,6 @@ import pytest
 from numpy.typing import NDArray
 
 from autofuse.errors import ArgumentError, AutofuseError, PlanError
-from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Graph
 from autofuse.ir.interpreter import interpret
@@ -37,7 +36,7 @@ from autofuse.targets.base import Backend, Runner, Target, find_backend
 from autofuse.testing.cost_models import CostModelContract
 from autofuse.testing.fusions import kernel_inputs, whole_kernel
 from autofuse.testing.graphs import random_inputs
-from autofuse.testing.partitions import plan_of
+from autofuse.testing.partitions import unfused_plan
 from autofuse.testing.sketches import Sketch, attention_graph, diamond_graph, softmax_graph
 
 Array = NDArray[Any]
@@ -130,8 +129,7 @@ class TargetContract(BackendContract, CostModelContract):
 
     def document(self, graph: Graph, writebacks: tuple[int, ...] = ()) -> PlanDocument:
         """A plan with a kernel for each operation."""
-        atoms = AtomGraph(graph, contract=False).atoms
-        return plan_of(graph, [[atom.nodes[0].name] for atom in atoms], writebacks, self.target())
+        return unfused_plan(graph, writebacks, self.target())
 
     # ---- what it is ----------------------------------------------------------------------------------------------
 

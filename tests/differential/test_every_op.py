@@ -16,7 +16,8 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import all_ops
 from autofuse.ir.types import TensorType
 from autofuse.targets.cpu.executable import build_executable
-from autofuse.testing.fusions import LIMITS, run_executable, unfused_plan
+from autofuse.testing.fusions import LIMITS, run_executable
+from autofuse.testing.partitions import unfused_plan
 
 ELEMENTWISE = [op.name for op in all_ops() if op.role is Role.ELEMENTWISE]
 DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")

@@ -18,8 +18,10 @@ from autofuse.search.plugins.registry import policy_by_name
 from autofuse.targets.base import find_target
 from autofuse.targets.cpu.identity import host_cpu_identity
 from autofuse.testing.devices import server
-from autofuse.testing.fusions import check_kernel, check_plan, kernel_inputs, random_plan, random_schedule, whole_kernel
+from autofuse.testing.fusions import check_plan, kernel_inputs, whole_kernel
 from autofuse.testing.graphs import FAMILIES, random_graph, random_inputs
+from tests.fixtures.kernelchecks import check_kernel
+from tests.fixtures.randomplans import random_plan, random_schedule
 
 pytestmark = pytest.mark.usefixtures("on_server")  # with two threads, wherever this is
 

@@ -10,10 +10,11 @@ from autofuse.passes.choices import Choices, alternatives
 from autofuse.passes.pipeline import can_change, clean
 from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.documents import document_of
-from autofuse.testing.fusions import check_plan, random_plan
+from autofuse.testing.fusions import check_plan
 from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch
+from tests.fixtures.randomplans import random_plan
 
 ALL = Choices("joined", "joined", "apart", "parts", "stored", "large")
 SPLIT = Choices("split", "joined", "apart", "parts", "stored", "large")

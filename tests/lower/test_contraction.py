@@ -12,7 +12,8 @@ from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Dot, OpaqueProgram, Space
 from autofuse.targets.cpu.decisions import cpu_schedule
-from autofuse.testing.fusions import LIMITS, check_fused, check_kernel, whole_kernel
+from autofuse.testing.fusions import LIMITS, whole_kernel
+from tests.fixtures.kernelchecks import check_fused, check_kernel
 
 
 def normal(*shape, dtype=np.float32, seed=0):

@@ -9,7 +9,8 @@ from autofuse.ir.dtypes import F32, I32
 from autofuse.ir.types import TensorType
 from autofuse.lower.lowering import Limits, lower
 from autofuse.lower.schedule import Schedule
-from autofuse.testing.fusions import LIMITS, check_fused, fused, whole_kernel
+from autofuse.testing.fusions import LIMITS, whole_kernel
+from tests.fixtures.kernelchecks import check_fused, fused
 
 
 def zeros(*shape):

@@ -19,7 +19,8 @@ from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Load, Map, Reduce, Scan, Space
 from autofuse.targets.cpu.decisions import cpu_schedule
-from autofuse.testing.fusions import LIMITS, check_fused, check_kernel, fused, whole_kernel
+from autofuse.testing.fusions import LIMITS, whole_kernel
+from tests.fixtures.kernelchecks import check_fused, check_kernel, fused
 
 
 def normal(*shape, dtype=np.float32, seed=0):

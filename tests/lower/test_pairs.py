@@ -11,8 +11,9 @@ from autofuse.passes.pipeline import clean
 from autofuse.search.space.builder import SpaceBuilder
 from autofuse.search.space.candidates import Bounds
 from autofuse.search.space.enumeration import enumerated
-from autofuse.testing.fusions import LIMITS, check_fused, check_kernel
+from autofuse.testing.fusions import LIMITS
 from autofuse.testing.graphs import random_inputs
+from tests.fixtures.kernelchecks import check_fused, check_kernel
 
 FEW = Bounds(sets_per_atom=24, classes=120)
 

@@ -11,7 +11,8 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.split import AUTOMATIC_PARTS
 from autofuse.lower.tile import Space
 from autofuse.targets.cpu.decisions import cpu_schedule
-from autofuse.testing.fusions import LIMITS, check_fused, check_kernel, fused, kernel_inputs, run_native
+from autofuse.testing.fusions import LIMITS, kernel_inputs
+from tests.fixtures.kernelchecks import check_fused, check_kernel, fused, run_native
 
 
 def normal(*shape, dtype=np.float32):

@@ -9,9 +9,10 @@ from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.types import TensorType, of_array
 from autofuse.targets.cpu.executable import build_executable
-from autofuse.testing.fusions import LIMITS, check_kernel, run_executable, unfused_plan
-from autofuse.testing.partitions import plan_of
+from autofuse.testing.fusions import LIMITS, run_executable
+from autofuse.testing.partitions import plan_of, unfused_plan
 from autofuse.testing.sketches import Sketch
+from tests.fixtures.kernelchecks import check_kernel
 
 COMBINERS = ("set", "add", "multiply", "minimum", "maximum")
 ELEMENTS = {
