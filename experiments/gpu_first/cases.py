@@ -1,18 +1,21 @@
-"""The first programs at sizes worth timing: what they move, what NumPy says, what CuPy itself would do."""
+"""NumPy functions, one kernel each, at sizes worth timing: what they move, and what CuPy itself would do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.ir.dtypes import F16, F32
+from autofuse.frontend.spec import spec
+from autofuse.frontend.traced import trace
+from autofuse.lower.lowering import lower
 from autofuse.lower.tile import Space, TileProgram
+from autofuse.passes.pipeline import clean
 from autofuse.targets.cuda.decisions import cuda_schedule
-from autofuse.testing import programs
+from autofuse.testing.fusions import whole_kernel
 
 Array = NDArray[Any]
 
@@ -23,7 +26,7 @@ class Case:
 
     program: TileProgram
     reference: Callable[..., Array]
-    """NumPy: inputs in order to the output."""
+    """The NumPy function: inputs in order to the output."""
     peer: Callable[..., Any]
     """The same with the cupy module first: ordinary CuPy calls, one kernel or several."""
     tolerance: float
@@ -40,10 +43,9 @@ class Case:
 
 SUM = 2e-5  # sums of up to 2**26 terms in another order, in f32 and as a tree
 MATH = 4e-6  # CUDA's exp and NumPy's differ by up to 2 ulp each
-HALF = 2e-3  # one unit in the last place of f16
 
 
-def _softmax(x: Array) -> Array:
+def _softmax(x: Any) -> Any:
     power = np.exp(x - x.max(axis=1, keepdims=True))
     return power / power.sum(axis=1, keepdims=True)
 
@@ -53,7 +55,7 @@ def _cupy_softmax(cupy: Any, x: Any) -> Any:
     return power / power.sum(axis=1, keepdims=True)
 
 
-def _layer_norm(x: Array, scale: Array, shift: Array) -> Array:
+def _layer_norm(x: Any, scale: Any, shift: Any) -> Any:
     centred = x - x.mean(axis=1, keepdims=True)
     return centred / np.sqrt((centred * centred).mean(axis=1, keepdims=True) + np.float32(1e-5)) * scale + shift
 
@@ -63,50 +65,64 @@ def _cupy_layer_norm(cupy: Any, x: Any, scale: Any, shift: Any) -> Any:
     return centred / cupy.sqrt((centred * centred).mean(axis=1, keepdims=True) + 1e-5) * scale + shift
 
 
-def _dense(a: Array, b: Array, c: Array) -> Array:
-    return np.maximum(a @ b + c, 0)
+def _case(
+    name: str,
+    function: Callable[..., Any],
+    shapes: Sequence[tuple[int, ...]],
+    peer: Callable[..., Any],
+    tolerance: float,
+    *,
+    dtype: Any = np.float32,
+    flops: float = 0.0,
+    **schedule: int,
+) -> Case:
+    """A NumPy function of arrays of these shapes as one kernel."""
+    graph = clean(trace(function, *(spec(shape, dtype) for shape in shapes)).graph)
+    program = lower(whole_kernel(graph), cuda_schedule(**schedule), name)
+    assert isinstance(program, TileProgram), "the kernel is a call of the interpreter"
+    return Case(program, function, peer, tolerance, flops)
 
 
-def _add(n: int, name: str = "add", dtype: Any = F32, **schedule: int) -> Case:
-    program = programs.binary(name, "add", n, dtype, cuda_schedule(**schedule))
-    return Case(program, np.add, lambda cupy, x, y: cupy.add(x, y), 0.0)
+def _add(n: int, name: str = "add", dtype: Any = np.float32, **schedule: int) -> Case:
+    peer = lambda cupy, x, y: cupy.add(x, y)  # noqa: E731
+    return _case(name, np.add, [(n,), (n,)], peer, 0.0, dtype=dtype, **schedule)
 
 
 def _row_sum(rows: int, columns: int, name: str, **schedule: int) -> Case:
-    program = programs.row_reduce(name, "add", rows, columns, schedule=cuda_schedule(**schedule))
-    return Case(program, lambda x: x.sum(axis=1), lambda _, x: x.sum(axis=1), SUM)
+    return _case(name, lambda x: x.sum(axis=1), [(rows, columns)], lambda _, x: x.sum(axis=1), SUM, **schedule)
 
 
 def _soft(rows: int, columns: int, name: str, **schedule: int) -> Case:
-    program = programs.softmax(name, rows, columns, schedule=cuda_schedule(**schedule))
-    return Case(program, _softmax, _cupy_softmax, MATH)
+    return _case(name, _softmax, [(rows, columns)], _cupy_softmax, MATH, **schedule)
 
 
 def cases(scale: int) -> list[Case]:
     """All cases, with sizes divided by `scale` (1 = several times the second-level cache)."""
     n, rows = (1 << 27) // scale, max(64, 32768 // scale)
     side = max(256, 4096 // max(1, int(scale**0.34)))
-    total = programs.split_sum("split_sum", n, 1024)
-    columns = programs.column_sum("column_sum", rows, 4096)
-    norm = programs.layer_norm("layer_norm", rows, 4096)
-    arg = programs.row_arg("argmax", "argmax", rows, 4096)
-    dot = programs.matmul("matmul", side, side, side)
-    epilogue = programs.dense("dense", side, side, side)
+    square, wide = (side, side), (rows, 4096)
     return [
         _add(n),
         _add(n + 3, "add_odd"),
-        _add(n, "add_f16", F16, items=8),
+        _add(n, "add_f16", np.float16, items=8),
         _row_sum(rows, 4096, "row_sum"),
         _row_sum(rows * 128, 32, "row_sum_short"),
-        Case(columns, lambda x: x.sum(axis=0), lambda _, x: x.sum(axis=0), SUM),
-        Case(total, lambda x: np.asarray(x.sum()), lambda _, x: x.sum(), SUM),
+        _case("column_sum", lambda x: x.sum(axis=0), [wide], lambda _, x: x.sum(axis=0), SUM),
+        _case("split_sum", lambda x: x.sum(), [(n,)], lambda _, x: x.sum(), SUM, split=1024),
         _soft(rows, 4096, "softmax"),
         _soft(rows * 32, 128, "softmax_short"),
         _soft(rows // 4, 16384, "softmax_long"),
-        Case(norm, _layer_norm, _cupy_layer_norm, SUM),
-        Case(arg, lambda x: x.argmax(axis=1), lambda _, x: x.argmax(axis=1), 0.0),
-        Case(dot, np.matmul, lambda cupy, a, b: cupy.matmul(a, b), SUM, 2.0 * side**3),
-        Case(epilogue, _dense, lambda cupy, a, b, c: cupy.maximum(cupy.matmul(a, b) + c, 0), SUM, 2.0 * side**3),
+        _case("layer_norm", _layer_norm, [wide, (4096,), (4096,)], _cupy_layer_norm, SUM),
+        _case("argmax", lambda x: x.argmax(axis=1), [wide], lambda _, x: x.argmax(axis=1), 0.0),
+        _case("matmul", np.matmul, [square, square], lambda cupy, a, b: cupy.matmul(a, b), SUM, flops=2.0 * side**3),
+        _case(
+            "dense",
+            lambda a, b, c: np.maximum(a @ b + c, 0),
+            [square, square, (side,)],
+            lambda cupy, a, b, c: cupy.maximum(cupy.matmul(a, b) + c, 0),
+            SUM,
+            flops=2.0 * side**3,
+        ),
     ]
 
 

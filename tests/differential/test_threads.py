@@ -10,7 +10,7 @@ from autofuse.targets.cpu.executable import build_executable
 from autofuse.targets.cpu.native import pool
 from autofuse.targets.cpu.target import CpuTarget
 from autofuse.testing.devices import server
-from autofuse.testing.pools import eager_workers
+from tests.fixtures.pools import eager_workers
 
 pytestmark = pytest.mark.usefixtures("on_server")  # with two threads, wherever this is
 

@@ -12,7 +12,7 @@ from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.tile import Space, TileProgram
 from autofuse.targets.cuda.codegen import generate
 from autofuse.targets.cuda.launch import LoadedKernel, cupy_with_gpu, current_arch, gpu_problem
-from autofuse.testing import programs
+from tests.fixtures import handbuilt
 
 pytestmark = [
     pytest.mark.gpu,
@@ -26,28 +26,28 @@ HALF = 2e-3  # one unit in the last place of f16
 BFLOAT = 1.6e-2  # two of bf16
 
 CASES: list[tuple[TileProgram, float]] = [
-    (programs.binary("add", "add", (1 << 20) + 3), EXACT),
-    (programs.binary("add_vectors", "add", 1 << 20), EXACT),
-    (programs.binary("multiply_f16", "multiply", 100_000, F16), EXACT),
-    (programs.row_reduce("row_sum", "add", 500, 4096), SUM),
-    (programs.row_reduce("row_sum_short", "add", 5000, 20), SUM),
-    (programs.row_reduce("row_max_i64", "maximum", 50, 777, I64), EXACT),
-    (programs.softmax("softmax", 300, 4096), MATH),
-    (programs.softmax("softmax_short", 1000, 33), MATH),
-    (programs.softmax("softmax_shared", 20, 12_000), MATH),
-    (programs.softmax("softmax_large_shared", 4, 50_000), MATH),
-    (programs.softmax("softmax_f16", 50, 1000, F16), HALF),
-    (programs.softmax("softmax_bf16", 50, 1000, BF16), BFLOAT),
-    (programs.layer_norm("layer_norm", 100, 1024), SUM),
-    (programs.mirrored("mirrored", 100, 1500), EXACT),
-    (programs.column_sum("column_sum", 1000, 777), SUM),
-    (programs.padded("padded", 100, 300), EXACT),
-    (programs.gathered("gathered", 100, 64, 333), EXACT),
-    (programs.row_arg("argmax", "argmax", 200, 900), EXACT),
-    (programs.running("cumsum", "add", 100, 300, I32, along_rows=False), EXACT),
-    (programs.split_sum("split_sum", 1 << 20, 64), SUM),
-    (programs.matmul("matmul", 300, 200, 500), SUM),
-    (programs.mlp_softmax("mlp_softmax", 150, 24, 200), SUM),
+    (handbuilt.binary("add", "add", (1 << 20) + 3), EXACT),
+    (handbuilt.binary("add_vectors", "add", 1 << 20), EXACT),
+    (handbuilt.binary("multiply_f16", "multiply", 100_000, F16), EXACT),
+    (handbuilt.row_reduce("row_sum", "add", 500, 4096), SUM),
+    (handbuilt.row_reduce("row_sum_short", "add", 5000, 20), SUM),
+    (handbuilt.row_reduce("row_max_i64", "maximum", 50, 777, I64), EXACT),
+    (handbuilt.softmax("softmax", 300, 4096), MATH),
+    (handbuilt.softmax("softmax_short", 1000, 33), MATH),
+    (handbuilt.softmax("softmax_shared", 20, 12_000), MATH),
+    (handbuilt.softmax("softmax_large_shared", 4, 50_000), MATH),
+    (handbuilt.softmax("softmax_f16", 50, 1000, F16), HALF),
+    (handbuilt.softmax("softmax_bf16", 50, 1000, BF16), BFLOAT),
+    (handbuilt.layer_norm("layer_norm", 100, 1024), SUM),
+    (handbuilt.mirrored("mirrored", 100, 1500), EXACT),
+    (handbuilt.column_sum("column_sum", 1000, 777), SUM),
+    (handbuilt.padded("padded", 100, 300), EXACT),
+    (handbuilt.gathered("gathered", 100, 64, 333), EXACT),
+    (handbuilt.row_arg("argmax", "argmax", 200, 900), EXACT),
+    (handbuilt.running("cumsum", "add", 100, 300, I32, along_rows=False), EXACT),
+    (handbuilt.split_sum("split_sum", 1 << 20, 64), SUM),
+    (handbuilt.matmul("matmul", 300, 200, 500), SUM),
+    (handbuilt.mlp_softmax("mlp_softmax", 150, 24, 200), SUM),
 ]
 
 
@@ -80,7 +80,7 @@ def to_device(cupy: Any, array: Any) -> Any:
 
 def test_the_current_stream_is_used() -> None:
     cupy = cupy_with_gpu()
-    program = programs.binary("add", "add", 1 << 20)
+    program = handbuilt.binary("add", "add", 1 << 20)
     kernel = LoadedKernel(generate(program, current_arch()))
     x = cupy.ones(1 << 20, F32.numpy)
     z = cupy.empty_like(x)

@@ -11,8 +11,8 @@ from autofuse.errors import BackendError
 from autofuse.ir.dtypes import F32, I32
 from autofuse.lower.tile import Space
 from autofuse.targets.cuda.codegen import CudaKernel, CudaLaunch
-from autofuse.testing.programs import buffer
 from autofuse.testing.simt import SimtModule, run_simt
+from tests.fixtures.handbuilt import buffer
 
 THREADS = 64
 

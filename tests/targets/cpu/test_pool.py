@@ -8,7 +8,7 @@ import pytest
 
 from autofuse.errors import ArgumentError
 from autofuse.targets.cpu.native import pool
-from autofuse.testing.pools import (
+from tests.fixtures.pools import (
     CHUNK_OF_BLOCK,
     HELD_UP,
     LATE,

@@ -11,7 +11,7 @@ import pytest
 
 from autofuse.targets.cpu.native import pool
 from autofuse.targets.cpu.native.nativeruntime import worker_count
-from autofuse.testing.pools import (
+from tests.fixtures.pools import (
     all_once,
     counted,
     counting,

@@ -9,12 +9,12 @@ import pytest
 from autofuse.lower.tile import TileProgram
 from autofuse.targets.cuda import nvrtc
 from autofuse.targets.cuda.codegen import generate
-from autofuse.testing import programs
+from tests.fixtures import handbuilt
 
 FIRST = [
-    programs.binary("add", "add", 1 << 20),
-    programs.row_reduce("row_sum", "add", 2048, 4096),
-    programs.softmax("softmax", 2048, 4096),
+    handbuilt.binary("add", "add", 1 << 20),
+    handbuilt.row_reduce("row_sum", "add", 2048, 4096),
+    handbuilt.softmax("softmax", 2048, 4096),
 ]
 
 

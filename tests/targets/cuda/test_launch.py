@@ -13,9 +13,9 @@ from autofuse.ir.dtypes import F32
 from autofuse.lower.tile import Space
 from autofuse.targets.cuda import launch
 from autofuse.targets.cuda.codegen import generate
-from autofuse.testing import programs
+from tests.fixtures import handbuilt
 
-X = programs.buffer("x", Space.INPUT, F32, 2, 8)
+X = handbuilt.buffer("x", Space.INPUT, F32, 2, 8)
 
 
 def device_array(shape: tuple[int, ...], dtype: Any = np.float32, address: int = 512, contiguous: bool = True) -> Any:
@@ -50,6 +50,6 @@ def test_without_cupy_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatc
     launch.gpu_problem.cache_clear()
     try:
         with pytest.raises(BackendError, match=r"pip install 'autofuse\[cuda\]'"):
-            launch.LoadedKernel(generate(programs.binary("add", "add", 8), "sm_90"))
+            launch.LoadedKernel(generate(handbuilt.binary("add", "add", 8), "sm_90"))
     finally:
         launch.gpu_problem.cache_clear()

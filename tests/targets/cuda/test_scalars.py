@@ -21,8 +21,8 @@ from autofuse.targets.cuda import nvrtc, scalars
 from autofuse.targets.cuda.codegen import CudaKernel, generate
 from autofuse.targets.cuda.ctypes_text import literal
 from autofuse.targets.cuda.prelude import Prelude
-from autofuse.testing.programs import Body, buffer, one_phase
 from autofuse.testing.simt import SimtModule
+from tests.fixtures.handbuilt import Body, buffer, one_phase
 
 # the inputs hold NaNs and overflows on purpose
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
