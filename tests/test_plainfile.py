@@ -15,8 +15,8 @@ from autofuse.host.objectcache import ObjectCache
 from autofuse.measurement.database import Database
 from autofuse.plainfile import NotPlainError, open_plain, open_to_others, read_plain
 from autofuse.plan.file import load
+from autofuse.targets.cpu.device.calibrationstore import CalibrationStore
 from autofuse.targets.cpu.device.detect import detect
-from autofuse.targets.cpu.device.store import CalibrationStore
 
 READERS = {
     "a plan": load,

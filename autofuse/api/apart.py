@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from autofuse.api.choosing import Rules, make_context
+from autofuse.api.partitioning import Rules, make_context
 from autofuse.api.programs import program_of
 from autofuse.cost_models.base import CostModel
 from autofuse.plan.document import PlanDocument

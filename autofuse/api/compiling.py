@@ -17,9 +17,9 @@ from autofuse.targets.base import find_backend, find_target
 from autofuse.targets.registry import DEFAULT
 
 if TYPE_CHECKING:  # what was decided in an earlier process is found without the search
-    from autofuse.api.choosing import Rules
+    from autofuse.api.partitioning import Rules
     from autofuse.cost_models.base import CostModel
-    from autofuse.frontend.context import OnUnsupported
+    from autofuse.frontend.tracecontext import OnUnsupported
     from autofuse.passes.choices import Choices
     from autofuse.passes.pipeline import Numerics
     from autofuse.search.plugins.foreign import LegalityTest
@@ -95,7 +95,7 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     found = None if kept is None else kept.find(loops)
     if found is not None:
         return found
-    from autofuse.api.choosing import chosen_document
+    from autofuse.api.partitioning import chosen_document
 
     document = chosen_document(traced, **wishes, **about)
     plan = Plan(replace(document, notes=(*document.notes, *loops)))

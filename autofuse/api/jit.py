@@ -11,9 +11,9 @@ from autofuse.api.jitted import Jitted, OnMiss
 from autofuse.errors import ArgumentError
 
 if TYPE_CHECKING:  # a plan that is found in a store needs none of these
-    from autofuse.api.choosing import Rules
+    from autofuse.api.partitioning import Rules
     from autofuse.cost_models.base import CostModel
-    from autofuse.frontend.context import OnUnsupported
+    from autofuse.frontend.tracecontext import OnUnsupported
     from autofuse.passes.choices import Choices
     from autofuse.passes.pipeline import Numerics
     from autofuse.search.plugins.foreign import LegalityTest

@@ -15,7 +15,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal
 
 from autofuse.api.callers import outside
-from autofuse.api.calls import Call, Calls, key_of
+from autofuse.api.callkinds import Call, Calls, key_of
 from autofuse.api.keptplans import KeptPlans, KeptReads, Numbers
 from autofuse.api.plan import Plan
 from autofuse.errors import PlanError
@@ -91,7 +91,7 @@ class Jitted:
         return name
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        from autofuse.frontend.context import is_active
+        from autofuse.frontend.tracecontext import is_active
 
         if is_active():  # called by a function that is being traced
             return self.function(*args, **kwargs)
@@ -117,7 +117,7 @@ class Jitted:
 
     def call_on(self, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call it as a method of an object."""
-        from autofuse.frontend.context import is_active
+        from autofuse.frontend.tracecontext import is_active
 
         if is_active():
             return self.function(instance, *args, **kwargs)
@@ -220,11 +220,11 @@ class Jitted:
         wishes = {name: self._options[name] for name in _WISHES if name in self._options}
         if not wishes:
             return None
-        from autofuse.api import choosing, programs
+        from autofuse.api import partitioning, programs
 
         variants = self._options.get("variants", programs.AUTO)
         about = {} if variants == programs.AUTO else {"variants": variants}
-        return choosing.unkept(document, program, self._target(), **about, **wishes)
+        return partitioning.unkept(document, program, self._target(), **about, **wishes)
 
     def _target(self) -> Target:
         return find_target(self._options.get("backend", DEFAULT), self._options.get("threads"))

@@ -20,7 +20,7 @@ from autofuse.frontend.traced import trace as trace_function
 from autofuse.ir import tree
 
 if TYPE_CHECKING:
-    from autofuse.frontend.context import OnUnsupported
+    from autofuse.frontend.tracecontext import OnUnsupported
     from autofuse.plan.document import PlanDocument, PlannedKernel
 
 

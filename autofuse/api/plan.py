@@ -21,11 +21,11 @@ from autofuse.ir.parameters import in_order as values_in_order
 from autofuse.targets.registry import DEFAULT, names
 
 if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of these
-    from autofuse.api.choosing import Rules
+    from autofuse.api.partitioning import Rules
     from autofuse.cost_models.base import CostModel
     from autofuse.ir.graph import Graph
     from autofuse.plan.document import Certificate, PlanDocument, PlannedKernel
-    from autofuse.runtime.kernels import LoweredKernel
+    from autofuse.runtime.planlowering import LoweredKernel
     from autofuse.search.plugins.foreign import LegalityTest
     from autofuse.targets.base import Executable, Program, Target
 
@@ -99,7 +99,7 @@ class Plan:
         if out is not None:
             return self._call_into(executable, leaves, out)
         if self._written_later:
-            from autofuse.api.arguments import check_written
+            from autofuse.api.callarguments import check_written
 
             check_written(leaves, self._names, self._written_later)
         outputs = executable.run(leaves)
@@ -144,7 +144,7 @@ class Plan:
 
     def explain(self) -> str:
         """What each kernel does and why, as text."""
-        from autofuse.report.explain import explain
+        from autofuse.report.explanation import explain
 
         return explain(self.document, self.lowered)
 
@@ -190,7 +190,7 @@ class Plan:
     @cached_property
     def lowered(self) -> tuple[LoweredKernel, ...]:
         """The kernels, lowered for this machine. Raises PlanError if one is not a legal fusion."""
-        from autofuse.runtime.kernels import lower_plan
+        from autofuse.runtime.planlowering import lower_plan
 
         return lower_plan(self.document, self.target.limits)
 
@@ -326,7 +326,7 @@ class Plan:
 
     def _prepared(self, leaves: Sequence[Any]) -> tuple[list[NDArray[Any]], list[str]]:
         """Arrays that the program can run on, and the names of those that are copies. Raises ArgumentError."""
-        from autofuse.api.arguments import prepared
+        from autofuse.api.callarguments import prepared
 
         document = self.document
         return prepared(leaves, self._types, self._names, document.writebacks, document.contiguous)
@@ -374,7 +374,7 @@ class Plan:
                 np.copyto(leaves[number], outputs[output])
 
     def _call_into(self, executable: Executable, leaves: Sequence[Any], out: Any) -> Any:
-        from autofuse.api.arguments import check_out, check_outs
+        from autofuse.api.callarguments import check_out, check_outs
 
         types = [value.type for value in self.document.graph.outputs]
         given = tree.flatten_as(self.document.out_tree, out, "out")
@@ -403,7 +403,7 @@ def load(path: str | os.PathLike[str], *, on_mismatch: OnMismatch = "error") -> 
     """
     if on_mismatch not in ("error", "run", "retune"):
         raise ArgumentError(f'on_mismatch={on_mismatch!r}: give "error", "run" or "retune"')
-    from autofuse.plan.reading import read_plan
+    from autofuse.plan.plantext import read_plan
     from autofuse.targets.base import find_backend
 
     text = read_plan(path)
@@ -420,7 +420,7 @@ def load(path: str | os.PathLike[str], *, on_mismatch: OnMismatch = "error") -> 
     plan = Plan(document)
     differs = bool(compare(document.identity, plan.target.identity))
     if on_mismatch == "retune" and differs:
-        from autofuse.api.choosing import decided_anew
+        from autofuse.api.partitioning import decided_anew
 
         return Plan(decided_anew(document, plan.target))
     if on_mismatch == "error":

@@ -15,11 +15,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from autofuse.api.choosing import Rules, make_context
+from autofuse.api.partitioning import Rules, make_context
 from autofuse.api.programs import measuring_inputs, traced_program
 from autofuse.cost_models.base import CostModel
 from autofuse.errors import ArgumentError, LegalityError, PlanError
-from autofuse.frontend.context import OnUnsupported
+from autofuse.frontend.tracecontext import OnUnsupported
 from autofuse.frontend.traced import trace as trace_function
 from autofuse.fusion.kind import kind_of
 from autofuse.measurement.client import Bench

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from autofuse.frontend.context import OnUnsupported
+from autofuse.frontend.tracecontext import OnUnsupported
 from autofuse.frontend.traced import trace as _trace
 from autofuse.ir.graph import Graph
 

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from autofuse.api.againstnumpy import against_function
 from autofuse.api.amounts import check_numerics, positive_seconds, whole_number
-from autofuse.api.choosing import Rules, make_context, may_vary, noting
 from autofuse.api.loops import warn_of_loops
 from autofuse.api.numpyonly import NumpyPlan, traced_or_left
+from autofuse.api.partitioning import Rules, make_context, may_vary, noting
 from autofuse.api.plan import Plan
 from autofuse.api.programs import AUTO, fixed_choices, measuring_inputs, traced_program
 from autofuse.cost_models.base import CostModel
 from autofuse.errors import AutofuseError
-from autofuse.frontend.context import OnUnsupported
+from autofuse.frontend.tracecontext import OnUnsupported
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
 from autofuse.passes.choices import Choices

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
-    from autofuse.api.choosing import Rules
+    from autofuse.api.partitioning import Rules
     from autofuse.api.plan import Plan
     from autofuse.cost_models.base import CostModel
-    from autofuse.frontend.context import OnUnsupported
+    from autofuse.frontend.tracecontext import OnUnsupported
     from autofuse.passes.choices import Choices
     from autofuse.passes.pipeline import Numerics
     from autofuse.search.plugins.foreign import LegalityTest

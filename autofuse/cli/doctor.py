@@ -6,7 +6,7 @@ import argparse
 
 from autofuse.cli.output import print_json
 from autofuse.cli.streams import show
-from autofuse.report.doctor import diagnose, render
+from autofuse.report.installation import diagnose, render
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

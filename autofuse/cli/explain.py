@@ -11,7 +11,7 @@ from autofuse.api.plan import Plan, load
 from autofuse.cli.output import print_json
 from autofuse.cli.streams import show
 from autofuse.errors import ArgumentError
-from autofuse.report.explain import build_report, kernel_named, render, render_kernel
+from autofuse.report.explanation import build_report, kernel_named, render, render_kernel
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

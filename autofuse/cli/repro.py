@@ -9,7 +9,7 @@ from autofuse import __version__
 from autofuse.api.plan import load
 from autofuse.cli.run import add_input_options, leaves_of, values_of
 from autofuse.cli.streams import show
-from autofuse.report.repro import write_bundle
+from autofuse.report.reproduction import write_bundle
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

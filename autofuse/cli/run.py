@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     rest()
     timing = measure(lambda: plan.in_order(values), policy)
     if options.output is not None:
-        from autofuse.report.repro import save_arrays
+        from autofuse.report.reproduction import save_arrays
 
         save_arrays(options.output, {f"out{number}": array for number, array in enumerate(outputs)})
     report = {

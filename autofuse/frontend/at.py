@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.frontend import gather, subscripts
-from autofuse.frontend.context import current
+from autofuse.frontend import integerindexing, subscripts
 from autofuse.frontend.dispatch import call, concrete, tracers_in
 from autofuse.frontend.promotion import as_tracer, convert
 from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.terms import Term
+from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.frontend.ufuncs import METHODS
 from autofuse.ir.ops.calls import update_target
@@ -80,7 +80,7 @@ def _scatter(ufunc: np.ufunc, array: TracerArray, index: Any, operand: TracerArr
     value = convert(operand.value, array.dtype)
     if ufunc is np.subtract:
         value = Term(value).op("negate").value
-    gather.put_at(*subscripts.split(array, subscripts.parse(array, index)), fresh(value), combiner)
+    integerindexing.put_at(*subscripts.split(array, subscripts.parse(array, index)), fresh(value), combiner)
 
 
 def _flattened(operands: list[TracerArray], shape: tuple[int, ...]) -> list[Any]:

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.frontend.context import Checks, current
 from autofuse.frontend.location import source_of
 from autofuse.frontend.promotion import convert, reshape
+from autofuse.frontend.tracecontext import Checks, current
 from autofuse.ir.contracts import BoundsCheck
 from autofuse.ir.graph import Value
 

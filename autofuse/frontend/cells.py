@@ -16,10 +16,10 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.frontend.context import Tracing, current, encloses
 from autofuse.frontend.layouts import layout_of, without_data
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.steps import Step
+from autofuse.frontend.tracecontext import Tracing, current, encloses
 from autofuse.ir import types
 from autofuse.ir.graph import Value
 from autofuse.ir.types import TensorType

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontend.bounds import joined, none_yet
-from autofuse.frontend.context import CallScope, Checks, Tracing, active, current, is_active
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, convert, reshape, result_dtype
+from autofuse.frontend.tracecontext import CallScope, Checks, Tracing, active, current, is_active
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir import dtypes, tree
 from autofuse.ir.contracts import BoundsCheck

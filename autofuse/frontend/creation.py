@@ -14,13 +14,13 @@ import numpy as np
 
 from autofuse.frontend.axes import static_shape
 from autofuse.frontend.cells import Known, Storage, View
-from autofuse.frontend.context import current, supported
 from autofuse.frontend.dispatch import ORDERED, call, implements, tracers_in
 from autofuse.frontend.layouts import fortran
 from autofuse.frontend.manipulation import tied
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, result_dtype, value_of
 from autofuse.frontend.steps import SameStep
 from autofuse.frontend.terms import Term
+from autofuse.frontend.tracecontext import current, supported
 from autofuse.frontend.tracer import TracerArray, fresh, view
 from autofuse.frontend.ufuncs import keep_order
 from autofuse.ir import dtypes, types

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from autofuse.errors import GraphError, NumpyOnlyError, TraceError
 from autofuse.frontend.cells import Known, Storage, order_of
-from autofuse.frontend.context import current
 from autofuse.frontend.layouts import depends_on_order
 from autofuse.frontend.location import numpys_error, trace_error
+from autofuse.frontend.tracecontext import current
 from autofuse.ir.dtypes import ComplexDtypeError
 
 Handler = Callable[..., Any]

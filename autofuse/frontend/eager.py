@@ -27,11 +27,11 @@ from typing import Any, cast
 import numpy as np
 
 from autofuse.errors import NumpyOnlyError, TraceError
-from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import FUNCTIONS, UNSUPPORTED, describe, run
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.resulttypes import Returned, arrays_of, packing, returned_by
+from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir import types
 from autofuse.ir.graph import Graph, Value

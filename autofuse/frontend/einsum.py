@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.layouts import without_data
 from autofuse.frontend.linalg import contract
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, transpose
 from autofuse.frontend.steps import DiagonalStep
 from autofuse.frontend.terms import Term
+from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, view
 from autofuse.frontend.ufunc_rules import RULES
 from autofuse.frontend.ufuncs import finish, out_arrays

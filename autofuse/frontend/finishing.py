@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from autofuse.ir.builder import free_values
 from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.graphbuilder import free_values
 
 _WORD = re.compile(r"[^A-Za-z0-9_]")
 

@@ -13,7 +13,7 @@ _MODULES = (
     "nanreductions",
     "subscripts",
     "flat",
-    "gather",
+    "integerindexing",
     "at",
     "manipulation",
     "conversion",

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.frontend.axes import UNSET, many_axes, one_axis, static_shape
-from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements, tracers_in
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, is_weak, reshape, result_dtype, value_of
 from autofuse.frontend.steps import Step
+from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, fresh, view
 from autofuse.frontend.ufuncs import finish, out_arrays
 from autofuse.ir.graph import Value

@@ -10,9 +10,9 @@ from typing import Any, cast
 import numpy as np
 
 from autofuse.frontend.axes import many_axes, one_axis
-from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, result_dtype, transpose
+from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.frontend.ufuncs import GENERALIZED, finish, out_arrays, resolve
 from autofuse.ir.graph import Value

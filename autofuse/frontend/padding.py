@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import implements
 from autofuse.frontend.joining import joined, sliced
 from autofuse.frontend.promotion import as_tracer, broadcast, value_of
+from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir.graph import Value
 

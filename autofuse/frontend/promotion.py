@@ -12,8 +12,8 @@ from typing import Any, cast
 import numpy as np
 
 from autofuse.frontend.cells import of_array
-from autofuse.frontend.context import current, supported
 from autofuse.frontend.dispatch import call, tracers_in
+from autofuse.frontend.tracecontext import current, supported
 from autofuse.frontend.tracer import TracerArray
 from autofuse.ir import dtypes, types
 from autofuse.ir.dtypes import ComplexDtypeError

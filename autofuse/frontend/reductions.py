@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontend.axes import UNSET, axes_of_fold, given, kept, one_axis
-from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, value_of
 from autofuse.frontend.terms import Term
+from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.frontend.ufunc_rules import RULES
 from autofuse.frontend.ufuncreductions import (

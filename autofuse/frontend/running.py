@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontend.axes import one_axis
-from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, convert
 from autofuse.frontend.reductions import COMBINERS, loop_of
+from autofuse.frontend.tracecontext import current
 from autofuse.frontend.ufuncreductions import fold_segments, probe, run_in_order
 from autofuse.frontend.ufuncs import METHODS, finish, out_arrays
 from autofuse.ir import dtypes

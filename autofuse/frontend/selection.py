@@ -14,10 +14,10 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from autofuse.errors import TraceError
 from autofuse.frontend.bounds import check_holds
-from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call
 from autofuse.frontend.location import numpys_error, trace_error
 from autofuse.frontend.operators import call_ufunc
+from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir.combiners import combiner_identity
 

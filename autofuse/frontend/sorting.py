@@ -9,10 +9,10 @@ import numpy as np
 
 from autofuse.frontend.axes import one_axis
 from autofuse.frontend.bounds import check_holds
-from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.eager import numpys_own
 from autofuse.frontend.promotion import as_tracer
+from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir.dtypes import BOOL, I64
 from autofuse.ir.graph import Value

@@ -10,11 +10,11 @@ import numpy as np
 from autofuse.frontend.axes import UNSET, kept, many_axes
 from autofuse.frontend.bounds import check_holds
 from autofuse.frontend.choosing import where
-from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, is_weak, reshape
 from autofuse.frontend.sorting import sort
+from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.frontend.ufuncs import finish, out_arrays
 from autofuse.ir.graph import Value

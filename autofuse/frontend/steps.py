@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from autofuse.frontend.context import current
+from autofuse.frontend.tracecontext import current
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Value
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from autofuse.frontend import gather
+from autofuse.frontend import integerindexing
 from autofuse.frontend.cells import same_place
 from autofuse.frontend.dispatch import FUNCTIONS, tracers_in
 from autofuse.frontend.layouts import taken
@@ -56,7 +56,7 @@ def getitem(x: TracerArray, index: Any) -> Any:
     parsed = parse(x, index)
     if parsed.arrays:
         target, dims, arrays, place = split(x, parsed)
-        result = gather.take_at(target, dims, arrays, place)
+        result = integerindexing.take_at(target, dims, arrays, place)
         items = dict(zip(dims, map(_layout, arrays), strict=True))
         index = [items.get(d, slice(None)) for d in range(target.ndim)]
         result.cell.layout = taken(target.cell.layout, index, result.shape)
@@ -79,7 +79,7 @@ def setitem(x: TracerArray, index: Any, value: Any) -> None:
         raise value.unsupported("assigning it to other elements than it was taken from")
     parsed = parse(x, index)
     if parsed.arrays:
-        gather.put_at(*split(x, parsed), value, "set")
+        integerindexing.put_at(*split(x, parsed), value, "set")
         return
     target = view(x, *basic_steps(x.shape, parsed.entries))
     if np.ndim(value) and parsed.is_element:
@@ -263,7 +263,7 @@ def basic_steps(shape: tuple[int, ...], entries: Sequence[Any]) -> list[Step]:
         limit.append(high)
         stride.append(step)
     steps = _needed(shape, SliceStep(tuple(start), tuple(limit), tuple(stride)))
-    steps += [DynamicIndexStep(gather.wrapped(index, shape[d], d).value, d) for d, index in dynamic]
+    steps += [DynamicIndexStep(integerindexing.wrapped(index, shape[d], d).value, d) for d, index in dynamic]
     if backwards:
         steps.append(ReverseStep(tuple(backwards)))
     kept = tuple(len(range(*t)) for t in zip(start, limit, stride, strict=True))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontend import promotion
-from autofuse.frontend.context import current
+from autofuse.frontend.tracecontext import current
 from autofuse.ir import dtypes
 from autofuse.ir.graph import Value
 

@@ -13,12 +13,12 @@ from autofuse.errors import ArgumentError, GraphError, NumpyOnlyError, TraceErro
 from autofuse.frontend import implementations, proxy
 from autofuse.frontend.bounds import joined
 from autofuse.frontend.cells import Storage, of_array
-from autofuse.frontend.context import OnUnsupported, Tracing, active
 from autofuse.frontend.location import refusals
 from autofuse.frontend.methods import Method, Reader
 from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.spec import Spec
+from autofuse.frontend.tracecontext import OnUnsupported, Tracing, active
 from autofuse.frontend.tracer import TracerArray
 from autofuse.ir import tree, types
 from autofuse.ir.contracts import BoundsCheck, check_contiguous

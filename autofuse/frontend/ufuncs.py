@@ -9,7 +9,6 @@ from typing import Any, cast
 import numpy as np
 
 from autofuse.frontend.cells import order_of
-from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import FUNCTIONS, ORDERED, UNSUPPORTED, call, guess_order
 from autofuse.frontend.layouts import depends_on_order, layout_like
 from autofuse.frontend.promotion import (
@@ -23,6 +22,7 @@ from autofuse.frontend.promotion import (
     static_number,
 )
 from autofuse.frontend.terms import Term
+from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, fresh, write
 from autofuse.frontend.ufunc_rules import RULES
 from autofuse.ir.graph import Value

@@ -12,7 +12,6 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import ElementwiseOp, IndexOp, OpDef, Role
 from autofuse.ir.ops import (
     calls,
-    control,
     convolution,
     dot,
     dynamic,
@@ -20,16 +19,17 @@ from autofuse.ir.ops import (
     gather,
     joins,
     leaves,
-    reductions,
+    reduce,
     scatter,
     sort,
     views,
+    while_and_if,
     windows,
 )
 
 FAMILIES = (
-    *(calls, control, convolution, dot, dynamic, elementwise, gather),
-    *(joins, leaves, reductions, scatter, sort, views, windows),
+    *(calls, while_and_if, convolution, dot, dynamic, elementwise, gather),
+    *(joins, leaves, reduce, scatter, sort, views, windows),
 )
 """The modules that hold the records."""
 _TABLE: Mapping[str, OpDef] = {op.name: op for family in FAMILIES for op in family.OPS}

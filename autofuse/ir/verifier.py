@@ -11,9 +11,9 @@ import numpy as np
 from autofuse.errors import GraphError
 from autofuse.ir import attributes
 from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.graphtext import node_line
 from autofuse.ir.literals import attribute_text, value_name
 from autofuse.ir.optable import lookup
-from autofuse.ir.text import node_line
 
 _Place = tuple[str, int | str]
 

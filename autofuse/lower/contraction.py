@@ -23,7 +23,7 @@ from autofuse.ir.optable import role_of
 from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType
 from autofuse.lower.demand import PhaseBuilder
-from autofuse.lower.drafts import StageDraft
+from autofuse.lower.phasedrafts import StageDraft
 from autofuse.lower.tile import Dot, Matrix, Scalar, Space, Store
 
 Index = tuple[Affine, ...]

@@ -21,7 +21,7 @@ from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import elementwise_op, index_op, role_of
 from autofuse.ir.pieces import Condition, Piece
-from autofuse.lower.drafts import BufferTable, Demand, Instance, StageDraft, Wanted
+from autofuse.lower.phasedrafts import BufferTable, Demand, Instance, StageDraft, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.reducing import ReductionBuilder
 from autofuse.lower.tile import Position, Scalar, Store

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from autofuse.ir import index
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
-from autofuse.lower.drafts import PhaseDraft, StageDraft
+from autofuse.lower.phasedrafts import PhaseDraft, StageDraft
 from autofuse.lower.rewrite import affines, number_elements, rewritten, rewritten_dot
 from autofuse.lower.schedule import LANE, Schedule
 from autofuse.lower.tile import (

@@ -15,12 +15,12 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.index import Symbol
 from autofuse.ir.oprecord import ElementwiseOp, Role
 from autofuse.ir.optable import lookup, role_of
-from autofuse.lower.columns import Columns, cut_columns, find_columns, tile_width
+from autofuse.lower.columntiles import Columns, cut_columns, find_columns, tile_width
 from autofuse.lower.contraction import ContractionBuilder, Pack
 from autofuse.lower.decisions import LOWERING, Decisions
 from autofuse.lower.demand import PhaseBuilder
-from autofuse.lower.drafts import BufferTable, Instance, PhaseDraft, StageDraft
 from autofuse.lower.finish import finish_phase
+from autofuse.lower.phasedrafts import BufferTable, Instance, PhaseDraft, StageDraft
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import PANEL_ROWS, PLACEMENT, PRODUCTS, SPLIT, Schedule
 from autofuse.lower.split import split_reductions

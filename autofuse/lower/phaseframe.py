@@ -14,7 +14,7 @@ from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.optable import role_of
 from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType
-from autofuse.lower.drafts import BufferTable, PhaseDraft, StageDraft
+from autofuse.lower.phasedrafts import BufferTable, PhaseDraft, StageDraft
 from autofuse.lower.tile import Constant, Load, Map, Scalar, Space, Test
 
 RowReader = Callable[[StageDraft, tuple[Affine, ...], Scalar | None], Scalar]

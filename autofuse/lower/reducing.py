@@ -14,7 +14,7 @@ from autofuse.ir.index import Affine
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.ir.pieces import Condition, Piece
-from autofuse.lower.drafts import Demand, Instance, StageDraft, Wanted
+from autofuse.lower.phasedrafts import Demand, Instance, StageDraft, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.tile import ArgReduce, Reduce, Scalar, Scan, Store
 

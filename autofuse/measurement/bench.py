@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from autofuse.errors import AutofuseError, BackendError, MeasureError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Graph
-from autofuse.ir.text import parse_graph
+from autofuse.ir.graphtext import parse_graph
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.checks import WrongAnswerError, check, poison
 from autofuse.measurement.errorbounds import Bound, bounds_of
@@ -31,7 +31,7 @@ from autofuse.measurement.timer import Timing, TimingPolicy, measure
 from autofuse.measurement.worker import Wait
 from autofuse.plan.codec import decode
 from autofuse.plan.document import PlanDocument
-from autofuse.runtime.kernels import candidate_of
+from autofuse.runtime.planlowering import candidate_of
 from autofuse.targets.base import Runner, Target, asking, find_target
 
 Array = NDArray[Any]

@@ -16,7 +16,7 @@ from autofuse.errors import MeasureError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.host.available import available_bytes
 from autofuse.ir.graph import Graph
-from autofuse.ir.text import to_text
+from autofuse.ir.graphtext import to_text
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.bench import NO_SESSION
 from autofuse.measurement.checks import CHECK_VERSION
@@ -25,9 +25,9 @@ from autofuse.measurement.inputvalues import InputValues
 from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.measurement.kernelrecords import KernelRecords, KernelTime, Relative, Trial
 from autofuse.measurement.planraces import PlanRaces, PlanTime
-from autofuse.measurement.pool import Job, Outcome, Worker
 from autofuse.measurement.racing import Terms
 from autofuse.measurement.records import PASSING
+from autofuse.measurement.workerpool import Job, Outcome, Worker
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import Identity
 

@@ -15,9 +15,9 @@ from autofuse.ir.graph import Graph
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.database import Database
 from autofuse.measurement.inputvalues import InputValues
-from autofuse.measurement.pool import Outcome
 from autofuse.measurement.racing import NO_TIME, Terms
 from autofuse.measurement.records import UNKNOWN_VALUES, Measurement
+from autofuse.measurement.workerpool import Outcome
 from autofuse.plan import codec
 from autofuse.plan.document import PlanDocument
 

@@ -1,4 +1,4 @@
-"""The worker process: takes jobs, runs them, answers. `autofuse.measurement.pool` starts it.
+"""The worker process: takes jobs, runs them, answers. `autofuse.measurement.workerpool` starts it.
 
 A job names a runner, a function inside autofuse:
 

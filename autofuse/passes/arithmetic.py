@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from autofuse.ir.graph import Graph
-from autofuse.passes import conversions, fast_math, logic, sums
+from autofuse.passes import conversionrules, fast_math, logic, sums
 from autofuse.passes.matching import joined
 from autofuse.passes.rewriting import rewrite
 
-_STRICT = joined(sums.RULES, logic.RULES, conversions.RULES)
+_STRICT = joined(sums.RULES, logic.RULES, conversionrules.RULES)
 _FAST = joined(_STRICT, fast_math.RULES)
 
 

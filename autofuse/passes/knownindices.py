@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.ir.graph import Node, Value
-from autofuse.passes.cuts import Cut, sliced, whole
 from autofuse.passes.facts import Facts
 from autofuse.passes.matching import number_of
 from autofuse.passes.rewriting import Call, Expression, Rules, call
-from autofuse.passes.views import broadcast
+from autofuse.passes.slicerules import Cut, sliced, whole
+from autofuse.passes.viewrules import broadcast
 
 
 def dynamic_slice_at_numbers(node: Node, facts: Facts) -> Call | None:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from autofuse.ir.graph import Graph
-from autofuse.passes import cuts, knownindices, views
+from autofuse.passes import knownindices, slicerules, viewrules
 from autofuse.passes.matching import joined
 from autofuse.passes.rewriting import rewrite
 
-_RULES = joined(views.RULES, cuts.RULES, knownindices.RULES)
+_RULES = joined(viewrules.RULES, slicerules.RULES, knownindices.RULES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from autofuse.fusion.candidate import is_view
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import all_ops, role_of
-from autofuse.passes.cuts import Cut, sliced, whole
 from autofuse.passes.facts import Facts
 from autofuse.passes.matching import is_float
 from autofuse.passes.rewriting import Call, Expression, Rules, call, rewrite
+from autofuse.passes.slicerules import Cut, sliced, whole
 
 _MOST_PARTS = 8
 """Each part is one more loop."""

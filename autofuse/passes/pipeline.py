@@ -12,16 +12,16 @@ from autofuse.passes.arithmetic import SimplifyArithmetic
 from autofuse.passes.choices import DEFAULT, Choices
 from autofuse.passes.common_subexpressions import MergeCommon
 from autofuse.passes.constant_folding import LARGE_BYTES, FoldConstants
-from autofuse.passes.contraction import ContractProducts
-from autofuse.passes.joining import JoinColumns, JoinSteps
-from autofuse.passes.layouts import StoreTransposes
+from autofuse.passes.joinedproducts import JoinColumns, JoinSteps
 from autofuse.passes.movement import SimplifyMovement
+from autofuse.passes.multiplyadd import ContractProducts
 from autofuse.passes.outputs import MaterialiseOutputs
 from autofuse.passes.parts import SplitConcatenations
 from autofuse.passes.productrules import FoldDots, SplitDepths
 from autofuse.passes.reductionrules import SimplifyReductions
 from autofuse.passes.sinking import SinkViews
 from autofuse.passes.splitting import SplitColumns
+from autofuse.passes.transposedcopies import StoreTransposes
 
 Numerics = Literal["strict", "fast"]
 

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from autofuse.ir.graph import Attrs, Graph, Node, Value
-from autofuse.passes.axes import ascending
-from autofuse.passes.cuts import Cut, sliced, whole
+from autofuse.passes.axismaps import ascending
 from autofuse.passes.facts import Facts
 from autofuse.passes.rewriting import Call, Expression, Rules, call, rewrite
+from autofuse.passes.slicerules import Cut, sliced, whole
 
 _SIDES = ("lhs", "rhs")
 _ROLES = ("batching", "contracting")

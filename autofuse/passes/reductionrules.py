@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from autofuse.ir.graph import Graph, Node, Value
-from autofuse.passes.axes import ascending, runs
+from autofuse.passes.axismaps import ascending, runs
 from autofuse.passes.facts import Facts
 from autofuse.passes.matching import filled, is_float, joined
 from autofuse.passes.rewriting import Call, Expression, Rules, call, rewrite
-from autofuse.passes.views import broadcast
+from autofuse.passes.viewrules import broadcast
 
 _IDEMPOTENT = ("minimum", "maximum", "and", "or")
 

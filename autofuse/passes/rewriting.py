@@ -16,8 +16,8 @@ from typing import Any
 
 from autofuse.errors import GraphError
 from autofuse.ir import attributes
-from autofuse.ir.builder import free_values
 from autofuse.ir.graph import Attrs, Graph, Location, Node, Value
+from autofuse.ir.graphbuilder import free_values
 from autofuse.ir.optable import lookup
 from autofuse.ir.types import TensorType
 from autofuse.passes.facts import Facts

@@ -11,7 +11,7 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import all_ops
 from autofuse.passes.facts import Facts
 from autofuse.passes.rewriting import Call, Expression, Rules, call, rewrite
-from autofuse.passes.views import broadcast, broadcast_in_shape
+from autofuse.passes.viewrules import broadcast, broadcast_in_shape
 
 _SUNK = ("reshape", "transpose", "broadcast_in_dim")
 

@@ -10,10 +10,10 @@ from typing import ClassVar
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
-from autofuse.passes.cuts import cuts_of, sliced, whole
 from autofuse.passes.facts import Facts
 from autofuse.passes.productrules import free_dimensions, has_one_column_axis
 from autofuse.passes.rewriting import Call, Rules, call, rewrite
+from autofuse.passes.slicerules import cuts_of, sliced, whole
 
 _Columns = tuple[int, int]
 """First column, and the one behind the last."""

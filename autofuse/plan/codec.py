@@ -13,7 +13,7 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from autofuse.errors import AutofuseError, PlanError
-from autofuse.ir import digest, text, tree, verifier
+from autofuse.ir import digest, graphtext, tree, verifier
 from autofuse.ir.contracts import BoundsCheck
 from autofuse.ir.graph import Graph
 from autofuse.ir.oprecord import Role
@@ -24,7 +24,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.plan.constants import SideFile, side_file_from
 from autofuse.plan.document import FORMAT_VERSION, Certificate, GraphVariant, Launch, PlanDocument, PlannedKernel
 from autofuse.plan.identity import identity_from, identity_to_json
-from autofuse.plan.layout import render
+from autofuse.plan.jsonlayout import render
 from autofuse.plan.verify import (
     DIGEST,
     KIND,
@@ -64,7 +64,7 @@ def encode(plan: PlanDocument) -> Encoded:
     """Plain data for a plan. Raises PlanError if the plan does not hang together (see `autofuse.plan.verify`)."""
     verify(plan)
     constants: dict[str, NDArray[Any]] = {}
-    lines = text.to_text(plan.graph, constants).rstrip("\n").split("\n")
+    lines = graphtext.to_text(plan.graph, constants).rstrip("\n").split("\n")
     data: dict[str, Any] = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -221,7 +221,7 @@ def _check_version(item: Item) -> None:
 def _graph(item: Item, constants: Mapping[str, NDArray[Any]]) -> Graph:
     source = "\n".join(line.text(_MAX_LINE) for line in item.items(_MAX_GRAPH_LINES))
     try:
-        graph = text.parse_graph(source, constants)
+        graph = graphtext.parse_graph(source, constants)
         verifier.verify(graph)
         require_portable(graph)
         return graph

@@ -10,7 +10,7 @@ from autofuse.plan import constants
 from autofuse.plan.atomic import require_replaceable, written_whole
 from autofuse.plan.codec import decode, encode, require_portable, to_text
 from autofuse.plan.document import PlanDocument
-from autofuse.plan.reading import read_plan
+from autofuse.plan.plantext import read_plan
 
 
 def save(plan: PlanDocument, path: str | os.PathLike[str]) -> Path:

@@ -37,7 +37,7 @@ def dump_graphs(traced: Graph, clean: Graph) -> None:
     folder = dump_folder()
     if folder is not None:
         from autofuse.ir.digest import digest
-        from autofuse.ir.text import to_text
+        from autofuse.ir.graphtext import to_text
 
         place = _program_folder(folder, clean.name, digest(clean))
         _write(place / "traced.txt", to_text(traced, {}))
@@ -54,7 +54,7 @@ def dump_candidates(context: Context, document: PlanDocument, bench: Bench | Non
 
     from autofuse.fusion.kind import kind_of
     from autofuse.lower.schedule import Schedule
-    from autofuse.runtime.kernels import candidate_of
+    from autofuse.runtime.planlowering import candidate_of
     from autofuse.search.space.classes import class_digest
 
     space = context.space

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autofuse.plan.document import PlanDocument
-from autofuse.report.explain import certificate_data, certificate_lines
+from autofuse.report.explanation import certificate_data, certificate_lines
 from autofuse.report.quantities import microseconds, table
 
 

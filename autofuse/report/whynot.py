@@ -13,9 +13,9 @@ from autofuse.fusion.userrules import NO_RULES, Control
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.lower.lowering import Limits
 from autofuse.plan.document import PlanDocument, PlannedKernel
-from autofuse.report.explain import source_text
+from autofuse.report.explanation import source_text
 from autofuse.report.quantities import microseconds, nearest
-from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.candidates import AtomSet
 
 _MOST_NAMES = 6

@@ -10,7 +10,7 @@ from autofuse.ir.graph import Graph, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
 from autofuse.lower.tile import Space
-from autofuse.runtime.kernels import LoweredKernel, groups_of, may_fail, may_write_in_place
+from autofuse.runtime.planlowering import LoweredKernel, groups_of, may_fail, may_write_in_place
 
 ALIGNMENT = 64
 """Bytes: a cache line, and a vector of 512 bits."""

@@ -11,8 +11,8 @@ from autofuse.ir.interpreter import live_nodes
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import lookup, role_of
 from autofuse.lower.tile import OpaqueProgram
-from autofuse.runtime.kernels import LoweredKernel
 from autofuse.runtime.memory import MemoryPlan
+from autofuse.runtime.planlowering import LoweredKernel
 
 
 def require_memory(

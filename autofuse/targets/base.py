@@ -27,8 +27,8 @@ if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of the
     from autofuse.lower.tile import OpaqueProgram, TileProgram
     from autofuse.plan.document import PlanDocument
     from autofuse.plan.identity import Identity
-    from autofuse.runtime.kernels import LoweredKernel
     from autofuse.runtime.memory import MemoryPlan
+    from autofuse.runtime.planlowering import LoweredKernel
 
 Array = NDArray[Any]
 Call = Callable[..., Any]

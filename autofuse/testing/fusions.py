@@ -16,7 +16,7 @@ from autofuse.lower.lowering import Limits
 from autofuse.measurement.checks import check, poisoned
 from autofuse.measurement.errorbounds import bounds_of
 from autofuse.plan.document import PlanDocument
-from autofuse.runtime.kernels import lower_as_scheduled
+from autofuse.runtime.planlowering import lower_as_scheduled
 from autofuse.targets.cpu.decisions import CPU_DECISIONS
 from autofuse.targets.cpu.executable import CpuExecutable, build_executable
 from autofuse.targets.cpu.machine import host_machine

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Graph, Value
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import TensorType
 
 INPUT_BOUND = 2.0

@@ -6,8 +6,8 @@ import socket
 from threading import Thread
 
 from autofuse.measurement.channel import Channel
-from autofuse.measurement.pool import Worker
 from autofuse.measurement.worker import serve
+from autofuse.measurement.workerpool import Worker
 
 
 class NearWorker(Worker):

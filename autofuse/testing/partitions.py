@@ -15,7 +15,7 @@ from autofuse.search.plans.planning import Program, plan_document
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.problem import Problem
 from autofuse.search.solve.solver import Chosen
-from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.candidates import USUAL, Bounds
 from autofuse.targets.base import Target
 from autofuse.targets.cpu.identity import CpuIdentity

@@ -7,10 +7,10 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 
-from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.digest import digest
 from autofuse.ir.dtypes import F32
 from autofuse.ir.graph import Graph
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.tree import Branch, Leaf, Static
 from autofuse.ir.types import TensorType
 from autofuse.lower.schedule import Schedule

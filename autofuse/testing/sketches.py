@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.graph import Graph, Value
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import parse_type
 
 

@@ -30,7 +30,7 @@ from autofuse.measurement.checks import check, poisoned
 from autofuse.measurement.errorbounds import bounds_of
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import compare, identity_from, identity_hash, identity_to_json
-from autofuse.runtime.kernels import lower_plan
+from autofuse.runtime.planlowering import lower_plan
 from autofuse.strictjson import Item
 from autofuse.targets.base import Backend, Runner, Target, find_backend
 from autofuse.testing.cost_models import CostModelContract

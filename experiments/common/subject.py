@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from autofuse.api.choosing import make_context
+from autofuse.api.partitioning import make_context
 from autofuse.api.programs import measuring_inputs, traced_program
 from autofuse.frontend.traced import trace
 from autofuse.measurement.client import Bench

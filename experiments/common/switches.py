@@ -15,12 +15,12 @@ from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.kind import kind_of
 from autofuse.ir.graph import Value
 from autofuse.search.policies.context import Context
-from autofuse.search.policies.kernels import Kernels
+from autofuse.search.policies.pricedkernels import Kernels
 from autofuse.search.prices.priced import Priced
 from autofuse.search.schedules.scheduletuner import ScheduleTuner
 from autofuse.search.solve.coverprogram import MemoryConstraint
 from autofuse.search.solve.solver import Chosen, Solution, solve
-from autofuse.search.space.builder import MakeKernel, SpaceBuilder
+from autofuse.search.space.candidatebuilder import MakeKernel, SpaceBuilder
 from autofuse.search.space.candidates import AtomSet
 from autofuse.search.space.enumeration import enumerated
 from autofuse.search.space.segments import Segment

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 import autofuse as af
 from autofuse.api.plan import Plan
 from autofuse.ir.types import parse_type
-from autofuse.runtime.kernels import lower_as_scheduled
+from autofuse.runtime.planlowering import lower_as_scheduled
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.native.entry import NativeProgram
+from autofuse.targets.cpu.native.nativeprogram import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
 from autofuse.targets.cpu.native.nativeruntime import native_runtime
-from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
 
 LEAST_S = 0.02
 """A sample repeats a call for at least this long."""

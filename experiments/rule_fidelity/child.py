@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from agreement import Kernels, compare, that_run
 
-from autofuse.api.choosing import make_context
+from autofuse.api.partitioning import make_context
 from autofuse.api.programs import random_array
 from autofuse.frontend.traced import trace
 from autofuse.ir.graph import Graph

@@ -19,7 +19,7 @@ from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition, predicted
 from autofuse.search.policies.unfused import Unfused
 from autofuse.search.prices.residual import Residual, optimistic
-from autofuse.targets.cpu.cost.analytical import SIGMA
+from autofuse.targets.cpu.cost.analyticalmodel import SIGMA
 
 UNIFORM_US = 100.0
 """Not small, so that kernels whose time is not known run alone."""

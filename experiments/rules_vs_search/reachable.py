@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.search.policies.context import Context
-from autofuse.search.policies.kernels import Kernels
 from autofuse.search.policies.policy import Partition
-from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.policies.pricedkernels import Kernels
+from autofuse.search.space.candidatebuilder import SpaceBuilder
 
 
 def limited_to(context: Context, partitions: Sequence[Partition]) -> Context:

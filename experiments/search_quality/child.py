@@ -32,7 +32,7 @@ from autofuse.measurement.kernelrecords import Trial
 from autofuse.measurement.workloads import load
 from autofuse.plan import file as plan_file
 from autofuse.plan.document import Launch, PlanDocument
-from autofuse.runtime.kernels import candidate_of
+from autofuse.runtime.planlowering import candidate_of
 from autofuse.search.budget.budget import Budget
 from autofuse.search.plans.concurrent_groups import Work, list_schedule
 from autofuse.search.plans.planning import Tuned, plan_document

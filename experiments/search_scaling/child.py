@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 import autofuse
-from autofuse.api.choosing import make_context
+from autofuse.api.partitioning import make_context
 from autofuse.api.programs import traced_program
 from autofuse.frontend.spec import spec
 from autofuse.frontend.traced import trace

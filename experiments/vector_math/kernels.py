@@ -20,9 +20,9 @@ from autofuse.ir.dtypes import DType, from_numpy
 from autofuse.targets.cpu import scalars
 from autofuse.targets.cpu.codegen.metadata import Metadata
 from autofuse.targets.cpu.codegen.values import counted_loop
+from autofuse.targets.cpu.llvmtext import FunctionText, ModuleText, Vec, mangled
 from autofuse.targets.cpu.machine import Isa, Machine, host_machine
 from autofuse.targets.cpu.native.engine import Engine
-from autofuse.targets.cpu.text import FunctionText, ModuleText, Vec, mangled
 
 
 @dataclass(frozen=True, slots=True)

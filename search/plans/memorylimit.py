@@ -24,8 +24,8 @@ from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
-from autofuse.runtime.kernels import LoweredKernel, candidate_of, lower_kernel
 from autofuse.runtime.memory import MemoryPlan, Moment, plan_memory
+from autofuse.runtime.planlowering import LoweredKernel, candidate_of, lower_kernel
 from autofuse.search.plans.planning import Program, Tuned, planned_kernels
 from autofuse.search.solve.coverprogram import MemoryConstraint
 from autofuse.search.solve.solver import Chosen, Solution

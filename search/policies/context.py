@@ -12,7 +12,7 @@ from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.search.plans.memorylimit import MemoryLimit
 from autofuse.search.plans.planning import Program
-from autofuse.search.policies.kernels import Kernels, kernels_of
+from autofuse.search.policies.pricedkernels import Kernels, kernels_of
 from autofuse.search.policies.problem import Problem
 from autofuse.search.prices.pricing import KernelPrices
 from autofuse.search.prices.residual import ClassPrice

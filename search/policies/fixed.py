@@ -15,7 +15,7 @@ from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition, at_model_prices
 from autofuse.search.solve.solver import Chosen
 from autofuse.search.solve.topological_order import Run, in_topological_order, trimmed
-from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.candidates import AtomSet, Candidate
 
 

@@ -8,7 +8,7 @@ from autofuse.fusion.atoms import AtomGraph
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition, at_model_prices
 from autofuse.search.solve.solver import Chosen
-from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidatebuilder import SpaceBuilder
 
 
 @dataclass(frozen=True, slots=True)

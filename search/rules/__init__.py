@@ -4,6 +4,6 @@
 `priority` is XLA:GPU since then, which fuses by a queue of priorities. Nothing in one folder knows of another.
 
 What they share stands beside them. Start with `grouping.py`: kernels in the making, which every policy merges.
-`reading.py` looks at operands through views. `hlo_rewrites.py` and `grouped_dimensions.py` are what all versions of XLA
-do alike: rewrites before fusion, and the dimensions of reductions and transposes.
+`graphqueries.py` looks at operands through views. `hlo_rewrites.py` and `grouped_dimensions.py` are what all versions
+of XLA do alike: rewrites before fusion, and the dimensions of reductions and transposes.
 """

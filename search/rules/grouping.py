@@ -6,7 +6,7 @@ operation is a group of its own. A merge is legal if this code generator has a k
 further, the merge is left out and noted in `refused`.
 
 Views (broadcast, reshape, transpose, slice, reverse), iotas and repeated constants are no operations here: every kernel
-that reads them has them. `reading.py` tells which views lie between two operations.
+that reads them has them. `graphqueries.py` tells which views lie between two operations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autofuse.ir.graph import Node, Value
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition, at_model_prices
 from autofuse.search.solve.solver import Chosen
-from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.candidates import AtomSet, Candidate
 
 

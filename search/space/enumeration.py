@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.candidates import USUAL, AtomSet, Bounds, Space
 from autofuse.search.space.growth import Growth
 from autofuse.search.space.leaner import leaner_outputs

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.codesize import MOST_CODE, code_size
-from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.candidates import AtomSet, Bounds, Candidate
 from autofuse.search.space.segments import Segment, homes
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from autofuse.errors import MeasureError
 from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument
 from autofuse.plan.identity import MEASUREMENT_POLICY
-from autofuse.runtime.kernels import candidate_of
+from autofuse.runtime.planlowering import candidate_of
 from autofuse.search.budget.budget import Budget, Clock, Report, Spent
 from autofuse.search.budget.ending import Ending
 from autofuse.search.policies.analytical import bound_at, dominated_at
 from autofuse.search.solve.solver import Solution
 from autofuse.search.space.classes import class_digest
-from autofuse.search.tune.drafts import Drafts, Named
 from autofuse.search.tune.finalists import Finalist, NoPlanRunsError, Races, Standings, with_and_without_groups
 from autofuse.search.tune.measuringloop import EPSILON, K_SIGMA
+from autofuse.search.tune.plandrafts import Drafts, Named
 
 
 @dataclass(frozen=True, slots=True)

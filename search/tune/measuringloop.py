@@ -21,8 +21,8 @@ from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition
 from autofuse.search.solve.solver import Solution
 from autofuse.search.space.candidates import Candidate
-from autofuse.search.tune.drafts import Drafts
 from autofuse.search.tune.kerneltimes import KernelTimes
+from autofuse.search.tune.plandrafts import Drafts
 
 K_SIGMA = 1.0
 EPSILON = 0.05

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from autofuse.search.budget.budget import Clock
 from autofuse.search.budget.ending import SCHEDULE_SHARE, Ending
 from autofuse.search.policies.policy import Partition
-from autofuse.search.tune.drafts import Drafts, Named, distinct
 from autofuse.search.tune.finalists import Races
 from autofuse.search.tune.kerneltimes import KernelTimes
+from autofuse.search.tune.plandrafts import Drafts, Named, distinct
 
 _MOST = 2
 """Partitions of rules, the fastest end to end, whose schedules are tuned too; and as many of the others."""

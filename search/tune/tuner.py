@@ -22,10 +22,10 @@ from autofuse.search.policies.policy import Partition, SearchPolicy
 from autofuse.search.schedules.scheduletuner import ScheduleTuner
 from autofuse.search.tune.baselines import BASELINES, decide_by_rules
 from autofuse.search.tune.closing import Closing, Found
-from autofuse.search.tune.drafts import Drafts, Named
 from autofuse.search.tune.finalists import Races
 from autofuse.search.tune.kerneltimes import KernelTimes
 from autofuse.search.tune.measuringloop import LOOP_SHARE, MeasuringLoop
+from autofuse.search.tune.plandrafts import Drafts, Named
 from autofuse.search.tune.runnersup import RunnersUp
 from autofuse.search.tune.screening import Screening
 

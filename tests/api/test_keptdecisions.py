@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import autofuse as af
-from autofuse.api import choosing, keptdecisions
+from autofuse.api import keptdecisions, partitioning
 from autofuse.api.compiling import compile as compile_plan
 from autofuse.api.keptdecisions import kept_decision
 from autofuse.frontend.traced import trace
@@ -51,8 +51,8 @@ def kept(monkeypatch, tmp_path):
 @pytest.fixture
 def searches(monkeypatch):
     """How often something was searched."""
-    real, calls = choosing.chosen_document, []
-    monkeypatch.setattr(choosing, "chosen_document", lambda *a, **k: calls.append(1) or real(*a, **k))
+    real, calls = partitioning.chosen_document, []
+    monkeypatch.setattr(partitioning, "chosen_document", lambda *a, **k: calls.append(1) or real(*a, **k))
     return calls
 
 

@@ -12,7 +12,7 @@ import pytest
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.database import Database
 from autofuse.measurement.records import Measurement
-from autofuse.report import doctor
+from autofuse.report import installation
 from autofuse.targets.cpu.cost import calibration
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.device.detect import detect
@@ -41,7 +41,7 @@ def records(tmp_path: Path) -> Path:
 
 
 def test_doctor_reports_versions_machine_and_warnings(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_noise", lambda: {"call_us": 100.0, "floor_us": 30.0, "share": 0.3})
+    monkeypatch.setattr(installation, "_noise", lambda: {"call_us": 100.0, "floor_us": 30.0, "share": 0.3})
     report = json.loads(cli("doctor", "--json").out)
     assert report["versions"]["numpy"]
     assert report["targets"]["cpu"]["cpu"]["threads"] == detect().threads
@@ -55,7 +55,7 @@ def test_doctor_reports_versions_machine_and_warnings(cli: Any, monkeypatch: pyt
 
 
 def test_doctor_measures_the_noise_against_itself() -> None:
-    noise = doctor._noise()
+    noise = installation._noise()
     assert noise["call_us"] > 0
     assert noise["share"] == noise["floor_us"] / noise["call_us"]
 

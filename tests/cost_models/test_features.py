@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from autofuse.cost_models.features import COLUMNS, matrix
-from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.dtypes import BOOL, F32, F64, I64
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.index import Affine, Element, Symbol, of
 from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType

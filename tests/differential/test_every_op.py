@@ -9,8 +9,8 @@ import pytest
 import autofuse as af
 from autofuse.errors import GraphError
 from autofuse.ir import dtypes
-from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.dtypes import BOOL, I32, I64
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import all_ops

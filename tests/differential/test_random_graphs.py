@@ -6,7 +6,7 @@ A failure names the seed and the family mix: `graph_of(MIXES[mix], seed)` is the
 import numpy as np
 import pytest
 
-from autofuse.api.choosing import make_context
+from autofuse.api.partitioning import make_context
 from autofuse.errors import LegalityError
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.tree import Branch, Leaf

@@ -7,7 +7,7 @@ import pytest
 
 import autofuse as af
 from autofuse.targets.cpu.executable import build_executable
-from autofuse.targets.cpu.native import pool
+from autofuse.targets.cpu.native import threadcount
 from autofuse.targets.cpu.target import CpuTarget
 from autofuse.testing.devices import server
 from tests.fixtures.pools import eager_workers
@@ -52,10 +52,10 @@ def _eager_workers():
 def test_threads_and_their_timing_change_no_bit(name):
     function, args = PROGRAMS[name]
     document = af.compile(function, *args, threads=2).document
-    document = replace(document, identity=replace(document.identity, threads=pool.MAX_THREADS))
+    document = replace(document, identity=replace(document.identity, threads=threadcount.MAX_THREADS))
     executable = build_executable(document, CpuTarget(server(2)).limits)
     seen = set()
     for threads in (1, 2, 3, 5) * 5:
-        pool.set_num_threads(threads)
+        threadcount.set_num_threads(threads)
         seen.add(executable.run(args)[0].tobytes())
     assert len(seen) == 1

@@ -18,7 +18,7 @@ from autofuse.ir.graph import Graph
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import TileProgram
 from autofuse.measurement.workloads import discover, load
-from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.candidates import Candidate, Space
 from autofuse.search.space.enumeration import enumerated
 from autofuse.testing.fusions import LIMITS

@@ -8,7 +8,7 @@ import pytest
 from autofuse.errors import GraphError
 from autofuse.ir import dtypes
 from autofuse.ir.attributes import normalized
-from autofuse.ir.builder import GraphBuilder
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.optable import all_ops, lookup
 from autofuse.ir.types import parse_type
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from autofuse.errors import GraphError
-from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.digest import digest, subgraph_digest
 from autofuse.ir.graph import Location
-from autofuse.ir.text import parse_graph
+from autofuse.ir.graphbuilder import GraphBuilder
+from autofuse.ir.graphtext import parse_graph
 from autofuse.ir.types import parse_type
 
 T = parse_type("f32[4]")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autofuse.errors import ArgumentError, GraphError
-from autofuse.ir.builder import GraphBuilder
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.interpreter import interpret, interpret_values
 from autofuse.ir.ops.calls import register_call
 from autofuse.ir.types import parse_type

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from autofuse.ir.digest import digest
 from autofuse.ir.dtypes import BF16, F16, F64
 from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.graphtext import parse_graph, print_graph
 from autofuse.ir.interpreter import interpret, interpret_values
 from autofuse.ir.optable import all_ops
-from autofuse.ir.text import parse_graph, print_graph
 from autofuse.ir.verifier import verify
 from autofuse.testing.graphs import random_graph, random_graphs, random_inputs
 

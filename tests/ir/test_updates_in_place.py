@@ -100,7 +100,7 @@ def test_loops_inside_loops():
 
 
 def test_memory_that_a_function_of_a_user_keeps_is_not_written():
-    from autofuse.ir.builder import GraphBuilder
+    from autofuse.ir.graphbuilder import GraphBuilder
     from autofuse.ir.ops.calls import register_call
     from autofuse.ir.types import parse_type
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from autofuse.errors import GraphError
-from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import parse_type
 from autofuse.ir.verifier import verify
 

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.dtypes import F32
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import TensorType
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule

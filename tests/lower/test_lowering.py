@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from autofuse.errors import LegalityError
-from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.dtypes import BOOL, F32, I32
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import TensorType
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.rewrite import statements

@@ -8,7 +8,7 @@ from autofuse.fusion import domain
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.graph import Graph
 from autofuse.passes.pipeline import clean
-from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.candidates import Bounds
 from autofuse.search.space.enumeration import enumerated
 from autofuse.testing.fusions import LIMITS

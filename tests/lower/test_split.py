@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autofuse.ir import dtypes
-from autofuse.ir.builder import GraphBuilder
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import TensorType
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autofuse.errors import MeasureError
-from autofuse.ir.text import to_text
+from autofuse.ir.graphtext import to_text
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement import bench, planblocks
 from autofuse.measurement.checks import WrongAnswerError

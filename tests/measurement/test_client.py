@@ -15,8 +15,8 @@ from autofuse.measurement import client
 from autofuse.measurement.checks import CHECK_VERSION
 from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.measurement.kernelrecords import AGAIN_POLICY, PRUNED_POLICY, Relative, Trial
-from autofuse.measurement.pool import Outcome
 from autofuse.measurement.records import UNKNOWN_VALUES
+from autofuse.measurement.workerpool import Outcome
 from autofuse.plan.identity import MEASUREMENT_POLICY
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.partitions import identity_here

@@ -9,8 +9,8 @@ from autofuse.measurement import planraces
 from autofuse.measurement.client import Bench
 from autofuse.measurement.inputvalues import InputValues
 from autofuse.measurement.planraces import PlanRaces
-from autofuse.measurement.pool import Outcome
 from autofuse.measurement.racing import Terms
+from autofuse.measurement.workerpool import Outcome
 from autofuse.plan.document import Launch
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.graphs import random_inputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autofuse.ir.builder import GraphBuilder
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.types import parse_type
 

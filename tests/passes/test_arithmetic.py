@@ -11,7 +11,7 @@ from autofuse.ir import dtypes
 from autofuse.ir.interpreter import interpret
 from autofuse.passes.arithmetic import SimplifyArithmetic
 from autofuse.passes.constant_folding import FoldConstants
-from autofuse.passes.conversions import holds
+from autofuse.passes.conversionrules import holds
 
 FLOATS = ("f16", "bf16", "f32", "f64")
 INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")

@@ -18,12 +18,12 @@ from autofuse.ir.verifier import verify
 from autofuse.measurement.workloads import load
 from autofuse.passes.choices import DEFAULT, Choices, alternatives, read_choices
 from autofuse.passes.constant_folding import FoldConstants
-from autofuse.passes.joining import JoinColumns, JoinSteps
-from autofuse.passes.layouts import StoreTransposes
+from autofuse.passes.joinedproducts import JoinColumns, JoinSteps
 from autofuse.passes.parts import SplitConcatenations
 from autofuse.passes.pipeline import can_change, clean, passes_for
 from autofuse.passes.productrules import SplitDepths
 from autofuse.passes.splitting import SplitColumns
+from autofuse.passes.transposedcopies import StoreTransposes
 from autofuse.testing.graphs import FAMILIES, random_graph, random_inputs
 
 ALONE = alternatives()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autofuse.ir import dtypes
-from autofuse.passes.axes import runs, unit_moves
+from autofuse.passes.axismaps import runs, unit_moves
 from autofuse.passes.constant_folding import FoldConstants
 from autofuse.passes.movement import SimplifyMovement
 from autofuse.testing.graphs import random_graph

@@ -33,7 +33,7 @@ from autofuse.search.policies.context import Context
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.policy import Partition
 from autofuse.search.policies.problem import Problem
-from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.targets.cpu.identity import host_cpu_identity
 from autofuse.targets.cpu.target import CpuTarget
 from autofuse.testing.devices import server

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from autofuse.ir.ops.calls import register_call
 from autofuse.plan.document import Launch
-from autofuse.runtime.kernels import lower_plan
 from autofuse.runtime.memory import ALIGNMENT, Lifetime, plan_arena, plan_memory
+from autofuse.runtime.planlowering import lower_plan
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.partitions import plan_of

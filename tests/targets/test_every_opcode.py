@@ -19,7 +19,7 @@ from autofuse.ir.optable import all_ops, lookup
 from autofuse.ir.types import TensorType
 from autofuse.lower.evaluate import apply_opcode
 from autofuse.targets.cpu import scalars as cpu
-from autofuse.targets.cpu.text import ModuleText, Vec
+from autofuse.targets.cpu.llvmtext import ModuleText, Vec
 from autofuse.targets.cuda import scalars as cuda
 from autofuse.targets.cuda.prelude import Prelude
 from autofuse.targets.registry import names

@@ -10,7 +10,7 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.interpreter import evaluate_node, live_nodes
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import index_op, lookup, role_of
-from autofuse.measurement.errorbounds import elementwise, reductionbounds
+from autofuse.measurement.errorbounds import elementwisebounds, reductionbounds
 from autofuse.measurement.errorbounds.roundings import Array, Bound, anything, distance, precision, shifted, summed
 
 Known = tuple[Array, Bound]
@@ -58,7 +58,7 @@ def _bounds(
 ) -> tuple[Bound, ...]:
     match role_of(node):
         case Role.ELEMENTWISE:
-            return (elementwise.elementwise(node, operands, bounds, results[0]),)
+            return (elementwisebounds.elementwise(node, operands, bounds, results[0]),)
         case Role.REDUCE | Role.SCAN | Role.WINDOW:
             return (reductionbounds.fold(node, operands, bounds, results[0]),)
         case Role.ARG_REDUCE:

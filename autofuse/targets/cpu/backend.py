@@ -34,7 +34,7 @@ class CpuBackend:
         return CpuIdentity
 
     def target(self, threads: int | None = None) -> CpuTarget:
-        from autofuse.targets.cpu.device.store import described_cpu
+        from autofuse.targets.cpu.device.calibrationstore import described_cpu
         from autofuse.targets.cpu.target import CpuTarget
 
         return CpuTarget(described_cpu(threads))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from autofuse.errors import BackendError
 from autofuse.ir.dtypes import DType
-from autofuse.targets.cpu.text import FunctionText, Vec
+from autofuse.targets.cpu.llvmtext import FunctionText, Vec
 from autofuse.targets.cpu.vectormath.formats import at_least, at_most
 from autofuse.targets.cpu.vectormath.lanes import Lanes
 

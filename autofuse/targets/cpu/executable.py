@@ -13,9 +13,9 @@ from autofuse.ir.tree import Branch
 from autofuse.lower.lowering import Limits
 from autofuse.lower.tile import Space
 from autofuse.plan.document import PlanDocument
-from autofuse.runtime.kernels import LoweredKernel, groups_of, lower_plan
 from autofuse.runtime.memory import Arrange, MemoryPlan, plan_arena, plan_memory
 from autofuse.runtime.needs import require_memory
+from autofuse.runtime.planlowering import LoweredKernel, groups_of, lower_plan
 from autofuse.targets.cpu.identity import CpuIdentity
 from autofuse.targets.cpu.kernelcode import KernelCodes
 from autofuse.targets.cpu.machine import Machine, host_machine
@@ -23,8 +23,8 @@ from autofuse.targets.cpu.native import prepared
 from autofuse.targets.cpu.native.copies import first_outputs, output_copies
 from autofuse.targets.cpu.native.engine import Engine, default_engine
 from autofuse.targets.cpu.native.entry import NativeProgram
+from autofuse.targets.cpu.native.nativeprogram import BufferRef, CpuProgram, KernelCall, OutputAlias
 from autofuse.targets.cpu.native.opaque import OpaqueCall, raise_pending
-from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall, OutputAlias
 
 
 @dataclass(frozen=True, slots=True)

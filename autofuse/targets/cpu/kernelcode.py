@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from autofuse.ir.digest import digest
 from autofuse.lower.tile import Dot, OpaqueProgram, TileProgram
-from autofuse.runtime.kernels import canonical, is_generated
+from autofuse.runtime.planlowering import canonical, is_generated
 from autofuse.targets.cpu.machine import Machine
 from autofuse.targets.cpu.native.driver import kernel_unit
 from autofuse.targets.cpu.native.engine import Engine
+from autofuse.targets.cpu.native.nativeprogram import BufferRef, KernelCode
 from autofuse.targets.cpu.native.opaque import OpaqueCall, opaque_code
-from autofuse.targets.cpu.native.program import BufferRef, KernelCode
 
 Start = Callable[[str], Callable[[], bytes]]
 """Begins to compile a text, and returns what waits for the object code: see `Engine.compiling`."""
@@ -68,7 +68,7 @@ class KernelCodes:
 
 def _generated(program: TileProgram | OpaqueProgram, machine: Machine) -> KernelCode:
     if isinstance(program, OpaqueProgram):
-        from autofuse.targets.cpu.codegen.scatter import generate_scatter
+        from autofuse.targets.cpu.codegen.scatterkernel import generate_scatter
 
         return generate_scatter(program, machine)
     from autofuse.targets.cpu.codegen.kernel import generate  # half of what there is to import

@@ -14,8 +14,8 @@ from autofuse.host.objectcache import cache_directory
 from autofuse.plainfile import open_to_others
 from autofuse.report.quantities import bytes_text, table, three_digits
 from autofuse.targets.base import Calibrated, Findings
+from autofuse.targets.cpu.device.calibrationstore import CalibrationStore
 from autofuse.targets.cpu.device.describe import CpuDescription
-from autofuse.targets.cpu.device.store import CalibrationStore
 from autofuse.targets.cpu.identity import CpuIdentity
 
 

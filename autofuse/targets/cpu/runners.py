@@ -18,8 +18,8 @@ from autofuse.targets.cpu.kernelcode import KernelCodes, Start
 from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.native.engine import Engine, default_engine
 from autofuse.targets.cpu.native.entry import NativeProgram
+from autofuse.targets.cpu.native.nativeprogram import BufferRef, CpuProgram, KernelCall
 from autofuse.targets.cpu.native.opaque import OpaqueCall, raise_pending
-from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall
 
 T = TypeVar("T")
 _ALIGNMENT = 64

@@ -23,7 +23,7 @@ from autofuse.targets.cpu.conversions import (
     narrow,
     widen,
 )
-from autofuse.targets.cpu.text import FunctionText, Vec
+from autofuse.targets.cpu.llvmtext import FunctionText, Vec
 from autofuse.targets.cpu.vectormath.lanes import Lanes, Order, constant
 
 __all__ = [

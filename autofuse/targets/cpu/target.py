@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # imported when it is asked for
     from autofuse.lower.schedule import Schedule
     from autofuse.lower.tile import OpaqueProgram, TileProgram
     from autofuse.plan.document import PlanDocument
-    from autofuse.runtime.kernels import LoweredKernel
-    from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+    from autofuse.runtime.planlowering import LoweredKernel
+    from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
     from autofuse.targets.cpu.executable import CpuExecutable
     from autofuse.targets.cpu.runners import CpuRunner
 
@@ -65,7 +65,7 @@ class CpuTarget:
         )
 
     def cost_model(self) -> AnalyticalCpuModel:
-        from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+        from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 
         return AnalyticalCpuModel(self.device)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from autofuse.errors import ArgumentError, BackendError
 from autofuse.lower.tile import Buffer, Space
-from autofuse.targets.cuda.codegen.kernel import ALIGNMENT, CudaKernel
+from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT, CudaKernel
 from autofuse.targets.cuda.nvrtc import Compiled, compile_source
 
 DEFAULT_SHARED_BYTES = 48 * 1024

@@ -19,9 +19,9 @@ from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
 from autofuse.plan.document import PlanDocument
 from autofuse.report.tileprint import print_program
-from autofuse.runtime.kernels import LoweredKernel, canonical
 from autofuse.runtime.memory import MemoryPlan, plan_memory
 from autofuse.runtime.needs import require_memory
+from autofuse.runtime.planlowering import LoweredKernel, canonical
 from autofuse.testing.counted.device import CountedClock, CountedDevice
 from autofuse.testing.counted.work import features, nanoseconds
 

@@ -14,7 +14,7 @@ from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.plan.document import PlanDocument
-from autofuse.runtime.kernels import LoweredKernel, lower_plan
+from autofuse.runtime.planlowering import LoweredKernel, lower_plan
 from autofuse.testing.counted.device import (
     COUNTED_DECISIONS,
     GENERATOR,

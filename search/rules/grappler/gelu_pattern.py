@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from autofuse.search.rules.graphqueries import Use
 from autofuse.search.rules.grappler.node_matcher import MOST_FACTORS
 from autofuse.search.rules.grappler.op_graph import Op, OpGraph
 from autofuse.search.rules.grappler.remapper_patterns import (
@@ -19,7 +20,6 @@ from autofuse.search.rules.grappler.remapper_patterns import (
     is_transposed,
     sides,
 )
-from autofuse.search.rules.reading import Use
 
 TOLERANCE = 0.01
 """How far a constant may be from the one that a pattern has (VerifyConstants)."""

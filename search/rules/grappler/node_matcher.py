@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from autofuse.ir.graph import Node, Value
 from autofuse.passes.matching import numbered_sides
-from autofuse.search.rules.reading import Reading, Use
+from autofuse.search.rules.graphqueries import Reading, Use
 
 MOST_FACTORS = 8
 """No pattern has a product of more factors, so none is taken apart any further: of squares of squares they double."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autofuse.ir.dtypes import F32
+from autofuse.search.rules.graphqueries import Use
 from autofuse.search.rules.grappler.op_graph import Op, OpGraph
 from autofuse.search.rules.grappler.remapper_patterns import ADDITIONS, Match, is_same, sides
-from autofuse.search.rules.reading import Use
 
 LAYER_RANKS = (2, 3)
 """Ranks of x at which a norm over the last axis is a layer norm."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from autofuse.ir.dtypes import BF16, F32
+from autofuse.search.rules.graphqueries import Use
 from autofuse.search.rules.grappler.gelu_pattern import gelu
 from autofuse.search.rules.grappler.norm_patterns import instance_norm, instance_norm_with_activation, layer_norm
 from autofuse.search.rules.grappler.op_graph import Op, OpGraph
@@ -26,7 +27,6 @@ from autofuse.search.rules.grappler.remapper_patterns import (
     normalised,
     sides,
 )
-from autofuse.search.rules.reading import Use
 
 _CONVOLUTIONS = (CONV2D, CONV3D)
 _FLOATS = (F32, BF16)

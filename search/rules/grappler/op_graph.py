@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Node, Value
+from autofuse.search.rules.graphqueries import Reading, Use
 from autofuse.search.rules.grouping import Group, Grouping
-from autofuse.search.rules.reading import Reading, Use
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,11 +12,11 @@ from typing import Literal
 
 from autofuse.fusion.atoms import FusionAtom
 from autofuse.ir.graph import Node
+from autofuse.search.rules.graphqueries import Reading, Use
 from autofuse.search.rules.grappler.api_calls import call_at
 from autofuse.search.rules.grappler.node_matcher import NodeMatcher
 from autofuse.search.rules.grappler.op_graph import Op, OpGraph
 from autofuse.search.rules.grouping import Grouping
-from autofuse.search.rules.reading import Reading, Use
 
 ReadAs = Literal["api", "literal"]
 

@@ -17,8 +17,8 @@ from typing import Literal
 
 from autofuse.ir.dtypes import BF16, F32, F64, DType
 from autofuse.ir.graph import Node
+from autofuse.search.rules.graphqueries import Use
 from autofuse.search.rules.grappler.op_graph import Op, OpGraph
-from autofuse.search.rules.reading import Use
 
 Build = Literal["onednn", "eigen"]
 """Whose CPU kernels run: oneDNN's (`IsMKLEnabled()`, the default of recent servers), or Eigen's."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from autofuse.search.rules.graphqueries import Use
 from autofuse.search.rules.grappler.op_graph import Op, OpGraph
-from autofuse.search.rules.reading import Use
 
 REGROUPED = "_Regrouped"
 """An addition that is another one after the rewrite."""

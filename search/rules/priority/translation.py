@@ -31,11 +31,11 @@ from autofuse.ir.combiners import combiner_identity
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Attrs, Node, Value
 from autofuse.ir.types import TensorType
+from autofuse.search.rules.graphqueries import Reading
 from autofuse.search.rules.grouping import Grouping
 from autofuse.search.rules.hlo_rewrites import Multiplication, multiplication, product_with_vector
 from autofuse.search.rules.priority.instructions import BITCAST, CONSTANT, LIBRARY, PARAMETER, Instruction
 from autofuse.search.rules.priority.reduction_trees import Maker, ReductionTree
-from autofuse.search.rules.reading import Reading
 
 _SLOTS = 32
 """Numbers per node of the graph: the first is of a constant that is made up for it, the last its own."""

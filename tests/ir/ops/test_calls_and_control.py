@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autofuse.errors import CallError, GraphError
-from autofuse.ir.builder import GraphBuilder
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.interpreter import interpret, interpret_into
 from autofuse.ir.ops.calls import call_target, register_call, update_target
 from autofuse.ir.types import of_array, parse_type

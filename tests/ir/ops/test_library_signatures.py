@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autofuse.errors import AutofuseError, CallError, GraphError
-from autofuse.ir.builder import GraphBuilder
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.ops import library_calls
 from autofuse.ir.ops.library_signatures import NUMPY, SCIPY, parameters

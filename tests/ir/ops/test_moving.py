@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from autofuse.errors import GraphError
-from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.dtypes import BF16, BOOL, F16, F32, I8, I32
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.optable import lookup
 from autofuse.ir.types import of_array, parse_type

@@ -9,7 +9,7 @@ from autofuse.measurement.planraces import PlanTime
 from autofuse.measurement.racing import NO_TIME
 from autofuse.search.budget import ending
 from autofuse.search.budget.budget import Budget, Clock
-from autofuse.search.policies import kernels
+from autofuse.search.policies import pricedkernels
 from autofuse.search.policies.analytical import Analytical, solve_at
 from autofuse.search.prices import pricing
 from autofuse.search.tune import measuringloop, runnersup
@@ -34,13 +34,13 @@ def test_enumeration_has_a_quarter_of_the_time():
 
 def test_what_enumeration_takes_is_taken_from_all_that_follows(monkeypatch):
     graph = softmax_graph()
-    bench, real = SyntheticBench(graph), kernels.enumerated
+    bench, real = SyntheticBench(graph), pricedkernels.enumerated
 
     def slow(*asked):
         bench.now_s += 20.0
         return real(*asked)
 
-    monkeypatch.setattr(kernels, "enumerated", slow)
+    monkeypatch.setattr(pricedkernels, "enumerated", slow)
     clock = tuner_of(graph, bench, Budget(100.0))._clock
     kept = 10.0 + 5.0 + 3.0  # races, the winner once more, and building plans
     assert ending.SCHEDULE_SHARE * clock.budget.seconds + kept == pytest.approx(80.0)

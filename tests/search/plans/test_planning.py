@@ -3,7 +3,7 @@
 from autofuse.ir.tree import Branch, Leaf
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.verify import verify
-from autofuse.runtime.kernels import lower_plan
+from autofuse.runtime.planlowering import lower_plan
 from autofuse.search.plans.planning import Program, Tuned
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.policy import Partition

@@ -16,8 +16,8 @@ from autofuse.search.plugins.registry import HERE, policy_by_name
 from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.unfused import Unfused
-from autofuse.search.space.builder import SpaceBuilder
-from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+from autofuse.search.space.candidatebuilder import SpaceBuilder
+from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.testing.cost_models import CostModelContract, sample_kernels
 from autofuse.testing.devices import SERVER
 from autofuse.testing.fusions import LIMITS

@@ -8,14 +8,14 @@ from autofuse.errors import SearchError
 from autofuse.search.plugins.foreign import CheckedLegality, CheckedModel, CheckedPolicy
 from autofuse.search.plugins.registry import find_legality, find_model, find_policy, policy_by_name, policy_names
 from autofuse.search.policies.unfused import Unfused
-from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.testing.devices import SERVER
 from autofuse.testing.partitions import TARGET, context_of
 from autofuse.testing.search_policies import decisions
 from autofuse.testing.sketches import softmax_graph
 
 MODULE = """
-from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.search.policies.unfused import Unfused
 from autofuse.testing.devices import SERVER
 

@@ -16,7 +16,7 @@ from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.policy import Partition
 from autofuse.search.policies.unfused import Unfused
 from autofuse.search.solve.solver import Chosen
-from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.partitions import context_of

@@ -13,7 +13,7 @@ from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.deadline import DECIDED, Deadline, choose
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.greedy import Beam, Greedy
-from autofuse.search.policies.kernels import Kernels
+from autofuse.search.policies.pricedkernels import Kernels
 from autofuse.search.policies.unfused import Unfused
 from autofuse.search.space.candidates import Bounds
 from autofuse.testing.partitions import context_of, identity_here

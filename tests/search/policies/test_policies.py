@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from autofuse.errors import SearchError
-from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.dtypes import F32
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import TensorType
 from autofuse.search.plugins.registry import MEASURED, policy_by_name, policy_names
 from autofuse.search.policies.analytical import Analytical, dominated_at, solve_at

@@ -4,7 +4,7 @@ import pytest
 
 from autofuse.errors import SearchError
 from autofuse.fusion.atoms import AtomGraph
-from autofuse.ir.builder import GraphBuilder
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.search.solve import coverprogram, solver
 from autofuse.search.solve.solver import solve
 from tests.fixtures.covers import VECTOR, brute_force, fault_of, graph_of, priced, random_case, real_case

@@ -9,10 +9,10 @@ from autofuse.ir.digest import subgraph_digest
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import TileProgram
-from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.classes import moved_slices
 from autofuse.search.space.enumeration import enumerated
-from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.testing.devices import SERVER
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.graphs import random_graph

@@ -11,7 +11,7 @@ from autofuse.search.budget.budget import Budget
 from autofuse.search.policies.analytical import Analytical, bound_at, solve_at
 from autofuse.search.policies.documents import document_of
 from autofuse.search.space import enumeration as space_module
-from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.candidates import Bounds
 from autofuse.search.space.enumeration import enumerated
 from autofuse.search.space.segments import crossing_bytes, cut, structure

@@ -9,7 +9,7 @@ from autofuse.errors import MeasureError
 from autofuse.fusion.userrules import Forbid, Pin, bind
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import NOT_PROVED
-from autofuse.runtime.kernels import candidate_of
+from autofuse.runtime.planlowering import candidate_of
 from autofuse.search.budget.budget import Budget
 from autofuse.search.plans.memorylimit import MemoryLimit
 from autofuse.search.policies.analytical import Analytical

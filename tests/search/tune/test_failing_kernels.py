@@ -10,8 +10,8 @@ from autofuse.plan.verify import verify
 from autofuse.search.policies.analytical import Analytical, solve_at
 from autofuse.search.policies.unfused import Unfused
 from autofuse.search.tune import measuringloop
-from autofuse.search.tune.drafts import Drafts
 from autofuse.search.tune.measuringloop import MeasuringLoop
+from autofuse.search.tune.plandrafts import Drafts
 from autofuse.targets.cpu.decisions import UNROLL
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch, attention_graph, softmax_graph

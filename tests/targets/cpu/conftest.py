@@ -13,7 +13,7 @@ import pytest
 
 from autofuse.ir.dtypes import DType, from_numpy
 from autofuse.targets.cpu import scalars
-from autofuse.targets.cpu.text import FunctionText, ModuleText, Vec
+from autofuse.targets.cpu.llvmtext import FunctionText, ModuleText, Vec
 
 Emitter = Callable[[FunctionText, Sequence[str], int], str]
 """(function, register operands, lanes) -> register result."""

@@ -13,8 +13,8 @@ from autofuse.ir.types import parse_type
 from autofuse.targets.cpu.native import blas, driver
 from autofuse.targets.cpu.native.engine import default_engine
 from autofuse.targets.cpu.native.entry import NativeProgram
+from autofuse.targets.cpu.native.nativeprogram import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
 from autofuse.targets.cpu.native.nativeruntime import enable_blas, native_runtime
-from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
 
 REALS = {"s": ("float", np.float32, ctypes.c_float), "d": ("double", np.float64, ctypes.c_double)}
 SIZES = [

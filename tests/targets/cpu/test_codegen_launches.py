@@ -11,7 +11,7 @@ from autofuse.lower.tile import Load, Map, Reduce, Space, Store
 from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.native.engine import Engine
 from autofuse.targets.cpu.native.entry import NativeProgram
-from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall
+from autofuse.targets.cpu.native.nativeprogram import BufferRef, CpuProgram, KernelCall
 from tests.fixtures.tilekernels import generated, random_inputs
 from tests.fixtures.tileprograms import buffers, check, engine, phase, program, stage
 

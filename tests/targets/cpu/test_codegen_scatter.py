@@ -5,7 +5,7 @@ import pytest
 
 import autofuse as af
 from autofuse.ir import dtypes
-from autofuse.ir.builder import GraphBuilder
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.types import TensorType, of_array
 from autofuse.targets.cpu.executable import build_executable

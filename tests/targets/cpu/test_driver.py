@@ -7,9 +7,16 @@ import pytest
 
 from autofuse.errors import BackendError
 from autofuse.ir.types import parse_type
-from autofuse.targets.cpu.native import driver, pool
+from autofuse.targets.cpu.native import driver, threadcount
 from autofuse.targets.cpu.native.entry import NativeProgram
-from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall, KernelCode, OutputAlias, PhaseCode
+from autofuse.targets.cpu.native.nativeprogram import (
+    BufferRef,
+    CpuProgram,
+    KernelCall,
+    KernelCode,
+    OutputAlias,
+    PhaseCode,
+)
 
 ADD_ONE = """
 define void @{name}(ptr %buffers, i64 %begin, i64 %end, ptr %scratch) nounwind {{
@@ -38,10 +45,10 @@ out:
 
 @pytest.fixture(autouse=True)
 def two_threads():
-    before = pool.get_num_threads()
-    pool.set_num_threads(2)
+    before = threadcount.get_num_threads()
+    threadcount.set_num_threads(2)
     yield
-    pool.set_num_threads(before)
+    threadcount.set_num_threads(before)
 
 
 def adder(name="add_one", amount="1.0", blocks=8, grain=1):

@@ -14,7 +14,7 @@ from autofuse.errors import ArgumentError, BackendError
 from autofuse.ir.types import parse_type
 from autofuse.targets.cpu.native import nativeruntime
 from autofuse.targets.cpu.native.entry import NativeProgram
-from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
+from autofuse.targets.cpu.native.nativeprogram import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
 
 AXPY = """
 define void @axpy(ptr %buffers, i64 %begin, i64 %end, ptr %scratch) nounwind {
@@ -356,7 +356,7 @@ def test_a_second_process_generates_no_code(tmp_path):
         "import numpy as np\n"
         "from autofuse.targets.cpu.native.engine import default_engine, runtime_engine\n"
         "from autofuse.targets.cpu.native.entry import NativeProgram\n"
-        "from autofuse.targets.cpu.native.program import *\n"
+        "from autofuse.targets.cpu.native.nativeprogram import *\n"
         "from autofuse.ir.types import parse_type\n"
         f"kernel = KernelCode('copy', {COPY_BYTES!r}, ({MEMCPY!r},), ((PhaseCode('copy', 16),),))\n"
         "t = parse_type('f32[4]')\n"

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.dtypes import I32
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.interpreter import interpret_into
 from autofuse.ir.types import parse_type
 from autofuse.targets.cpu.executable import build_executable

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from autofuse.errors import ArgumentError
-from autofuse.targets.cpu.native import pool
+from autofuse.targets.cpu.native import threadcount
 from tests.fixtures.pools import (
     CHUNK_OF_BLOCK,
     HELD_UP,
@@ -50,7 +50,7 @@ PHASES = [
 @pytest.mark.parametrize("threads", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("phases", PHASES, ids=str)
 def test_every_block_runs_exactly_once(phases, threads):
-    pool.set_num_threads(threads)
+    threadcount.set_num_threads(threads)
     program = counting(phases)
     for _ in range(5):
         assert all_once(program)
@@ -59,7 +59,7 @@ def test_every_block_runs_exactly_once(phases, threads):
 @two_cpus
 def test_shares_are_cut_into_shrinking_chunks():
     # 6 chunks of 36 units each: 36 - (6 - k)**2 is where chunk k starts
-    pool.set_num_threads(2)
+    threadcount.set_num_threads(2)
     begins = one_launch(CHUNK_OF_BLOCK, [(72, 1)]).call_one()
     starts = [36 - (6 - k) ** 2 for k in range(6)]
     assert sorted({*begins}) == [*starts, *(36 + start for start in starts)]
@@ -68,21 +68,21 @@ def test_shares_are_cut_into_shrinking_chunks():
 @two_cpus
 def test_the_cut_weighs_phases_by_their_grain():
     # a block of the second phase is worth ten of the first: each is one share
-    pool.set_num_threads(2)
+    threadcount.set_num_threads(2)
     first, second = one_launch(CHUNK_OF_BLOCK, [(100, 10), (10, 1)]).call()
     assert sorted({*first}) == [0, 31, 56, 75, 89, 98]
     assert sorted({*second}) == [0, 4, 6, 8, 9]
 
 
 def test_one_thread_runs_whole_phases():
-    pool.set_num_threads(1)
+    threadcount.set_num_threads(1)
     assert (one_launch(CHUNK_OF_BLOCK, [(72, 1)]).call_one() == 0).all()
 
 
 @two_cpus
 def test_nobody_waits_for_the_share_of_a_late_worker():
     # whoever runs block 36, the first of the second share, is stuck until someone else has run the last one
-    pool.set_num_threads(2)
+    threadcount.set_num_threads(2)
     program = one_phase("late", LATE, 72)
     for _ in range(200):
         out = np.zeros(72, np.int64)
@@ -96,7 +96,7 @@ def owners(program):
 
 @two_cpus
 def test_sleeping_workers_are_woken_for_enough_work_only():
-    pool.set_num_threads(2)
+    threadcount.set_num_threads(2)
     who = one_launch(THREAD_OF_BLOCK, [(64, 1)], (PTHREAD_SELF,))
     with patience(0, 0, 0):
         who.call_one()
@@ -109,7 +109,7 @@ def test_sleeping_workers_are_woken_for_enough_work_only():
 
 @two_cpus
 def test_a_worker_that_does_not_get_to_run_is_left_out_for_a_while():
-    pool.set_num_threads(2)
+    threadcount.set_num_threads(2)
     slow = one_phase("held_up", HELD_UP, 12, declares=("declare i64 @pthread_self()", "declare i32 @usleep(i32)"))
     who = one_launch(THREAD_OF_BLOCK, [(64, 1)], (PTHREAD_SELF,))
     me = threading.get_ident()
@@ -119,7 +119,7 @@ def test_a_worker_that_does_not_get_to_run_is_left_out_for_a_while():
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_scratch_is_private_and_aligned(threads):
-    pool.set_num_threads(threads)
+    threadcount.set_num_threads(threads)
     program = scratch_sums(200)
     expected = expected_sums(200)
     for _ in range(3):
@@ -128,7 +128,7 @@ def test_scratch_is_private_and_aligned(threads):
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_a_launch_inside_a_phase_runs_inline(threads):
-    pool.set_num_threads(threads)
+    threadcount.set_num_threads(threads)
     nested = one_phase("outer", NESTED, 20, declares=("declare void @af_parallel(ptr, ptr, ptr)",), size=320)
     out = np.zeros(320, np.int64)
     nested.call_into(out)
@@ -137,7 +137,7 @@ def test_a_launch_inside_a_phase_runs_inline(threads):
 
 @pytest.mark.parametrize("threads", [2, 4])
 def test_python_threads_that_call_at_once(threads):
-    pool.set_num_threads(threads)
+    threadcount.set_num_threads(threads)
     program = counting([(400, 1), (30, 2)])
     sums = scratch_sums(50)
     expected = expected_sums(50)
@@ -159,7 +159,7 @@ def test_python_threads_that_call_at_once(threads):
 
 
 def test_workers_that_fell_asleep_wake_up():
-    pool.set_num_threads(2)
+    threadcount.set_num_threads(2)
     program = counting([(64, 1)])
     with patience(0, 0, 0):
         for _ in range(300):
@@ -167,17 +167,17 @@ def test_workers_that_fell_asleep_wake_up():
 
 
 def test_the_thread_count_setting():
-    pool.set_num_threads(3)
-    assert pool.get_num_threads() == 3
-    for count in (0, -1, pool.MAX_THREADS + 1):
+    threadcount.set_num_threads(3)
+    assert threadcount.get_num_threads() == 3
+    for count in (0, -1, threadcount.MAX_THREADS + 1):
         with pytest.raises(ArgumentError, match=f"got {count}"):
-            pool.set_num_threads(count)
-    assert pool.get_num_threads() == 3
+            threadcount.set_num_threads(count)
+    assert threadcount.get_num_threads() == 3
 
 
 def test_the_default_thread_count():
-    assert pool.default_num_threads({"AUTOFUSE_NUM_THREADS": "5"}) == 5
-    assert 1 <= pool.default_num_threads({}) <= len(os.sched_getaffinity(0))
+    assert threadcount.default_num_threads({"AUTOFUSE_NUM_THREADS": "5"}) == 5
+    assert 1 <= threadcount.default_num_threads({}) <= len(os.sched_getaffinity(0))
     for text in ("zero", "0", "-2", "1e3"):
         with pytest.raises(ArgumentError, match="AUTOFUSE_NUM_THREADS must be a number"):
-            pool.default_num_threads({"AUTOFUSE_NUM_THREADS": text})
+            threadcount.default_num_threads({"AUTOFUSE_NUM_THREADS": text})

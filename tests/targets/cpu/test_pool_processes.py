@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from autofuse.targets.cpu.native import pool
+from autofuse.targets.cpu.native import threadcount
 from autofuse.targets.cpu.native.nativeruntime import worker_count
 from tests.fixtures.pools import (
     all_once,
@@ -34,7 +34,7 @@ def _eager_workers():
 def test_small_launches_add_up_to_enough_work():
     # only launches within half a millisecond of one another add up, and a busy machine may come between them
     statements = (
-        "pool.set_num_threads(2)\n"
+        "threadcount.set_num_threads(2)\n"
         "program, launches = counting([(10, 1)]), 0\n"
         "with waking_from(35):\n"
         "    while not worker_count() and launches < 100_000: counted(program); launches += 1\n"
@@ -46,7 +46,7 @@ def test_small_launches_add_up_to_enough_work():
 @two_cpus
 def test_no_more_workers_start_than_parts():
     statements = (
-        "pool.set_num_threads(64)\n"
+        "threadcount.set_num_threads(64)\n"
         "for phase in [(3, 1), (5, 1), (4, 4)]: counted(counting([phase])); print(worker_count())\n"
     )
     assert in_a_new_process(statements) == (0, "2\n4\n4\n", "")
@@ -62,7 +62,7 @@ def run_in_child(check):
 
 @two_cpus
 def test_a_forked_child_computes_with_workers_of_its_own():
-    pool.set_num_threads(3)
+    threadcount.set_num_threads(3)
     program = counting([(100, 1)])
     sums = scratch_sums(50)
     assert all_once(program)
@@ -81,7 +81,7 @@ def test_a_forked_child_computes_with_workers_of_its_own():
 
 
 def test_a_fork_while_another_thread_is_in_the_pool():
-    pool.set_num_threads(2)
+    threadcount.set_num_threads(2)
     program = counting([(200, 1)])
     stop = threading.Event()
 
@@ -107,7 +107,7 @@ def check_counts(program):
 
 @two_cpus
 def test_processes_forked_by_multiprocessing():
-    pool.set_num_threads(2)
+    threadcount.set_num_threads(2)
     program = counting([(100, 1)])
     counted(program)
     context = multiprocessing.get_context("fork")
@@ -122,7 +122,7 @@ def test_processes_forked_by_multiprocessing():
 @two_cpus
 def test_a_caller_bound_to_one_cpu_runs_alone():
     statements = (
-        "import os; pool.set_num_threads(2); program = counting([(100, 1)])\n"
+        "import os; threadcount.set_num_threads(2); program = counting([(100, 1)])\n"
         "everywhere = os.sched_getaffinity(0)\n"
         "os.sched_setaffinity(0, {min(everywhere)}); counted(program); print(worker_count())\n"
         "os.sched_setaffinity(0, everywhere); counted(program); print(worker_count())\n"
@@ -133,7 +133,7 @@ def test_a_caller_bound_to_one_cpu_runs_alone():
 def test_the_default_thread_count_follows_the_affinity_mask():
     statements = (
         "import os, sys; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-        "from autofuse.targets.cpu.native import pool; print(pool.get_num_threads())"
+        "from autofuse.targets.cpu.native import threadcount; print(threadcount.get_num_threads())"
     )
     environment = {key: value for key, value in os.environ.items() if key != "AUTOFUSE_NUM_THREADS"}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
@@ -143,6 +143,8 @@ def test_the_default_thread_count_follows_the_affinity_mask():
 
 def test_the_interpreter_exits_while_workers_exist():
     statements = (
-        "pool.set_num_threads(4); program = counting([(100, 1)])\nfor _ in range(20): counted(program)\nprint('done')\n"
+        "threadcount.set_num_threads(4); program = counting([(100, 1)])\n"
+        "for _ in range(20): counted(program)\n"
+        "print('done')\n"
     )
     assert in_a_new_process(statements) == (0, "done\n", "")

@@ -87,7 +87,7 @@ def test_a_second_process_parses_and_generates_nothing(path):
         "import sys, numpy as np, autofuse as af\n"
         "plan = af.load(sys.argv[1]); state = {name: np.ones((16, 16), np.float32) for name in 'xw'}\n"
         "print(plan(state, 2.0)['mean'])\n"
-        "print(sorted({'autofuse.lower.lowering', 'autofuse.ir.parser', 'scipy'} & set(sys.modules)))\n"
+        "print(sorted({'autofuse.lower.lowering', 'autofuse.ir.graphparser', 'scipy'} & set(sys.modules)))\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     outputs = [

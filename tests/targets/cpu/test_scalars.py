@@ -11,7 +11,7 @@ from autofuse.ir.dtypes import BOOL, F32, F64, I32, I64, DType
 from autofuse.ir.oprecord import Role
 from autofuse.ir.types import TensorType
 from autofuse.targets.cpu import scalars
-from autofuse.targets.cpu.text import FunctionText
+from autofuse.targets.cpu.llvmtext import FunctionText
 
 # the inputs hold NaNs and overflows on purpose
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -12,7 +12,7 @@ import scipy.special
 from autofuse.errors import BackendError
 from autofuse.ir.optable import scalar_op
 from autofuse.targets.cpu import vectormath
-from autofuse.targets.cpu.text import ModuleText
+from autofuse.targets.cpu.llvmtext import ModuleText
 from autofuse.targets.cpu.vectormath.lanes import Lanes
 
 # the inputs hold NaNs and overflows on purpose

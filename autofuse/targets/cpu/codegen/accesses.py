@@ -19,8 +19,8 @@ from autofuse.targets.cpu.codegen.offsets import (
     split_lanes,
 )
 from autofuse.targets.cpu.codegen.values import Group, Value, iota
+from autofuse.targets.cpu.llvmtext import FunctionText, Vec, mangled
 from autofuse.targets.cpu.scalars import emit_constant, emit_load_conversion, emit_splat, emit_store_conversion
-from autofuse.targets.cpu.text import FunctionText, Vec, mangled
 
 _NOWHERE = "af_nowhere"
 _SHORT_STRIDE = 4

@@ -16,6 +16,7 @@ from typing import cast
 from autofuse.ir.dtypes import DType
 from autofuse.lower.tile import Reduce, Scan
 from autofuse.targets.cpu.codegen.values import Group, Value
+from autofuse.targets.cpu.llvmtext import FunctionText, Vec, vector_of
 from autofuse.targets.cpu.scalars import (
     Combiner,
     emit_combine,
@@ -24,7 +25,6 @@ from autofuse.targets.cpu.scalars import (
     emit_map,
     identity,
 )
-from autofuse.targets.cpu.text import FunctionText, Vec, vector_of
 
 _ORDERS: Mapping[str, str] = {"maximum": "ogt", "minimum": "olt"}
 

@@ -10,8 +10,8 @@ from autofuse.ir.index import Affine, Symbol
 from autofuse.lower.tile import ArgReduce, Stage
 from autofuse.targets.cpu.codegen.offsets import index_bits, narrowed, scalar_index, vector_index
 from autofuse.targets.cpu.codegen.values import Group, Index, Value, splat_integer
+from autofuse.targets.cpu.llvmtext import FunctionText, Vec, vector_of
 from autofuse.targets.cpu.scalars import emit_map, identity
-from autofuse.targets.cpu.text import FunctionText, Vec, vector_of
 
 Pair = tuple[str, str]
 """A value and its position."""

@@ -14,8 +14,8 @@ from autofuse.targets.cpu.codegen.argreduce import Best
 from autofuse.targets.cpu.codegen.conditions import known_truths, live_scalars, most_alive, test
 from autofuse.targets.cpu.codegen.offsets import index_bits, scalar_index, split_lanes, vector_index
 from autofuse.targets.cpu.codegen.values import Group, Value
+from autofuse.targets.cpu.llvmtext import FunctionText
 from autofuse.targets.cpu.scalars import emit_constant, emit_map
-from autofuse.targets.cpu.text import FunctionText
 
 Accumulators = Mapping[int, Fold | Best]
 """Of one vector in flight, by the number of the result."""

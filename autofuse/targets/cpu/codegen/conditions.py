@@ -17,7 +17,7 @@ from autofuse.targets.cpu.codegen.offsets import (
     vector_index,
 )
 from autofuse.targets.cpu.codegen.values import Group, Ranges, Value, splat_integer
-from autofuse.targets.cpu.text import FunctionText
+from autofuse.targets.cpu.llvmtext import FunctionText
 
 
 def truth(condition: Condition, ranges: Ranges) -> bool | None:

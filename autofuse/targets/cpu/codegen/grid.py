@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from autofuse.ir.index import Symbol
 from autofuse.targets.cpu.codegen.values import Index
-from autofuse.targets.cpu.text import FunctionText
+from autofuse.targets.cpu.llvmtext import FunctionText
 
 At = dict[Symbol, Index]
 

@@ -6,9 +6,9 @@ from autofuse.lower.tile import Space, TileProgram
 from autofuse.targets.cpu.codegen.metadata import Metadata, alias_scopes
 from autofuse.targets.cpu.codegen.phase import write_phase
 from autofuse.targets.cpu.codegen.widths import TASK_US, Widths
+from autofuse.targets.cpu.llvmtext import ModuleText
 from autofuse.targets.cpu.machine import Machine
-from autofuse.targets.cpu.native.program import KernelCode, PhaseCode
-from autofuse.targets.cpu.text import ModuleText
+from autofuse.targets.cpu.native.nativeprogram import KernelCode, PhaseCode
 
 
 def generate(program: TileProgram, machine: Machine, task_us: float = TASK_US) -> KernelCode:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autofuse.targets.cpu.text import FunctionText, Vec, mangled
+from autofuse.targets.cpu.llvmtext import FunctionText, Vec, mangled
 
 
 def masked_load(fn: FunctionText, vec: Vec, address: str, mask: str, tags: str = "") -> str:

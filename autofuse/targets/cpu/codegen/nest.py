@@ -11,12 +11,12 @@ from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage, Store
 from autofuse.targets.cpu.codegen.accumulators import Fold, make_fold
 from autofuse.targets.cpu.codegen.argreduce import Best, make_best
 from autofuse.targets.cpu.codegen.body import Body
-from autofuse.targets.cpu.codegen.segments import Segments, plan_segments, whole
+from autofuse.targets.cpu.codegen.indexsplitting import Segments, plan_segments, whole
 from autofuse.targets.cpu.codegen.streaming import head_length, streamed_store, write_streamed
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, Ranges, Value, counted_loop
 from autofuse.targets.cpu.codegen.widths import Widths, scalar_dtypes
+from autofuse.targets.cpu.llvmtext import FunctionText
 from autofuse.targets.cpu.scalars import emit_tail_mask
-from autofuse.targets.cpu.text import FunctionText
 
 Flight = dict[int, Fold | Best]
 """The accumulators of one vector in flight, by the number of the result."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autofuse.errors import BackendError
 from autofuse.ir.index import Affine, Atom, Element, Quotient, Remainder, Symbol
 from autofuse.targets.cpu.codegen.values import Group, Ranges, Value, iota, splat_integer
-from autofuse.targets.cpu.text import FunctionText
+from autofuse.targets.cpu.llvmtext import FunctionText
 
 
 def bounds_in(value: Affine, ranges: Ranges) -> tuple[int, int]:

@@ -10,15 +10,15 @@ from autofuse.lower.tile import Dot, Phase, Space, Stage, TileProgram
 from autofuse.targets.cpu.codegen.accesses import Place
 from autofuse.targets.cpu.codegen.body import Body
 from autofuse.targets.cpu.codegen.grid import At, write_points
-from autofuse.targets.cpu.codegen.layout import plan_layout, used_buffers
 from autofuse.targets.cpu.codegen.nest import Nest
+from autofuse.targets.cpu.codegen.phaselayout import plan_layout, used_buffers
 from autofuse.targets.cpu.codegen.products import dot_work_bytes, write_dot
 from autofuse.targets.cpu.codegen.sweep import Sweep
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, counted_loop
-from autofuse.targets.cpu.codegen.variants import write_variants
+from autofuse.targets.cpu.codegen.versioning import write_variants
 from autofuse.targets.cpu.codegen.widths import Widths
-from autofuse.targets.cpu.native.program import PhaseCode
-from autofuse.targets.cpu.text import FunctionText, ModuleText
+from autofuse.targets.cpu.llvmtext import FunctionText, ModuleText
+from autofuse.targets.cpu.native.nativeprogram import PhaseCode
 
 
 def write_phase(

@@ -12,8 +12,8 @@ from autofuse.targets.cpu.codegen.matmul.tiling import Tiling, plan_tiling, prod
 from autofuse.targets.cpu.codegen.offsets import pointer
 from autofuse.targets.cpu.codegen.values import Group
 from autofuse.targets.cpu.codegen.widths import Widths
+from autofuse.targets.cpu.llvmtext import FunctionText
 from autofuse.targets.cpu.scalars import emit_constant
-from autofuse.targets.cpu.text import FunctionText
 
 _WRAPPERS: Mapping[str, tuple[str, str]] = {"f32": ("af_sgemm", "float"), "f64": ("af_dgemm", "double")}
 _FEW = 4

@@ -13,7 +13,7 @@ from autofuse.lower.tile import ArgReduce, Reduce, Scan, Space, Stage, Store
 from autofuse.targets.cpu.codegen.accesses import Place, Places
 from autofuse.targets.cpu.codegen.offsets import pointer, split_lanes
 from autofuse.targets.cpu.codegen.values import Group, counted_loop
-from autofuse.targets.cpu.text import FunctionText
+from autofuse.targets.cpu.llvmtext import FunctionText
 
 LINE_BYTES = 64
 

@@ -15,11 +15,11 @@ from autofuse.ir.index import Symbol, of
 from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage
 from autofuse.targets.cpu.codegen.body import Body
 from autofuse.targets.cpu.codegen.conditions import used_scalars
+from autofuse.targets.cpu.codegen.indexsplitting import Segments, plan_segments, whole
 from autofuse.targets.cpu.codegen.nest import Flight, make_accumulators
-from autofuse.targets.cpu.codegen.segments import Segments, plan_segments, whole
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, Value, counted_loop
+from autofuse.targets.cpu.llvmtext import FunctionText
 from autofuse.targets.cpu.scalars import emit_tail_mask
-from autofuse.targets.cpu.text import FunctionText
 
 STRIP_BYTES = 4096
 """Of the widest type, per strip."""

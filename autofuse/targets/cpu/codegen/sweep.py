@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from autofuse.ir.index import Symbol
 from autofuse.lower.tile import RowGroup, Space, Stage, Store
 from autofuse.targets.cpu.codegen.grid import At, write_runs
-from autofuse.targets.cpu.codegen.layout import Layout
+from autofuse.targets.cpu.codegen.indexsplitting import Segments, plan_segments, whole
 from autofuse.targets.cpu.codegen.nest import Nest
-from autofuse.targets.cpu.codegen.segments import Segments, plan_segments, whole
+from autofuse.targets.cpu.codegen.phaselayout import Layout
+from autofuse.targets.cpu.codegen.registertranspose import Turn, store_square, write_square
 from autofuse.targets.cpu.codegen.streaming import LINE_BYTES, head_length, streamed_store, write_streamed
 from autofuse.targets.cpu.codegen.strips import StripWriter
-from autofuse.targets.cpu.codegen.turning import Turn, store_square, write_square
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, counted_loop
-from autofuse.targets.cpu.codegen.variants import write_variants
+from autofuse.targets.cpu.codegen.versioning import write_variants
+from autofuse.targets.cpu.llvmtext import FunctionText
 from autofuse.targets.cpu.scalars import emit_tail_mask
-from autofuse.targets.cpu.text import FunctionText
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lower.tile import Store
 from autofuse.targets.cpu.codegen.metadata import AS_WRITTEN
+from autofuse.targets.cpu.llvmtext import FunctionText
 from autofuse.targets.cpu.scalars import emit_splat
-from autofuse.targets.cpu.text import FunctionText
 
 Ranges = Mapping[Symbol, tuple[int, int]]
 """Symbols whose loop was split: their least and greatest value here. Absent: the whole extent."""

@@ -16,8 +16,8 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import index_op, role_of
 from autofuse.targets.cpu.codegen.offsets import scalar_index
 from autofuse.targets.cpu.codegen.values import Group
+from autofuse.targets.cpu.llvmtext import FunctionText, Vec
 from autofuse.targets.cpu.scalars import emit_constant, emit_load_conversion, emit_map, emit_splat
-from autofuse.targets.cpu.text import FunctionText, Vec
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,10 @@ from autofuse.targets.cpu.cost.probes import (
     run_probes,
     stream_probes,
 )
+from autofuse.targets.cpu.device.calibrationstore import CalibrationStore
 from autofuse.targets.cpu.device.describe import DTYPES, OP_CLASSES, Calibration, CpuDescription, Rate
 from autofuse.targets.cpu.device.detect import detect
-from autofuse.targets.cpu.device.store import CalibrationStore
-from autofuse.targets.cpu.native.pool import get_num_threads, set_num_threads
+from autofuse.targets.cpu.native.threadcount import get_num_threads, set_num_threads
 
 Progress = Callable[[float, str], None]
 """Called with the share of the work done, 0..1, and what comes next."""

@@ -22,7 +22,7 @@ from autofuse.ir.graph import Graph, Node
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.lower.tile import Buffer, Dot, OpaqueProgram, Phase, RowGroup, Space, TileProgram
-from autofuse.targets.cpu.codegen.layout import Layout, plan_layout
+from autofuse.targets.cpu.codegen.phaselayout import Layout, plan_layout
 from autofuse.targets.cpu.codegen.products import dot_cycles
 from autofuse.targets.cpu.codegen.widths import Widths
 from autofuse.targets.cpu.cost.nests import grid_nest, row_nest

@@ -7,7 +7,7 @@ import math
 from autofuse.cost_models.loopnest import LoopNest
 from autofuse.ir.index import Symbol
 from autofuse.lower.tile import Phase
-from autofuse.targets.cpu.codegen.layout import Layout
+from autofuse.targets.cpu.codegen.phaselayout import Layout
 
 
 def grid_nest(phase: Phase, layout: Layout) -> LoopNest:

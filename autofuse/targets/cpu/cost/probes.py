@@ -45,8 +45,8 @@ from autofuse.targets.cpu.codegen.kernel import generate
 from autofuse.targets.cpu.device.describe import DTYPES
 from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.native.entry import NativeProgram
-from autofuse.targets.cpu.native.pool import get_num_threads
-from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall, KernelCode
+from autofuse.targets.cpu.native.nativeprogram import BufferRef, CpuProgram, KernelCall, KernelCode
+from autofuse.targets.cpu.native.threadcount import get_num_threads
 from autofuse.targets.cpu.passes.prepare import CpuPasses
 
 _LENGTH = 1024

@@ -31,7 +31,7 @@ from autofuse.lower.tile import (
     Store,
     Test,
 )
-from autofuse.targets.cpu.codegen.layout import Layout
+from autofuse.targets.cpu.codegen.phaselayout import Layout
 
 PAGE_BYTES = 4096
 _PAGES = 1536

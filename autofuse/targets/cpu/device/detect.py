@@ -61,7 +61,7 @@ def _hardware(root: Path, first: int) -> Hardware:
 
 
 def detect(threads: int | None = None, root: Path = Path("/")) -> CpuDescription:
-    """Describe this machine's CPU, with default numbers (see `autofuse.targets.cpu.device.store` for measured ones).
+    """Describe this machine's CPU, with default numbers (`device/calibrationstore.py` keeps measured ones).
 
     `threads`: how many plans shall use; by default one per physical core, no more than the control group grants.
     `root`: where `proc` and `sys` are mounted. Raises ArgumentError for a thread count below 1 or above the number

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from autofuse.ir.graph import Value
 from autofuse.plan.document import PlanDocument
-from autofuse.targets.cpu.native.program import BufferRef, KernelCall, KernelCode, PhaseCode
+from autofuse.targets.cpu.native.nativeprogram import BufferRef, KernelCall, KernelCode, PhaseCode
 
 
 def first_outputs(document: PlanDocument) -> dict[Value, int]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from autofuse.errors import BackendError
 from autofuse.ir.tree import count_leaves
 from autofuse.targets.cpu.native import blas
-from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
+from autofuse.targets.cpu.native.nativeprogram import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
 
 _ALIGNMENT = 64
 _DECLARED = re.compile(r"declare\b[^@]*@([-\w.$]+)\(")

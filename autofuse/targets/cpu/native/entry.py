@@ -20,8 +20,8 @@ from autofuse.ir.types import TensorType
 from autofuse.targets.cpu.blocks import POOLED_FROM_BYTES, output_blocks
 from autofuse.targets.cpu.native import driver
 from autofuse.targets.cpu.native.engine import Engine, LinkedCode, default_engine, link
+from autofuse.targets.cpu.native.nativeprogram import CpuProgram, KernelCall
 from autofuse.targets.cpu.native.nativeruntime import KERNEL_SYMBOLS, enable_blas, native_runtime
-from autofuse.targets.cpu.native.program import CpuProgram, KernelCall
 from autofuse.targets.cpu.native.treedata import TreeData, tree_data
 
 _C_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.errors import AutofuseError, BackendError
-from autofuse.targets.cpu.native import blas, pool
+from autofuse.targets.cpu.native import blas, threadcount
 from autofuse.targets.cpu.native.engine import LinkedCode, link, runtime_engine
 from autofuse.targets.cpu.native.forkgate import LLVM
 
@@ -100,7 +100,7 @@ _offered: list[bytes] = []
 @functools.cache
 def _load() -> LinkedCode:
     code = link([_offered[0] if _offered else runtime_object()], exports=_EXPORTS)
-    pool.attach_native(code["af_threads"], code["af_wake_work"], code["af_patience"])
+    threadcount.attach_native(code["af_threads"], code["af_wake_work"], code["af_patience"])
     _after_fork(code["af_pool_after_fork"])
     return code
 
@@ -108,13 +108,13 @@ def _load() -> LinkedCode:
 def runtime_text(architecture: str, offsets: Mapping[str, int]) -> str:
     """The runtime's LLVM IR, one unit, for an architecture and arrays laid out as `array_offsets` says."""
     relax, declaration = _RELAX[architecture]
-    chunks = pool.CHUNKS_PER_PART
+    chunks = threadcount.CHUNKS_PER_PART
     values = {
         "relax": relax,
         "relax_declare": declaration,
         "futex": _FUTEX[architecture],
-        "workers": pool.MAX_THREADS - 1,
-        "participants": pool.MAX_THREADS,
+        "workers": threadcount.MAX_THREADS - 1,
+        "participants": threadcount.MAX_THREADS,
         "chunks": chunks,
         "chunks_squared": chunks * chunks,
         "all_chunks": chunks << 32,

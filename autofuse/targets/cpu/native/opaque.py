@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from autofuse.ir.interpreter import interpret_into
 from autofuse.lower.tile import OpaqueProgram
-from autofuse.targets.cpu.native.program import KernelCode, PhaseCode
+from autofuse.targets.cpu.native.nativeprogram import KernelCode, PhaseCode
 
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 

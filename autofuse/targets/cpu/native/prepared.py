@@ -25,8 +25,15 @@ from autofuse.runtime.environment import fingerprint
 from autofuse.targets.cpu.device.detect import detect
 from autofuse.targets.cpu.native import blas, driver
 from autofuse.targets.cpu.native.entry import NativeProgram
+from autofuse.targets.cpu.native.nativeprogram import (
+    BufferRef,
+    CpuProgram,
+    KernelCall,
+    KernelCode,
+    OutputAlias,
+    PhaseCode,
+)
 from autofuse.targets.cpu.native.nativeruntime import offer_runtime, runtime_object
-from autofuse.targets.cpu.native.program import BufferRef, CpuProgram, KernelCall, KernelCode, OutputAlias, PhaseCode
 
 _VERSION = 2
 _MOST_CONSTANT_BYTES = 1 << 20

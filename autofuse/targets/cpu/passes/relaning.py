@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from autofuse.ir.index import Symbol
 from autofuse.lower.tile import Load, Map, Phase, RowGroup, Stage, Store, TileProgram
+from autofuse.targets.cpu.codegen.pointwork import map_weight
 from autofuse.targets.cpu.codegen.widths import Widths
-from autofuse.targets.cpu.codegen.work import map_weight
 
 _STRIDED = 1.5
 """Cost of an element moved in strides, in vector instructions."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from autofuse.targets.cpu.text import vector_of
+from autofuse.targets.cpu.llvmtext import vector_of
 from autofuse.targets.cpu.vectormath.lanes import Lanes, width
 
 _NEAREST_ROUNDING = "4"

@@ -8,7 +8,7 @@ pi/2 than about 2**-62. (The method is Payne and Hanek's, "Radian reduction for 
 
 from __future__ import annotations
 
-from autofuse.targets.cpu.text import FunctionText, ModuleText, mangled, vector_of
+from autofuse.targets.cpu.llvmtext import FunctionText, ModuleText, mangled, vector_of
 from autofuse.targets.cpu.vectormath.formats import DOUBLE, format_of
 from autofuse.targets.cpu.vectormath.lanes import Lanes
 

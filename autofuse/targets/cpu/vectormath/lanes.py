@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from autofuse.targets.cpu.text import FunctionText, mangled, vector_of
+from autofuse.targets.cpu.llvmtext import FunctionText, mangled, vector_of
 
 _FLOATS = ("half", "float", "double")
 _WIDTH = {"half": 16, "float": 32, "double": 64}

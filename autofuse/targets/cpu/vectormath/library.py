@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from autofuse.errors import BackendError
-from autofuse.targets.cpu.text import mangled
+from autofuse.targets.cpu.llvmtext import mangled
 from autofuse.targets.cpu.vectormath.error_function import erf
 from autofuse.targets.cpu.vectormath.exponential import exp, exp2, expm1, logistic, tanh
 from autofuse.targets.cpu.vectormath.lanes import Lanes

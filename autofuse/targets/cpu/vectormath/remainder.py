@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autofuse.targets.cpu.text import mangled
+from autofuse.targets.cpu.llvmtext import mangled
 from autofuse.targets.cpu.vectormath.lanes import Lanes
 from autofuse.targets.cpu.vectormath.rare import mended
 

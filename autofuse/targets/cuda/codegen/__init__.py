@@ -10,7 +10,7 @@ How the grammar of a TileProgram becomes threads:
 | panels and dots (`panels.py`)       | one block per panel          | one warp per row; dots by all threads together |
 """
 
-from autofuse.targets.cuda.codegen.kernel import CudaKernel, CudaLaunch
+from autofuse.targets.cuda.codegen.cudakernel import CudaKernel, CudaLaunch
 from autofuse.targets.cuda.codegen.program import generate
 
 __all__ = ["CudaKernel", "CudaLaunch", "generate"]

@@ -26,8 +26,8 @@ from autofuse.lower.tile import (
 )
 from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.access import VECTOR_BYTES, is_aligned, is_unit_stride
+from autofuse.targets.cuda.codegen.ctext import IndexText, Names, Writer
 from autofuse.targets.cuda.codegen.places import Place, unwrapped
-from autofuse.targets.cuda.codegen.text import IndexText, Names, Writer
 from autofuse.targets.cuda.ctypes_text import literal, register_type
 from autofuse.targets.cuda.prelude import Prelude
 

@@ -13,11 +13,11 @@ from autofuse.lower.tile import Buffer, Dot, Phase, Space, TileProgram
 from autofuse.targets.cuda.codegen.access import is_threaded, stages_of
 from autofuse.targets.cuda.codegen.body import PhaseCode
 from autofuse.targets.cuda.codegen.columns import ColumnPlan, plan_columns, write_columns
-from autofuse.targets.cuda.codegen.kernel import CudaKernel, CudaLaunch
-from autofuse.targets.cuda.codegen.panels import PanelPlan, plan_panel, write_panel
+from autofuse.targets.cuda.codegen.ctext import IndexText, Names, Writer, needs_wide, symbol
+from autofuse.targets.cuda.codegen.cudakernel import CudaKernel, CudaLaunch
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
+from autofuse.targets.cuda.codegen.rowblocks import PanelPlan, plan_panel, write_panel
 from autofuse.targets.cuda.codegen.rows import Group, plan_group, write_rows
-from autofuse.targets.cuda.codegen.text import IndexText, Names, Writer, needs_wide, symbol
 from autofuse.targets.cuda.codegen.threads import ThreadPlan, plan_threads, thread_places, write_threads
 from autofuse.targets.cuda.codegen.tiles import with_column_tiles
 from autofuse.targets.cuda.ctypes_text import memory_type

@@ -1,4 +1,4 @@
-"""The width of column tiles on a GPU: see `autofuse.lower.columns`.
+"""The width of column tiles on a GPU: see `autofuse.lower.columntiles`.
 
 Without tiles a block would keep whole rows of a product on chip, and have few of them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autofuse.lower.columns import cut_columns, find_columns
+from autofuse.lower.columntiles import cut_columns, find_columns
 from autofuse.lower.tile import Buffer, Phase, Space
 from autofuse.targets.cuda.codegen.blockproducts import TILE
 

@@ -5,10 +5,10 @@ import pytest
 
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.graph import Graph, Value
+from autofuse.search.rules.graphqueries import Reading
 from autofuse.search.rules.grappler.api_calls import call_at
 from autofuse.search.rules.grappler.meta_optimizer import Grappler
 from autofuse.search.rules.grappler.node_matcher import NodeMatcher
-from autofuse.search.rules.reading import Reading
 from autofuse.testing.partitions import context_of
 from autofuse.testing.search_policies import decisions
 from autofuse.testing.sketches import softmax_graph

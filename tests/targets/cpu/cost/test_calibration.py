@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from autofuse.errors import ArgumentError
-from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.targets.cpu.cost.calibration import (
     assembled,
     calibrate,
@@ -15,10 +15,10 @@ from autofuse.targets.cpu.cost.calibration import (
     measured_calibration,
 )
 from autofuse.targets.cpu.cost.probes import Estimate, Probe, instruction_probes, run_probes
+from autofuse.targets.cpu.device.calibrationstore import CalibrationStore
 from autofuse.targets.cpu.device.describe import OP_CLASSES, description_from
 from autofuse.targets.cpu.device.detect import detect
-from autofuse.targets.cpu.device.store import CalibrationStore
-from autofuse.targets.cpu.native.pool import get_num_threads
+from autofuse.targets.cpu.native.threadcount import get_num_threads
 from autofuse.testing.cost_models import elementwise_kernel
 from autofuse.testing.devices import SERVER, server
 

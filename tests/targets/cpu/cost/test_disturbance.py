@@ -8,8 +8,8 @@ from autofuse.targets.cpu.cost import calibration
 from autofuse.targets.cpu.cost.calibration import BusyError, CalibrationReport, calibrate, described
 from autofuse.targets.cpu.cost.disturbance import CpuTimes, cpu_times, disturbance
 from autofuse.targets.cpu.cost.probes import Estimate
+from autofuse.targets.cpu.device.calibrationstore import CalibrationStore
 from autofuse.targets.cpu.device.detect import detect
-from autofuse.targets.cpu.device.store import CalibrationStore
 
 CORES = os.cpu_count() or 1
 START = CpuTimes(busy=0.0, stolen=0.0, own=0.0, total=0.0)

@@ -27,7 +27,7 @@ from autofuse.lower.tile import (
     TileProgram,
 )
 from autofuse.lower.tile import Test as When
-from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.targets.cpu.cost.floor import LAUNCH_FLOOR_US, floor_us
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.device.defaults import default_calibration

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from autofuse.ir.dtypes import DType
 from autofuse.targets.cpu.codegen.masking import masked_load, masked_store
-from autofuse.targets.cpu.codegen.turning import transposed
+from autofuse.targets.cpu.codegen.registertranspose import transposed
 from autofuse.targets.cpu.codegen.values import counted_loop
+from autofuse.targets.cpu.llvmtext import FunctionText, Vec
 from autofuse.targets.cpu.scalars import (
     emit_constant,
     emit_load_conversion,
@@ -15,7 +16,6 @@ from autofuse.targets.cpu.scalars import (
     emit_store_conversion,
     emit_tail_mask,
 )
-from autofuse.targets.cpu.text import FunctionText, Vec
 
 _FEW_VECTORS = 4
 """Rows of so many vectors are copied without a loop."""

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from autofuse.ir.dtypes import BOOL, DType
 from autofuse.targets.cpu.codegen.masking import masked_load, masked_store
 from autofuse.targets.cpu.codegen.metadata import AS_WRITTEN
+from autofuse.targets.cpu.llvmtext import FunctionText, ModuleText, Vec, mangled
 from autofuse.targets.cpu.native.engine import FINISHED
 from autofuse.targets.cpu.scalars import emit_combine, emit_constant, emit_splat, emit_tail_mask
-from autofuse.targets.cpu.text import FunctionText, ModuleText, Vec, mangled
 
 _LINE = 64
 

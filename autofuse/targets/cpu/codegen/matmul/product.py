@@ -23,7 +23,7 @@ from autofuse.targets.cpu.codegen.matmul.copying import Side, clear_rows, copy_r
 from autofuse.targets.cpu.codegen.matmul.microkernel import RegisterTile, define
 from autofuse.targets.cpu.codegen.matmul.tiling import Tiles, Tiling
 from autofuse.targets.cpu.codegen.values import counted_loop
-from autofuse.targets.cpu.text import FunctionText, ModuleText, Vec
+from autofuse.targets.cpu.llvmtext import FunctionText, ModuleText, Vec
 
 _UNROLLS = (4, 3, 2, 1)
 """Steps of the depth in one round of a register tile's loop: counting takes the ports that multiply."""

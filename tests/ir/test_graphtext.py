@@ -11,11 +11,11 @@ from hypothesis.extra import numpy as hnp
 
 from autofuse.errors import ParseError
 from autofuse.ir import dtypes
-from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.dtypes import BF16, F16, F32, I32
 from autofuse.ir.graph import Location
+from autofuse.ir.graphbuilder import GraphBuilder
+from autofuse.ir.graphtext import parse_graph, print_graph, to_text
 from autofuse.ir.literals import array_hash
-from autofuse.ir.text import parse_graph, print_graph, to_text
 from autofuse.ir.types import parse_type
 from autofuse.testing.graphs import random_graph
 

@@ -20,7 +20,7 @@ from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.problem import Problem
-from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.candidates import Bounds
 from autofuse.search.space.enumeration import _Enumeration, enumerated
 from autofuse.search.space.growth import Growth
@@ -370,7 +370,7 @@ def test_a_digest_stands_for_one_signature():
 SCRIPT = """
 import numpy as np
 from autofuse.fusion.atoms import AtomGraph
-from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.candidates import Bounds
 from autofuse.search.space.enumeration import enumerated
 from autofuse.testing.fusions import LIMITS

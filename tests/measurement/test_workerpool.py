@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autofuse.errors import MeasureError
-from autofuse.measurement.pool import Job, Worker
+from autofuse.measurement.workerpool import Job, Worker
 
 
 def behave(building: str = "nothing", running: str = "nothing", build_s: float = 30.0, run_s: float = 30.0) -> Job:
@@ -127,7 +127,7 @@ def gone(pid: int) -> bool:
 
 TUNER = """
 import signal, sys
-from autofuse.measurement.pool import Job, Worker
+from autofuse.measurement.workerpool import Job, Worker
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a script starts in the background
 with Worker() as worker:
     worker.run(Job("autofuse.testing.jobs:fine", {}))

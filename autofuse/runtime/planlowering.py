@@ -9,7 +9,7 @@ from autofuse.errors import LegalityError, PlanError
 from autofuse.fusion.candidate import KernelCandidate, is_inlined
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.optable import has_calls
-from autofuse.lower.library import scatter_in
+from autofuse.lower.librarykernels import scatter_in
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (

@@ -7,7 +7,7 @@ import pytest
 
 from autofuse.errors import BackendError
 from autofuse.ir.dtypes import BF16, BOOL, F16, F32, U8
-from autofuse.targets.cpu.text import ModuleText, Vec
+from autofuse.targets.cpu.llvmtext import ModuleText, Vec
 
 
 @pytest.mark.parametrize(

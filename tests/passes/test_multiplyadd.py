@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autofuse.ir.interpreter import interpret
-from autofuse.passes.contraction import ContractProducts
+from autofuse.passes.multiplyadd import ContractProducts
 from autofuse.passes.pipeline import clean
 
 

@@ -19,16 +19,16 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.ops.scatter import roles_of
 from autofuse.ir.ops.windowroles import Roles
-from autofuse.lower.library import scatter_in
+from autofuse.lower.librarykernels import scatter_in
 from autofuse.lower.tile import OpaqueProgram
 from autofuse.targets.cpu.codegen.metadata import Metadata
 from autofuse.targets.cpu.codegen.offsets import scalar_index
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, counted_loop
 from autofuse.targets.cpu.codegen.viewed import Fixed, Reader, Source, Stored, follows, has_lanes, source_of
+from autofuse.targets.cpu.llvmtext import FunctionText, ModuleText, Vec
 from autofuse.targets.cpu.machine import Machine
-from autofuse.targets.cpu.native.program import KernelCode, PhaseCode
+from autofuse.targets.cpu.native.nativeprogram import KernelCode, PhaseCode
 from autofuse.targets.cpu.scalars import emit_combine, emit_store_conversion
-from autofuse.targets.cpu.text import FunctionText, ModuleText, Vec
 
 _BLOCK_BYTES = 64 << 10
 """Copied at a time: 2 to 3 us."""

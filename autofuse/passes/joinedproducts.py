@@ -10,9 +10,9 @@ import numpy as np
 
 from autofuse.fusion.candidate import is_view
 from autofuse.ir.graph import Graph, Node, Value
-from autofuse.passes.cuts import Cut, cuts_of, sliced, whole
 from autofuse.passes.editing import Editor
 from autofuse.passes.productrules import free_dimensions, has_one_column_axis
+from autofuse.passes.slicerules import Cut, cuts_of, sliced, whole
 
 _DIMENSIONS = (
     *("lhs_batching_dimensions", "rhs_batching_dimensions"),

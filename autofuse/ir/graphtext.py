@@ -24,8 +24,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.graphparser import parse_graph
 from autofuse.ir.literals import attribute_text, value_name
-from autofuse.ir.parser import parse_graph
 
 __all__ = ["NodeLine", "node_line", "parse_graph", "print_graph", "to_text"]
 

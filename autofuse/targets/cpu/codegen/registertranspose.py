@@ -15,8 +15,8 @@ from autofuse.lower.tile import Load, Phase, Stage, Store, Test
 from autofuse.targets.cpu.codegen.accesses import Place, Places
 from autofuse.targets.cpu.codegen.offsets import pointer
 from autofuse.targets.cpu.codegen.values import Group, Index, Value
+from autofuse.targets.cpu.llvmtext import FunctionText, Vec
 from autofuse.targets.cpu.scalars import emit_load_conversion, emit_store_conversion
-from autofuse.targets.cpu.text import FunctionText, Vec
 
 _MOST_STATEMENTS = 24
 """Of a body that is written once per row of a square."""

@@ -9,7 +9,7 @@ from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.graph import Value
 from autofuse.search.policies.problem import Problem
 from autofuse.search.prices.pricing import KernelPrices
-from autofuse.search.space.builder import SpaceBuilder
+from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.candidates import USUAL, AtomSet, Bounds, Candidate, Space
 from autofuse.search.space.enumeration import enumerated
 

@@ -21,7 +21,7 @@ from autofuse.plan import file
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
 from autofuse.report.quantities import nearest
 from autofuse.report.tileprint import print_program
-from autofuse.runtime.kernels import candidate_of
+from autofuse.runtime.planlowering import candidate_of
 from autofuse.targets.base import Target
 
 Array = NDArray[Any]

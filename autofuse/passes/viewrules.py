@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autofuse.ir.graph import Node, Value
-from autofuse.passes.axes import ascending, inverse, runs, unit_moves
+from autofuse.passes.axismaps import ascending, inverse, runs, unit_moves
 from autofuse.passes.facts import Facts
 from autofuse.passes.rewriting import Call, Expression, Rules, call
 

@@ -5,9 +5,9 @@ import pytest
 
 from autofuse.errors import MeasureError
 from autofuse.host.folders import cache_folder
+from autofuse.targets.cpu.device.calibrationstore import CalibrationStore
 from autofuse.targets.cpu.device.defaults import default_calibration
 from autofuse.targets.cpu.device.describe import CpuDescription
-from autofuse.targets.cpu.device.store import CalibrationStore
 
 CPU = CpuDescription(
     "x86_64", "Test", ("avx2",), 2, 2, 2, 32768, 1 << 20, 0, 64, 1 << 30, None, default_calibration(256, 2, 0)

@@ -18,14 +18,14 @@ from autofuse.errors import ArgumentError
 from autofuse.fusion.userrules import Pin, bind
 from autofuse.plan.document import Certificate, PlanDocument
 from autofuse.report.dump import dump_candidates
-from autofuse.report.explain import build_report, kernel_named, render
+from autofuse.report.explanation import build_report, kernel_named, render
 from autofuse.report.summary import render as render_summary
 from autofuse.report.summary import summarise
 from autofuse.report.whynot import Apart, WhyNot, all_apart, render_apart, why_not
 from autofuse.report.whynot import render as render_answer
-from autofuse.runtime.kernels import lower_kernel
+from autofuse.runtime.planlowering import lower_kernel
 from autofuse.search.policies.unfused import Unfused
-from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.target import CpuTarget
 from autofuse.testing.devices import SERVER
@@ -182,7 +182,7 @@ def test_every_two_kernels_that_read_one_another_are_explained() -> None:
     names = [kernel.name for kernel in plan.kernels]
     assert {pair.maker for pair in found} | {pair.reader for pair in found} == set(names)
     assert all(names.index(pair.maker) < names.index(pair.reader) for pair in found)
-    assert all("test_explain.py" in pair.source for pair in found)
+    assert all("test_explanation.py" in pair.source for pair in found)
     assert any(pair.attempt.legal and pair.attempt.apart_us is not None for pair in found)
     text = render_apart(found)
     assert all(f"{pair.maker} -> {pair.reader} ({', '.join(pair.values)}" in text for pair in found)

@@ -12,7 +12,7 @@ from autofuse.ir.index import Affine, Symbol, of
 from autofuse.ir.types import TensorType
 from autofuse.lower.split import split_reductions
 from autofuse.lower.tile import Buffer, Dot, Load, Map, Matrix, Panel, Phase, RowGroup, Space, Stage, Store, TileProgram
-from autofuse.targets.cpu.cost.analytical import AnalyticalCpuModel
+from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.cost_models import CostModelContract, elementwise_kernel, row_sum_kernel
 from autofuse.testing.devices import server

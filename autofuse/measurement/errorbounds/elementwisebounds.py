@@ -14,7 +14,7 @@ import numpy as np
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Node
 from autofuse.ir.optable import elementwise_op, lookup
-from autofuse.measurement.errorbounds import integers
+from autofuse.measurement.errorbounds import integerbounds
 from autofuse.measurement.errorbounds.roundings import (
     BLOCK,
     Array,
@@ -29,7 +29,7 @@ from autofuse.measurement.errorbounds.roundings import (
     summed,
 )
 
-Rule = integers.Rule
+Rule = integerbounds.Rule
 
 
 def elementwise(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], result: Array) -> Bound:
@@ -70,7 +70,7 @@ def _rule(node: Node) -> Rule | None:
     read, made = (value.type.dtype for value in (node.inputs[0], node.output))
     if read.is_float and made.is_float:
         return _OF_FLOATS.get(node.op)
-    return integers.rule(node.op, read, made)
+    return integerbounds.rule(node.op, read, made)
 
 
 def _rounds(node: Node) -> bool:

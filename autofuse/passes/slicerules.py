@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from autofuse.ir.graph import Node, Value
-from autofuse.passes.axes import inverse, unit_moves
+from autofuse.passes.axismaps import inverse, unit_moves
 from autofuse.passes.facts import Facts
 from autofuse.passes.rewriting import Call, Expression, Rules, call
-from autofuse.passes.views import broadcast
+from autofuse.passes.viewrules import broadcast
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from autofuse.ir.index import Symbol
 from autofuse.lower.tile import Dot, Load, Phase, RowGroup, Space, Stage, Store, TileProgram
+from autofuse.targets.cpu.codegen.pointwork import point_ns
+from autofuse.targets.cpu.codegen.registertranspose import Turn, find_turn
 from autofuse.targets.cpu.codegen.strips import STRIP_BYTES, Strip
-from autofuse.targets.cpu.codegen.turning import Turn, find_turn
 from autofuse.targets.cpu.codegen.widths import Widths
-from autofuse.targets.cpu.codegen.work import point_ns
 from autofuse.targets.cpu.decisions import VECTOR_BITS
 
 _SHARES = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autofuse.fusion.atoms import AtomGraph
-from autofuse.passes.layouts import StoreTransposes
+from autofuse.passes.transposedcopies import StoreTransposes
 
 
 def _dot(sketch, lhs, rhs):

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from autofuse.frontend.axes import one_axis
 from autofuse.frontend.bounds import check_index, require_index_dtype
-from autofuse.frontend.context import current
 from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, value_of
 from autofuse.frontend.terms import Term
+from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, fresh, write
 from autofuse.frontend.ufuncs import finish, out_arrays
 from autofuse.ir.graph import Value

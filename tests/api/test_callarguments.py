@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import autofuse as af
-from autofuse.api.arguments import check_written, overlap
+from autofuse.api.callarguments import check_written, overlap
 from autofuse.errors import ArgumentError
 
 

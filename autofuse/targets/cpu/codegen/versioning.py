@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from autofuse.ir.index import Symbol, of
 from autofuse.lower.tile import Stage
+from autofuse.targets.cpu.codegen.indexsplitting import Segments, all_segments, copies_allowed, largest
 from autofuse.targets.cpu.codegen.offsets import scalar_index
-from autofuse.targets.cpu.codegen.segments import Segments, all_segments, copies_allowed, largest
 from autofuse.targets.cpu.codegen.values import Group
-from autofuse.targets.cpu.text import FunctionText
+from autofuse.targets.cpu.llvmtext import FunctionText
 
 Inside = Callable[[Group], None]
 

@@ -19,8 +19,8 @@ from autofuse.plan.document import Certificate, PlanDocument
 from autofuse.report.printable import printable
 from autofuse.report.quantities import bytes_text, microseconds, nearest
 from autofuse.report.tileprint import loop_lines
-from autofuse.runtime.kernels import LoweredKernel, canonical
 from autofuse.runtime.memory import plan_memory
+from autofuse.runtime.planlowering import LoweredKernel, canonical
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autofuse.passes.joining import JoinColumns, JoinSteps
+from autofuse.passes.joinedproducts import JoinColumns, JoinSteps
 
 
 def _dot(sketch, lhs, rhs, depth=None, name=None):

@@ -14,9 +14,9 @@ from autofuse.errors import TraceError
 from autofuse.frontend import finishing
 from autofuse.frontend.location import assigned_name, location_of, user_frame
 from autofuse.ir import dtypes
-from autofuse.ir.builder import GraphBuilder
 from autofuse.ir.contracts import BoundsCheck
 from autofuse.ir.graph import Graph, Value
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import TensorType
 
 _ACTIVE = threading.local()
