@@ -24,7 +24,7 @@ def _dataclass(cls: Any = None, **options: bool) -> Any:
         return partial(_dataclass, **options)
     frozen = options.get("frozen", False)
     own = {name for name, value in vars(cls).items() if value is not None}
-    plain = {"init": False, "eq": False, "repr": False, "frozen": frozen and is_dataclass(cls)}
+    plain = {"init": False, "eq": False, "repr": False, "frozen": frozen and any(map(is_dataclass, cls.__bases__))}
     made = dataclasses.dataclass(cls, **{**options, **plain})
     made.__dataclass_params__.frozen = frozen  # the standard library asks it of bases
     methods: dict[str, Any] = {"__init__": _Unwritten(made, "__init__", partial(_init, frozen=frozen))}

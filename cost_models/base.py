@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from numpy.typing import NDArray
 
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 
 Level = Literal["l1", "l2", "l3", "dram"]

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.cost_models.base import Level
+from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.tile import Space
 
 FEATURES_VERSION = 2

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Stage
 
 Number = TypeVar("Number", int, float)

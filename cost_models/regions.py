@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from autofuse.lazydataclass import dataclass
 
 LINE_BYTES = 64
 _SETS, _WAYS = 2048, 12

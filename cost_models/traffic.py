@@ -9,13 +9,13 @@ stencil models, applied to every loop).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from autofuse.cost_models.features import Reuse
 from autofuse.cost_models.loopnest import LoopNest
 from autofuse.cost_models.regions import LINE_BYTES, Extent, Steps, steps_of, union_of
 from autofuse.ir.index import Affine, Atom, Element, Quotient, Remainder, Symbol, bounds
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Buffer, Dot, Matrix, Panel, Phase, Space
 
 _SPARSE = 4

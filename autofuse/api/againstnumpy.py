@@ -6,7 +6,6 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -20,6 +19,7 @@ from autofuse.ir import tree
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.ir.parameters import call_in_order
+from autofuse.lazydataclass import replace
 from autofuse.measurement.timer import median, median_interval, rough_us
 from autofuse.plan.document import PlanDocument
 from autofuse.report.comparison import interleave

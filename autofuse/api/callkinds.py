@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from autofuse.errors import ArgumentError
 from autofuse.ir.parameters import BY_NAME, bound, names_of
 from autofuse.ir.tree import Branch, Tree, flatten
+from autofuse.lazydataclass import dataclass
 
 _MOST_FORMS = 256
 """Ways to write calls of one function that are remembered."""

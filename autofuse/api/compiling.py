@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from autofuse.api.loops import warn_of_loops
 from autofuse.api.numpyonly import NumpyPlan, traced_or_left
 from autofuse.api.plan import Plan
 from autofuse.errors import ArgumentError
+from autofuse.lazydataclass import replace
 from autofuse.targets.base import find_backend, find_target
 from autofuse.targets.registry import DEFAULT
 

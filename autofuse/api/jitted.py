@@ -10,7 +10,6 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import is_dataclass
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +18,7 @@ from autofuse.api.callkinds import Call, Calls, key_of
 from autofuse.api.keptplans import KeptPlans, KeptReads, Numbers
 from autofuse.api.plan import Plan
 from autofuse.errors import PlanError
+from autofuse.lazydataclass import is_dataclass
 from autofuse.plan.store import PlanStore
 from autofuse.targets.base import Target, find_target
 from autofuse.targets.registry import DEFAULT

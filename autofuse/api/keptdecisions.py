@@ -14,7 +14,6 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from autofuse.api.plan import Plan
@@ -23,6 +22,7 @@ from autofuse.frontend.traced import Traced
 from autofuse.host.objectcache import ObjectCache, cache_directory
 from autofuse.ir import tree
 from autofuse.ir.digest import digest, in_order
+from autofuse.lazydataclass import dataclass, fields, is_dataclass, replace
 from autofuse.runtime.environment import fingerprint
 from autofuse.targets.base import Target, find_backend
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from autofuse.errors import NumberWarning
 from autofuse.ir.tree import Branch, Static, Tree, child_path
+from autofuse.lazydataclass import dataclass, replace
 
 MOST_PLANS = 256
 """Plans that one jitted function keeps. What a plan takes is its code, some 50 to 500 KiB, and its constants."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import cast
 
 from autofuse.api.amounts import DEADLINE_S, whole_number
@@ -13,6 +12,7 @@ from autofuse.cost_models.base import CostModel
 from autofuse.errors import ArgumentError
 from autofuse.frontend.traced import Traced
 from autofuse.fusion.userrules import Rule, bind
+from autofuse.lazydataclass import replace
 from autofuse.passes.choices import DEFAULT, Choices, alternatives, read_choices
 from autofuse.passes.pipeline import Numerics
 from autofuse.plan.document import PlanDocument

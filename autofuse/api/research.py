@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,6 +21,7 @@ from autofuse.errors import ArgumentError, LegalityError, PlanError
 from autofuse.frontend.tracecontext import OnUnsupported
 from autofuse.frontend.traced import trace as trace_function
 from autofuse.fusion.kind import kind_of
+from autofuse.lazydataclass import dataclass, field
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
 from autofuse.measurement.kernelrecords import KernelTime

@@ -7,7 +7,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -24,6 +23,7 @@ from autofuse.api.programs import AUTO, fixed_choices, measuring_inputs, traced_
 from autofuse.cost_models.base import CostModel
 from autofuse.errors import AutofuseError
 from autofuse.frontend.tracecontext import OnUnsupported
+from autofuse.lazydataclass import replace
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
 from autofuse.passes.choices import Choices

@@ -11,7 +11,6 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +22,7 @@ from autofuse.api.arrayfiles import MOST_BYTES, UNREADABLE, load, unpacked
 from autofuse.cli.parser import seed
 from autofuse.errors import ArgumentError, ParseError
 from autofuse.frontend.spec import Spec, spec
+from autofuse.lazydataclass import dataclass, field
 from autofuse.measurement import workloads
 from autofuse.plainfile import open_plain
 from autofuse.report.quantities import nearest

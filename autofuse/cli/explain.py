@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from autofuse.api.plan import Plan, load
 from autofuse.cli.output import print_json
 from autofuse.cli.streams import show
 from autofuse.errors import ArgumentError
+from autofuse.lazydataclass import asdict
 from autofuse.report.explanation import build_report, kernel_named, render, render_kernel
 
 

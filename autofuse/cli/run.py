@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from autofuse.frontend.spec import Spec
 from autofuse.ir import tree
 from autofuse.ir.parameters import in_order, names_of
 from autofuse.ir.types import of_array
+from autofuse.lazydataclass import replace
 from autofuse.measurement.timer import TimingPolicy, measure, rest
 from autofuse.report.quantities import microseconds, nearest
 

@@ -8,7 +8,6 @@ still an ordinary function. State is any nest of tuples, lists, dicts of arrays;
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from autofuse.ir.contracts import BoundsCheck
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.tree import Tree
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import replace
 
 _I64 = np.dtype(np.int64)
 

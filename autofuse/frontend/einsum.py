@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -19,6 +18,7 @@ from autofuse.frontend.tracer import TracerArray, view
 from autofuse.frontend.ufunc_rules import RULES
 from autofuse.frontend.ufuncs import finish, out_arrays
 from autofuse.ir.graph import Value
+from autofuse.lazydataclass import dataclass
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

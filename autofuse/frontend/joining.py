@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -19,6 +18,7 @@ from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, fresh, view
 from autofuse.frontend.ufuncs import finish, out_arrays
 from autofuse.ir.graph import Value
+from autofuse.lazydataclass import dataclass
 
 _MOST_RUNS = 8
 """`delete` copies no more than so many slices, else it takes one element at a time."""

@@ -11,7 +11,6 @@ import enum
 import inspect
 import weakref
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from functools import partial
 from types import (
     BuiltinFunctionType,
@@ -31,6 +30,7 @@ from autofuse.frontend.tracer import TracerArray
 from autofuse.ir import tree
 from autofuse.ir.parameters import BY_NAME
 from autofuse.ir.tree import Branch, Leaf, Tree
+from autofuse.lazydataclass import dataclass, field
 
 _SAME = (FunctionType, BuiltinFunctionType, type, ModuleType, np.ufunc, enum.Enum)
 """What an attribute may be that counts as the same only if it is the same object."""

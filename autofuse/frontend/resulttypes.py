@@ -10,7 +10,6 @@ little where they are floats, so that systems have solutions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -20,6 +19,7 @@ from autofuse.errors import CallError, GraphError
 from autofuse.ir import types
 from autofuse.ir.ops import library_calls
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass
 
 _FIRST, _SECOND = (3, 4, 5, 6, 7, 8), (10, 12, 14, 16, 18, 20)
 """Stand-ins of extents, in their order. All differences between the two are different ones, so that an extent plus a

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from autofuse.ir import dtypes, types
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from autofuse.frontend.tracecontext import current
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Value
+from autofuse.lazydataclass import dataclass
 
 
 class Step(ABC):

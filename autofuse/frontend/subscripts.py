@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -24,6 +23,7 @@ from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.steps import DynamicIndexStep, ReshapeStep, ReverseStep, SliceStep, Step
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import TracerArray, element, fresh, view, write
+from autofuse.lazydataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from autofuse.frontend import promotion
 from autofuse.frontend.tracecontext import current
 from autofuse.ir import dtypes
 from autofuse.ir.graph import Value
+from autofuse.lazydataclass import dataclass
 
 Operand = Any
 """A Term of the same shape and dtype, or a Python number."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +17,7 @@ from autofuse.ir.contracts import BoundsCheck
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass
 
 _ACTIVE = threading.local()
 

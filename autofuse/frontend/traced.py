@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, get_args
 
@@ -28,6 +27,7 @@ from autofuse.ir.graph import Graph, Value
 from autofuse.ir.parameters import bound, call_in_order, leaves_of_call, names_of
 from autofuse.ir.tree import Tree
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass
 
 implementations.load()
 

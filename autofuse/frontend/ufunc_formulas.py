@@ -7,7 +7,6 @@ result that is finite, NaN and infinities as in NumPy.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from autofuse.frontend.eager import numpys_own
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import fresh
 from autofuse.frontend.ufunc_rules import rule, widened
+from autofuse.lazydataclass import dataclass
 
 _F32 = np.dtype(np.float32)
 _F64 = np.dtype(np.float64)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass
 
 from autofuse.ir.graph import Graph, Location, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of, values_of
+from autofuse.lazydataclass import dataclass
 
 MANY = 32
 """Steps from which on an unrolled loop is worth a warning, however quickly it was compiled."""

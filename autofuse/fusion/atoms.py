@@ -11,7 +11,6 @@ and an atom whose code would take long to generate falls into parts that follow 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +22,7 @@ from autofuse.fusion.userrules import NO_RULES, Control
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import index_op, role_of
+from autofuse.lazydataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

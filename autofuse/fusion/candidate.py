@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import index_op, role_of
+from autofuse.lazydataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

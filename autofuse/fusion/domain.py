@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from autofuse.errors import LegalityError
@@ -18,6 +17,7 @@ from autofuse.fusion.dimensions import Atom, Dimensions, carries, dot_axes, whol
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
+from autofuse.lazydataclass import dataclass
 
 MAX_WINDOW = 128
 """Largest window that is unrolled into a kernel; a larger one is a call of its own."""

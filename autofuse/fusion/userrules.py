@@ -10,13 +10,13 @@ from __future__ import annotations
 import difflib
 import fnmatch
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
 from autofuse.errors import ArgumentError
 from autofuse.fusion.candidate import is_view
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.optable import role_of
+from autofuse.lazydataclass import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import ArgumentError, OutOfBoundsError, OutOfDomainError
+from autofuse.lazydataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

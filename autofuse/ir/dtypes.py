@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
 
 from autofuse.errors import GraphError
+from autofuse.lazydataclass import dataclass
 
 Kind = Literal["float", "int", "uint", "bool"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass, field
 
 Attrs = Mapping[str, Any]
 """Attribute name to value: int, float, bool, str, tuple of those, `DType`, or (constants only) a read-only array."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from autofuse.ir import attributes, dtypes, literals, optable
 from autofuse.ir.graph import Graph, Location, Node, Value
 from autofuse.ir.oprecord import OpDef
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass
 
 Array = NDArray[Any]
 

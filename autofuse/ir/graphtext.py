@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.graphparser import parse_graph
 from autofuse.ir.literals import attribute_text, value_name
+from autofuse.lazydataclass import dataclass, field
 
 __all__ = ["NodeLine", "node_line", "parse_graph", "print_graph", "to_text"]
 

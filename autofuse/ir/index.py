@@ -8,7 +8,8 @@ rules of the op table, and simplified here with the ranges of the dimensions: wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from autofuse.lazydataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ exact they are and what they cost. What a constructor demands has no default: an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ from autofuse.ir.graph import Attrs, Graph
 from autofuse.ir.index import Affine
 from autofuse.ir.pieces import Piece
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass, field
 
 
 class Role(Enum):

@@ -6,10 +6,10 @@ Conditions are left out where ranges decide them; pieces that can never match ar
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from autofuse.ir import index
 from autofuse.ir.index import Affine, Element
+from autofuse.lazydataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ import math
 import unicodedata
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from keyword import iskeyword
 from types import SimpleNamespace
@@ -22,6 +21,7 @@ import numpy as np
 
 from autofuse.errors import ArgumentError, PlanError
 from autofuse.ir import dtypes
+from autofuse.lazydataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

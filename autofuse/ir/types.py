@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from autofuse.errors import GraphError, ParseError
 from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
+from autofuse.lazydataclass import dataclass
 
 MAX_RANK = 32
 MAX_BYTES = 1 << 47

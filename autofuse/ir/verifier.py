@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,6 +13,7 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.graphtext import node_line
 from autofuse.ir.literals import attribute_text, value_name
 from autofuse.ir.optable import lookup
+from autofuse.lazydataclass import replace
 
 _Place = tuple[str, int | str]
 

@@ -9,11 +9,11 @@ What comes before the product (its prologue) is done anew for every tile.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from autofuse.ir import index
 from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.rewrite import rewritten
 from autofuse.lower.tile import (
     ArgReduce,

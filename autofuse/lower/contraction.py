@@ -9,7 +9,6 @@ the stages that follow.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate, is_permuted
@@ -22,6 +21,7 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.demand import PhaseBuilder
 from autofuse.lower.phasedrafts import StageDraft
 from autofuse.lower.tile import Dot, Matrix, Scalar, Space, Store

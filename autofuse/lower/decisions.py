@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from autofuse.errors import PlanError
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import LANE, PANEL_ROWS, PLACEMENT, PRODUCTS, SPLIT, Decision, Schedule
 from autofuse.lower.tile import Dot, OpaqueProgram, Reduce, RowGroup, Space, TileProgram
 

@@ -10,7 +10,6 @@ of nodes may be of any length, whatever the interpreter's limit on recursion and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate
@@ -21,6 +20,7 @@ from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import elementwise_op, index_op, role_of
 from autofuse.ir.pieces import Condition, Piece
+from autofuse.lazydataclass import replace
 from autofuse.lower.phasedrafts import BufferTable, Demand, Instance, StageDraft, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.reducing import ReductionBuilder

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Atom, Element, Quotient, Remainder, Symbol
 from autofuse.ir.optable import scalar_op
 from autofuse.ir.pieces import Condition
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import (
     ArgReduce,
     Buffer,

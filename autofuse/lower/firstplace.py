@@ -9,11 +9,11 @@ The second step reads one part again. It finds the value, as both compute it by 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from autofuse.ir import index
 from autofuse.ir.dtypes import BOOL, F32, I64, DType
 from autofuse.ir.index import Element, Symbol
+from autofuse.lazydataclass import replace
 from autofuse.lower.rewrite import rewritten
 from autofuse.lower.tile import (
     ArgReduce,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate
@@ -15,6 +14,7 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.index import Symbol
 from autofuse.ir.oprecord import ElementwiseOp, Role
 from autofuse.ir.optable import lookup, role_of
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.columntiles import Columns, cut_columns, find_columns, tile_width
 from autofuse.lower.contraction import ContractionBuilder, Pack
 from autofuse.lower.decisions import LOWERING, Decisions
@@ -65,7 +65,10 @@ def plain_scalars(candidate: KernelCandidate) -> int:
 
 
 def lower(
-    candidate: KernelCandidate, schedule: Schedule, name: str, limits: Limits = Limits()
+    candidate: KernelCandidate,
+    schedule: Schedule,
+    name: str,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
 ) -> TileProgram | OpaqueProgram:
     """Lower a kernel. Raises LegalityError, with the reason, for what cannot be one kernel."""
     if not candidate.outputs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from autofuse.errors import LegalityError
@@ -11,6 +10,7 @@ from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Value
 from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.tile import Buffer, Dot, Scalar, Space, Statement
 
 Instance = tuple[Value, tuple[Affine, ...]]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 
 from autofuse.ir import index
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
 from autofuse.ir.pieces import Condition
+from autofuse.lazydataclass import replace
 from autofuse.lower.tile import (
     ArgReduce,
     Dot,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from autofuse.errors import PlanError
+from autofuse.lazydataclass import dataclass
 
 Value = bool | int | float | str | None
 T = TypeVar("T", bound=Value)

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from autofuse.ir import index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.firstplace import is_searchable, search_stages, with_extrema
 from autofuse.lower.rewrite import operands, rewritten
 from autofuse.lower.tile import (

@@ -24,7 +24,6 @@ Alternatives are in docs/decisions/0101-one-form-for-both-backends.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 
 from autofuse.ir.dtypes import DType
@@ -32,6 +31,7 @@ from autofuse.ir.graph import Graph
 from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
 
 Scalar = int

@@ -10,7 +10,6 @@ import gc
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter_ns, sleep
 from typing import Any
@@ -22,6 +21,7 @@ from autofuse.errors import AutofuseError, BackendError, MeasureError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Graph
 from autofuse.ir.graphtext import parse_graph
+from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.checks import WrongAnswerError, check, poison
 from autofuse.measurement.errorbounds import Bound, bounds_of

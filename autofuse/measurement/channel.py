@@ -7,7 +7,6 @@ import socket
 import struct
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import MeasureError, ParseError
 from autofuse.ir.types import TensorType, of_array, parse_type
+from autofuse.lazydataclass import dataclass, field
 from autofuse.strictjson import Item, parse
 
 _HEADER = struct.Struct("<8sQ")

@@ -6,7 +6,6 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType, TracebackType
 from typing import Any
 
@@ -17,6 +16,7 @@ from autofuse.fusion.candidate import KernelCandidate
 from autofuse.host.available import available_bytes
 from autofuse.ir.graph import Graph
 from autofuse.ir.graphtext import to_text
+from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.bench import NO_SESSION
 from autofuse.measurement.checks import CHECK_VERSION

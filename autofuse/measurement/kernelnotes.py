@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from autofuse.errors import MeasureError
+from autofuse.lazydataclass import dataclass
 from autofuse.strictjson import Item, parse
 
 KERNELS_TABLE = """

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any, Protocol
 
 import numpy as np
 
+from autofuse.lazydataclass import dataclass, field
 from autofuse.measurement.racing import LEAST_BLOCKS, NO_TIME, SURE_S, contenders, is_decided
 from autofuse.measurement.timer import Clock, fastest_call, rough_us, turn_of
 

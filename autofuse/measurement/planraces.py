@@ -6,12 +6,12 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from autofuse.ir.graph import Graph
+from autofuse.lazydataclass import asdict, dataclass, replace
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.database import Database
 from autofuse.measurement.inputvalues import InputValues

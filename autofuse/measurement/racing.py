@@ -7,8 +7,8 @@ a while meets all of them. A plan that is slower beyond doubt is dropped: it has
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from autofuse.lazydataclass import dataclass
 from autofuse.measurement.timer import median, median_error
 
 LEAST_GAIN = 0.01

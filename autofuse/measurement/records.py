@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from autofuse.errors import MeasureError, PlanError
+from autofuse.lazydataclass import dataclass, fields, replace
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.kernelnotes import KernelNote, note_from
 from autofuse.plan.identity import Identity, identity_from, identity_hash

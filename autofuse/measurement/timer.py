@@ -6,9 +6,9 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from autofuse.errors import MeasureError
+from autofuse.lazydataclass import dataclass
 
 Clock = Callable[[], int]
 """Monotonic nanoseconds."""

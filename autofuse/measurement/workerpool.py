@@ -12,13 +12,13 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
 from numpy.typing import NDArray
 
 from autofuse.errors import MeasureError
+from autofuse.lazydataclass import dataclass, field
 from autofuse.measurement.channel import Channel, ChannelClosedError, DeadlineError, Message
 from autofuse.measurement.records import Status
 from autofuse.measurement.worker import check_runner_name

@@ -7,7 +7,6 @@ import os
 import sys
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import ArgumentError
 from autofuse.ir.tree import flatten
+from autofuse.lazydataclass import dataclass
 
 SIZES = ("small", "full")
 

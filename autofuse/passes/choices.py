@@ -19,11 +19,11 @@ None is better in general, so none is a rule; each has programs that it pays for
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
 from autofuse.errors import ArgumentError
+from autofuse.lazydataclass import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

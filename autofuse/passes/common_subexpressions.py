@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import ElementwiseOp
 from autofuse.ir.optable import lookup
+from autofuse.lazydataclass import dataclass
 from autofuse.passes.facts import Facts
 from autofuse.passes.rewriting import Rules, rewrite
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +12,7 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.interpreter import evaluate_node
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import index_op, lookup, role_of
+from autofuse.lazydataclass import dataclass
 from autofuse.passes.facts import SMALL_BYTES, Facts, repeated
 from autofuse.passes.rewriting import Call, Rules, call, rewrite, splat_call
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from autofuse.fusion.candidate import is_view
 from autofuse.ir.graph import Graph, Node, Value
+from autofuse.lazydataclass import dataclass
 from autofuse.passes.editing import Editor
 from autofuse.passes.productrules import free_dimensions, has_one_column_axis
 from autofuse.passes.slicerules import Cut, cuts_of, sliced, whole

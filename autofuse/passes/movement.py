@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from autofuse.ir.graph import Graph
+from autofuse.lazydataclass import dataclass
 from autofuse.passes import knownindices, slicerules, viewrules
 from autofuse.passes.matching import joined
 from autofuse.passes.rewriting import rewrite

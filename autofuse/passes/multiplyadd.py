@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from autofuse.ir.graph import Graph, Node
+from autofuse.lazydataclass import dataclass
 from autofuse.passes.facts import Facts
 from autofuse.passes.matching import is_float
 from autofuse.passes.rewriting import Call, Rules, call, rewrite

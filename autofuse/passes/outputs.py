@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.optable import role_of
+from autofuse.lazydataclass import dataclass
 from autofuse.passes.rewriting import Names
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from autofuse.ir.graph import Attrs, Graph, Node, Value
+from autofuse.lazydataclass import dataclass
 from autofuse.passes.axismaps import ascending
 from autofuse.passes.facts import Facts
 from autofuse.passes.rewriting import Call, Expression, Rules, call, rewrite

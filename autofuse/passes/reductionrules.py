@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from autofuse.ir.graph import Graph, Node, Value
+from autofuse.lazydataclass import dataclass
 from autofuse.passes.axismaps import ascending, runs
 from autofuse.passes.facts import Facts
 from autofuse.passes.matching import filled, is_float, joined

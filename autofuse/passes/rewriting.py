@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from autofuse.errors import GraphError
@@ -20,6 +19,7 @@ from autofuse.ir.graph import Attrs, Graph, Location, Node, Value
 from autofuse.ir.graphbuilder import free_values
 from autofuse.ir.optable import lookup
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.passes.facts import Facts
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from autofuse.ir.graph import Node, Value
+from autofuse.lazydataclass import dataclass
 from autofuse.passes.axismaps import inverse, unit_moves
 from autofuse.passes.facts import Facts
 from autofuse.passes.rewriting import Call, Expression, Rules, call

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from autofuse.ir.graph import Graph, Node, Value
+from autofuse.lazydataclass import dataclass
 from autofuse.passes.editing import Editor
 
 _LEAST_BYTES = 4096

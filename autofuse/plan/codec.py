@@ -7,7 +7,6 @@ of the value: `kernels[3].schedule.unroll: must be ...`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -20,6 +19,7 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.ops.calls import require_anywhere
 from autofuse.ir.optable import role_of
 from autofuse.ir.tree import Tree
+from autofuse.lazydataclass import asdict, dataclass, fields
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.constants import SideFile, side_file_from
 from autofuse.plan.document import FORMAT_VERSION, Certificate, GraphVariant, Launch, PlanDocument, PlannedKernel

@@ -8,7 +8,6 @@ import re
 import struct
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from autofuse.errors import AutofuseError, PlanError
 from autofuse.ir import dtypes
 from autofuse.ir.types import TensorType, of_array, parse_type
+from autofuse.lazydataclass import dataclass
 from autofuse.plainfile import open_plain
 from autofuse.plan.atomic import written_whole
 from autofuse.strictjson import Item

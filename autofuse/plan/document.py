@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from autofuse.ir.contracts import BoundsCheck
 from autofuse.ir.graph import Graph
 from autofuse.ir.tree import Tree
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.identity import Identity
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, NoReturn, cast
 
 from autofuse.errors import PlanError
+from autofuse.lazydataclass import MISSING, dataclass, fields
 from autofuse.strictjson import Item
 from autofuse.targets.registry import backend_named, names
 

@@ -6,10 +6,10 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from autofuse.errors import PlanError
+from autofuse.lazydataclass import dataclass
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.file import load, save
 from autofuse.plan.identity import Identity, compare, identity_hash

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from autofuse.lazydataclass import asdict, dataclass
 from autofuse.measurement.timer import fastest_call, median, median_interval, rest, rough_us, turn_of
 from autofuse.report.quantities import microseconds, table
 

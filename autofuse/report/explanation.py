@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from autofuse.errors import ArgumentError
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of, values_of
+from autofuse.lazydataclass import asdict, dataclass
 from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
 from autofuse.plan.document import Certificate, PlanDocument
 from autofuse.report.printable import printable

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
+from autofuse.lazydataclass import dataclass
 from autofuse.measurement.timer import measure, noise_floor
 from autofuse.report.quantities import microseconds
 from autofuse.targets.base import Findings, find_backend

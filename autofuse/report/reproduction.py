@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from autofuse.ir.digest import digest
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.interpreter import interpret, interpret_values
 from autofuse.ir.tree import Branch, Leaf
+from autofuse.lazydataclass import replace
 from autofuse.measurement.errorbounds import bounds_of
 from autofuse.plan import file
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from autofuse.cost_models.base import CostModel, KernelFacts
@@ -11,6 +10,7 @@ from autofuse.errors import ArgumentError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.userrules import NO_RULES, Control
 from autofuse.ir.graph import Graph, Node, Value
+from autofuse.lazydataclass import asdict, dataclass
 from autofuse.lower.lowering import Limits
 from autofuse.plan.document import PlanDocument, PlannedKernel
 from autofuse.report.explanation import source_text

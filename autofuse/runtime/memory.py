@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Space
 from autofuse.runtime.planlowering import LoweredKernel, groups_of, may_fail, may_write_in_place
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from autofuse.errors import LegalityError, PlanError
 from autofuse.fusion.candidate import KernelCandidate, is_inlined
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.optable import has_calls
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.librarykernels import scatter_in
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
 from autofuse.errors import AutofuseError, BackendError
+from autofuse.lazydataclass import dataclass
 from autofuse.targets.registry import DEFAULT, backend_named
 
 if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of these

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from autofuse.lazydataclass import replace
 from autofuse.targets.cpu.device.defaults import default_calibration
 from autofuse.targets.cpu.device.describe import CpuDescription, vector_bits
 from autofuse.targets.cpu.machine import Machine

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Protocol
 
+from autofuse.lazydataclass import replace
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import Identity
 from autofuse.plan.store import StoreStats

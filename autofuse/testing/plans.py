@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import ml_dtypes
 import numpy as np
 
@@ -13,6 +11,7 @@ from autofuse.ir.graph import Graph
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.tree import Branch, Leaf, Static
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import replace
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import Certificate, Launch, PlanDocument, PlannedKernel
 from autofuse.targets.cpu.decisions import cpu_schedule

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +21,7 @@ from autofuse.errors import ArgumentError, AutofuseError, PlanError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Graph
 from autofuse.ir.interpreter import interpret
+from autofuse.lazydataclass import replace
 from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.lowering import Limits, as_it_is, lower
 from autofuse.lower.schedule import Schedule

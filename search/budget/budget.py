@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
+from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.measurement.client import Bench
 
 Report = Callable[[str, float, float], None]

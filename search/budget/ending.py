@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 
+from autofuse.lazydataclass import dataclass, field
 from autofuse.search.budget.budget import Budget, Clock
 
 SCHEDULE_SHARE = 0.9

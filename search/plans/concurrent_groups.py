@@ -9,7 +9,8 @@ launches of a group are joined when the plan is linked.)
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass
+
+from autofuse.lazydataclass import dataclass
 
 SMALL_US = 40.0
 """A kernel at least this long is worth all workers."""

@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 
 from autofuse.errors import SearchError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.graph import Value
 from autofuse.ir.optable import has_calls
+from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.candidate import KernelCandidate
@@ -14,6 +13,7 @@ from autofuse.ir.contracts import BoundsCheck
 from autofuse.ir.digest import digest, subgraph_digest
 from autofuse.ir.graph import Graph
 from autofuse.ir.tree import Tree
+from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.lower.schedule import Schedule
 from autofuse.passes.pipeline import Numerics
 from autofuse.plan.document import Certificate, GraphVariant, Launch, PlanDocument, PlannedKernel

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn, cast, get_args
 
 import numpy as np
@@ -20,6 +19,7 @@ from autofuse.errors import AutofuseError, PluginError, SearchError
 from autofuse.fusion.userrules import Legality
 from autofuse.ir.graph import Graph, Node
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass
 from autofuse.search.plugins.soundness import defect, some_names
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition, SearchPolicy

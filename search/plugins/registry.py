@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from autofuse.cost_models.base import CostModel
 from autofuse.errors import SearchError
 from autofuse.fusion.userrules import Legality
 from autofuse.ir.graph import Graph
+from autofuse.lazydataclass import dataclass
 from autofuse.search.plugins.foreign import LegalityTest, checked_legality, checked_model, checked_policy
 from autofuse.search.policies.policy import SearchPolicy
 from autofuse.targets.base import Target, asking

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 from autofuse.errors import LegalityError, PlanError
@@ -16,6 +15,7 @@ from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Node, Value
+from autofuse.lazydataclass import replace
 from autofuse.lower.decisions import Decisions
 from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.schedule import Schedule

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
+from autofuse.lazydataclass import dataclass
 from autofuse.search.plans.planning import Tuned
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.documents import decided

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 
 from autofuse.cost_models.base import CostModel
 from autofuse.fusion.userrules import Control
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.search.plans.memorylimit import MemoryLimit

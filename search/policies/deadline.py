@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
 
 from autofuse.errors import LegalityError, SearchError
+from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.plan.identity import Identity
 from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.context import Context

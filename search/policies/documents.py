@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from autofuse.fusion.atoms import AtomGraph
+from autofuse.lazydataclass import replace
 from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import PlanDocument

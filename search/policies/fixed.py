@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from autofuse.errors import ArgumentError, LegalityError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.optable import role_of
+from autofuse.lazydataclass import dataclass
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition, at_model_prices
 from autofuse.search.solve.solver import Chosen

@@ -12,11 +12,11 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 from autofuse.errors import SearchError
 from autofuse.fusion.atoms import FusionAtom
 from autofuse.ir.graph import Value
+from autofuse.lazydataclass import dataclass, field
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition, predicted
 from autofuse.search.solve.solver import Chosen

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from autofuse.fusion.atoms import AtomGraph
+from autofuse.lazydataclass import dataclass
 from autofuse.search.plans.planning import Tuned
 from autofuse.search.policies.context import Context
 from autofuse.search.prices.residual import ClassPrice

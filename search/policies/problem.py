@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from autofuse.errors import ArgumentError, PlanError
 from autofuse.fusion.userrules import NO_RULES, Control
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.search.plans.concurrent_groups import SMALL_US

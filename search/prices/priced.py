@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from autofuse.ir.graph import Value
+from autofuse.lazydataclass import dataclass
 from autofuse.search.space.candidates import Candidate
 
 

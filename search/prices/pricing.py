@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from autofuse.cost_models.base import CostModel, KernelFacts
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.graph import Value
+from autofuse.lazydataclass import replace
 from autofuse.lower.tile import Dot, RowGroup, Space, Step, Store, TileProgram
 from autofuse.search.prices.priced import Priced
 from autofuse.search.prices.residual import ClassPrice

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from autofuse.lazydataclass import dataclass, field
 
 _DOUBT = 2.0
 """A model's spread is that of the kernels it was made from; of a program that it has not seen it is taken to be so many

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.candidate import is_view
 from autofuse.ir.graph import Graph, Node, Value
+from autofuse.lazydataclass import dataclass
 from autofuse.passes.facts import Facts
 from autofuse.passes.matching import number_of
 

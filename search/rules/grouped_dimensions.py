@@ -7,9 +7,10 @@ stands here is the same in both versions that are modelled, before priority fusi
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from math import prod
+
+from autofuse.lazydataclass import dataclass
 
 WARP = 32
 """Threads of a warp."""

@@ -12,11 +12,11 @@ that reads them has them. `graphqueries.py` tells which views lie between two op
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 
 from autofuse.errors import LegalityError, SearchError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.ir.graph import Node, Value
+from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition, at_model_prices
 from autofuse.search.solve.solver import Chosen

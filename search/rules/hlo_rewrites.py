@@ -12,11 +12,11 @@ another type than the result stay products.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 
 from autofuse.fusion.dimensions import DotAxes, dot_axes
 from autofuse.ir.graph import Node
+from autofuse.lazydataclass import dataclass
 
 EXPANDED: Mapping[str, tuple[str, ...]] = {
     "logistic": ("negate", "exp", "add", "divide"),

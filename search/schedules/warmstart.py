@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from autofuse.cost_models.base import KernelFacts
 from autofuse.cost_models.features import FEATURES_VERSION, matrix
 from autofuse.errors import BackendError, LegalityError
 from autofuse.fusion.kind import kind_of, title_of
 from autofuse.ir.digest import digest
+from autofuse.lazydataclass import replace
 from autofuse.lower.decisions import Choices
 from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.schedule import Schedule

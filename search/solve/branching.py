@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from autofuse.fusion.atoms import FusionAtom
 from autofuse.ir.graph import Value
+from autofuse.lazydataclass import dataclass
 from autofuse.search.prices.priced import Priced
 
 MOST_STEPS = 4000

@@ -28,7 +28,6 @@ selection runs a kernel whose reduced cost exceeds the difference, so these are 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -37,6 +36,7 @@ from numpy.typing import NDArray
 from autofuse.errors import SearchError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.ir.graph import Value
+from autofuse.lazydataclass import dataclass
 from autofuse.search.prices.priced import Priced
 from autofuse.search.solve.branching import only_cheapest
 from autofuse.search.solve.topological_order import Run, completed, in_topological_order, trimmed

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.graph import Value
+from autofuse.lazydataclass import dataclass
 from autofuse.search.prices.priced import Priced
 
 

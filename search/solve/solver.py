@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ import numpy as np
 from autofuse.errors import SearchError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.graph import Value
+from autofuse.lazydataclass import dataclass
 from autofuse.search.prices.priced import Priced
 from autofuse.search.solve.coverprogram import (
     LEAST_S,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from autofuse.ir.graph import Value
+from autofuse.lazydataclass import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ allowed where these values are elementwise work; a reduction or a product is not
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.userrules import NO_RULES
 from autofuse.ir.graph import Value
+from autofuse.lazydataclass import replace
 from autofuse.lower.lowering import Limits, as_it_is, lower, plain_scalars
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Value
+from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.search.space.segments import Segment
 

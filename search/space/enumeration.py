@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 
+from autofuse.lazydataclass import dataclass
 from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.candidates import USUAL, AtomSet, Bounds, Space
 from autofuse.search.space.growth import Growth

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from autofuse.errors import LegalityError, SearchError
 from autofuse.ir.graph import Node
+from autofuse.lazydataclass import dataclass
 from autofuse.search.plugins.registry import policy_by_name
 from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.context import Context

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from autofuse.errors import MeasureError
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument
 from autofuse.plan.identity import MEASUREMENT_POLICY
 from autofuse.runtime.planlowering import candidate_of

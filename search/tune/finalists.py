@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from autofuse.errors import MeasureError
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.measurement.client import Bench
 from autofuse.measurement.planraces import PlanTime
 from autofuse.measurement.racing import SAME_BLOCKS, Terms, fastest, noise_floor, ratios

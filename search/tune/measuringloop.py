@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from autofuse.errors import MeasureError, SearchError
+from autofuse.lazydataclass import dataclass, field
 from autofuse.search.budget.budget import Clock, Report
 from autofuse.search.policies.analytical import solve_at
 from autofuse.search.policies.context import Context

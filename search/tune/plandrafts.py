@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 
+from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench
 from autofuse.plan.document import PlanDocument

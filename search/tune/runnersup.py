@@ -7,9 +7,9 @@ the fastest plan; and who is the fastest as a whole can be seen without a measur
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from autofuse.errors import SearchError
+from autofuse.lazydataclass import dataclass
 from autofuse.search.budget.budget import Clock
 from autofuse.search.policies.analytical import solve_at
 from autofuse.search.policies.context import Context

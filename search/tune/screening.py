@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from autofuse.lazydataclass import dataclass
 from autofuse.search.budget.budget import Clock
 from autofuse.search.budget.ending import SCHEDULE_SHARE, Ending
 from autofuse.search.policies.policy import Partition

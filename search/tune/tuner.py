@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
+from autofuse.lazydataclass import replace
 from autofuse.measurement.client import Bench
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import Identity

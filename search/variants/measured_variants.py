@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 
 from autofuse.errors import MeasureError, SearchError
+from autofuse.lazydataclass import replace
 from autofuse.measurement.client import Bench
 from autofuse.measurement.racing import Terms, fastest, ratios
 from autofuse.passes.choices import DEFAULT

@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from autofuse.errors import LegalityError, SearchError
 from autofuse.ir.digest import digest
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.passes.choices import DEFAULT, Choices, alternatives
 from autofuse.passes.pipeline import can_change, clean
 from autofuse.plan.document import GraphVariant

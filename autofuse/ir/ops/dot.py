@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from autofuse.ir.graph import Attrs, Graph
 from autofuse.ir.oprecord import AttrSpec, OpDef, Region, Role
 from autofuse.ir.ops import numerics, require
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass
 
 Array = NDArray[Any]
 _OP = "dot_general"

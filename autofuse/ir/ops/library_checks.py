@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
 
@@ -12,6 +11,7 @@ import numpy as np
 from autofuse.errors import GraphError
 from autofuse.ir import dtypes
 from autofuse.ir.ops.library_signatures import parameters
+from autofuse.lazydataclass import dataclass
 
 _SPECIAL = "scipy.special"
 _MOST_NUMBERS = 10_000

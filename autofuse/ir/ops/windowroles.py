@@ -6,7 +6,6 @@ Names follow StableHLO's gather; scatter is the same map read the other way.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from autofuse.errors import GraphError
 from autofuse.ir.graph import Attrs
 from autofuse.ir.ops import require
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass
 
 Array = NDArray[Any]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
 from autofuse.ir.graph import Value
 from autofuse.ir.tree import Branch
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.lowering import Limits
 from autofuse.lower.tile import Space
 from autofuse.plan.document import PlanDocument

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
+from autofuse.lazydataclass import dataclass, field
 from autofuse.plan.identity import RECORDED, Identity
 from autofuse.targets.cpu.device.describe import CpuDescription
 

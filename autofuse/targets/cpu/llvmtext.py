@@ -16,10 +16,10 @@ Values in registers are spelled differently from values in memory:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from autofuse.errors import BackendError
 from autofuse.ir.dtypes import DType
+from autofuse.lazydataclass import dataclass
 
 _REGISTER = {"bool": "i1", "f16": "half", "bf16": "float", "f32": "float", "f64": "double"}
 _MEMORY = {"bool": "i8", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double"}

@@ -9,12 +9,12 @@ are always given in full and never implied from the name. What the machine's des
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import llvmlite.binding as llvm
 
 from autofuse.errors import BackendError
+from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.device import detect as device
 
 Isa = Literal["native", "avx512", "avx2", "sse4"]

@@ -6,11 +6,11 @@ import os
 import platform
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from autofuse.host.objectcache import cache_directory
+from autofuse.lazydataclass import asdict
 from autofuse.plainfile import open_to_others
 from autofuse.report.quantities import bytes_text, table, three_digits
 from autofuse.targets.base import Calibrated, Findings

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import AutofuseError
 from autofuse.fusion.candidate import KernelCandidate
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Space

@@ -6,9 +6,8 @@ Figures per multiprocessor and per block are those of the compute capability (CU
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autofuse.errors import BackendError
+from autofuse.lazydataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import ClassVar
 
+from autofuse.lazydataclass import dataclass, field
 from autofuse.plan.identity import RECORDED, Identity
 from autofuse.targets.cuda.gpus import Gpu
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from autofuse.errors import BackendError
+from autofuse.lazydataclass import dataclass
 
 OPTIONS = ("--std=c++17", "--fmad=false", "--ptxas-options=-v")
 """Strict IEEE: no contraction; division, square root and subnormals are exact by default."""

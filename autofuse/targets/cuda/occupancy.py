@@ -6,8 +6,7 @@ given to warps in units of 256 on each of four partitions, shared memory in unit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from autofuse.lazydataclass import dataclass
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.nvrtc import Resources
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
 from threading import Lock
 from typing import Any, ClassVar
 
+from autofuse.lazydataclass import dataclass, field, fields
 from autofuse.lower.decisions import KEEPS, WALKS, Decisions, Rule
 from autofuse.lower.schedule import PANEL_ROWS, Decision, Options
 from autofuse.plan.identity import RECORDED, Identity

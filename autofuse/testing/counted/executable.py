@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ from autofuse.ir.graph import Graph, Value
 from autofuse.ir.interpreter import interpret_into
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
 from autofuse.plan.document import PlanDocument

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from autofuse.cost_models.base import Bound, KernelFacts, Prices
 from autofuse.cost_models.features import FEATURES_VERSION, KernelFeatures
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import replace
 from autofuse.testing.counted.device import CountedDevice
 from autofuse.testing.counted.work import features, nanoseconds
 

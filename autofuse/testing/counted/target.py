@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from hashlib import sha256
 
 from autofuse.cost_models.features import KernelFeatures
 from autofuse.errors import AutofuseError
 from autofuse.fusion.candidate import KernelCandidate
+from autofuse.lazydataclass import replace
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram

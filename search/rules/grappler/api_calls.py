@@ -10,9 +10,9 @@ last. Normalisations are in `normalisation_calls.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from autofuse.ir.graph import Node, Value
+from autofuse.lazydataclass import dataclass
 from autofuse.search.rules.grappler.node_matcher import Composite, NodeMatcher
 from autofuse.search.rules.grappler.normalisation_calls import batch_norm, layer_norm
 

@@ -6,8 +6,8 @@ Products are compared as sets of factors, since Grappler's own reordering of pro
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
+from autofuse.lazydataclass import dataclass, field
 from autofuse.search.rules.graphqueries import Use
 from autofuse.search.rules.grappler.node_matcher import MOST_FACTORS
 from autofuse.search.rules.grappler.op_graph import Op, OpGraph

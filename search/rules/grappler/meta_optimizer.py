@@ -17,8 +17,8 @@ that Grappler leaves graphs of fewer than four nodes alone: there is nothing to 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from autofuse.lazydataclass import dataclass
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition
 from autofuse.search.rules.grappler.arithmetic_optimizer import simplify

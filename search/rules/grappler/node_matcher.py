@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from autofuse.ir.graph import Node, Value
+from autofuse.lazydataclass import dataclass
 from autofuse.passes.matching import numbered_sides
 from autofuse.search.rules.graphqueries import Reading, Use
 

@@ -6,9 +6,8 @@ writing it out; an instance norm only written out. Not modelled: a third way tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autofuse.ir.dtypes import F32
+from autofuse.lazydataclass import dataclass
 from autofuse.search.rules.graphqueries import Use
 from autofuse.search.rules.grappler.op_graph import Op, OpGraph
 from autofuse.search.rules.grappler.remapper_patterns import ADDITIONS, Match, is_same, sides

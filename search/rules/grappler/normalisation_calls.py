@@ -7,10 +7,9 @@ FusedBatchNormV3 takes as they are (`LayerNormalization._fused_can_be_used`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from autofuse.ir.dtypes import BF16, F16, F32
 from autofuse.ir.graph import Node, Value
+from autofuse.lazydataclass import dataclass, field
 from autofuse.search.rules.grappler.node_matcher import MOST_FACTORS, Composite, NodeMatcher
 
 LEAST_EPSILON = 1.001e-5

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Node, Value
+from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.search.rules.graphqueries import Reading, Use
 from autofuse.search.rules.grouping import Group, Grouping
 

@@ -12,11 +12,11 @@ batch norm with known statistics: that reaches us folded, as products and sums w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from autofuse.ir.dtypes import BF16, F32, F64, DType
 from autofuse.ir.graph import Node
+from autofuse.lazydataclass import dataclass
 from autofuse.search.rules.graphqueries import Use
 from autofuse.search.rules.grappler.op_graph import Op, OpGraph
 

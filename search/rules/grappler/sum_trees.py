@@ -9,8 +9,8 @@ addition may be gone because one of its terms went into an AddN with others. No 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 
+from autofuse.lazydataclass import dataclass, field
 from autofuse.search.rules.graphqueries import Use
 from autofuse.search.rules.grappler.op_graph import Op, OpGraph
 

@@ -8,10 +8,10 @@ in one kernel (mix-order), and the reordering of loops in the last round.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.search.rules.grouping import Group
 from autofuse.search.rules.inductor.loop_simplification import LoopRules, Nest, formulas_of
 from autofuse.search.rules.inductor.scheduler_nodes import Unit, fused, nested

@@ -19,12 +19,11 @@ compute nothing but operands of it are joined with it, as is the only one that t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from autofuse.errors import SearchError
 from autofuse.fusion.atoms import FusionAtom
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import strides_of
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition
 from autofuse.search.rules.grouping import Group, Grouping

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
 
 from autofuse.fusion.candidate import is_inlined
 from autofuse.ir import index
@@ -17,6 +16,7 @@ from autofuse.ir.index import Affine, Element, Symbol
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.ir.pieces import Condition, Piece, within
+from autofuse.lazydataclass import dataclass, field
 from autofuse.search.rules.inductor.iteration_ranges import (
     Index,
     is_repeated,

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cmp_to_key, lru_cache
 
 from autofuse.ir import index
 from autofuse.ir.graph import Value
 from autofuse.ir.index import Affine, Symbol
+from autofuse.lazydataclass import dataclass
 from autofuse.search.rules.inductor.loop_bodies import Body, Load
 
 _FAR = 1 << 40

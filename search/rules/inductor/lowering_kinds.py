@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Literal
@@ -21,6 +20,7 @@ from autofuse.fusion.domain import is_opaque
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
+from autofuse.lazydataclass import dataclass, field
 from autofuse.search.rules.inductor.iteration_ranges import is_repeated, reduced_extents
 from autofuse.search.rules.inductor.lowering_order import by_locality
 

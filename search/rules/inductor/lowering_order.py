@@ -6,9 +6,9 @@ Source: torch/_inductor/fx_passes/post_grad.py (reorder_for_locality), which run
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from autofuse.ir.graph import Graph, Node, Value
+from autofuse.lazydataclass import dataclass, field
 
 
 def by_locality(graph: Graph, nodes: Sequence[Node]) -> tuple[Node, ...]:

@@ -11,9 +11,9 @@ cat, pooling), torch 2.13.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from autofuse.ir.graph import Node, Value
+from autofuse.lazydataclass import dataclass, field
 from autofuse.search.rules.inductor.iteration_ranges import is_repeated
 from autofuse.search.rules.inductor.loop_bodies import Body, Tracer
 from autofuse.search.rules.inductor.lowering_kinds import Backend, Kind, Program, is_matrix_product

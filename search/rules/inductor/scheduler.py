@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from autofuse.ir.graph import Value
+from autofuse.lazydataclass import dataclass, field
 from autofuse.search.rules.grouping import Grouping
 from autofuse.search.rules.inductor.code_generators import CodeGenerator
 from autofuse.search.rules.inductor.scheduler_nodes import Buffer, Unit

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 
 from autofuse.ir.graph import Value
+from autofuse.lazydataclass import dataclass
 from autofuse.search.rules.grouping import Group
 from autofuse.search.rules.inductor.loop_bodies import Body
 from autofuse.search.rules.inductor.loop_simplification import Access, Nest

@@ -7,9 +7,9 @@ starts to count anew. So two reductions of one value in a kernel count it twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from math import ceil, prod
 
+from autofuse.lazydataclass import dataclass, field
 from autofuse.search.rules.priority.gpu_devices import GpuDescription
 from autofuse.search.rules.priority.instructions import BITCAST, Instruction
 from autofuse.search.rules.priority.kernel_bodies import Kernel, Step

@@ -7,10 +7,10 @@ transpose.cc. Not modelled: blocks of a kernel whose reductions share nothing, v
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from enum import Enum
 from math import ceil, prod
 
+from autofuse.lazydataclass import dataclass, field
 from autofuse.search.rules.grouped_dimensions import WARP, GroupedReduction
 from autofuse.search.rules.priority.gpu_devices import GpuDescription
 from autofuse.search.rules.priority.hero_dimensions import emitted_reduction, exchange_of, is_race_free, reduction_of

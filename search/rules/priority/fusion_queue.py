@@ -17,11 +17,11 @@ nothing. So here the kernel that makes its operand writes it, where there is suc
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
 
 from autofuse.errors import LegalityError
+from autofuse.lazydataclass import dataclass, field
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition
 from autofuse.search.prices.pricing import class_prices

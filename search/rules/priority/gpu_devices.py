@@ -7,9 +7,9 @@ driver may report others. Clock cycles per element: hlo_op_profiles_data.h.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 
+from autofuse.lazydataclass import dataclass
 from autofuse.search.rules.hlo_rewrites import EXPANDED
 from autofuse.search.rules.priority.instructions import Instruction
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from autofuse.fusion.atoms import FusionAtom
+from autofuse.lazydataclass import dataclass, field
 from autofuse.search.rules.grouping import Group, Grouping
 from autofuse.search.rules.priority.instructions import CONSTANT, Instruction
 from autofuse.search.rules.priority.kernel_bodies import Kernel, alone, combined, deduplicated

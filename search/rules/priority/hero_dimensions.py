@@ -5,9 +5,9 @@ Sources: reduction_utils.cc, ir_emission_utils.cc. Not modelled: packed transpos
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
+from autofuse.lazydataclass import dataclass
 from autofuse.search.rules.grouped_dimensions import GroupedReduction, grouped_reduction, grouped_transpose
 from autofuse.search.rules.priority.instructions import Instruction
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -11,6 +10,7 @@ from autofuse.ir.graph import Attrs
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import lookup
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass, field
 from autofuse.search.rules.hlo_rewrites import EXPANDED
 
 PARAMETER, CONSTANT, BITCAST, LIBRARY = "parameter", "constant", "bitcast", "library"

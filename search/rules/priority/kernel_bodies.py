@@ -7,10 +7,10 @@ twice, until the clean-up that follows a round. So its costs are those that XLA 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 from autofuse.fusion.atoms import FusionAtom
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.search.rules.priority.instructions import BITCAST, Instruction
 
 

@@ -6,8 +6,8 @@ Source: multi_output_fusion.cc; which shapes go together: gpu_fusible.cc (Shapes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from autofuse.lazydataclass import dataclass
 from autofuse.search.rules.priority.emitters import Emitters, Kind
 from autofuse.search.rules.priority.gpu_module import Module
 from autofuse.search.rules.priority.hero_dimensions import emitted_reduction, exchange_of, is_race_free

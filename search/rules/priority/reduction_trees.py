@@ -7,12 +7,12 @@ reads its input. On this side the first step stands for the whole reduction. Not
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import isqrt
 
 from autofuse.fusion.atoms import FusionAtom
 from autofuse.ir.graph import Attrs
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass
 from autofuse.search.rules.grouped_dimensions import grouped_reduction
 from autofuse.search.rules.priority.hero_dimensions import MOST_BATCHES, MOST_COLUMN, MOST_ROW, is_race_free
 from autofuse.search.rules.priority.instructions import BITCAST, Instruction

@@ -7,9 +7,9 @@ of a nanosecond, the resolution of `absl::Duration`, each term rounded toward ze
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Protocol
 
+from autofuse.lazydataclass import dataclass, field
 from autofuse.search.rules.priority.cost_analysis import ROOT, Read, Work, WorkCount
 from autofuse.search.rules.priority.emitters import Emitters, Kind, Launch
 from autofuse.search.rules.priority.gpu_devices import GpuDescription

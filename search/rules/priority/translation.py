@@ -17,7 +17,6 @@ scatter among it, nor nodes that a rule of the user forces together.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -31,6 +30,7 @@ from autofuse.ir.combiners import combiner_identity
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Attrs, Node, Value
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass, field
 from autofuse.search.rules.graphqueries import Reading
 from autofuse.search.rules.grouping import Grouping
 from autofuse.search.rules.hlo_rewrites import Multiplication, multiplication, product_with_vector

@@ -8,8 +8,8 @@ a scatter is a library call. There is none on Triton kernels, as none are made.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 
+from autofuse.lazydataclass import dataclass, field
 from autofuse.search.rules.priority.cost_analysis import WorkCount
 from autofuse.search.rules.priority.emitters import Emitters, Kind
 from autofuse.search.rules.priority.hero_dimensions import emitted_reduction, exchange_of

@@ -18,10 +18,10 @@ changes that an op is in a kernel once and that views are free.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from autofuse.ir.dtypes import BF16, F32
+from autofuse.lazydataclass import dataclass
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition
 from autofuse.search.rules.grouping import Grouping

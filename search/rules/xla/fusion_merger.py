@@ -7,9 +7,9 @@ had no performance model and merged into fusions only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from autofuse.lazydataclass import dataclass
 from autofuse.search.rules.xla.gpu_fusible import (
     GpuRules,
     can_be_one,

@@ -7,10 +7,10 @@ gpu/instruction_fusion.cc and gpu/ir_emission_utils.cc. Products and convolution
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from math import prod
 
 from autofuse.ir.dtypes import F16, F32
+from autofuse.lazydataclass import dataclass
 from autofuse.search.rules.grouped_dimensions import WARP, GroupedReduction, grouped_reduction, grouped_transpose
 from autofuse.search.rules.xla.hlo import Instruction
 from autofuse.search.rules.xla.in_place_fusion import in_place_allows

@@ -19,8 +19,7 @@ towards its budgets. What the model of time says of such copies is as XLA says i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from autofuse.lazydataclass import dataclass
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition
 from autofuse.search.rules.grouping import Grouping

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from autofuse.ir.graph import Node
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import all_ops
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass
 
 _ADDED = frozenset({"negation", "reciprocal"})
 """Elementwise opcodes that only the other compiler has: of an exponent, and of a divisor."""

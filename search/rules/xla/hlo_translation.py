@@ -21,7 +21,6 @@ Opaque ops are custom calls, `scatter` too: no library call takes operations in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -34,6 +33,7 @@ from autofuse.ir.combiners import combiner_identity
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.types import TensorType, of_array
+from autofuse.lazydataclass import dataclass
 from autofuse.passes.matching import as_number
 from autofuse.search.rules.hlo_rewrites import Factor, multiplication, product_with_vector
 from autofuse.search.rules.xla.hlo import Instruction

@@ -7,8 +7,8 @@ flattened and joined there; here they are loops of one kernel.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from autofuse.lazydataclass import dataclass
 from autofuse.search.rules.xla.gpu_fusible import GpuRules, has_contiguous_reduction
 from autofuse.search.rules.xla.hlo import Instruction
 from autofuse.search.rules.xla.multi_output_fusion import are_compatible, loop_shape

@@ -8,10 +8,10 @@ once where they can.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from autofuse.ir.dtypes import F32, F64, I32, DType
+from autofuse.lazydataclass import dataclass
 from autofuse.search.rules.hlo_rewrites import EXPANDED
 from autofuse.search.rules.xla.hlo import Instruction
 from autofuse.search.rules.xla.instruction_fusion import BLOCK_STARTERS

@@ -7,11 +7,11 @@ one (`index_counts`, `emissions`)? And how much of one is read (`utilization`)?
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, prod
 from typing import Literal
 
+from autofuse.lazydataclass import dataclass
 from autofuse.search.rules.xla.hlo import Instruction
 
 Kind = Literal["loop", "input", "output"]

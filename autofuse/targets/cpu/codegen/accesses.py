@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Buffer, Load, Space, Store
 from autofuse.targets.cpu.codegen.masking import masked_load, masked_store
 from autofuse.targets.cpu.codegen.metadata import NON_TEMPORAL

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import cast
 
 from autofuse.ir.dtypes import DType
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.tile import Reduce, Scan
 from autofuse.targets.cpu.codegen.values import Group, Value
 from autofuse.targets.cpu.llvmtext import FunctionText, Vec, vector_of

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from autofuse.ir.dtypes import I32, I64, DType
 from autofuse.ir.index import Affine, Symbol
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.tile import ArgReduce, Stage
 from autofuse.targets.cpu.codegen.offsets import index_bits, narrowed, scalar_index, vector_index
 from autofuse.targets.cpu.codegen.values import Group, Index, Value, splat_integer

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from autofuse.ir.dtypes import BOOL, I32, I64
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Position, Reduce, Scan, Statement, Store, Test
 from autofuse.targets.cpu.codegen import accesses
 from autofuse.targets.cpu.codegen.accesses import Places

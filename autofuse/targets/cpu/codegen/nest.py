@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from autofuse.ir.index import Symbol
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage, Store
 from autofuse.targets.cpu.codegen.accumulators import Fold, make_fold
 from autofuse.targets.cpu.codegen.argreduce import Best, make_best

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from autofuse.errors import BackendError
 from autofuse.ir.index import Affine, Atom, Element, Quotient, Remainder, Symbol
+from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.codegen.values import Group, Ranges, Value, iota, splat_integer
 from autofuse.targets.cpu.llvmtext import FunctionText
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from autofuse.ir.index import Symbol
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Dot, Phase, Space, Stage, TileProgram
 from autofuse.targets.cpu.codegen.accesses import Place
 from autofuse.targets.cpu.codegen.body import Body

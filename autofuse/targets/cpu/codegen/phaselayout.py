@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from autofuse.ir.index import Symbol
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Dot, Load, Phase, RowGroup, Space, Stage, Store, TileProgram
 from autofuse.targets.cpu.codegen.pointwork import point_ns
 from autofuse.targets.cpu.codegen.registertranspose import Turn, find_turn

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from autofuse.ir.index import Affine, Symbol
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Load, Phase, Stage, Store, Test
 from autofuse.targets.cpu.codegen.accesses import Place, Places
 from autofuse.targets.cpu.codegen.offsets import pointer

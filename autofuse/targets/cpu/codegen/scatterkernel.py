@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from autofuse.errors import BackendError
 from autofuse.ir import index
@@ -19,6 +18,7 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.ops.scatter import roles_of
 from autofuse.ir.ops.windowroles import Roles
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.librarykernels import scatter_in
 from autofuse.lower.tile import OpaqueProgram
 from autofuse.targets.cpu.codegen.metadata import Metadata

@@ -9,9 +9,9 @@ grid point still sees its iterations in order: the bits are those of any other w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from autofuse.ir.index import Symbol, of
+from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage
 from autofuse.targets.cpu.codegen.body import Body
 from autofuse.targets.cpu.codegen.conditions import used_scalars

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from autofuse.ir.index import Symbol
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import RowGroup, Space, Stage, Store
 from autofuse.targets.cpu.codegen.grid import At, write_runs
 from autofuse.targets.cpu.codegen.indexsplitting import Segments, plan_segments, whole

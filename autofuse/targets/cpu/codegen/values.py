@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Symbol
+from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.tile import Store
 from autofuse.targets.cpu.codegen.metadata import AS_WRITTEN
 from autofuse.targets.cpu.llvmtext import FunctionText

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from autofuse.ir.graph import Graph, Value
 from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import index_op, role_of
+from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.codegen.offsets import scalar_index
 from autofuse.targets.cpu.codegen.values import Group
 from autofuse.targets.cpu.llvmtext import FunctionText, Vec

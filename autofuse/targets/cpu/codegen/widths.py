@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from autofuse.ir.dtypes import BOOL, DType
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import PRODUCTS
 from autofuse.lower.tile import Load, Map, Stage, Store, Test, TileProgram
 from autofuse.targets.cpu.codegen.cachestores import streams_stores, streams_turned

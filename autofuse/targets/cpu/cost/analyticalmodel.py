@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from autofuse.cost_models.features import (
     StageFeatures,
 )
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.cost.extract import features
 from autofuse.targets.cpu.cost.floor import floor_us, headroom_of
 from autofuse.targets.cpu.cost.roofline import MemoryModel

@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 
 from autofuse.errors import ArgumentError, MeasureError
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.measurement.timer import median
 from autofuse.targets.cpu.cost.disturbance import cpu_times, disturbance
 from autofuse.targets.cpu.cost.probes import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.cost.probes import Estimate
 
 _MOST_OTHERS = 0.15

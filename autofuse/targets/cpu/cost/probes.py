@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Element, Symbol, of
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (
     Buffer,

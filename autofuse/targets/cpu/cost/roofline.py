@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import get_args
 
 from autofuse.cost_models.base import Level
 from autofuse.cost_models.features import BufferFeatures, KernelFeatures, PhaseFeatures
+from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.device.describe import CpuDescription, Rate
 
 _LEVELS: tuple[Level, ...] = get_args(Level)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from autofuse.cost_models.features import AccessCounts, StageFeatures
 from autofuse.cost_models.loopnest import LoopNest, sources_of
@@ -16,6 +15,7 @@ from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol, bounds
 from autofuse.ir.optable import scalar_op
 from autofuse.ir.pieces import Condition
+from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.tile import (
     ArgReduce,
     Buffer,

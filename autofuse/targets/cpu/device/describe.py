@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from autofuse.errors import AutofuseError, MeasureError
+from autofuse.lazydataclass import asdict, dataclass, field, fields, replace
 from autofuse.strictjson import Item
 
 CALIBRATION_VERSION = 1

@@ -6,12 +6,12 @@ import functools
 import itertools
 import os
 import platform
-from dataclasses import dataclass
 from pathlib import Path
 
 from autofuse.errors import ArgumentError
 from autofuse.host.available import memory_bytes
 from autofuse.host.groups import groups_of, number_of, text_of
+from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.device.defaults import default_calibration
 from autofuse.targets.cpu.device.describe import CpuDescription, vector_bits
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+
+from autofuse.lazydataclass import dataclass
 
 _SECTION_TABLE = struct.Struct("<Q")
 _SECTION = struct.Struct("<IIQQQQIIQQ")

@@ -13,7 +13,6 @@ import re
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +20,7 @@ import llvmlite.binding as llvm
 
 from autofuse.errors import BackendError
 from autofuse.host.objectcache import ObjectCache, cache_directory, object_key
+from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.machine import Machine, host_machine, initialise_llvm, llvm_machine
 from autofuse.targets.cpu.native import elf, unlocked
 from autofuse.targets.cpu.native.forkgate import LLVM

@@ -5,13 +5,13 @@ The layers above build a `CpuProgram`; `entry.NativeProgram` compiles it and mak
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from numpy.typing import NDArray
 
 from autofuse.ir.tree import Tree
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass
 
 Space = Literal["input", "output", "arena", "constant"]
 

@@ -11,7 +11,6 @@ import base64
 import functools
 import json
 from collections.abc import Sequence
-from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from autofuse.errors import AutofuseError, PlanError
 from autofuse.host.objectcache import ObjectCache, cache_directory, object_key
 from autofuse.ir import tree
 from autofuse.ir.types import parse_type
+from autofuse.lazydataclass import astuple
 from autofuse.runtime.environment import fingerprint
 from autofuse.targets.cpu.device.detect import detect
 from autofuse.targets.cpu.native import blas, driver

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from autofuse.ir.index import Affine, Atom, Element, Quotient, Remainder, Symbol, substitute
+from autofuse.lazydataclass import replace
 from autofuse.lower.tile import (
     ArgReduce,
     Constant,

@@ -10,9 +10,9 @@ neighbouring loops that load the same elements and compute nothing from each oth
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from autofuse.ir import index
+from autofuse.lazydataclass import replace
 from autofuse.lower.rewrite import affines, operands, rewritten, sources
 from autofuse.lower.tile import (
     ArgReduce,

@@ -7,11 +7,11 @@ eq (convert i64 a), (convert i64 b)         ->   eq a, b         both i32
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from autofuse.ir.dtypes import DType
+from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.lower.tile import (
     ArgReduce,
     Constant,

@@ -7,11 +7,11 @@ compared in 32 bits, and where one loop decides it, the loop is cut instead.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, bounds
 from autofuse.ir.pieces import Condition
+from autofuse.lazydataclass import replace
 from autofuse.lower.tile import (
     ArgReduce,
     Constant,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import TileProgram
 from autofuse.targets.cpu.codegen.widths import Widths
 from autofuse.targets.cpu.passes.folding import fold_indices

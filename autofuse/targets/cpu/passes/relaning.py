@@ -9,9 +9,8 @@ on it (a stack of several results), the loop is cut into its iterations.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from autofuse.ir.index import Symbol
+from autofuse.lazydataclass import replace
 from autofuse.lower.tile import Load, Map, Phase, RowGroup, Stage, Store, TileProgram
 from autofuse.targets.cpu.codegen.pointwork import map_weight
 from autofuse.targets.cpu.codegen.widths import Widths

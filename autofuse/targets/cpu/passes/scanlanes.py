@@ -9,9 +9,8 @@ another order than one by one, a fixed one for each vector width, with errors th
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from autofuse.ir.index import Affine, Symbol
+from autofuse.lazydataclass import replace
 from autofuse.lower.tile import Load, Phase, RowGroup, Scan, Stage, Store, TileProgram
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.vectormath import avx512
 from autofuse.targets.cpu.vectormath.lanes import Lanes
 

@@ -7,11 +7,11 @@ constants of the value's type, written exactly.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.targets.cpu.llvmtext import FunctionText, mangled, vector_of
 
 _FLOATS = ("half", "float", "double")

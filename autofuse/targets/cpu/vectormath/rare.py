@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
+from autofuse.lazydataclass import replace
 from autofuse.targets.cpu.vectormath.lanes import Lanes
 
 

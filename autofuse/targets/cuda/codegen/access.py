@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from autofuse.ir import index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Symbol
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Buffer, Dot, Load, Phase, RowGroup, Scan, Space, Stage, Store
 
 VECTOR_BYTES = 16

@@ -5,9 +5,8 @@ The tree is fixed by the shape of the group, so a result is the same in every ru
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autofuse.ir.dtypes import DType
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import ArgReduce, Reduce
 from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.body import Accumulator, PhaseCode

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from autofuse.ir import dtypes, index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Element, Symbol
 from autofuse.ir.pieces import Condition
+from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.rewrite import affines
 from autofuse.lower.tile import (
     ArgReduce,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from autofuse.ir.index import Symbol
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import ArgReduce, Buffer, Phase, Reduce, Space, Stage
 from autofuse.targets.cuda.codegen.access import accesses_of, has_scan, stages_of

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Buffer
 
 ALIGNMENT = 16

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from autofuse.errors import LegalityError
 from autofuse.ir.dtypes import DType
+from autofuse.lazydataclass import dataclass
 from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.ctypes_text import memory_type, register_type
 from autofuse.targets.cuda.prelude import Prelude

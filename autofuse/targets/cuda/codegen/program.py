@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from autofuse.errors import LegalityError
 from autofuse.ir.index import Affine, Symbol, of
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.rewrite import affines, statements
 from autofuse.lower.tile import Buffer, Dot, Phase, Space, TileProgram
 from autofuse.targets.cuda.codegen.access import is_threaded, stages_of

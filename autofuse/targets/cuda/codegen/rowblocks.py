@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from autofuse.errors import LegalityError
 from autofuse.ir.index import Symbol
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Dot, Phase, RowGroup, Space
 from autofuse.targets.cuda.codegen.access import accesses_of

@@ -6,11 +6,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Literal
 
 from autofuse.ir import index
 from autofuse.ir.index import Symbol
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import ArgReduce, Buffer, Load, Phase, Reduce, Space, Stage, Store
 from autofuse.targets.cuda.codegen.access import Access, accesses_of, has_scan, stages_of, vector_width, words

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from autofuse.errors import LegalityError
 from autofuse.ir.index import Symbol
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Phase, Scan, Space, Stage
 from autofuse.targets.cuda.codegen.access import accesses_of, has_scan, stages_of, vector_width, words

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autofuse.ir.dtypes import DType
+from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.codegen.masking import masked_load, masked_store
 from autofuse.targets.cpu.codegen.registertranspose import transposed
 from autofuse.targets.cpu.codegen.values import counted_loop

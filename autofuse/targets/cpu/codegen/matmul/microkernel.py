@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from autofuse.ir.dtypes import BOOL, DType
+from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.codegen.masking import masked_load, masked_store
 from autofuse.targets.cpu.codegen.metadata import AS_WRITTEN
 from autofuse.targets.cpu.llvmtext import FunctionText, ModuleText, Vec, mangled

@@ -15,9 +15,9 @@ phase's business.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from autofuse.ir.dtypes import DType
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Dot
 from autofuse.targets.cpu.codegen.matmul.copying import Side, clear_rows, copy_row, copy_rows, copy_transposed
 from autofuse.targets.cpu.codegen.matmul.microkernel import RegisterTile, define

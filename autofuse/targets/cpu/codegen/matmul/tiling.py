@@ -6,9 +6,9 @@ The choice of register tiles counts what a core can do per cycle: two fused mult
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from autofuse.ir.dtypes import F32, DType
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.summing import sum_block
 from autofuse.lower.tile import Dot, Matrix
 from autofuse.targets.cpu.codegen.widths import register_bits
