@@ -7,8 +7,8 @@ state the same graph comes out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,40 +17,7 @@ from autofuse.ir import dtypes
 from autofuse.ir.dtypes import F32, I32, DType
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.types import TensorType
-from autofuse.testing import graph_rules
 from autofuse.testing.grower import INPUT_BOUND, Grower
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
-
-
-def random_graph(
-    rng: np.random.Generator,
-    nodes: int = 12,
-    *,
-    families: Collection[str] = ("elementwise", "broadcast", "reduce", "index", "dot", "integer"),
-    dtype: DType = F32,
-    extents: Sequence[int] = (1, 2, 3, 4, 5, 8),
-    max_rank: int = 3,
-) -> Graph:
-    """A graph of at least `nodes` nodes, all of them live.
-
-    `families`: what to draw from; see `FAMILIES`. `dtype`: of its floats. `extents`: what dimensions are drawn from.
-    """
-    grower = Grower(rng, dtype, extents, max_rank)
-    rules = [rule for family in sorted(families) for rule in FAMILIES[family]]
-    while len(grower.values) < nodes + len(grower.inputs):
-        rules[int(rng.integers(len(rules)))](grower)
-    return grower.finish()
-
-
-def random_graphs(max_nodes: int = 16, **options: Any) -> SearchStrategy[Graph]:
-    """A hypothesis strategy over `random_graph`; `options` are its keywords. Shrinks to fewer nodes."""
-    from hypothesis import strategies as st
-
-    sizes = st.integers(1, max_nodes)
-    seeds = st.integers(0, 2**32 - 1)
-    return st.builds(lambda n, seed: random_graph(np.random.default_rng(seed), n, **options), sizes, seeds)
 
 
 def random_inputs(graph: Graph, rng: np.random.Generator) -> tuple[NDArray[Any], ...]:
@@ -274,24 +241,34 @@ def _count(grower: Grower) -> None:
     grower.emit("reduce", [ones], 8, dimensions=(grower.below(len(shape)),), combiner="add")
 
 
-FAMILIES: Mapping[str, tuple[Callable[[Grower], None], ...]] = {
+Rule = Callable[[Grower], None]
+"""Adds one node or a few to a graph."""
+FAMILIES: Mapping[str, tuple[Rule, ...]] = {
     "elementwise": (_unary, _unary, _binary, _binary, _binary, _positive, _quotient, _choice, _clamp),
     "broadcast": (_broadcast, _broadcast),
     "reduce": (_reduce, _reduce, _normalize, _arg),
     "index": (_transpose, _reshape, _slice, _pad, _concatenate, _reverse, _dynamic_slice, _take),
     "dot": (_dot,),
     "integer": (_integers, _positions, _count),
-    "window": (graph_rules.cumulative, graph_rules.window),
-    "contraction": (graph_rules.contraction, graph_rules.convolution),
-    "run-time index": (graph_rules.update, graph_rules.windows_at),
-    "dtypes": (
-        graph_rules.change_dtype,
-        graph_rules.from_integer,
-        graph_rules.integers,
-        graph_rules.fold_integers,
-        graph_rules.logic,
-        graph_rules.test_float,
-    ),
-    "opaque": (graph_rules.scatter_rows, graph_rules.sort),
 }
-"""What `random_graph` draws from: family -> rules, each adding one node or a few."""
+"""What random graphs are of: ops that most programs use."""
+
+
+def random_graph(
+    rng: np.random.Generator,
+    nodes: int = 12,
+    *,
+    families: Mapping[str, Sequence[Rule]] = FAMILIES,
+    dtype: DType = F32,
+    extents: Sequence[int] = (1, 2, 3, 4, 5, 8),
+    max_rank: int = 3,
+) -> Graph:
+    """A graph of at least `nodes` nodes, all of them live.
+
+    `families`: the rules to draw from. `dtype`: of its floats. `extents`: what dimensions are drawn from.
+    """
+    grower = Grower(rng, dtype, extents, max_rank)
+    rules = [rule for family in sorted(families) for rule in families[family]]
+    while len(grower.values) < nodes + len(grower.inputs):
+        rules[int(rng.integers(len(rules)))](grower)
+    return grower.finish()

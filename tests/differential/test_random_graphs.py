@@ -19,19 +19,22 @@ from autofuse.targets.base import find_target
 from autofuse.targets.cpu.identity import host_cpu_identity
 from autofuse.testing.devices import server
 from autofuse.testing.fusions import check_plan, kernel_inputs, whole_kernel
-from autofuse.testing.graphs import FAMILIES, random_graph, random_inputs
+from autofuse.testing.graphs import random_graph, random_inputs
 from tests.fixtures.kernelchecks import check_kernel
 from tests.fixtures.randomplans import random_plan, random_schedule
+from tests.fixtures.rareops import ALL_FAMILIES, families
 
 pytestmark = pytest.mark.usefixtures("on_server")  # with two threads, wherever this is
 
-EVERYTHING = tuple(FAMILIES)
-EXACT = ("elementwise", "broadcast", "index", "integer", "run-time index")
+EXACT = families("elementwise", "broadcast", "index", "integer", "run-time index")
 MIXES = {
-    "everything": {"families": EVERYTHING, "max_rank": 4},
-    "tiny": {"families": EVERYTHING, "extents": (0, 1, 1, 2, 3)},
-    "longer": {"families": EVERYTHING, "extents": (3, 17, 33, 70), "max_rank": 2},
-    "windows": {"families": ("window", "contraction", "run-time index", "elementwise", "dtypes"), "max_rank": 4},
+    "everything": {"families": ALL_FAMILIES, "max_rank": 4},
+    "tiny": {"families": ALL_FAMILIES, "extents": (0, 1, 1, 2, 3)},
+    "longer": {"families": ALL_FAMILIES, "extents": (3, 17, 33, 70), "max_rank": 2},
+    "windows": {
+        "families": families("window", "contraction", "run-time index", "elementwise", "dtypes"),
+        "max_rank": 4,
+    },
     "exact": {"families": EXACT},
 }
 _MOST_ELEMENTS = 300_000

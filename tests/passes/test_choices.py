@@ -24,7 +24,8 @@ from autofuse.passes.pipeline import can_change, clean, passes_for
 from autofuse.passes.productrules import SplitDepths
 from autofuse.passes.splitting import SplitColumns
 from autofuse.passes.transposedcopies import StoreTransposes
-from autofuse.testing.graphs import FAMILIES, random_graph, random_inputs
+from autofuse.testing.graphs import random_graph, random_inputs
+from tests.fixtures.rareops import ALL_FAMILIES
 
 ALONE = alternatives()
 ALL = Choices("joined", "joined", "apart", "parts", "stored", "large")
@@ -86,7 +87,7 @@ def _same_results(before, after, seed):
 @pytest.mark.parametrize("choices", [*ALONE, ALL], ids=lambda choices: choices.label)
 @pytest.mark.parametrize("seed", range(12))
 def test_choices_keep_what_a_random_graph_computes(choices, seed):
-    graph = random_graph(np.random.default_rng(seed), 40, families=tuple(FAMILIES))
+    graph = random_graph(np.random.default_rng(seed), 40, families=ALL_FAMILIES)
     _same_results(graph, clean(graph, choices=choices), seed)
 
 
@@ -119,7 +120,7 @@ def test_choices_keep_what_a_workload_computes(name):
 
 
 def test_defaults_are_the_usual_passes():
-    graph = random_graph(np.random.default_rng(3), 40, families=tuple(FAMILIES))
+    graph = random_graph(np.random.default_rng(3), 40, families=ALL_FAMILIES)
     assert passes_for("strict", DEFAULT) == passes_for("strict")
     assert len(passes_for("strict")) == 7
     assert digest(clean(graph, choices=DEFAULT)) == digest(clean(graph))
@@ -128,14 +129,14 @@ def test_defaults_are_the_usual_passes():
 @pytest.mark.parametrize("choices", [*ALONE, ALL], ids=lambda choices: choices.label)
 @pytest.mark.parametrize("seed", range(6))
 def test_choices_are_made_on_what_the_usual_passes_give(choices, seed):
-    graph = random_graph(np.random.default_rng(seed), 40, families=tuple(FAMILIES))
+    graph = random_graph(np.random.default_rng(seed), 40, families=ALL_FAMILIES)
     assert digest(clean(clean(graph), choices=choices)) == digest(clean(graph, choices=choices))
 
 
 @pytest.mark.parametrize("choices", ALONE, ids=lambda choices: choices.label)
 @pytest.mark.parametrize("seed", range(6))
 def test_what_cannot_change_a_graph_does_not(choices, seed):
-    graph = clean(random_graph(np.random.default_rng(seed), 30, families=tuple(FAMILIES)))
+    graph = clean(random_graph(np.random.default_rng(seed), 30, families=ALL_FAMILIES))
     if not can_change(graph, choices):
         assert digest(clean(graph, choices=choices)) == digest(graph)
 

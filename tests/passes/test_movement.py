@@ -10,6 +10,7 @@ from autofuse.passes.axismaps import runs, unit_moves
 from autofuse.passes.constant_folding import FoldConstants
 from autofuse.passes.movement import SimplifyMovement
 from autofuse.testing.graphs import random_graph
+from tests.fixtures.rareops import families
 
 
 class Chain:
@@ -229,7 +230,7 @@ def test_runs_of_axes():
 @pytest.mark.parametrize("seed", range(60))
 def test_random_movement_keeps_every_element(assert_same, seed):
     rng = np.random.default_rng(seed)
-    graph = random_graph(rng, 25, families=("index", "broadcast"))
+    graph = random_graph(rng, 25, families=families("index", "broadcast"))
     after = SimplifyMovement().apply(FoldConstants().apply(graph))
     assert_same(graph, after, seeds=(0,))
     assert SimplifyMovement().apply(after) is after

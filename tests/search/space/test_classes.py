@@ -17,6 +17,7 @@ from autofuse.testing.devices import SERVER
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.sketches import Sketch
+from tests.fixtures.rareops import families
 
 
 def space_of(graph):
@@ -74,7 +75,7 @@ def test_what_kernels_that_share_a_program_cost_is_what_each_would_cost():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_kernels_are_shared_only_if_each_can_be_lowered(seed):
-    graph = random_graph(np.random.default_rng(seed), 14, families=("index", "elementwise", "reduce"))
+    graph = random_graph(np.random.default_rng(seed), 14, families=families("index", "elementwise", "reduce"))
     for candidate in uncontracted(graph).candidates:
         own = lower(candidate.kernel, Schedule(), "own", LIMITS)
         assert type(own) is type(candidate.program)
