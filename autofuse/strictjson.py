@@ -182,12 +182,6 @@ class Item:
             self._wrong(f"a number in {lo:g}..{hi:g}")
         return float(self.value)
 
-    def boolean(self) -> bool:
-        """A truth value."""
-        if not isinstance(self.value, bool):
-            self._wrong("true or false")
-        return self.value
-
     def maybe(self, read: Callable[[Item], T]) -> T | None:
         """None for null, else what `read` makes of the item."""
         return None if self.value is None else read(self)

@@ -128,11 +128,6 @@ class StageFeatures:
     live: int
     """Most values of one iteration that are alive at a time, over its straight line. `exp`: 1."""
 
-    @property
-    def efficiency(self) -> float:
-        """Share of lanes that do work: `exp`: 1000 / (63 * 16) = 0.99."""
-        return self.iterations / (self.vectors * self.lanes) if self.vectors else 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class DotFeatures:

@@ -88,10 +88,9 @@ class KeptReads(Generic[P]):
 class Numbers:
     """Notices calls that are compiled anew for a Python number alone, and says once per kind of call what to do."""
 
-    def __init__(self, name: str, most: int = MOST_PLANS) -> None:
-        """`name`: of the function. `most`: kinds of calls that are remembered, the latest ones."""
+    def __init__(self, name: str) -> None:
+        """`name`: of the function."""
         self._name = name
-        self._most = most
         self._seen: dict[Hashable, list[dict[str, Any]] | None] = {}
         """By kind of call, numbers left out: those of the first calls, by path; None where it was said."""
 
@@ -100,7 +99,7 @@ class Numbers:
         numbers: dict[str, Any] = {}
         kind = tuple((name, _without_numbers(tree, name, numbers)) for name, tree in structures.items()), rest
         earlier = self._seen.setdefault(kind, [])
-        while len(self._seen) > self._most:
+        while len(self._seen) > MOST_PLANS:
             del self._seen[next(iter(self._seen))]
         if earlier is None or not numbers:
             return

@@ -232,8 +232,8 @@ def same_place(a: Cell, b: Cell) -> bool:
     return isinstance(a, View) and isinstance(b, View) and a.step == b.step and same_place(a.parent, b.parent)
 
 
-def of_array(array: NDArray[Any], reason: str, name: str = "constant") -> Storage:
+def of_array(array: NDArray[Any], reason: str) -> Storage:
     """A read-only constant. `reason` tells the user why it cannot be written."""
-    storage = Storage(types.of_array(array), None, known=Known(lambda: array), read_only=reason, name=name)
+    storage = Storage(types.of_array(array), None, known=Known(lambda: array), read_only=reason, name="constant")
     storage.layout = layout_of(array)
     return storage

@@ -191,10 +191,6 @@ class AtomGraph:
                     todo.append(maker)
         return frozenset(found)
 
-    def is_convex(self, atoms: frozenset[FusionAtom]) -> bool:
-        """Whether no path leaves the set and comes back."""
-        return not self.left_to_others(atoms)
-
     def _between(self, atoms: frozenset[FusionAtom]) -> int:
         """The atoms outside a set that need a member's result and are needed by a member: bit n stands for atom n."""
         above, below = self._above, self._below

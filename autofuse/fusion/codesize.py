@@ -22,19 +22,19 @@ def code_size(nodes: Iterable[Node]) -> int:
     return sum(lookup(node.op).code for node in nodes)
 
 
-def in_parts(graph: Graph, nodes: Sequence[Node], most: int = MOST_CODE) -> list[list[Node]]:
-    """The nodes, which stand in the graph's order, in parts that follow one another, each at most so large.
+def in_parts(graph: Graph, nodes: Sequence[Node]) -> list[list[Node]]:
+    """The nodes, which stand in the graph's order, in parts that follow one another, each of at most `MOST_CODE`.
 
     A part ends where few values cross, and like the one before it, so that the steps of an unrolled loop fall into
     equal parts. A single node that is larger is a part.
     """
-    if code_size(nodes) <= most:
+    if code_size(nodes) <= MOST_CODE:
         return [list(nodes)]
     crossing = _crossing(graph, nodes)
     parts: list[list[Node]] = []
     start, last = 0, None
     while start < len(nodes):
-        end = _reach(nodes, start, most)
+        end = _reach(nodes, start)
         if end < len(nodes):
             places = range(start + (end - start) // 2, end)
             alike = [n for n in places if last is not None and _mark(nodes[n]) == last]
@@ -45,12 +45,12 @@ def in_parts(graph: Graph, nodes: Sequence[Node], most: int = MOST_CODE) -> list
     return parts
 
 
-def _reach(nodes: Sequence[Node], start: int, most: int) -> int:
+def _reach(nodes: Sequence[Node], start: int) -> int:
     """Where the longest part that begins at `start` ends."""
     end, size = start, 0
     while end < len(nodes):
         size += code_size((nodes[end],))
-        if size > most and end > start:
+        if size > MOST_CODE and end > start:
             break
         end += 1
     return end

@@ -10,7 +10,6 @@ folder/NAME-GRAPH/            one per program
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,9 +25,9 @@ if TYPE_CHECKING:  # mostly nothing is dumped
 VARIABLE = "AUTOFUSE_DUMP"
 
 
-def dump_folder(environment: Mapping[str, str] | None = None) -> Path | None:
+def dump_folder() -> Path | None:
     """The folder to dump to, or None."""
-    chosen = (os.environ if environment is None else environment).get(VARIABLE, "")
+    chosen = os.environ.get(VARIABLE, "")
     return Path(chosen).expanduser() if chosen else None
 
 

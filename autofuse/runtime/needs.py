@@ -15,18 +15,13 @@ from autofuse.runtime.memory import MemoryPlan
 from autofuse.runtime.planlowering import LoweredKernel
 
 
-def require_memory(
-    name: str, memory: MemoryPlan, kernels: Sequence[LoweredKernel], available: int | None = None
-) -> None:
-    """Raise NotEnoughMemoryError if a call takes more memory beside its arguments than there is.
-
-    `available`: bytes; by default what this process may still have.
-    """
+def require_memory(name: str, memory: MemoryPlan, kernels: Sequence[LoweredKernel]) -> None:
+    """Raise NotEnoughMemoryError if a call takes more memory beside its arguments than this process may still have."""
     calls = max(
         (interpreted_bytes(k.program.graph) for k in kernels if isinstance(k.program, OpaqueProgram)), default=0
     )
     needed = memory.result_bytes + memory.arena_bytes + calls
-    there = available_bytes() if available is None else available
+    there = available_bytes()
     if needed > there:
         raise NotEnoughMemoryError(
             f"plan {name}: a call needs {needed} bytes beside its arguments ({memory.result_bytes} for results, "

@@ -16,7 +16,7 @@ from autofuse.ir.tree import Tree
 from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.lower.schedule import Schedule
 from autofuse.passes.pipeline import Numerics
-from autofuse.plan.document import Certificate, GraphVariant, Launch, PlanDocument, PlannedKernel
+from autofuse.plan.document import GraphVariant, Launch, PlanDocument, PlannedKernel
 from autofuse.plan.identity import Identity
 from autofuse.search.plans.concurrent_groups import SMALL_US, Work, list_schedule
 from autofuse.search.solve.solver import Chosen
@@ -47,7 +47,6 @@ class Program:
         kernels: Sequence[PlannedKernel],
         order: Sequence[Launch],
         identity: Identity,
-        certificate: Certificate | None = None,
         notes: Sequence[str] = (),
     ) -> PlanDocument:
         """A plan of this program. `notes`: beside the program's own."""
@@ -64,7 +63,6 @@ class Program:
             kernels=tuple(kernels),
             order=tuple(order),
             identity=identity,
-            certificate=certificate,
             notes=(*self.notes, *notes),
             variant=self.variant,
             contiguous=self.contiguous,
@@ -125,7 +123,6 @@ def plan_document(
     kernels: Sequence[Chosen],
     known: Sequence[Tuned],
     identity: Identity,
-    certificate: Certificate | None = None,
     small_us: float = SMALL_US,
 ) -> PlanDocument:
     """Write down a partition. `kernels` in running order; `known`: what is known of each, () if nothing is.
@@ -135,7 +132,7 @@ def plan_document(
     planned = planned_kernels(atoms, kernels, known)
     works = [Work(k.inputs, k.outputs, p.measured_us or p.predicted_us or math.inf) for k, p in planned]
     order = [Launch(number, lane) for number, lane in list_schedule(works, small_us)]
-    return program.document([kernel for _, kernel in planned], order, identity, certificate)
+    return program.document([kernel for _, kernel in planned], order, identity)
 
 
 def one_by_one(document: PlanDocument) -> PlanDocument:

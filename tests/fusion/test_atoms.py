@@ -140,7 +140,7 @@ def test_atoms_partition_what_computes_and_stand_in_topological_order(seed):
         for value in graph.reads[atom]:
             maker = graph.maker(value)
             assert maker is None or maker.number < atom.number
-        assert all(graph.is_convex(frozenset((atom,))) for atom in graph.atoms)
+        assert not any(graph.left_to_others(frozenset((atom,))) for atom in graph.atoms)
 
 
 # ---- views and constants ---------------------------------------------------------------------------------------------
@@ -185,10 +185,9 @@ def test_a_set_is_convex_if_no_path_leaves_it_and_comes_back(sketch):
     c = sketch.fold(b, 0, name="c")
     graph = atoms_of(sketch, sketch.op("add", c, sketch.fold(a, 0, name="e"), name="d"))
     home = {node.name: atom for atom in graph.atoms for node in atom.nodes}
-    assert graph.is_convex(frozenset((home["a"], home["c"], home["d"], home["e"])))
-    assert graph.is_convex(frozenset((home["a"], home["d"], home["c"], home["e"])))
-    assert not graph.is_convex(frozenset((home["a"], home["d"])))
-    assert graph.is_convex(frozenset((home["c"], home["e"])))
+    assert not graph.left_to_others(frozenset((home["a"], home["c"], home["d"], home["e"])))
+    assert graph.left_to_others(frozenset((home["a"], home["d"]))) == {a}
+    assert not graph.left_to_others(frozenset((home["c"], home["e"])))
 
 
 def reached(graph, atoms, edges):
@@ -213,7 +212,6 @@ def test_what_lies_between_the_members_of_a_set(seed):
         assert graph.closure(atoms) == atoms | between
         left = {v for a in atoms for v in graph.writes[a] if between & set(graph.readers.get(v, ()))}
         assert graph.left_to_others(atoms) == left
-        assert graph.is_convex(atoms) == (not between)
 
 
 def test_values_are_put_in_the_order_of_the_graph():

@@ -136,10 +136,10 @@ class FunctionText:
         pairs = ", ".join(f"[ {value}, %{label} ]" for value, label in incoming)
         return self.emit(f"phi {type_} {pairs}", name=name)
 
-    def alloca(self, type_: str, count: int = 1, align: int = 64) -> str:
+    def alloca(self, type_: str, count: int = 1) -> str:
         """Stack space in the entry block for `count` values of `type_`; returns the pointer."""
         target = self.fresh("stack")
-        self._allocas.append(f"  {target} = alloca {type_}, i64 {count}, align {align}")
+        self._allocas.append(f"  {target} = alloca {type_}, i64 {count}, align 64")
         return target
 
     def call(self, returns: str, callee: str, arguments: Sequence[tuple[str, str]]) -> str:

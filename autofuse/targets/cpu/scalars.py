@@ -119,7 +119,6 @@ def emit_map(
     operand_dtypes: Sequence[DType],
     result_dtype: DType,
     lanes: int,
-    attrs: Mapping[str, Any] | None = None,  # noqa: ARG001 - no opcode of the set has attributes yet
 ) -> str:
     """Append the code of scalar opcode `op` (a StableHLO name) lane by lane; returns the result's name.
 

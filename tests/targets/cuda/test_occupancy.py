@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from autofuse.errors import BackendError
-from autofuse.targets.cuda.gpus import A100, ALL, H100_SXM, gpu_by_name, shared_bytes_per_block
+from autofuse.targets.cuda.gpus import A100, ALL, H100_SXM, shared_bytes_per_block
 from autofuse.targets.cuda.nvrtc import Resources
 from autofuse.targets.cuda.occupancy import occupancy
 
@@ -34,12 +34,6 @@ def test_blocks_per_multiprocessor(registers: int, threads: int, shared: int, bl
 def test_static_and_dynamic_shared_memory_add_up() -> None:
     assert occupancy(A100, resources(16, 40 * 1024), 128, 41 * 1024).blocks == 2
     assert occupancy(A100, resources(16), 128, 41 * 1024).blocks == 3
-
-
-def test_devices_by_name() -> None:
-    assert gpu_by_name("H200") is ALL["h200"]
-    with pytest.raises(BackendError, match="known: h100, h100-pcie, h200, a100"):
-        gpu_by_name("v100")
 
 
 def test_every_described_device_agrees_with_its_architecture() -> None:

@@ -84,26 +84,6 @@ def calibrate(
     return description
 
 
-def described(
-    calibrate_if_missing: bool = False, threads: int | None = None, store: CalibrationStore | None = None
-) -> CpuDescription:
-    """Describe this machine with its stored numbers; without any, with those of a calibration made now, or defaults.
-
-    Defaults it is without `calibrate_if_missing`, and where the machine is busy.
-    """
-    description = detect(threads)
-    store = store or CalibrationStore()
-    found = store.load(description)
-    if found is not None:
-        return description.with_calibration(found)
-    if not calibrate_if_missing:
-        return description
-    try:
-        return calibrate(threads=threads, store=store)
-    except BusyError:
-        return description
-
-
 def measured_calibration(
     seconds: float = 6.0, progress: Progress | None = None, threads: int | None = None
 ) -> CalibrationReport:

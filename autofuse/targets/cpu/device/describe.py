@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from autofuse.errors import AutofuseError, MeasureError
 from autofuse.lazydataclass import asdict, dataclass, field, fields, replace
 from autofuse.strictjson import Item
 
@@ -139,7 +138,7 @@ class CpuDescription:
         return replace(self, calibration=calibration)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; `description_from` reads it back."""
+        """Plain data."""
         data = asdict(self)
         data["isa"] = list(self.isa)
         data["calibration"] = self.calibration.to_json()
@@ -187,23 +186,3 @@ def _rate(item: Item) -> Rate:
 
 def _table(item: Item, keys: list[str] | tuple[str, ...]) -> dict[str, float]:
     return {name: value.number(_TINY) for name, value in item.fields(keys).items()}
-
-
-_BYTES = ("l1d_bytes", "l2_bytes", "l3_bytes", "line_bytes", "memory_bytes")
-
-
-def description_from(data: object, error: type[AutofuseError] = MeasureError) -> CpuDescription:
-    """Read `CpuDescription.to_json` back. Raises `error` with the path of the first unfit value."""
-    item = data if isinstance(data, Item) else Item(data, "", error, "CPU description")
-    keys = item.fields([f.name for f in fields(CpuDescription)])
-    return CpuDescription(
-        architecture=keys["architecture"].text(),
-        model=keys["model"].text(),
-        isa=tuple(feature.text(40) for feature in keys["isa"].items(1000)),
-        cores=keys["cores"].integer(1, 1 << 16),
-        logical=keys["logical"].integer(1, 1 << 16),
-        threads=keys["threads"].integer(1, 1 << 16),
-        **{name: keys[name].integer(0, 1 << 50) for name in _BYTES},
-        quota_cores=keys["quota_cores"].maybe(lambda q: q.number(0, 1 << 16)),
-        calibration=calibration_from(keys["calibration"]),
-    )

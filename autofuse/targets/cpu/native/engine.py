@@ -14,13 +14,12 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
 
 from autofuse.errors import BackendError
 from autofuse.host.objectcache import ObjectCache, cache_directory, object_key
-from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.machine import Machine, host_machine, initialise_llvm, llvm_machine
 from autofuse.targets.cpu.native import elf, unlocked
 from autofuse.targets.cpu.native.forkgate import LLVM
@@ -29,26 +28,11 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 FINISHED = '"finished"'
-"""Attribute of a function that level 1 leaves as it is written."""
+"""Attribute of a function that is not simplified: it stays as it is written."""
 _LINE_OF_ERROR = re.compile(r":(\d+):\d+: error")
 _SSA_NAME = re.compile(r"%[-\w.]+|@[-\w.]+")
 _library_numbers = itertools.count()
 _PERF_DIRECTORY = Path("/tmp")  # where perf looks for the symbol maps of processes
-
-
-@dataclass(frozen=True, slots=True)
-class CompileOptions:
-    """What LLVM does with kernels. They arrive vectorised and unrolled, so little of its pipeline is run."""
-
-    opt_level: Literal[0, 1, 2, 3] = 1
-    """0 only cleans up and selects instructions fast; 1 simplifies each function by itself and takes care with
-    registers and the order of instructions; 2 and 3 run all of LLVM's pipeline of that level."""
-    loop_vectorize: bool = False
-    """From level 2 on."""
-    slp_vectorize: bool = False
-    """From level 2 on."""
-    loop_unroll: bool = True
-    """Whether LLVM may unroll loops on its own; loops of unknown length from level 2 on."""
 
 
 class LinkedCode:
@@ -64,18 +48,22 @@ class LinkedCode:
 
 
 class Engine:
-    """Compiles and links for one machine. Use from any thread."""
+    """Compiles and links for one machine. Use from any thread.
+
+    Kernels arrive vectorised and unrolled, so little of LLVM's pipeline is run.
+    """
 
     def __init__(
-        self, machine: Machine | None = None, options: CompileOptions | None = None, cache: ObjectCache | None = None
+        self, machine: Machine | None = None, *, simplify: bool = True, cache: ObjectCache | None = None
     ) -> None:
-        """Defaults: this machine, `CompileOptions()`, the cache of `objectcache.cache_directory`."""
+        """Defaults: this machine, the cache of `objectcache.cache_directory`.
+
+        `simplify`: each function by itself, and take care with registers and the order of instructions; else only
+        clean up, and select instructions fast.
+        """
         self.machine = host_machine() if machine is None else machine
-        self.options = CompileOptions() if options is None else options
+        self._simplify = simplify
         self.cache = ObjectCache(cache_directory()) if cache is None else cache
-        self.compilations = 0
-        """How many objects LLVM generated here, cache hits excluded."""
-        self._counting = threading.Lock()
 
     def compile(self, ir: str) -> bytes:
         """The object code of a module's text. Raises BackendError naming the offending lines."""
@@ -117,19 +105,12 @@ class Engine:
     def _generate(self, key: str, ir: str) -> bytes:
         machine = self._llvm_machine()
         data = unlocked.emit_object(machine, self._optimised(ir, machine))
-        with self._counting:
-            self.compilations += 1
         self.cache.put(key, data)
         return data
 
     def key(self, ir: str) -> str:
-        """The cache key of a module's text under this engine's machine and options."""
-        return object_key(ir, repr(self.machine), repr(llvm.llvm_version_info), repr(self.options))
-
-    @LLVM
-    def optimised_ir(self, ir: str) -> str:
-        """The module's text after LLVM's optimisation."""
-        return str(self._optimised(ir, self._llvm_machine()))
+        """The cache key of a module's text, as this engine compiles it."""
+        return object_key(ir, repr(self.machine), repr(llvm.llvm_version_info), f"simplify={self._simplify}")
 
     @LLVM
     def emit_assembly(self, ir: str) -> str:
@@ -145,23 +126,18 @@ class Engine:
         return link(objects, symbols, exports)
 
     def _llvm_machine(self) -> Any:
-        """Registers are allocated, and instructions scheduled, with care at every level but 0."""
-        return llvm_machine(self.machine, 2 if self.options.opt_level == 1 else self.options.opt_level)
+        return llvm_machine(self.machine, 2 if self._simplify else 0)
 
     def _optimised(self, ir: str, machine: Any) -> Any:
         module = parse(ir, self.machine, str(machine.target_data))
-        tuning = llvm.create_pipeline_tuning_options(self.options.opt_level)
-        tuning.loop_vectorization = self.options.loop_vectorize
-        tuning.slp_vectorization = self.options.slp_vectorize
-        tuning.loop_interleaving = self.options.loop_vectorize
-        tuning.loop_unrolling = self.options.loop_unroll
+        tuning = llvm.create_pipeline_tuning_options(int(self._simplify))
+        tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_interleaving = False
+        tuning.loop_unrolling = True
         builder = llvm.create_pass_builder(machine, tuning)
-        if self.options.opt_level == 0:
-            unlocked.run_passes(_clean_up(), module, builder)
-        elif self.options.opt_level == 1:
+        if self._simplify:
             _simplify(module, builder)
         else:
-            unlocked.run_passes(builder.getModulePassManager(), module, builder)
+            unlocked.run_passes(_clean_up(), module, builder)
         return module
 
 
@@ -276,11 +252,11 @@ def _write_perf_map(functions: Mapping[str, tuple[int, int]]) -> None:
 
 @functools.cache
 def default_engine() -> Engine:
-    """The engine for this machine with default options, shared in the process."""
+    """The engine for this machine, shared in the process."""
     return Engine()
 
 
 @functools.cache
 def runtime_engine() -> Engine:
     """The engine for the runtime's own code, which is not compute-bound: a tenth of the time to compile."""
-    return Engine(options=CompileOptions(opt_level=0))
+    return Engine(simplify=False)

@@ -69,13 +69,13 @@ class Writer:
         self._lines.append("    " * self._depth + text)
 
     @contextmanager
-    def braces(self, head: str, tail: str = "}") -> Generator[None]:
+    def braces(self, head: str) -> Generator[None]:
         """`head {` ... `}`; with an empty head a bare block."""
         self.line(f"{head} {{" if head else "{")
         self._depth += 1
         yield
         self._depth -= 1
-        self.line(tail)
+        self.line("}")
 
     def text(self) -> str:
         return "".join(line + "\n" for line in self._lines)

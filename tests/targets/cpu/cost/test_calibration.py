@@ -10,13 +10,12 @@ from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.targets.cpu.cost.calibration import (
     assembled,
     calibrate,
-    described,
     last_cache_bytes,
     measured_calibration,
 )
 from autofuse.targets.cpu.cost.probes import Estimate, Probe, instruction_probes, run_probes
 from autofuse.targets.cpu.device.calibrationstore import CalibrationStore
-from autofuse.targets.cpu.device.describe import OP_CLASSES, description_from
+from autofuse.targets.cpu.device.describe import OP_CLASSES
 from autofuse.targets.cpu.device.detect import detect
 from autofuse.targets.cpu.native.threadcount import get_num_threads
 from autofuse.testing.cost_models import elementwise_kernel
@@ -64,17 +63,15 @@ def test_forks_are_what_all_threads_add():
 
 
 def test_stored_numbers_are_found_again(tmp_path):
-    store = CalibrationStore(tmp_path)
-    assert described(store=store).calibration.source == "defaults"
-    machine = detect()
+    store, machine = CalibrationStore(tmp_path), detect()
+    assert store.describe(machine).calibration.source == "defaults"
     store.save(machine, replace(machine.calibration, source="measured", fork_join_us=7.5))
-    assert described(store=store).calibration.fork_join_us == 7.5
+    assert store.describe(detect()).calibration.fork_join_us == 7.5
 
 
 def test_a_model_states_the_numbers_it_uses():
     model = AnalyticalCpuModel(SERVER)
-    text = json.dumps(model.describe())
-    assert description_from(json.loads(text)["device"]) == model.description
+    assert json.loads(json.dumps(model.describe()))["device"] == model.description.to_json()
 
 
 def test_the_time_must_be_positive():
@@ -97,7 +94,7 @@ def test_calibration_with_a_tiny_budget(tmp_path):
     store, steps, before = CalibrationStore(tmp_path), [], get_num_threads()
     found = calibrate(0.2, lambda done, text: steps.append((done, text)), store=store, force=True)
     assert found.calibration.source == "measured"
-    assert described(store=store) == found
+    assert store.describe(detect()) == found
     assert get_num_threads() == before
     assert [done for done, _ in steps] == sorted(done for done, _ in steps)
     assert steps[-1][0] == 1.0

@@ -4,8 +4,9 @@ import json
 import pytest
 
 from autofuse.errors import MeasureError
+from autofuse.strictjson import Item
 from autofuse.targets.cpu.device.defaults import default_calibration
-from autofuse.targets.cpu.device.describe import OP_CLASSES, CpuDescription, Rate, description_from
+from autofuse.targets.cpu.device.describe import OP_CLASSES, Calibration, CpuDescription, Rate, calibration_from
 
 CPU = CpuDescription(
     architecture="x86_64",
@@ -24,32 +25,36 @@ CPU = CpuDescription(
 )
 
 
+def read(data: object) -> Calibration:
+    return calibration_from(Item(data, "calibration", MeasureError, "calibration"))
+
+
 def test_json_round_trip():
-    assert description_from(json.loads(json.dumps(CPU.to_json()))) == CPU
+    assert read(json.loads(json.dumps(CPU.calibration.to_json()))) == CPU.calibration
+    assert json.loads(json.dumps(CPU.to_json()))["calibration"] == CPU.calibration.to_json()
 
 
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("cores",), 0, r"cores: must be an integer in 1\.\.65536, got 0"),
-        (("cores",), True, "cores: must be an integer"),
-        (("isa",), "avx2", "isa: must be an array"),
-        (("isa",), [1], r"isa\[0\]: must be a string"),
+        (("effective_l3_bytes",), -1, "effective_l3_bytes: must be an integer"),
+        (("effective_l3_bytes",), True, "effective_l3_bytes: must be an integer"),
+        (("source",), "guessed", "source: must be one of"),
         (("extra",), 1, "unknown key 'extra'"),
-        (("calibration", "version"), 0, "calibration.version: .*calibrate again"),
-        (("calibration", "fork_join_us"), -1, "calibration.fork_join_us: must be a number"),
-        (("calibration", "elements_per_us", "exp/f32"), 0, "exp/f32: must be a number"),
-        (("calibration", "dram_bytes_per_us", "all"), "fast", "dram_bytes_per_us.all: must be a number"),
+        (("version",), 0, "version: .*calibrate again"),
+        (("fork_join_us",), -1, "fork_join_us: must be a number"),
+        (("elements_per_us", "exp/f32"), 0, "exp/f32: must be a number"),
+        (("dram_bytes_per_us", "all"), "fast", "dram_bytes_per_us.all: must be a number"),
     ],
 )
 def test_defects_are_named_by_path(path, value, message):
-    data = json.loads(json.dumps(CPU.to_json()))
+    data = json.loads(json.dumps(CPU.calibration.to_json()))
     inner = data
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
     with pytest.raises(MeasureError, match=message):
-        description_from(data)
+        read(data)
 
 
 def test_key_ignores_the_product_name_and_heeds_the_threads():
