@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,7 +19,7 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.ir.parameters import call_in_order
 from autofuse.lazydataclass import replace
-from autofuse.measurement.timer import median, median_interval, rough_us
+from autofuse.measurement.timer import Clock, median, median_interval, rough_us
 from autofuse.plan.document import PlanDocument
 from autofuse.report.comparison import interleave
 from autofuse.report.quantities import microseconds
@@ -44,19 +43,23 @@ def against_function(
 
     The function may be anything, so it runs here, not in the worker: a few times, where it is clearly slower than the
     plan was there, else in turns with the plan; once, where `seconds` are too few for more, and not at all where they
-    are too few for the plan. Each has its own copies of the arguments. A method, whose object would have to be copied,
-    does not run.
+    are too few for the plan. Each has its own copies of the arguments. Times are the target's: the function has none
+    where NumPy's work does not move its clock. A method, whose object would have to be copied, does not run.
     """
-    start = time.perf_counter_ns()
     certificate = document.certificate
     if isinstance(fn, Method) or certificate is None or certificate.e2e_us is None:
         return document
     if 4 * certificate.e2e_us > 1e6 * seconds:
         return document
+    plan = Plan(document)
+    target = plan.target
     own = _on_copies(fn, traced, arrays)
     try:
-        us = _roughly_us(own, 1e6 * seconds)
+        start = target.clock()
+        us = _roughly_us(own, 1e6 * seconds, target.clock)
     except Exception:  # noqa: BLE001  # a user's function may refuse the random numbers that stand for a spec
+        return document
+    if not us:  # a clock that NumPy's work does not move
         return document
     document = replace(document, certificate=replace(certificate, function_us=us))
     if us > _CLEARLY * certificate.e2e_us:
@@ -64,14 +67,12 @@ def against_function(
     roles = map(role_of, document.graph.nodes)
     resting = any(role.is_contraction or role is Role.CALL for role in roles)  # which may have left such threads
     block_s = resting * _REST_S + 2 * (_BLOCK_US + 2 * us) / 1e6  # a call before each turn, and one at least in it
-    left_s = seconds - (time.perf_counter_ns() - start) / 1e9 - 2 * _MORE_CALLS * us / 1e6
+    left_s = seconds - (target.clock() - start) / 1e9 - 2 * _MORE_CALLS * us / 1e6
     blocks = min(_BLOCKS, math.floor(left_s / block_s))
     if blocks < 3:
         return document
-    plan = Plan(document)
-    samples = interleave(
-        {"plan": _on_copies(plan, traced, arrays), "function": own}, blocks, _BLOCK_US, 0, resting=resting
-    )
+    calls = {"plan": _on_copies(plan, traced, arrays), "function": own}
+    samples = interleave(calls, blocks, _BLOCK_US, 0, by=target, resting=resting)
     certificate = replace(certificate, function_us=min(samples["function"]))
     document = replace(document, certificate=certificate)
     ratios = [mine / theirs for mine, theirs in zip(samples["plan"], samples["function"], strict=True)]
@@ -83,12 +84,12 @@ def against_function(
     return replace(document, notes=(*document.notes, note))
 
 
-def _roughly_us(call: Callable[[], object], left_us: float) -> float:
+def _roughly_us(call: Callable[[], object], left_us: float, clock: Clock) -> float:
     """Roughly what a call takes, in microseconds: of its first one alone where there is no time for others."""
-    begin = time.perf_counter_ns()
+    begin = clock()
     call()
-    first_us = (time.perf_counter_ns() - begin) / 1e3
-    return first_us if _MORE_CALLS * first_us > left_us else rough_us(call, time.perf_counter_ns)
+    first_us = (clock() - begin) / 1e3
+    return first_us if _MORE_CALLS * first_us > left_us else rough_us(call, clock)
 
 
 def _on_copies(call: Callable[..., Any], traced: Traced, arrays: Sequence[NDArray[Any]]) -> Callable[[], object]:

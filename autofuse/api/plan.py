@@ -198,12 +198,10 @@ class Plan:
     def executable(self) -> Executable:
         """The plan compiled for this process."""
         from autofuse.report.dump import dump_code
-        from autofuse.targets.base import asking
 
         document = self.document
         target, lowered = self.target, self.lowered
-        with asking(document.backend, "Target.executable"):
-            built = target.executable(document, lowered)
+        built = target.executable(document, lowered)
         dump_code(document, built)
         needs_python = built.calls_python or document.bounds or self._later(built) or BY_NAME in document.parameters
         if self.keep is not None and not needs_python:

@@ -26,6 +26,7 @@ from autofuse.ir.parameters import in_order
 from autofuse.report.comparison import Contender, compare, render
 from autofuse.report.quantities import nearest
 from autofuse.search.plugins.registry import ANALYTICAL, policy_names
+from autofuse.targets.base import find_target
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
         contenders.append(
             Contender(policy, _bound(_in_order(plan) if keywords else plan, values, {}), len(plan.kernels), total)
         )
-    found = compare(contenders, options.blocks, seed=options.seed)
+    found = compare(contenders, options.blocks, seed=options.seed, by=find_target())
     if options.json:
         print_json({"name": target.name, **found.to_json(), "faults": faults})
     else:

@@ -57,8 +57,8 @@ def run(options: argparse.Namespace) -> int:
     policy = TimingPolicy()
     if options.repeat:
         policy = TimingPolicy(0.0, options.repeat, options.repeat, 0.0, 1e9, 0.0)
-    rest()
-    timing = measure(lambda: plan.in_order(values), policy)
+    rest(plan.target)
+    timing = measure(lambda: plan.in_order(values), policy, plan.target.clock)
     if options.output is not None:
         from autofuse.report.reproduction import save_arrays
 

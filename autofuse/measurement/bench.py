@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from time import perf_counter_ns, sleep
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,8 @@ from autofuse.measurement.worker import Wait
 from autofuse.plan.codec import decode
 from autofuse.plan.document import PlanDocument
 from autofuse.runtime.planlowering import candidate_of
-from autofuse.targets.base import Runner, Target, asking, find_target
+from autofuse.targets.base import Runner, Target, find_target
+from autofuse.targets.registry import asking
 
 Array = NDArray[Any]
 
@@ -73,12 +74,11 @@ class _Session:
     ) -> Sequence[Runner | AutofuseError]:
         """A kernel under each schedule, or why that cannot be."""
         chosen = [Schedule.from_json(schedule) for schedule in schedules]
+        found = self.target.runners(kernel, chosen)
         with asking(self.target.backend, "Target.runners"):
-            found = self.target.runners(kernel, chosen)
-            if len(found) != len(chosen):
-                raise BackendError(
-                    _nonsense(self.target, f"Target.runners gave {len(found)} for {len(chosen)} schedules")
-                )
+            count = len(found)
+        if count != len(chosen):
+            raise BackendError(_nonsense(self.target, f"Target.runners gave {count} for {len(chosen)} schedules"))
         return found
 
     def bounds(self, kernel: KernelCandidate, payload: Mapping[str, Any], inputs: Sequence[Array]) -> tuple[Bound, ...]:
@@ -174,18 +174,21 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
 
 def _run_once(target: Target, runner: Runner, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
     """Run a kernel, and see that time passes meanwhile: a clock that stands still would be read for ever."""
-    with asking(target.backend, "Target.clock", MeasureError):
-        start = target.clock()
+    start = _now(target)
     with asking(target.backend, "Runner.run_into", MeasureError):
         taken = runner.run_into(inputs, outs)
     if not taken:
         raise MeasureError("the kernel refused its own inputs")
-    with asking(target.backend, "Target.clock", MeasureError):
-        end = target.clock()
+    end = _now(target)
     if type(start) is not int or type(end) is not int or end <= start:
         raise MeasureError(
             _nonsense(target, f"Target.clock read {start!r:.40} before a kernel and {end!r:.40} after it")
         )
+
+
+def _now(target: Target) -> int:
+    with asking(target.backend, "Target.clock", MeasureError):
+        return target.clock()
 
 
 def _timed(target: Target, call: Callable[[], object], policy: TimingPolicy) -> Timing:
@@ -220,14 +223,16 @@ def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wa
     rng = np.random.default_rng(payload["seed"])
     fastest: list[list[float]] = [[] for _ in ready]
     for _ in range(payload["rounds"]):
-        start = perf_counter_ns()
+        start = _now(session.target)
         for number in rng.permutation(len(ready)):
             entry = ready[number]
             if entry is not None:
                 call, seen_s = entry
                 wait.at_least(_patience_s(payload, _CALLS * seen_s))
                 fastest[number].append(_timed(session.target, call, policy).fastest_us)
-        sleep(max(0.0, payload["round_us"] / 1e6 - (perf_counter_ns() - start) / 1e9))
+        left_s = payload["round_us"] / 1e6 - (_now(session.target) - start) / 1e9
+        if left_s > 0:
+            session.target.pause(left_s)
     return {"fastest_us": fastest}
 
 
@@ -267,7 +272,8 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wa
     it, or null: see `racing.Terms`), and `deadline_s` and `left_s` as for `time_kernel`.
     """
     session = _session(payload)
-    race = Race(payload, partial(_wait_for_calls, wait, payload), session.target.clock)
+    with asking(session.target.backend, "Target.clock", MeasureError):
+        race = Race(payload, partial(_wait_for_calls, wait, payload), session.target.clock)
     constants = {**session.constants, **{name[1:]: array for name, array in arrays.items() if name.startswith("@")}}
     makers = [partial(_PlanRun, decode(text, constants, "plan"), session) for text in payload["plans"]]
     plans = race.build(makers)
@@ -287,8 +293,7 @@ class _PlanRun:
     """A whole plan and the session's arguments."""
 
     def __init__(self, document: PlanDocument, session: _Session) -> None:
-        with asking(session.target.backend, "Target.executable"):
-            self._executable = session.target.executable(document)
+        self._executable = session.target.executable(document)
         self._session = session
         self._inputs = [_exact(array) for array in session.inputs]
         self._fresh = {number: self._inputs[number] for number in document.writebacks}

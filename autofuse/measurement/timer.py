@@ -6,6 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from autofuse.errors import MeasureError
 from autofuse.lazydataclass import dataclass
@@ -13,6 +14,28 @@ from autofuse.lazydataclass import dataclass
 Clock = Callable[[], int]
 """Monotonic nanoseconds."""
 Call = Callable[[], object]
+
+
+class Timekeeper(Protocol):
+    """By whom calls are timed: a target, or the host."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def pause(self) -> Callable[[float], object]:
+        """Lets so many seconds pass."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The host's own clock."""
+
+    clock: Clock = time.perf_counter_ns
+    pause: Callable[[float], object] = time.sleep
+
+
+HOST = Host()
 
 _NORMAL_95 = 1.96
 _MAD_TO_SIGMA = 1.4826
@@ -101,14 +124,14 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
     return ordered[low], ordered[max(high, low)]
 
 
-def rest() -> None:
+def rest(of: Timekeeper = HOST) -> None:
     """Wait until threads that other libraries left spinning have gone to sleep.
 
     After a product the threads of OpenBLAS, and so NumPy's, wait in a loop for up to 2^28 cycles (its THREAD_TIMEOUT; a
     ninth of a second at 2.4 GHz) and take a CPU from whatever runs meanwhile: a plan on two threads takes twice as
     long.
     """
-    time.sleep(_REST_S)
+    of.pause(_REST_S)
 
 
 def measure(call: Call, policy: TimingPolicy | None = None, clock: Clock = time.perf_counter_ns) -> Timing:

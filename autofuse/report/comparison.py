@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from autofuse.lazydataclass import asdict, dataclass
-from autofuse.measurement.timer import fastest_call, median, median_interval, rest, rough_us, turn_of
+from autofuse.measurement.timer import (
+    HOST,
+    Timekeeper,
+    fastest_call,
+    median,
+    median_interval,
+    rest,
+    rough_us,
+    turn_of,
+)
 from autofuse.report.quantities import microseconds, table
 
 Call = Callable[[], object]
@@ -61,18 +69,31 @@ class Comparison:
         return asdict(self)
 
 
-def compare(contenders: Sequence[Contender], blocks: int = 15, block_us: float = 20_000.0, seed: int = 0) -> Comparison:
+def compare(
+    contenders: Sequence[Contender],
+    blocks: int = 15,
+    block_us: float = 20_000.0,
+    seed: int = 0,
+    *,
+    by: Timekeeper = HOST,
+) -> Comparison:
     """Time all contenders; the first one is the reference. The last one is timed twice for the noise."""
     again = f"{contenders[-1].name} again"
     calls = {contender.name: contender.call for contender in contenders} | {again: contenders[-1].call}
-    samples = interleave(calls, blocks, block_us, seed)
+    samples = interleave(calls, blocks, block_us, seed, by=by)
     reference = samples[contenders[0].name]
     rows = tuple(_row(contender, samples[contender.name], reference) for contender in contenders)
     return Comparison(contenders[0].name, rows, _noise(samples[contenders[-1].name], samples[again]), blocks)
 
 
 def interleave(
-    calls: Mapping[str, Call], blocks: int, block_us: float, seed: int, *, resting: bool = True
+    calls: Mapping[str, Call],
+    blocks: int,
+    block_us: float,
+    seed: int,
+    *,
+    by: Timekeeper = HOST,
+    resting: bool = True,
 ) -> dict[str, list[float]]:
     """Microseconds of the fastest call, by block; within a block each has its turn, in random order.
 
@@ -82,15 +103,15 @@ def interleave(
     """
     rng = np.random.default_rng(seed)
     names = list(calls)
-    batch, repeats = turn_of(block_us, [rough_us(calls[name], time.perf_counter_ns) for name in names])
+    batch, repeats = turn_of(block_us, [rough_us(calls[name], by.clock) for name in names])
     samples: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(blocks):
         for number in rng.permutation(len(names)):
             name = names[number]
             if resting:
-                rest()
+                rest(by)
             calls[name]()
-            samples[name].append(fastest_call(calls[name], batch, repeats, time.perf_counter_ns))
+            samples[name].append(fastest_call(calls[name], batch, repeats, by.clock))
     return samples
 
 

@@ -7,14 +7,14 @@ the docstrings here and checked by `autofuse.testing.targets.TargetContract`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from numpy.typing import NDArray
 
 from autofuse.errors import AutofuseError, BackendError
 from autofuse.lazydataclass import dataclass
+from autofuse.targets.asked import Asked
 from autofuse.targets.registry import DEFAULT, backend_named
 
 if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of these
@@ -187,6 +187,10 @@ class Target(Protocol):
         """Nanoseconds, from any moment on. Reading it waits for what was started before."""
         ...
 
+    def pause(self, seconds: float) -> None:
+        """Let time pass on the clock, in which the device may come to rest."""
+        ...
+
 
 class Backend(Protocol):
     """A kind of target. Importing its module is light: what a call does not need, it does not import."""
@@ -237,41 +241,34 @@ class Backend(Protocol):
         ...
 
 
+_known: dict[object, Asked] = {}
+
+
 def find_backend(name: object) -> Backend:
     """The backend of a name.
 
     Raises ArgumentError for a name that there is not, BackendError for a backend that lacks a piece.
     """
-    with asking(name, "Backend"):
-        found = backend_named(name)
-    return _whole(found, name, Backend)
+    found = backend_named(name)
+    known = _known.get(name)
+    if known is None or known.own is not found:
+        known = _known[name] = Asked(_whole(found, name, Backend), name, "Backend")
+    return cast("Any", known)
 
 
 def find_target(name: object = DEFAULT, threads: int | None = None) -> Target:
     """A backend on the device of this process. Raises BackendError where there is none, or it lacks a piece."""
-    backend = find_backend(name)
-    with asking(name, "Backend.target"):
-        found = backend.target(threads)
-    return _whole(found, name, Target)
+    return _of_device(find_backend(name).target(threads), name)
 
 
 def target_for(identity: Identity) -> Target:
     """The device that runs a plan. Raises BackendError where there is none, or it lacks a piece."""
-    backend = find_backend(identity.backend)
-    with asking(identity.backend, "Backend.target_of"):
-        found = backend.target_of(identity)
-    return _whole(found, identity.backend, Target)
+    return _of_device(find_backend(identity.backend).target_of(identity), identity.backend)
 
 
-@contextmanager
-def asking(name: object, piece: str, error: type[AutofuseError] = BackendError) -> Generator[None]:
-    """Turn whatever a piece of a target raises, but for what it may, into one error that names both."""
-    try:
-        yield
-    except (AutofuseError, MemoryError):
-        raise
-    except Exception as raised:
-        raise error(f"target {name!r}: {piece} raised {type(raised).__name__}: {raised}") from raised
+def _of_device(found: Any, name: object) -> Target:
+    _whole(found.own, name, Target)
+    return found
 
 
 def _whole(found: Any, name: object, kind: type) -> Any:

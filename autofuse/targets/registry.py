@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Generator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
-from autofuse.errors import ArgumentError
+from autofuse.errors import ArgumentError, AutofuseError, BackendError
 
 _BACKENDS = {
     "cpu": ("autofuse.targets.cpu.backend", "CpuBackend"),
@@ -34,7 +36,7 @@ def folders() -> tuple[str, ...]:
 def backend_named(name: object) -> Any:
     """The backend of a name, made once per process; `autofuse.targets.base.find_backend` says what it can do.
 
-    Raises ArgumentError for a name that there is not.
+    Raises ArgumentError for a name that there is not, BackendError for a backend that cannot be made.
     """
     if not isinstance(name, str) or name not in _BACKENDS:
         near = get_close_matches(name, _BACKENDS, n=1) if isinstance(name, str) else []
@@ -42,5 +44,17 @@ def backend_named(name: object) -> Any:
         raise ArgumentError(f"backend={name!r:.60} is unknown: must be one of {', '.join(map(repr, _BACKENDS))}{hint}")
     if name not in _made:
         module, kind = _BACKENDS[name]
-        _made[name] = getattr(importlib.import_module(module), kind)()
+        with asking(name, "Backend"):
+            _made[name] = getattr(importlib.import_module(module), kind)()
     return _made[name]
+
+
+@contextmanager
+def asking(name: object, piece: str, error: type[AutofuseError] = BackendError) -> Generator[None]:
+    """Turn whatever a piece of a target raises, but for what it may, into one error that names both."""
+    try:
+        yield
+    except (AutofuseError, MemoryError):
+        raise
+    except Exception as raised:
+        raise error(f"target {name!r}: {piece} raised {type(raised).__name__}: {raised}") from raised

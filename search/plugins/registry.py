@@ -17,7 +17,7 @@ from autofuse.ir.graph import Graph
 from autofuse.lazydataclass import dataclass
 from autofuse.search.plugins.foreign import LegalityTest, checked_legality, checked_model, checked_policy
 from autofuse.search.policies.policy import SearchPolicy
-from autofuse.targets.base import Target, asking
+from autofuse.targets.base import Target
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -100,9 +100,7 @@ def find_model(model: str | CostModel, target: Target) -> CostModel:
     if not isinstance(model, str):
         return checked_model(model)
     if model == ANALYTICAL:
-        with asking(target.backend, "Target.cost_model"):
-            found = target.cost_model()
-        return checked_model(found, f"{model} of target {target.backend}")
+        return checked_model(target.cost_model(), f"{model} of target {target.backend}")
     return checked_model(_given(MODELS, model, lambda made: made(target.device)), model)
 
 

@@ -27,7 +27,7 @@ def timed(monkeypatch):
     """Sets what the function's first call, and the blocks of a race, are said to take."""
 
     def say(first_us, plan_us=(), function_us=()):
-        def race(calls, blocks, block_us, seed, *, resting):
+        def race(calls, blocks, block_us, seed, *, by, resting):
             for call in calls.values():
                 call()
             return {"plan": list(plan_us), "function": list(function_us)}

@@ -2,14 +2,11 @@
 
 import pytest
 
-from autofuse.api import againstnumpy
-from autofuse.measurement import bench, client
+from autofuse.measurement import client
 from autofuse.testing.nearworker import NearWorker
 
 
 @pytest.fixture
 def near(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that starts at once, no rests between moments, and no race against NumPy, which has another clock."""
+    """A worker that starts at once."""
     monkeypatch.setattr(client, "Worker", NearWorker)
-    monkeypatch.setattr(bench, "sleep", lambda seconds: None)
-    monkeypatch.setattr(againstnumpy, "_BLOCKS", 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property
-from time import perf_counter_ns
+from time import perf_counter_ns, sleep
 from typing import TYPE_CHECKING
 
 from autofuse.errors import AutofuseError
@@ -92,3 +92,6 @@ class CpuTarget:
 
     def clock(self) -> int:
         return perf_counter_ns()
+
+    def pause(self, seconds: float) -> None:
+        sleep(seconds)

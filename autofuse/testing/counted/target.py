@@ -69,5 +69,9 @@ class CountedTarget:
         except AutofuseError as refused:
             return refused
 
+    def pause(self, seconds: float) -> None:
+        """As long as it takes to say so."""
+        self.clock.advance(round(1e9 * seconds))
+
     def fingerprint(self) -> str:
         return json.dumps(self.device.to_json(), sort_keys=True)

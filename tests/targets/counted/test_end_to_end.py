@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import autofuse as af
-from autofuse.api import againstnumpy
 from autofuse.errors import ArgumentError, BackendError, PlanError
 from autofuse.targets.base import find_backend
 
@@ -35,10 +34,8 @@ def tuned(policy, **options):
 
 
 def times(plan):
-    """All that was measured, but for the function itself: NumPy has no such clock."""
-    certificate = asdict(plan.certificate)
-    del certificate["function_us"]
-    return certificate, [(kernel.name, kernel.measured_us, kernel.schedule) for kernel in plan.kernels]
+    """All that was measured."""
+    return asdict(plan.certificate), [(kernel.name, kernel.measured_us, kernel.schedule) for kernel in plan.kernels]
 
 
 @pytest.mark.usefixtures("near")
@@ -54,9 +51,8 @@ def test_every_policy_tunes_saves_loads_and_runs(policy, tmp_path: Path):
     assert measured == pytest.approx({name: counts[name] for name in measured})
 
 
-def test_two_runs_measure_the_same_in_processes_of_their_own_and_in_this_one(monkeypatch, request):
+def test_two_runs_measure_the_same_in_processes_of_their_own_and_in_this_one(request):
     """Not roughly: all times, and so all that was decided."""
-    monkeypatch.setattr(againstnumpy, "_BLOCKS", 0)
     first = tuned("measured")
     request.getfixturevalue("near")
     assert times(tuned("measured")) == times(first)
