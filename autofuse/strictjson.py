@@ -6,7 +6,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NoReturn, TypeVar, cast
 
 from autofuse.errors import AutofuseError
@@ -164,10 +164,10 @@ class Item:
             self._wrong(f"a string of the form {pattern.pattern}")
         return self.value
 
-    def choice(self, *options: str) -> str:
-        """One of some strings."""
+    def choice(self, *options: str, told: Sequence[str] | None = None) -> str:
+        """One of some strings. `told`: those that a message names; by default all."""
         if not isinstance(self.value, str) or self.value not in options:
-            self._wrong(f"one of {', '.join(map(repr, options))}")
+            self._wrong(f"one of {', '.join(map(repr, told or options))}")
         return self.value
 
     def integer(self, lo: int, hi: int) -> int:

@@ -10,12 +10,12 @@ from autofuse.cli.parser import count, positive
 from autofuse.cli.streams import say, show
 from autofuse.report.progress import progress_report
 from autofuse.targets.base import find_backend
-from autofuse.targets.registry import DEFAULT, names
+from autofuse.targets.registry import DEFAULT, offered
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--backend", choices=names(), default=DEFAULT, help=f"what to calibrate (default {DEFAULT})")
+    parser.add_argument("--backend", choices=offered(), default=DEFAULT, help=f"what to calibrate (default {DEFAULT})")
     parser.add_argument("--seconds", type=positive, default=6.0, help="about how long to measure (default 6)")
     parser.add_argument("--threads", type=count, help="threads that plans will use (default one per core)")
     parser.add_argument("--force", action="store_true", help="keep the numbers of a busy machine too")

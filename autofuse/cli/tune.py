@@ -19,13 +19,13 @@ from autofuse.errors import ArgumentError, AutofuseError, PlanError
 from autofuse.plan.atomic import require_replaceable
 from autofuse.report.summary import render, summarise
 from autofuse.search.plugins.registry import ANALYTICAL, HERE, MEASURED
-from autofuse.targets.registry import DEFAULT, names
+from autofuse.targets.registry import DEFAULT, offered
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     add_target_options(parser)
-    parser.add_argument("--backend", default=DEFAULT, help=f"{' or '.join(names())} (default {DEFAULT})")
+    parser.add_argument("--backend", default=DEFAULT, help=f"{' or '.join(offered())} (default {DEFAULT})")
     parser.add_argument("--budget", type=positive, help="seconds (default 60, without --max-trials)")
     parser.add_argument("-o", "--output", type=Path, help="plan file to write (default FUNC.plan.json)")
     parser.add_argument(

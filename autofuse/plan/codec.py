@@ -38,7 +38,7 @@ from autofuse.plan.verify import (
     verify,
 )
 from autofuse.strictjson import Item, parse
-from autofuse.targets.registry import names
+from autofuse.targets.registry import names, offered
 
 FORMAT = "autofuse-plan"
 _MAX_GRAPH_LINES = 4_000_000
@@ -177,7 +177,7 @@ def decode(
     arrays = {**(constants or {}), **(fetch(side) if side is not None and fetch is not None else {})}
     plan = PlanDocument(
         name=keys["name"].text(MAX_NAME),
-        backend=keys["backend"].choice(*names()),
+        backend=keys["backend"].choice(*names(), told=offered()),
         numerics="strict" if keys["numerics"].choice("strict", "fast") == "strict" else "fast",
         graph=_graph(keys["graph"], arrays),
         graph_digest=keys["graph_digest"].text(128, DIGEST),

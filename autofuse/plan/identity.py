@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NoReturn, cast
 from autofuse.errors import PlanError
 from autofuse.lazydataclass import MISSING, dataclass, fields
 from autofuse.strictjson import Item
-from autofuse.targets.registry import asking, backend_named, names
+from autofuse.targets.registry import asking, backend_named, names, offered
 
 MEASUREMENT_POLICY = "warm-fastest/1"
 """How times in a plan and in the record database are taken; raised when they stop being comparable with older ones.
@@ -107,7 +107,7 @@ def identity_from(item: Item) -> Identity:
     backend = item.members(at_most=100).get("backend")
     if backend is None:
         item.fail("the key 'backend' is missing")
-    name = backend.choice(*names())
+    name = backend.choice(*names(), told=offered())
     found = backend_named(name)
     with asking(name, "Backend.identity_type"):
         kind = found.identity_type

@@ -16,7 +16,7 @@ from autofuse.lazydataclass import dataclass
 from autofuse.measurement.timer import measure, noise_floor
 from autofuse.report.quantities import microseconds
 from autofuse.targets.base import Findings, find_backend
-from autofuse.targets.registry import names
+from autofuse.targets.registry import offered
 
 _REQUIRED = ("numpy", "scipy", "ml_dtypes", "llvmlite")
 _OPTIONAL = {
@@ -60,7 +60,7 @@ class Diagnosis:
 def diagnose(*, ask_driver: bool = False) -> Diagnosis:
     """Look around; takes about a second. `ask_driver`: see `Backend.diagnosis`."""
     noise, versions = _noise(), _versions()
-    targets = {name: find_backend(name).diagnosis(ask_driver=ask_driver) for name in names()}
+    targets = {name: find_backend(name).diagnosis(ask_driver=ask_driver) for name in offered()}
     warnings = [warning for found in targets.values() for warning in found.warnings]
     return Diagnosis(versions, targets, _perf(), noise, (*warnings, *_warnings(noise, versions)))
 

@@ -27,6 +27,11 @@ def names() -> tuple[str, ...]:
     return tuple(_BACKENDS)
 
 
+def offered() -> tuple[str, ...]:
+    """The names that users are told of. Those that lie elsewhere are for whoever works on targets."""
+    return tuple(name for name, (module, _) in _BACKENDS.items() if module.startswith("autofuse.targets."))
+
+
 def folders() -> tuple[str, ...]:
     """Where the code of targets lies in the package, beside this folder and what is in it."""
     found = ("/".join(module.split(".")[1:-1]) for module, _ in _BACKENDS.values())
@@ -39,9 +44,9 @@ def backend_named(name: object) -> Any:
     Raises ArgumentError for a name that there is not, BackendError for a backend that cannot be made.
     """
     if not isinstance(name, str) or name not in _BACKENDS:
-        near = get_close_matches(name, _BACKENDS, n=1) if isinstance(name, str) else []
+        near = get_close_matches(name, offered(), n=1) if isinstance(name, str) else []
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ArgumentError(f"backend={name!r:.60} is unknown: must be one of {', '.join(map(repr, _BACKENDS))}{hint}")
+        raise ArgumentError(f"backend={name!r:.60} is unknown: must be {' or '.join(map(repr, offered()))}{hint}")
     if name not in _made:
         module, kind = _BACKENDS[name]
         with asking(name, "Backend"):

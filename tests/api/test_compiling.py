@@ -90,7 +90,7 @@ def test_a_call_of_numpy_that_fails_leaves_the_arguments_alone():
 
 
 REFUSED = {
-    "backend": ({"backend": "tpu"}, ArgumentError, r"backend='tpu' is unknown: must be one of 'cpu', 'cuda'"),
+    "backend": ({"backend": "tpu"}, ArgumentError, r"backend='tpu' is unknown: must be 'cpu' or 'cuda'"),
     "policy": (
         {"policy": "analitical"},
         SearchError,

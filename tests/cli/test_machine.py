@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
+from autofuse.errors import ArgumentError, PlanError
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.database import Database
 from autofuse.measurement.records import Measurement
+from autofuse.plan.identity import identity_from
 from autofuse.report import installation
+from autofuse.strictjson import Item
+from autofuse.targets.base import find_backend
 from autofuse.targets.cpu.cost import calibration
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.device.detect import detect
@@ -115,3 +119,13 @@ def test_db_studies_are_written_for_optuna_dashboard(cli: Any, records: Path, tm
     assert f"1 studies, to be looked at with: optuna-dashboard '{studies}'" in done.out
     assert studies.is_file()
     assert "exists already" in cli("db", "studies", records, studies).err
+
+
+def test_targets_that_are_for_tests_are_found_and_not_told_of(cli: Any) -> None:
+    """Neither where targets are listed, nor where a name is no target's."""
+    assert "counted" not in cli("doctor", "--json").out + cli("calibrate", "--help").out + cli("tune", "--help").out
+    assert find_backend("counted").name == "counted"
+    with pytest.raises(ArgumentError, match="backend='tpu' is unknown: must be 'cpu' or 'cuda'"):
+        find_backend("tpu")
+    with pytest.raises(PlanError, match="one of 'cpu', 'cuda', got"):
+        identity_from(Item({"backend": "tpu"}, "identity", PlanError, "plan"))
