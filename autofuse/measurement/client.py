@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
@@ -93,13 +92,15 @@ class Bench:
         deadline_s: float = 60.0,
         end: float = math.inf,
         held_bytes: int | None = None,
+        worker: Worker | None = None,
     ) -> None:
         """`time_cap_us`: most time for timing one kernel, if a few calls take no longer.
 
         `deadline_s`: a kernel that was built and gives no answer for so long is taken to hang, unless the model, the
         interpreter or an earlier call says that it takes long. `end`: when there is no use in its answer any more, on
-        the monotonic clock. `held_bytes`: most memory for intermediate values that the worker holds beside those of the
-        kernels at hand; by default a quarter of what there is when it starts.
+        the worker's clock. `held_bytes`: most memory for intermediate values that the worker holds beside those of the
+        kernels at hand; by default a quarter of what there is when it starts. `worker`: where kernels run, by default a
+        process with the monotonic clock.
         """
         self.counts = BenchCounts()
         self._graph, self._inputs = graph, inputs
@@ -108,7 +109,7 @@ class Bench:
         self._backend, self._threads = identity.backend, threads
         self._time_cap_us, self._deadline_s, self._end = time_cap_us, deadline_s, end
         self._held_bytes = held_bytes
-        self._worker = Worker(_QUIET)
+        self._worker = worker or Worker(_QUIET)
         self._session = ""
         self._session_worker = -1
         self._sitting = 0
@@ -297,7 +298,7 @@ class Bench:
         arrays: Mapping[str, NDArray[Any]] = MappingProxyType({}),
     ) -> Outcome:
         """Run a job in the session; a worker that was lost since the last job gets the session anew."""
-        left_s = None if self._end == math.inf else max(0.0, self._end - time.monotonic())
+        left_s = None if self._end == math.inf else max(0.0, self._end - self._worker.clock())
         for _ in range(2):
             self.ready()
             data = {**payload, "session": self._session, "deadline_s": self._deadline_s, "left_s": left_s}
@@ -308,7 +309,7 @@ class Bench:
         raise MeasureError("the worker keeps losing its session; is memory short?")
 
     def _open(self) -> None:
-        start = time.monotonic()
+        start = self._worker.clock()
         constants: dict[str, NDArray[Any]] = {}
         text = to_text(self._graph, constants)
         self._session = uuid.uuid4().hex
@@ -327,7 +328,7 @@ class Bench:
         if outcome.status != "ok":
             raise MeasureError(f"the worker could not prepare the program ({outcome.status}): {outcome.message}")
         self._session_worker = self._worker.restarts
-        self.open_s = time.monotonic() - start
+        self.open_s = self._worker.clock() - start
 
 
 def _described(trial: Trial) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -60,7 +60,7 @@ class Outcome:
     """Empty when `ok`."""
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
     build_s: float = 0.0
-    """Wall time until the runner said how long the rest may take, or until the end if it did not."""
+    """Time until the runner said how long the rest may take, or until the end if it did not."""
     run_s: float = 0.0
 
 
@@ -71,14 +71,20 @@ class Worker:
     of its own, so that whatever a candidate starts ends with it.
     """
 
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        """`environment`: variables to set in the worker, on top of this process's own."""
+    def __init__(
+        self, environment: Mapping[str, str] | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`environment`: variables to set in the worker, on top of this process's own.
+
+        `clock`: seconds, for how long jobs took. Deadlines are by the monotonic one.
+        """
         self.restarts = 0
         """Workers lost so far."""
+        self.clock = clock
         self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
-        self._built_at = 0.0
+        self._built_at: float | None = None
         self._limit_s = 0.0
         self._errors = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by `close`
 
@@ -109,11 +115,11 @@ class Worker:
         Ctrl-C passes through, after the worker has been killed.
         """
         check_runner_name(job.runner)
-        start = time.monotonic()
+        start = self.clock()
         try:
             return self._run(job)
         except DeadlineError as late:
-            phase = "run" if self._built_at else "build"
+            phase = "build" if self._built_at is None else "run"
             self._kill()
             return self._ended("timeout", f"{phase} deadline of {self._limit_s:g} s passed: {late}", start)
         except ChannelClosedError:
@@ -123,17 +129,16 @@ class Worker:
             raise
 
     def _run(self, job: Job) -> Outcome:
-        self._built_at = 0.0
+        self._built_at = None
         channel = self._connected()
-        start = time.monotonic()
+        start = self.clock()
         self._limit_s = job.build_s
-        deadline = start + job.build_s
+        deadline = time.monotonic() + job.build_s
         channel.send(Message("job", {"runner": job.runner, "payload": job.payload}, job.arrays), deadline)
         while (answer := channel.receive(deadline)).type == "wait":
-            now = time.monotonic()
-            self._built_at = self._built_at or now
+            self._built_at = self.clock() if self._built_at is None else self._built_at
             self._limit_s = float(answer.data["seconds"])
-            deadline = now + self._limit_s
+            deadline = time.monotonic() + self._limit_s
         return self._outcome(answer, start)
 
     def _outcome(self, answer: Message, start: float) -> Outcome:
@@ -147,8 +152,8 @@ class Worker:
                 return self._ended("error", f"the worker sent {answer.type!r:.40} out of turn", start)
 
     def _ended(self, status: Status, message: str, start: float, data: Mapping[str, Any] = _NOTHING) -> Outcome:
-        end = time.monotonic()
-        built_at = self._built_at or end
+        end = self.clock()
+        built_at = end if self._built_at is None else self._built_at
         return Outcome(status, message, data, built_at - start, end - built_at)
 
     def _connected(self) -> Channel:

@@ -3,7 +3,7 @@
 import pytest
 
 from autofuse.measurement import client
-from autofuse.testing.nearworker import NearWorker
+from autofuse.testing.counted.nearworker import NearWorker
 
 
 @pytest.fixture

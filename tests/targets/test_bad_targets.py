@@ -99,7 +99,7 @@ def kernels_of(kind):
     """Runners that break in a way of their own."""
     real = CountedTarget.runners
     return lambda self, kernel, schedules: [
-        kind(runner.program, runner.takes_ns, runner.clock) for runner in real(self, kernel, schedules)
+        kind(runner.program, runner.takes, runner.clock) for runner in real(self, kernel, schedules)
     ]
 
 
@@ -151,7 +151,7 @@ def executables_of(run):
     made = type("Odd", (CountedExecutable,), {"run": run})
     real = CountedTarget.executable
     return lambda self, document, kernels=None: (
-        lambda built: made(built.document, built.kernels, built.counted, built.memory)
+        lambda built: made(built.document, built.kernels, built.counted, built.memory, built.target)
     )(real(self, document, kernels))
 
 

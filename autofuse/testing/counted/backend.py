@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, NoReturn
 
 from autofuse.errors import ArgumentError, BackendError
@@ -12,6 +15,19 @@ if TYPE_CHECKING:  # as of every backend: imported when it is asked for
     from autofuse.targets.base import Findings
     from autofuse.testing.counted.device import CountedIdentity
     from autofuse.testing.counted.target import CountedTarget
+
+
+_here: ContextVar[CountedTarget | None] = ContextVar("the counted device of this thread", default=None)
+
+
+@contextmanager
+def on(target: CountedTarget) -> Generator[None]:
+    """Have whoever asks for the counted device in this block, and this thread, get a certain one."""
+    token = _here.set(target)
+    try:
+        yield
+    finally:
+        _here.reset(token)
 
 
 class CountedBackend:
@@ -36,7 +52,7 @@ class CountedBackend:
 
         if threads not in (None, 1):
             raise ArgumentError(f"threads={threads!r}: must be 1, which is what the counted device has, or None")
-        return CountedTarget()
+        return _here.get() or CountedTarget()
 
     def target_of(self, identity: Identity) -> CountedTarget:  # noqa: ARG002  # there is one device
         return self.target()

@@ -23,6 +23,7 @@ from autofuse.testing.counted.device import (
     CountedIdentity,
 )
 from autofuse.testing.counted.executable import CountedExecutable, CountedKernel, build_executable
+from autofuse.testing.counted.hidden import Hidden
 from autofuse.testing.counted.model import CountedModel
 from autofuse.testing.counted.work import features
 
@@ -33,9 +34,9 @@ class CountedTarget:
     backend = "counted"
     threads = 1
 
-    def __init__(self, device: CountedDevice | None = None) -> None:
-        """`device`: by default the one that all processes have."""
-        self.device = device or CountedDevice()
+    def __init__(self, device: CountedDevice | None = None, hidden: Hidden | None = None) -> None:
+        """`device`: by default the one that all processes have. `hidden`: what calls take, by default the work."""
+        self.device, self.hidden = device or CountedDevice(), hidden or Hidden()
         self.clock = CountedClock()
 
     @property
@@ -54,7 +55,7 @@ class CountedTarget:
 
     def executable(self, document: PlanDocument, kernels: tuple[LoweredKernel, ...] | None = None) -> CountedExecutable:
         lowered = lower_plan(document, self.limits) if kernels is None else kernels
-        return build_executable(document, lowered, self.device, self.clock)
+        return build_executable(document, lowered, self)
 
     def runners(
         self, kernel: KernelCandidate, schedules: Sequence[Schedule]
@@ -65,7 +66,7 @@ class CountedTarget:
         scalars = max(self.limits.scalars, plain_scalars(kernel))
         try:
             program = lower(kernel, schedule, "kernel", replace(self.limits, scalars=scalars))
-            return CountedKernel.of(program, self.device, self.clock)
+            return CountedKernel.of(program, kernel, schedule, self)
         except AutofuseError as refused:
             return refused
 
