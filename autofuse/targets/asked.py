@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from autofuse.errors import AutofuseError, BackendError
+from autofuse.lazydataclass import replace
 from autofuse.targets.registry import asking
 
 _OF_ITS_OWN = {
@@ -60,6 +60,8 @@ class Asked:
 
 
 def _asked_call(call: Callable[..., Any], target: object, where: str) -> Callable[..., Any]:
+    is_checked = where in {*_KINDS, *_OF_ITS_OWN}
+
     @functools.wraps(call)
     def ask(*args: Any, **kwargs: Any) -> Any:
         try:  # and not `asking`, which takes longer than some calls
@@ -69,7 +71,7 @@ def _asked_call(call: Callable[..., Any], target: object, where: str) -> Callabl
         except Exception:
             with asking(target, where):
                 raise
-        return _sound(found, target, where)
+        return _sound(found, target, where) if is_checked else found
 
     return ask
 

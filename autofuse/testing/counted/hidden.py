@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.digest import subgraph_digest
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import PlanDocument
 

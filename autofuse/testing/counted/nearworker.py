@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from threading import Thread
 
 from autofuse.measurement.channel import Channel
-from autofuse.measurement.pool import Worker
 from autofuse.measurement.records import Status
 from autofuse.measurement.worker import serve
+from autofuse.measurement.workerpool import Worker
 
 
 class DeathError(BaseException):
