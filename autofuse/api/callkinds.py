@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.errors import ArgumentError
+from autofuse.ir.devicearrays import is_device_array
 from autofuse.ir.parameters import BY_NAME, bound, names_of
 from autofuse.ir.tree import Branch, Tree, flatten
 from autofuse.lazydataclass import dataclass
@@ -77,4 +78,4 @@ class Calls:
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic)
+    return isinstance(value, np.ndarray | np.generic) or is_device_array(value)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from autofuse.api.amounts import DEADLINE_S, check_numerics, positive_seconds
 from autofuse.api.jitted import Jitted, OnMiss
 from autofuse.errors import ArgumentError
+from autofuse.targets.registry import DEFAULT
 
 if TYPE_CHECKING:  # a plan that is found in a store needs none of these
     from autofuse.api.partitioning import Rules
@@ -27,7 +28,9 @@ def jit(
     on_miss: OnMiss = "compile",
     budget: float | None = None,
     policy: str | SearchPolicy | None = None,
+    backend: str = DEFAULT,
     threads: int | None = None,
+    device: str | None = None,
     rules: Rules = (),
     model: str | CostModel | None = None,
     legality: str | LegalityTest | None = None,
@@ -47,12 +50,12 @@ def jit(
     descriptor.
 
     With `store` (a folder of tuned plans), plans are looked up there first; a miss is compiled with one warning per
-    missed key, tuned for `budget` seconds and stored (`on_miss="tune"`), or a PlanError (`"error"`). `policy`,
-    `threads`, `rules`, `model`, `legality`, `variants`, `max_memory`, `numerics`, `on_unsupported` and `check_bounds`:
-    how plans are made, as for `autofuse.compile` and `autofuse.tune`. A stored plan that does not keep the rules, the
-    legality or the limit on memory is a miss; how else it was made is not asked. `deadline`: as for `autofuse.compile`;
-    a tuned plan has none. Python numbers are constants of a plan: where three plans differ in one only, a NumberWarning
-    says how to pass it.
+    missed key, tuned for `budget` seconds and stored (`on_miss="tune"`), or a PlanError (`"error"`). `backend`,
+    `device`, `policy`, `threads`, `rules`, `model`, `legality`, `variants`, `max_memory`, `numerics`,
+    `on_unsupported` and `check_bounds`: how plans are made, as for `autofuse.compile` and `autofuse.tune`. A stored
+    plan that does not keep the rules, the legality or the limit on memory is a miss; how else it was made is not
+    asked. `deadline`: as for `autofuse.compile`; a tuned plan has none. Python numbers are constants of a plan:
+    where three plans differ in one only, a NumberWarning says how to pass it.
     """
     if isinstance(fn, staticmethod | classmethod | property):
         raise ArgumentError(f"a {type(fn).__name__} is no function: write @af.jit below @{type(fn).__name__}")
@@ -66,7 +69,9 @@ def jit(
         raise ArgumentError('policy="measured" needs measurements: give on_miss="tune" too')
     given = {
         "policy": policy,
+        "backend": None if backend == DEFAULT else backend,
         "threads": threads,
+        "device": device,
         "rules": rules or None,
         "model": model,
         "legality": legality,

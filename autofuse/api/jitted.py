@@ -227,7 +227,7 @@ class Jitted:
         return partitioning.unkept(document, program, self._target(), **about, **wishes)
 
     def _target(self) -> Target:
-        return find_target(self._options.get("backend", DEFAULT), self._options.get("threads"))
+        return find_target(self._options.get("backend", DEFAULT), *map(self._options.get, ("threads", "device")))
 
     def _put(self, plan: Plan) -> None:
         """Keep a tuned plan. One that cannot be kept is still used."""

@@ -146,7 +146,7 @@ class Plan:
         """What each kernel does and why, as text."""
         from autofuse.report.explanation import explain
 
-        return explain(self.document, self.lowered)
+        return explain(self.document, self.lowered, self.remarks)
 
     def why_not(
         self,
@@ -169,8 +169,13 @@ class Plan:
             raise ArgumentError(f"why_not: takes two names, or none; got {names[0]!r}")
         return why_apart(self.document, self.target, names, rules, model, legality)[1]
 
+    @property
+    def remarks(self) -> Mapping[str, Sequence[str]]:
+        """What the device says of each kernel, by its name: of a GPU, its launches and what they need."""
+        return self.target.remarks(self.lowered)
+
     def source(self) -> dict[str, str]:
-        """Generated code by kernel name (LLVM IR on the CPU); equal kernels share the first one's."""
+        """Generated code by kernel name (LLVM IR on the CPU, CUDA C on a GPU); equal kernels share the first one's."""
         return dict(self.executable.source())
 
     def profile(self, /, *args: Any, **kwargs: Any) -> list[tuple[str, float]]:
@@ -367,7 +372,7 @@ class Plan:
     ) -> None:
         """Give the caller's arrays the values that the function wrote into them."""
         for output, number in enumerate(self.document.writebacks, self._first_written):
-            in_place = output in executable.aliased and (used is None or outputs[output] is leaves[number])
+            in_place = outputs[output] is leaves[number] or (used is None and output in executable.aliased)
             if not in_place:
                 np.copyto(leaves[number], outputs[output])
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from autofuse.errors import ArgumentError
 from autofuse.frontend.traced import Traced, is_array
 from autofuse.ir import dtypes, tree
+from autofuse.ir.devicearrays import is_device_array
 from autofuse.ir.digest import digest
 from autofuse.ir.graph import Value
 from autofuse.ir.types import TensorType
@@ -21,6 +22,7 @@ from autofuse.plan.verify import safe_name
 from autofuse.report.dump import dump_graphs
 from autofuse.search.plans.planning import Program
 from autofuse.search.variants.variants import varied
+from autofuse.targets.base import Target
 
 AUTO = "auto"
 """For `variants=`: search among the ways to clean a program up."""
@@ -84,8 +86,13 @@ def fixed_choices(variants: str | Choices) -> Choices:
         raise ArgumentError(f'variants={error}; or give "auto" or "default"') from None
 
 
-def measuring_inputs(traced: Traced, inputs: str | os.PathLike[str] | None, seed: int) -> list[NDArray[Any]]:
-    """Concrete arrays for the graph's inputs: the caller's own, those of a file, or seeded random ones for specs."""
+def measuring_inputs(
+    traced: Traced, inputs: str | os.PathLike[str] | None, seed: int, target: Target
+) -> list[NDArray[Any]]:
+    """Concrete arrays for the graph's inputs: the caller's own, those of a file, or seeded random ones for specs.
+
+    `target`: where arrays of the caller's that are not NumPy's lie.
+    """
     leaves, _ = tree.flatten(traced.values, is_array)
     names = [value.name for value in traced.graph.inputs]
     from autofuse.api.arrayfiles import read_arguments
@@ -100,6 +107,8 @@ def measuring_inputs(traced: Traced, inputs: str | os.PathLike[str] | None, seed
                 raise ArgumentError(f"inputs: {value.name} must be {value.type}, got {array.dtype}{list(array.shape)}")
         elif isinstance(leaf, np.ndarray | np.generic):
             array = np.asarray(leaf)
+        elif is_device_array(leaf):
+            array = target.fetched(leaf)
         else:
             array = _random_argument(value, rng)
         arrays.append(np.ascontiguousarray(array).reshape(value.type.shape))

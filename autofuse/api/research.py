@@ -110,7 +110,7 @@ def candidates(
     space = context.space
     prices = context.prices(space)
     dominated = dominated_at(context, space, {digest: price.predicted_us for digest, price in prices.items()})
-    arrays = measuring_inputs(traced, None, seed)
+    arrays = measuring_inputs(traced, None, seed, target)
     refused = {_names(atoms): reason for atoms, reason in space.refused.items()}
     found = CandidateSpace((), refused, space.cut_off, dominated, context, arrays, target)
     found.options = tuple(
@@ -152,7 +152,7 @@ def measure(
     with (
         tempfile.TemporaryDirectory(prefix="autofuse-") as folder,
         Database(db or Path(folder, "measure.db"), identity) as base,
-        Bench(program.graph, space.arrays, base, identity, space.target.threads) as bench,
+        Bench(program.graph, space.arrays, base, identity) as bench,
     ):
         return bench.kernel(option.digest, option.candidate.kernel, chosen)
 

@@ -58,6 +58,7 @@ def tuned_plan(
     db: str | os.PathLike[str] | None,
     inputs: str | os.PathLike[str] | None,
     threads: int | None,
+    device: str | None,
     rules: Rules,
     model: str | CostModel,
     legality: str | LegalityTest | None,
@@ -68,7 +69,7 @@ def tuned_plan(
     check_bounds: bool,
 ) -> Plan:
     """What `tune` does. `start`: when it began, on the monotonic clock."""
-    target = find_target(backend, threads)
+    target = find_target(backend, threads, device)
     check_numerics(numerics)
     limits = _budget(budget, max_trials)
     end = start + limits.seconds
@@ -78,7 +79,7 @@ def tuned_plan(
     if isinstance(traced, NumpyPlan):
         return traced
     program = traced_program(traced, fixed_choices(variants), numerics)
-    arrays = measuring_inputs(traced, inputs, seed)
+    arrays = measuring_inputs(traced, inputs, seed, target)
     context = make_context(program, target, rules, model=model, legality=legality, max_memory=max_memory)
     varies = variants == AUTO and policy == "measured" and may_vary(context)
     if variants == AUTO:
@@ -121,7 +122,7 @@ def _tuned(
 
         def bench_for(context: Context) -> Bench:
             graph = context.program.graph
-            return Bench(graph, arrays, base, identity, target.threads, deadline_s=budget.hang_s, end=end)
+            return Bench(graph, arrays, base, identity, deadline_s=budget.hang_s, end=end)
 
         def tune_one(context: Context, bench: Bench, budget: Budget) -> PlanDocument:
             tuner = Tuner(context, bench, identity, budget, seed, report)

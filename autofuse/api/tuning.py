@@ -35,6 +35,7 @@ def tune(
     db: str | os.PathLike[str] | None = None,
     inputs: str | os.PathLike[str] | None = None,
     threads: int | None = None,
+    device: str | None = None,
     rules: Rules = (),
     model: str | CostModel = "analytical",
     legality: str | LegalityTest | None = None,
@@ -56,7 +57,8 @@ def tune(
     not measured again, so an interrupted run resumes. `inputs`: an .npz file with the arguments' values (`arg0`,
     `arg1`, ... or the parameter names) where values matter; specs get seeded random data otherwise. `policy`:
     "measured" searches everything; any other policy's partition is kept and only its schedules are tuned. `rules`,
-    `model`, `legality`, `max_memory`, `numerics`: as for `compile`. `variants`: as for `compile`, but "auto", under
+    `model`, `legality`, `max_memory`, `numerics`, `device`: as for `compile`; a
+    device must be here to be measured. `variants`: as for `compile`, but "auto", under
     "measured" without rules and legality, tunes the graphs that the model finds cheapest too, with half of the budget,
     and times their plans against the usual graph's; pricing them takes up to a quarter of a budget in seconds, as
     finding the usual graph's kernels does. `on_unsupported`, `check_bounds`: as for `compile`; a function that runs
@@ -82,6 +84,7 @@ def tune(
         db=db,
         inputs=inputs,
         threads=threads,
+        device=device,
         rules=rules,
         model=model,
         legality=legality,

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _report(plan: Plan, options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    report = build_report(plan.document, plan.lowered)
+    report = build_report(plan.document, plan.lowered, plan.remarks)
     if options.kernel is None:
         return report.to_json(), render(report)
     kernel = kernel_named(report, options.kernel)

@@ -45,6 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_numerics_option(parser)
     parser.add_argument("--max-memory", type=nbytes, help="most memory of a call, arguments included: 512M, 2GiB")
+    parser.add_argument("--device", help="with --backend cuda: the GPU, by default this machine's")
     parser.add_argument("--threads", type=count, help="threads the plan uses (default one per core)")
     parser.add_argument(
         "--on-unsupported",
@@ -109,6 +110,7 @@ def _tuned(options: argparse.Namespace, target: Target) -> Plan:
         db=options.db,
         inputs=options.inputs,
         threads=options.threads,
+        device=options.device,
         rules=options.rules or (),
         model=options.model or ANALYTICAL,
         legality=options.legality,

@@ -22,6 +22,7 @@ from autofuse.frontend.tracer import TracerArray
 from autofuse.ir import tree, types
 from autofuse.ir.contracts import BoundsCheck, check_contiguous
 from autofuse.ir.contracts import check_bounds as verify_bounds
+from autofuse.ir.devicearrays import is_device_array, type_of_device_array
 from autofuse.ir.dtypes import ComplexDtypeError
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.parameters import bound, call_in_order, leaves_of_call, names_of
@@ -165,7 +166,7 @@ def _run(fn: Callable[..., Any], parameters: tuple[str, ...], arguments: list[An
 
 def is_array(value: Any) -> bool:
     """Whether an argument becomes a graph input."""
-    return isinstance(value, np.ndarray | np.generic | Spec | TracerArray)
+    return isinstance(value, np.ndarray | np.generic | Spec | TracerArray) or is_device_array(value)
 
 
 def _input_tracers(
@@ -178,7 +179,7 @@ def _input(tracing: Tracing, leaf: Any, path: str) -> TracerArray:
     """An array or a spec as an input of the graph."""
     type_ = leaf.type if isinstance(leaf, Spec) else _type_of(leaf, path)
     value = tracing.input(type_, path.replace('"', "").replace("[", "_").replace("]", "").replace(".", "_"))
-    if not isinstance(leaf, Spec):
+    if isinstance(leaf, np.ndarray | np.generic):
         tracing.samples[value] = leaf
     storage = Storage(type_, value)
     storage.is_input = True
@@ -207,6 +208,8 @@ def _check_overlap(leaves: list[Any], written: list[int]) -> None:
 
 def _type_of(leaf: Any, path: str) -> TensorType:
     try:
+        if is_device_array(leaf):
+            return type_of_device_array(leaf)
         types.require_plain(leaf)
         return types.of_array(np.asarray(leaf))
     except ComplexDtypeError as error:

@@ -31,8 +31,10 @@ from autofuse.measurement.timer import Timing, TimingPolicy, measure
 from autofuse.measurement.worker import Wait
 from autofuse.plan.codec import decode
 from autofuse.plan.document import PlanDocument
+from autofuse.plan.identity import identity_from
 from autofuse.runtime.planlowering import candidate_of
-from autofuse.targets.base import Runner, Target, find_target
+from autofuse.strictjson import Item
+from autofuse.targets.base import Runner, Target, target_for
 from autofuse.targets.registry import asking
 
 Array = NDArray[Any]
@@ -107,12 +109,12 @@ _sessions: dict[str, _Session] = {}
 def open_session(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> dict[str, Any]:
     """Runner: hold a graph and its arguments.
 
-    Payload: `text`, `backend`, `threads`, `held_bytes` (see `Intermediates`).
+    Payload: `text`, `identity` (of the target), `held_bytes` (see `Intermediates`).
     """
     constants = {name[1:]: array for name, array in arrays.items() if name.startswith("@")}
     graph = parse_graph(payload["text"], constants)
     inputs = tuple(arrays[f"input{number}"] for number in range(len(graph.inputs)))
-    target = find_target(payload["backend"], payload["threads"])
+    target = target_for(identity_from(Item(payload["identity"], "identity", MeasureError, "session")))
     _sessions.clear()
     gc.collect()
     values = Intermediates(graph, inputs, payload["held_bytes"])

@@ -28,7 +28,7 @@ from autofuse.measurement.racing import Terms
 from autofuse.measurement.records import PASSING
 from autofuse.measurement.workerpool import Job, Outcome, Worker
 from autofuse.plan.document import PlanDocument
-from autofuse.plan.identity import Identity
+from autofuse.plan.identity import Identity, identity_to_json
 
 _MOMENTS = 5
 """At which a kernel is timed."""
@@ -86,7 +86,6 @@ class Bench:
         inputs: Sequence[NDArray[Any]],
         database: Database,
         identity: Identity,
-        threads: int,
         *,
         time_cap_us: float = 50_000.0,
         deadline_s: float = 60.0,
@@ -106,7 +105,7 @@ class Bench:
         self._graph, self._inputs = graph, inputs
         self._database = database
         code_version = f"{identity.generator} {CHECK_VERSION}"
-        self._backend, self._threads = identity.backend, threads
+        self._identity = identity_to_json(identity)
         self._time_cap_us, self._deadline_s, self._end = time_cap_us, deadline_s, end
         self._held_bytes = held_bytes
         self._worker = worker or Worker(_QUIET)
@@ -318,8 +317,7 @@ class Bench:
         payload = {
             "session": self._session,
             "text": text,
-            "backend": self._backend,
-            "threads": self._threads,
+            "identity": self._identity,
             "held_bytes": int(_HELD_SHARE * available_bytes()) if self._held_bytes is None else self._held_bytes,
         }
         outcome = self._worker.run(Job(f"{_RUNNERS}:open_session", payload, arrays, build_s=_BUILD_S))

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from autofuse.errors import ArgumentError
@@ -21,6 +22,9 @@ from autofuse.report.quantities import bytes_text, microseconds, nearest
 from autofuse.report.tileprint import loop_lines
 from autofuse.runtime.memory import plan_memory
 from autofuse.runtime.planlowering import LoweredKernel, canonical
+
+Remarks = Mapping[str, Sequence[str]]
+"""What a target says of kernels, by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ class KernelReport:
     predicted_us: float | None
     measured_us: float | None
     bound: str | None
+    launches: tuple[str, ...]
+    """How the target runs it, and what that needs; what targets say differs."""
     shares_code_with: str | None
     """An earlier kernel that is the same but for its buffers."""
 
@@ -103,13 +109,15 @@ class PlanReport:
         return asdict(self)
 
 
-def explain(document: PlanDocument, lowered: Sequence[LoweredKernel]) -> str:
+def explain(document: PlanDocument, lowered: Sequence[LoweredKernel], remarks: Remarks = MappingProxyType({})) -> str:
     """A plan as text: its kernels in running order, memory, notes and certificate."""
-    return printable(render(build_report(document, lowered)))
+    return printable(render(build_report(document, lowered, remarks)))
 
 
-def build_report(document: PlanDocument, lowered: Sequence[LoweredKernel]) -> PlanReport:
-    """Gather the facts. `lowered`: the plan's kernels in running order."""
+def build_report(
+    document: PlanDocument, lowered: Sequence[LoweredKernel], remarks: Remarks = MappingProxyType({})
+) -> PlanReport:
+    """Gather the facts. `lowered`: the plan's kernels in running order. `remarks`: what the target says of them."""
     memory = plan_memory(document.graph, document.writebacks, lowered)
     roles = _roles(document.graph)
     first: dict[TileProgram, str] = {}
@@ -119,7 +127,7 @@ def build_report(document: PlanDocument, lowered: Sequence[LoweredKernel]) -> Pl
         if isinstance(kernel.program, TileProgram):
             earlier = first.setdefault(canonical(kernel.program), kernel.planned.name)
             shared = earlier if earlier != kernel.planned.name else None
-        kernels.append(_kernel_report(document.graph, kernel, roles, shared))
+        kernels.append(_kernel_report(document.graph, kernel, roles, shared, remarks.get(kernel.planned.name, ())))
     identity = document.identity
     return PlanReport(
         name=document.name,
@@ -172,7 +180,9 @@ def _operands(values: Sequence[Value], roles: dict[Value, str]) -> tuple[Operand
     return tuple(Operand(v.name, str(v.type), v.type.nbytes, roles.get(v, "temporary")) for v in values)
 
 
-def _kernel_report(graph: Graph, kernel: LoweredKernel, roles: dict[Value, str], shared: str | None) -> KernelReport:
+def _kernel_report(
+    graph: Graph, kernel: LoweredKernel, roles: dict[Value, str], shared: str | None, launches: Sequence[str]
+) -> KernelReport:
     planned = kernel.planned
     scratch = sum(b.type.nbytes for b in kernel.program.buffers if b.space is Space.SCRATCH)
     return KernelReport(
@@ -190,6 +200,7 @@ def _kernel_report(graph: Graph, kernel: LoweredKernel, roles: dict[Value, str],
         predicted_us=planned.predicted_us,
         measured_us=planned.measured_us,
         bound="library" if isinstance(kernel.program, OpaqueProgram) and not planned.bound else planned.bound,
+        launches=tuple(launches),
         shares_code_with=shared,
     )
 
@@ -242,6 +253,8 @@ def _kernel_lines(number: int, kernel: KernelReport) -> Iterator[str]:
     yield f"  writes     {_operand_list(kernel.writes)}"
     for position, loop in enumerate(kernel.loops):
         yield f"  {'loops' if position == 0 else '':<11}{loop}"
+    for position, launch in enumerate(kernel.launches):
+        yield f"  {'launch' if position == 0 else '':<11}{launch}"
     chip = f"; scratch {bytes_text(kernel.scratch_bytes)} per worker" if kernel.scratch_bytes else ""
     space = f"; workspace {bytes_text(kernel.workspace_bytes)}" if kernel.workspace_bytes else ""
     decisions = ", ".join(f"{key}={value}" for key, value in kernel.schedule.items()) or "default"

@@ -131,7 +131,10 @@ class Runner(Protocol):
         ...
 
     def bound(self, inputs: Sequence[Array], outs: Sequence[Array]) -> Callable[[], object]:
-        """What runs it on these arrays as cheaply as can be, to be timed by the target's clock."""
+        """What runs it as cheaply as can be, to be timed by the target's clock.
+
+        On these arrays, or on copies where the device's own data lie: results need not come back.
+        """
         ...
 
 
@@ -179,6 +182,19 @@ class Target(Protocol):
         """A kernel under each schedule, compiled beside each other, or why that cannot be."""
         ...
 
+    def fetched(self, array: Any) -> Array:
+        """A copy on the host of an array that lies on the device. Raises ArgumentError for what does not."""
+        ...
+
+    def remarks(self, kernels: Sequence[LoweredKernel]) -> Mapping[str, Sequence[str]]:
+        """What people should know of kernels beside what their TilePrograms say, by their names; may be empty."""
+        ...
+
+    @property
+    def library_note(self) -> str | None:
+        """What a plan with calls of the interpreter should say of them; None if there is nothing to it."""
+        ...
+
     def fingerprint(self) -> str:
         """Of the device, all that decides what is chosen for it and what code that becomes: differs where these may."""
         ...
@@ -202,10 +218,11 @@ class Backend(Protocol):
         """What schedules of its kernels may say, on any device."""
         ...
 
-    def target(self, threads: int | None = None) -> Target:
-        """On the device of this process. `threads`: workers, by default as many as pay.
+    def target(self, threads: int | None = None, device: str | None = None) -> Target:
+        """On a device. `threads`: workers, by default as many as pay. `device`: its name, by default this process's.
 
-        Raises BackendError where there is no such device, ArgumentError for threads that it has not.
+        Plans can be made for a device that is not here, if the backend knows it by name. Raises BackendError where
+        there is no such device, ArgumentError for threads that it has not, and for a device where there is no choice.
         """
         ...
 
@@ -256,9 +273,9 @@ def find_backend(name: object) -> Backend:
     return cast("Any", known)
 
 
-def find_target(name: object = DEFAULT, threads: int | None = None) -> Target:
-    """A backend on the device of this process. Raises BackendError where there is none, or it lacks a piece."""
-    return _of_device(find_backend(name).target(threads), name)
+def find_target(name: object = DEFAULT, threads: int | None = None, device: str | None = None) -> Target:
+    """A backend on the device of this process, or on a named one. Raises BackendError where it lacks a piece."""
+    return _of_device(find_backend(name).target(threads, device), name)
 
 
 def target_for(identity: Identity) -> Target:

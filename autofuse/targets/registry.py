@@ -13,6 +13,7 @@ from autofuse.errors import ArgumentError, AutofuseError, BackendError
 _BACKENDS = {
     "cpu": ("autofuse.targets.cpu.backend", "CpuBackend"),
     "cuda": ("autofuse.targets.cuda.backend", "CudaBackend"),
+    "simulated": ("autofuse.testing.simt.backend", "SimulatedBackend"),
     "counted": ("autofuse.testing.counted.backend", "CountedBackend"),
 }
 """One line for each: the module and the class of its `autofuse.targets.base.Backend`. The first one is the default."""

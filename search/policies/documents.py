@@ -33,8 +33,16 @@ def document_of(context: Context, partition: Partition, identity: Identity) -> P
         notes += space_notes(context.space)
     if partition.solution is not None:
         notes += _certainty(partition.solution, problem.memory is not None)
+    notes += library_notes(document, problem.target.library_note)
     notes += partition.notes
     return replace(document, notes=(*document.notes, *notes))
+
+
+def library_notes(document: PlanDocument, note: str | None) -> Iterable[str]:
+    """What a target says of calls of the interpreter, where the plan has any."""
+    called = [kernel.name for kernel in document.kernels if kernel.kind == "library"]
+    if called and note is not None:
+        yield f"{', '.join(called)}: {note}"
 
 
 def decided(context: Context, partition: Partition) -> list[Tuned]:

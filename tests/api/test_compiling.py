@@ -19,6 +19,7 @@ from autofuse.search.budget.budget import Budget
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.unfused import Unfused
 from autofuse.search.variants import variants
+from autofuse.targets.base import find_target
 from autofuse.targets.cpu.device.detect import detect
 
 X = np.linspace(-2, 2, 32, dtype=np.float32).reshape(4, 8)
@@ -349,7 +350,7 @@ ARGUMENTS = (af.spec("f32[4]"), {"w": af.spec("f32[4]"), "b": [af.spec("i32[]")]
 
 
 def measuring(inputs=None, args=ARGUMENTS, seed=0):
-    return programs.measuring_inputs(trace(scaled, *args), inputs, seed)
+    return programs.measuring_inputs(trace(scaled, *args), inputs, seed, find_target("cpu"))
 
 
 def test_the_callers_own_arrays_are_measured():

@@ -13,11 +13,14 @@ from autofuse.measurement.checks import WrongAnswerError
 from autofuse.measurement.racing import LEAST_BLOCKS
 from autofuse.measurement.worker import Wait
 from autofuse.plan import codec
+from autofuse.plan.identity import identity_to_json
+from autofuse.targets.base import find_target
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import plan_of
 from autofuse.testing.sketches import Sketch, softmax_graph
 
+IDENTITY = identity_to_json(find_target("cpu", threads=1).identity)
 LIMITS = {"deadline_s": 60.0, "left_s": None}
 NAMES = ["peak", "shifted", "grown", "total", "share"]
 
@@ -31,7 +34,7 @@ def open_on(graph, inputs, session="s", held_bytes=1 << 30):
     constants = {}
     text = to_text(graph, constants)
     arrays = {f"input{n}": array for n, array in enumerate(inputs)} | {f"@{k}": v for k, v in constants.items()}
-    payload = {"session": session, "text": text, "backend": "cpu", "threads": 1, "held_bytes": held_bytes}
+    payload = {"session": session, "text": text, "identity": IDENTITY, "held_bytes": held_bytes}
     return bench.open_session(payload, arrays, no_wait())
 
 

@@ -441,7 +441,7 @@ def test_a_worker_killed_during_a_kernel_is_not_the_kernels_fault(database, monk
 
 def test_a_program_that_cannot_be_prepared_is_an_error(database, monkeypatch):
     with bench_on(database) as bench:
-        monkeypatch.setattr(bench, "_threads", "many")
+        monkeypatch.setattr(bench, "_identity", {"backend": "abacus"})
         with pytest.raises(MeasureError, match="the worker could not prepare the program"):
             time(bench, "fine")
 

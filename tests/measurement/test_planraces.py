@@ -41,7 +41,7 @@ def test_plans_of_other_graphs_bring_their_constants(database):
 
     usual = graph(turned=False)
     inputs = random_inputs(usual, np.random.default_rng(0))
-    with Bench(usual, inputs, database, identity_here(), threads=1) as bench:
+    with Bench(usual, inputs, database, identity_here()) as bench:
         times = bench.plans([plan_of(usual), plan_of(graph(turned=True))], replace(TERMS, blocks=7, seconds=1.0))
     assert [time.problem for time in times] == ["", ""]
     assert all(len(time.samples_us) == 7 for time in times)

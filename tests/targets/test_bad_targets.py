@@ -39,7 +39,7 @@ def install(monkeypatch):
     def put(bases=(CountedTarget,), **pieces):
         made = type("Bad", bases, pieces)
         monkeypatch.setitem(
-            registry._made, "counted", type("Backend", (CountedBackend,), {"target": lambda s, t=None: made()})()
+            registry._made, "counted", type("Backend", (CountedBackend,), {"target": lambda *_: made()})()
         )
 
     return put

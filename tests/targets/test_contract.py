@@ -20,15 +20,25 @@ class TestCounted(TargetContract):
 
 
 class TestCuda(BackendContract):
-    """Its kernels are generated, and no plan runs on it yet."""
+    """A GPU, which need not be here. `TestSimulated` runs what it runs."""
 
     name = "cuda"
 
-    def test_it_says_that_no_plan_runs_on_it(self):
-        for ask in (self.backend.target, lambda: self.backend.calibrate(1.0, print, None, force=False)):
-            with pytest.raises(BackendError, match=r"cuda.*use backend='cpu'"):
-                ask()
+    def test_a_named_device_is_a_target_without_a_gpu(self):
+        target = self.backend.target(device="a100")
+        assert target.device.name.startswith("A100")
+        assert self.backend.target_of(target.identity).identity == target.identity
+
+    def test_it_is_not_calibrated_yet(self):
+        with pytest.raises(BackendError, match="not calibrated yet"):
+            self.backend.calibrate(1.0, print, None, force=False)
+
+
+class TestSimulated(TargetContract):
+    """CUDA C in the shim, behind the driver's interface."""
+
+    name = "simulated"
 
 
 def test_no_target_is_left_out():
-    assert {kept.name for kept in (TestCpu, TestCounted, TestCuda)} == set(names())
+    assert {kept.name for kept in (TestCpu, TestCounted, TestCuda, TestSimulated)} == set(names())

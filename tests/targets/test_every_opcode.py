@@ -43,7 +43,12 @@ def evaluate(opcode, operands, result):
     return apply_opcode(opcode, result, *(np.ones(3, dtype.numpy) for dtype in operands))
 
 
-EMITTERS: Mapping[str, Emitter] = {"cpu": emit_cpu, "cuda": emit_cuda, "counted": evaluate}
+EMITTERS: Mapping[str, Emitter] = {
+    "cpu": emit_cpu,
+    "cuda": emit_cuda,
+    "simulated": emit_cuda,
+    "counted": evaluate,
+}
 """By target. The counted one runs kernels by the evaluator."""
 
 

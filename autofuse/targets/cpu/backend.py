@@ -33,10 +33,12 @@ class CpuBackend:
 
         return CpuIdentity
 
-    def target(self, threads: int | None = None) -> CpuTarget:
+    def target(self, threads: int | None = None, device: str | None = None) -> CpuTarget:
         from autofuse.targets.cpu.device.calibrationstore import described_cpu
         from autofuse.targets.cpu.target import CpuTarget
 
+        if device is not None:
+            raise ArgumentError(f"device={device!r}: must be None for backend='cpu', which is this machine's CPU")
         return CpuTarget(described_cpu(threads))
 
     def target_of(self, identity: Identity) -> CpuTarget:

@@ -6,13 +6,15 @@ import json
 from collections.abc import Sequence
 from functools import cached_property
 from time import perf_counter_ns, sleep
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from autofuse.errors import AutofuseError
+from autofuse.errors import ArgumentError, AutofuseError
 from autofuse.targets.cpu.device.describe import CpuDescription
 from autofuse.targets.cpu.identity import CpuIdentity, host_cpu_identity
 
 if TYPE_CHECKING:  # imported when it is asked for
+    from numpy.typing import NDArray
+
     from autofuse.cost_models.features import KernelFeatures
     from autofuse.fusion.candidate import KernelCandidate
     from autofuse.lower.lowering import Limits
@@ -83,6 +85,16 @@ class CpuTarget:
         from autofuse.targets.cpu.runners import cpu_runners
 
         return cpu_runners(kernel, schedules, self.limits, self.threads)
+
+    def fetched(self, array: Any) -> NDArray[Any]:
+        raise ArgumentError(f"backend={self.backend!r} cannot read a {type(array).__name__}; pass NumPy arrays")
+
+    def remarks(self, kernels: Sequence[LoweredKernel]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002  # nothing to add
+        return {}
+
+    @property
+    def library_note(self) -> None:
+        return None
 
     def __repr__(self) -> str:
         return f"<autofuse target {self.backend}: {self.device.model}, {self.threads} threads>"

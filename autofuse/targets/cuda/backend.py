@@ -1,4 +1,4 @@
-"""CUDA as a target. Kernels are generated and compiled; plans do not run on it yet."""
+"""GPUs under CUDA as a target: what the rest of autofuse asks of them."""
 
 from __future__ import annotations
 
@@ -6,32 +6,63 @@ import ctypes.util
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from autofuse.errors import BackendError
-from autofuse.plan.identity import Identity
-from autofuse.targets.cuda.decisions import CUDA_DECISIONS
-from autofuse.targets.cuda.identity import GpuIdentity
+from autofuse.errors import ArgumentError, BackendError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # as of every backend: imported when it is asked for
+    from autofuse.lower.decisions import Decisions
+    from autofuse.plan.identity import Identity
     from autofuse.targets.base import Findings
-
-_NOT_YET = (
-    "plans are neither made for CUDA nor run on it by this version, though single kernels are (see"
-    " autofuse.targets.cuda): use backend='cpu'"
-)
+    from autofuse.targets.cuda.identity import GpuIdentity
+    from autofuse.targets.cuda.target import CudaTarget
 
 
 class CudaBackend:
     """GPUs under CUDA. See `autofuse.targets.base.Backend`."""
 
     name = "cuda"
-    decisions = CUDA_DECISIONS
-    identity_type = GpuIdentity
 
-    def target(self, threads: int | None = None) -> NoReturn:  # noqa: ARG002  # the protocol's
-        raise BackendError(f"backend='cuda': {_NOT_YET}")
+    @property
+    def decisions(self) -> Decisions:
+        from autofuse.targets.cuda.decisions import CUDA_DECISIONS
 
-    def target_of(self, identity: Identity) -> NoReturn:
-        raise BackendError(f"this plan is for {identity.backend}: {_NOT_YET}")
+        return CUDA_DECISIONS
+
+    @property
+    def identity_type(self) -> type[GpuIdentity]:
+        from autofuse.targets.cuda.identity import GpuIdentity
+
+        return GpuIdentity
+
+    def target(self, threads: int | None = None, device: str | None = None) -> CudaTarget:
+        from autofuse.targets.cuda.gpus import gpu_by_name
+        from autofuse.targets.cuda.launch import gpu_problem
+        from autofuse.targets.cuda.target import CudaTarget
+
+        require_no_threads(self.name, threads)
+        wanted = None if device is None else gpu_by_name(device)
+        problem = gpu_problem()
+        if problem is None:
+            from autofuse.targets.cuda.cupydriver import CupyDriver
+
+            driver = CupyDriver.current()
+            if wanted is None or wanted == driver.gpu:
+                return CudaTarget(driver.gpu, driver)
+        if wanted is None:
+            raise BackendError(
+                f"backend='cuda': {problem}; name a GPU to make plans for one that is not here: device='h200'"
+            )
+        return CudaTarget(wanted, None)
+
+    def target_of(self, identity: Identity) -> CudaTarget:
+        from autofuse.targets.cuda.gpus import ALL
+        from autofuse.targets.cuda.launch import gpu_problem
+
+        if gpu_problem() is None:
+            return self.target()
+        known = next((key for key, gpu in ALL.items() if gpu.name == identity.product), None)
+        if known is None:
+            raise BackendError(f"this plan is for a {identity.product}, and there is no GPU here to look at it for")
+        return self.target(device=known)
 
     def prepare(self) -> None:
         """Nothing takes time."""
@@ -40,7 +71,7 @@ class CudaBackend:
         return None
 
     def calibrate(self, *args: object, **kwargs: object) -> NoReturn:  # noqa: ARG002  # the protocol's
-        raise BackendError(f"backend='cuda': {_NOT_YET}")
+        raise BackendError("backend='cuda': its model has the rates of data sheets, and is not calibrated yet")
 
     def diagnosis(self, *, ask_driver: bool) -> Findings:
         from autofuse.targets.base import Findings
@@ -55,6 +86,12 @@ class CudaBackend:
         if "devices" in facts:
             parts.append(f"devices: {', '.join(facts['devices']) or facts.get('problem', 'none')}")
         return Findings(facts, (("cuda", ", ".join(parts)),))
+
+
+def require_no_threads(name: str, threads: int | None) -> None:
+    """Raise ArgumentError for threads: a GPU's are not chosen so."""
+    if threads is not None:
+        raise ArgumentError(f"threads={threads!r}: must be None for backend={name!r}, whose kernels choose their own")
 
 
 def _devices() -> dict[str, Any]:

@@ -131,6 +131,14 @@ _SHARED_KIB_PER_BLOCK = {
 """CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", opt-in maximum."""
 
 
+def gpu_by_name(name: str) -> Gpu:
+    """The GPU called `name` (case does not matter). Raises BackendError listing the known names."""
+    try:
+        return ALL[name.lower()]
+    except KeyError:
+        raise BackendError(f"unknown GPU {name!r}; known: {', '.join(ALL)}") from None
+
+
 def shared_bytes_per_block(arch: str) -> int:
     """The most shared memory one block may ask for on `arch`. Raises BackendError for an unknown architecture."""
     try:

@@ -9,16 +9,19 @@ from __future__ import annotations
 import ctypes
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from autofuse.errors import ArgumentError, BackendError
 from autofuse.lower.tile import Buffer, Space
 from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT, CudaKernel
-from autofuse.targets.cuda.nvrtc import Compiled, compile_source
+from autofuse.targets.cuda.machinecode import machine_code
+from autofuse.targets.cuda.nvrtc import Compiled
 
 DEFAULT_SHARED_BYTES = 48 * 1024
 """What a block may have without asking."""
@@ -81,13 +84,9 @@ class LoadedKernel:
                     f"{launch.function} was generated for {kernel.arch} and needs {launch.shared_bytes} bytes of "
                     f"shared memory per block; this device has {most}: generate it for {current_arch()}"
                 )
-        self.compiled: Compiled = compile_source(kernel.source, current_arch(), f"{kernel.name}.cu")
+        self.compiled: Compiled = machine_code(kernel.source, current_arch(), kernel.name)
         self._functions = self._load(cupy)
-        self._workspaces = {
-            b.name: cupy.empty(b.type.shape, b.type.dtype.numpy)
-            for b in kernel.parameters
-            if b.space is Space.WORKSPACE
-        }
+        self._workspaces: dict[str, Any] = {}
 
     def _load(self, cupy: Any) -> list[Any]:
         with tempfile.TemporaryDirectory() as folder:
@@ -106,12 +105,20 @@ class LoadedKernel:
 
         Raises ArgumentError for an array that is missing, of another shape, dtype or layout, or not aligned.
         """
-        arrays = tuple(self._argument(buffer, buffers) for buffer in self.kernel.parameters)
+        self.launch([self._argument(buffer, buffers).data.ptr for buffer in self.kernel.parameters])
+
+    def launch(self, pointers: Sequence[int]) -> None:
+        """Run on device addresses, one for each parameter in order, on the current stream."""
+        arguments = tuple(np.uint64(pointer) for pointer in pointers)
         for function, launch in zip(self._functions, self.kernel.launches, strict=True):
-            function(launch.grid, launch.block, arrays, shared_mem=launch.shared_bytes)
+            function(launch.grid, launch.block, arguments, shared_mem=launch.shared_bytes)
 
     def _argument(self, buffer: Buffer, buffers: Mapping[str, Any]) -> Any:
-        array = buffers.get(buffer.name, self._workspaces.get(buffer.name))
+        if buffer.space is Space.WORKSPACE and buffer.name not in buffers:
+            if buffer.name not in self._workspaces:
+                self._workspaces[buffer.name] = cupy_with_gpu().empty(buffer.type.shape, buffer.type.dtype.numpy)
+            return self._workspaces[buffer.name]
+        array = buffers.get(buffer.name)
         if array is None:
             raise ArgumentError(f"kernel {self.kernel.name} needs buffer {buffer.name}; got {', '.join(buffers)}")
         check_argument(buffer, array)

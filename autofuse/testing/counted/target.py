@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import Any
+
+from numpy.typing import NDArray
 
 from autofuse.cost_models.features import KernelFeatures
-from autofuse.errors import AutofuseError
+from autofuse.errors import ArgumentError, AutofuseError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.lazydataclass import replace
 from autofuse.lower.lowering import Limits, lower, plain_scalars
@@ -73,6 +76,16 @@ class CountedTarget:
     def pause(self, seconds: float) -> None:
         """As long as it takes to say so."""
         self.clock.advance(round(1e9 * seconds))
+
+    def fetched(self, array: Any) -> NDArray[Any]:
+        raise ArgumentError(f"backend={self.backend!r} cannot read a {type(array).__name__}; pass NumPy arrays")
+
+    def remarks(self, kernels: Sequence[LoweredKernel]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002  # nothing to add
+        return {}
+
+    @property
+    def library_note(self) -> None:
+        return None
 
     def fingerprint(self) -> str:
         return json.dumps(self.device.to_json(), sort_keys=True)

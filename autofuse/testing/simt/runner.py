@@ -52,20 +52,26 @@ class SimtModule:
         if kernel not in self._kernels:
             held = ", ".join(k.name for k in self._kernels)
             raise BackendError(f"kernel {kernel.name} is not in this module; it holds {held}")
-        number = self._kernels.index(kernel)
         guarded = [
             _Guarded(kernel, buffer.name, _argument(kernel, number, buffers))
             for number, buffer in enumerate(kernel.parameters)
         ]
-        pointers = (ctypes.c_void_p * max(1, len(guarded)))(*(g.address for g in guarded))
+        pointers = [memory.address for memory in guarded]
         for launch in kernel.launches:
-            self._launch(kernel, launch, f"kernel_{number}_{launch.function}", pointers, order)
+            self._launch(kernel, launch, pointers, order)
             for buffer, memory in zip(kernel.parameters, guarded, strict=True):
                 memory.check(read_only=buffer.space is Space.INPUT)
         for memory in guarded:
             memory.copy_back()
 
-    def _launch(self, kernel: CudaKernel, launch: CudaLaunch, symbol: str, pointers: Any, order: Order) -> None:
+    def run_at(self, kernel: CudaKernel, addresses: Sequence[int], *, order: Order = "forward") -> None:
+        """Run all launches on memory of this process, one address for each parameter; only the shim's checks."""
+        for launch in kernel.launches:
+            self._launch(kernel, launch, addresses, order)
+
+    def _launch(self, kernel: CudaKernel, launch: CudaLaunch, addresses: Sequence[int], order: Order) -> None:
+        symbol = f"kernel_{self._kernels.index(kernel)}_{launch.function}"
+        pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         message = ctypes.create_string_buffer(_MESSAGE)
         grid, block = (ctypes.c_uint * 3)(*launch.grid), (ctypes.c_uint * 3)(*launch.block)
         run: Any = getattr(self._library, f"run_{symbol}")

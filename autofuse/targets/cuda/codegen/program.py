@@ -60,6 +60,14 @@ def generate(program: TileProgram, arch: str) -> CudaKernel:
     return _Generator(program, arch).kernel()
 
 
+def shapes(program: TileProgram, arch: str) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """(blocks, threads of a block) of each phase of each launch, as `generate` decides them; raises what it raises."""
+    generator = _Generator(program, arch)
+    return tuple(
+        tuple((plan.blocks, plan.threads) for plan in generator.planned(phases)) for phases in program.launches
+    )
+
+
 class _Generator:
     def __init__(self, program: TileProgram, arch: str) -> None:
         self.program = program
@@ -99,11 +107,17 @@ class _Generator:
         points = math.prod(symbol.extent for symbol in phase.grid)
         return _Planned(phase, buffers, plan_group(tuple(stages_of(phase)), points, buffers, schedule, threads))
 
+    def planned(self, phases: tuple[Phase, ...]) -> list[_Planned]:
+        """How the phases of a launch are given to threads: blocks of all of them are equally wide."""
+        alone = [self._plan(phase, None) for phase in phases]
+        if len(alone) == 1:
+            return alone
+        threads = max(plan.threads for plan in alone)
+        return [self._plan(phase, threads) for phase in phases]
+
     def _launch(self, function: str, phases: tuple[Phase, ...]) -> tuple[str, CudaLaunch]:
-        planned = [self._plan(phase, None) for phase in phases]
-        threads = max(plan.threads for plan in planned)
-        if len(planned) > 1:
-            planned = [self._plan(phase, threads) for phase in phases]
+        planned = self.planned(phases)
+        threads = planned[0].threads
         blocks = sum(plan.blocks for plan in planned)
         if blocks > MOST_BLOCKS:
             raise LegalityError(
@@ -144,6 +158,8 @@ class _Generator:
     def _phase(self, planned: _Planned, out: Writer) -> int:
         """Write one phase; returns the shared memory it needs."""
         arena, phase = self._arena(), planned.phase
+        if not all(symbol.extent for symbol in phase.grid):
+            return 0  # it has no points, and its blocks nothing to do
         buffers = planned.buffers
         code = PhaseCode(out, self.prelude, self.index, Names(self.names), dict(self.places))
         match planned.plan:

@@ -1,0 +1,247 @@
+"""From a lowered kernel to its features: a vector is a warp, and its accesses are counted in sectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from autofuse.cost_models.features import (
+    FEATURES_VERSION,
+    AccessCounts,
+    BufferFeatures,
+    DotFeatures,
+    KernelFeatures,
+    OpaqueFeatures,
+    PhaseFeatures,
+    Reuse,
+    StageFeatures,
+)
+from autofuse.cost_models.operations import mix_of, price_class
+from autofuse.cost_models.regions import extent_of, steps_of
+from autofuse.ir import index
+from autofuse.ir.dtypes import DType
+from autofuse.ir.index import Affine, Symbol
+from autofuse.lower.tile import (
+    ArgReduce,
+    Buffer,
+    Constant,
+    Dot,
+    Load,
+    Map,
+    OpaqueProgram,
+    Phase,
+    Position,
+    Reduce,
+    RowGroup,
+    Scan,
+    Space,
+    Stage,
+    Statement,
+    Store,
+    TileProgram,
+)
+from autofuse.targets.cuda.codegen.access import is_threaded
+from autofuse.targets.cuda.codegen.program import shapes
+from autofuse.targets.cuda.codegen.rows import lane_of
+from autofuse.targets.cuda.decisions import ITEMS
+
+WARP = 32
+SECTOR_BYTES = 32
+"""What memory moves at least, at a multiple of which it starts."""
+
+
+def features(program: TileProgram | OpaqueProgram, arch: str) -> KernelFeatures:
+    """Describe a kernel. Raises BackendError for an unknown opcode, LegalityError for what `arch` has no room for."""
+    if isinstance(program, OpaqueProgram):
+        return _opaque(program)
+    reader = _Reader(program)
+    phases = tuple(
+        reader.phase(phase, number, blocks, threads)
+        for number, (launch, sizes) in enumerate(zip(program.launches, shapes(program, arch), strict=True))
+        for phase, (blocks, threads) in zip(launch, sizes, strict=True)
+    )
+    panels = (phase.panel.size for phase in program.phases() if phase.panel is not None)
+    return KernelFeatures(
+        version=FEATURES_VERSION,
+        launches=len(program.launches),
+        phases=phases,
+        buffers=tuple(reader.buffer(buffer) for buffer in program.parameters()),
+        opaque=None,
+        fresh_bytes=0,
+        vector_bits=WARP * 32,
+        stream_stores=False,
+        unroll=program.schedule[ITEMS],
+        panel_rows=max(panels, default=0),
+    )
+
+
+class _Reader:
+    """Reads the phases of one program, and keeps what they touch, by buffer."""
+
+    def __init__(self, program: TileProgram) -> None:
+        self.buffers = {buffer.name: buffer for buffer in program.buffers}
+        self.types: dict[int, DType] = {}
+        """Of scalars."""
+        self.touched: dict[tuple[str, bool], tuple[int, int]] = {}
+        """(bytes of sectors, bytes of elements that are touched for certain), by buffer and whether it is written."""
+
+    def phase(self, phase: Phase, launch: int, blocks: int, threads: int) -> PhaseFeatures:
+        """Read one phase."""
+        points = math.prod(symbol.extent for symbol in phase.grid)
+        moved: dict[tuple[str, bool], int] = {}
+        steps = [step for step in phase.steps if isinstance(step, RowGroup)]
+        stages = tuple(self._stage(stage, phase, points, moved) for step in steps for stage in step.stages)
+        dots = tuple(self._dot(step, phase, points, moved) for step in phase.steps if isinstance(step, Dot))
+        scratch = [buffer.type.nbytes for buffer in self.buffers.values() if buffer.space is Space.SCRATCH]
+        read = sum(nbytes for (_, write), nbytes in moved.items() if not write)
+        written = sum(nbytes for (_, write), nbytes in moved.items() if write)
+        reuse = Reuse(((0, read, written),))
+        return PhaseFeatures(launch, points, blocks, float(blocks * threads), stages, dots, reuse, sum(scratch))
+
+    def buffer(self, buffer: Buffer) -> BufferFeatures:
+        """What the whole kernel does with a global buffer."""
+        read, least_read = self.touched.get((buffer.name, False), (0, 0))
+        written, least_written = self.touched.get((buffer.name, True), (0, 0))
+        return BufferFeatures(
+            buffer.name, buffer.space, buffer.type.nbytes, read, written, least_read, least_written, None
+        )
+
+    def _stage(self, stage: Stage, phase: Phase, points: int, moved: dict[tuple[str, bool], int]) -> StageFeatures:
+        lane: Symbol | None = phase.grid[-1] if is_threaded(phase) and phase.grid else lane_of(stage)
+        loops = math.prod(symbol.extent for symbol in stage.symbols)
+        own = lane is not None and lane in stage.symbols
+        entries = points if own else -(-points // WARP)
+        rounds = loops // max(lane.extent, 1) * -(-lane.extent // WARP) if lane is not None and own else loops
+        vectors = entries * rounds
+        operations: dict[tuple[str, str], float] = {}
+        flops = 0.0
+        counts: dict[str, float] = dict.fromkeys(
+            ("contiguous", "strided", "gather", "uniform", "masked", "vector_bytes"), 0.0
+        )
+        for statement in stage.body:
+            if isinstance(statement, Load | Store):
+                self._access(statement, (*phase.grid, *stage.symbols), lane, vectors, points * loops, counts, moved)
+            for name, dtype, count in self._operations(statement):
+                key = name, price_class(dtype)
+                operations[key] = operations.get(key, 0.0) + count * vectors
+                flops += float(dtype.is_float) * points * loops
+        reduces = sum(isinstance(statement, Reduce | ArgReduce) for statement in stage.body)
+        scans = any(isinstance(statement, Scan) for statement in stage.body)
+        chain = float(entries * max(rounds - 1, 0)) if reduces or scans else 0.0
+        return StageFeatures(
+            entries=entries,
+            iterations=points * loops,
+            vectors=vectors,
+            lanes=WARP,
+            unroll=1,
+            operations=operations,
+            flops=flops,
+            accesses=AccessCounts(**counts, gathered_elements=WARP * (counts["strided"] + counts["gather"])),
+            reduces=points * reduces,
+            horizontal=float(points * reduces if own else 0),
+            chain=chain,
+            scan_iterations=chain if scans else 0.0,
+            first_touch_bytes=0,
+            loops=rounds > 1,
+            live=len(stage.body),
+        )
+
+    def _access(
+        self,
+        access: Load | Store,
+        symbols: tuple[Symbol, ...],
+        lane: Symbol | None,
+        vectors: int,
+        iterations: int,
+        counts: dict[str, float],
+        moved: dict[tuple[str, bool], int],
+    ) -> None:
+        """Count one load or store."""
+        buffer = self.buffers[access.buffer]
+        itemsize = buffer.type.dtype.itemsize
+        kind, step = _walk(access.offset, lane)
+        counts[kind] += vectors
+        counts["masked"] += vectors * (access.mask is not None)
+        if buffer.space is Space.SCRATCH:
+            return
+        sectors = {"uniform": 1, "gather": WARP}.get(kind, min(WARP, max(1, step * itemsize)))
+        counts["vector_bytes"] += float(vectors * sectors * SECTOR_BYTES)
+        touched, least = _touched(access.offset, symbols, itemsize, iterations)
+        self._touch(buffer, isinstance(access, Store), touched, 0 if access.mask is not None else least, moved)
+
+    def _touch(self, buffer: Buffer, write: bool, nbytes: int, least: int, moved: dict[tuple[str, bool], int]) -> None:
+        """A buffer is touched once more; other parts of it, up to all that there is."""
+        key = buffer.name, write
+        most = -(-buffer.type.nbytes // SECTOR_BYTES) * SECTOR_BYTES
+        if buffer.space is not Space.SCRATCH:
+            moved[key] = min(most, moved.get(key, 0) + nbytes)
+            before, certain = self.touched.get(key, (0, 0))
+            self.touched[key] = (
+                min(most, before + nbytes),
+                min(buffer.type.nbytes, max(certain, least), most, before + nbytes),
+            )
+
+    def _operations(self, statement: Statement) -> Iterator[tuple[str, DType, float]]:
+        match statement:
+            case Map(result, dtype, opcode, operands):
+                self.types[result] = dtype
+                asked = self.types.get(operands[0], dtype) if dtype.name == "bool" else dtype
+                yield from ((name, asked, count) for name, count in mix_of(opcode, asked))
+            case Reduce(result, dtype) | ArgReduce(result, dtype) | Scan(result, dtype):
+                self.types[result] = dtype
+                yield "add", dtype, 1
+            case Load(result, dtype) | Constant(result, dtype) | Position(result, dtype):
+                self.types[result] = dtype
+            case _:
+                pass
+
+    def _dot(self, dot: Dot, phase: Phase, points: int, moved: dict[tuple[str, bool], int]) -> DotFeatures:
+        calls, rows = points, dot.rows * points
+        if phase.panel is not None:
+            height = phase.panel.symbol.extent
+            calls, rows = points // max(height, 1) * -(-height // phase.panel.size), points
+        sizes = ((dot.lhs, rows * dot.depth), (dot.rhs, dot.depth * dot.columns), (dot.out, rows * dot.columns))
+        for matrix, elements in sizes:
+            buffer = self.buffers[matrix.buffer]
+            nbytes = min(elements * buffer.type.dtype.itemsize, buffer.type.nbytes)
+            self._touch(buffer, matrix is dot.out, nbytes, nbytes if matrix is dot.out else 0, moved)
+        return DotFeatures(dot.rows, dot.columns, dot.depth, calls, rows, dot.dtype.name, library=False, cycles=0.0)
+
+
+def _walk(offset: Affine, lane: Symbol | None) -> tuple[str, int]:
+    """How neighbouring threads walk, and by how many elements."""
+    if lane is None or lane not in index.symbols_of(offset):
+        return "uniform", 0
+    rest = Affine(0, tuple((atom, step) for atom, step in offset.terms if atom != lane))
+    if lane in index.symbols_of(rest):
+        return "gather", 0
+    step = abs(offset.coefficient(lane))
+    return ("contiguous" if step == 1 else "strided"), step
+
+
+def _touched(offset: Affine, symbols: tuple[Symbol, ...], itemsize: int, iterations: int) -> tuple[int, int]:
+    """Bytes of the sectors that all iterations touch, and of the elements that they touch for certain."""
+    if all(isinstance(atom, Symbol) for atom, _ in offset.terms):
+        steps = steps_of([(offset.coefficient(symbol), symbol.extent) for symbol in symbols])
+        extent = extent_of(steps, itemsize)
+        if not iterations:
+            return 0, 0
+        sectors = max(extent.elements // max(extent.run_elements, 1), 1)
+        run = -(-extent.run_elements * itemsize // SECTOR_BYTES) * SECTOR_BYTES
+        return min(sectors * run, extent.line_bytes), extent.elements * itemsize
+    low, high = index.bounds(offset)
+    return min(iterations * SECTOR_BYTES, (high - low + 1) * itemsize), min(1, iterations) * itemsize
+
+
+def _opaque(program: OpaqueProgram) -> KernelFeatures:
+    elements = sum(value.type.size for node in program.graph.nodes for value in node.outputs)
+    moved = sum(buffer.type.nbytes for buffer in program.buffers)
+    found = OpaqueFeatures(len(program.graph.nodes), moved, sort_steps=0.0, scattered=0, elements=elements)
+    buffers = tuple(_whole(buffer) for buffer in program.buffers)
+    return KernelFeatures(FEATURES_VERSION, 1, (), buffers, found, 0, WARP * 32, False, 1, 0)
+
+
+def _whole(buffer: Buffer) -> BufferFeatures:
+    nbytes = buffer.type.nbytes
+    read, written = (nbytes, 0) if buffer.space is Space.INPUT else (0, nbytes)
+    return BufferFeatures(buffer.name, buffer.space, nbytes, read, written, 0, 0, None)

@@ -1,0 +1,150 @@
+"""A GPU of this machine through CuPy: its memory pool, its current device and stream, its modules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from time import perf_counter_ns
+from typing import Any
+
+from numpy.typing import NDArray
+
+from autofuse.errors import ArgumentError, BackendError, NotEnoughMemoryError
+from autofuse.ir.types import TensorType
+from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT
+from autofuse.targets.cuda.driver import CudaCode, Function
+from autofuse.targets.cuda.gpus import ALL, Gpu, shared_bytes_per_block
+from autofuse.targets.cuda.launch import LoadedKernel, cupy_with_gpu
+
+_COMPILERS = 8
+"""Kernels that are compiled beside each other: NVRTC holds no lock while it does."""
+
+
+class CupyDriver:
+    """See `autofuse.targets.cuda.driver.Driver`."""
+
+    def __init__(self, gpu: Gpu, device: int) -> None:
+        """`gpu`: what is known of it. `device`: its number."""
+        self.gpu, self._device = gpu, device
+        self._cupy = cupy_with_gpu()
+
+    @staticmethod
+    def current() -> CupyDriver:
+        """The current device's, made once per process. Raises BackendError where there is none."""
+        return _driver(int(cupy_with_gpu().cuda.Device().id))
+
+    def version(self) -> str:
+        number = int(self._cupy.cuda.runtime.driverGetVersion())
+        return f"{number // 1000}.{number % 1000 // 10}"
+
+    def load(self, codes: Sequence[CudaCode]) -> Sequence[Function]:
+        with ThreadPoolExecutor(min(_COMPILERS, max(len(codes), 1))) as pool:
+            return [loaded.launch for loaded in pool.map(self._loaded, codes)]
+
+    def _loaded(self, code: CudaCode) -> LoadedKernel:
+        with self._cupy.cuda.Device(self._device):  # of this thread
+            return LoadedKernel(code.kernel)
+
+    def empty(self, kind: TensorType) -> Any:
+        try:
+            return self._cupy.empty(kind.shape, kind.dtype.numpy)
+        except self._cupy.cuda.memory.OutOfMemoryError as error:
+            raise NotEnoughMemoryError(f"{self.gpu.name}: {error}; free device arrays, or use smaller ones") from error
+
+    def adopt(self, value: Any) -> Any | None:
+        if isinstance(value, self._cupy.ndarray):
+            array = value
+        elif hasattr(value, "__cuda_array_interface__"):
+            array = self._cupy.asarray(value)
+        elif hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] in _CUDA_MEMORY:
+            array = self._cupy.from_dlpack(value)
+        else:
+            return None
+        if array.device.id != self._device:
+            raise ArgumentError(
+                f"an array lies on device {array.device.id}, and the plan runs on device {self._device}: copy it there"
+            )
+        return array
+
+    def pointer(self, array: Any) -> int:
+        return int(array.data.ptr)
+
+    def is_plain(self, array: Any) -> bool:
+        return bool(array.flags.c_contiguous) and array.data.ptr % ALIGNMENT == 0
+
+    def copied(self, array: Any) -> Any:
+        return array.copy(order="C")
+
+    def write(self, pointer: int, source: NDArray[Any]) -> None:
+        self._copy(pointer, source.ctypes.data, source.nbytes, self._cupy.cuda.runtime.memcpyHostToDevice)
+
+    def read(self, pointer: int, target: NDArray[Any]) -> None:
+        self._copy(target.ctypes.data, pointer, target.nbytes, self._cupy.cuda.runtime.memcpyDeviceToHost)
+        self._cupy.cuda.get_current_stream().synchronize()
+
+    def move(self, target: int, source: int, nbytes: int) -> None:
+        self._copy(target, source, nbytes, self._cupy.cuda.runtime.memcpyDeviceToDevice)
+
+    def _copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
+        if nbytes:
+            stream = self._cupy.cuda.get_current_stream().ptr
+            self._cupy.cuda.runtime.memcpyAsync(target, source, nbytes, kind, stream)
+
+    def wait(self) -> None:
+        try:
+            self._cupy.cuda.get_current_stream().synchronize()
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            raise BackendError(f"{self.gpu.name}: a kernel failed: {error}") from error
+
+    def clock(self) -> int:
+        self.wait()
+        return perf_counter_ns()
+
+
+_CUDA_MEMORY = (2, 13)
+"""DLPack's numbers of memory of a device, and of memory that device and host share."""
+
+
+@cache
+def _driver(device: int) -> CupyDriver:
+    return CupyDriver(described(cupy_with_gpu(), device), device)
+
+
+def described(cupy: Any, device: int) -> Gpu:
+    """A device by its data sheet, if it is known, with what the driver says of it; else by the driver alone."""
+    properties = cupy.cuda.runtime.getDeviceProperties(device)
+    attributes = cupy.cuda.Device(device).attributes
+    name, arch = properties["name"].decode(), f"sm_{properties['major']}{properties['minor']}"
+    known = next((gpu for key, gpu in _BY_DRIVER_NAME.items() if key in name.lower()), None)
+    if known is not None and known.multiprocessors == properties["multiProcessorCount"]:
+        return known
+    clock_hz = attributes["ClockRate"] * 1e3
+    cores = properties["multiProcessorCount"]
+    return Gpu(
+        name=name,
+        arch=arch,
+        multiprocessors=cores,
+        registers=attributes["MaxRegistersPerMultiprocessor"],
+        shared_bytes=attributes["MaxSharedMemoryPerMultiprocessor"],
+        shared_bytes_per_block=min(attributes["MaxSharedMemoryPerBlockOptin"], shared_bytes_per_block(arch)),
+        threads=attributes["MaxThreadsPerMultiProcessor"],
+        blocks=attributes["MaxBlocksPerMultiprocessor"],
+        l2_bytes=attributes["L2CacheSize"],
+        memory_bytes=properties["totalGlobalMem"],
+        memory_bytes_per_s=2e3 * attributes["MemoryClockRate"] * attributes["GlobalMemoryBusWidth"] / 8,
+        clock_hz=clock_hz,
+        f32_flops=2.0 * _F32_PER_CLOCK * cores * clock_hz,
+        matrix_flops=16.0 * _F32_PER_CLOCK * cores * clock_hz,
+        source="the driver; 128 f32 units a multiprocessor, and matrix units eight times as fast",
+    )
+
+
+_F32_PER_CLOCK = 128
+_BY_DRIVER_NAME = {
+    "h200": ALL["h200"],
+    "h100 pcie": ALL["h100-pcie"],
+    "h100": ALL["h100"],
+    "a100-sxm": ALL["a100"],
+}
+"""Data sheets by what the driver calls the device; the first that fits."""

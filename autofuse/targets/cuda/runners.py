@@ -1,0 +1,127 @@
+"""Kernels loaded alone, to be checked and timed on copies of arrays that lie on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.errors import AutofuseError
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.ir.graph import Value
+from autofuse.ir.interpreter import interpret_into
+from autofuse.lazydataclass import dataclass, replace
+from autofuse.lower.lowering import Limits, lower, plain_scalars
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import OpaqueProgram, Space
+from autofuse.targets.cuda.codegen import generate
+from autofuse.targets.cuda.driver import CudaCode, Driver, Function
+from autofuse.targets.cuda.executable import fits
+
+Array = NDArray[Any]
+
+
+def cuda_runners(
+    kernel: KernelCandidate, schedules: Sequence[Schedule], limits: Limits, driver: Driver
+) -> list[CudaRunner | AutofuseError]:
+    """A kernel under each schedule, or why that cannot be. They compile beside each other."""
+    made = [_code(kernel, schedule, limits, driver.gpu.arch) for schedule in schedules]
+    try:
+        functions = iter(driver.load([code for code in made if isinstance(code, CudaCode)]))
+    except AutofuseError as refused:
+        return [made_one if isinstance(made_one, AutofuseError) else refused for made_one in made]
+    return [
+        code if isinstance(code, AutofuseError) else CudaRunner(kernel, driver, code, _next(code, functions))
+        for code in made
+    ]
+
+
+def _code(
+    kernel: KernelCandidate, schedule: Schedule, limits: Limits, arch: str
+) -> CudaCode | OpaqueProgram | AutofuseError:
+    scalars = max(limits.scalars, plain_scalars(kernel))
+    try:
+        program = lower(kernel, schedule, "kernel", replace(limits, scalars=scalars))
+        return program if isinstance(program, OpaqueProgram) else CudaCode(program, generate(program, arch))
+    except AutofuseError as refused:
+        return refused
+
+
+def _next(code: CudaCode | OpaqueProgram, functions: Iterator[Function]) -> Function | None:
+    return next(functions) if isinstance(code, CudaCode) else None
+
+
+@dataclass(frozen=True, slots=True)
+class CudaRunner:
+    """A kernel, loaded to be checked and timed alone. See `autofuse.targets.base.Runner`."""
+
+    kernel: KernelCandidate
+    driver: Driver
+    code: CudaCode | OpaqueProgram
+    function: Function | None
+
+    def run_into(self, inputs: Sequence[Array], outs: Sequence[Array]) -> bool:
+        if not _all_fit(inputs, self.kernel.inputs) or not _all_fit(outs, self.kernel.outputs):
+            return False
+        call, made = self._bound(inputs, outs)
+        call()
+        for out, array in zip(outs, made, strict=True):
+            self.driver.read(self.driver.pointer(array), out)
+        return True
+
+    def bound(self, inputs: Sequence[Array], outs: Sequence[Array]) -> Callable[[], object]:
+        return self._bound(inputs, outs)[0]
+
+    def _bound(self, inputs: Sequence[Array], outs: Sequence[Array]) -> tuple[Callable[[], object], list[Any]]:
+        """What starts it on copies of the inputs on the device, and the arrays there that it writes."""
+        driver = self.driver
+        if self.function is None:
+            assert isinstance(self.code, OpaqueProgram)
+            made = [driver.empty(value.type) for value in self.kernel.outputs]
+            return partial(_interpreted, driver, self.code, inputs, made), made
+        assert isinstance(self.code, CudaCode)
+        there = [self._copy(value, array) for value, array in zip(self.kernel.inputs, inputs, strict=True)]
+        made = [self._copy(value, out) for value, out in zip(self.kernel.outputs, outs, strict=True)]
+        values = iter((*there, *made))
+        arrays = [
+            driver.empty(buffer.type) if buffer.space is Space.WORKSPACE else next(values)
+            for buffer in self.code.program.parameters()
+        ]
+        return _Launch(self.function, tuple(driver.pointer(array) for array in arrays), tuple(arrays)), made
+
+    def _copy(self, value: Value, array: Array) -> Any:
+        """Poison in outputs goes to the device too."""
+        there = self.driver.empty(value.type)
+        self.driver.write(self.driver.pointer(there), array)
+        return there
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    function: Function
+    pointers: tuple[int, ...]
+    held: tuple[Any, ...]
+    """Arrays whose memory that is."""
+
+    def __call__(self) -> None:
+        self.function(self.pointers)
+
+
+def _interpreted(driver: Driver, program: OpaqueProgram, inputs: Sequence[Array], made: Sequence[Any]) -> None:
+    """What a plan does there: operands from the device, and results to it."""
+    there = [driver.empty(buffer.type) for buffer in program.buffers if buffer.space is Space.INPUT]
+    outs = [np.empty(array.shape, array.dtype) for array in made]
+    for array, given in zip(there, inputs, strict=True):
+        driver.write(driver.pointer(array), given)
+    interpret_into(program.graph, list(inputs), outs)
+    for array, out in zip(made, outs, strict=True):
+        driver.write(driver.pointer(array), out)
+
+
+def _all_fit(arrays: Sequence[Array], values: Sequence[Value]) -> bool:
+    return len(arrays) == len(values) and all(
+        fits(array, value.type) for array, value in zip(arrays, values, strict=True)
+    )

@@ -1,0 +1,129 @@
+"""One GPU as a target: one of this machine, or one that is only described."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from time import sleep
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.cost_models.features import KernelFeatures
+from autofuse.errors import ArgumentError, AutofuseError, BackendError
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.ir.devicearrays import type_of_device_array
+from autofuse.lazydataclass import asdict, dataclass
+from autofuse.lower.lowering import Limits
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import OpaqueProgram, TileProgram
+from autofuse.plan.document import PlanDocument
+from autofuse.runtime.planlowering import LoweredKernel, canonical, lower_plan
+from autofuse.targets.cuda import nvrtc
+from autofuse.targets.cuda.codegen.program import shapes
+from autofuse.targets.cuda.cost.counts import features
+from autofuse.targets.cuda.cost.model import GpuModel
+from autofuse.targets.cuda.decisions import CUDA_DECISIONS
+from autofuse.targets.cuda.driver import Driver
+from autofuse.targets.cuda.executable import CudaExecutable, build_executable, codes_of
+from autofuse.targets.cuda.gpus import Gpu
+from autofuse.targets.cuda.identity import GpuIdentity, gpu_identity
+from autofuse.targets.cuda.resources import launch_lines
+from autofuse.targets.cuda.runners import CudaRunner, cuda_runners
+
+
+class CudaTarget:
+    """See `autofuse.targets.base.Target`."""
+
+    threads = 1
+    """Kernels of a plan run one after another."""
+
+    def __init__(self, device: Gpu, driver: Driver | None, backend: str = "cuda") -> None:
+        """`driver`: of the device; None if it is not here, and kernels can only be made for it."""
+        self.device, self.driver, self.backend = device, driver, backend
+
+    @property
+    def identity(self) -> GpuIdentity:
+        version = ".".join(map(str, nvrtc.version())) if nvrtc.is_available() else ""
+        return gpu_identity(self.device, nvrtc=version, driver="" if self.driver is None else self.driver.version())
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            scratch_bytes=self.device.shared_bytes_per_block,
+            workers=self.device.multiprocessors,
+            decisions=CUDA_DECISIONS,
+            passes=Fits(self.device.arch),
+        )
+
+    def cost_model(self) -> GpuModel:
+        return GpuModel(self.device)
+
+    def features(self, program: TileProgram | OpaqueProgram) -> KernelFeatures:
+        return features(program, self.device.arch)
+
+    def executable(self, document: PlanDocument, kernels: tuple[LoweredKernel, ...] | None = None) -> CudaExecutable:
+        lowered = lower_plan(document, self.limits) if kernels is None else kernels
+        return build_executable(document, lowered, self.device, self.driver)
+
+    def runners(self, kernel: KernelCandidate, schedules: Sequence[Schedule]) -> Sequence[CudaRunner | AutofuseError]:
+        if self.driver is None:
+            return [self._absent()] * len(schedules)
+        return cuda_runners(kernel, schedules, self.limits, self.driver)
+
+    def _absent(self) -> BackendError:
+        return BackendError(f"nothing can be measured for {self.device.name}: there is no such GPU here")
+
+    def fetched(self, array: Any) -> NDArray[Any]:
+        if self.driver is None:
+            raise self._absent()
+        found = self.driver.adopt(array)
+        if found is None:
+            raise ArgumentError(f"backend={self.backend!r} cannot read a {type(array).__name__}; pass NumPy arrays")
+        kind = type_of_device_array(found)
+        copy = np.empty(kind.shape, kind.dtype.numpy)
+        plain = found if self.driver.is_plain(found) else self.driver.copied(found)
+        self.driver.read(self.driver.pointer(plain), copy)
+        return copy
+
+    def remarks(self, kernels: Sequence[LoweredKernel]) -> dict[str, tuple[str, ...]]:
+        """Of each kernel, how it is launched, what it needs, and what that leaves of the device."""
+        codes = codes_of(kernels, self.device.arch)
+        lines = dict(zip(codes, launch_lines([code.kernel for code in codes.values()], self.device), strict=True))
+        return {
+            kernel.planned.name: lines[canonical(kernel.program)]
+            if isinstance(kernel.program, TileProgram)
+            else (self.library_note,)
+            for kernel in kernels
+        }
+
+    @property
+    def library_note(self) -> str:
+        return "runs on the host, by NumPy, between copies"
+
+    def fingerprint(self) -> str:
+        return json.dumps({"backend": self.backend, **asdict(self.device)}, sort_keys=True)
+
+    def clock(self) -> int:
+        if self.driver is None:
+            raise self._absent()
+        return self.driver.clock()
+
+    def pause(self, seconds: float) -> None:
+        sleep(seconds)
+
+    def __repr__(self) -> str:
+        return f"<autofuse target {self.backend}: {self.device.name}{'' if self.driver else ', which is not here'}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """The pass of this target: a kernel is as it was, or refused where a block has no room for it."""
+
+    arch: str
+
+    def __call__(self, program: TileProgram) -> TileProgram:
+        """Raises LegalityError."""
+        shapes(program, self.arch)
+        return program

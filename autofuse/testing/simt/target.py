@@ -1,0 +1,39 @@
+"""The simulated device as a target."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from autofuse.lazydataclass import dataclass, fields
+from autofuse.targets.cuda.cost.model import GpuModel
+from autofuse.targets.cuda.gpus import Gpu
+from autofuse.targets.cuda.identity import GpuIdentity
+from autofuse.targets.cuda.target import CudaTarget
+from autofuse.testing.simt.device import SimulatedDriver, SimulatedModel
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedIdentity(GpuIdentity):
+    """For what a plan was made: as of the GPU that it is like."""
+
+    backend: ClassVar[str] = "simulated"
+
+
+class SimulatedTarget(CudaTarget):
+    """See `autofuse.targets.base.Target`."""
+
+    def __init__(self, device: Gpu, driver: SimulatedDriver, backend: str) -> None:
+        """`device`: what the driver is like."""
+        super().__init__(device, driver, backend)
+        self.driver: SimulatedDriver = driver
+
+    def cost_model(self) -> GpuModel:
+        return SimulatedModel(self.device)
+
+    def pause(self, seconds: float) -> None:
+        self.driver.advance(round(1e9 * seconds))
+
+    @property
+    def identity(self) -> SimulatedIdentity:
+        like = super().identity
+        return SimulatedIdentity(**{field.name: getattr(like, field.name) for field in fields(like)})

@@ -1,0 +1,90 @@
+"""Plans for a GPU that is not here: made, explained, saved and read, and refused where they would have to run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autofuse as af
+from autofuse.errors import ArgumentError, BackendError, MeasureError
+from autofuse.targets.cuda import launch, nvrtc
+
+X = np.ones((64, 300), np.float32)
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine without one."""
+    monkeypatch.setattr(launch, "_has_driver", lambda: False)
+    launch.gpu_problem.cache_clear()
+    yield
+    launch.gpu_problem.cache_clear()
+
+
+def softmax(x: Any) -> Any:
+    power = np.exp(x - x.max(-1, keepdims=True))
+    return power / power.sum(-1, keepdims=True)
+
+
+@pytest.fixture
+def plan() -> af.Plan:
+    return af.compile(softmax, X, backend="cuda", device="h200")
+
+
+def test_a_plan_for_a_named_device_has_source_and_kernels(plan: af.Plan) -> None:
+    assert len(plan.kernels) == 1
+    assert all("__global__" in text for text in plan.source().values())
+    assert "H200" in repr(plan.target)
+
+
+def test_explain_has_grid_and_block(plan: af.Plan) -> None:
+    text = plan.explain()
+    assert "for cuda (H200)" in text
+    assert "blocks of" in text
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC: pip install 'autofuse[cuda]'")
+def test_explain_has_registers_and_what_limits_occupancy(plan: af.Plan) -> None:
+    (lines,) = plan.remarks.values()
+    assert all("registers a thread" in line and "occupancy, limited by" in line for line in lines)
+
+
+def test_without_nvrtc_explain_says_what_is_missing(plan: af.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "is_available", lambda: False)
+    assert "registers unknown: NVRTC is not installed" in plan.explain()
+
+
+def test_it_is_saved_and_read_where_there_is_no_gpu_either(plan: af.Plan, tmp_path) -> None:
+    read = af.load(plan.save(tmp_path / "plan.json"))
+    assert read.source() == plan.source()
+
+
+def test_a_call_says_that_there_is_no_such_gpu(plan: af.Plan) -> None:
+    with pytest.raises(BackendError, match="for H200, and there is no such GPU here"):
+        plan(X)
+
+
+def test_nothing_is_tuned_for_a_device_that_is_not_here() -> None:
+    with pytest.raises((BackendError, MeasureError), match="there is no such GPU here"):
+        af.tune(softmax, X, backend="cuda", device="h200", budget=2, progress=False)
+
+
+def test_without_a_name_the_gpu_must_be_here() -> None:
+    with pytest.raises(BackendError, match="no NVIDIA driver on this machine; name a GPU"):
+        af.compile(softmax, X, backend="cuda")
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"backend": "cuda", "device": "h300"}, "unknown GPU 'h300'; known: h100"),
+        ({"device": "h200"}, "device='h200': must be None for backend='cpu'"),
+        ({"backend": "counted", "device": "h200"}, "must be None for backend='counted'"),
+        ({"backend": "cuda", "device": "h200", "threads": 2}, "threads=2: must be None for backend='cuda'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(wish: dict[str, Any], message: str) -> None:
+    with pytest.raises((ArgumentError, BackendError), match=message):
+        af.compile(softmax, X, **wish)

@@ -1,0 +1,63 @@
+"""Random graphs on the simulated device, under two policies and in two orders of threads, against the interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autofuse.fusion.userrules import NO_RULES
+from autofuse.ir.interpreter import interpret
+from autofuse.measurement.checks import check
+from autofuse.measurement.errorbounds import bounds_of
+from autofuse.passes.pipeline import clean
+from autofuse.search.plans.planning import plan_document
+from autofuse.search.plugins.registry import policy_by_name
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.problem import Problem
+from autofuse.targets.cuda.gpus import A100, H200
+from autofuse.testing.graphs import random_graph, random_inputs
+from autofuse.testing.partitions import program_of
+from autofuse.testing.simt.device import SimulatedDriver
+from autofuse.testing.simt.target import SimulatedTarget
+from tests.fixtures.rareops import ALL_FAMILIES
+
+MIXES = {
+    "everything": {"families": ALL_FAMILIES, "max_rank": 4},
+    "tiny": {"families": ALL_FAMILIES, "extents": (0, 1, 1, 2, 3)},
+    "longer": {"families": ALL_FAMILIES, "extents": (3, 17, 33, 70), "max_rank": 2},
+}
+_MOST_ELEMENTS = 60_000
+
+
+def compare(mix: str, seed: int) -> None:
+    """Plans of the graph of a seed, run on a device whose threads run in that seed's order."""
+    rng = np.random.default_rng(seed)
+    original = random_graph(rng, int(rng.integers(2, 20)), **MIXES[mix])
+    if sum(value.type.size for value in original.values()) > _MOST_ELEMENTS:
+        return
+    given = random_inputs(original, rng)
+    gpu = (A100, H200)[seed % 2]
+    target = SimulatedTarget(gpu, SimulatedDriver(gpu, seed), "simulated")
+    expected, bounds = interpret(original, *given), bounds_of(original, given)
+    program = program_of(clean(original))
+    for policy in ("unfused", "analytical"):
+        context = Context.of(Problem(program, target, NO_RULES, None), target.cost_model())
+        partition = policy_by_name(policy).partition(context)
+        document = plan_document(program, partition.atoms, partition.kernels, (), target.identity)
+        found = target.executable(document).run(given)
+        for value, actual, right, bound in zip(original.outputs, found, expected, bounds, strict=True):
+            check(f"seed {seed}, {mix}, {policy}: %{value.name}", actual, right, bound)
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_random_graphs(mix: str) -> None:
+    for seed in range(8):
+        compare(mix, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("block", range(10))
+def test_many_random_graphs(mix: str, block: int) -> None:
+    for seed in range(1000 + 50 * block, 1050 + 50 * block):
+        compare(mix, seed)

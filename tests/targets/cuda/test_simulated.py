@@ -1,0 +1,238 @@
+"""Plans on the simulated device: all workloads, arrays of the device, and what a driver would not forgive."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import autofuse as af
+from autofuse.errors import ArgumentError, BackendError, NotEnoughMemoryError
+from autofuse.ir.dtypes import F32
+from autofuse.ir.interpreter import interpret
+from autofuse.ir.types import TensorType
+from autofuse.measurement.checks import check
+from autofuse.measurement.errorbounds import bounds_of
+from autofuse.measurement.workloads import Workload, arrays, discover
+from autofuse.targets.base import find_target
+from autofuse.targets.cuda.codegen import generate
+from autofuse.targets.cuda.driver import CudaCode
+from autofuse.targets.cuda.gpus import H200
+from autofuse.testing.simt.device import SimulatedArray, SimulatedDriver
+from tests.fixtures import handbuilt
+
+
+def softmax(x: Any) -> Any:
+    power = np.exp(x - x.max(-1, keepdims=True))
+    return power / power.sum(-1, keepdims=True)
+
+
+def scaled(x: Any, y: Any) -> Any:
+    """Writes into `x`, and returns something else."""
+    x[...] = x * 2 + y
+    return y.sum()
+
+
+X = np.random.default_rng(0).standard_normal((9, 40)).astype(np.float32)
+
+
+@pytest.fixture
+def driver() -> SimulatedDriver:
+    return SimulatedDriver(H200)
+
+
+def on(plan: af.Plan, array: NDArray[Any]) -> SimulatedArray:
+    """A copy of an array on the device that runs a plan."""
+    found: Any = plan.target
+    return found.driver.array(array)
+
+
+@pytest.mark.parametrize("workload", discover(), ids=lambda workload: workload.name)
+def test_a_workload_gives_the_interpreters_answer(workload: Workload) -> None:
+    given = workload.inputs("small", 0)
+    plan = af.compile(workload.function, *copy.deepcopy(given), backend="simulated", deadline=None)
+    used = copy.deepcopy(given)
+    results = plan(*used)
+    leaves = arrays(given)
+    expected, bounds = interpret(plan.graph, *leaves), bounds_of(plan.graph, leaves)
+    found = [*arrays(results), *(arrays(used)[number] for number in plan.document.writebacks)]
+    for value, actual, right, bound in zip(plan.graph.outputs, found, expected, bounds, strict=True):
+        check(value.name, np.asarray(actual), right, bound)
+
+
+def test_results_lie_where_the_arguments_do():
+    plan = af.compile(softmax, X, backend="simulated")
+    there = plan(on(plan, X))
+    assert isinstance(there, SimulatedArray)
+    np.testing.assert_array_equal(there.get(), plan(X))
+
+
+def test_arguments_may_lie_in_both_places():
+    plan = af.compile(lambda x, y: x * y, X, X, backend="simulated")
+    there = plan(on(plan, X), X)
+    assert isinstance(there, SimulatedArray)
+    np.testing.assert_array_equal(there.get(), X * X)
+
+
+@pytest.mark.parametrize("first", ["device", "host"])
+@pytest.mark.parametrize("second", ["device", "host"])
+def test_what_is_written_is_in_the_argument(first: str, second: str) -> None:
+    plan = af.compile(scaled, X.copy(), X, backend="simulated")
+    x: Any = X.copy() if first == "host" else on(plan, X)
+    y: Any = X if second == "host" else on(plan, X)
+    plan(x, y)
+    np.testing.assert_array_equal(x if first == "host" else x.get(), X * 2 + X)
+
+
+def test_results_are_arrays_of_their_own():
+    """An argument that is returned, and a value that is returned twice, are copied."""
+
+    def both(x: Any) -> Any:
+        y = x + 1
+        return x, y, y
+
+    plan = af.compile(both, X, backend="simulated")
+    given = on(plan, X)
+    found = plan(given)
+    assert len({array.data.ptr for array in (given, *found)}) == 4
+    for array, right in zip(found, both(X), strict=True):
+        np.testing.assert_array_equal(array.get(), right)
+
+
+def test_an_array_of_another_type_is_refused_by_name():
+    plan = af.compile(softmax, X, backend="simulated")
+    with pytest.raises(ArgumentError, match=r"x: needs f32\[9,40\], got float64\[9, 40\]"):
+        plan(on(plan, X.astype(np.float64)))
+
+
+def test_an_array_that_is_not_plain_is_copied_or_refused():
+    plan = af.compile(scaled, X.copy(), X, backend="simulated")
+    x, y = on(plan, X), on(plan, X)
+    y.flags.c_contiguous = False
+    plan(x, y)
+    np.testing.assert_array_equal(x.get(), X * 3)
+    x.flags.c_contiguous = False
+    with pytest.raises(ArgumentError, match="pass a copy"):
+        plan(x, y)
+
+
+def test_what_no_kernel_computes_runs_on_the_host_and_the_plan_says_so():
+    plan = af.compile(lambda x: np.sort(x * 2, axis=1), X, backend="simulated")
+    np.testing.assert_array_equal(plan(X), np.sort(X * 2, axis=1))
+    assert any("runs on the host" in note for note in plan.document.notes)
+    assert "runs on the host" in plan.explain()
+
+
+@pytest.mark.filterwarnings("ignore::autofuse.errors.SlowerThanNumpyWarning")
+def test_a_plan_is_tuned_saved_loaded_and_run(tmp_path):
+    plan = af.tune(softmax, X, backend="simulated", max_trials=3, progress=False)
+    loaded = af.load(plan.save(tmp_path / "p.json"))
+    np.testing.assert_array_equal(loaded(X), plan(X))
+    assert [kernel.measured_us for kernel in loaded.kernels] == [kernel.measured_us for kernel in plan.kernels]
+
+
+@pytest.mark.filterwarnings("ignore::autofuse.errors.SlowerThanNumpyWarning")
+@pytest.mark.parametrize("make", ["compile", "jit", "tune"])
+def test_functions_are_traced_for_arrays_of_the_device(make: str) -> None:
+    target: Any = find_target("simulated")
+    there = target.driver.array(X)
+    if make == "jit":
+        found = af.jit(softmax, backend="simulated")(there)
+    elif make == "tune":
+        found = af.tune(softmax, there, backend="simulated", max_trials=1, progress=False)(there)
+    else:
+        found = af.compile(softmax, there, backend="simulated")(there)
+    np.testing.assert_allclose(found.get(), softmax(X), rtol=1e-5)
+
+
+def test_the_cpu_reads_no_array_of_a_device():
+    target: Any = find_target("simulated")
+    with pytest.raises(ArgumentError, match=r"pass np\.asarray"):
+        af.compile(softmax, X)(target.driver.array(X))
+    with pytest.raises(ArgumentError, match="pass NumPy arrays"):
+        af.tune(softmax, target.driver.array(X), budget=2, progress=False)
+
+
+def test_an_array_of_another_device_is_refused():
+    plan = af.compile(softmax, X, backend="simulated")
+    with pytest.raises(ArgumentError, match="another simulated device"):
+        plan(SimulatedDriver(H200).array(X))
+
+
+def test_a_profile_has_the_time_of_each_kernel():
+    plan = af.compile(softmax, X, backend="simulated", policy="unfused")
+    profile = plan.profile(X)
+    assert [name for name, _ in profile] == [kernel.name for kernel in plan.kernels]
+    assert all(us > 0 for _, us in profile)
+
+
+def test_jit_takes_the_backend():
+    np.testing.assert_array_equal(
+        af.jit(softmax, backend="simulated")(X), af.compile(softmax, X, backend="simulated")(X)
+    )
+
+
+# ---- the device itself -----------------------------------------------------------------------------------------------
+
+
+def added(driver: SimulatedDriver, size: int = 8) -> Any:
+    """`z = x + y` for `size` elements, loaded."""
+    program = handbuilt.binary("add", "add", size)
+    return driver.load([CudaCode(program, generate(program, "sm_90"))])[0]
+
+
+def test_memory_that_was_given_back_is_an_illegal_access(driver: SimulatedDriver) -> None:
+    function = added(driver)
+    x, y = (driver.array(np.ones(8, np.float32)) for _ in range(2))
+    gone = driver.pointer(driver.empty(TensorType((8,), F32)))
+    with pytest.raises(BackendError, match="illegal memory access"):
+        function([driver.pointer(x), driver.pointer(y), gone])
+
+
+def test_a_buffer_that_is_too_short_is_an_illegal_access(driver: SimulatedDriver) -> None:
+    function = added(driver)
+    arrays = [driver.array(np.ones(size, np.float32)) for size in (8, 8, 4)]
+    with pytest.raises(BackendError, match="illegal memory access"):
+        function([driver.pointer(array) for array in arrays])
+
+
+def test_a_buffer_that_is_not_aligned_is_refused(driver: SimulatedDriver) -> None:
+    function = added(driver)
+    arrays = [driver.array(np.ones(size, np.float32)) for size in (8, 8, 9)]
+    pointers = [driver.pointer(array) for array in arrays]
+    with pytest.raises(BackendError, match="not aligned"):
+        function([*pointers[:2], pointers[2] + 4])
+
+
+def test_a_kernel_that_writes_into_its_input_is_caught(driver: SimulatedDriver) -> None:
+    program = handbuilt.binary("add", "add", 8)
+    kernel = generate(program, "sm_90")
+    wrong = kernel.source.replace("const float* __restrict__ x", "float* __restrict__ x").replace("z[", "x[")
+    assert wrong != kernel.source
+    from dataclasses import replace
+
+    (function,) = driver.load([CudaCode(program, replace(kernel, source=wrong))])
+    arrays = [driver.array(np.ones(8, np.float32)) for _ in range(3)]
+    with pytest.raises(BackendError, match="writes to its input"):
+        function([driver.pointer(array) for array in arrays])
+
+
+def test_memory_ends(driver: SimulatedDriver) -> None:
+    with pytest.raises(NotEnoughMemoryError, match="H200"):
+        driver.empty(TensorType((1 << 40,), F32))
+
+
+def test_the_clock_is_the_models():
+    target: Any = find_target("simulated")
+    function = added(target.driver)
+    arrays = [target.driver.array(np.ones(8, np.float32)) for _ in range(3)]
+    pointers = [target.driver.pointer(array) for array in arrays]
+    times = []
+    for _ in range(2):
+        start = target.clock()
+        function(pointers)
+        times.append(target.clock() - start)
+    assert times[0] == times[1] > 0
