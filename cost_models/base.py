@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 from numpy.typing import NDArray
 
 from autofuse.ir.types import TensorType
-from autofuse.lazydataclass import dataclass, field
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 
-Level = Literal["l1", "l2", "l3", "dram"]
-"""Where data lie, from nearest to farthest."""
 Bound = Literal["memory", "compute", "overhead", "serial", "library"]
 """The term that limits a kernel: moving bytes, vector arithmetic, launches and loop entries, chains of dependent
 operations, or the calls into BLAS and the interpreter."""
@@ -24,11 +22,6 @@ class KernelFacts:
 
     program: TileProgram | OpaqueProgram
     """Lowered under the schedule in question."""
-    fresh_outputs: frozenset[str] = frozenset()
-    """OUTPUT buffers on pages that the system has yet to provide: the first write of each page faults."""
-    warm: Mapping[str, Level] = field(default_factory=dict[str, Level])
-    """Where INPUT buffers lie when the kernel starts, if the caller knows; the others are taken to lie where a kernel
-    just before would have left them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +55,8 @@ class CostModel(Protocol):
         """
         ...
 
-    def write_us(self, value: TensorType, fresh: bool = False) -> float:
-        """What a value adds to a kernel that computes it anyway, if the kernel also writes it to memory.
-
-        `fresh`: to pages that the system has yet to provide.
-        """
+    def write_us(self, value: TensorType) -> float:
+        """What a value adds to a kernel that computes it anyway, if the kernel also writes it to memory."""
         ...
 
     def describe(self) -> dict[str, Any]:

@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.cost_models.base import Level
 from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.tile import Space
 
-FEATURES_VERSION = 2
+FEATURES_VERSION = 3
 """Raised when a field or a column changes its meaning; a learned model of another version must not be used."""
 
 
@@ -38,8 +37,6 @@ class BufferFeatures:
     mask or at run-time positions count as one element."""
     floor_written_bytes: int
     """The same for writes."""
-    warm: Level | None
-    """Where the caller says it lies; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +208,6 @@ class KernelFeatures:
     """Inputs, outputs and workspaces."""
     opaque: OpaqueFeatures | None
     """Set for a call of the interpreter, which has no phases."""
-    fresh_bytes: int
-    """Bytes of outputs on pages that the system has yet to provide."""
     vector_bits: int
     """Width of the vectors."""
     stream_stores: bool
@@ -244,7 +239,7 @@ _CLASSES = (
 
 COLUMNS: tuple[str, ...] = (
     *("launches", "phases", "points", "blocks", "shares", "read_bytes", "written_bytes", "workspace_bytes"),
-    *("fresh_bytes", "scratch_bytes"),
+    "scratch_bytes",
     *(f"traffic_{capacity >> 10}k" for capacity in CAPACITIES),
     *("contiguous", "strided", "gathers", "uniform", "masked", "gathered_elements", "vector_bytes", "far_steps"),
     *(f"op_{name}_{dtype}" for name in _CLASSES for dtype in ("f32", "f64")),
@@ -287,7 +282,6 @@ def _row(kernel: KernelFeatures) -> list[float]:
         kernel.read_bytes,
         kernel.written_bytes,
         sum(b.nbytes for b in kernel.buffers if b.space is Space.WORKSPACE),
-        kernel.fresh_bytes,
         max((phase.scratch_bytes for phase in phases), default=0),
         *(sum(sum(phase.reuse.traffic(capacity)) for phase in phases) for capacity in CAPACITIES),
         math.fsum(c.contiguous for c in counts),

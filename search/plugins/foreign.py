@@ -128,9 +128,9 @@ class CheckedModel:
             self._fail(f"price() gave headroom={headroom!r:.80}; it must be None, or a number above 0")
         return Prices(us, sigma, np.minimum(floor, us), tuple(bound), headroom)
 
-    def write_us(self, value: TensorType, fresh: bool = False) -> float:
+    def write_us(self, value: TensorType) -> float:
         """See `CostModel.write_us`. Raises PluginError."""
-        found = self._answer("write_us()", lambda: self.model.write_us(value, fresh=fresh))
+        found = self._answer("write_us()", lambda: self.model.write_us(value))
         us = float(found) if isinstance(found, int | float | np.floating | np.integer) else math.nan
         if not 0 <= us < math.inf:
             self._fail(f"write_us({value}) gave {found!r:.80}; it must be a number, finite and not negative")

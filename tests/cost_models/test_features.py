@@ -350,12 +350,6 @@ def test_a_call_of_the_interpreter():
     assert found.opaque.sort_steps == 6400 * 6
 
 
-def test_callers_know_more():
-    found = features(elementwise_kernel(1000), warm={"x": "l2"}, fresh_outputs=frozenset("y"))
-    assert [b.warm for b in found.buffers] == ["l2", None]
-    assert found.fresh_bytes == 4000
-
-
 def test_matrix_rows():
     kernels = [features(p) for p in (elementwise_kernel(1000), softmax(64, 4096), panel_product())]
     rows = matrix(kernels)

@@ -117,8 +117,4 @@ def _throughputs(device: CpuDescription) -> str:
         for name, rate in found.blas_gflops.items()
     ]
     text = table((f"GB/s on {device.model}", "one core", f"{device.threads} threads"), rows)
-    costs = (
-        f"fork and join {three_digits(found.fork_join_us)} us, call {three_digits(found.call_overhead_us)} us, "
-        f"fresh pages {three_digits(found.page_fault_us_per_mb)} us per MB"
-    )
-    return f"{text}{costs}\n"
+    return f"{text}fork and join {three_digits(found.fork_join_us)} us\n"

@@ -41,7 +41,7 @@ class CountedModel:
         longest = max(terms, key=lambda term: term[0])
         return longest[1]
 
-    def write_us(self, value: TensorType, fresh: bool = False) -> float:  # noqa: ARG002  # pages cost nothing here
+    def write_us(self, value: TensorType) -> float:
         return value.nbytes * self._device.byte_ns / 1e3
 
     def describe(self) -> dict[str, Any]:

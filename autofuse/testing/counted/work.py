@@ -83,7 +83,6 @@ def _described(
         phases=phases,
         buffers=tuple(_buffer(buffer, moved[buffer.name]) for buffer in buffers),
         opaque=_opaque(program) if isinstance(program, OpaqueProgram) else None,
-        fresh_bytes=0,
         vector_bits=0,
         stream_stores=False,
         unroll=batch,
@@ -97,7 +96,7 @@ def _buffer(buffer: Buffer, moved_bytes: int) -> BufferFeatures:
     read = touched if buffer.space is not Space.OUTPUT else 0
     written = touched if buffer.space is not Space.INPUT else 0
     floors = min(read, least), min(written, least)
-    return BufferFeatures(buffer.name, buffer.space, buffer.type.nbytes, read, written, *floors, None)
+    return BufferFeatures(buffer.name, buffer.space, buffer.type.nbytes, read, written, *floors)
 
 
 def _opaque(program: OpaqueProgram) -> OpaqueFeatures:

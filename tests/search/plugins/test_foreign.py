@@ -40,8 +40,8 @@ class Honest:
     def price(self, kernels):
         return self.real.price(kernels)
 
-    def write_us(self, value, fresh=False):
-        return self.real.write_us(value, fresh)
+    def write_us(self, value):
+        return self.real.write_us(value)
 
     def describe(self):
         return {"name": "honest", "feature_version": 0}
@@ -138,7 +138,7 @@ def test_what_is_no_prices_at_all_is_refused():
 @pytest.mark.parametrize("wrong", [math.nan, -1.0, math.inf, None, "3", [1.0]])
 def test_writes_that_cost_nonsense_are_refused(wrong):
     class Free(Honest):
-        def write_us(self, value, fresh=False):
+        def write_us(self, value):
             return wrong
 
     value = KERNELS[0].program.buffers[0].type

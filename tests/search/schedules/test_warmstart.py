@@ -129,7 +129,7 @@ class Unrolling:
         us = np.array([100.0 / facts.program.schedule[UNROLL] for facts in kernels])
         return Prices(us, np.full(len(us), 0.3), np.zeros(len(us)), ("compute",) * len(us))
 
-    def write_us(self, value, fresh=False):
+    def write_us(self, value):
         return 0.0
 
 

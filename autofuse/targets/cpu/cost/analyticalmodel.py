@@ -113,10 +113,9 @@ class AnalyticalCpuModel:
             np.maximum(us, floors), sigma, floors, tuple(b.bound for b in found), headroom_of(self.description)
         )
 
-    def write_us(self, value: TensorType, fresh: bool = False) -> float:
+    def write_us(self, value: TensorType) -> float:
         """See `CostModel.write_us`."""
-        faults = self._calibration.page_fault_us_per_mb / 1e6 if fresh else 0.0
-        return self._memory.write_us(value.nbytes) + value.nbytes * faults
+        return self._memory.write_us(value.nbytes)
 
     def describe(self) -> dict[str, Any]:
         """See `CostModel.describe`."""
@@ -131,18 +130,17 @@ class AnalyticalCpuModel:
 
     def features(self, facts: KernelFacts) -> KernelFeatures:
         """What the model sees of a kernel. Raises BackendError for an unknown opcode."""
-        return features(facts.program, facts.warm, facts.fresh_outputs, self.description.vector_bits)
+        return features(facts.program, self.description.vector_bits)
 
     def breakdown(self, kernel: KernelFeatures) -> Breakdown:
         """The price of a kernel and the terms that it comes from."""
-        faults = kernel.fresh_bytes / 1e6 * self._calibration.page_fault_us_per_mb
         if kernel.opaque is not None:
             us = self._opaque_us(kernel.opaque)
-            return Breakdown(us + faults, faults, 0.0, 0.0, us, 0.0)
+            return Breakdown(us, 0.0, 0.0, 0.0, us, 0.0)
         parts = [self._launch(kernel, number) for number in range(kernel.launches)]
         return Breakdown(
-            us=sum(p.us for p in parts) + faults,
-            memory=sum(p.memory for p in parts) + faults,
+            us=sum(p.us for p in parts),
+            memory=sum(p.memory for p in parts),
             compute=sum(p.compute for p in parts),
             serial=sum(p.serial for p in parts),
             library=sum(p.library for p in parts),

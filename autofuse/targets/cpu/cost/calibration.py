@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 
 from autofuse.errors import ArgumentError, MeasureError
-from autofuse.lazydataclass import dataclass, replace
+from autofuse.lazydataclass import dataclass
 from autofuse.measurement.timer import median
 from autofuse.targets.cpu.cost.disturbance import cpu_times, disturbance
 from autofuse.targets.cpu.cost.probes import (
@@ -19,10 +19,8 @@ from autofuse.targets.cpu.cost.probes import (
     Estimate,
     Probe,
     cache_probes,
-    call_overhead_us,
     fork_probes,
     instruction_probes,
-    page_fault_us_per_mb,
     product_probes,
     run_probes,
     stream_probes,
@@ -119,12 +117,8 @@ def measured_calibration(
     busy = disturbance(before, cpu_times(), estimates, contended)
     if contended:
         estimates = {name: estimate for name, estimate in estimates.items() if not name.endswith("@all")}
-    tell(0.94, "calls and pages")
-    call = call_overhead_us(0.03 * seconds)
-    faults = page_fault_us_per_mb(0.03 * seconds)
     tell(1.0, "done; other work kept the cores busy: calibrate again on an idle machine" if contended else "done")
     numbers = assembled(description, estimates, streams)
-    numbers = replace(numbers, call_overhead_us=call, page_fault_us_per_mb=faults)
     return CalibrationReport(description.with_calibration(numbers), estimates, contended, busy)
 
 
@@ -170,8 +164,6 @@ def assembled(description: CpuDescription, found: Mapping[str, Estimate], stream
         dram_bytes_per_us=_shared(found, f"stream_{streams[-1]}", usual.dram_bytes_per_us),
         effective_l3_bytes=last_cache_bytes(stream) or usual.effective_l3_bytes,
         fork_join_us=_fork_join_us(found, usual.fork_join_us),
-        call_overhead_us=usual.call_overhead_us,
-        page_fault_us_per_mb=usual.page_fault_us_per_mb,
         fma_flops_per_us={d: _value(found, f"fma/{d}", usual.fma_flops_per_us[d]) for d in DTYPES},
         elements_per_us={
             key: _value(found, key, usual.elements_per_us[key])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from autofuse.cost_models.base import Level
 from autofuse.cost_models.features import (
     FEATURES_VERSION,
     BufferFeatures,
@@ -32,19 +31,13 @@ _ASSUMED_TRIPS = 32
 """Rounds of a loop whose number only the run knows."""
 
 
-def features(
-    program: TileProgram | OpaqueProgram,
-    warm: Mapping[str, Level] | None = None,
-    fresh_outputs: frozenset[str] = frozenset(),
-    vector_bits: int = 512,
-) -> KernelFeatures:
+def features(program: TileProgram | OpaqueProgram, vector_bits: int = 512) -> KernelFeatures:
     """Describe a kernel, as the passes left it, for vectors of at most `vector_bits` bits.
 
     Raises BackendError for an unknown opcode.
     """
-    warm = warm or {}
     if isinstance(program, OpaqueProgram):
-        return _opaque_features(program, warm, fresh_outputs)
+        return _opaque_features(program)
     widths = Widths.chosen(program, vector_bits)
     reader = _Reader(program, widths)
     phases: list[PhaseFeatures] = []
@@ -57,9 +50,8 @@ def features(
         version=FEATURES_VERSION,
         launches=len(program.launches),
         phases=tuple(phases),
-        buffers=tuple(_buffer(b, touched, warm) for b in program.parameters()),
+        buffers=tuple(_buffer(b, touched) for b in program.parameters()),
         opaque=None,
-        fresh_bytes=sum(b.type.nbytes for b in program.buffers if b.name in fresh_outputs),
         vector_bits=widths.vector_bits,
         stream_stores=widths.stream_stores,
         unroll=widths.unroll,
@@ -78,7 +70,7 @@ def _merge(touched: dict[str, Touched], new: Mapping[str, Touched]) -> None:
         )
 
 
-def _buffer(buffer: Buffer, touched: Mapping[str, Touched], warm: Mapping[str, Level]) -> BufferFeatures:
+def _buffer(buffer: Buffer, touched: Mapping[str, Touched]) -> BufferFeatures:
     t = touched.get(buffer.name, Touched(0, 0, 0, 0))
     return BufferFeatures(
         buffer.name,
@@ -88,7 +80,6 @@ def _buffer(buffer: Buffer, touched: Mapping[str, Touched], warm: Mapping[str, L
         t.written_lines,
         t.least_read,
         t.least_written,
-        warm.get(buffer.name),
     )
 
 
@@ -171,9 +162,7 @@ class _Reader:
 # ---- calls of the interpreter ------------------------------------------------------------------------------------
 
 
-def _opaque_features(
-    program: OpaqueProgram, warm: Mapping[str, Level], fresh_outputs: frozenset[str]
-) -> KernelFeatures:
+def _opaque_features(program: OpaqueProgram) -> KernelFeatures:
     moved = nodes = scattered = elements = 0
     sort_steps = 0.0
     for node, times in _interpreted(program.graph, 1):
@@ -193,9 +182,8 @@ def _opaque_features(
         b.name: Touched(b.type.nbytes, 0, 0, 0) if b.space is Space.INPUT else Touched(0, b.type.nbytes, 0, 0)
         for b in program.buffers
     }
-    fresh = sum(b.type.nbytes for b in program.buffers if b.name in fresh_outputs)
-    buffers = tuple(_buffer(b, touched, warm) for b in program.buffers)
-    return KernelFeatures(FEATURES_VERSION, 1, (), buffers, opaque, fresh, 64, False, 1, 0)
+    buffers = tuple(_buffer(b, touched) for b in program.buffers)
+    return KernelFeatures(FEATURES_VERSION, 1, (), buffers, opaque, 64, False, 1, 0)
 
 
 def _interpreted(graph: Graph, times: int) -> Iterator[tuple[Node, int]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,6 @@ from autofuse.lower.tile import (
     Store,
     TileProgram,
 )
-from autofuse.measurement.timer import median
 from autofuse.targets.cpu.codegen.kernel import generate
 from autofuse.targets.cpu.device.describe import DTYPES
 from autofuse.targets.cpu.machine import host_machine
@@ -366,41 +365,3 @@ def _fork_probe(name: str, workers: int) -> Probe:
     )
     phase = Phase((i,), (RowGroup((Stage((), body, None),)),))
     return Probe(name, TileProgram(f"probe_{name}", buffers, ((phase,),), Schedule()), 1.0, _ALWAYS_US)
-
-
-def call_overhead_us(seconds: float, clock: Callable[[], float] = time.perf_counter) -> float:
-    """A call from Python of a program that does nothing."""
-    i = Symbol("i0", 1)
-    type_ = TensorType((1,), dtypes.F32)
-    body = (Load(0, dtypes.F32, "x", Affine()), Store("y", Affine(), 0))
-    buffers = (Buffer("x", type_, Space.INPUT), Buffer("y", type_, Space.OUTPUT))
-    tile = TileProgram("probe_call", buffers, ((Phase((), (RowGroup((Stage((), body, None),)),)),),), Schedule())
-    code = _generated(tile)
-    refs = (BufferRef("input", 0), BufferRef("output", 0))
-    native = NativeProgram(CpuProgram("probe_call", (code,), (KernelCall(code.name, refs),), (type_,), (type_,)))
-    x = np.ones(i.extent, np.float32)
-    samples: list[float] = []
-    end = clock() + seconds
-    while clock() < end or len(samples) < 5:
-        before = clock()
-        for _ in range(100):
-            native.call(x)
-        samples.append((clock() - before) * 1e4)
-    return median(samples)
-
-
-def page_fault_us_per_mb(
-    seconds: float, nbytes: int = 64 << 20, clock: Callable[[], float] = time.perf_counter
-) -> float:
-    """Writing fresh memory, beyond writing it again, per 1e6 bytes. Blocks as large as this go back to the system."""
-    samples: list[float] = []
-    end = clock() + seconds
-    while clock() < end or len(samples) < 3:
-        memory = np.empty(nbytes, np.uint8)
-        before = clock()
-        memory.fill(1)
-        between = clock()
-        memory.fill(2)
-        samples.append(((between - before) - (clock() - between)) * 1e6 / (nbytes / 1e6))
-    found = median(samples)
-    return found if math.isfinite(found) and found > 0 else 0.0

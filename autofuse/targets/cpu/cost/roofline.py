@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
-from autofuse.cost_models.base import Level
 from autofuse.cost_models.features import BufferFeatures, KernelFeatures, PhaseFeatures
 from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.device.describe import CpuDescription, Rate
 
-_LEVELS: tuple[Level, ...] = get_args(Level)
 _FILL = 0.8
 """Share of a cache that a loop's data can count on: the rest holds what else runs, and lines collide."""
 _READ, _WRITE = 0.85, 1.15
@@ -93,21 +89,14 @@ class MemoryModel:
     def _resident(self, kernel: KernelFeatures, boundary: _Boundary, workers: float) -> float:
         """The share of a kernel's buffers that lies in this cache when the kernel starts.
 
-        A buffer about which nothing is known lies where a kernel of this size, run over and over, leaves it: in the
-        cache if all buffers fit, gone if they are twice as large.
+        They lie where a kernel of this size, run over and over, leaves them: in the cache if all buffers fit, gone if
+        they are twice as large.
         """
         capacity = boundary.capacity * (workers if boundary.private else 1.0)
         total = sum(_touched(b) for b in kernel.buffers)
         if total == 0:
             return 1.0
-        usual = min(1.0, max(0.0, 2.0 - total / (_FILL * capacity)))
-        inside = 0.0
-        for buffer in kernel.buffers:
-            if buffer.warm is None:
-                inside += usual * _touched(buffer)
-            elif _LEVELS.index(buffer.warm) <= boundary.inner:
-                inside += _touched(buffer)
-        return inside / total
+        return min(1.0, max(0.0, 2.0 - total / (_FILL * capacity)))
 
 
 def _touched(buffer: BufferFeatures) -> int:

@@ -55,8 +55,6 @@ def default_calibration(bits: int, cores: int, l3_bytes: int) -> Calibration:
         ),
         effective_l3_bytes=min(l3_bytes, _USUAL_L3_SHARE_BYTES * cores),
         fork_join_us=0.0 if cores == 1 else 1.5 + 0.1 * cores,
-        call_overhead_us=1.0,
-        page_fault_us_per_mb=250.0,
         fma_flops_per_us=fma,
         elements_per_us={
             f"{name}/{dtype}": bits / _WIDTH[dtype] / cycles[i] * _CYCLES_PER_US

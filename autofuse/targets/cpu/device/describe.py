@@ -10,7 +10,7 @@ from typing import Any, Literal
 from autofuse.lazydataclass import asdict, dataclass, field, fields, replace
 from autofuse.strictjson import Item
 
-CALIBRATION_VERSION = 1
+CALIBRATION_VERSION = 2
 """Raised when a number below changes its meaning; older files are then measured again."""
 
 OP_CLASSES = (
@@ -56,10 +56,6 @@ class Calibration:
     """Working set up to which the last level serves at its own speed; a virtual machine sees less than it is told."""
     fork_join_us: float
     """Handing an empty loop to all threads and waiting for them."""
-    call_overhead_us: float
-    """Calling a plan of one trivial kernel from Python."""
-    page_fault_us_per_mb: float
-    """Writing one MB (1e6 bytes) of fresh memory, beyond writing it again."""
     fma_flops_per_us: Mapping[str, float] = field(hash=False)
     """Per core: dtype -> flops of independent fused multiply-adds (two flops each)."""
     elements_per_us: Mapping[str, float] = field(hash=False)
@@ -171,8 +167,6 @@ def calibration_from(data: Item) -> Calibration:
         dram_bytes_per_us=_rate(keys["dram_bytes_per_us"]),
         effective_l3_bytes=keys["effective_l3_bytes"].integer(0, 1 << 50),
         fork_join_us=keys["fork_join_us"].number(0, 1e9),
-        call_overhead_us=keys["call_overhead_us"].number(0, 1e9),
-        page_fault_us_per_mb=keys["page_fault_us_per_mb"].number(0, 1e9),
         fma_flops_per_us=_table(keys["fma_flops_per_us"], DTYPES),
         elements_per_us=_table(keys["elements_per_us"], [f"{c}/{d}" for c in OP_CLASSES for d in DTYPES]),
         blas_gflops={name: _rate(item) for name, item in keys["blas_gflops"].fields(DTYPES).items()},

@@ -436,7 +436,7 @@ class Flat:
         count = len(kernels)
         return Prices(np.ones(count), np.zeros(count), np.zeros(count), ("overhead",) * count)
 
-    def write_us(self, value, fresh=False):
+    def write_us(self, value):
         return 0.0
 
     def describe(self):

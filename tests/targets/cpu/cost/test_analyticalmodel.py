@@ -72,17 +72,6 @@ def test_more_threads_help_large_kernels_only():
     assert price(small, 8) == pytest.approx(price(small, 1))
 
 
-def test_warm_inputs_cost_less_than_cold_ones():
-    program = elementwise_kernel(1 << 20, ("abs",))
-    assert price(program, warm={"x": "l2"}) < price(program, warm={"x": "dram"})
-
-
-def test_fresh_outputs_pay_for_their_pages():
-    program = elementwise_kernel(1 << 24, ("abs",))
-    faults = 2**26 / 1e6 * server(8).calibration.page_fault_us_per_mb
-    assert price(program, fresh_outputs=frozenset("y")) == pytest.approx(price(program) + faults)
-
-
 def matmul(rows, columns, depth, panel_rows, dots="library"):
     """`relu`-less product with a negating epilogue, in panels."""
     i, j = Symbol("i0", rows), Symbol("j0", columns)
