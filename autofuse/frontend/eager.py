@@ -20,7 +20,6 @@ into its arguments. Functions whose number of results depends on data (`np.uniqu
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -149,7 +148,9 @@ def _nearest(label: str) -> str:
     known = {describe(function) for function in FUNCTIONS if callable(function)}
     short = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == module}
     # names of a few letters resemble each other by chance: `inv` and `min`, `solve` and `convolve`
-    near = difflib.get_close_matches(name, short, n=3, cutoff=0.75 if len(name) > 5 else 0.9)
+    from difflib import get_close_matches  # for messages only
+
+    near = get_close_matches(name, short, n=3, cutoff=0.75 if len(name) > 5 else 0.9)
     if near:
         return "near names that can be traced: " + ", ".join(short[item] for item in near)
     return (

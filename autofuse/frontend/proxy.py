@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import builtins
 import functools
+import os
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
@@ -35,7 +35,7 @@ from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.tracer import TracerArray
 from autofuse.ir.types import require_plain
 
-_STDLIB = sysconfig.get_paths()["stdlib"]
+_STDLIB = os.path.dirname(os.__file__)
 _ARRAY_LIBRARIES = ("numpy", "scipy")
 
 

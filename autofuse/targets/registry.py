@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Generator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any
 
 from autofuse.errors import ArgumentError, AutofuseError, BackendError
@@ -45,6 +44,8 @@ def backend_named(name: object) -> Any:
     Raises ArgumentError for a name that there is not, BackendError for a backend that cannot be made.
     """
     if not isinstance(name, str) or name not in _BACKENDS:
+        from difflib import get_close_matches  # for messages only
+
         near = get_close_matches(name, offered(), n=1) if isinstance(name, str) else []
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ArgumentError(f"backend={name!r:.60} is unknown: must be {' or '.join(map(repr, offered()))}{hint}")

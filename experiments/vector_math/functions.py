@@ -17,6 +17,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 from autofuse.targets.cpu.native.engine import default_engine
+from autofuse.targets.cpu.native.linking import link
 
 Array = NDArray[Any]
 _INF, _NAN = float("inf"), float("nan")
@@ -79,7 +80,7 @@ done:
 @functools.cache
 def _erf_loop() -> tuple[Any, Callable[..., None]]:
     engine = default_engine()
-    code = engine.link([engine.compile(_ERF_LOOP)], exports=["erfl_of_each"])
+    code = link([engine.compile(_ERF_LOOP)], exports=["erfl_of_each"])
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(code["erfl_of_each"])
     return code, call
 

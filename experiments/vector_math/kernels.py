@@ -23,6 +23,7 @@ from autofuse.targets.cpu.codegen.values import counted_loop
 from autofuse.targets.cpu.llvmtext import FunctionText, ModuleText, Vec, mangled
 from autofuse.targets.cpu.machine import Isa, Machine, host_machine
 from autofuse.targets.cpu.native.engine import Engine
+from autofuse.targets.cpu.native.linking import link
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Kernel:
         target = host_machine(self.width.isa)
         engine = _engine(target)
         self.text = self._text(target)
-        self._code = engine.link([engine.compile(self.text)], exports=["f"])
+        self._code = link([engine.compile(self.text)], exports=["f"])
         pointers = [ctypes.c_void_p] * (len(self.operands) + 1)
         self._call = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64, ctypes.c_int64)(self._code["f"])
 

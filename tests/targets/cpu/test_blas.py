@@ -13,6 +13,7 @@ from autofuse.ir.types import parse_type
 from autofuse.targets.cpu.native import blas, driver
 from autofuse.targets.cpu.native.engine import default_engine
 from autofuse.targets.cpu.native.entry import NativeProgram
+from autofuse.targets.cpu.native.linking import link
 from autofuse.targets.cpu.native.nativeprogram import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
 from autofuse.targets.cpu.native.nativeruntime import enable_blas, native_runtime
 
@@ -41,7 +42,7 @@ def gemm(t):
     text = f"define void @call({listed}) {{\n  call void @{name}({passed})\n  ret void\n}}\n"
     kernel = KernelCode("call", text, (blas.DECLARATIONS[name],), ())
     engine = default_engine()
-    code = engine.link([engine.compile(driver.kernel_unit(kernel))], enable_blas(), ["call"])
+    code = link([engine.compile(driver.kernel_unit(kernel))], enable_blas(), ["call"])
     kinds = {"i1": ctypes.c_bool, "i64": ctypes.c_int64, real: c_real, "ptr": ctypes.c_void_p}
     function = ctypes.CFUNCTYPE(None, *(kinds[kind] for kind in parameters))(code["call"])
     function.code = code  # the addresses live as long as this

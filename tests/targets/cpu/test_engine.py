@@ -8,8 +8,8 @@ import pytest
 from autofuse.errors import BackendError
 from autofuse.host.objectcache import ObjectCache, cache_directory, object_key
 from autofuse.targets.cpu.machine import host_machine
-from autofuse.targets.cpu.native import elf
 from autofuse.targets.cpu.native.engine import FINISHED, Engine
+from autofuse.targets.cpu.native.linking import link
 
 ADD_EXTERNAL = """
 declare i64 @offset(i64)
@@ -32,9 +32,7 @@ def engine():
 def test_compiled_code_runs_and_calls_symbols_given_by_address(engine):
     offset = Unary(lambda x: x + 100)
     address = ctypes.cast(offset, ctypes.c_void_p).value
-    code = engine.link(
-        [engine.compile(ADD_EXTERNAL), engine.compile(DOUBLE)], {"offset": address}, ["add_external", "double"]
-    )
+    code = link([engine.compile(ADD_EXTERNAL), engine.compile(DOUBLE)], {"offset": address}, ["add_external", "double"])
     assert Unary(code["add_external"])(5) == 106
     assert Unary(code["double"])(21) == 42
 
@@ -59,19 +57,8 @@ def test_an_error_in_one_of_many_texts_is_raised(engine):
 
 def test_functions_of_the_c_library_need_no_address(engine):
     text = "declare i64 @labs(i64)\ndefine i64 @f(i64 %x) {\n  %y = call i64 @labs(i64 %x)\n  ret i64 %y\n}\n"
-    code = engine.link([engine.compile(text)], exports=["f"])
+    code = link([engine.compile(text)], exports=["f"])
     assert Unary(code["f"])(-7) == 7
-
-
-def test_a_missing_symbol_is_named(engine):
-    with pytest.raises(BackendError, match="no definition of offset"):
-        engine.link([engine.compile(ADD_EXTERNAL)], exports=["add_external"])
-
-
-def test_a_symbol_defined_twice_is_refused(engine):
-    data = engine.compile(DOUBLE)
-    with pytest.raises(BackendError, match="double"):
-        engine.link([data, data], exports=["double"])
 
 
 def test_a_parse_error_shows_the_offending_line(engine):
@@ -197,18 +184,10 @@ def test_where_objects_are_kept(environment, expected):
     assert cache_directory(environment) == expected
 
 
-def test_the_symbol_table_names_functions_and_what_is_undefined(engine):
-    data = engine.compile(ADD_EXTERNAL)
-    assert [symbol.name for symbol in elf.functions(data)] == ["add_external"]
-    assert elf.functions(data)[0].size > 0
-    assert elf.undefined(data) == ("offset",)
-    assert elf.functions(b"not an object") == ()
-
-
 def test_perf_gets_a_map_of_function_names(engine, monkeypatch, tmp_path):
     monkeypatch.setenv("AUTOFUSE_PERF", "1")
-    monkeypatch.setattr("autofuse.targets.cpu.native.engine._PERF_DIRECTORY", tmp_path)
-    code = engine.link([engine.compile(DOUBLE)], exports=["double"])
+    monkeypatch.setattr("autofuse.targets.cpu.native.linking._PERF_DIRECTORY", tmp_path)
+    code = link([engine.compile(DOUBLE)], exports=["double"])
     (path,) = tmp_path.iterdir()
     address, size, name = path.read_text().split()
     assert (int(address, 16), name) == (code["double"], "double")

@@ -148,7 +148,7 @@ def test_another_text_or_environment_is_another_entry(path, monkeypatch):
     text = path.read_bytes()
     assert prepared.find(text) is not None
     assert prepared.find(text + b" ") is None
-    monkeypatch.setattr(prepared, "fingerprint", lambda: "another machine")
+    monkeypatch.setattr(prepared, "surroundings", lambda: ("a CPU", "another machine"))
     assert prepared.find(text) is None
 
 

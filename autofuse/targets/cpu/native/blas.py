@@ -14,8 +14,7 @@ import importlib.machinery
 import importlib.util
 import os
 from collections.abc import Iterable
-from importlib import resources
-from string import Template
+from pathlib import Path
 from typing import Any
 
 from autofuse.errors import BackendError
@@ -57,7 +56,9 @@ def wrapper_text(symbols: Iterable[str]) -> str:
     types = sorted({symbol[3] for symbol in symbols if is_wrapper(symbol)})
     if not types:
         return ""
-    template = Template((resources.files("autofuse.targets.cpu.native") / "blas.ll").read_text(encoding="utf-8"))
+    from string import Template  # code that is kept needs none
+
+    template = Template(Path(__file__).with_name("blas.ll").read_text(encoding="utf-8"))
     needed = [line for symbol, line in _EXTERNALS.items() if symbol[8] in types]
     bodies = [template.substitute(t=t, real=_REALS[t]) for t in types]
     return "\n".join([*needed, "declare i64 @llvm.smax.i64(i64, i64)", *bodies])

@@ -1,19 +1,12 @@
-"""LLVM as a library: text to optimised object code (cached on disk), objects to callable addresses.
-
-`Engine.compile` is a pure function of the text, so its results are cached by content; `link` places objects in this
-process and resolves their external symbols.
-"""
+"""LLVM as a library: text to optimised object code. It is a pure function of the text, so it is cached by content."""
 
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 import re
-import threading
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
@@ -21,7 +14,7 @@ import llvmlite.binding as llvm
 from autofuse.errors import BackendError
 from autofuse.host.objectcache import ObjectCache, cache_directory, object_key
 from autofuse.targets.cpu.machine import Machine, host_machine, initialise_llvm, llvm_machine
-from autofuse.targets.cpu.native import elf, unlocked
+from autofuse.targets.cpu.native import unlocked
 from autofuse.targets.cpu.native.forkgate import LLVM
 
 if TYPE_CHECKING:
@@ -31,24 +24,10 @@ FINISHED = '"finished"'
 """Attribute of a function that is not simplified: it stays as it is written."""
 _LINE_OF_ERROR = re.compile(r":(\d+):\d+: error")
 _SSA_NAME = re.compile(r"%[-\w.]+|@[-\w.]+")
-_library_numbers = itertools.count()
-_PERF_DIRECTORY = Path("/tmp")  # where perf looks for the symbol maps of processes
-
-
-class LinkedCode:
-    """Code placed in this process. Its addresses are valid as long as this object lives."""
-
-    def __init__(self, tracker: Any, addresses: Mapping[str, int]) -> None:
-        self._tracker = tracker
-        self._addresses = dict(addresses)
-
-    def __getitem__(self, symbol: str) -> int:
-        """Address of an exported symbol."""
-        return self._addresses[symbol]
 
 
 class Engine:
-    """Compiles and links for one machine. Use from any thread.
+    """Compiles for one machine. Use from any thread.
 
     Kernels arrive vectorised and unrolled, so little of LLVM's pipeline is run.
     """
@@ -119,12 +98,6 @@ class Engine:
         text: str = machine.emit_assembly(self._optimised(ir, machine))
         return text
 
-    def link(
-        self, objects: Iterable[bytes], symbols: Mapping[str, int] | None = None, exports: Sequence[str] = ()
-    ) -> LinkedCode:
-        """The module's `link`."""
-        return link(objects, symbols, exports)
-
     def _llvm_machine(self) -> Any:
         return llvm_machine(self.machine, 2 if self._simplify else 0)
 
@@ -180,31 +153,6 @@ def parse(ir: str, machine: Machine, data_layout: str) -> Any:
     return module
 
 
-@LLVM
-def link(objects: Iterable[bytes], symbols: Mapping[str, int] | None = None, exports: Sequence[str] = ()) -> LinkedCode:
-    """Load objects together, with `symbols` (name to address) beside those of the process itself.
-
-    Raises BackendError for a symbol that is missing or defined twice.
-    """
-    listed = list(objects)
-    profiled = _perf_functions(listed)
-    builder = llvm.JITLibraryBuilder()
-    for data in listed:
-        builder.add_object_img(data)
-    for name, address in (symbols or {}).items():
-        builder.import_symbol(name, address)
-    for name in {*exports, *profiled}:
-        builder.export_symbol(name)
-    builder.add_current_process()
-    with _link_lock:
-        try:
-            tracker = builder.link(_linker(), f"autofuse.{next(_library_numbers)}")
-        except RuntimeError as error:
-            raise BackendError(f"cannot link compiled kernels: {_missing(listed, symbols or {})}{error}") from error
-    _write_perf_map({name: (tracker[name], size) for name, size in profiled.items()})
-    return LinkedCode(tracker, {name: tracker[name] for name in exports})
-
-
 def _offending_lines(ir: str, message: str) -> str:
     """The lines a parser or verifier message speaks of, numbered."""
     lines = ir.splitlines()
@@ -218,38 +166,6 @@ def _offending_lines(ir: str, message: str) -> str:
     return "\n".join(f"{number:6d} | {lines[number - 1]}" for number in wanted)
 
 
-_link_lock = threading.Lock()
-
-
-@functools.cache
-def _linker() -> Any:
-    """The process's JIT linker; it lives until the process ends, because worker threads run code it placed."""
-    initialise_llvm()
-    return llvm.create_lljit_compiler(use_jit_link=True, suppress_errors=True)
-
-
-def _missing(objects: Sequence[bytes], symbols: Mapping[str, int]) -> str:
-    """The symbols that nothing provides, as the start of an error message."""
-    defined = {symbol.name for data in objects for symbol in elf.functions(data)} | set(symbols)
-    wanted = {name for data in objects for name in elf.undefined(data)} - defined
-    missing = sorted(name for name in wanted if llvm.address_of_symbol(name) is None)
-    return f"no definition of {', '.join(missing)}; " if missing else ""
-
-
-def _perf_functions(objects: Sequence[bytes]) -> dict[str, int]:
-    """Sizes of the functions to name for `perf`; none unless AUTOFUSE_PERF is 1."""
-    if os.environ.get("AUTOFUSE_PERF") != "1":
-        return {}
-    return {symbol.name: symbol.size for data in objects for symbol in elf.functions(data)}
-
-
-def _write_perf_map(functions: Mapping[str, tuple[int, int]]) -> None:
-    if functions:
-        rows = [f"{address:x} {size:x} {name}\n" for name, (address, size) in functions.items()]
-        with (_PERF_DIRECTORY / f"perf-{os.getpid()}.map").open("a", encoding="utf-8") as file:
-            file.writelines(rows)
-
-
 @functools.cache
 def default_engine() -> Engine:
     """The engine for this machine, shared in the process."""
@@ -259,4 +175,4 @@ def default_engine() -> Engine:
 @functools.cache
 def runtime_engine() -> Engine:
     """The engine for the runtime's own code, which is not compute-bound: a tenth of the time to compile."""
-    return Engine(simplify=False)
+    return Engine(simplify=False, cache=ObjectCache(None))

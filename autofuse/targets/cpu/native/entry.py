@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,13 @@ from autofuse.ir.tree import Leaf
 from autofuse.ir.types import TensorType
 from autofuse.targets.cpu.blocks import POOLED_FROM_BYTES, output_blocks
 from autofuse.targets.cpu.native import driver
-from autofuse.targets.cpu.native.engine import Engine, LinkedCode, default_engine, link
+from autofuse.targets.cpu.native.linking import LinkedCode, link
 from autofuse.targets.cpu.native.nativeprogram import CpuProgram, KernelCall
 from autofuse.targets.cpu.native.nativeruntime import KERNEL_SYMBOLS, enable_blas, native_runtime
 from autofuse.targets.cpu.native.treedata import TreeData, tree_data
+
+if TYPE_CHECKING:  # LLVM is loaded where something is compiled
+    from autofuse.targets.cpu.native.engine import Engine
 
 _C_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 _METH_FASTCALL = 0x80
@@ -188,7 +191,11 @@ class NativeProgram:
     @property
     def engine(self) -> Engine:
         """What compiles the kernels."""
-        return default_engine() if self._engine is None else self._engine
+        if self._engine is None:
+            from autofuse.targets.cpu.native.engine import default_engine
+
+            self._engine = default_engine()
+        return self._engine
 
     def _compiled(self) -> list[bytes]:
         return self.engine.compile_all(list(self.source().values()))

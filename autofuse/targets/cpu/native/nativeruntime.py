@@ -8,16 +8,18 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Mapping
-from importlib import resources
-from string import Template
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from autofuse.errors import AutofuseError, BackendError
+from autofuse.host.objectcache import ObjectCache, cache_directory, object_key
+from autofuse.runtime.environment import fingerprint
+from autofuse.targets.cpu.device.detect import detect
 from autofuse.targets.cpu.native import blas, threadcount
-from autofuse.targets.cpu.native.engine import LinkedCode, link, runtime_engine
 from autofuse.targets.cpu.native.forkgate import LLVM
+from autofuse.targets.cpu.native.linking import LinkedCode, link
 
 KERNEL_SYMBOLS = ("af_parallel",)
 """Functions of the runtime that kernels may call."""
@@ -63,8 +65,24 @@ def native_runtime() -> LinkedCode:
 
 
 @functools.cache
-def runtime_object() -> bytes:
-    """The runtime's object code."""
+def surroundings() -> tuple[str, str]:
+    """What object code that is kept depends on, beside what it does: the machine, this package and its libraries."""
+    return repr(detect()), fingerprint()
+
+
+def _object() -> bytes:
+    """The runtime's object code, of an earlier process if there is one: LLVM need not be loaded then."""
+    kept, key = ObjectCache(cache_directory()), object_key("runtime", *surroundings())
+    found = kept.get(key)
+    if found is None:
+        found = _compiled()
+        kept.put(key, found)
+    return found
+
+
+def _compiled() -> bytes:
+    from autofuse.targets.cpu.native.engine import runtime_engine
+
     engine = runtime_engine()
     architecture = engine.machine.architecture
     if architecture not in _FUTEX:
@@ -85,21 +103,9 @@ def prepare_runtime() -> None:
     threading.Thread(target=load, name="autofuse-runtime").start()
 
 
-def offer_runtime(data: bytes) -> None:
-    """Load the runtime from object code that `runtime_object` gave in an equal environment, unless it is loaded."""
-    _offered.append(data)
-    try:
-        native_runtime()
-    finally:
-        _offered.clear()
-
-
-_offered: list[bytes] = []
-
-
 @functools.cache
 def _load() -> LinkedCode:
-    code = link([_offered[0] if _offered else runtime_object()], exports=_EXPORTS)
+    code = link([_object()], exports=_EXPORTS)
     threadcount.attach_native(code["af_threads"], code["af_wake_work"], code["af_patience"])
     _after_fork(code["af_pool_after_fork"])
     return code
@@ -120,8 +126,9 @@ def runtime_text(architecture: str, offsets: Mapping[str, int]) -> str:
         "all_chunks": chunks << 32,
         **offsets,
     }
-    folder = resources.files("autofuse.targets.cpu.native")
-    texts = [(folder / f"{name}.ll").read_text(encoding="utf-8") for name in _PARTS]
+    from string import Template  # code that is kept needs none
+
+    texts = [Path(__file__).with_name(f"{name}.ll").read_text(encoding="utf-8") for name in _PARTS]
     return Template("\n".join(texts)).substitute(values)
 
 

@@ -8,7 +8,6 @@ check.
 from __future__ import annotations
 
 import base64
-import functools
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -21,8 +20,6 @@ from autofuse.host.objectcache import ObjectCache, cache_directory, object_key
 from autofuse.ir import tree
 from autofuse.ir.types import parse_type
 from autofuse.lazydataclass import astuple
-from autofuse.runtime.environment import fingerprint
-from autofuse.targets.cpu.device.detect import detect
 from autofuse.targets.cpu.native import blas, driver
 from autofuse.targets.cpu.native.entry import NativeProgram
 from autofuse.targets.cpu.native.nativeprogram import (
@@ -33,9 +30,9 @@ from autofuse.targets.cpu.native.nativeprogram import (
     OutputAlias,
     PhaseCode,
 )
-from autofuse.targets.cpu.native.nativeruntime import offer_runtime, runtime_object
+from autofuse.targets.cpu.native.nativeruntime import surroundings
 
-_VERSION = 2
+_VERSION = 3
 _MOST_CONSTANT_BYTES = 1 << 20
 _LENGTH_BYTES = 8
 
@@ -52,7 +49,6 @@ def find(plan_text: bytes) -> NativeProgram | None:
         record, objects = _opened(data)
         if record["blas"] and record["blas"] != blas.loaded_library():
             return None
-        offer_runtime(objects.pop())
         return NativeProgram(_program(record), objects=objects)
     except (AutofuseError, LookupError, TypeError, ValueError):
         return None
@@ -68,17 +64,12 @@ def keep(plan_text: bytes, native: NativeProgram) -> None:
         record = _record(program)
     except PlanError:  # arguments with keys that JSON cannot hold
         return
-    data = _closed(record, [*native.objects, runtime_object()])
+    data = _closed(record, native.objects)
     ObjectCache(directory).put(_key(plan_text), data)
 
 
 def _key(plan_text: bytes) -> str:
-    return object_key("plan", str(_VERSION), plan_text.decode("latin-1"), _device(), fingerprint())
-
-
-@functools.cache
-def _device() -> str:
-    return repr(detect())
+    return object_key("plan", str(_VERSION), plan_text.decode("latin-1"), *surroundings())
 
 
 def _closed(record: dict[str, Any], objects: Sequence[bytes]) -> bytes:
