@@ -7,6 +7,7 @@ BUDGET  ?= 20
 PEERS   ?= .venv-peers
 PEERS_OPTIONS ?=
 STUDY_OPTIONS ?=
+MINUTES ?= 10
 JOBS    ?= 2
 
 BIN     := $(VENV)/bin
@@ -79,8 +80,8 @@ before-after: $(TUNE) ## bits, plans, calls and loads beside another checkout (a
 fidelity: $(PEERS)/.installed ## do the rule policies fuse what the real XLA:CPU and Inductor fuse? (a quarter of an hour)
 	$(PEERS)/bin/python experiments/rule_fidelity/run.py
 
-gpu: $(TUNE) $(CUDA) ## the GPU study; needs a CUDA device
-	$(BIN)/python experiments/gpu_first/run.py
+gpu: $(if $(GPU_PYTHON),,$(TUNE) $(CUDA)) ## plans on this machine's GPU, for MINUTES; GPU_PYTHON=a Python that has all it needs
+	$(or $(GPU_PYTHON),$(BIN)/python) experiments/gpu/run.py --minutes $(MINUTES) $(STUDY_OPTIONS)
 
 clean: ## remove the environments, caches and build results; plans/ stays
 	rm -rf $(VENV) $(PEERS) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -42,8 +42,8 @@ class SimulatedModel(GpuModel):
         found = super().price(kernels)
         return replace(found, us=found.us * SLOWER, floor_us=found.floor_us * SLOWER)
 
-    def write_us(self, value: TensorType, fresh: bool = False) -> float:
-        return super().write_us(value, fresh) * SLOWER
+    def write_us(self, value: TensorType) -> float:
+        return super().write_us(value) * SLOWER
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "name": "analytical-simulated"}

@@ -67,7 +67,6 @@ def features(program: TileProgram | OpaqueProgram, arch: str) -> KernelFeatures:
         phases=phases,
         buffers=tuple(reader.buffer(buffer) for buffer in program.parameters()),
         opaque=None,
-        fresh_bytes=0,
         vector_bits=WARP * 32,
         stream_stores=False,
         unroll=program.schedule[ITEMS],
@@ -102,9 +101,7 @@ class _Reader:
         """What the whole kernel does with a global buffer."""
         read, least_read = self.touched.get((buffer.name, False), (0, 0))
         written, least_written = self.touched.get((buffer.name, True), (0, 0))
-        return BufferFeatures(
-            buffer.name, buffer.space, buffer.type.nbytes, read, written, least_read, least_written, None
-        )
+        return BufferFeatures(buffer.name, buffer.space, buffer.type.nbytes, read, written, least_read, least_written)
 
     def _stage(self, stage: Stage, phase: Phase, points: int, moved: dict[tuple[str, bool], int]) -> StageFeatures:
         lane: Symbol | None = phase.grid[-1] if is_threaded(phase) and phase.grid else lane_of(stage)
@@ -238,10 +235,10 @@ def _opaque(program: OpaqueProgram) -> KernelFeatures:
     moved = sum(buffer.type.nbytes for buffer in program.buffers)
     found = OpaqueFeatures(len(program.graph.nodes), moved, sort_steps=0.0, scattered=0, elements=elements)
     buffers = tuple(_whole(buffer) for buffer in program.buffers)
-    return KernelFeatures(FEATURES_VERSION, 1, (), buffers, found, 0, WARP * 32, False, 1, 0)
+    return KernelFeatures(FEATURES_VERSION, 1, (), buffers, found, WARP * 32, False, 1, 0)
 
 
 def _whole(buffer: Buffer) -> BufferFeatures:
     nbytes = buffer.type.nbytes
     read, written = (nbytes, 0) if buffer.space is Space.INPUT else (0, nbytes)
-    return BufferFeatures(buffer.name, buffer.space, nbytes, read, written, 0, 0, None)
+    return BufferFeatures(buffer.name, buffer.space, nbytes, read, written, 0, 0)

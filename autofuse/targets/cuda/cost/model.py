@@ -89,7 +89,7 @@ class GpuModel:
             tuple(_bound(kernel, launches) for kernel, launches in zip(told, terms, strict=True)),
         )
 
-    def write_us(self, value: TensorType, fresh: bool = False) -> float:  # noqa: ARG002  # pages cost nothing there
+    def write_us(self, value: TensorType) -> float:
         return value.nbytes / (_SHARE * self._gpu.memory_bytes_per_s) * 1e6
 
     def describe(self) -> dict[str, Any]:

@@ -1,0 +1,227 @@
+"""One step of the GPU study in a process of its own: child.py TASK.json OUTCOME.json."""
+
+from __future__ import annotations
+
+import copy
+import json
+import platform
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import perf_counter, perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from autofuse.measurement.timer import TimingPolicy, measure
+from autofuse.measurement.workloads import Workload, arrays, load
+
+ROOT = Path(__file__).resolve().parents[2]
+PEERS = ROOT / "experiments" / "peers"
+Task = Mapping[str, Any]
+_COPIED = 1 << 30
+_POLICY = TimingPolicy(time_cap_us=500_000.0)
+
+
+def environment(task: Task) -> dict[str, Any]:
+    """The device, the software, and the rate of a plain copy in bytes read plus written per second."""
+    from autofuse.targets.base import find_target
+    from autofuse.targets.cuda import nvrtc
+
+    target: Any = find_target(task["backend"])
+    found = {
+        "device": target.device.name,
+        "memory_bytes_per_s": target.device.memory_bytes_per_s,
+        "driver": target.driver.version(),
+        "nvrtc": ".".join(map(str, nvrtc.version())) if nvrtc.is_available() else "missing",
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+    if task["backend"] != "cuda":
+        return found
+    import cupy
+
+    source, copied = cupy.ones(_COPIED, np.uint8), cupy.empty(_COPIED, np.uint8)
+    us = measure(lambda: cupy.copyto(copied, source), _POLICY, _cupy_clock(cupy)).median_us
+    return found | {"cupy": cupy.__version__, "copy_bytes_per_s": 2 * _COPIED / us * 1e6}
+
+
+def contract(task: Task) -> dict[str, Any]:
+    """The tests that need a GPU: the last lines of what pytest says."""
+    folder = "tests/gpu" if task["backend"] == "cuda" else "tests/targets/cuda/test_simulated.py"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    lines = done.stdout.strip().splitlines()
+    return {"passed": done.returncode == 0, "last": lines[-1] if lines else "", "said": lines[-40:]}
+
+
+def plan(task: Task) -> dict[str, Any]:
+    """A plan of the analytical policy: right, how fast, and its kernels."""
+    import autofuse as af
+
+    program, given, there = _on_device(task)
+    start = perf_counter()
+    made = af.compile(program.function, *copy.deepcopy(given), backend=task["backend"], deadline=None)
+    compile_s = perf_counter() - start
+    used = there(given)
+    start = perf_counter()
+    result = made(*used)
+    found = [_host(array) for array in (*_leaves(result), *_leaves(used))]
+    first_s = perf_counter() - start
+    held = there(given)
+    target: Any = made.target
+    timing = measure(lambda: made(*held), _POLICY, target.clock)
+    profile = made.profile(*copy.deepcopy(given))
+    kernels = [
+        {"name": kernel.name, "kind": kernel.kind, "predicted_us": kernel.predicted_us, "us": us, "launch": list(said)}
+        for kernel, (_, us), said in zip(made.kernels, profile, made.remarks.values(), strict=True)
+    ]
+    expected = _expected(program, given)
+    return {
+        "us": timing.median_us,
+        "low_us": timing.low_us,
+        "high_us": timing.high_us,
+        "error": max((_error(a, b) for a, b in zip(found, expected, strict=True)), default=0.0),
+        "compile_s": compile_s,
+        "first_s": first_s,
+        "predicted_us": sum(kernel.predicted_us or 0.0 for kernel in made.kernels),
+        "moved_bytes": sum(array.nbytes for array in (*arrays(given), *arrays(_tree_of(result)))),
+        "kernels": kernels,
+    }
+
+
+def cupy_eager(task: Task) -> dict[str, Any]:
+    """The NumPy program on CuPy arrays: one kernel per function."""
+    import cupy
+
+    program, given = load(task["program"]), load(task["program"]).inputs(task["size"], 0)
+    held = [cupy.asarray(part) if isinstance(part, np.ndarray) else part for part in copy.deepcopy(given)]
+    timing = measure(lambda: program.function(*held), _POLICY, _cupy_clock(cupy))
+    return {"us": timing.median_us, "low_us": timing.low_us, "high_us": timing.high_us}
+
+
+def jax_jit(task: Task) -> dict[str, Any]:
+    """The program over jax.numpy under `jax.jit`, as for the peers; full f32 products."""
+    sys.path.append(str(PEERS))
+    import jax
+    import jax.numpy as jnp
+    from jax_programs import REWRITES
+    from jax_side import wants_64_bits
+    from namespaces import load_over
+
+    program, given = load(task["program"]), load(task["program"]).inputs(task["size"], 0)
+    jax.config.update("jax_enable_x64", wants_64_bits(given))
+    jax.config.update("jax_default_matmul_precision", "highest")
+    compiled = jax.jit(REWRITES.get(program.name) or load_over(program, jnp))
+    held = jax.tree.map(jnp.array, given)
+    timing = measure(lambda: jax.block_until_ready(compiled(*held)), _POLICY)
+    return {"us": timing.median_us, "low_us": timing.low_us, "high_us": timing.high_us, "on": str(jax.devices()[0])}
+
+
+def torch_compiled(task: Task) -> dict[str, Any]:
+    """The program under `torch.compile(mode="max-autotune")`, as for the peers; full f32 products."""
+    sys.path.append(str(PEERS))
+    import torch
+    from torch.utils import _pytree as pytree
+    from torch_programs import PROGRAMS
+    from torch_side import tensors, translated
+
+    torch.set_grad_enabled(False)
+    torch.set_float32_matmul_precision("highest")
+    program, given = load(task["program"]), load(task["program"]).inputs(task["size"], 0)
+    held = pytree.tree_map(lambda part: part.cuda(), tensors(given))
+    function = PROGRAMS.get(program.name) or translated(program)
+    compiled = torch.compile(function, fullgraph=True, dynamic=False, mode="max-autotune")
+
+    def clock() -> int:
+        torch.cuda.synchronize()
+        return perf_counter_ns()
+
+    timing = measure(lambda: compiled(*held), _POLICY, clock)
+    return {"us": timing.median_us, "low_us": timing.low_us, "high_us": timing.high_us}
+
+
+def _cupy_clock(cupy: Any) -> Callable[[], int]:
+    def clock() -> int:
+        cupy.cuda.get_current_stream().synchronize()
+        return perf_counter_ns()
+
+    return clock
+
+
+def _on_device(task: Task) -> tuple[Workload, tuple[Any, ...], Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
+    """A program, its arguments, and what makes copies of them on the device."""
+    program = load(task["program"])
+    if task["backend"] == "cuda":
+        import cupy
+
+        array: Callable[[Any], Any] = cupy.array
+    else:
+        from autofuse.targets.base import find_target
+
+        target: Any = find_target(task["backend"])
+        array = target.driver.array
+
+    def there(given: tuple[Any, ...]) -> tuple[Any, ...]:
+        return _mapped(lambda part: array(part) if isinstance(part, np.ndarray) else part, given)
+
+    return program, program.inputs(task["size"], 0), there
+
+
+def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _mapped(change, part) for name, part in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(_mapped(change, part) for part in value)
+    return change(value)
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, tuple | list):
+        return [leaf for part in value for leaf in _leaves(part)]
+    return [] if value is None else [value]
+
+
+def _host(array: Any) -> np.ndarray:
+    return array.get() if hasattr(array, "get") else np.asarray(array)
+
+
+def _tree_of(value: Any) -> Any:
+    return _mapped(lambda part: None if part is None else _host(part), value)
+
+
+def _expected(program: Workload, given: tuple[Any, ...]) -> list[np.ndarray]:
+    """NumPy's results, and the arguments after them."""
+    used = copy.deepcopy(given)
+    result = program.function(*used)
+    return [np.asarray(array) for array in (*_leaves(result), *_leaves(used))]
+
+
+def _error(found: np.ndarray, expected: np.ndarray) -> float:
+    """The norm of the difference over the norm of the expected; infinite where NaN or integers differ."""
+    if expected.dtype.kind in "biu":
+        return 0.0 if np.array_equal(found, expected) else float("inf")
+    a, b = found.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(np.isnan(a), np.isnan(b)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return float("inf")
+    return float(np.linalg.norm((a - b)[finite]) / max(float(np.linalg.norm(b[finite])), 1e-30))
+
+
+STEPS: dict[str, Callable[[Task], dict[str, Any]]] = {
+    "environment": environment,
+    "contract": contract,
+    "plan": plan,
+    "cupy": cupy_eager,
+    "jax": jax_jit,
+    "torch": torch_compiled,
+}
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    job = json.loads(Path(sys.argv[1]).read_text())
+    Path(sys.argv[2]).write_text(json.dumps(STEPS[job["step"]](job)))

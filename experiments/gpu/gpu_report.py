@@ -1,0 +1,129 @@
+"""The report of the GPU study, from raw records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from journal import Journal, Record
+from standings import geometric_mean
+
+PEERS = {"cupy": "CuPy, eager", "jax": "jax.jit", "torch": "torch.compile"}
+_RIGHT = 1e-3
+"""Largest relative error of a right answer: bf16 and sums in another order; f32 programs lie far below."""
+_WORST = 5
+
+
+def render(run: Record, journal: Journal) -> str:
+    """All of it."""
+    latest = _latest(journal.records)
+    here = latest.get(("environment", None), {"status": "missing"})
+    return "\n".join(
+        (
+            "# Plans on a GPU",
+            "",
+            *_head(run, here),
+            *_contract(latest.get(("contract", None))),
+            *_programs(latest, here),
+            *_slowest(latest),
+            *_failures(latest),
+        )
+    )
+
+
+def _latest(records: Sequence[Record]) -> dict[tuple[str, str | None], Record]:
+    """The newest record of each step, an older one that is ok before a newer that is not."""
+    found: dict[tuple[str, str | None], Record] = {}
+    for record in records:
+        if "step" in record:
+            key = record["step"], record.get("program")
+            if key not in found or record["status"] == "ok":
+                found[key] = record
+    return found
+
+
+def _head(run: Record, here: Record) -> list[str]:
+    command = f"`python experiments/gpu/run.py` makes it again. {run['begun']}, commit {run['commit']}."
+    if here["status"] != "ok":
+        return [f"The device could not be described: {here.get('error', 'not asked yet')}. {command}", ""]
+    copy = here.get("copy_bytes_per_s")
+    rate = f"; a plain copy moves {copy / 1e12:.2f} TB/s" if copy else ""
+    simulated = (
+        " Times are the cost model's, a thousandfold: nothing ran on a GPU." if here["driver"] == "simulated" else ""
+    )
+    return [
+        f"{here['device']}, driver {here['driver']}, NVRTC {here['nvrtc']}, CuPy {here.get('cupy', 'not used')}, "
+        f"NumPy {here['numpy']}{rate}. {command}{simulated}",
+        "",
+    ]
+
+
+def _contract(record: Record | None) -> list[str]:
+    if record is None:
+        return ["The tests that need a GPU were not run.", ""]
+    if record["status"] != "ok":
+        return [f"The tests that need a GPU did not end: {record['error']}.", ""]
+    lines = [f"Tests that need a GPU: {record['last']}", ""]
+    return lines if record["passed"] else [*lines, "```", *record["said"], "```", ""]
+
+
+def _programs(latest: dict[tuple[str, str | None], Record], here: Record) -> list[str]:
+    plans = {name: record for (step, name), record in latest.items() if step == "plan" and record["status"] == "ok"}
+    if not plans:
+        return []
+    copy = here.get("copy_bytes_per_s") or here.get("memory_bytes_per_s") or float("nan")
+    rows: list[str] = []
+    over: dict[str, list[float]] = {peer: [] for peer in PEERS}
+    for name, record in plans.items():
+        floor_us = record["moved_bytes"] / copy * 1e6
+        wrong = "" if record["error"] <= _RIGHT else " **wrong**"
+        cells = [
+            str(len(record["kernels"])),
+            f"{record['error']:.1e}{wrong}",
+            f"{record['us']:.1f} ({record['low_us']:.1f} to {record['high_us']:.1f})",
+            f"{record['predicted_us']:.1f}",
+            f"{floor_us:.1f}",
+        ]
+        for peer in PEERS:
+            found = latest.get((peer, name))
+            if found is None or found["status"] != "ok":
+                cells.append("-" if found is None else "failed")
+                continue
+            over[peer].append(found["us"] / record["us"])
+            cells.append(f"{found['us']:.1f}, {found['us'] / record['us']:.2f}")
+        rows.append(f"| `{name}` | {' | '.join(cells)} |")
+    means = [f"{geometric_mean(over[peer]):.2f} ({len(over[peer])})" if over[peer] else "-" for peer in PEERS]
+    return [
+        "Arguments and results on the device, one call in microseconds, median and its 95 % interval. Error: norm of "
+        "the difference from NumPy over the norm of its answer. Floor: bytes of arguments and results at the copy's "
+        "rate. Peers: their time, and how many times as long they take; products in full f32.",
+        "",
+        f"| program | kernels | error | plan | predicted | floor | {' | '.join(PEERS.values())} |",
+        f"|---|{'---:|' * (5 + len(PEERS))}",
+        f"| **geometric mean** | | | | | | {' | '.join(means)} |",
+        *rows,
+        "",
+    ]
+
+
+def _slowest(latest: dict[tuple[str, str | None], Record]) -> list[str]:
+    """Kernels whose prediction was furthest off, and what the compiler said of them."""
+    found: list[tuple[float, str]] = []
+    for (step, name), record in latest.items():
+        if step != "plan" or record["status"] != "ok":
+            continue
+        for kernel in record["kernels"]:
+            if kernel["predicted_us"] and kernel["us"]:
+                ratio = kernel["us"] / kernel["predicted_us"]
+                said = "; ".join(kernel["launch"])
+                text = f"| `{name}` | {kernel['name']} | {kernel['us']:.1f} | {kernel['predicted_us']:.1f} | {said} |"
+                found.append((max(ratio, 1 / ratio), text))
+    worst = sorted(found, reverse=True)[:_WORST]
+    if not worst:
+        return []
+    head = ["| program | kernel | measured (us) | predicted | launch |", "|---|---|---:|---:|---|"]
+    return ["Kernels that the model knows least about:", "", *head, *(text for _, text in worst), ""]
+
+
+def _failures(latest: dict[tuple[str, str | None], Record]) -> list[str]:
+    failed = [(step, name, record) for (step, name), record in latest.items() if record["status"] != "ok"]
+    return [f"- {step} {name or ''}: {record['error']}" for step, name, record in failed] + [""] * bool(failed)
