@@ -109,7 +109,7 @@ class StageFeatures:
     reduces: int
     """Reductions completed, each for one grid point or vector of grid points. A row sum of 100 rows: 100."""
     horizontal: float
-    """Of these, those that fold the lanes of a vector: a row sum of 100 rows: 100; a column sum: 0."""
+    """Of these, those that combine the lanes of a vector: a row sum of 100 rows: 100; a column sum: 0."""
     chain: float
     """Dependent operations one after the other, over all entries: iterations of scans, rounds of reductions after the
     first. A cumulative sum of 1000 `f64`, 8 side by side: 125. A row sum of `f32[100, 1024]`: 100 * (1024 / 64 - 1) =

@@ -22,8 +22,8 @@ def one_axis(axis: Any, rank: int) -> int:
     return normalize_axis_index(operator.index(axis), rank)
 
 
-def axes_of_fold(axis: Any, rank: int) -> tuple[int, ...]:
-    """As `many_axes`, for reductions of ufuncs: rank 0 has an axis 0, or -1, over which nothing is folded."""
+def axes_of_reduction(axis: Any, rank: int) -> tuple[int, ...]:
+    """As `many_axes`, for reductions of ufuncs: rank 0 has an axis 0, or -1, over which nothing is reduced."""
     return () if rank == 0 and axis in (0, -1) else many_axes(axis, rank)
 
 

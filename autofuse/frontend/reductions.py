@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.frontend.axes import UNSET, axes_of_fold, given, kept, one_axis
+from autofuse.frontend.axes import UNSET, axes_of_reduction, given, kept, one_axis
 from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, value_of
 from autofuse.frontend.terms import Term
@@ -17,9 +17,9 @@ from autofuse.frontend.ufunc_rules import RULES
 from autofuse.frontend.ufuncreductions import (
     HALVED,
     Loop,
-    fold_in_halves,
-    fold_in_order,
     probe,
+    reduce_in_halves,
+    reduce_in_order,
 )
 from autofuse.frontend.ufuncs import METHODS, finish, out_arrays
 from autofuse.ir import dtypes
@@ -41,7 +41,7 @@ _BOOL_COMBINERS = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "
 
 
 def loop_of(ufunc: np.ufunc, dtype: np.dtype[Any], asked: Any, out: TracerArray | None) -> Loop:
-    """The loop NumPy folds in: sums and products of small integers and bools are taken in 64 bits."""
+    """The loop NumPy reduces in: sums and products of small integers and bools are taken in 64 bits."""
     if ufunc.__name__.startswith("logical_"):
         return (np.dtype(np.bool_),) * 3
     if asked is None and out is None and ufunc.__name__ in ("add", "multiply") and dtype.kind in "biu":
@@ -68,13 +68,13 @@ def reduce(
     options = {"axis": axis, "dtype": dtype, "out": target, "keepdims": keep, "where": where}
     probe(ufunc.reduce, array, options if initial is UNSET else {**options, "initial": initial})
     loop = loop_of(ufunc, array.dtype, dtype, target)
-    axes = axes_of_fold(axis, array.ndim)
+    axes = axes_of_reduction(axis, array.ndim)
     value = convert(array.value, loop[1])
     start = None if initial is UNSET else initial
     if ufunc.__name__ in COMBINERS or ufunc.__name__ in HALVED:
-        result = _fold_in_any_order(ufunc, loop, value, axes, start, where)
+        result = _reduce_in_any_order(ufunc, loop, value, axes, start, where)
     else:
-        result = _fold_in_order(ufunc, loop, value, axes, start, where)
+        result = _reduce_in_order(ufunc, loop, value, axes, start, where)
     if keep:
         result = reshape(result, kept(array.shape, axes))
     return finish(result, target, True, f"np.{ufunc.__name__}.reduce(out=)")
@@ -83,7 +83,7 @@ def reduce(
 METHODS["reduce"] = reduce
 
 
-def _fold_in_any_order(
+def _reduce_in_any_order(
     ufunc: np.ufunc, loop: Loop, value: Value, axes: tuple[int, ...], start: Any, where: Any
 ) -> Value:
     if where is not True:
@@ -92,14 +92,14 @@ def _fold_in_any_order(
         start = ufunc.identity  # one element alone goes through the ufunc too: hypot, gcd
     shape = tuple(extent for d, extent in enumerate(value.type.shape) if d not in axes)
     if start is None and (value.type.size or ufunc.__name__ not in HALVED):
-        return _fold(ufunc, loop, value, axes)
+        return _reduction(ufunc, loop, value, axes)
     begun = Term(broadcast(value_of(0 if start is None else start, loop[2]), shape))
     if not value.type.size:
         return begun.value
-    return RULES[ufunc.__name__](Term(_fold(ufunc, loop, value, axes)), begun).value
+    return RULES[ufunc.__name__](Term(_reduction(ufunc, loop, value, axes)), begun).value
 
 
-def _fold_in_order(ufunc: np.ufunc, loop: Loop, value: Value, axes: tuple[int, ...], start: Any, where: Any) -> Value:
+def _reduce_in_order(ufunc: np.ufunc, loop: Loop, value: Value, axes: tuple[int, ...], start: Any, where: Any) -> Value:
     if start is None and (where is not True or not value.type.size):
         start = ufunc.identity
     if not axes:
@@ -107,19 +107,19 @@ def _fold_in_order(ufunc: np.ufunc, loop: Loop, value: Value, axes: tuple[int, .
     (axis,) = axes
     if start is None and not value.type.shape[axis]:
         raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
-    return fold_in_order(ufunc, loop, value, axis, start, None if where is True else as_tracer(where))
+    return reduce_in_order(ufunc, loop, value, axis, start, None if where is True else as_tracer(where))
 
 
-def _fold(ufunc: np.ufunc, loop: Loop, value: Value, axes: tuple[int, ...]) -> Value:
+def _reduction(ufunc: np.ufunc, loop: Loop, value: Value, axes: tuple[int, ...]) -> Value:
     name = ufunc.__name__
     if name in HALVED:
-        return fold_in_halves(ufunc, loop, value, axes)
+        return reduce_in_halves(ufunc, loop, value, axes)
     is_bool = value.type.dtype is dtypes.BOOL
     combiner = _BOOL_COMBINERS.get(name, COMBINERS[name]) if is_bool else COMBINERS[name]
     if combiner in ("maximum", "minimum") and 0 in (value.type.shape[d] for d in axes):
         raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
     if name in ("fmax", "fmin") and value.type.dtype.is_float:
-        return _fold_numbers(value, axes, combiner)
+        return _reduce_numbers(value, axes, combiner)
     return _reduce(value, axes, combiner)
 
 
@@ -127,12 +127,12 @@ def _reduce(value: Value, axes: tuple[int, ...], combiner: str) -> Value:
     return current().emit("reduce", (value,), dimensions=axes, combiner=combiner) if axes else value
 
 
-def _fold_numbers(value: Value, axes: tuple[int, ...], combiner: str) -> Value:
+def _reduce_numbers(value: Value, axes: tuple[int, ...], combiner: str) -> Value:
     """Largest or smallest, NaN only where all are."""
     term = Term(value)
     neutral = -math.inf if combiner == "maximum" else math.inf
-    folded = Term(_reduce(term.is_nan().select(neutral, term).value, axes, combiner))
-    return Term(_reduce(term.is_nan().value, axes, "and")).select(math.nan, folded).value
+    found = Term(_reduce(term.is_nan().select(neutral, term).value, axes, combiner))
+    return Term(_reduce(term.is_nan().value, axes, "and")).select(math.nan, found).value
 
 
 def _neutralised(ufunc: np.ufunc, value: Value, where: TracerArray, initial: Any) -> Value:

@@ -12,7 +12,7 @@ from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, convert
 from autofuse.frontend.reductions import COMBINERS, loop_of
 from autofuse.frontend.tracecontext import current
-from autofuse.frontend.ufuncreductions import fold_segments, probe, run_in_order
+from autofuse.frontend.ufuncreductions import probe, reduce_segments, run_in_order
 from autofuse.frontend.ufuncs import METHODS, finish, out_arrays
 from autofuse.ir import dtypes
 
@@ -49,7 +49,7 @@ def reduceat(ufunc: np.ufunc, array: Any, indices: Any, axis: Any = 0, dtype: An
         )
     target = out_arrays(out, 1)[0]
     loop = loop_of(ufunc, a.dtype, dtype, target)
-    value = fold_segments(
+    value = reduce_segments(
         lambda totals, at, updates: METHODS["at"](ufunc, totals, at, updates),
         convert(a.value, loop[1]),
         places.known(),

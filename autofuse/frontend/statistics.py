@@ -81,11 +81,11 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
     array = as_tracer(a)
     axes = many_axes(axis, array.ndim)
     rest = [d for d in range(array.ndim) if d not in axes]
-    folded = math.prod(array.shape[d] for d in axes)
-    rows = array.transpose((*rest, *axes)).reshape((*(array.shape[d] for d in rest), folded))
+    reduced = math.prod(array.shape[d] for d in axes)
+    rows = array.transpose((*rest, *axes)).reshape((*(array.shape[d] for d in rest), reduced))
     ordered = sort(rows, -1)
-    middle = ordered[..., max(folded - 1, 0) // 2 : folded // 2 + 1].mean(-1)
-    if array.dtype.kind not in "biu" and folded:
+    middle = ordered[..., max(reduced - 1, 0) // 2 : reduced // 2 + 1].mean(-1)
+    if array.dtype.kind not in "biu" and reduced:
         middle = where(np.isnan(ordered[..., -1]), ordered[..., -1], middle)
     value = reshape(middle.value, kept(array.shape, axes)) if keepdims is True else middle.value
     if out is None:

@@ -1,6 +1,6 @@
 """Reductions of ufuncs that no op computes, and `reduceat`.
 
-Associative ufuncs (`logaddexp`, `bitwise_xor`, ...) are folded in halves: as many steps as the extent has bits. The
+Associative ufuncs (`logaddexp`, `bitwise_xor`, ...) are reduced in halves: as many steps as the extent has bits. The
 others (`subtract`, `divide`, ...) go from the first element to the last.
 """
 
@@ -21,22 +21,22 @@ from autofuse.frontend.ufunc_rules import RULES
 from autofuse.ir.graph import Value
 
 HALVED = frozenset(("logaddexp", "logaddexp2", "hypot", "bitwise_xor", "logical_xor", "gcd", "lcm"))
-"""Ufuncs that may be folded in any order."""
+"""Ufuncs that may be reduced in any order."""
 _UNROLLED = 16
-"""Longer folds in order are loops of the graph."""
+"""Longer reductions in order are loops of the graph."""
 
 Loop = tuple[np.dtype[Any], ...]
 """The dtypes of a ufunc's loop: two operands, one result."""
 
 
 def _combined(ufunc: np.ufunc, loop: Loop, x: Value, y: Value) -> Value:
-    """One step, in the dtype of the fold."""
+    """One step, in the dtype of the reduction."""
     result: Term = RULES[ufunc.__name__](Term(convert(x, loop[0])), Term(convert(y, loop[1])))
     return convert(result.value, loop[2])
 
 
-def fold_in_halves(ufunc: np.ufunc, loop: Loop, value: Value, axes: tuple[int, ...]) -> Value:
-    """The fold over `axes`, of which at least one element is left."""
+def reduce_in_halves(ufunc: np.ufunc, loop: Loop, value: Value, axes: tuple[int, ...]) -> Value:
+    """The reduction over `axes`, of which at least one element is left."""
     array = fresh(value, is_scalar=False)
     rest = [d for d in range(array.ndim) if d not in axes]
     rows = call(np.reshape, call(np.transpose, array, (*axes, *rest)), (-1, *(array.shape[d] for d in rest)))
@@ -47,10 +47,10 @@ def fold_in_halves(ufunc: np.ufunc, loop: Loop, value: Value, axes: tuple[int, .
     return rows[0].value
 
 
-def fold_in_order(
+def reduce_in_order(
     ufunc: np.ufunc, loop: Loop, value: Value, axis: int, start: Any = None, where: TracerArray | None = None
 ) -> Value:
-    """The fold along `axis` from the first element, or from `start`; elements outside `where` are passed over."""
+    """The reduction along `axis` from the first element, or from `start`; elements outside `where` are passed over."""
     rows = call(np.moveaxis, fresh(value, is_scalar=False), axis, 0)
     mask = None if where is None else call(np.moveaxis, call(np.broadcast_to, where, value.type.shape), axis, 0)
     first = 0 if start is not None else 1
@@ -70,7 +70,7 @@ def fold_in_order(
 
 
 def run_in_order(ufunc: np.ufunc, loop: Loop, value: Value, axis: int) -> Value:
-    """The running fold along `axis`."""
+    """The running reduction along `axis`."""
     rows = call(np.moveaxis, fresh(value, is_scalar=False), axis, 0)
     if len(rows) < 2:
         return value
@@ -83,7 +83,7 @@ def run_in_order(ufunc: np.ufunc, loop: Loop, value: Value, axis: int) -> Value:
     return call(np.moveaxis, call(np.concatenate, (rows[:1], rest)), 0, axis).value
 
 
-def fold_segments(
+def reduce_segments(
     combine_at: Callable[..., None], value: Value, indices: NDArray[Any], axis: int, result_dtype: np.dtype[Any]
 ) -> Value:
     """`reduceat`: from `indices[i]` to before `indices[i + 1]` where that is further on, else one element.

@@ -51,7 +51,7 @@ class Dimensions:
 
     @classmethod
     def apart(cls, nodes: Sequence[Node], outputs: Sequence[Value], tied: Collection[Value] = ()) -> Dimensions:
-        """Axes tied only through what folds: every reader of any other value walks a copy with axes of its own.
+        """Axes tied only through what reduces: every reader of any other value walks a copy with axes of its own.
 
         For kernels that read one value in two ways, as `x + x.T` and `h @ w + h` do. `tied`: values that all readers
         walk together all the same. Raises LegalityError for too many copies.

@@ -17,14 +17,14 @@ def kind_of(kernel: KernelCandidate) -> str:
     if any(is_opaque(node) for node in real):
         return "library"
     dots = [node for node in real if is_contraction(node)]
-    folds = [node for node in real if _folds(node)]
+    reductions = [node for node in real if _reduces(node)]
     if len(dots) == 1 and len(real) == 1:
         return "product"
-    if dots and not folds and len(dots) == 1:
+    if dots and not reductions and len(dots) == 1:
         return "epilogue" if _follows(kernel, dots[0]) else "prologue"
-    if dots or _depth(kernel) > 1 or any(_spreads(kernel, fold) for fold in folds):
+    if dots or _depth(kernel) > 1 or any(_spreads(kernel, node) for node in reductions):
         return "stitch"
-    if folds:
+    if reductions:
         return "reduction"
     return "multi-output" if len(kernel.outputs) > 1 else "loop"
 
@@ -34,7 +34,7 @@ def title_of(kernel: KernelCandidate) -> str:
     real = [n for n in kernel.nodes if role_of(n).computes]
     if not real:
         return kernel.nodes[-1].op
-    weighty = [n for n in real if is_contraction(n) or _folds(n) or is_opaque(n)]
+    weighty = [n for n in real if is_contraction(n) or _reduces(n) or is_opaque(n)]
     last = real[-1]
     names = list(dict.fromkeys(_short(n) for n in (*weighty[:2], last)))
     return "_".join(names)
@@ -52,7 +52,7 @@ def _short(node: Node) -> str:
             return node.op
 
 
-def _folds(node: Node) -> bool:
+def _reduces(node: Node) -> bool:
     role = role_of(node)
     return role.is_reduction or role is Role.SCAN
 
@@ -62,9 +62,9 @@ def _follows(kernel: KernelCandidate, node: Node) -> bool:
     return any(not is_view(other) for other in _below(kernel, node))
 
 
-def _spreads(kernel: KernelCandidate, fold: Node) -> bool:
-    """Whether something larger is computed from a fold's result, as the quotient of a softmax is: a second pass."""
-    return any(not is_view(other) and other.output.type.size > fold.output.type.size for other in _below(kernel, fold))
+def _spreads(kernel: KernelCandidate, node: Node) -> bool:
+    """Whether something larger is computed from a reduction's result, as a softmax's quotient is: a second pass."""
+    return any(not is_view(other) and other.output.type.size > node.output.type.size for other in _below(kernel, node))
 
 
 def _below(kernel: KernelCandidate, node: Node) -> Iterator[Node]:
@@ -77,11 +77,11 @@ def _below(kernel: KernelCandidate, node: Node) -> Iterator[Node]:
 
 
 def _depth(kernel: KernelCandidate) -> int:
-    """Most folds on one path."""
+    """Most reductions on one path."""
     depth: dict[object, int] = {}
     for node in kernel.nodes:
         level = max((depth.get(value, 0) for value in node.inputs), default=0)
-        level += 1 if _folds(node) or is_contraction(node) else 0
+        level += 1 if _reduces(node) or is_contraction(node) else 0
         for value in node.outputs:
             depth[value] = level
     return max((depth[v] for v in kernel.outputs), default=0)

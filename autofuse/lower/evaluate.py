@@ -194,7 +194,7 @@ class _StageRun:
         for statement in self.stage.body:
             match statement:
                 case Reduce() | ArgReduce():
-                    totals[statement.result] = self._fold(statement)
+                    totals[statement.result] = self._reduction(statement)
                 case Store():
                     memory = self.phase.memory[statement.buffer]
                     value = self.scalars[statement.value]
@@ -218,22 +218,22 @@ class _StageRun:
             case Scan():
                 values = self.scalars[statement.operand].astype(statement.dtype.numpy)
                 axis = slice(None, None, -1 if statement.reverse else 1)
-                fold: Any = COMBINERS[statement.combiner]
-                return fold.accumulate(values[..., axis], axis=-1, dtype=values.dtype)[..., axis]
+                ufunc: Any = COMBINERS[statement.combiner]
+                return ufunc.accumulate(values[..., axis], axis=-1, dtype=values.dtype)[..., axis]
 
     def _load(self, load: Load) -> Array:
         mask = self._mask(load.mask)
         value = self.phase.memory[load.buffer].read(self._index(load.offset), mask, self.copy)
         return value if load.fill is None else np.where(mask, value, self.scalars[load.fill])
 
-    def _fold(self, statement: Reduce | ArgReduce) -> Array:
+    def _reduction(self, statement: Reduce | ArgReduce) -> Array:
         points = self.shape[: self.grid_rank]
         values = self.scalars[statement.operand].reshape(*points, math.prod(self.shape[self.grid_rank :]))
         dtype = statement.dtype.numpy
         if isinstance(statement, Reduce):
             initial = combiner_identity(statement.combiner, statement.dtype)
-            fold: Any = COMBINERS[statement.combiner]
-            return np.asarray(fold.reduce(values.astype(dtype), axis=-1, dtype=dtype, initial=initial))
+            ufunc: Any = COMBINERS[statement.combiner]
+            return np.asarray(ufunc.reduce(values.astype(dtype), axis=-1, dtype=dtype, initial=initial))
         places = self._index(statement.position).reshape(values.shape)
         order = np.argsort(places, axis=-1, kind="stable")
         places, values = (np.take_along_axis(a, order, axis=-1) for a in (places, values))

@@ -319,7 +319,7 @@ def _cone(candidate: KernelCandidate, values: Sequence[Value]) -> KernelCandidat
 
 
 def _topmost(stage: StageDraft, known: Mapping[Instance, StageDraft]) -> Iterator[Instance]:
-    """From what a stage stores or folds downwards, the first instances that an earlier stage computed already."""
+    """From what a stage stores or reduces downwards, the first instances that an earlier stage computed already."""
     seen: set[Instance] = set()
     todo = list(stage.roots)
     while todo:

@@ -31,7 +31,7 @@ class StageDraft:
     reads: dict[Instance, list[Instance]] = field(default_factory=dict[Instance, list[Instance]])
     """Which instances each instance was computed from, in this stage."""
     roots: list[Instance] = field(default_factory=list[Instance])
-    """What is stored or folded."""
+    """What is stored or reduced."""
     conditions: dict[object, Scalar] = field(default_factory=dict[object, int])
     """Tests and conjunctions already made."""
 

@@ -2,10 +2,10 @@
 
     grid() { stage k { reduce add }   stage j { uses the sum; store } }
  -> launch 0  grid(part) { stage k' { reduce add }  stage { store partial[part] } }
-    launch 1  grid(part) { stage piece { fold partial }  stage j' { uses the sum; store } }
+    launch 1  grid(part) { stage piece { reduce partial }  stage j' { uses the sum; store } }
 
 Each long stage becomes a launch of its own, whose grid has the parts of its loop besides. Whoever needs a reduced value
-folds the partial results, in the same order everywhere. What lay in scratch between two launches lies in a workspace.
+combines the partial results, in one order everywhere. What lay in scratch between two launches lies in a workspace.
 """
 
 from __future__ import annotations
@@ -159,9 +159,9 @@ class _Splitter:
             return
         wanted = {number for stage in short for s in stage.body for number in operands(s)}
         fresh = any(partial.launch == len(self.launches) - 1 for n, partial in self.partials.items() if n in wanted)
-        folds = any(isinstance(s, Reduce | ArgReduce) for stage in short for s in stage.body)
+        reduces = any(isinstance(s, Reduce | ArgReduce) for stage in short for s in stage.body)
         phase = self._short(short)
-        if fresh or folds or any(buffer.space is Space.SCRATCH for buffer in self.program.buffers):
+        if fresh or reduces or any(buffer.space is Space.SCRATCH for buffer in self.program.buffers):
             self.launches.append((phase,))
         else:
             self.launches[-1] = (*self.launches[-1], phase)
@@ -178,14 +178,14 @@ class _Splitter:
         stores: list[tuple[Reduce, str]] = []
         for reduce in (s for s in stage.body if isinstance(s, Reduce)):
             stores.append((reduce, self._workspace("partial", TensorType((cut.all_parts, self.points), reduce.dtype))))
-        folds = self._folds([stage])
+        combining = self._combining([stage])
         phases: list[Phase] = []
         for part, inner, first in cut.pieces():
             place = index.of(part) + first
             whole = place * cut.chunk + index.of(inner)
             body = tuple(rewritten(s, lambda a, w=whole: index.renamed(a, {cut.symbol: w})) for s in stage.body)
             symbols = tuple(inner if symbol == cut.symbol else symbol for symbol in stage.symbols)
-            stages = [*folds, Stage(symbols, body, inner if stage.lane == cut.symbol else stage.lane)]
+            stages = [*combining, Stage(symbols, body, inner if stage.lane == cut.symbol else stage.lane)]
             if stores:
                 slot = place * self.points + self._point()
                 stages.append(Stage((), tuple(Store(name, slot, reduce.result) for reduce, name in stores), None))
@@ -206,20 +206,20 @@ class _Splitter:
         name = self._workspace("place", TensorType((1, self.points), search.dtype))
         result = self._fresh()
         last = Map(result, search.dtype, "convert", (found,)), Store(name, self._point(), result)
-        self.partials[search.result] = _Partial(_refold(search), name, 1, len(self.launches))
-        return self._phase([*self._folds([stage]), *stages, Stage((), last, None)], None)
+        self.partials[search.result] = _Partial(_combine(search), name, 1, len(self.launches))
+        return self._phase([*self._combining([stage]), *stages, Stage((), last, None)], None)
 
     def _short(self, stages: Sequence[Stage]) -> Phase:
         """Stages that are not split, as they were."""
         late: list[Statement] = []
-        folds = self._folds(stages)
+        combining = self._combining(stages)
         for reduce in (s for stage in stages for s in stage.body if isinstance(s, Reduce | ArgReduce)):
             name = self._workspace("total", TensorType((1, self.points), reduce.dtype))
             late.append(Store(name, self._point(), reduce.result))
-            self.partials[reduce.result] = _Partial(_refold(reduce), name, 1, len(self.launches))
+            self.partials[reduce.result] = _Partial(_combine(reduce), name, 1, len(self.launches))
         if late:
             stages = (*stages, Stage((), tuple(late), None))
-        return self._phase([*folds, *stages], None)
+        return self._phase([*combining, *stages], None)
 
     def _phase(self, stages: Sequence[Stage], part: Symbol | None) -> Phase:
         grid, lane = self.phase.grid, self.phase.lane
@@ -227,8 +227,8 @@ class _Splitter:
             grid = (*(s for s in grid if s != lane), part, *(s for s in grid if s == lane))
         return Phase(grid, (RowGroup(tuple(stages)),), lane)
 
-    def _folds(self, stages: Sequence[Stage]) -> list[Stage]:
-        """Stages that fold the partial results that `stages` need, one for each number of parts."""
+    def _combining(self, stages: Sequence[Stage]) -> list[Stage]:
+        """Stages that combine the partial results that `stages` need, one for each number of parts."""
         wanted = {number for stage in stages for s in stage.body for number in operands(s)}
         needed = [partial for number, partial in self.partials.items() if number in wanted]
         found: list[Stage] = []
@@ -291,8 +291,8 @@ class _Splitter:
         return replace(program, buffers=buffers, launches=launches)
 
 
-def _refold(reduce: Reduce | ArgReduce) -> Reduce:
-    """What folds a single total again: of a position there is nothing but the one."""
+def _combine(reduce: Reduce | ArgReduce) -> Reduce:
+    """What combines totals of parts: of a position there is nothing but the one."""
     if isinstance(reduce, Reduce):
         return reduce
     return Reduce(reduce.result, reduce.dtype, "maximum", reduce.operand)

@@ -126,7 +126,7 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """`result` = `operand` folded with `combiner` over all iterations of the stage, accumulated in `dtype`."""
+    """`result` = `operand` reduced with `combiner` over all iterations of the stage, accumulated in `dtype`."""
 
     result: Scalar
     dtype: DType
@@ -148,9 +148,9 @@ class ArgReduce:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """`result` = `operand` of this and all earlier iterations folded with `combiner` (later ones if `reverse`).
+    """`result` = `operand` of this and all earlier iterations combined with `combiner` (later ones if `reverse`).
 
-    The stage has exactly one stream symbol, walked in order. A backend may fold neighbours first, in a fixed order.
+    The stage has exactly one stream symbol, walked in order. A backend may combine neighbours first, in a fixed order.
     """
 
     result: Scalar

@@ -135,10 +135,10 @@ def _right_side(statement: Statement) -> str:
         case Map(_, dtype, opcode, operands):
             return f"{opcode} {' '.join(f'%{number}' for number in operands)} {dtype.name}"
         case _:
-            return _fold(statement)
+            return _reduction(statement)
 
 
-def _fold(statement: Statement) -> str:
+def _reduction(statement: Statement) -> str:
     match statement:
         case Reduce(_, dtype, combiner, operand):
             return f"reduce {combiner} %{operand} {dtype.name}"

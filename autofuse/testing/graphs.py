@@ -99,9 +99,9 @@ def _broadcast(grower: Grower) -> None:
 def _reduce(grower: Grower) -> None:
     x = grower.pick(least_rank=1)
     dims = tuple(d for d in range(x.type.rank) if grower.chance(0.5)) or (x.type.rank - 1,)
-    folded = int(np.prod([x.type.shape[d] for d in dims]))
-    combiner = grower.one_of(("add", "add", "maximum", "minimum") if folded else ("add",))
-    bound = grower.bound(x) * (folded if combiner == "add" else 1)
+    reduced = int(np.prod([x.type.shape[d] for d in dims]))
+    combiner = grower.one_of(("add", "add", "maximum", "minimum") if reduced else ("add",))
+    bound = grower.bound(x) * (reduced if combiner == "add" else 1)
     grower.emit("reduce", [x], bound, dimensions=dims, combiner=combiner)
 
 

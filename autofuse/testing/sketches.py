@@ -38,7 +38,7 @@ class Sketch(GraphBuilder):
         """The axes in reverse order."""
         return self.emit("transpose", [value], permutation=tuple(range(value.type.rank))[::-1])
 
-    def fold(self, value: Value, *dimensions: int, combiner: str = "add", name: str | None = None) -> Value:
+    def reduce(self, value: Value, *dimensions: int, combiner: str = "add", name: str | None = None) -> Value:
         """A reduction."""
         return self.emit("reduce", [value], dimensions=dimensions, combiner=combiner, name=name)
 
@@ -57,10 +57,10 @@ class Sketch(GraphBuilder):
 
     def softmax(self, x: Value) -> Value:
         """Over the last axis, of rank 2: the nodes `peak`, `shifted`, `grown`, `total`, `share`."""
-        peak = self.fold(x, 1, combiner="maximum", name="peak")
+        peak = self.reduce(x, 1, combiner="maximum", name="peak")
         shifted = self.op("subtract", x, self.broadcast(peak, x, 0), name="shifted")
         grown = self.op("exp", shifted, name="grown")
-        total = self.fold(grown, 1, name="total")
+        total = self.reduce(grown, 1, name="total")
         return self.op("divide", grown, self.broadcast(total, x, 0), name="share")
 
 
@@ -86,7 +86,7 @@ def layers_graph(layers: int = 3, rows: int = 64, columns: int = 64) -> Graph:
     build = Sketch("layers")
     x = build.arg(f"f32[{rows},{columns}]")
     for _ in range(layers):
-        total = build.fold(x, 1)
+        total = build.reduce(x, 1)
         x = build.op("tanh", build.op("multiply", build.softmax(x), build.broadcast(total, x, 0)))
     return build.finish([x])
 
@@ -96,8 +96,8 @@ def diamond_graph(size: int = 4096) -> Graph:
     build = Sketch("diamond")
     x = build.arg(f"f32[{size // 64},64]")
     grown = build.op("exp", x, name="grown")
-    columns = build.fold(grown, 0, name="columns")
-    rows = build.fold(grown, 1, name="rows")
+    columns = build.reduce(grown, 0, name="columns")
+    rows = build.reduce(grown, 1, name="rows")
     return build.finish([columns, build.op("divide", grown, build.broadcast(rows, x, 0), name="share")])
 
 
@@ -105,7 +105,7 @@ def peaks_and_sums_graph() -> Graph:
     """Differences from a row's peak, which a sum along the rows and one down the columns read."""
     sketch = Sketch("centred")
     x = sketch.arg("f32[512,512]")
-    peak = sketch.fold(x, 1, combiner="maximum", name="peak")
+    peak = sketch.reduce(x, 1, combiner="maximum", name="peak")
     shifted = sketch.op("subtract", x, sketch.broadcast(peak, x, 0), name="shifted")
-    total = sketch.fold(sketch.op("exp", shifted, name="grown"), 1, name="total")
-    return sketch.finish([total, sketch.fold(shifted, 0, name="columns")])
+    total = sketch.reduce(sketch.op("exp", shifted, name="grown"), 1, name="total")
+    return sketch.finish([total, sketch.reduce(shifted, 0, name="columns")])

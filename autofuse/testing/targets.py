@@ -56,7 +56,7 @@ def _loop() -> Graph:
 
 def _sums() -> Graph:
     sketch = Sketch("sums")
-    return sketch.finish([sketch.fold(sketch.arg("f32[5,33]"), 1)])
+    return sketch.finish([sketch.reduce(sketch.arg("f32[5,33]"), 1)])
 
 
 def _sorted() -> Graph:

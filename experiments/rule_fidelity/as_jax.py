@@ -114,7 +114,7 @@ def _gather(node: Node, x: Any, indices: Any) -> Any:
     return lax.gather(x, indices, numbers, at["slice_sizes"], mode=lax.GatherScatterMode.CLIP)
 
 
-def _fold_index(function: Callable[..., Any]) -> Callable[..., Any]:
+def _reduce_index(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda node, x: function(x, node.attrs["dimension"], node.attrs["dtype"].numpy)
 
 
@@ -143,8 +143,8 @@ OPS: dict[str, Callable[..., Any]] = {
     "pad": _pad,
     "concatenate": lambda node, *operands: lax.concatenate(operands, node.attrs["dimension"]),
     "reduce": _reduce,
-    "argmin": _fold_index(lax.argmin),
-    "argmax": _fold_index(lax.argmax),
+    "argmin": _reduce_index(lax.argmin),
+    "argmax": _reduce_index(lax.argmax),
     "cumulative": _cumulative,
     "dot_general": _dot,
     "gather": _gather,

@@ -4,8 +4,8 @@ A program is marked where its cleaned-up graph, one atom per operation, has at l
 
 - `joins` concatenations, or
 - `shared` values of several users: results of 4 KiB or more that two or more operations read, made by an operation that
-  rules do not repeat for each reader (a fold, a product, a window, a concatenation, an opaque call, or an elementwise
-  operation that XLA calls expensive), or
+  rules do not repeat for each reader (a reduction, a product, a window, a concatenation, an opaque call, or an
+  elementwise operation that XLA calls expensive), or
 - `folds` reductions or scans on one path, each reading, however indirectly, the one before, or
 - `small_kernels` operations whose results are each below `small_bytes`.
 

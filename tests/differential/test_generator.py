@@ -96,7 +96,7 @@ def test_an_ill_conditioned_program_may_differ_by_what_rounding_does_to_it(tmp_p
     assert difference(far, expected, exact=False, spread=lambda: spread) is not None
 
 
-def test_only_folds_of_16_bit_floats_may_stay_finite_where_numpy_overflows(tmp_path):
+def test_only_reductions_of_16_bit_floats_may_stay_finite_where_numpy_overflows(tmp_path):
     for dtype, words in ((np.float16, None), (np.float32, "result[]: got np.float32(2.0), expected np.float32(inf)")):
         actual, expected = (outcome_of(dtype(value), ()) for value in (2.0, np.inf))
         found = difference(actual, expected, exact=False, spread=lambda expected=expected: [expected])

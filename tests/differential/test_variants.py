@@ -68,11 +68,11 @@ class Motifs(Sketch):
         both = self.op("concatenate", self.x, h, dimension=1)
         return [self.dot(both, self.arg(f"f32[{both.type.shape[1]},{self.size()}]", "w"))]
 
-    def joined_folds(self):
-        """A concatenation that is folded along either axis."""
+    def joined_reductions(self):
+        """A concatenation that is reduced along either axis."""
         y = self.op("tanh", self.arg(f"f32[{self.rows},{self.size()}]", "y"))
         both = self.op("concatenate", self.op("sin", self.x), y, dimension=1)
-        return [self.fold(self.op("multiply", both, both), 1), self.fold(both, 0, combiner="maximum")]
+        return [self.reduce(self.op("multiply", both, both), 1), self.reduce(both, 0, combiner="maximum")]
 
     def turned(self):
         """A large array that two kernels read across its lines, and one that two products do."""
@@ -103,7 +103,12 @@ class Motifs(Sketch):
 
 def motifs(seed):
     build = Motifs(np.random.default_rng(seed))
-    outputs = [*build.heads(biased=seed % 2 == 0), *build.recurrence(), *build.joined_depths(), *build.joined_folds()]
+    outputs = [
+        *build.heads(biased=seed % 2 == 0),
+        *build.recurrence(),
+        *build.joined_depths(),
+        *build.joined_reductions(),
+    ]
     return clean(build.finish([*outputs, *build.turned(), *build.table()]))
 
 

@@ -74,7 +74,7 @@ def test_a_value_that_is_made_twice_is_fused_where_every_reader_makes_it(study: 
     sketch = Sketch("twice")
     x = sketch.arg("f32[64,64]")
     y = sketch.op("exp", x, name="y")
-    graph = sketch.finish([sketch.fold(y, 0, name="columns"), sketch.fold(y, 1, name="rows")])
+    graph = sketch.finish([sketch.reduce(y, 0, name="columns"), sketch.reduce(y, 1, name="rows")])
     found = study["agreement"].compare(graph, kernels("y columns", "y rows"), kernels("y columns", "rows"))
     assert found.only_theirs == (("y", "rows"),)
     assert found.agreed == 1

@@ -111,7 +111,7 @@ def test_without_computing_twice_no_kernel_keeps_a_value_to_itself(without):
     sketch = Sketch("centred")
     x = sketch.arg("f32[64,64]")
     y = sketch.op("exp", x, name="y")
-    graph = sketch.finish([sketch.op("divide", y, sketch.broadcast(sketch.fold(y, 0, name="t"), x, 1), name="z")])
+    graph = sketch.finish([sketch.op("divide", y, sketch.broadcast(sketch.reduce(y, 0, name="t"), x, 1), name="z")])
 
     def named(context):
         return {frozenset(n.name for atom in c.atoms for n in atom.nodes) for c in fused(context)}

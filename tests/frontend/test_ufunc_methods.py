@@ -104,7 +104,7 @@ FOLDS += ["bitwise_and", "logical_xor", "remainder", "left_shift"]
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i8", "f4", "f8"])
 @pytest.mark.parametrize("name", FOLDS)
-def test_folds(name: str, dtype: str, agrees: Any) -> None:
+def test_reductions(name: str, dtype: str, agrees: Any) -> None:
     ufunc = getattr(np, name)
     x = np.random.default_rng(0).integers(1, 6, (3, 4)).astype(dtype)
     where = np.random.default_rng(1).random((3, 4)) < 0.5
@@ -143,12 +143,12 @@ def test_folds(name: str, dtype: str, agrees: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "all", "any", "ptp", "cumsum", "cumprod"])
-def test_rank_0_has_an_axis_for_folds_of_ufuncs(name: str, agrees: Any) -> None:
+def test_rank_0_has_an_axis_for_reductions_of_ufuncs(name: str, agrees: Any) -> None:
     function = getattr(np, name)
     agrees(lambda x: (function(x, axis=0), function(x, axis=-1), function(x, axis=None)), np.array(2.0))
 
 
-def test_long_folds_in_order_are_loops(agrees: Any) -> None:
+def test_long_reductions_in_order_are_loops(agrees: Any) -> None:
     traced = agrees(lambda x: (np.subtract.reduce(x), np.divide.accumulate(x)), np.linspace(1, 2, 40), ulps=8)
     assert len(traced.graph.nodes) < 30
 

@@ -68,7 +68,7 @@ def test_an_output_of_the_program_stays_at_an_end(sketch):
 
 def test_producers_join_a_reduction_and_nothing_joins_behind_it(sketch):
     x = sketch.arg("f32[8,4]")
-    total = sketch.fold(sketch.op("exp", x, name="a"), 1, name="total")
+    total = sketch.reduce(sketch.op("exp", x, name="a"), 1, name="total")
     assert names(atoms_of(sketch, sketch.op("log", total, name="b"))) == [["a", "total"], ["b"]]
 
 
@@ -180,10 +180,10 @@ def test_splats_and_iotas_are_nobodys_inputs_and_large_constants_are(sketch):
 
 
 def test_a_set_is_convex_if_no_path_leaves_it_and_comes_back(sketch):
-    a = sketch.fold(sketch.arg("f32[8,4]"), 1, name="a")
+    a = sketch.reduce(sketch.arg("f32[8,4]"), 1, name="a")
     b = sketch.op("exp", a, name="b")
-    c = sketch.fold(b, 0, name="c")
-    graph = atoms_of(sketch, sketch.op("add", c, sketch.fold(a, 0, name="e"), name="d"))
+    c = sketch.reduce(b, 0, name="c")
+    graph = atoms_of(sketch, sketch.op("add", c, sketch.reduce(a, 0, name="e"), name="d"))
     home = {node.name: atom for atom in graph.atoms for node in atom.nodes}
     assert not graph.left_to_others(frozenset((home["a"], home["c"], home["d"], home["e"])))
     assert graph.left_to_others(frozenset((home["a"], home["d"]))) == {a}
@@ -223,8 +223,8 @@ def test_values_are_put_in_the_order_of_the_graph():
 
 def test_required_outputs_are_what_others_read_and_what_the_program_returns(sketch):
     x = sketch.arg("f32[8,4]")
-    peak = sketch.fold(x, 1, combiner="maximum", name="peak")
-    total = sketch.fold(sketch.op("subtract", x, sketch.broadcast(peak, x, 0)), 1, name="total")
+    peak = sketch.reduce(x, 1, combiner="maximum", name="peak")
+    total = sketch.reduce(sketch.op("subtract", x, sketch.broadcast(peak, x, 0)), 1, name="total")
     graph = atoms_of(sketch, sketch.op("add", total, peak, name="sum"), total)
     first, second, third = graph.atoms
 

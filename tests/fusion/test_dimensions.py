@@ -47,7 +47,7 @@ def test_a_broadcast_ties_the_axes_it_keeps(sketch):
 
 def test_a_reduction_ties_the_axes_it_keeps(sketch):
     x = sketch.arg("f32[8,4,2]")
-    total = sketch.fold(x, 1)
+    total = sketch.reduce(x, 1)
     graph, dims = dims_of(sketch, total)
     first, _, last = dims.axes(dims.use(graph.producers[total], 0))
     assert dims.axes(total) == (first, last)
@@ -125,7 +125,7 @@ def test_x_plus_its_transpose_is_a_conflict(sketch):
 def test_a_made_value_read_in_two_ways_is_told_apart_by_copies(sketch):
     made = sketch.op("exp", sketch.arg("f32[8,8]"))
     mixed = sketch.op("add", made, sketch.transpose(made))
-    total = sketch.fold(mixed, 1)
+    total = sketch.reduce(mixed, 1)
     graph, dims = dims_of(sketch, total)
     assert dims.has_conflict()
     apart = Dimensions.apart(graph.nodes, graph.outputs)
@@ -140,7 +140,7 @@ def test_copies_without_end_are_refused(sketch, monkeypatch):
     value = sketch.op("exp", sketch.arg("f32[4,4]"))
     for _ in range(8):
         value = sketch.op("add", value, sketch.transpose(value))
-    graph = sketch.finish([sketch.fold(value, 1)])
+    graph = sketch.finish([sketch.reduce(value, 1)])
     with pytest.raises(LegalityError, match="one value is read in too many ways: each needs loops of its own"):
         Dimensions.apart(graph.nodes, graph.outputs)
 

@@ -65,11 +65,11 @@ def test_a_made_value_and_its_transpose_are_a_loop_of_their_own_each(sketch):
     assert domain.groups == ((mixed,), (made,))
 
 
-# ---- folds -----------------------------------------------------------------------------------------------------------
+# ---- reductions ----------------------------------------------------------------------------------------------------
 
 
 def test_a_reduction_has_one_grid_point_per_result(sketch):
-    assert grid(domain_of(sketch, sketch.fold(sketch.arg("f32[8,4,2]"), 1))) == [8, 2]
+    assert grid(domain_of(sketch, sketch.reduce(sketch.arg("f32[8,4,2]"), 1))) == [8, 2]
 
 
 def test_softmax_has_one_grid_point_per_row():
@@ -78,7 +78,7 @@ def test_softmax_has_one_grid_point_per_row():
 
 def test_reductions_over_different_axes_are_not_one_kernel(sketch):
     x = sketch.arg("f32[8,4]")
-    rows, columns = sketch.fold(x, 1, name="rows"), sketch.fold(x, 0, name="columns")
+    rows, columns = sketch.reduce(x, 1, name="rows"), sketch.reduce(x, 0, name="columns")
     assert reason(sketch, rows, columns) == (
         "reduce %rows gives one value per point of a loop of 8 that output %columns does not have: "
         "it would be nested inside another reduction"
@@ -86,8 +86,8 @@ def test_reductions_over_different_axes_are_not_one_kernel(sketch):
 
 
 def test_a_reduction_inside_another_is_refused(sketch):
-    inner = sketch.fold(sketch.arg("f32[8,4]"), 1, name="inner")
-    outer = sketch.fold(sketch.op("exp", inner), 0, name="outer")
+    inner = sketch.reduce(sketch.arg("f32[8,4]"), 1, name="inner")
+    outer = sketch.reduce(sketch.op("exp", inner), 0, name="outer")
     assert reason(sketch, outer) == (
         "reduce %inner gives one value per point of a loop of 8 that output %outer does not have: "
         "it would be nested inside another reduction"
@@ -96,14 +96,14 @@ def test_a_reduction_inside_another_is_refused(sketch):
 
 def test_a_reduction_over_a_sum_with_its_transpose_is_a_kernel(sketch):
     made = sketch.op("exp", sketch.arg("f32[8,8]"))
-    total = sketch.fold(sketch.op("add", made, sketch.transpose(made)), 1)
+    total = sketch.reduce(sketch.op("add", made, sketch.transpose(made)), 1)
     assert grid(domain_of(sketch, total)) == [8]
 
 
 def test_what_is_read_in_one_way_ties_loops_although_something_else_is_read_in_two(sketch):
     x, pairs = sketch.arg("f32[8]"), sketch.arg("f32[8,8]", "pairs")
     apart = sketch.op("subtract", sketch.broadcast(x, pairs, 1), sketch.broadcast(x, pairs, 0))
-    sums = [sketch.fold(sketch.op("multiply", sketch.op(op, apart), pairs), 1) for op in ("exp", "tanh")]
+    sums = [sketch.reduce(sketch.op("multiply", sketch.op(op, apart), pairs), 1) for op in ("exp", "tanh")]
     assert grid(domain_of(sketch, *sums)) == [8]
 
 
@@ -111,12 +111,12 @@ def test_what_is_made_in_the_kernel_ties_loops_too(sketch):
     x, pairs = sketch.arg("f32[8]"), sketch.arg("f32[8,8]", "pairs")
     apart = sketch.op("subtract", sketch.broadcast(x, pairs, 1), sketch.broadcast(x, pairs, 0))
     distance = sketch.op("multiply", apart, apart, name="distance")
-    sums = [sketch.fold(sketch.op(op, distance), 1) for op in ("exp", "tanh")]
+    sums = [sketch.reduce(sketch.op(op, distance), 1) for op in ("exp", "tanh")]
     assert grid(domain_of(sketch, *sums)) == [8]
 
 
-def test_a_value_and_its_transpose_beside_a_fold_of_both_are_refused(sketch):
-    total = sketch.fold(sketch.arg("f32[8,8]"), 1, name="total")
+def test_a_value_and_its_transpose_beside_a_reduction_of_both_are_refused(sketch):
+    total = sketch.reduce(sketch.arg("f32[8,8]"), 1, name="total")
     row = sketch.broadcast(total, sketch.arg("f32[8,8]", "y"), 0)
     mixed = sketch.op("add", row, sketch.transpose(row))
     assert reason(sketch, mixed) == "two axes of one value would be the same loop, as in x + x.T"
@@ -152,9 +152,9 @@ def test_a_dot_whose_columns_are_another_rows_is_refused(sketch):
     )
 
 
-def test_a_fold_over_rows_of_a_dot_is_refused(sketch):
+def test_a_reduction_over_rows_of_a_dot_is_refused(sketch):
     product = sketch.dot(sketch.arg("f32[8,3]"), sketch.arg("f32[3,5]", "w"), "product")
-    assert "dot_general %product gives one row per point of a loop of 8" in reason(sketch, sketch.fold(product, 0))
+    assert "dot_general %product gives one row per point of a loop of 8" in reason(sketch, sketch.reduce(product, 0))
 
 
 # ---- opaque calls ----------------------------------------------------------------------------------------------------

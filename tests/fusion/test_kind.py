@@ -8,16 +8,16 @@ from autofuse.testing.sketches import Sketch, attention_graph, softmax_graph
 
 
 def mean(sketch, x):
-    total = sketch.fold(x, 1)
+    total = sketch.reduce(x, 1)
     return [sketch.op("divide", total, sketch.splat(64, total))]
 
 
 def two_sums(sketch, x):
-    return [sketch.fold(x, 1), sketch.fold(sketch.op("multiply", x, x), 1)]
+    return [sketch.reduce(x, 1), sketch.reduce(sketch.op("multiply", x, x), 1)]
 
 
 def centred(sketch, x):
-    return [sketch.op("subtract", x, sketch.broadcast(sketch.fold(x, 1), x, 0))]
+    return [sketch.op("subtract", x, sketch.broadcast(sketch.reduce(x, 1), x, 0))]
 
 
 def running(sketch, x):
@@ -43,7 +43,7 @@ def two_dots(sketch, x):
         (lambda s, x: [s.op("tanh", s.op("exp", x))], "loop", "tanh"),
         (lambda s, x: [s.transpose(x)], "loop", "transpose"),
         (lambda s, x: [s.op("tanh", x), s.op("exp", x)], "multi-output", "exp"),
-        (lambda s, x: [s.fold(s.op("exp", x), 1)], "reduction", "reduce_add"),
+        (lambda s, x: [s.reduce(s.op("exp", x), 1)], "reduction", "reduce_add"),
         (mean, "reduction", "reduce_add_divide"),
         (two_sums, "reduction", "reduce_add"),
         (running, "reduction", "cumulative_log"),

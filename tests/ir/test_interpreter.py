@@ -85,9 +85,9 @@ def test_what_numpy_raises_is_one_error_that_names_the_op():
     build = GraphBuilder("g")
     x = build.input(parse_type("f32[4]"), "x")
     sizes = {"window_strides": (1,), "base_dilations": (1,), "window_dilations": (1 << 62,)}
-    folded = build.emit("reduce_window", [x], window_dimensions=(2,), padding=((1 << 62, 0),), combiner="add", **sizes)
+    reduced = build.emit("reduce_window", [x], window_dimensions=(2,), padding=((1 << 62, 0),), combiner="add", **sizes)
     with pytest.raises(GraphError, match=r"reduce_window cannot be evaluated: .*Error"):
-        interpret(build.finish([folded]), np.ones(4, np.float32))
+        interpret(build.finish([reduced]), np.ones(4, np.float32))
 
 
 def test_dead_values_are_released_early():

@@ -384,7 +384,7 @@ def test_every_float_dtype_in_a_stitched_row(dtype):
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=lambda d: np.dtype(d).name)
-def test_every_integer_dtype_wraps_and_folds(dtype):
+def test_every_integer_dtype_wraps_and_reduces(dtype):
     def work(x):
         y = x * x + x
         return y, y.max(1), y.sum(1, dtype=x.dtype), np.cumsum(y, 1, dtype=x.dtype), y.argmax(1)
@@ -401,7 +401,7 @@ def test_bool_masks():
 
 
 @pytest.mark.parametrize("combiner", ["and", "or", "minimum", "maximum"])
-def test_bool_folds(combiner):
+def test_bool_reductions(combiner):
     build = GraphBuilder("g")
     x = build.input(TensorType((4, 9), BOOL), "x")
     graph = build.finish([build.emit("reduce", [x], dimensions=(1,), combiner=combiner)])

@@ -1,4 +1,4 @@
-"""Kernels in which an argument is walked in two ways and others in one: rows against rows, several folds at once."""
+"""Kernels in which an argument is walked in two ways and others in one: rows against rows, several sums at once."""
 
 import numpy as np
 import pytest
@@ -51,8 +51,8 @@ class Pairs:
         weighed = w[None, :] * total if self.ops[7] < 2 else w[:, None] + total
         results = []
         for number, part in enumerate([*pairs[:2], weighed]):
-            fold = np.max if self.ops[(number + 3) % 8] == 3 else np.sum
-            results.append(fold(part * weighed, axis=int(self.axes[number])))
+            reduction = np.max if self.ops[(number + 3) % 8] == 3 else np.sum
+            results.append(reduction(part * weighed, axis=int(self.axes[number])))
         if self.signs[4]:
             results.append(total)
         return tuple(results)

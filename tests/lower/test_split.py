@@ -1,4 +1,4 @@
-"""Reductions with too few grid points are split into parts that a second launch folds."""
+"""Reductions with too few grid points are split into parts that a second launch combines."""
 
 import numpy as np
 import pytest
@@ -66,11 +66,11 @@ def test_a_long_loop_after_a_short_one_reads_both_sums():
     assert len(found.launches) >= 2
 
 
-@pytest.mark.parametrize("fold", [np.argmax, np.argmin])
-def test_a_position_found_between_two_long_loops_reaches_the_second(fold):
+@pytest.mark.parametrize("reduction", [np.argmax, np.argmin])
+def test_a_position_found_between_two_long_loops_reaches_the_second(reduction):
     def program(x):
         y = x - x.mean()
-        return y * fold(y)
+        return y * reduction(y)
 
     assert len(check_fused(program, normal(40_003)).launches) >= 3
 
@@ -81,7 +81,7 @@ def with_at(where, value, dtype=np.float32, extent=40_003):
     return x
 
 
-@pytest.mark.parametrize("fold", [np.argmax, np.argmin])
+@pytest.mark.parametrize("reduction", [np.argmax, np.argmin])
 @pytest.mark.parametrize(
     "x",
     [
@@ -96,11 +96,11 @@ def with_at(where, value, dtype=np.float32, extent=40_003):
     ],
     ids=["a NaN", "many NaN", "infinities", "16 bits", "all greatest", "all least", "ascending", "descending"],
 )
-def test_the_first_of_equals_is_found_in_parts(fold, x):
-    assert len(check_fused(fold, x).launches) == 3
+def test_the_first_of_equals_is_found_in_parts(reduction, x):
+    assert len(check_fused(reduction, x).launches) == 3
 
 
-def test_positions_and_other_folds_of_what_is_computed_are_split_together():
+def test_positions_and_other_reductions_of_what_is_computed_are_split_together():
     def program(x):
         y = np.exp(x - x.mean())
         return y.argmax(), y.argmin(), y.sum(), y
@@ -111,8 +111,8 @@ def test_positions_and_other_folds_of_what_is_computed_are_split_together():
 @pytest.mark.parametrize("shape", [(300, 301), (3, 40_001), (40_001, 3)], ids=str)
 def test_positions_in_tables(shape):
     x = normal(*shape)
-    for fold in (np.argmax, lambda x: x.argmax(0), lambda x: x.argmin(1)):
-        check_fused(fold, x)
+    for reduction in (np.argmax, lambda x: x.argmax(0), lambda x: x.argmin(1)):
+        check_fused(reduction, x)
 
 
 def test_positions_of_bools_are_not_split():
@@ -130,7 +130,7 @@ def test_a_softmax_without_its_peak(shape):
 
 
 def test_a_short_part_of_many_is_not_lost():
-    """40 parts of 1000 and one of 7; all of them are folded in the same order on each run."""
+    """40 parts of 1000 and one of 7; all of them are reduced in the same order on each run."""
     x = np.arange(40_007, dtype=np.int64)
     check_fused(lambda x: (x.sum(), x - x.max()), x, schedule=cpu_schedule(split=40))
 
@@ -146,7 +146,7 @@ def test_neutral_elements_of_every_kind(dtype):
 
 @pytest.mark.parametrize("dtype", [dtypes.U16, dtypes.I64], ids=str)
 @pytest.mark.parametrize("combiner", ["and", "or", "multiply"])
-def test_a_ragged_part_changes_no_bit_of_an_integer_fold(combiner, dtype):
+def test_a_ragged_part_changes_no_bit_of_an_integer_reduction(combiner, dtype):
     build = GraphBuilder("g")
     x = build.input(TensorType((23,), dtype), "x")
     graph = build.finish([build.emit("reduce", [x], dimensions=(0,), combiner=combiner)])

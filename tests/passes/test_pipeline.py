@@ -19,7 +19,7 @@ from autofuse.testing.graphs import random_graph, random_inputs
 from tests.fixtures.rareops import ALL_FAMILIES, families
 
 ALL_PASSES = (*passes_for("strict"), *passes_for("fast"), MaterialiseOutputs())
-# Folds of floats may run in another order after clean-up; without them every bit must stay.
+# Reductions of floats may run in another order after clean-up; without them every bit must stay.
 EXACT = families(*(set(ALL_FAMILIES) - {"reduce", "dot", "window", "contraction", "opaque"}))
 
 

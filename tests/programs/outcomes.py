@@ -111,7 +111,7 @@ def _explained(actual: NDArray[Any], expected: NDArray[Any], others: Sequence[ND
     if expected.dtype.kind != "f":
         return np.asarray(np.logical_or.reduce([other != expected for other in same]))
     moved = np.zeros(expected.shape)
-    # folds of 16-bit floats are computed in f32 here (docs/ops.md), and may stay finite where NumPy's overflow
+    # reductions of 16-bit floats are computed in f32 here (docs/ops.md), and may stay finite where NumPy's overflow
     unsure = np.asarray((expected.dtype == np.float16) & np.isfinite(actual) & ~np.isfinite(expected))
     for other in same:
         with np.errstate(invalid="ignore", over="ignore"):

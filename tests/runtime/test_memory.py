@@ -146,7 +146,7 @@ def test_an_argument_may_be_written_beside_a_sort(sketch):
 
 
 def test_workspaces_live_while_their_kernel_runs(sketch):
-    graph = sketch.finish([sketch.fold(sketch.arg("f32[65536]"), 0, name="total")])
+    graph = sketch.finish([sketch.reduce(sketch.arg("f32[65536]"), 0, name="total")])
     plan = plan_of(graph, [["total"]])
     split = replace(plan.kernels[0], schedule=cpu_schedule(split=8))
     memory = memory_of(replace(plan, kernels=(split,)))

@@ -76,7 +76,7 @@ def test_a_plan_lowers_in_its_running_order():
 def test_a_plan_with_an_illegal_fusion_is_refused_by_name():
     sketch = Sketch("two")
     x = sketch.arg("f32[8,4]")
-    graph = sketch.finish([sketch.fold(x, 0, name="columns"), sketch.fold(x, 1, name="rows")])
+    graph = sketch.finish([sketch.reduce(x, 0, name="columns"), sketch.reduce(x, 1, name="rows")])
     plan = plan_of(graph, [["columns"], ["rows"]])
     both = replace(plan.kernels[0], nodes=("columns", "rows"), outputs=("columns", "rows"), name="both")
     with pytest.raises(PlanError, match="kernel both of the plan is not a legal fusion: reduce %columns gives one"):
@@ -162,7 +162,7 @@ def test_the_same_element_may_be_read_twice(sketch):
         lambda s, x: s.op("reverse", x, dimensions=(1,)),
         lambda s, x: s.op("add", x, s.transpose(x)),
         lambda s, x: s.softmax(x),
-        lambda s, x: s.op("subtract", x, s.broadcast(s.fold(x, 1), x, 0)),
+        lambda s, x: s.op("subtract", x, s.broadcast(s.reduce(x, 1), x, 0)),
         lambda s, x: s.op("sort", x, dimension=0, descending=False, stable=True),
     ],
     ids=["transpose", "reverse", "sum with transpose", "softmax", "centred", "sorted"],

@@ -53,7 +53,7 @@ def test_a_schedule_that_was_once_accepted_touches_nothing_else(cases: Fuzz, kin
 UPDATES: dict[str, Any] = {
     "added": lambda x: x[2:-1].__iadd__(x[1:-2]),
     "shifted": lambda x: x.__setitem__(slice(1, None), x[:-1] * 0.5),
-    "folded": lambda x: x.__setitem__(slice(2, 5), x.sum()),
+    "reduced": lambda x: x.__setitem__(slice(2, 5), x.sum()),
 }
 
 

@@ -1,4 +1,4 @@
-"""Bounds through folds: reductions, windows, running folds, products, sorts."""
+"""Bounds through reductions: of axes, windows, running ones, products, sorts."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from autofuse.measurement.errorbounds.roundings import (
 )
 
 
-def fold(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], result: Array) -> Bound:
+def reduction(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], result: Array) -> Bound:
     """`reduce`, `cumulative` and `reduce_window`: errors of terms add up, those of extremes are the largest."""
     (x,), (bound,), dtype = operands, bounds, node.output.type.dtype
     terms = _terms(node)
     match node.attrs["combiner"]:
         case "add" if dtype.is_float:
             sizes = _sizes(node, x, dtype)
-            carried = None if bound is None else _folded(node, bound, "add")
+            carried = None if bound is None else _combined(node, bound, "add")
             rounding = sum_rounding(dtype, terms, terms, sizes, result)
             return summed(carried, _unless_too_large(rounding, sizes, lambda: _sizes(node, _reduced(x, dtype), dtype)))
         case "multiply" if dtype.is_float:
@@ -43,12 +43,12 @@ def fold(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], result:
             if bound is None:
                 return rounding
             size = magnitude(x, dtype)
-            grown = _folded(node, size + bound, "multiply") - _folded(node, size, "multiply")
+            grown = _combined(node, size + bound, "multiply") - _combined(node, size, "multiply")
             return summed(anything(grown), rounding)
         case "maximum" | "minimum":
-            return None if bound is None else np.maximum(_folded(node, bound, "maximum"), 0)
+            return None if bound is None else np.maximum(_combined(node, bound, "maximum"), 0)
         case _:  # sums of integers and bools: whatever a term that may differ does to them
-            return None if bound is None else _unless_exact(_folded(node, bound, "maximum"))
+            return None if bound is None else _unless_exact(_combined(node, bound, "maximum"))
 
 
 def _unless_exact(bound: Array) -> Array:
@@ -75,22 +75,22 @@ def _leaves_range(node: Node, x: Array, dtype: DType) -> Array:
     held = np.finfo(precision(dtype))
     size = np.log2(magnitude(x, dtype))
     size = np.where(np.isfinite(size), size, 0)
-    up, down = (_folded(node, np.maximum(sign * size, 0), "add") for sign in (1, -1))
+    up, down = (_combined(node, np.maximum(sign * size, 0), "add") for sign in (1, -1))
     return (up > np.log2(held.max) - 1) | (down > -np.log2(held.tiny) - 1)
 
 
-def _folded(node: Node, values: Array, combiner: str) -> Array:
+def _combined(node: Node, values: Array, combiner: str) -> Array:
     attrs = {**node.attrs, "combiner": combiner}
     return lookup(node.op).evaluate([values], attrs, ())[0]
 
 
 def _sizes(node: Node, x: Array, dtype: DType) -> Array:
-    """The folded absolute values, a block at a time where the op allows it."""
+    """The reduced absolute values, a block at a time where the op allows it."""
     if role_of(node) is not Role.REDUCE or x.size <= 2 * BLOCK or x.shape[0] == 1:
-        return _folded(node, magnitude(x, dtype), "add")
+        return _combined(node, magnitude(x, dtype), "add")
     rows = max(1, BLOCK * x.shape[0] // x.size)
     blocks = (x[begin : begin + rows] for begin in range(0, x.shape[0], rows))
-    parts = [_folded(node, magnitude(block, dtype), "add") for block in blocks]
+    parts = [_combined(node, magnitude(block, dtype), "add") for block in blocks]
     return np.sum(parts, axis=0) if 0 in node.attrs["dimensions"] else np.concatenate(parts)
 
 

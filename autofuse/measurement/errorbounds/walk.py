@@ -60,7 +60,7 @@ def _bounds(
         case Role.ELEMENTWISE:
             return (elementwisebounds.elementwise(node, operands, bounds, results[0]),)
         case Role.REDUCE | Role.SCAN | Role.WINDOW:
-            return (reductionbounds.fold(node, operands, bounds, results[0]),)
+            return (reductionbounds.reduction(node, operands, bounds, results[0]),)
         case Role.ARG_REDUCE:
             return (reductionbounds.position(node, operands, bounds),)
         case Role.DOT | Role.CONVOLUTION:

@@ -109,7 +109,7 @@ def test_cumulative_in_sixteen_bits_does_not_drift():
 
 
 def window_reference(x, attrs):
-    """Fold every window of a dilated, padded operand, element by element; None where a window sees only padding."""
+    """Reduce every window of a dilated, padded operand, element by element; None where a window sees only padding."""
     rank = x.ndim
     shape, pads = [], attrs["padding"]
     for d in range(rank):

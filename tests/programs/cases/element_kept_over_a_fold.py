@@ -1,4 +1,4 @@
-"""An element that was read before the vector it comes from is changed, used in a fold behind."""
+"""An element that was read before the vector it comes from is changed, used in a reduction behind."""
 
 import numpy as np
 

@@ -73,7 +73,7 @@ def test_a_limit_is_kept_or_refused(seed):
 def test_kernels_run_one_by_one_where_running_together_takes_too_much():
     sketch = Sketch("side by side")
     x = sketch.arg("f32[1024]")
-    tops = [sketch.fold(sketch.op("exp", sketch.op("multiply", x, sketch.splat(n, x))), 0) for n in (1.0, 2.0, 3.0)]
+    tops = [sketch.reduce(sketch.op("exp", sketch.op("multiply", x, sketch.splat(n, x))), 0) for n in (1.0, 2.0, 3.0)]
     context = context_of(sketch.finish(tops))
     partition = Unfused().partition(context)
     together = document_of(context, partition, identity_here())

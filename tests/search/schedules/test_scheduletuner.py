@@ -130,7 +130,7 @@ def two_kernels(times):
     """The schedule tuner after trials of two kernels that never fuse, with their times by schedule."""
     sketch = Sketch("two")
     x, y = sketch.arg("f32[64,64]"), sketch.arg("f32[32,16]")
-    graph = sketch.finish([sketch.fold(x, 0, name="first"), sketch.fold(y, 1, name="second")])
+    graph = sketch.finish([sketch.reduce(x, 0, name="first"), sketch.reduce(y, 1, name="second")])
     tuner = tuner_of(graph, SyntheticBench(graph), Budget(1000.0))
     partition = Analytical().partition(tuner.context)
     kernels = sorted(partition.kernels, key=lambda chosen: chosen.outputs[0].name)

@@ -58,11 +58,11 @@ def named(space, *names):
     return frozenset(atom for atom in space.atom_graph.atoms for node in atom.nodes if node.name in names)
 
 
-def two_folds(rows=64, columns=64):
+def two_reductions(rows=64, columns=64):
     """Sums over rows and over columns of one value: never one kernel."""
-    sketch = Sketch("two folds")
+    sketch = Sketch("two reductions")
     x = sketch.arg(f"f32[{rows},{columns}]")
-    return sketch.finish([sketch.fold(x, 0, name="columns"), sketch.fold(x, 1, name="rows")])
+    return sketch.finish([sketch.reduce(x, 0, name="columns"), sketch.reduce(x, 1, name="rows")])
 
 
 # ---- what is in it ---------------------------------------------------------------------------------------------------
@@ -106,9 +106,9 @@ def test_no_candidate_waits_for_itself_and_all_lower_with_any_of_their_outputs(s
 def test_a_path_that_leaves_and_comes_back_is_taken_in():
     sketch = Sketch("detour")
     x = sketch.arg("f32[64,64]")
-    first = sketch.fold(x, 1, name="first")
+    first = sketch.reduce(x, 1, name="first")
     middle = sketch.op("exp", sketch.broadcast(first, x, 0), name="middle")
-    last = sketch.fold(sketch.op("add", middle, sketch.broadcast(first, x, 0)), 1, name="last")
+    last = sketch.reduce(sketch.op("add", middle, sketch.broadcast(first, x, 0)), 1, name="last")
     builder = builder_of(sketch.finish([last, middle]))
     space = enumerated(builder)
     assert named(space, "first", "middle", "last") in sets(space)
@@ -121,7 +121,7 @@ def centred(rows=64, columns=64):
     sketch = Sketch("centred")
     x = sketch.arg(f"f32[{rows},{columns}]")
     y = sketch.op("exp", x, name="y")
-    t = sketch.fold(y, 0, name="t")
+    t = sketch.reduce(y, 0, name="t")
     return sketch.finish([sketch.op("divide", y, sketch.broadcast(t, x, 1), name="z")])
 
 
@@ -148,7 +148,7 @@ def test_what_a_path_comes_back_to_must_need_what_it_left():
     sketch = Sketch("line")
     x = sketch.arg("f32[64,64]")
     a = sketch.op("exp", x, name="a")
-    b = sketch.fold(a, 0, name="b")
+    b = sketch.reduce(a, 0, name="b")
     c = sketch.op("tanh", b, name="c")
     builder = SpaceBuilder(AtomGraph(sketch.finish([c]), contract=False), LIMITS)
     with pytest.raises(LegalityError, match="nothing here needs"):
@@ -172,7 +172,7 @@ def test_what_is_as_large_as_the_value_or_heavy_itself_is_no_reason_to_compute_i
     sketch = Sketch("product")
     x, w = sketch.arg("f32[64,64]"), sketch.arg("f32[64,64]")
     h = sketch.op("tanh", sketch.dot(x, w, name="made"), name="h")
-    space = space_of(sketch.finish([sketch.fold(h, 0, name="columns"), sketch.fold(h, 1, name="rows")]))
+    space = space_of(sketch.finish([sketch.reduce(h, 0, name="columns"), sketch.reduce(h, 1, name="rows")]))
     assert all("made" not in {v.name for v in c.outputs} or len(c.atoms) == 1 for c in space.candidates)
 
 
@@ -205,11 +205,11 @@ def test_readers_of_a_large_value_are_neighbours_and_readers_of_a_small_one_are_
 
 
 def test_refusals_are_kept_with_their_reasons():
-    space = space_of(two_folds())
+    space = space_of(two_reductions())
     (reason,) = space.refused.values()
     assert reason.startswith("reduce %")
     assert "nested inside another reduction" in reason
-    builder = builder_of(two_folds())
+    builder = builder_of(two_reductions())
     with pytest.raises(LegalityError, match="nested inside another reduction"):
         builder.require(frozenset(builder.space.atom_graph.atoms))
 

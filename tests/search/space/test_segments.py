@@ -43,7 +43,7 @@ def waist():
     """Two stages of three operations; all that the second one needs of the first is a sum."""
     sketch = Sketch("waist")
     x, y = sketch.arg("f32[1024]"), sketch.arg("f32[1024]", "y")
-    total = sketch.fold(sketch.op("tanh", sketch.op("exp", x)), 0)
+    total = sketch.reduce(sketch.op("tanh", sketch.op("exp", x)), 0)
     scaled = sketch.op("multiply", y, sketch.broadcast(total, y))
     return AtomGraph(sketch.finish([sketch.op("tanh", sketch.op("exp", scaled))]), contract=False)
 
@@ -247,7 +247,7 @@ def test_segments_cost_no_less_than_the_whole(seed, most):
 def test_nothing_is_lost_where_the_cut_separates_unconnected_parts():
     sketch = Sketch("two")
     inputs = sketch.arg("f32[64,64]"), sketch.arg("f32[64,64]", "y")
-    graph = sketch.finish([sketch.op("tanh", sketch.fold(x, 1)) for x in inputs])
+    graph = sketch.finish([sketch.op("tanh", sketch.reduce(x, 1)) for x in inputs])
     whole, parts = Analytical().partition(context_of(graph)), Analytical().partition(segmented(graph, 2))
     assert parts.solution.segments == 2
     assert parts.price_us == pytest.approx(whole.price_us, rel=1e-6)

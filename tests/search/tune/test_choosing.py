@@ -216,7 +216,7 @@ def test_a_plan_that_crashes_as_a_whole_is_not_kept():
 def test_concurrent_groups_are_kept_where_they_are_faster(together, alone):
     sketch = Sketch("side by side")
     x = sketch.arg("f32[1024]")
-    tops = [sketch.fold(sketch.op(op, x, name=op), 0, name=f"{op}s") for op in ("exp", "sin")]
+    tops = [sketch.reduce(sketch.op(op, x, name=op), 0, name=f"{op}s") for op in ("exp", "sin")]
     graph = sketch.finish(tops)
     separate = Fixed((("exp", "exps"), ("sin", "sins")), "separate")
     cost = lambda plan: together if any(launch.lane for launch in plan.order) else alone  # noqa: E731
@@ -228,7 +228,7 @@ def test_concurrent_groups_are_kept_where_they_are_faster(together, alone):
 def test_a_plan_without_concurrent_groups_that_takes_too_much_memory_does_not_compete(monkeypatch):
     sketch = Sketch("side by side")
     x = sketch.arg("f32[1024]")
-    tops = [sketch.fold(sketch.op(op, x, name=op), 0, name=f"{op}s") for op in ("exp", "sin")]
+    tops = [sketch.reduce(sketch.op(op, x, name=op), 0, name=f"{op}s") for op in ("exp", "sin")]
     graph = sketch.finish(tops)
     separate = Fixed((("exp", "exps"), ("sin", "sins")), "separate")
     context = context_of(graph, memory=1 << 20)

@@ -159,14 +159,14 @@ def test_dynamic_update_slice_where_the_start_is_read(lane, start):
 def test_reduction_over_a_padded_row(lane):
     """Parts of a cut loop feed one accumulator."""
     a, k = Symbol("a", 21), Symbol("k0", 140)
-    fold = (
+    reduction = (
         Constant(0, F32, 2.0),
         When(1, (Condition(of(k), 3, 133),)),
         Load(2, F32, "x", of(a) * 130 + of(k) - 3, mask=1, fill=0),
         Reduce(3, F32, "add", 2),
     )
     own = k if lane == "stage" else None
-    stages = stage(*fold, over=[k], lane=own), stage(Store("y", of(a), 3))
+    stages = stage(*reduction, over=[k], lane=own), stage(Store("y", of(a), 3))
     listed = buffers("x=f32[21,130]", "y=f32[21]")
     check(program("padsum", listed, phase([a], *stages, lane=a if lane == "grid" else None)))
 

@@ -111,7 +111,7 @@ def test_panels_within_a_batch_write_through_to_the_output():
 
 
 def test_stages_around_a_dot_without_a_panel():
-    """Per grid point: negate a small matrix into scratch, multiply, fold the product to one number."""
+    """Per grid point: negate a small matrix into scratch, multiply, reduce the product to one number."""
     b, r, c, k = Symbol("b", 5), Symbol("r", 4), Symbol("c", 6), Symbol("k", 3)
     dot = Dot(Matrix("q", Affine(), 6, 1), Matrix("p", Affine(), 3, 1), Matrix("y", of(b) * 18, 6, 1), 4, 6, 3, F32)
     before = stage(

@@ -50,9 +50,9 @@ def rows_then_scale():
     """Lanes in the stage: rows of a matrix divided by their sums."""
     i, k = Symbol("i0", 500), Symbol("k0", 70)
     at = of(i) * 70 + of(k)
-    fold = stage(Load(0, F32, "x", at), Map(1, F32, "abs", (0,)), Reduce(2, F32, "add", 1), over=[k], lane=k)
+    reduction = stage(Load(0, F32, "x", at), Map(1, F32, "abs", (0,)), Reduce(2, F32, "add", 1), over=[k], lane=k)
     scale = stage(Load(3, F32, "x", at), Map(4, F32, "divide", (3, 2)), Store("y", at, 4), over=[k], lane=k)
-    return program("scale", buffers("x=f32[500,70]", "y=f32[500,70]"), phase([i], fold, scale))
+    return program("scale", buffers("x=f32[500,70]", "y=f32[500,70]"), phase([i], reduction, scale))
 
 
 PROGRAMS = pytest.mark.parametrize("built", [split_sum(), side_by_side(), rows_then_scale()], ids=lambda p: p.name)

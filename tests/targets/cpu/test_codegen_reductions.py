@@ -15,10 +15,10 @@ from tests.fixtures.tileprograms import buffers, check, phase, program, stage
 def row_reduction(rows, columns, dtype=F32, combiner="add", lane="stage", into=None, schedule=None):
     i, k = Symbol("i0", rows), Symbol("k0", columns)
     into = into or dtype
-    fold = (Load(0, dtype, "x", of(i) * columns + of(k)), Reduce(1, into, combiner, 0))
-    stages = stage(*fold, over=[k], lane=k if lane == "stage" else None), stage(Store("y", of(i), 1))
+    reduction = (Load(0, dtype, "x", of(i) * columns + of(k)), Reduce(1, into, combiner, 0))
+    stages = stage(*reduction, over=[k], lane=k if lane == "stage" else None), stage(Store("y", of(i), 1))
     listed = buffers(f"x={dtype}[{rows},{columns}]", f"y={into}[{rows}]")
-    return program("fold", listed, phase([i], *stages, lane=i if lane == "grid" else None), schedule=schedule)
+    return program("reduction", listed, phase([i], *stages, lane=i if lane == "grid" else None), schedule=schedule)
 
 
 @pytest.mark.parametrize("lane", ["stage", "grid", "none"])
@@ -63,18 +63,18 @@ def test_unrolling_is_part_of_the_order_but_the_split_is_not():
 @pytest.mark.parametrize("columns", [5, 64, 200])
 def test_sums_of_columns_run_down_contiguous_lanes(columns):
     j, k = Symbol("j0", columns), Symbol("k0", 33)
-    fold = stage(Load(0, F32, "x", of(k) * columns + of(j)), Reduce(1, F32, "add", 0), over=[k])
+    reduction = stage(Load(0, F32, "x", of(k) * columns + of(j)), Reduce(1, F32, "add", 0), over=[k])
     listed = buffers(f"x=f32[33,{columns}]", f"y=f32[{columns}]")
-    check(program("columns", listed, phase([j], fold, stage(Store("y", of(j), 1)), lane=j)))
+    check(program("columns", listed, phase([j], reduction, stage(Store("y", of(j), 1)), lane=j)))
 
 
 @pytest.mark.parametrize("lane", ["inner", "outer", None])
 def test_two_stream_symbols(lane):
     i, a, b = Symbol("i0", 4), Symbol("a", 5), Symbol("b", 37)
     load = Load(0, F32, "x", of(i) * 185 + of(a) * 37 + of(b))
-    fold = stage(load, Reduce(1, F32, "add", 0), over=[a, b], lane={"inner": b, "outer": a, None: None}[lane])
+    reduction = stage(load, Reduce(1, F32, "add", 0), over=[a, b], lane={"inner": b, "outer": a, None: None}[lane])
     listed = buffers("x=f32[4,5,37]", "y=f32[4]")
-    check(program("fold2", listed, phase([i], fold, stage(Store("y", of(i), 1)))))
+    check(program("reduction2", listed, phase([i], reduction, stage(Store("y", of(i), 1)))))
 
 
 def softmax(rows, columns, lane, dtype=F32):
@@ -201,15 +201,15 @@ def test_argreduce_of_every_dtype(dtype, direction):
 def test_argreduce_over_two_symbols_is_row_major():
     a, b = Symbol("a", 7), Symbol("b", 19)
     place = of(a) * 19 + of(b)
-    fold = stage(Load(0, F32, "x", place), ArgReduce(1, I64, "argmax", 0, place), over=[a, b], lane=b)
+    reduction = stage(Load(0, F32, "x", place), ArgReduce(1, I64, "argmax", 0, place), over=[a, b], lane=b)
     x = np.random.default_rng(1).integers(0, 4, (7, 19)).astype(np.float32)
     listed = buffers("x=f32[7,19]", "y=i64[]")
-    check(program("arg2", listed, phase([], fold, stage(Store("y", of(0), 1)))), {"x": x})
+    check(program("arg2", listed, phase([], reduction, stage(Store("y", of(0), 1)))), {"x": x})
 
 
 def test_several_reductions_share_a_pass():
     i, k = Symbol("i0", 3), Symbol("k0", 130)
-    fold = stage(
+    reduction = stage(
         Load(0, F32, "x", of(i) * 130 + of(k)),
         Map(1, F32, "multiply", (0, 0)),
         Reduce(2, F32, "add", 0),
@@ -226,13 +226,13 @@ def test_several_reductions_share_a_pass():
         Store("top", of(i), 4),
     )
     listed = buffers("x=f32[3,130]", "mean=f32[3] square=f32[3] top=f32[3]")
-    check(program("moments", listed, phase([i], fold, done)))
+    check(program("moments", listed, phase([i], reduction, done)))
 
 
-def test_a_value_that_all_lanes_share_is_folded_once_per_iteration():
+def test_a_value_that_all_lanes_share_is_reduced_once_per_iteration():
     k = Symbol("k0", 45)
-    fold = stage(Constant(0, I32, 2), Reduce(1, I32, "add", 0), over=[k], lane=k)
-    found = check(program("count", buffers("", "y=i32[]"), phase([], fold, stage(Store("y", of(0), 1)))))
+    reduction = stage(Constant(0, I32, 2), Reduce(1, I32, "add", 0), over=[k], lane=k)
+    found = check(program("count", buffers("", "y=i32[]"), phase([], reduction, stage(Store("y", of(0), 1)))))
     assert found["y"] == 90
 
 
@@ -291,15 +291,15 @@ def test_loops_over_the_same_elements_become_one(lane):
     """Three sums that share a root: it is computed once per element; a loop that needs a sum stays behind it."""
     i, k, m, n = Symbol("i0", 40), Symbol("k0", 75), Symbol("k1", 75), Symbol("k2", 75)
 
-    def fold(first, symbol, *more):
+    def reduction(first, symbol, *more):
         x, root = Load(first, F32, "x", of(i) * 75 + of(symbol)), Map(first + 1, F32, "sqrt", (first,))
         own = symbol if lane == "stage" else None
         return stage(x, root, *more, over=[symbol], lane=own)
 
     stages = (
-        fold(0, k, Reduce(2, F32, "add", 1)),
-        fold(3, m, Map(5, F32, "multiply", (3, 4)), Reduce(6, F32, "maximum", 5)),
-        fold(7, n, Map(9, F32, "divide", (8, 2)), Reduce(10, F32, "add", 9)),
+        reduction(0, k, Reduce(2, F32, "add", 1)),
+        reduction(3, m, Map(5, F32, "multiply", (3, 4)), Reduce(6, F32, "maximum", 5)),
+        reduction(7, n, Map(9, F32, "divide", (8, 2)), Reduce(10, F32, "add", 9)),
         stage(Store("a", of(i), 2), Store("b", of(i), 6), Store("c", of(i), 10)),
     )
     listed = buffers("x=f32[40,75]", "a=f32[40] b=f32[40] c=f32[40]")

@@ -49,9 +49,9 @@ def test_elements_and_rows_in_order(dtype):
     rng = np.random.default_rng(0)
     x, updates = values(rng, dtype, (7, 133)), values(rng, dtype, (40, 133))
     rows = rng.integers(-2, 9, 40)
-    folds = ("minimum", "maximum") if dtype.kind == "bool" else ("add", "maximum")
-    check_scatter(x, rows, updates, ROWS | {"combiner": folds[0]})
-    check_scatter(x[0], rows * 17, updates[:, 0], ELEMENTS | {"combiner": folds[1]})
+    reductions = ("minimum", "maximum") if dtype.kind == "bool" else ("add", "maximum")
+    check_scatter(x, rows, updates, ROWS | {"combiner": reductions[0]})
+    check_scatter(x[0], rows * 17, updates[:, 0], ELEMENTS | {"combiner": reductions[1]})
     check_scatter(x[0], rows * 17, updates[:, 0], ELEMENTS | {"combiner": "set"})
 
 

@@ -110,7 +110,7 @@ def test_constants_are_read_from_the_plan(sketch):
 
 
 def test_split_reductions_have_workspaces_in_the_arena(sketch):
-    graph = sketch.finish([sketch.fold(sketch.arg("f32[65536]"), 0, name="total")])
+    graph = sketch.finish([sketch.reduce(sketch.arg("f32[65536]"), 0, name="total")])
     plan = plan_of(graph, [["total"]])
     split = replace(plan.kernels[0], schedule=cpu_schedule(split=8))
     plan = replace(plan, kernels=(split,))
@@ -196,14 +196,14 @@ def test_an_update_is_written_where_it_was_read(sketch):
 
 def test_a_reader_before_the_update_does_not_matter(sketch):
     x = sketch.arg("f32[64]")
-    total = sketch.fold(x, 0, name="total")
+    total = sketch.reduce(x, 0, name="total")
     graph = sketch.finish([total, sketch.op("exp", x, name="new")])
     check_write_backs(plan_of(graph, [["total"], ["new"]], writebacks=(0,)), {1})
 
 
 def test_a_reader_after_the_update_gets_the_old_value(sketch):
     x = sketch.arg("f32[64]")
-    total = sketch.fold(x, 0, name="total")
+    total = sketch.reduce(x, 0, name="total")
     graph = sketch.finish([total, sketch.op("exp", x, name="new")])
     check_write_backs(plan_of(graph, [["new"], ["total"]], writebacks=(0,)), ())
 

@@ -41,7 +41,7 @@ def test_a_schedule_that_cannot_be_costs_only_itself():
     """Columns and rows of one array: no kernel has the loops of both."""
     sketch = Sketch("sums")
     x = sketch.arg("f32[16,8]")
-    graph = sketch.finish([sketch.fold(x, 0, name="columns"), sketch.fold(x, 1, name="rows")])
+    graph = sketch.finish([sketch.reduce(x, 0, name="columns"), sketch.reduce(x, 1, name="rows")])
     atoms = AtomGraph(graph, contract=False)
     (refused,) = cpu_runners(atoms.candidate(frozenset(atoms.atoms), graph.outputs), [Schedule()], LIMITS, 1)
     assert isinstance(refused, LegalityError)

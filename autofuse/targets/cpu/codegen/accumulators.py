@@ -30,7 +30,7 @@ _ORDERS: Mapping[str, str] = {"maximum": "ogt", "minimum": "olt"}
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class Accumulator:
     """The running value of a Reduce or Scan of one vector in flight."""
 
     statement: Reduce | Scan
@@ -50,7 +50,7 @@ class Fold:
     def _combiner(self) -> Combiner:
         return cast("Combiner", self.statement.combiner)
 
-    def element(self, fn: FunctionText, number: str) -> Fold:
+    def element(self, fn: FunctionText, number: str) -> Accumulator:
         """The running value of vector `number`, an i64 operand, where there are several."""
         cell = fn.emit(f"getelementptr inbounds {self._vec.llvm}, ptr {self.cell}, i64 {number}")
         if not self.flags:
@@ -71,7 +71,7 @@ class Fold:
             )
 
     def step(self, fn: FunctionText, group: Group) -> None:
-        """Fold in this iteration's operand. Inactive lanes change nothing."""
+        """Take in this iteration's operand. Inactive lanes change nothing."""
         dtype, type_ = self.statement.dtype, self._vec.llvm
         operand = group.operand(fn, self.statement.operand, self.lanes)
         operand = _converted(fn, operand, group.values[self.statement.operand].dtype, dtype, self.lanes)
@@ -79,12 +79,12 @@ class Fold:
         if self.along and isinstance(self.statement, Scan):
             group.values[self.statement.result] = self._run(fn, seen, operand, self.statement.reverse, group.active)
             return
-        folded = self._folded(fn, seen, operand, group.active)
+        combined = self._combined(fn, seen, operand, group.active)
         if group.active is not None:
-            folded = fn.emit(f"select <{self.lanes} x i1> {group.active}, {type_} {folded}, {type_} {seen}")
-        fn.line(f"store {type_} {folded}, ptr {self.cell}")
+            combined = fn.emit(f"select <{self.lanes} x i1> {group.active}, {type_} {combined}, {type_} {seen}")
+        fn.line(f"store {type_} {combined}, ptr {self.cell}")
         if isinstance(self.statement, Scan):
-            group.values[self.statement.result] = Value(folded, dtype, self.lanes > 1)
+            group.values[self.statement.result] = Value(combined, dtype, self.lanes > 1)
 
     def _run(self, fn: FunctionText, seen: str, operand: str, reverse: bool, active: str | None) -> Value:
         """One vector of a scan along the lanes: prefixes within the vector in log steps, then what came before it."""
@@ -102,7 +102,7 @@ class Fold:
         fn.line(f"store {type_} {emit_combine(fn, self._combiner, seen, whole, dtype, lanes)}, ptr {self.cell}")
         return Value(emit_combine(fn, self._combiner, seen, operand, dtype, lanes), dtype, varying=True)
 
-    def _folded(self, fn: FunctionText, seen: str, operand: str, active: str | None) -> str:
+    def _combined(self, fn: FunctionText, seen: str, operand: str, active: str | None) -> str:
         if not self.flags:
             return emit_combine(fn, self._combiner, seen, operand, self.statement.dtype, self.lanes)
         type_, flag = self._vec.llvm, vector_of("i1", self.lanes)
@@ -128,24 +128,24 @@ class Fold:
         """The result of each lane by itself."""
         return Value(self._value(fn), self.statement.dtype, self.lanes > 1)
 
-    def total(self, fn: FunctionText, all_in_flight: Sequence[Fold]) -> Value:
+    def total(self, fn: FunctionText, all_in_flight: Sequence[Accumulator]) -> Value:
         """The result over all lanes of all vectors in flight (this one among them): a tree over vectors, then lanes."""
         if self.flags:
             return self._total_of_flagged(fn, all_in_flight)
         dtype = self.statement.dtype
-        partial = [fold._value(fn) for fold in all_in_flight]
+        partial = [cell._value(fn) for cell in all_in_flight]
         total = _tree(partial, lambda a, b: emit_combine(fn, self._combiner, a, b, dtype, self.lanes))
         return Value(emit_horizontal(fn, self._combiner, total, dtype, self.lanes), dtype, varying=False)
 
-    def _total_of_flagged(self, fn: FunctionText, all_in_flight: Sequence[Fold]) -> Value:
+    def _total_of_flagged(self, fn: FunctionText, all_in_flight: Sequence[Accumulator]) -> Value:
         """The same where lanes remember NaN beside their values: it is looked for once, at the end."""
         dtype, flag = self.statement.dtype, vector_of("i1", self.lanes)
         best = _tree(
-            [fn.emit(f"load {self._vec.llvm}, ptr {fold.cell}") for fold in all_in_flight],
+            [fn.emit(f"load {self._vec.llvm}, ptr {cell.cell}") for cell in all_in_flight],
             lambda a, b: self._better(fn, a, b, self.lanes),
         )
         met = _tree(
-            [fn.emit(f"load {flag}, ptr {fold.flags}") for fold in all_in_flight],
+            [fn.emit(f"load {flag}, ptr {cell.flags}") for cell in all_in_flight],
             lambda a, b: fn.emit(f"or {flag} {a}, {b}"),
         )
         lanes = self.lanes
@@ -190,12 +190,14 @@ def _picked(fn: FunctionText, type_: str, vector: str, outside: str, lanes: Sequ
     return fn.emit(f"shufflevector {type_} {vector}, {type_} {outside}, <{count} x i32> <{order}>")
 
 
-def make_fold(fn: FunctionText, statement: Reduce | Scan, lanes: int, count: int = 1, *, along: bool = False) -> Fold:
+def make_accumulator(
+    fn: FunctionText, statement: Reduce | Scan, lanes: int, count: int = 1, *, along: bool = False
+) -> Accumulator:
     """Stack space for the running values of `count` vectors; `along`: the lanes are iterations, not grid points."""
     flags = ""
     if isinstance(statement, Reduce) and statement.combiner in _ORDERS and statement.dtype.is_float:
         flags = fn.alloca(vector_of("i1", lanes), count)
-    return Fold(statement, lanes, fn.alloca(Vec(statement.dtype, lanes).llvm, count), flags, along and lanes > 1)
+    return Accumulator(statement, lanes, fn.alloca(Vec(statement.dtype, lanes).llvm, count), flags, along and lanes > 1)
 
 
 def _converted(fn: FunctionText, name: str, source: DType, target: DType, lanes: int) -> str:

@@ -9,7 +9,7 @@ from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Position, Reduce, Scan, Statement, Store, Test
 from autofuse.targets.cpu.codegen import accesses
 from autofuse.targets.cpu.codegen.accesses import Places
-from autofuse.targets.cpu.codegen.accumulators import Fold
+from autofuse.targets.cpu.codegen.accumulators import Accumulator
 from autofuse.targets.cpu.codegen.argreduce import Best
 from autofuse.targets.cpu.codegen.conditions import known_truths, live_scalars, most_alive, test
 from autofuse.targets.cpu.codegen.offsets import index_bits, scalar_index, split_lanes, vector_index
@@ -17,7 +17,7 @@ from autofuse.targets.cpu.codegen.values import Group, Value
 from autofuse.targets.cpu.llvmtext import FunctionText
 from autofuse.targets.cpu.scalars import emit_constant, emit_map
 
-Accumulators = Mapping[int, Fold | Best]
+Accumulators = Mapping[int, Accumulator | Best]
 """Of one vector in flight, by the number of the result."""
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage, Store
-from autofuse.targets.cpu.codegen.accumulators import Fold, make_fold
+from autofuse.targets.cpu.codegen.accumulators import Accumulator, make_accumulator
 from autofuse.targets.cpu.codegen.argreduce import Best, make_best
 from autofuse.targets.cpu.codegen.body import Body
 from autofuse.targets.cpu.codegen.indexsplitting import Segments, plan_segments, whole
@@ -18,19 +18,19 @@ from autofuse.targets.cpu.codegen.widths import Widths, scalar_dtypes
 from autofuse.targets.cpu.llvmtext import FunctionText
 from autofuse.targets.cpu.scalars import emit_tail_mask
 
-Flight = dict[int, Fold | Best]
+Flight = dict[int, Accumulator | Best]
 """The accumulators of one vector in flight, by the number of the result."""
 
 
 def make_accumulators(fn: FunctionText, stage: Stage, group: Group, count: int = 1) -> Flight:
-    """Stack space for what the stage folds, for `count` vectors like `group`."""
+    """Stack space for what the stage reduces, for `count` vectors like `group`."""
     dtypes = scalar_dtypes((stage,), group.values)
     along = group.lanes.symbol in stage.symbols
     flight: Flight = {}
     for s in stage.body:
         match s:
             case Reduce() | Scan():
-                flight[s.result] = make_fold(fn, s, group.lanes.count, count, along=along)
+                flight[s.result] = make_accumulator(fn, s, group.lanes.count, count, along=along)
             case ArgReduce():
                 flight[s.result] = make_best(fn, s, dtypes[s.operand], stage, group, count)
             case _:
@@ -101,7 +101,9 @@ class _StageLoop:
         owners = list(groups) if self.lane is None else [groups[0]] * self.unroll
         flights = [self._flight(group) for group in owners]
         if self.lane is not None:
-            running = {n: a for n, a in flights[0].items() if isinstance(a, Fold) and isinstance(a.statement, Scan)}
+            running = {
+                n: a for n, a in flights[0].items() if isinstance(a, Accumulator) and isinstance(a.statement, Scan)
+            }
             for flight in flights[1:]:
                 flight.update(running)
         return flights
@@ -116,7 +118,7 @@ class _StageLoop:
     def finish(self, groups: Sequence[Group], flights: Sequence[Flight]) -> None:
         """Give the reduced values to the groups."""
         for number, first in flights[0].items():
-            if isinstance(first, Fold) and isinstance(first.statement, Scan):
+            if isinstance(first, Accumulator) and isinstance(first.statement, Scan):
                 continue
             if self.lane is not None:
                 total: Value = first.total(self.fn, [flight[number] for flight in flights])  # type: ignore[arg-type] # one kind per number

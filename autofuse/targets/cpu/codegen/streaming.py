@@ -19,7 +19,7 @@ LINE_BYTES = 64
 
 
 def streamed_store(stage: Stage, places: Places, group: Group) -> Store | None:
-    """The first store of a stage that can bypass the caches, if the stage folds nothing; `group` has its lanes."""
+    """The first store of a stage that can bypass the caches, if the stage reduces nothing; `group` has its lanes."""
     if group.masked or any(isinstance(s, Reduce | ArgReduce | Scan) for s in stage.body):
         return None
     for s in stage.body:

@@ -150,8 +150,8 @@ class _StripStage:
 
     def _together(self) -> int:
         """Iterations done for one vector before the next: several where accumulators are to be fetched less often."""
-        folds = any(isinstance(s, Reduce | Scan | ArgReduce) for s in self.stage.body)
-        return max(1, min(8, _FEW_STATEMENTS // len(self.stage.body))) if folds else 1
+        reduces = any(isinstance(s, Reduce | Scan | ArgReduce) for s in self.stage.body)
+        return max(1, min(8, _FEW_STATEMENTS // len(self.stage.body))) if reduces else 1
 
     def _vectors(self, point: Group, iterations: Sequence[Mapping[Symbol, Index]], own: Flight) -> None:
         wanted = used_scalars(self.stage.body)

@@ -50,7 +50,7 @@ _AHEAD_BYTES = 16384
 _ENTRY_CYCLES = 4.0
 """Entering and leaving a stage's loop: bounds, addresses, a branch that goes the other way once."""
 _LEVEL_CYCLES = 1.0
-"""One level of the tree that folds the lanes of a vector: a shuffle and an operation, overlapped with other rows."""
+"""One level of the tree that combines the lanes of a vector: a shuffle and an operation, overlapped with other rows."""
 _PORTS = 0.4
 """Share of the work of the less busy execution ports that the busiest one does not hide."""
 _FAR_CYCLES = 40.0
@@ -189,7 +189,7 @@ class AnalyticalCpuModel:
         )
 
     def _instructions_us(self, stage: StageFeatures) -> float:
-        """Vector operations, loads, stores, spills and the folding of lanes, on one core.
+        """Vector operations, loads, stores, spills and the combining of lanes, on one core.
 
         The divider, the load and store ports and the others work side by side.
         """

@@ -142,12 +142,12 @@ class StageWalk:
 
     def _keep_accumulators(self) -> None:
         """In a strip, what is reduced lives in memory: fetched and stored once per few iterations."""
-        folds = [s for s in self.stage.body if isinstance(s, Reduce | ArgReduce | Scan)]
-        if self.layout.strip is not None and folds:
+        reductions = [s for s in self.stage.body if isinstance(s, Reduce | ArgReduce | Scan)]
+        if self.layout.strip is not None and reductions:
             together = max(1, min(8, _FEW_STATEMENTS // len(self.stage.body)))
-            times = 2 * len(folds) * self._every() / together
+            times = 2 * len(reductions) * self._every() / together
             self._counts.count("contiguous", times)
-            self._counts.count("vector_bytes", times * self.nest.lanes * folds[0].dtype.itemsize)
+            self._counts.count("vector_bytes", times * self.nest.lanes * reductions[0].dtype.itemsize)
 
     # ---- statements ----------------------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class StageWalk:
             case Map():
                 self._map(statement)
             case Reduce(result, dtype, combiner, operand):
-                self._fold(dtype, combiner, operand)
+                self._reduction(dtype, combiner, operand)
                 self._define_result(result, dtype)
             case ArgReduce(result, dtype, _, operand, _):
                 source = self.scalars[operand].dtype
@@ -342,7 +342,7 @@ class StageWalk:
 
     def _scan(self, statement: Scan) -> None:
         dtype = statement.dtype
-        self._fold(dtype, statement.combiner, statement.operand)
+        self._reduction(dtype, statement.combiner, statement.operand)
         if self._own_lane():
             # in a vector: a shuffle and an operation for each doubling, and both for what goes on behind it
             levels = self.nest.lanes.bit_length() - 1
@@ -350,7 +350,7 @@ class StageWalk:
                 self._counts.operate(op_class, dtype, weight * (levels + 1) * self._every())
         self._define(statement.result, Scalar(self.nest.depth, self.nest.lane is not None, dtype))
 
-    def _fold(self, dtype: DType, combiner: str, operand: int) -> None:
+    def _reduction(self, dtype: DType, combiner: str, operand: int) -> None:
         times = self._every()
         if combiner in ("maximum", "minimum") and dtype.is_float:
             self._counts.operate("compare", dtype, 3 * times)
@@ -360,19 +360,19 @@ class StageWalk:
         if self.scalars[operand].dtype != dtype:
             self._counts.operate("convert", dtype, times)
         if dtype.is_float and combiner in ("add", "multiply"):
-            # a part folded into an accumulator first costs nothing: one operation less per entry and lane
+            # a part combined into an accumulator first costs nothing: one operation less per entry and lane
             spared = self.entry.elements_to[-1] * self.nest.lanes * self.nest.unroll
             self._counts.flops += max(self.nest.elements_to[-1] - spared, 0.0)
 
     def _chain(self, own: bool) -> tuple[float, float]:
         """(dependent operations, those of scans) over all entries."""
         scans = sum(isinstance(s, Scan) for s in self.stage.body)
-        folds = any(isinstance(s, Reduce | ArgReduce) for s in self.stage.body)
+        reductions = any(isinstance(s, Reduce | ArgReduce) for s in self.stage.body)
         serial = 0.0
         if scans:
             serial = float(self.nest.vectors_to[-1] if own else self.nest.rounds_to[-1])
             return serial, serial
-        if folds and (own or self.stage.symbols):
+        if reductions and (own or self.stage.symbols):
             return float(self.nest.rounds_to[-1] - self.entry.rounds_to[-1]), 0.0
         return 0.0, 0.0
 

@@ -106,8 +106,8 @@ def _loop_alike(first: Stage, second: Stage) -> bool:
     lanes = [stage.symbols.index(stage.lane) if stage.lane is not None else -1 for stage in (first, second)]
     extents = [[symbol.extent for symbol in stage.symbols] for stage in (first, second)]
     plain = not any(isinstance(s, Scan | ArgReduce) for stage in (first, second) for s in stage.body)
-    folds = all(any(isinstance(s, Reduce) for s in stage.body) for stage in (first, second))
-    return plain and folds and bool(extents[0]) and extents[0] == extents[1] and lanes[0] == lanes[1]
+    reduces = all(any(isinstance(s, Reduce) for s in stage.body) for stage in (first, second))
+    return plain and reduces and bool(extents[0]) and extents[0] == extents[1] and lanes[0] == lanes[1]
 
 
 def _share_loads(first: Stage, body: Sequence[Statement]) -> bool:

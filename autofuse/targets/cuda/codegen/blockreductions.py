@@ -1,4 +1,4 @@
-"""Folding the partial results of threads: across lanes of a warp by shuffles, across warps through shared memory.
+"""Combining the partial results of threads: across lanes of a warp by shuffles, across warps through shared memory.
 
 The tree is fixed by the shape of the group, so a result is the same in every run and in every thread of the group.
 """
@@ -26,14 +26,14 @@ class Published:
 
 
 class Folder:
-    """Writes the folding code of one phase."""
+    """Writes the combining code of one phase."""
 
     def __init__(self, code: PhaseCode, arena: SharedArena) -> None:
         self.code = code
         self.arena = arena
 
     def across_lanes(self, reduction: Reduction, total: Accumulator, width: int, mask: str) -> None:
-        """Fold over `width` neighbouring lanes of a warp; all of them get the result. Needs `rank`."""
+        """Combine over `width` neighbouring lanes of a warp; all of them get the result. Needs `rank`."""
         code, dtype = self.code, self.dtype(reduction)
         if width == 1:
             return
@@ -65,7 +65,7 @@ class Folder:
         return name
 
     def collect(self, reduction: Reduction, total: Accumulator, parts: Published, count: int, at: str) -> None:
-        """Fold `count` published parts, in order; `at` is an index expression of `{}`, the part's number.
+        """Combine `count` published parts, in order; `at` is an index expression of `{}`, the part's number.
 
         The parts must be visible: a barrier lies between `publish` and this.
         """
@@ -83,7 +83,7 @@ class Folder:
     def _merge(
         self, reduction: Reduction, total: Accumulator, other: str, other_at: str, swapped: str | None = None
     ) -> None:
-        """Fold `other` into `total`; where `swapped` holds, `other` is the earlier operand."""
+        """Combine `other` into `total`; where `swapped` holds, `other` is the earlier operand."""
         code, value, dtype = self.code, total.values[0], self.dtype(reduction)
         if isinstance(reduction, ArgReduce):
             first = code.prelude.use("greater_first" if reduction.direction == "argmax" else "less_first")

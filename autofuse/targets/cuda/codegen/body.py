@@ -74,8 +74,8 @@ class Copies:
     """C expression numbering the chunks of `count` lanes that the thread walks."""
     leader: str | None = None
     """C condition under which stores happen, when all threads of a group run the same iteration."""
-    folded: bool = False
-    """Copies are iterations (a reduction folds them), not grid points (a reduction keeps one result for each)."""
+    combined: bool = False
+    """Copies are iterations (a reduction combines them), not grid points (a reduction keeps one result for each)."""
 
 
 @dataclass(slots=True)
@@ -129,7 +129,7 @@ class StageBody:
         return tuple(self.code.names.fresh(f"{wish}_{copy}") for copy in range(count))
 
     def finish(self) -> None:
-        """Make reduced values readable by later stages (after they were folded across threads, if they were)."""
+        """Make reduced values readable by later stages (after they were combined across threads, if they were)."""
         code = self.code
         for statement in self.stage.body:
             if isinstance(statement, Reduce):
@@ -271,7 +271,7 @@ class StageBody:
             for copy in range(copies.count)
         ]
         totals = self.accumulators[reduce.result].values
-        if copies.folded:
+        if copies.combined:
             values = [self._tree(reduce.combiner, values, reduce.dtype)]
         for total, value in zip(totals, values, strict=True):
             text = scalars.combine(code.prelude, reduce.combiner, total, value, reduce.dtype)
@@ -287,7 +287,7 @@ class StageBody:
         code, best = self.code, self.accumulators[reduce.result]
         first = code.prelude.use("greater_first" if reduce.direction == "argmax" else "less_first")
         for copy in range(copies.count):
-            point = 0 if copies.folded else copy
+            point = 0 if copies.combined else copy
             value, at = code.value(reduce.operand, copy), best.positions[point]
             place = code.affine(_shifted(reduce.position, copies.lane, copy), copy)
             call = f"{first}<{register_type(code.types[reduce.operand])}, {code.index.type}>"

@@ -1,7 +1,7 @@
 """Few grid points with long loops each (column reductions): the warps of a block share the loops of neighbours.
 
 A block is `width` neighbouring points by `slices`: threads of one slice read neighbouring elements, slices walk
-interleaved iterations, and what they reduced is folded through shared memory.
+interleaved iterations, and what they reduced is combined through shared memory.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def _loop(stage: Stage) -> Symbol:
 def _shared_bytes(phase: Phase, buffers: Mapping[str, Buffer], plan: ColumnPlan) -> int:
     scratch = {a.buffer.name: a.buffer for stage in stages_of(phase) for a in accesses_of(stage, buffers)}
     kept = sum(b.type.nbytes * plan.width + 16 for b in scratch.values() if b.space is Space.SCRATCH)
-    folds = sum(isinstance(s, Reduce | ArgReduce) for stage in stages_of(phase) for s in stage.body)
-    return kept + folds * 2 * (8 * plan.threads + 16)
+    reductions = sum(isinstance(s, Reduce | ArgReduce) for stage in stages_of(phase) for s in stage.body)
+    return kept + reductions * 2 * (8 * plan.threads + 16)
 
 
 def write_columns(
@@ -128,11 +128,11 @@ class ColumnWriter(StageWriter):
                     code.out.line("#pragma unroll 4")
                 head = f"for ({type_} {name} = {first}; {name} < {symbol.extent}; {name} += {step})"
                 stack.enter_context(code.out.braces(head))
-            body.body(Copies(None, 1, leader=self.inside or None, folded=True))
-        self._fold(stage, body)
+            body.body(Copies(None, 1, leader=self.inside or None, combined=True))
+        self._combine(stage, body)
         body.finish()
 
-    def _fold(self, stage: Stage, body: StageBody) -> None:
+    def _combine(self, stage: Stage, body: StageBody) -> None:
         reductions = [s for s in stage.body if isinstance(s, Reduce | ArgReduce)]
         if not reductions:
             return

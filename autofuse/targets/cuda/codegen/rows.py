@@ -233,21 +233,21 @@ class RowWriter(StageWriter):
         write_serial_stage(self.code, stage, Copies(None, 1, leader="rank == 0"))
 
     def spread(self, stage: Stage) -> None:
-        """Lanes are spread over the group's threads, and what they reduced is folded."""
+        """Lanes are spread over the group's threads, and what they reduced is combined."""
         body = StageBody(self.code, stage, 1)
         body.declare()
         if is_flattened(stage, self.group.width):
             self._flat_loop(stage, body)
         else:
             self._lane_loop(stage, body)
-        self._fold(stage, body)
+        self._combine(stage, body)
         body.finish()
 
     def _flat_loop(self, stage: Stage, body: StageBody) -> None:
         code, total = self.code, math.prod(symbol.extent for symbol in stage.symbols)
         with code.out.braces(f"for ({code.index.type} each = rank; each < {total}; each += {self.group.width})"):
             define_symbols(code, stage.symbols, "each")
-            body.body(Copies(None, 1, folded=True))
+            body.body(Copies(None, 1, combined=True))
 
     def _lane_loop(self, stage: Stage, body: StageBody) -> None:
         code, group, lane = self.code, self.group, lane_of(stage)
@@ -285,15 +285,15 @@ class RowWriter(StageWriter):
 
     def _chunk(self, body: StageBody, lane: Symbol, name: str, chunk: str) -> None:
         self.code.out.line(f"const {self.code.index.type} {name} = {self._start(chunk)};")
-        body.body(Copies(lane, self.group.vector, chunk, folded=True))
+        body.body(Copies(lane, self.group.vector, chunk, combined=True))
 
     def _tail(self, body: StageBody, lane: Symbol, name: str, full: int) -> None:
         start = self._start(str(full))
         with self.code.out.braces(f"if (const {self.code.index.type} {name} = {start}; {name} < {lane.extent})"):
-            body.body(Copies(lane, self.group.vector, str(full), folded=True))
+            body.body(Copies(lane, self.group.vector, str(full), combined=True))
 
-    def _fold(self, stage: Stage, body: StageBody) -> None:
-        """Fold each thread's partial results over the group; every thread gets the result."""
+    def _combine(self, stage: Stage, body: StageBody) -> None:
+        """Combine each thread's partial results over the group; every thread gets the result."""
         group = self.group
         pairs = [(s, body.accumulators[s.result]) for s in stage.body if isinstance(s, Reduce | ArgReduce)]
         for reduction, total in pairs:

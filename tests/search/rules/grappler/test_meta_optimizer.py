@@ -255,7 +255,7 @@ def test_groups_unite_all_or_none():
     build = Layers("unite")
     x = build.arg("f32[64,64]")
     a = build.op("exp", x, name="a")
-    b = build.op("abs", build.fold(a, 0, 1, name="sum"), name="b")
+    b = build.op("abs", build.reduce(a, 0, 1, name="sum"), name="b")
     c = build.op("multiply", a, build.broadcast(b, a), name="c")
     grouping = Grouping(context_of(build.finish([c])))
     home = {atom.nodes[0].name: grouping.home(atom) for atom in grouping.atoms.atoms}

@@ -47,9 +47,9 @@ def test_softmax_read_literally_is_five_kernels():
 def test_a_softmax_subtracts_the_maximum_of_the_same_row(place: int):
     build = Layers("places")
     x = build.arg("f32[64,64]")
-    peak = build.fold(x, 1, combiner="maximum")
+    peak = build.reduce(x, 1, combiner="maximum")
     grown = build.op("exp", build.op("subtract", x, build.broadcast(peak, x, place)))
-    graph = build.finish([build.op("divide", grown, build.broadcast(build.fold(grown, 1), x, 0))])
+    graph = build.finish([build.op("divide", grown, build.broadcast(build.reduce(grown, 1), x, 0))])
     call = call_at(NodeMatcher(Reading(AtomGraph(graph, contract=False))), graph.nodes[-1])
     assert (None if call is None else call.kind) == ("Softmax" if place == 0 else None)
 
@@ -58,8 +58,8 @@ def test_a_softmax_subtracts_the_maximum_of_the_same_row(place: int):
 def test_log_softmax_is_one_call(policy: Grappler):
     build = Layers("log softmax")
     x = build.arg("f32[64,64]")
-    shifted = build.op("subtract", x, build.broadcast(build.fold(x, 1, combiner="maximum"), x, 0))
-    total = build.op("log", build.fold(build.op("exp", shifted), 1))
+    shifted = build.op("subtract", x, build.broadcast(build.reduce(x, 1, combiner="maximum"), x, 0))
+    total = build.op("log", build.reduce(build.op("exp", shifted), 1))
     assert count(build.finish([build.op("subtract", shifted, build.broadcast(total, x, 0))]), policy) == 1
 
 
@@ -72,7 +72,7 @@ def test_the_logarithm_of_a_softmax_is_one_operation(policy: Grappler):
 @pytest.mark.parametrize(("op", "number", "kernels"), [("divide", 64, 1), ("multiply", 1 / 64, 1), ("divide", 63, 2)])
 def test_a_mean_divides_by_how_many_there_are(op: str, number: float, kernels: int):
     build = Layers("mean")
-    graph = build.finish([build.number(op, build.fold(build.arg("f32[32,64]"), 1), number)])
+    graph = build.finish([build.number(op, build.reduce(build.arg("f32[32,64]"), 1), number)])
     assert count(graph, EIGEN) == kernels
     assert count(graph, LITERAL_EIGEN) == 2
 

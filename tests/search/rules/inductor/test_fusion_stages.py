@@ -50,10 +50,10 @@ def test_softmax_of_columns_is_four_kernels():
     # the loops of the reductions run the other way round than those of what lies between
     build = Sketch("columns")
     x = build.arg("f32[256,128]")
-    peak = build.fold(x, 0, combiner="maximum", name="peak")
+    peak = build.reduce(x, 0, combiner="maximum", name="peak")
     shifted = build.op("subtract", x, build.broadcast(peak, x, 1), name="shifted")
     grown = build.op("exp", shifted, name="grown")
-    total = build.fold(grown, 0, name="total")
+    total = build.reduce(grown, 0, name="total")
     share = build.op("divide", grown, build.broadcast(total, x, 1), name="share")
     assert kernels(build.finish([share])) == of("peak", "shifted grown", "total", "share")
 
@@ -61,10 +61,10 @@ def test_softmax_of_columns_is_four_kernels():
 def test_layer_norm_is_one_kernel():
     build = Sketch("norm")
     x = build.arg("f32[256,128]")
-    total = build.fold(x, 1)
+    total = build.reduce(x, 1)
     mean = build.op("divide", total, build.splat(128, total))
     centred = build.op("subtract", x, build.broadcast(mean, x, 0))
-    spread = build.fold(build.op("multiply", centred, centred), 1)
+    spread = build.reduce(build.op("multiply", centred, centred), 1)
     variance = build.op("divide", spread, build.splat(128, spread))
     scale = build.op("rsqrt", build.op("add", variance, build.splat(1e-5, variance)))
     out = build.op("multiply", centred, build.broadcast(scale, x, 0))
@@ -117,7 +117,7 @@ def test_on_a_gpu_loops_of_no_rounds_are_compared_too():
     x, y, bias = build.arg("f32[0,16]", "x"), build.arg("f32[0,16]", "y"), build.arg("f32[16]", "bias")
     shifted = build.op("add", x, build.broadcast(bias, x, 1), name="shifted")
     scaled = build.op("multiply", y, build.broadcast(bias, y, 1), name="scaled")
-    graph = build.finish([shifted, build.fold(scaled, 1, name="total")])
+    graph = build.finish([shifted, build.reduce(scaled, 1, name="total")])
     assert set().union(*kernels(graph, GPU)) == {"shifted", "scaled", "total"}
 
 
@@ -125,8 +125,8 @@ def reduced_graph(*dimensions):
     build = Sketch("reduced")
     x = build.arg("f32[256,128]")
     grown = build.op("exp", x, name="grown")
-    total = build.fold(grown, *dimensions, name="total")
-    peak = build.fold(grown, *dimensions, combiner="maximum", name="peak")
+    total = build.reduce(grown, *dimensions, name="total")
+    peak = build.reduce(grown, *dimensions, combiner="maximum", name="peak")
     return build.finish([total, peak])
 
 
@@ -172,7 +172,7 @@ def test_optimizer_steps_of_different_tensors_stay_apart():
 def test_loops_after_a_reduction_are_shared_only_if_it_has_some(dimensions, count):
     build = Sketch("normalised")
     x = build.arg("f32[256,128]")
-    total = build.fold(x, *dimensions)
+    total = build.reduce(x, *dimensions)
     share = build.op("divide", x, build.broadcast(total, x, *(axis for axis in (0, 1) if axis not in dimensions)))
     assert len(kernels(build.finish([share]))) == count
 
@@ -181,7 +181,7 @@ def test_a_sum_across_rows_takes_the_addition_in():
     build = Sketch("across")
     a, b = build.arg("f32[256,128]", "a"), build.arg("f32[256,128]", "b")
     both = build.op("add", a, b, name="both")
-    total = build.fold(build.transpose(both), 1, name="total")
+    total = build.reduce(build.transpose(both), 1, name="total")
     assert kernels(build.finish([total])) == of("both total")
 
 
@@ -189,7 +189,7 @@ def test_an_addition_that_is_returned_is_not_fused_with_a_sum_across():
     build = Sketch("across")
     a, b = build.arg("f32[256,128]", "a"), build.arg("f32[256,128]", "b")
     both = build.op("add", a, b, name="both")
-    graph = build.finish([both, build.fold(build.transpose(both), 1, name="total")])
+    graph = build.finish([both, build.reduce(build.transpose(both), 1, name="total")])
     assert kernels(graph) == of("both", "total")
 
 
@@ -273,7 +273,7 @@ def test_a_view_of_an_argument_fuses_with_nothing():
 def test_a_reshaped_result_is_no_kernel():
     build = Sketch("kept")
     x = build.arg("f32[256,128]")
-    total = build.fold(x, 1, name="total")
+    total = build.reduce(x, 1, name="total")
     column = build.op("reshape", total, name="column", shape=(256, 1))
     assert kernels(build.finish([column])) == of("total column")
 

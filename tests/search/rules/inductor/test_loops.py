@@ -45,7 +45,7 @@ def test_a_bias_per_column_keeps_rows_apart():
 def test_a_value_per_row_is_read_as_it_was_written():
     build = Sketch("rows")
     x = build.arg("f32[16,8]")
-    total = build.fold(x, 1)
+    total = build.reduce(x, 1)
     share = build.op("divide", x, build.broadcast(total, x, 0))
     reduction, division = nest_of(build, total), nest_of(build, share, [total])
     assert (reduction.outer, reduction.reduced, division.outer) == ((16,), (8,), (16, 8))
@@ -104,8 +104,8 @@ def test_a_gather_touches_the_whole_table():
 def test_elements_of_masks_count_as_steps():
     build = Sketch("unrolled")
     x = build.arg("f32[16,3]")
-    assert body_of(build, build.fold(x, 1)).op_count == 5  # three loads, two additions
-    assert body_of(build, build.fold(x, 1)).read_count == 3
+    assert body_of(build, build.reduce(x, 1)).op_count == 5  # three loads, two additions
+    assert body_of(build, build.reduce(x, 1)).read_count == 3
 
 
 def test_a_value_joined_with_itself_is_walked_copy_by_copy():

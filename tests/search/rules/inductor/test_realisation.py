@@ -140,14 +140,14 @@ def test_a_view_with_two_readers_counts_as_reuse():
 @pytest.mark.parametrize(("extent", "stored"), [(7, False), (8, True)])
 def test_short_reductions_are_unrolled(extent, stored):
     build = Sketch("short")
-    total = build.fold(build.arg(f"f32[64,{extent}]"), 1)
+    total = build.reduce(build.arg(f"f32[64,{extent}]"), 1)
     assert (total.name in realised(build, [build.op("negate", total)])) is stored
 
 
 @pytest.mark.parametrize(("backend", "stored"), [("cpp", True), ("triton", False)])
 def test_on_cpu_a_short_reduction_to_one_number_stays_a_loop(backend, stored):
     build = Sketch("short")
-    total = build.fold(build.arg("f32[7]"), 0)
+    total = build.reduce(build.arg("f32[7]"), 0)
     assert (total.name in realised(build, [build.op("negate", total)], backend)) is stored
 
 

@@ -73,7 +73,7 @@ def test_conversions_join_the_reductions_on_both_sides():
     for k in range(3):
         x = build.op("convert", build.arg("bf16[1024,8192]", f"x{k}"), name=f"wide{k}", dtype=F32)
         scaled = build.op("multiply", build.broadcast(scale, x, 1), x, name=f"scaled{k}")
-        total = build.fold(scaled, 1, name=f"total{k}")
+        total = build.reduce(scaled, 1, name=f"total{k}")
         outputs.append(build.op("convert", total, name=f"narrow{k}", dtype=BF16))
     assert queued(build, *outputs) == [f"wide{k} scaled{k} total{k} narrow{k}" for k in range(3)]
 
@@ -81,26 +81,26 @@ def test_conversions_join_the_reductions_on_both_sides():
 def test_reductions_do_not_nest():
     for shape in ("8,4,128,226", "4,3584,128,168"):
         build = Sketch("nested")
-        inner = build.fold(build.arg(f"f32[{shape}]"), 3, name="inner")
-        assert queued(build, build.fold(inner, 2, name="outer")) == ["inner", "outer"]
+        inner = build.reduce(build.arg(f"f32[{shape}]"), 3, name="inner")
+        assert queued(build, build.reduce(inner, 2, name="outer")) == ["inner", "outer"]
 
 
 def test_a_reduction_ends_with_unary_operations():
     build = Sketch("ended")
-    total = build.fold(build.arg("f32[8,4,128,226]"), 3, name="total")
+    total = build.reduce(build.arg("f32[8,4,128,226]"), 3, name="total")
     end = build.op("log", build.op("log", total, name="once"), name="twice")
     assert queued(build, end) == ["total once twice"]
 
 
 def test_a_reduction_does_not_end_with_a_sum():
     build = Sketch("summed")
-    total = build.fold(build.arg("f32[28672,4096]", "x"), 1, name="total")
+    total = build.reduce(build.arg("f32[28672,4096]", "x"), 1, name="total")
     assert queued(build, build.op("add", total, build.arg("f32[28672]", "y"), name="sum")) == ["sum", "total"]
 
 
 def test_the_end_of_a_reduction_may_have_readers_of_any_kind():
     build = Sketch("ended")
-    log = build.op("log", build.fold(build.arg("f32[64,16384]"), 1, name="total"), name="log")
+    log = build.op("log", build.reduce(build.arg("f32[64,16384]"), 1, name="total"), name="log")
     sort = build.emit("sort", [log], name="call", dimension=0, descending=False, stable=True)
     assert queued(build, build.op("add", sort, log, name="sum")) == ["call", "sum", "total log"]
 
@@ -109,7 +109,7 @@ def test_a_ragged_join_is_not_computed_in_a_column_reduction():
     build = Sketch("joined")
     x, y = build.arg("f32[1,4,1023,8,8]", "x"), build.arg("f32[1,4,401,8,8]", "y")
     joined = build.op("concatenate", build.op("exp", x, name="grown"), y, name="joined", dimension=2)
-    peak = build.fold(build.reshape(joined, 4, 1424, 8, 8), 1, combiner="maximum", name="peak")
+    peak = build.reduce(build.reshape(joined, 4, 1424, 8, 8), 1, combiner="maximum", name="peak")
     less = build.op("subtract", joined, build.broadcast(build.arg("f32[4,8,8]", "z"), joined, 1, 3, 4), name="less")
     assert queued(build, peak, less) == ["grown joined", "less", "peak"]
 
@@ -129,7 +129,7 @@ def masked_softmax(build):
         return build.op("select", allowed, x, build.splat(-2.38e38, x))
 
     def reduced(x, combiner):
-        rows = build.fold(build.reshape(x, 12, 2048, 2048), 2, combiner=combiner)
+        rows = build.reduce(build.reshape(x, 12, 2048, 2048), 2, combiner=combiner)
         return build.emit("broadcast_in_dim", [rows], shape=shape, broadcast_dimensions=(1, 2))
 
     peak = reduced(masked(masks[0]), "add")
@@ -168,10 +168,10 @@ def test_softmax_is_three_kernels_and_computes_its_exponential_twice():
 def normalised(build, rows):
     x = build.arg(f"f32[{rows},1024]", "x")
     gain, bias = build.arg("f32[1024]", "gain"), build.arg("f32[1024]", "bias")
-    total = build.fold(x, 1, name="total")
+    total = build.reduce(x, 1, name="total")
     mean = build.op("multiply", total, build.splat(1 / 1024, total), name="mean")
     centred = build.op("subtract", x, build.broadcast(mean, x, 0), name="centred")
-    spread = build.fold(build.op("multiply", centred, centred, name="squared"), 1, name="spread")
+    spread = build.reduce(build.op("multiply", centred, centred, name="squared"), 1, name="spread")
     variance = build.op("multiply", spread, build.splat(1 / 1024, spread), name="variance")
     nudged = build.op("add", variance, build.splat(1e-5, variance), name="nudged")
     inverse = build.op("rsqrt", nudged, name="inverse")
@@ -206,7 +206,7 @@ def two_reductions(op):
     build = Sketch("reductions")
     x = build.arg("f32[4096,1024]")
     y = build.op(op, x, name="y")
-    return kernels(build, build.fold(y, 1, name="total"), build.fold(y, 1, combiner="maximum", name="peak"))
+    return kernels(build, build.reduce(y, 1, name="total"), build.reduce(y, 1, combiner="maximum", name="peak"))
 
 
 def test_a_cheap_operation_is_computed_in_two_reductions_that_become_one():
@@ -262,8 +262,8 @@ def test_readers_of_a_value_merge_if_one_of_them_is_a_fusion_and_that_is_the_end
 def test_a_variance_in_one_pass_is_one_pass():
     build = Sketch("variance")
     x = build.arg("f32[4096,1024]")
-    total = build.fold(x, 1, name="total")
-    squares = build.fold(build.op("multiply", x, x, name="squared"), 1, name="squares")
+    total = build.reduce(x, 1, name="total")
+    squares = build.reduce(build.op("multiply", x, x, name="squared"), 1, name="squares")
     mean = build.op("multiply", total, build.splat(1 / 1024, total), name="mean")
     other = build.op("multiply", squares, build.splat(1 / 1024, squares), name="other")
     outcome = build.op("subtract", other, build.op("multiply", mean, mean, name="power"), name="variance")
@@ -277,17 +277,17 @@ def test_a_variance_in_one_pass_is_one_pass():
 def test_what_follows_a_very_long_reduction_is_a_kernel_of_its_own(rows, expected):
     # XLA reduces it in two steps, and the logarithm is part of the second one
     build = Sketch("long")
-    total = build.fold(build.arg(f"f32[{rows},64]"), 0, name="total")
+    total = build.reduce(build.arg(f"f32[{rows},64]"), 0, name="total")
     assert kernels(build, build.op("log", total, name="log")) == expected
 
 
 def test_what_precedes_a_very_long_reduction_is_computed_in_it():
     build = Sketch("long")
     x = build.arg("f32[100000,64]")
-    total = build.fold(x, 0, name="total")
+    total = build.reduce(x, 0, name="total")
     mean = build.op("multiply", total, build.splat(1e-5, total), name="mean")
     centred = build.op("subtract", x, build.broadcast(mean, x, 1), name="centred")
-    spread = build.fold(build.op("multiply", centred, centred, name="squared"), 0, name="spread")
+    spread = build.reduce(build.op("multiply", centred, centred, name="squared"), 0, name="spread")
     assert kernels(build, spread) == ["centred squared spread", "mean", "total"]
 
 
@@ -307,14 +307,14 @@ def test_a_transposed_sum_is_written_before_it_is_reduced():
     build = Sketch("turned")
     a, b = build.arg("f32[4096,1024]", "a"), build.arg("f32[4096,1024]", "b")
     turned = build.transpose(build.op("add", a, b, name="sum"))
-    assert kernels(build, build.fold(turned, 1, name="total")) == ["sum", "total"]
+    assert kernels(build, build.reduce(turned, 1, name="total")) == ["sum", "total"]
 
 
 def test_a_transpose_that_keeps_rows_whole_is_free():
     build = Sketch("turned")
     a, b = build.arg("f32[64,64,1024]", "a"), build.arg("f32[64,64,1024]", "b")
     turned = build.emit("transpose", [build.op("add", a, b, name="sum")], permutation=(1, 0, 2))
-    assert kernels(build, build.fold(turned, 2, name="total")) == ["sum total"]
+    assert kernels(build, build.reduce(turned, 2, name="total")) == ["sum total"]
 
 
 def test_a_product_with_a_vector_and_an_outer_product_fuse(vector_product):
@@ -344,7 +344,7 @@ def test_a_large_product_with_a_vector_is_left_to_triton(product):
 def test_an_operation_shares_the_loop_of_a_row_reduction_but_not_of_a_column_reduction(axis, expected):
     build = Sketch("shared")
     x = build.arg("f32[4096,1024]")
-    total = build.fold(x, axis, name="total")
+    total = build.reduce(x, axis, name="total")
     assert kernels(build, total, build.op("multiply", x, build.splat(2.0, x), name="scaled")) == expected
 
 
@@ -352,7 +352,7 @@ def test_a_column_reduction_joins_another_that_also_writes_what_it_reduces():
     build = Sketch("columns")
     x = build.arg("f32[4096,1024]")
     turned = build.op("negate", x, name="turned")
-    assert kernels(build, turned, build.fold(turned, 0, name="sum"), build.fold(x, 0, name="total")) == [
+    assert kernels(build, turned, build.reduce(turned, 0, name="sum"), build.reduce(x, 0, name="total")) == [
         "turned sum total"
     ]
 
@@ -362,7 +362,7 @@ def test_a_transpose_without_tiles_shares_no_loop_with_a_reduction():
     x = build.arg("f32[64,64,1024]")
     outputs = (
         build.emit("transpose", [build.op("exp", x, name="grown")], permutation=(1, 0, 2), name="turned"),
-        build.fold(x, 2, name="total"),
+        build.reduce(x, 2, name="total"),
     )
     assert kernels(build, *outputs) == ["grown turned", "total"]
 

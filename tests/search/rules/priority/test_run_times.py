@@ -86,7 +86,7 @@ def test_a_transpose_in_a_reduction_is_slow():
     build = Sketch("columns")
     x = build.arg("f32[1500,32,128]")
     turned = build.emit("transpose", [x], permutation=(0, 2, 1))
-    module, times = module_of(build, build.fold(turned, 1, combiner="maximum")), model()
+    module, times = module_of(build, build.reduce(turned, 1, combiner="maximum")), model()
     transpose, reduce = kernel(module, "transpose"), kernel(module, "reduce")
     unfused = us(times.alone(transpose) + times.alone(reduce)) + 2 * LAUNCH_US
     fused = us(times.fused(transpose, reduce, combined(transpose, reduce, 0))) + LAUNCH_US
@@ -97,7 +97,7 @@ def test_a_transpose_in_a_reduction_is_slow():
 def test_a_division_after_a_small_reduction_would_compute_it_on_one_thread():
     build = Sketch("small")
     x, y = build.arg("f32[3072]", "x"), build.arg("f32[]", "y")
-    module, times = module_of(build, build.op("divide", build.fold(x, 0), y)), model()
+    module, times = module_of(build, build.op("divide", build.reduce(x, 0), y)), model()
     reduce, divide = kernel(module, "reduce"), kernel(module, "divide")
     fused = times.fused(reduce, divide, combined(reduce, divide, 0))
     assert fused > times.launch + times.alone(reduce) + times.alone(divide)
@@ -116,7 +116,7 @@ def test_a_costly_operation_rather_joins_its_producer_than_a_reduction():
     build = Sketch("either")
     p, x = build.arg("f32[4,8,8]", "p"), build.arg("f32[1,4,1424,8,8]", "x")
     grown = build.op("exp", build.op("subtract", build.broadcast(p, x, 1, 3, 4), x))
-    module = module_of(build, build.fold(build.reshape(grown, 4, 1424, 8, 8), 1))
+    module = module_of(build, build.reduce(build.reshape(grown, 4, 1424, 8, 8), 1))
     module.inline_constants()
     times, exp = model(), kernel(module, "exp")
     above = combined(kernel(module, "broadcast_in_dim"), kernel(module, "subtract"), 0)
@@ -194,7 +194,7 @@ def test_a_broadcast_in_a_reduction_counts_at_its_full_size():
     build = Sketch("rows")
     x = build.arg("f32[64]")
     spread = build.emit("broadcast_in_dim", [x], shape=(64, 128), broadcast_dimensions=(0,))
-    module = module_of(build, build.fold(spread, 1))
+    module = module_of(build, build.reduce(spread, 1))
     merged = combined(kernel(module, "broadcast_in_dim"), kernel(module, "reduce"), 0)
     (read,) = WorkCount(H100).of(merged).of(kernel(module, "broadcast_in_dim").parameters[0])
     assert read.nbytes == 64 * 128 * 4
@@ -205,12 +205,12 @@ def test_a_broadcast_in_a_reduction_counts_at_its_full_size():
 
 def row_reduction(rows, width, dtype="f32"):
     build = Sketch("rows")
-    return kernel(module_of(build, build.fold(build.arg(f"{dtype}[{rows},{width}]"), 1)), "reduce")
+    return kernel(module_of(build, build.reduce(build.arg(f"{dtype}[{rows},{width}]"), 1)), "reduce")
 
 
 def column_reduction(height, width):
     build = Sketch("columns")
-    return kernel(module_of(build, build.fold(build.arg(f"f32[{height},{width}]"), 0)), "reduce")
+    return kernel(module_of(build, build.reduce(build.arg(f"f32[{height},{width}]"), 0)), "reduce")
 
 
 def test_a_loop_has_one_element_per_thread_until_the_device_is_full():
@@ -307,6 +307,6 @@ def test_a_dimension_is_cut_near_its_root_with_little_padding(extent, is_row, ex
 
 def test_a_sum_of_everything_has_two_steps():
     build = Sketch("whole")
-    module = module_of(build, build.op("exp", build.fold(build.arg("f32[4096,2048]"), 0, 1)))
+    module = module_of(build, build.op("exp", build.reduce(build.arg("f32[4096,2048]"), 0, 1)))
     reductions = [reduction_of(kernel.first) for kernel in module if kernel.first.opcode == "reduce"]
     assert reductions == [GroupedReduction(True, 1, 2048, 4096), GroupedReduction(True, 1, 1, 2048)]

@@ -97,15 +97,15 @@ def test_the_position_of_a_greatest_element_takes_producers_in_but_is_none():
 @pytest.mark.parametrize(("reduced", "expected"), [(226, NESTED), (16, NESTED), (15, None)])
 def test_a_reduction_of_16_or_more_does_not_nest(reduced, expected):
     build = Sketch("nested")
-    inner = build.fold(build.arg(f"f32[8,4,128,{reduced}]"), 3, name="inner")
-    program = Program(build, build.fold(inner, 2, name="outer"))
+    inner = build.reduce(build.arg(f"f32[8,4,128,{reduced}]"), 3, name="inner")
+    program = Program(build, build.reduce(inner, 2, name="outer"))
     assert program.refusal("inner", "outer") == expected
 
 
 def test_a_reduction_ends_with_unary_operations_alone():
     build = Sketch("ends")
     x, y = build.arg("f32[28672,4096]", "x"), build.arg("f32[28672]", "y")
-    total = build.fold(x, 1, name="total")
+    total = build.reduce(x, 1, name="total")
     ends = [
         build.op("log", total, name="log"),
         build.op("add", total, y, name="sum"),
@@ -122,14 +122,14 @@ def test_a_reduction_ends_with_unary_operations_alone():
 def test_a_reduction_that_is_a_loop_anyway_may_end_with_anything():
     build = Sketch("short")
     x, y = build.arg("f32[4096,24]", "x"), build.arg("f32[4096]", "y")
-    program = Program(build, build.op("add", build.fold(x, 1, name="total"), y, name="sum"))
+    program = Program(build, build.op("add", build.reduce(x, 1, name="total"), y, name="sum"))
     assert program.refusal("total", "sum") is None
 
 
 @pytest.mark.parametrize(("keeps", "expected"), [(True, TURNED), (False, None)])
 def test_some_versions_keep_transposes_out_of_reductions(keeps, expected):
     build = Sketch("turned")
-    total = build.fold(build.transpose(build.arg("f32[128,128]")), 1, name="total")
+    total = build.reduce(build.transpose(build.arg("f32[128,128]")), 1, name="total")
     program = Program(build, build.op("exp", total), keeps_transposes_out_of_reductions=keeps)
     assert program.refusal("transpose", "total") == expected
 
@@ -142,7 +142,7 @@ def columns(count, **options):
     build = Sketch("columns")
     x = build.arg("f32[4096,1024]")
     names = [f"total{k}" for k in range(count + 1)]
-    program = Program(build, *(build.fold(x, 0, name=name) for name in names), **options)
+    program = Program(build, *(build.reduce(x, 0, name=name) for name in names), **options)
     first = program[names[0]]
     for name in names[1:-1]:
         first = combined(program[name], first, 0, program[name].written)

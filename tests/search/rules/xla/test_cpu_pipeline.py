@@ -68,10 +68,10 @@ def layer_norm(columns: int) -> Graph:
         build.arg(f"f32[{columns}]", "g"),
         build.arg(f"f32[{columns}]", "b"),
     )
-    total = build.fold(x, 1, name="total")
+    total = build.reduce(x, 1, name="total")
     mean = build.op("divide", total, build.splat(columns, total), name="mean")
     centered = build.op("subtract", x, build.broadcast(mean, x, 0), name="centered")
-    squares = build.fold(build.op("multiply", centered, centered, name="square"), 1, name="squares")
+    squares = build.reduce(build.op("multiply", centered, centered, name="square"), 1, name="squares")
     variance = build.op("divide", squares, build.splat(columns, total), name="variance")
     safe = build.op("add", variance, build.splat(1e-5, total), name="safe")
     scale = build.op("rsqrt", safe, name="scale")
@@ -129,7 +129,9 @@ def test_a_product_with_a_vector_fused_with_its_add_alone():
 def test_two_reductions_of_an_exponential_are_three_kernels():
     build = Sketch("reductions")
     grown = build.op("exp", build.arg("f32[16,16]"), name="grown")
-    graph = build.finish([build.fold(grown, 1, name="total"), build.fold(grown, 1, combiner="maximum", name="peak")])
+    graph = build.finish(
+        [build.reduce(grown, 1, name="total"), build.reduce(grown, 1, combiner="maximum", name="peak")]
+    )
     assert kernels(graph) == {"grown", "total", "peak"}
 
 
@@ -193,10 +195,10 @@ def test_adam_is_three_kernels_for_each_tensor():
 def variance(columns: int) -> Graph:
     build = Sketch("variance")
     x = build.arg(f"f32[64,{columns}]")
-    total = build.fold(x, 1, name="total")
+    total = build.reduce(x, 1, name="total")
     mean = build.op("divide", total, build.splat(columns, total), name="mean")
     centered = build.op("subtract", x, build.broadcast(mean, x, 0), name="centered")
-    squares = build.fold(build.op("multiply", centered, centered, name="square"), 1, name="squares")
+    squares = build.reduce(build.op("multiply", centered, centered, name="square"), 1, name="squares")
     return build.finish([build.op("divide", squares, build.splat(columns, total), name="variance")])
 
 
@@ -209,7 +211,7 @@ def test_a_variance_is_two_kernels_of_short_rows_and_three_of_long_ones():
 def test_a_transpose_before_a_reduction_changes_nothing(rows, expected):
     build = Sketch("transposed")
     both = build.op("add", build.arg(f"f32[{rows},64]", "a"), build.arg(f"f32[{rows},64]", "b"), name="sum")
-    graph = build.finish([build.fold(build.transpose(both), 1, name="total")])
+    graph = build.finish([build.reduce(build.transpose(both), 1, name="total")])
     assert kernels(graph, XlaCpu()) == expected
 
 
@@ -219,9 +221,9 @@ def test_a_transpose_before_a_reduction_changes_nothing(rows, expected):
 @pytest.mark.parametrize(("reductions", "count"), [(6, 1), (7, 2)])
 def test_a_fusion_holds_six_reductions(reductions, count):
     build = Sketch("reductions")
-    total = build.fold(build.arg("f32[16,16]"), 1)
+    total = build.reduce(build.arg("f32[16,16]"), 1)
     for _ in range(reductions - 1):
-        total = build.op("add", total, build.fold(build.arg("f32[16,16]"), 1))
+        total = build.op("add", total, build.reduce(build.arg("f32[16,16]"), 1))
     assert len(kernels(build.finish([total]))) == count
 
 

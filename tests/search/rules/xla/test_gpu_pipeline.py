@@ -58,10 +58,10 @@ def test_softmax_before_exponentials_were_cheap_writes_them_once():
 def test_layer_norm_is_three_kernels():
     build = Sketch("layer_norm")
     x = build.arg("f32[4096,1024]")
-    total = build.fold(x, 1, name="total")
+    total = build.reduce(x, 1, name="total")
     mean = build.op("divide", total, build.splat(1000, total), name="mean")
     centered = build.op("subtract", x, build.broadcast(mean, x, 0), name="centered")
-    squares = build.fold(build.op("multiply", centered, centered, name="square"), 1, name="squares")
+    squares = build.reduce(build.op("multiply", centered, centered, name="square"), 1, name="squares")
     variance = build.op("divide", squares, build.splat(1000, total), name="variance")
     scale = build.op("rsqrt", build.op("add", variance, build.splat(1e-5, total), name="safe"), name="scale")
     scaled = build.op("multiply", centered, build.broadcast(scale, x, 0), name="scaled")
@@ -132,7 +132,9 @@ def test_a_matrix_product_is_a_call():
 def test_reductions_of_one_value_are_joined_if_it_is_cheap_or_memory_bounds_it(spec, expected):
     build = Sketch("reductions")
     grown = build.op("exp", build.arg(spec), name="grown")
-    graph = build.finish([build.fold(grown, 1, name="total"), build.fold(grown, 1, combiner="maximum", name="peak")])
+    graph = build.finish(
+        [build.reduce(grown, 1, name="total"), build.reduce(grown, 1, combiner="maximum", name="peak")]
+    )
     assert kernels(graph) == expected
 
 
@@ -190,10 +192,10 @@ def test_a_large_tensor_is_updated_by_itself():
 def test_a_variance_is_three_kernels():
     build = Sketch("variance")
     x = build.arg("f32[4096,1024]")
-    total = build.fold(x, 1, name="total")
+    total = build.reduce(x, 1, name="total")
     mean = build.op("divide", total, build.splat(1000, total), name="mean")
     centered = build.op("subtract", x, build.broadcast(mean, x, 0), name="centered")
-    squares = build.fold(build.op("multiply", centered, centered, name="square"), 1, name="squares")
+    squares = build.reduce(build.op("multiply", centered, centered, name="square"), 1, name="squares")
     graph = build.finish([build.op("divide", squares, build.splat(1000, total), name="variance")])
     assert kernels(graph) == {"total", "mean centered square squares", "variance"}
 
@@ -205,7 +207,7 @@ def transposed(product: bool) -> Graph:
     turned = build.transpose(both)
     if product:
         turned = build.op("multiply", turned, build.arg("f32[64,128]", "c"), name="scaled")
-    return build.finish([build.fold(turned, 1, name="total")])
+    return build.finish([build.reduce(turned, 1, name="total")])
 
 
 def test_a_reduction_takes_no_transpose_in_but_may_reduce_other_dimensions():
@@ -240,7 +242,7 @@ def test_a_reduction_takes_no_transpose_in_but_may_reduce_other_dimensions():
 def test_reductions_over_contiguous_dimensions_are_fast_if_they_are_large(shape, dimensions, is_fast):
     build = Sketch("reduction")
     x = build.arg(f"f32[{','.join(map(str, shape))}]")
-    assert is_contiguous_reduction(translate(build.finish([build.fold(x, *dimensions)]))) is is_fast
+    assert is_contiguous_reduction(translate(build.finish([build.reduce(x, *dimensions)]))) is is_fast
 
 
 @pytest.mark.parametrize(
@@ -266,7 +268,7 @@ def test_transposes_are_tiled_if_two_long_dimensions_change_places(shape, permut
 @pytest.mark.parametrize(("columns", "expected"), [(31, {"total out"}), (32, {"total", "out"})])
 def test_nothing_is_computed_behind_a_fast_reduction(columns, expected):
     build = Sketch("behind")
-    total = build.fold(build.arg(f"f32[64,{columns}]"), 1, name="total")
+    total = build.reduce(build.arg(f"f32[64,{columns}]"), 1, name="total")
     assert kernels(build.finish([build.op("negate", total, name="out")])) == expected
 
 
@@ -413,7 +415,7 @@ _UNARY = ("negate", "abs", "sign", "floor", "ceil", "sin", "cos", "round_nearest
 def test_a_kernel_has_eight_fast_reductions(reductions, count):
     build = Sketch("reductions")
     x = build.arg("f32[256,256]")
-    graph = build.finish([build.fold(build.op(op, x), 1) for op in _UNARY[:reductions]])
+    graph = build.finish([build.reduce(build.op(op, x), 1) for op in _UNARY[:reductions]])
     assert len(kernels(graph)) == count
 
 
@@ -421,14 +423,16 @@ def test_a_kernel_has_eight_fast_reductions(reductions, count):
 def test_reductions_are_joined_over_the_same_dimensions_alone(dimensions, count):
     build = Sketch("reductions")
     x = build.arg("f32[256,256]")
-    graph = build.finish([build.fold(build.op(op, x), d) for op, d in zip(("negate", "abs"), dimensions, strict=True)])
+    graph = build.finish(
+        [build.reduce(build.op(op, x), d) for op, d in zip(("negate", "abs"), dimensions, strict=True)]
+    )
     assert len(kernels(graph)) == count
 
 
 def test_a_reduction_and_a_loop_over_what_it_reduces_are_one_kernel():
     build = Sketch("mixed")
     x = build.arg("f32[256,256]")
-    total = build.fold(build.op("abs", x, name="size"), 1, name="total")
+    total = build.reduce(build.op("abs", x, name="size"), 1, name="total")
     assert kernels(build.finish([total, build.op("negate", x, name="out")])) == {"size total out"}
 
 
@@ -468,8 +472,8 @@ def test_only_loops_of_one_length_and_element_type_are_joined():
 def test_reductions_of_equal_shapes_that_feed_one_kernel_are_to_be_joined(columns, is_joined):
     """This code generator has no kernel for reductions over nothing in common, and notes it."""
     build = Sketch("reductions")
-    left = build.fold(build.arg("f32[64,128]", "a"), 1, name="left")
-    right = build.fold(build.arg(f"f32[64,{columns}]", "b"), 1, name="right")
+    left = build.reduce(build.arg("f32[64,128]", "a"), 1, name="left")
+    right = build.reduce(build.arg(f"f32[64,{columns}]", "b"), 1, name="right")
     units = Units(Grouping(context_of(build.finish([build.op("add", left, right, name="sum")]))))
     assert not HorizontalInputFusion(units, RULES_2023).run()
     assert (len(units.grouping.refused) == 1) is is_joined

@@ -90,12 +90,12 @@ def programs(draw):
     ]
     schedule = cpu_schedule(vector_bits=draw(st.sampled_from([128, 256, 512])), unroll=draw(st.integers(1, 8)))
     if draw(st.booleans()):
-        fold = draw(
+        reduction = draw(
             st.sampled_from([Reduce(90, dtype, "add", last), Reduce(90, dtype, "maximum", last)])
             | st.just(ArgReduce(90, I32, "argmax", last, of(columns)))
         )
-        stages = (Stage((columns,), (*body, fold), columns), Stage((), (Store("y", of(rows), 90),), None))
-        buffers.append(Buffer("y", TensorType((rows.extent,), fold.dtype), Space.OUTPUT))
+        stages = (Stage((columns,), (*body, reduction), columns), Stage((), (Store("y", of(rows), 90),), None))
+        buffers.append(Buffer("y", TensorType((rows.extent,), reduction.dtype), Space.OUTPUT))
         phase = Phase((rows,), (RowGroup(stages),))
         made = TileProgram("p", tuple(buffers), ((phase,),), schedule)
         return split_reductions(made, draw(st.integers(0, 4)))
