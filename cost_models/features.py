@@ -170,8 +170,7 @@ class PhaseFeatures:
     blocks: int
     """Most pieces that workers could share: panels, grid points, or runs of grid points. `exp`: 2."""
     shares: float
-    """Pieces worth handing out, at the schedule's grain and by the code generator's own estimate of the work. `exp`: 1,
-    the calling thread's."""
+    """Pieces worth handing out, by the code generator's own estimate of the work. `exp`: 1, the calling thread's."""
     stages: tuple[StageFeatures, ...]
     dots: tuple[DotFeatures, ...]
     reuse: Reuse

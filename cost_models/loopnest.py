@@ -91,10 +91,10 @@ def _products(factors: Sequence[Number]) -> tuple[Number, ...]:
 
 def sources_of(value: Affine) -> Iterable[Symbol | int]:
     """Symbols, and numbers of scalars read as indices, that an expression depends on (repeats possible)."""
-    for atom, _ in value.terms:
-        match atom:
+    for variable, _ in value.terms:
+        match variable:
             case Symbol():
-                yield atom
+                yield variable
             case Quotient(inner, _) | Remainder(inner, _):
                 yield from sources_of(inner)
             case Element(source, _, _, _):

@@ -14,7 +14,7 @@ from itertools import pairwise
 from autofuse.cost_models.features import Reuse
 from autofuse.cost_models.loopnest import LoopNest
 from autofuse.cost_models.regions import LINE_BYTES, Extent, Steps, steps_of, union_of
-from autofuse.ir.index import Affine, Atom, Element, Quotient, Remainder, Symbol, bounds
+from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol, Variable, bounds
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Buffer, Dot, Matrix, Panel, Phase, Space
 
@@ -48,13 +48,13 @@ def access_of(
     """The walk of an offset; `depths` are those of the scalars it reads as positions."""
     terms: list[tuple[int, tuple[int, ...]]] = []
     depth, exact, most = 0, not masked and nest.elements_to[-1] > 0, None
-    for atom, step in offset.terms:
-        counts, moved = _walk(atom, nest, depths)
+    for variable, step in offset.terms:
+        counts, moved = _walk(variable, nest, depths)
         depth = max(depth, moved)
-        if not isinstance(atom, Symbol):
+        if not isinstance(variable, Symbol):
             exact = False
-        if isinstance(atom, Element):
-            reach = atom.hi - atom.lo + 1
+        if isinstance(variable, Element):
+            reach = variable.hi - variable.lo + 1
             sparse = max(abs(step), LINE_BYTES // buffer.type.dtype.itemsize)
             if reach > _SPARSE * counts[0]:
                 step = sparse
@@ -67,14 +67,14 @@ def access_of(
     return Access(buffer, offset.constant, tuple(terms), depth, write, exact, most, copies)
 
 
-def _walk(atom: Atom, nest: LoopNest, depths: Mapping[int, int]) -> tuple[tuple[int, ...], int]:
-    """For each depth the values an atom takes, and the number of loops up to the one that moves it."""
-    match atom:
+def _walk(variable: Variable, nest: LoopNest, depths: Mapping[int, int]) -> tuple[tuple[int, ...], int]:
+    """For each depth the values an variable takes, and the number of loops up to the one that moves it."""
+    match variable:
         case Symbol():
-            spans = nest.spans.get(atom)
+            spans = nest.spans.get(variable)
             if spans is None:
-                return (atom.extent,) * (nest.depth + 1), 0
-            return spans, nest.positions[atom] + 1
+                return (variable.extent,) * (nest.depth + 1), 0
+            return spans, nest.positions[variable] + 1
         case Quotient(inner, divisor):
             spans, depth = _spread(inner, nest, depths)
             return tuple(-(-(span - 1) // divisor) + 1 for span in spans), depth
@@ -92,8 +92,8 @@ def _spread(value: Affine, nest: LoopNest, depths: Mapping[int, int]) -> tuple[t
     """For each depth the length of the interval that an expression covers."""
     spread = [1] * (nest.depth + 1)
     depth = 0
-    for atom, step in value.terms:
-        counts, moved = _walk(atom, nest, depths)
+    for variable, step in value.terms:
+        counts, moved = _walk(variable, nest, depths)
         depth = max(depth, moved)
         for d, count in enumerate(counts):
             spread[d] += abs(step) * (count - 1)
@@ -117,12 +117,12 @@ def _matrix_access(
     rows: tuple[int, ...] = (shape[0],) * (nest.depth + 1)
     terms: list[tuple[int, tuple[int, ...]]] = []
     exact = True
-    for atom, step in matrix.offset.terms:
-        counts, _ = _walk(atom, nest, {})
-        exact = exact and isinstance(atom, Symbol)
-        if panel is not None and atom == panel.symbol:
+    for variable, step in matrix.offset.terms:
+        counts, _ = _walk(variable, nest, {})
+        exact = exact and isinstance(variable, Symbol)
+        if panel is not None and variable == panel.symbol:
             rows = nest.spans[panel.symbol]
-        elif panel is None or atom != panel.local:
+        elif panel is None or variable != panel.local:
             terms.append((step, counts))
     terms.append((matrix.row_stride, rows))
     terms.append((matrix.column_stride, (shape[1],) * (nest.depth + 1)))

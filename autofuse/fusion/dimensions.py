@@ -1,9 +1,9 @@
-"""Which axes of a kernel's values are the same loop: dimension atoms.
+"""Which axes of a kernel's values are the same loop: axis factors.
 
-Every axis of every value is a product of *atoms*. Elementwise ops, broadcasts, transposes and the kept axes of
-reductions tie atoms together; a reshape splits them until both sides agree (`[8,128,256]` and `[8,128,4,64]` share the
-atoms 8, 128, 4, 64). A kernel's grid is a set of atoms; an index is then built from symbols, one per atom, and
-division and remainder appear only where two reshapes do not divide one another.
+Every axis of every value is a product of *factors*. Elementwise ops, broadcasts, transposes and the kept axes of
+reductions tie factors together; a reshape splits them until both sides agree (`[8,128,256]` and `[8,128,4,64]` share
+the factors 8, 128, 4, 64). A kernel's grid is a set of factors; an index is then built from symbols, one per factor,
+and division and remainder appear only where two reshapes do not divide one another.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.ops.views import equal_products
 from autofuse.ir.optable import index_op, role_of
 
-Atom = int
-"""A dimension atom: the root of a class in the forest."""
+AxisFactor = int
+"""A axis factor: the root of a class in the forest."""
 Use = Value | tuple[Node, int]
 """What owns axes: a value made in the kernel, or one operand of one node where the value comes from outside."""
 _MOST_COPIED_AXES = 20_000
 
 
 class Dimensions:
-    """The dimension atoms of a set of nodes."""
+    """The axis factors of a set of nodes."""
 
     def __init__(self, nodes: Sequence[Node], tied: Collection[Value] | None = None) -> None:
         """Tie the axes of `nodes`. `tied`: outside values of which all uses share their axes too; None: all of them."""
         self._forest = _Forest()
-        self._axes: dict[Use, tuple[Atom, ...]] = {}
+        self._axes: dict[Use, tuple[AxisFactor, ...]] = {}
         self._made = {value for node in nodes if _keeps_axes(node) for value in node.outputs}
         self._leaves = {value for node in nodes if not _keeps_axes(node) for value in node.outputs}
-        self._shared: dict[Value, tuple[Atom, ...]] = {}
+        self._shared: dict[Value, tuple[AxisFactor, ...]] = {}
         """The axes of values that are tied, as their first use walks them."""
         self._below: set[Value] = set()
         """Tied values below which a copy has gone."""
         self._tied = tied
-        self._walks: dict[Use, tuple[tuple[Atom, ...], ...]] = {}
+        self._walks: dict[Use, tuple[tuple[AxisFactor, ...], ...]] = {}
         """What `axes` said."""
         self._reads: dict[Value, int] = {}
-        """Uses of values from outside; in `apart`, of all that no carrier makes."""
+        """Uses of values from outside; in `apart`, of all that no reduction-like op makes."""
         for node in nodes:
             for value in node.outputs:
                 self._axes[value] = self._forest.fresh(value.type.shape)
@@ -59,13 +59,13 @@ class Dimensions:
         self = cls((), tied)
         producers = {value: node for node in nodes for value in node.outputs}
         for node in nodes:
-            if carries(node):
+            if role_of(node).is_reduction_like:
                 self._made.add(node.output)
                 self._axes[node.output] = self._forest.fresh(node.output.type.shape)
         self._leaves = {value for node in nodes if not _keeps_axes(node) for value in node.outputs}
         roots: list[tuple[Use, Value]] = [(v, v) for v in outputs if v not in self._made]
         for node in nodes:
-            if carries(node):
+            if role_of(node).is_reduction_like:
                 operands = [self._operand(node, number) for number in range(len(node.inputs))]
                 self._relate(node, operands, self._axes[node.output])
                 roots += [(use, v) for n, v in enumerate(node.inputs) if (use := self.use(node, n)) != v]
@@ -74,7 +74,7 @@ class Dimensions:
         return self
 
     def _copy_tree(self, root: Use, value: Value, producers: Mapping[Value, Node]) -> None:
-        """Tie the axes of a root to the carriers below it, through copies of all that lies between."""
+        """Tie the axes of a root to the reduction-like ops below it, through copies of all that lies between."""
         if root not in self._axes:
             self._axes[root] = self._forest.fresh(value.type.shape)
         todo = [(value, self._axes[root])]
@@ -90,7 +90,7 @@ class Dimensions:
                 raise LegalityError("one value is read in too many ways: each needs loops of its own")
 
     def _goes_below(self, value: Value) -> bool:
-        """Whether a copy of a value ties more than others did: no carrier makes it, nor was it walked just so."""
+        """Whether a copy of a value ties more than others did: no reduction-like op makes it, nor was it walked so."""
         if value in self._made or value in self._below:
             return False
         if self._is_tied(value):
@@ -100,7 +100,7 @@ class Dimensions:
     def _is_tied(self, value: Value) -> bool:
         return self._tied is None or value in self._tied
 
-    def _walked(self, value: Value, producers: Mapping[Value, Node]) -> tuple[Atom, ...]:
+    def _walked(self, value: Value, producers: Mapping[Value, Node]) -> tuple[AxisFactor, ...]:
         """The axes of an operand of a copy."""
         if value in self._made:
             return self._reread(value, producers)
@@ -109,31 +109,31 @@ class Dimensions:
             self._tie_use(value, axes)
         return axes
 
-    def _reread(self, value: Value, producers: Mapping[Value, Node]) -> tuple[Atom, ...]:
-        """The axes of a carrier's result for one of its readers: those that it keeps whole may be walked anew."""
+    def _reread(self, value: Value, producers: Mapping[Value, Node]) -> tuple[AxisFactor, ...]:
+        """The axes of a reduction-like op's result for a reader: those that it keeps whole may be walked anew."""
         kept = whole_axes(producers[value])
         return tuple(
             fresh if axis in kept else own
             for axis, (own, fresh) in enumerate(zip(self._axes[value], self._fresh(value), strict=True))
         )
 
-    def _fresh(self, value: Value) -> tuple[Atom, ...]:
+    def _fresh(self, value: Value) -> tuple[AxisFactor, ...]:
         return self._forest.fresh(value.type.shape)
 
-    def axes(self, use: Use) -> tuple[tuple[Atom, ...], ...]:
-        """Per axis, its atoms from the slowest to the fastest; atoms of extent 1 are left out."""
+    def axes(self, use: Use) -> tuple[tuple[AxisFactor, ...], ...]:
+        """Per axis, its factors from the slowest to the fastest; factors of extent 1 are left out."""
         found = self._walks.get(use)
         if found is None:
             leaves = self._forest.leaves
             found = self._walks[use] = tuple([leaves(axis) for axis in self._axes[use]])
         return found
 
-    def atoms(self, use: Use) -> frozenset[Atom]:
-        """All atoms of a value."""
-        return frozenset(atom for axis in self.axes(use) for atom in axis)
+    def factors(self, use: Use) -> frozenset[AxisFactor]:
+        """All factors of a value."""
+        return frozenset(factor for axis in self.axes(use) for factor in axis)
 
-    def extent(self, atom: Atom) -> int:
-        return self._forest.extent[atom]
+    def extent(self, factor: AxisFactor) -> int:
+        return self._forest.extent[factor]
 
     def use(self, node: Node, operand: int) -> Use:
         """Who owns the axes of an operand."""
@@ -148,12 +148,12 @@ class Dimensions:
     def has_conflict(self) -> bool:
         """Whether two axes of one value became the same loop (as in `x + x.T`): then these ties cannot be used."""
         for use in self._axes:
-            flat = [atom for axis in self.axes(use) for atom in axis]
+            flat = [factor for axis in self.axes(use) for factor in axis]
             if len(set(flat)) != len(flat):
                 return True
         return False
 
-    def _operand(self, node: Node, number: int) -> tuple[Atom, ...]:
+    def _operand(self, node: Node, number: int) -> tuple[AxisFactor, ...]:
         use = self.use(node, number)
         if use not in self._axes:
             value = node.inputs[number]
@@ -162,17 +162,17 @@ class Dimensions:
                 self._tie_use(value, self._axes[use])
         return self._axes[use]
 
-    def _tie_use(self, value: Value, axes: tuple[Atom, ...]) -> None:
+    def _tie_use(self, value: Value, axes: tuple[AxisFactor, ...]) -> None:
         """Another use of a value: it walks with the others, if the value is one of those that are tied."""
         self._reads[value] = self._reads.get(value, 0) + 1
         if self._is_tied(value):
             self._tie(axes, self._shared.setdefault(value, axes))
 
-    def _tie(self, left: Iterable[Atom], right: Iterable[Atom]) -> None:
+    def _tie(self, left: Iterable[AxisFactor], right: Iterable[AxisFactor]) -> None:
         for a, b in zip(left, right, strict=True):
             self._forest.tie(a, b)
 
-    def _relate(self, node: Node, operands: Sequence[tuple[Atom, ...]], result: tuple[Atom, ...]) -> None:
+    def _relate(self, node: Node, operands: Sequence[tuple[AxisFactor, ...]], result: tuple[AxisFactor, ...]) -> None:
         """Tie the axes of a node's operands to those of its result."""
         match role_of(node):
             case Role.ELEMENTWISE:
@@ -195,14 +195,16 @@ class Dimensions:
             case _:
                 pass
 
-    def _relate_reshape(self, node: Node, operand: tuple[Atom, ...], result: tuple[Atom, ...]) -> None:
+    def _relate_reshape(self, node: Node, operand: tuple[AxisFactor, ...], result: tuple[AxisFactor, ...]) -> None:
         shapes = node.inputs[0].type.shape, node.output.type.shape
         if 0 in shapes[0]:
             return
         for left, right in equal_products(*shapes):
             self._forest.unify(operand[left], result[right])
 
-    def _relate_index(self, node: Node, operands: Sequence[tuple[Atom, ...]], result: tuple[Atom, ...]) -> None:
+    def _relate_index(
+        self, node: Node, operands: Sequence[tuple[AxisFactor, ...]], result: tuple[AxisFactor, ...]
+    ) -> None:
         """Tie each operand axis that is walked whole, in order, by one result axis."""
         out = node.output
         symbols = [Symbol(str(axis), extent) for axis, extent in enumerate(out.type.shape)]
@@ -217,16 +219,18 @@ class Dimensions:
                 if axis is not None and shape[position] == out.type.shape[axis]:
                     self._forest.tie(operands[piece.operand][position], result[axis])
 
-    def _relate_reduce(self, node: Node, operand: tuple[Atom, ...], result: tuple[Atom, ...]) -> None:
+    def _relate_reduce(self, node: Node, operand: tuple[AxisFactor, ...], result: tuple[AxisFactor, ...]) -> None:
         gone = reduced_axes(node)
         self._tie([a for axis, a in enumerate(operand) if axis not in gone], result)
 
-    def _relate_window(self, node: Node, operand: tuple[Atom, ...], result: tuple[Atom, ...]) -> None:
+    def _relate_window(self, node: Node, operand: tuple[AxisFactor, ...], result: tuple[AxisFactor, ...]) -> None:
         for axis, (a, b) in enumerate(zip(operand, result, strict=True)):
             if _window_is_identity(node, axis):
                 self._forest.tie(a, b)
 
-    def _relate_dot(self, node: Node, operands: Sequence[tuple[Atom, ...]], result: tuple[Atom, ...]) -> None:
+    def _relate_dot(
+        self, node: Node, operands: Sequence[tuple[AxisFactor, ...]], result: tuple[AxisFactor, ...]
+    ) -> None:
         lhs, rhs = operands
         parts = dot_axes(node)
         axes = iter(result)
@@ -241,7 +245,9 @@ class Dimensions:
         for a, b in zip(parts.lhs_contracting, parts.rhs_contracting, strict=True):
             self._forest.tie(lhs[a], rhs[b])
 
-    def _relate_convolution(self, node: Node, operands: Sequence[tuple[Atom, ...]], result: tuple[Atom, ...]) -> None:
+    def _relate_convolution(
+        self, node: Node, operands: Sequence[tuple[AxisFactor, ...]], result: tuple[AxisFactor, ...]
+    ) -> None:
         attrs = node.attrs
         lhs, rhs = operands
         if attrs["batch_group_count"] == 1:
@@ -270,18 +276,13 @@ def dot_axes(node: Node) -> DotAxes:
     return DotAxes(node)
 
 
-def carries(node: Node) -> bool:
-    """Whether the node carries values across iterations: it bounds the grid."""
-    return role_of(node).is_reduction_like
-
-
 def reduced_axes(node: Node) -> tuple[int, ...]:
     """The axes of a reduction's operand that its result does not have."""
     return node.attrs["dimensions"] if role_of(node) is Role.REDUCE else (node.attrs["dimension"],)
 
 
 def whole_axes(node: Node) -> tuple[int, ...]:
-    """The axes of a carrier's result that lie whole in one worker's memory: columns of a dot, the axis of a scan."""
+    """The axes of a reduction-like op's result that one worker has whole: columns of a dot, the axis of a scan."""
     match role_of(node):
         case Role.SCAN:
             return (node.attrs["dimension"],)
@@ -315,31 +316,31 @@ def _window_is_identity(node: Node, axis: int) -> bool:
 
 
 class _Forest:
-    """Union-find over atoms that can be split in two."""
+    """Union-find over factors that can be split in two."""
 
     def __init__(self) -> None:
         self.extent: list[int] = []
         self._parent: list[int] = []
         self._children: list[tuple[int, int] | None] = []
 
-    def fresh(self, shape: Sequence[int]) -> tuple[Atom, ...]:
+    def fresh(self, shape: Sequence[int]) -> tuple[AxisFactor, ...]:
         return tuple(self._make(extent) for extent in shape)
 
-    def _make(self, extent: int) -> Atom:
+    def _make(self, extent: int) -> AxisFactor:
         self.extent.append(extent)
         self._parent.append(len(self._parent))
         self._children.append(None)
         return len(self._parent) - 1
 
-    def find(self, atom: Atom) -> Atom:
-        while self._parent[atom] != atom:
-            self._parent[atom] = self._parent[self._parent[atom]]
-            atom = self._parent[atom]
-        return atom
+    def find(self, factor: AxisFactor) -> AxisFactor:
+        while self._parent[factor] != factor:
+            self._parent[factor] = self._parent[self._parent[factor]]
+            factor = self._parent[factor]
+        return factor
 
-    def leaves(self, atom: Atom) -> tuple[Atom, ...]:
-        """The unsplit atoms of extent other than 1 under `atom`, slowest first."""
-        parents, root = self._parent, atom
+    def leaves(self, factor: AxisFactor) -> tuple[AxisFactor, ...]:
+        """The unsplit factors of extent other than 1 under `factor`, slowest first."""
+        parents, root = self._parent, factor
         while parents[root] != root:
             root = parents[root]
         children = self._children[root]
@@ -347,7 +348,7 @@ class _Forest:
             return (*self.leaves(children[0]), *self.leaves(children[1]))
         return () if self.extent[root] == 1 else (root,)
 
-    def tie(self, one: Atom, other: Atom) -> None:
+    def tie(self, one: AxisFactor, other: AxisFactor) -> None:
         """Tie two axes of equal extent."""
         one, other = self.find(one), self.find(other)
         if one == other:
@@ -358,10 +359,10 @@ class _Forest:
         elif self.extent[one] != 1:
             self._parent[one] = other
 
-    def unify(self, left: Sequence[Atom], right: Sequence[Atom]) -> None:
-        """Tie two equal products from the fastest atom on, splitting where one divides the other; stop elsewhere."""
-        a = [leaf for atom in left for leaf in self.leaves(atom)]
-        b = [leaf for atom in right for leaf in self.leaves(atom)]
+    def unify(self, left: Sequence[AxisFactor], right: Sequence[AxisFactor]) -> None:
+        """Tie two equal products from the fastest factor on, splitting where one divides the other; stop elsewhere."""
+        a = [leaf for factor in left for leaf in self.leaves(factor)]
+        b = [leaf for factor in right for leaf in self.leaves(factor)]
         while a and b:
             x, y = self.leaves(a.pop()), self.leaves(b.pop())
             if len(x) != 1 or len(y) != 1:  # split by an earlier round
@@ -370,7 +371,7 @@ class _Forest:
             elif not self._unify_pair(x[0], y[0], a, b):
                 return
 
-    def _unify_pair(self, x: Atom, y: Atom, a: list[Atom], b: list[Atom]) -> bool:
+    def _unify_pair(self, x: AxisFactor, y: AxisFactor, a: list[AxisFactor], b: list[AxisFactor]) -> bool:
         """Tie the fastest part of two leaves; push what is left over."""
         ex, ey = self.extent[x], self.extent[y]
         if x == y:
@@ -392,7 +393,7 @@ class _Forest:
             return True
         return False
 
-    def _split(self, atom: Atom, slow: int, fast: int) -> tuple[Atom, Atom]:
+    def _split(self, factor: AxisFactor, slow: int, fast: int) -> tuple[AxisFactor, AxisFactor]:
         children = (self._make(slow), self._make(fast))
-        self._children[atom] = children
+        self._children[factor] = children
         return children

@@ -1,4 +1,4 @@
-"""The loop domain of a kernel: which dimension atoms are its grid. This is where fusion is legal or not.
+"""The loop domain of a kernel: which axis factors are its grid. This is where fusion is legal or not.
 
 The grid is what all parts of a kernel have in common: its points are independent, and at each of them one worker does
 everything. A reduction must deliver one value per grid point, a dot one row per grid row; what does not fit is refused
@@ -13,7 +13,7 @@ from functools import partial
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.fusion.dimensions import Atom, Dimensions, carries, dot_axes, whole_axes
+from autofuse.fusion.dimensions import AxisFactor, Dimensions, dot_axes, whole_axes
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
@@ -30,10 +30,10 @@ class Domain:
     """The loops of a kernel."""
 
     dimensions: Dimensions
-    grid: tuple[Atom, ...]
-    """Grid atoms, slowest first; the rows of dots last."""
-    rows: tuple[Atom, ...]
-    """The grid atoms that are rows of every dot: a panel walks the last loop made of them. Empty without dots."""
+    grid: tuple[AxisFactor, ...]
+    """Grid factors, slowest first; the rows of dots last."""
+    rows: tuple[AxisFactor, ...]
+    """The grid factors that are rows of every dot: a panel walks the last loop made of them. Empty without dots."""
     groups: tuple[tuple[Value, ...], ...]
     """Outputs that share a loop nest. One group, unless the kernel has only loops and nothing in common: then each
     group is a phase with a grid of its own and `grid` is ()."""
@@ -44,13 +44,13 @@ def choose_domain(candidate: KernelCandidate) -> Domain | None:
     if any(is_opaque(node) for node in candidate.nodes):
         _check_opaque_alone(candidate)
         return None
-    carriers = [node for node in candidate.nodes if carries(node)]
+    reducing = [node for node in candidate.nodes if role_of(node).is_reduction_like]
     dims = Dimensions(candidate.nodes)
     if not dims.has_conflict():
-        return _carriers_domain(candidate, carriers, dims) if carriers else _loop_domain(candidate, dims)
+        return _reducing_domain(candidate, reducing, dims) if reducing else _loop_domain(candidate, dims)
     way: _Way = partial(Dimensions, candidate.nodes)
     dims = way(())
-    if not carriers:
+    if not reducing:
         return _loop_domain(candidate, dims)
     if dims.has_conflict():
         way = partial(Dimensions.apart, candidate.nodes, candidate.outputs)
@@ -58,12 +58,12 @@ def choose_domain(candidate: KernelCandidate) -> Domain | None:
     if dims.has_conflict():
         raise LegalityError("two axes of one value would be the same loop, as in x + x.T")
     try:
-        return _carriers_domain(candidate, carriers, dims)
+        return _reducing_domain(candidate, reducing, dims)
     except LegalityError:
         more = _partly_tied(way, dims)
         if more is None:
             raise
-    return _carriers_domain(candidate, carriers, more)
+    return _reducing_domain(candidate, reducing, more)
 
 
 _Way = Callable[[Sequence[Value]], Dimensions]
@@ -88,11 +88,11 @@ def _partly_tied(way: _Way, untied: Dimensions) -> Dimensions | None:
     return dims
 
 
-def _carriers_domain(candidate: KernelCandidate, carriers: list[Node], dims: Dimensions) -> Domain:
-    grid, limiting = _common_grid(candidate, carriers, dims)
-    for node in carriers:
-        _check_carrier(node, grid, dims, limiting)
-    rows = _rows(carriers, grid, dims)
+def _reducing_domain(candidate: KernelCandidate, reducing: list[Node], dims: Dimensions) -> Domain:
+    grid, limiting = _common_grid(candidate, reducing, dims)
+    for node in reducing:
+        _check_reducing(node, grid, dims, limiting)
+    rows = _rows(reducing, grid, dims)
     order = _order(candidate.outputs, grid, dims)
     ordered = tuple(a for a in order if a not in rows) + tuple(a for a in order if a in rows)
     return Domain(dims, ordered, tuple(a for a in order if a in rows), (candidate.outputs,))
@@ -124,57 +124,57 @@ def _check_opaque_alone(candidate: KernelCandidate) -> None:
 def _loop_domain(candidate: KernelCandidate, dims: Dimensions) -> Domain:
     if dims.has_conflict():
         return Domain(dims, (), (), tuple((value,) for value in candidate.outputs))
-    groups: dict[frozenset[Atom], list[Value]] = {}
+    groups: dict[frozenset[AxisFactor], list[Value]] = {}
     for value in candidate.outputs:
-        groups.setdefault(dims.atoms(value), []).append(value)
+        groups.setdefault(dims.factors(value), []).append(value)
     if len(groups) == 1:
         return Domain(dims, _order(candidate.outputs, next(iter(groups)), dims), (), (candidate.outputs,))
     return Domain(dims, (), (), tuple(tuple(values) for values in groups.values()))
 
 
 def _common_grid(
-    candidate: KernelCandidate, carriers: list[Node], dims: Dimensions
-) -> tuple[frozenset[Atom], dict[Atom, str]]:
-    """Atoms that every output and every carrier has; and for each atom left out, who lacks it."""
-    parts = [(f"output %{value.name}", dims.atoms(value)) for value in candidate.outputs]
-    parts += [(f"{node.op} %{node.name}", _carrier_atoms(node, dims)) for node in carriers]
+    candidate: KernelCandidate, reducing: list[Node], dims: Dimensions
+) -> tuple[frozenset[AxisFactor], dict[AxisFactor, str]]:
+    """Factors that every output and every reduction-like op has; and for each factor left out, who lacks it."""
+    parts = [(f"output %{value.name}", dims.factors(value)) for value in candidate.outputs]
+    parts += [(f"{node.op} %{node.name}", _grid_factors(node, dims)) for node in reducing]
     grid = parts[0][1]
-    everything: frozenset[Atom] = frozenset()
-    for _, atoms in parts:
-        grid &= atoms
-        everything |= atoms
-    limiting = {atom: next(who for who, atoms in parts if atom not in atoms) for atom in everything - grid}
+    everything: frozenset[AxisFactor] = frozenset()
+    for _, factors in parts:
+        grid &= factors
+        everything |= factors
+    limiting = {factor: next(who for who, factors in parts if factor not in factors) for factor in everything - grid}
     return grid, limiting
 
 
-def _carrier_atoms(node: Node, dims: Dimensions) -> frozenset[Atom]:
-    """The atoms of a carrier's result that can be grid: all of a reduction's, the batch and rows of a dot."""
+def _grid_factors(node: Node, dims: Dimensions) -> frozenset[AxisFactor]:
+    """The factors of a result that can be grid: all of a reduction's, the batch and rows of a dot."""
     whole = whole_axes(node)
-    return frozenset(atom for axis, atoms in enumerate(dims.axes(node.output)) if axis not in whole for atom in atoms)
+    return frozenset(f for axis, factors in enumerate(dims.axes(node.output)) if axis not in whole for f in factors)
 
 
-def _check_carrier(node: Node, grid: frozenset[Atom], dims: Dimensions, limiting: dict[Atom, str]) -> None:
-    extra = _carrier_atoms(node, dims) - grid
+def _check_reducing(node: Node, grid: frozenset[AxisFactor], dims: Dimensions, limiting: dict[AxisFactor, str]) -> None:
+    extra = _grid_factors(node, dims) - grid
     if extra:
-        atom = min(extra)
+        factor = min(extra)
         what = "row" if is_contraction(node) else "value"
         raise LegalityError(
-            f"{node.op} %{node.name} gives one {what} per point of a loop of {dims.extent(atom)} that "
-            f"{limiting[atom]} does not have: it would be nested inside another reduction"
+            f"{node.op} %{node.name} gives one {what} per point of a loop of {dims.extent(factor)} that "
+            f"{limiting[factor]} does not have: it would be nested inside another reduction"
         )
 
 
-def _rows(carriers: list[Node], grid: frozenset[Atom], dims: Dimensions) -> frozenset[Atom]:
-    """Grid atoms that are lhs rows in every contraction (and batch in none)."""
-    rows: frozenset[Atom] | None = None
-    for node in carriers:
+def _rows(reducing: list[Node], grid: frozenset[AxisFactor], dims: Dimensions) -> frozenset[AxisFactor]:
+    """Grid factors that are lhs rows in every contraction (and batch in none)."""
+    rows: frozenset[AxisFactor] | None = None
+    for node in reducing:
         if is_contraction(node):
-            own = _row_atoms(node, dims)
+            own = _row_factors(node, dims)
             rows = own if rows is None else rows & own
     return (rows or frozenset()) & grid
 
 
-def _row_atoms(node: Node, dims: Dimensions) -> frozenset[Atom]:
+def _row_factors(node: Node, dims: Dimensions) -> frozenset[AxisFactor]:
     axes = dims.axes(node.output)
     if role_of(node) is Role.CONVOLUTION:
         spatial = node.attrs["output_spatial_dimensions"]
@@ -183,11 +183,11 @@ def _row_atoms(node: Node, dims: Dimensions) -> frozenset[Atom]:
         parts = dot_axes(node)
         first = len(parts.lhs_batch)
         keep = range(first, first + len(parts.lhs_free))
-    return frozenset(atom for axis in keep for atom in axes[axis])
+    return frozenset(factor for axis in keep for factor in axes[axis])
 
 
-def _order(outputs: Iterable[Value], atoms: frozenset[Atom], dims: Dimensions) -> tuple[Atom, ...]:
-    """The atoms in the order in which the largest output stores them."""
+def _order(outputs: Iterable[Value], factors: frozenset[AxisFactor], dims: Dimensions) -> tuple[AxisFactor, ...]:
+    """The factors in the order in which the largest output stores them."""
     largest = max(outputs, key=lambda value: value.type.size)
-    flat = [atom for axis in dims.axes(largest) for atom in axis]
-    return tuple(atom for atom in flat if atom in atoms)
+    flat = [factor for axis in dims.axes(largest) for factor in axis]
+    return tuple(factor for factor in flat if factor in factors)

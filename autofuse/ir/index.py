@@ -49,7 +49,7 @@ class Element:
     hi: int
 
 
-Atom = Symbol | Quotient | Remainder | Element
+Variable = Symbol | Quotient | Remainder | Element
 
 
 class _Hashed:
@@ -61,10 +61,10 @@ class _Hashed:
 
 @dataclass(frozen=True, slots=True)
 class Affine(_Hashed):
-    """`constant + sum(coefficient * atom)`; terms are sorted, coefficients are never zero."""
+    """`constant + sum(coefficient * variable)`; terms are sorted, coefficients are never zero."""
 
     constant: int = 0
-    terms: tuple[tuple[Atom, int], ...] = ()
+    terms: tuple[tuple[Variable, int], ...] = ()
 
     def __hash__(self) -> int:
         try:
@@ -88,7 +88,7 @@ class Affine(_Hashed):
             return self
         if factor == 0:
             return Affine()
-        return Affine(self.constant * factor, tuple([(atom, c * factor) for atom, c in self.terms]))
+        return Affine(self.constant * factor, tuple([(variable, c * factor) for variable, c in self.terms]))
 
     def __floordiv__(self, divisor: int) -> Affine:
         whole, rest = self._divide(divisor)
@@ -112,16 +112,16 @@ class Affine(_Hashed):
         rest = Affine(self.constant % divisor, tuple((a, c) for a, c in self.terms if c % divisor != 0))
         return whole, rest
 
-    def coefficient(self, atom: Atom) -> int:
-        """The coefficient of `atom`, 0 if absent. Nested occurrences inside quotients do not count."""
-        return next((c for a, c in self.terms if a == atom), 0)
+    def coefficient(self, variable: Variable) -> int:
+        """The coefficient of `variable`, 0 if absent. Nested occurrences inside quotients do not count."""
+        return next((c for a, c in self.terms if a == variable), 0)
 
     @property
     def is_constant(self) -> bool:
         return not self.terms
 
 
-def of(value: int | Atom) -> Affine:
+def of(value: int | Variable) -> Affine:
     """The expression that is just `value`. A symbol of extent 1 is 0."""
     if isinstance(value, int):
         return Affine(value)
@@ -130,34 +130,34 @@ def of(value: int | Atom) -> Affine:
     return Affine(0, ((value, 1),))
 
 
-def combine(constant: int, terms: Iterable[tuple[Atom, int]]) -> Affine:
+def combine(constant: int, terms: Iterable[tuple[Variable, int]]) -> Affine:
     """An expression in canonical form from terms in any order, with repeats."""
-    total: dict[Atom, int] = {}
-    for atom, coefficient in terms:
-        total[atom] = total.get(atom, 0) + coefficient
-    if any(type(atom) is Quotient for atom in total):
+    total: dict[Variable, int] = {}
+    for variable, coefficient in terms:
+        total[variable] = total.get(variable, 0) + coefficient
+    if any(type(variable) is Quotient for variable in total):
         _rejoin(total)
-    kept = [(atom, c) for atom, c in total.items() if c]
+    kept = [(variable, c) for variable, c in total.items() if c]
     if len(kept) > 1:
         kept.sort(key=_place)
     return Affine(constant, tuple(kept))
 
 
-def _place(term: tuple[Atom, int]) -> str:
-    """Where a term stands: by the text of its atom."""
-    atom = term[0]
-    return f"Symbol(name={atom.name!r}, extent={atom.extent!r})" if type(atom) is Symbol else repr(atom)
+def _place(term: tuple[Variable, int]) -> str:
+    """Where a term stands: by the text of its variable."""
+    variable = term[0]
+    return f"Symbol(name={variable.name!r}, extent={variable.extent!r})" if type(variable) is Symbol else repr(variable)
 
 
-def _rejoin(total: dict[Atom, int]) -> None:
+def _rejoin(total: dict[Variable, int]) -> None:
     """Put `c*d*(x // d) + c*(x % d)` together again as `c*x`, in place."""
-    for atom in [a for a in total if isinstance(a, Quotient)]:
-        other = Remainder(atom.value, atom.divisor)
+    for variable in [a for a in total if isinstance(a, Quotient)]:
+        other = Remainder(variable.value, variable.divisor)
         coefficient = total.get(other, 0)
-        if coefficient == 0 or total.get(atom) != coefficient * atom.divisor or atom.value.constant:
+        if coefficient == 0 or total.get(variable) != coefficient * variable.divisor or variable.value.constant:
             continue
-        del total[atom], total[other]
-        for inner, c in atom.value.terms:
+        del total[variable], total[other]
+        for inner, c in variable.value.terms:
             total[inner] = total.get(inner, 0) + c * coefficient
         _rejoin(total)
         return
@@ -166,15 +166,15 @@ def _rejoin(total: dict[Atom, int]) -> None:
 def bounds(value: Affine) -> tuple[int, int]:
     """The least and the greatest value the expression can take (both reached for affine ones, else enclosing)."""
     lo = hi = value.constant
-    for atom, coefficient in value.terms:
-        a, b = _atom_bounds(atom)
+    for variable, coefficient in value.terms:
+        a, b = _variable_bounds(variable)
         lo += min(a * coefficient, b * coefficient)
         hi += max(a * coefficient, b * coefficient)
     return lo, hi
 
 
-def _atom_bounds(atom: Atom) -> tuple[int, int]:
-    match atom:
+def _variable_bounds(variable: Variable) -> tuple[int, int]:
+    match variable:
         case Symbol(_, extent):
             return 0, max(extent - 1, 0)
         case Quotient(value, divisor):
@@ -186,10 +186,10 @@ def _atom_bounds(atom: Atom) -> tuple[int, int]:
             return lo, hi
 
 
-def substitute(value: Affine, mapping: Callable[[Atom], Affine | None]) -> Affine:
-    """Replace atoms: `mapping` gives the replacement, or None to keep it (its inside is still rewritten)."""
-    found = [_substitute_atom(atom, mapping) for atom, _ in value.terms]
-    if all(new.terms == ((atom, 1),) and not new.constant for new, (atom, _) in zip(found, value.terms, strict=True)):
+def substitute(value: Affine, mapping: Callable[[Variable], Affine | None]) -> Affine:
+    """Replace variables: `mapping` gives the replacement, or None to keep it (its inside is still rewritten)."""
+    found = [_substitute_variable(variable, mapping) for variable, _ in value.terms]
+    if all(new.terms == ((old, 1),) and not new.constant for new, (old, _) in zip(found, value.terms, strict=True)):
         return value
     result = Affine(value.constant)
     for new, (_, coefficient) in zip(found, value.terms, strict=True):
@@ -197,13 +197,13 @@ def substitute(value: Affine, mapping: Callable[[Atom], Affine | None]) -> Affin
     return result
 
 
-def _substitute_atom(atom: Atom, mapping: Callable[[Atom], Affine | None]) -> Affine:
-    replacement = mapping(atom)
+def _substitute_variable(variable: Variable, mapping: Callable[[Variable], Affine | None]) -> Affine:
+    replacement = mapping(variable)
     if replacement is not None:
         return replacement
-    match atom:
+    match variable:
         case Symbol():
-            return of(atom)
+            return of(variable)
         case Quotient(value, divisor):
             return substitute(value, mapping) // divisor
         case Remainder(value, divisor):
@@ -214,9 +214,9 @@ def _substitute_atom(atom: Atom, mapping: Callable[[Atom], Affine | None]) -> Af
 
 def renamed(value: Affine, symbols: Mapping[Symbol, Affine]) -> Affine:
     """Replace whole symbols by expressions."""
-    if all(type(atom) is Symbol and atom not in symbols for atom, _ in value.terms):
+    if all(type(variable) is Symbol and variable not in symbols for variable, _ in value.terms):
         return value
-    return substitute(value, lambda atom: symbols.get(atom) if isinstance(atom, Symbol) else None)
+    return substitute(value, lambda variable: symbols.get(variable) if isinstance(variable, Symbol) else None)
 
 
 def symbols_of(value: Affine) -> frozenset[Symbol]:
@@ -225,10 +225,10 @@ def symbols_of(value: Affine) -> frozenset[Symbol]:
 
 
 def _symbols_in(value: Affine) -> Iterator[Symbol]:
-    for atom, _ in value.terms:
-        match atom:
+    for variable, _ in value.terms:
+        match variable:
             case Symbol():
-                yield atom
+                yield variable
             case Quotient(inner, _) | Remainder(inner, _):
                 yield from _symbols_in(inner)
             case Element(_, inside):
@@ -238,8 +238,8 @@ def _symbols_in(value: Affine) -> Iterator[Symbol]:
 
 def reads_memory(value: Affine) -> bool:
     """Whether the expression depends on an element that is known only at run time."""
-    for atom, _ in value.terms:
-        match atom:
+    for variable, _ in value.terms:
+        match variable:
             case Element():
                 return True
             case Quotient(inner, _) | Remainder(inner, _):
@@ -262,11 +262,11 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
 
 def linearize(index: Sequence[Affine], shape: Sequence[int]) -> Affine:
     """The row-major element offset of `index` in an array of `shape`."""
-    constant, terms = 0, list[tuple[Atom, int]]()
+    constant, terms = 0, list[tuple[Variable, int]]()
     for position, stride in zip(index, strides_of(shape), strict=True):
         constant += position.constant * stride
-        terms += position.terms if stride == 1 else [(atom, c * stride) for atom, c in position.terms]
-    if all(type(atom) is Symbol for atom, _ in terms):
+        terms += position.terms if stride == 1 else [(variable, c * stride) for variable, c in position.terms]
+    if all(type(variable) is Symbol for variable, _ in terms):
         return combine(constant, terms)
     offset = Affine()  # quotients and remainders may come together as soon as the first two positions have
     for position, stride in zip(index, strides_of(shape), strict=True):
@@ -286,19 +286,19 @@ def delinearize(offset: Affine, shape: Sequence[int]) -> tuple[Affine, ...]:
     return tuple(index)
 
 
-def evaluate(value: Affine, at: Mapping[Atom, int]) -> int:
+def evaluate(value: Affine, at: Mapping[Variable, int]) -> int:
     """The value for given symbols (and elements): the reference meaning, used by tests and checkers."""
     total = value.constant
-    for atom, coefficient in value.terms:
-        total += coefficient * _evaluate_atom(atom, at)
+    for variable, coefficient in value.terms:
+        total += coefficient * _evaluate_variable(variable, at)
     return total
 
 
-def _evaluate_atom(atom: Atom, at: Mapping[Atom, int]) -> int:
-    match atom:
+def _evaluate_variable(variable: Variable, at: Mapping[Variable, int]) -> int:
+    match variable:
         case Quotient(value, divisor):
             return evaluate(value, at) // divisor
         case Remainder(value, divisor):
             return evaluate(value, at) % divisor
         case _:
-            return at[atom]
+            return at[variable]

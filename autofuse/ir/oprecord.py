@@ -72,7 +72,7 @@ class Role(Enum):
         self.is_reduction = label in ("reduce", "position of an extreme")
         self.is_contraction = label in ("dot", "convolution")
         self.is_reduction_like = self.is_reduction or self.is_contraction or label == "scan"
-        """The op carries values from one iteration to the next."""
+        """The op has loops that its result lacks, or walks one in order."""
         self.is_control = label in ("loop", "branch")
         """The op owns regions."""
         self.is_opaque = self.is_control or label in ("sort", "scatter", "call")
@@ -87,7 +87,7 @@ AccessRule = Callable[[Sequence[TensorType], TensorType, Attrs, tuple[Affine, ..
 
 Conditions of the last piece, where it has any, then always hold; they only say where its index lies inside the operand.
 
-Pieces may read run-time integers through `index.Element` atoms whose `source` is an operand number."""
+Pieces may read run-time integers through `index.Element` variables whose `source` is an operand number."""
 
 InferRule = Callable[[Sequence[TensorType], Attrs, Sequence[Graph]], tuple[TensorType, ...]]
 """(operand types, attrs, regions) -> result types. The attributes have been checked by `attributes.normalized`."""

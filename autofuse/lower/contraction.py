@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate, is_permuted
-from autofuse.fusion.dimensions import Atom, dot_axes
+from autofuse.fusion.dimensions import AxisFactor, dot_axes
 from autofuse.ir import index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Node, Value
@@ -62,10 +62,10 @@ class _Form:
 class ContractionBuilder:
     """Adds the contractions of a kernel to a phase."""
 
-    def __init__(self, phase: PhaseBuilder, candidate: KernelCandidate, rows: Sequence[Atom], panel_rows: int) -> None:
+    def __init__(self, phase: PhaseBuilder, candidate: KernelCandidate, rows: Sequence[AxisFactor], most: int) -> None:
         self.phase = phase
-        self.rows = tuple(phase.grid_symbols[atom] for atom in rows)
-        self.panel_rows = panel_rows
+        self.rows = tuple(phase.grid_symbols[factor] for factor in rows)
+        self.block_rows = most
         self.packs: list[Pack] = []
         self.direct: set[Value] = set()
         """Outputs that a product writes itself."""
@@ -93,7 +93,7 @@ class ContractionBuilder:
         accumulate = total in self._places
         if not accumulate:
             self._places[total] = self._result(node, total, form, columns, dtype)
-        rows = self.panel_rows if self.rows else 1
+        rows = self.block_rows if self.rows else 1
         self.phase.draft.dots.append(
             (level, Dot(self._places[total], lhs, rhs, rows, columns, depth, dtype, accumulate))
         )
@@ -153,7 +153,7 @@ class ContractionBuilder:
         depth: list[Symbol] = []
         for a, b in zip(parts.lhs_contracting, parts.rhs_contracting, strict=True):
             lhs_at[a] = rhs_at[b] = phase.axis_index(lhs_axes[a])
-            depth += [phase.symbol(atom) for atom in lhs_axes[a]]
+            depth += [phase.symbol(factor) for factor in lhs_axes[a]]
         column_axes = tuple(range(nb + nl, len(exact)))
         batch = _streams(exact[:nb])
         columns = _streams(exact[nb + nl :])
@@ -214,7 +214,7 @@ class ContractionBuilder:
             buffer, offset = place
             column = _common_stride(offset, form.depth)
             row = offset.coefficient(self.rows[-1]) if self.rows else _size(form.depth)
-            if column is not None and _usable(row, column, self.panel_rows, _size(form.depth)):
+            if column is not None and _usable(row, column, self.block_rows, _size(form.depth)):
                 return Matrix(buffer, _without(offset, form.depth), row, column)
         return self._pack_left(form, level, dtype)
 
@@ -352,7 +352,7 @@ def _streams(at: Sequence[Affine]) -> tuple[Symbol, ...]:
     found: list[Symbol] = []
     for position in at:
         terms = sorted(position.terms, key=lambda term: -term[1])
-        found += [atom for atom, _ in terms if isinstance(atom, Symbol)]
+        found += [variable for variable, _ in terms if isinstance(variable, Symbol)]
     return tuple(found)
 
 
@@ -374,7 +374,7 @@ def _common_stride(offset: Affine, symbols: Sequence[Symbol]) -> int | None:
     """The one stride with which `symbols`, walked as one loop, step through memory; None if there is none."""
     if not symbols:
         return 1
-    inside = {s for atom, _ in offset.terms if not isinstance(atom, Symbol) for s in index.symbols_of(index.of(atom))}
+    inside = {s for v, _ in offset.terms if not isinstance(v, Symbol) for s in index.symbols_of(index.of(v))}
     if inside & set(symbols):
         return None
     stride = offset.coefficient(symbols[-1])

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.fusion.dimensions import Atom, Dimensions
+from autofuse.fusion.dimensions import AxisFactor, Dimensions
 from autofuse.ir import dtypes, index
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
@@ -34,7 +34,7 @@ class PhaseBuilder(PhaseFrame):
         self,
         candidate: KernelCandidate,
         dims: Dimensions,
-        grid: Sequence[Atom],
+        grid: Sequence[AxisFactor],
         buffers: BufferTable,
         keep: Mapping[Instance, tuple[int, tuple[Symbol, ...]]],
         local: Symbol | None,
@@ -169,7 +169,7 @@ class PhaseBuilder(PhaseFrame):
 
     def _resolved(self, stage: StageDraft, node: Node, position: Affine, guard: Scalar | None) -> Demand[Affine]:
         """Replace reads of operands inside an index by the scalars that hold them."""
-        held: dict[index.Atom, Affine] = {}
+        held: dict[index.Variable, Affine] = {}
         for element, operand in _operand_reads(position, node):
             if element not in held:
                 where = yield from self._all_resolved(stage, node, element.index, guard)
@@ -219,10 +219,10 @@ def _known(wanted: Wanted) -> Scalar | None:
 
 def _operand_reads(position: Affine, node: Node) -> Iterator[tuple[Element, Value]]:
     """The outermost reads of the node's operands inside an index, in order, with the operand that each reads."""
-    for atom, _ in position.terms:
-        match atom:
+    for variable, _ in position.terms:
+        match variable:
             case Element(int(source), inside) if 0 <= source < len(node.inputs):
-                yield atom, node.inputs[source]
+                yield variable, node.inputs[source]
             case Element(_, inside):
                 for inner in inside:
                     yield from _operand_reads(inner, node)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autofuse.errors import BackendError
 from autofuse.ir.combiners import COMBINERS, combiner_identity
 from autofuse.ir.dtypes import DType
-from autofuse.ir.index import Affine, Atom, Element, Quotient, Remainder, Symbol
+from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol, Variable
 from autofuse.ir.optable import scalar_op
 from autofuse.ir.pieces import Condition
 from autofuse.lazydataclass import dataclass
@@ -147,7 +147,7 @@ class _PhaseRun:
     def _dot(self, dot: Dot, copy: int) -> None:
         at = np.nonzero(self.copy.reshape(-1) == copy)[0]
         rows = dot.rows if self.phase.panel is None else min(dot.rows, at.size)
-        first: dict[Atom, int] = {symbol: int(values.reshape(-1)[at[0]]) for symbol, values in self.points.items()}
+        first: dict[Variable, int] = {symbol: int(values.reshape(-1)[at[0]]) for symbol, values in self.points.items()}
 
         def places(matrix: Matrix, rows: int, columns: int) -> tuple[_Memory, Array, Array]:
             i, j = np.indices((rows, columns))
@@ -180,7 +180,7 @@ class _StageRun:
         self.shape = phase.shape + tuple(s.extent for s in stage.symbols)
         extra = (1,) * len(stage.symbols)
         indices = np.indices(self.shape)[self.grid_rank :]
-        self.at: dict[Atom, Array] = {s: self._widen(v.reshape(v.shape + extra)) for s, v in phase.points.items()}
+        self.at: dict[Variable, Array] = {s: self._widen(v.reshape(v.shape + extra)) for s, v in phase.points.items()}
         self.at.update(zip(stage.symbols, indices, strict=True))
         self.copy = self._widen(phase.copy.reshape(phase.copy.shape + extra))
         self.scalars = {number: self._widen(v.reshape(v.shape + extra)) for number, v in totals.items()}
@@ -254,12 +254,12 @@ class _StageRun:
         return inside & (value % condition.multiple == condition.remainder)
 
 
-def _affine(value: Affine, at: Mapping[Atom, Any], scalars: Mapping[int, Array]) -> Any:
+def _affine(value: Affine, at: Mapping[Variable, Any], scalars: Mapping[int, Array]) -> Any:
     total: Any = value.constant
-    for atom, coefficient in value.terms:
-        match atom:
+    for variable, coefficient in value.terms:
+        match variable:
             case Symbol():
-                found = at[atom]
+                found = at[variable]
             case Quotient(inner, divisor):
                 found = _affine(inner, at, scalars) // divisor
             case Remainder(inner, divisor):

@@ -118,8 +118,8 @@ def _walk_together(used: Iterable[Affine], slow: Symbol, fast: Symbol) -> bool:
 def _depends_jointly(value: Affine, slow: Symbol, fast: Symbol) -> bool:
     if value.coefficient(slow) != value.coefficient(fast) * fast.extent:
         return False
-    for atom, _ in value.terms:
-        match atom:
+    for variable, _ in value.terms:
+        match variable:
             case Quotient(inner, _) | Remainder(inner, _):
                 if not _depends_jointly(inner, slow, fast):
                     return False
@@ -162,7 +162,7 @@ def _score(body: Sequence[Statement], symbol: Symbol) -> float:
     """How well memory is walked when `symbol` runs over lanes: 1 per contiguous access, 0.5 uniform, -1 strided."""
     total = 0.0
     for offset in _offsets(body):
-        nested = any(not isinstance(atom, Symbol) and symbol in _inside(atom) for atom, _ in offset.terms)
+        nested = any(not isinstance(variable, Symbol) and symbol in _inside(variable) for variable, _ in offset.terms)
         coefficient = offset.coefficient(symbol)
         if nested or coefficient not in (0, 1):
             total -= 1.0
@@ -177,8 +177,8 @@ def _offsets(body: Sequence[Statement]) -> Iterator[Affine]:
             yield statement.offset
 
 
-def _inside(atom: index.Atom) -> frozenset[Symbol]:
-    return index.symbols_of(index.of(atom))
+def _inside(variable: index.Variable) -> frozenset[Symbol]:
+    return index.symbols_of(index.of(variable))
 
 
 def _stage(stage: StageDraft, grid_lane: Symbol | None) -> Stage:

@@ -38,7 +38,7 @@ def is_searchable(search: ArgReduce, stage: Stage, cut: Symbol) -> bool:
     """
     step = search.position.coefficient(cut)
     others = sum(abs(c) * (a.extent - 1) for a, c in search.position.terms if isinstance(a, Symbol) and a != cut)
-    plain = all(isinstance(atom, Symbol) for atom, _ in search.position.terms)
+    plain = all(isinstance(variable, Symbol) for variable, _ in search.position.terms)
     return plain and step > others and _dtype_of(stage, search.operand) != BOOL
 
 

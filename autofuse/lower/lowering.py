@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.fusion.dimensions import Dimensions, carries
+from autofuse.fusion.dimensions import Dimensions
 from autofuse.fusion.domain import Domain, choose_domain, is_contraction
 from autofuse.ir import index
 from autofuse.ir.graph import Graph, Node, Value
@@ -114,14 +114,14 @@ class _Lowering:
 
     def _long_joins(self) -> list[Value]:
         """Outputs of a loop kernel that are concatenations of many parts: better a loop for each than masks for all."""
-        if any(carries(node) for node in self.candidate.nodes):
+        if any(role_of(node).is_reduction_like for node in self.candidate.nodes):
             return []
         producers = self.candidate.graph.producers
         found = [value for value in self.candidate.outputs if role_of(producers[value]) is Role.JOIN]
         return [value for value in found if len(producers[value].inputs) >= _MANY_PARTS]
 
     def _has_loops(self) -> bool:
-        """Whether the dimension atoms can be used as loops; a loop kernel can do without them."""
+        """Whether the axis factors can be used as loops; a loop kernel can do without them."""
         return not self.domain.dimensions.has_conflict()
 
     def _buffers(self) -> BufferTable:
@@ -151,13 +151,13 @@ class _Lowering:
         return buffers, done, contraction.packs, phase.draft
 
     def _guessed_rows(self) -> int:
-        """Rows of a panel if all row atoms turn out to be one loop, as they mostly do; 0 without a panel."""
+        """Rows of a panel if all row factors turn out to be one loop, as they mostly do; 0 without a panel."""
         if not self.domain.rows:
             return 0
-        extents = {atom: self.domain.dimensions.extent(atom) for atom in self.domain.grid}
-        rows = math.prod(extents[atom] for atom in self.domain.rows)
-        carriers = sum(1 for node in self.candidate.nodes if carries(node))
-        return self._panel_rows(rows, math.prod(extents.values()) // max(rows, 1), tiled=carriers == 1)
+        extents = {factor: self.domain.dimensions.extent(factor) for factor in self.domain.grid}
+        rows = math.prod(extents[factor] for factor in self.domain.rows)
+        reducing = sum(role_of(node).is_reduction_like for node in self.candidate.nodes)
+        return self._panel_rows(rows, math.prod(extents.values()) // max(rows, 1), tiled=reducing == 1)
 
     def _fitting_rows(self, phase: Phase, buffers: BufferTable) -> int:
         """Rows of a finished phase's panel, few enough that what they keep on chip fits."""
@@ -255,7 +255,7 @@ class _Lowering:
         dims = self.domain.dimensions
         if dims.has_conflict() or len(group) == 1:
             return _single_loop(part, group[0], buffers, self.schedule, self.limits, _Target(group[0]))
-        order = [atom for axis in dims.axes(group[0]) for atom in axis]
+        order = [factor for axis in dims.axes(group[0]) for factor in axis]
         phase = PhaseBuilder(part, dims, order, buffers, {}, None)
         phase.draft.limit = self.limits.scalars
         for value in group:

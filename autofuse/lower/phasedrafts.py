@@ -22,7 +22,7 @@ class StageDraft:
     """One stage being filled."""
 
     level: int
-    """How many carriers (reductions, dots, scans) lie before it on the longest path."""
+    """How many reductions, dots and scans lie before it on the longest path."""
     late: bool
     """It runs after the level's other stages, to keep their results for a later row group."""
     symbols: tuple[Symbol, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.fusion.dimensions import Atom, Dimensions
+from autofuse.fusion.dimensions import AxisFactor, Dimensions
 from autofuse.fusion.domain import is_contraction
 from autofuse.ir import dtypes, index
 from autofuse.ir.dtypes import DType
@@ -28,7 +28,7 @@ class PhaseFrame:
         self,
         candidate: KernelCandidate,
         dims: Dimensions,
-        grid: Sequence[Atom],
+        grid: Sequence[AxisFactor],
         buffers: BufferTable,
         local: Symbol | None,
     ) -> None:
@@ -41,42 +41,42 @@ class PhaseFrame:
         self.levels = _levels(candidate)
         self.row_results: dict[Value, RowReader] = {}
         """How to read the results of dots and scans, which lie in scratch; filled as they are lowered."""
-        self.grid_symbols: dict[Atom, Symbol] = {
-            atom: Symbol(f"i{number}", dims.extent(atom)) for number, atom in enumerate(grid)
+        self.grid_symbols: dict[AxisFactor, Symbol] = {
+            factor: Symbol(f"i{number}", dims.extent(factor)) for number, factor in enumerate(grid)
         }
-        self._streams: dict[Atom, Symbol] = {}
+        self._streams: dict[AxisFactor, Symbol] = {}
         self._grid_set = frozenset(self.grid_symbols.values())
         self.row_boundaries = sorted({self.levels[v] - 1 for v, n in self.producers.items() if is_contraction(n)})
         """Levels at whose end dots run: a row group ends there."""
 
     # ---- symbols -------------------------------------------------------------------------------------------------
 
-    def symbol(self, atom: Atom) -> Symbol:
-        """The loop that walks an atom: a grid symbol, or a stream symbol."""
-        if atom in self.grid_symbols:
-            return self.grid_symbols[atom]
-        if atom not in self._streams:
-            self._streams[atom] = Symbol(f"k{len(self._streams)}", self.dims.extent(atom))
-        return self._streams[atom]
+    def symbol(self, factor: AxisFactor) -> Symbol:
+        """The loop that walks a factor: a grid symbol, or a stream symbol."""
+        if factor in self.grid_symbols:
+            return self.grid_symbols[factor]
+        if factor not in self._streams:
+            self._streams[factor] = Symbol(f"k{len(self._streams)}", self.dims.extent(factor))
+        return self._streams[factor]
 
-    def axis_index(self, axis: Sequence[Atom]) -> Affine:
+    def axis_index(self, axis: Sequence[AxisFactor]) -> Affine:
         """The position on an axis that is the product of `axis`."""
         position = Affine()
-        for atom in axis:
-            position = position * self.dims.extent(atom) + index.of(self.symbol(atom))
+        for factor in axis:
+            position = position * self.dims.extent(factor) + index.of(self.symbol(factor))
         return position
 
     def index_of(self, value: Value) -> tuple[Affine, ...]:
-        """The index of a value when each of its atoms is walked by its own symbol."""
+        """The index of a value when each of its factors is walked by its own symbol."""
         return tuple(self.axis_index(axis) for axis in self.dims.axes(value))
 
     def stream_symbols(self, value: Value) -> tuple[Symbol, ...]:
         """Symbols of a value that are no grid symbols, slowest first."""
-        flat = [atom for axis in self.dims.axes(value) for atom in axis]
-        return tuple(self.symbol(atom) for atom in flat if atom not in self.grid_symbols)
+        flat = [factor for axis in self.dims.axes(value) for factor in axis]
+        return tuple(self.symbol(factor) for factor in flat if factor not in self.grid_symbols)
 
     def fresh_stream(self, extent: int) -> Symbol:
-        """A stream symbol that belongs to no atom."""
+        """A stream symbol that belongs to no factor."""
         key = -1 - len(self._streams)
         self._streams[key] = Symbol(f"k{len(self._streams)}", extent)
         return self._streams[key]

@@ -54,7 +54,7 @@ class ReductionBuilder:
         gone = reduced_axes(node)
         kept = iter(at)
         where = tuple(self._frame.axis_index(axis) if n in gone else next(kept) for n, axis in enumerate(axes))
-        symbols = tuple(self._frame.symbol(atom) for n in sorted(gone) for atom in axes[n])
+        symbols = tuple(self._frame.symbol(factor) for n in sorted(gone) for factor in axes[n])
         stage = self._frame.draft.stage(self._frame.levels[operand], symbols)
         scalar = yield Wanted(stage, operand, where, None)
         stage.roots.append((operand, where))

@@ -66,8 +66,8 @@ def operands(statement: Statement) -> Iterator[Scalar]:
 
 def sources(value: Affine) -> Iterator[Scalar]:
     """Every scalar that an index expression reads."""
-    for atom, _ in value.terms:
-        match atom:
+    for variable, _ in value.terms:
+        match variable:
             case Element(source=source):
                 yield int(source)
             case Quotient(inner, _) | Remainder(inner, _):
@@ -113,12 +113,12 @@ def statements(steps: Iterable[Step]) -> Iterator[tuple[Stage, Statement]]:
 
 def number_elements(value: Affine) -> Affine:
     """Turn the sources of run-time indices from their drafted names `%n` into the scalar numbers n."""
-    if all(type(atom) is Symbol for atom, _ in value.terms):
+    if all(type(variable) is Symbol for variable, _ in value.terms):
         return value
 
-    def renumber(atom: index.Atom) -> Affine | None:
-        if isinstance(atom, Element) and isinstance(atom.source, str):
-            return index.of(Element(int(atom.source[1:]), (), atom.lo, atom.hi))
+    def renumber(variable: index.Variable) -> Affine | None:
+        if isinstance(variable, Element) and isinstance(variable.source, str):
+            return index.of(Element(int(variable.source[1:]), (), variable.lo, variable.hi))
         return None
 
     return index.substitute(value, renumber)

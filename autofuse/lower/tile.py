@@ -103,7 +103,7 @@ class Test:
 class Load:
     """`result = buffer[offset]`, or `fill` where `mask` is false (then memory is not touched).
 
-    `offset` may hold `Element(source, (), lo, hi)` atoms: the integer scalar number `source`, clamped.
+    `offset` may hold `Element(source, (), lo, hi)` variables: the integer scalar number `source`, clamped.
     """
 
     result: Scalar

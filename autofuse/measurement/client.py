@@ -111,7 +111,7 @@ class Bench:
         self._worker = worker or Worker(_QUIET)
         self._session = ""
         self._session_worker = -1
-        self._sitting = 0
+        self._replica = 0
         self.open_s = 0.0
         """Seconds that starting the last process, and preparing the program in it, took."""
         self.compile_s = 0.0
@@ -280,13 +280,13 @@ class Bench:
         return self._records.relatives(family, program, without)
 
     def plans(self, plans: Sequence[PlanDocument], terms: Terms) -> list[PlanTime]:
-        """Time whole plans against one another; see `PlanRaces.times`, and `Terms.sitting` for the process."""
+        """Time whole plans against one another; see `PlanRaces.times`, and `Terms.replica` for the process."""
         return self._races.times(plans, terms)
 
     def _run_plans(self, payload: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], build_s: float) -> Outcome:
-        if payload["sitting"] != self._sitting:
+        if payload["replica"] != self._replica:
             self._worker.renew()
-            self._sitting = payload["sitting"]
+            self._replica = payload["replica"]
         return self._run("time_plans", payload, build_s, arrays)
 
     def _run(

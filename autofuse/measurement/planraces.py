@@ -159,6 +159,5 @@ def _entries(plans: Sequence[PlanDocument], terms: Terms, inputs: str) -> list[s
         ]
         for plan in plans
     ]
-    timed = {name: value for name, value in asdict(terms).items() if name != "limit_s"}  # it cut nothing short
-    text = json.dumps([works, timed, inputs], sort_keys=True)
+    text = json.dumps([works, terms.stored(), inputs], sort_keys=True)
     return [hashlib.sha256(f"{number} {text}".encode()).hexdigest() for number in range(len(plans))]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autofuse.lazydataclass import dataclass
+from autofuse.lazydataclass import asdict, dataclass
 from autofuse.measurement.timer import median, median_error
 
 LEAST_GAIN = 0.01
@@ -45,13 +45,18 @@ class Terms:
     """Time of the fastest plan's turn in a block."""
     decides: bool = True
     """Whether plans are dropped, and blocks end early, at all."""
-    sitting: int = 0
+    replica: int = 0
     """Races of another number than the one before run in a process of their own: where a process has its memory may
     make one plan faster and another slower, by some percent, for as long as it lives."""
     limit_s: float | None = None
     """Most seconds for all of it, building and checking the plans included; None: as long as it takes. Where that is
     too little, the last plans are run, and no block is begun that would end later; the very last plan is run in any
     case."""
+
+    def stored(self) -> dict[str, float]:
+        """What decides a race, by the names that records have for it; `limit_s` cut nothing short."""
+        names = {"replica": "sitting"}
+        return {names.get(name, name): value for name, value in asdict(self).items() if name != "limit_s"}
 
 
 def paired_gain(slow: Sequence[float], fast: Sequence[float]) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.lazydataclass import dataclass
 from autofuse.passes.editing import Editor
 from autofuse.passes.productrules import free_dimensions, has_one_column_axis
-from autofuse.passes.slicerules import Cut, cuts_of, sliced, whole
+from autofuse.passes.slicerules import AxisSlice, sliced, slices_of, whole
 
 _DIMENSIONS = (
     *("lhs_batching_dimensions", "rhs_batching_dimensions"),
@@ -104,10 +104,10 @@ def _join_columns(dots: Sequence[Node], graph: Graph, editor: Editor) -> None:
         total = editor.emit("add", total, wide, like=ends[0])
     begin = 0
     for end in ends:
-        cuts = whole(total.type.shape)
-        cuts[-1] = Cut(begin, end.output.type.shape[-1])
-        editor.define(end, "slice", total, **sliced(total, cuts).attrs)
-        begin += cuts[-1].count
+        slices = whole(total.type.shape)
+        slices[-1] = AxisSlice(begin, end.output.type.shape[-1])
+        editor.define(end, "slice", total, **sliced(total, slices).attrs)
+        begin += slices[-1].count
 
 
 def _joined(values: Sequence[Value], axis: int, graph: Graph, editor: Editor, like: Node) -> Value:
@@ -157,30 +157,30 @@ def _step_of(node: Node, graph: Graph) -> _Step | None:
     inner = None if outer is None or outer.op != "reshape" else graph.producers.get(outer.inputs[0])
     if inner is None or inner.op != "slice":
         return None
-    array, cuts = inner.inputs[0], cuts_of(inner)
+    array, slices = inner.inputs[0], slices_of(inner)
     shape = array.type.shape
-    cut_axes = [axis for axis, (cut, extent) in enumerate(zip(cuts, shape, strict=True)) if cut.count != extent]
-    if len(cut_axes) != 1 or cuts[cut_axes[0]].count != 1:
+    narrowed = [axis for axis, (taken, extent) in enumerate(zip(slices, shape, strict=True)) if taken.count != extent]
+    if len(narrowed) != 1 or slices[narrowed[0]].count != 1:
         return None
-    (axis,) = cut_axes
+    (axis,) = narrowed
     if node.inputs[0].type.shape != (*shape[:axis], *shape[axis + 1 :]):
         return None
-    return _Step(array, axis, cuts[axis].start)
+    return _Step(array, axis, slices[axis].start)
 
 
 def _join_steps(array: Value, axis: int, steps: dict[int, Node], editor: Editor) -> None:
     first = min(steps)
     like = steps[first]
     if len(steps) < array.type.shape[axis]:
-        cuts = whole(array.type.shape)
-        cuts[axis] = Cut(first, len(steps))
-        array = editor.emit("slice", array, like=like, **sliced(array, cuts).attrs)
+        slices = whole(array.type.shape)
+        slices[axis] = AxisSlice(first, len(steps))
+        array = editor.emit("slice", array, like=like, **sliced(array, slices).attrs)
     (depth,) = like.attrs["lhs_contracting_dimensions"]
     attrs = {**like.attrs, "lhs_contracting_dimensions": (depth if depth < axis else depth + 1,)}
     product = editor.emit("dot_general", array, like.inputs[1], like=like, **attrs)
     place = free_dimensions(attrs, "lhs", array.type.rank).index(axis)
     for at, node in steps.items():
-        cuts = whole(product.type.shape)
-        cuts[place] = Cut(at - first, 1)
-        row = editor.emit("slice", product, like=node, **sliced(product, cuts).attrs)
+        slices = whole(product.type.shape)
+        slices[place] = AxisSlice(at - first, 1)
+        row = editor.emit("slice", product, like=node, **sliced(product, slices).attrs)
         editor.define(node, "reshape", row, shape=node.output.type.shape)

@@ -13,7 +13,7 @@ from autofuse.ir.graph import Node, Value
 from autofuse.passes.facts import Facts
 from autofuse.passes.matching import number_of
 from autofuse.passes.rewriting import Call, Expression, Rules, call
-from autofuse.passes.slicerules import Cut, sliced, whole
+from autofuse.passes.slicerules import AxisSlice, sliced, whole
 from autofuse.passes.viewrules import broadcast
 
 
@@ -26,7 +26,7 @@ def dynamic_slice_at_numbers(node: Node, facts: Facts) -> Call | None:
     if len(held) < len(known):
         return None
     sizes = zip(held, room, node.attrs["slice_sizes"], strict=True)
-    return sliced(x, [Cut(min(max(int(start), 0), most), size) for start, most, size in sizes])
+    return sliced(x, [AxisSlice(min(max(int(start), 0), most), size) for start, most, size in sizes])
 
 
 def update_everything(node: Node, facts: Facts) -> Value | None:
@@ -50,8 +50,8 @@ def gather_one(node: Node, facts: Facts) -> Call | None:
     starts = [0] * x.type.rank
     for axis, start in zip(node.attrs["start_index_map"], rows[0], strict=True):
         starts[axis] = min(max(int(start), 0), x.type.shape[axis] - node.attrs["slice_sizes"][axis])
-    cuts = [Cut(start, size) for start, size in zip(starts, node.attrs["slice_sizes"], strict=True)]
-    return call("reshape", sliced(x, cuts), shape=node.output.type.shape)
+    slices = [AxisSlice(start, size) for start, size in zip(starts, node.attrs["slice_sizes"], strict=True)]
+    return call("reshape", sliced(x, slices), shape=node.output.type.shape)
 
 
 def gather_progression(node: Node, facts: Facts) -> Expression | None:
@@ -69,9 +69,9 @@ def gather_progression(node: Node, facts: Facts) -> Expression | None:
 def _spaced(node: Node, axis: int, places: Sequence[int], step: int) -> Expression | None:
     x, count = node.inputs[0], len(places)
     first, last = places[0], places[-1]
-    cuts = whole(x.type.shape)
-    cuts[axis] = Cut(min(first, last), count if step else 1, abs(step) or 1)
-    taken: Expression = sliced(x, cuts)
+    slices = whole(x.type.shape)
+    slices[axis] = AxisSlice(min(first, last), count if step else 1, abs(step) or 1)
+    taken: Expression = sliced(x, slices)
     if step < 0:
         taken = call("reverse", taken, dimensions=(axis,))
     if step == 0:

@@ -1,4 +1,4 @@
-"""Data-movement simplification: views and cuts that cancel, merge, or turn into simpler ones."""
+"""Data-movement simplification: views and slices that cancel, merge, or turn into simpler ones."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from autofuse.lazydataclass import dataclass
 from autofuse.passes.facts import Facts
 from autofuse.passes.matching import is_float
 from autofuse.passes.rewriting import Call, Expression, Rules, call, rewrite
-from autofuse.passes.slicerules import Cut, sliced, whole
+from autofuse.passes.slicerules import AxisSlice, sliced, whole
 
 _MOST_PARTS = 8
 """Each part is one more loop."""
@@ -112,9 +112,9 @@ def _parts_of(value: Value, joined: Node, facts: Facts) -> Sequence[Expression] 
     pieces: list[Expression] = []
     begin = 0
     for extent in extents:
-        cuts = whole(value.type.shape)
-        cuts[axis] = Cut(begin, extent)
-        pieces.append(sliced(value, cuts))
+        slices = whole(value.type.shape)
+        slices[axis] = AxisSlice(begin, extent)
+        pieces.append(sliced(value, slices))
         begin += extent
     return pieces
 

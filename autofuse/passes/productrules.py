@@ -12,7 +12,7 @@ from autofuse.lazydataclass import dataclass
 from autofuse.passes.axismaps import ascending
 from autofuse.passes.facts import Facts
 from autofuse.passes.rewriting import Call, Expression, Rules, call, rewrite
-from autofuse.passes.slicerules import Cut, sliced, whole
+from autofuse.passes.slicerules import AxisSlice, sliced, whole
 
 _SIDES = ("lhs", "rhs")
 _ROLES = ("batching", "contracting")
@@ -223,11 +223,11 @@ def split_depths(node: Node, facts: Facts) -> Expression | None:
     total: Expression | None = None
     begin = 0
     for part in inner.inputs:
-        cuts = whole(matrix.type.shape)
-        cuts[axis] = Cut(begin, part.type.shape[inner.attrs["dimension"]])
-        product = call("dot_general", part, sliced(matrix, cuts), **node.attrs)
+        slices = whole(matrix.type.shape)
+        slices[axis] = AxisSlice(begin, part.type.shape[inner.attrs["dimension"]])
+        product = call("dot_general", part, sliced(matrix, slices), **node.attrs)
         total = product if total is None else call("add", total, product)
-        begin += cuts[axis].count
+        begin += slices[axis].count
     return total
 
 

@@ -1,4 +1,4 @@
-"""Rules for slice, reverse, pad and concatenate. Cuts move towards the inputs, so that less is computed and moved."""
+"""Rules for slice, reverse, pad and concatenate. Slices move towards the inputs, so that less is computed and moved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autofuse.passes.viewrules import broadcast
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class AxisSlice:
     """What a slice takes of one axis."""
 
     start: int
@@ -25,38 +25,38 @@ class Cut:
         """The greatest index taken; `count` must not be 0."""
         return self.start + (self.count - 1) * self.stride
 
-    def canonical(self) -> Cut:
-        """The cut with stride 1 where the stride does not matter, from 0 if it takes nothing."""
+    def canonical(self) -> AxisSlice:
+        """The slice with stride 1 where the stride does not matter, from 0 if it takes nothing."""
         if self.count == 0:
-            return Cut(0, 0)
-        return Cut(self.start, 1) if self.count == 1 else self
+            return AxisSlice(0, 0)
+        return AxisSlice(self.start, 1) if self.count == 1 else self
 
-    def moved(self, offset: int) -> Cut:
-        """The cut of an array that begins `offset` elements later."""
-        return Cut(self.start - offset, self.count, self.stride)
+    def moved(self, offset: int) -> AxisSlice:
+        """The slice of an array that begins `offset` elements later."""
+        return AxisSlice(self.start - offset, self.count, self.stride)
 
 
-def cuts_of(node: Node) -> tuple[Cut, ...]:
+def slices_of(node: Node) -> tuple[AxisSlice, ...]:
     """What a slice takes, axis by axis."""
     counts = node.output.type.shape
-    return tuple(map(Cut, node.attrs["start_indices"], counts, node.attrs["strides"]))
+    return tuple(map(AxisSlice, node.attrs["start_indices"], counts, node.attrs["strides"]))
 
 
-def sliced(x: Expression, cuts: Sequence[Cut]) -> Call:
-    """The slice of `x` with these cuts, in its one canonical form."""
-    held = [cut.canonical() for cut in cuts]
+def sliced(x: Expression, slices: Sequence[AxisSlice]) -> Call:
+    """The slice of `x` that takes this of each axis, in its one canonical form."""
+    held = [taken.canonical() for taken in slices]
     return call(
         "slice",
         x,
-        start_indices=tuple(cut.start for cut in held),
-        limit_indices=tuple(cut.last + 1 if cut.count else 0 for cut in held),
-        strides=tuple(cut.stride for cut in held),
+        start_indices=tuple(taken.start for taken in held),
+        limit_indices=tuple(taken.last + 1 if taken.count else 0 for taken in held),
+        strides=tuple(taken.stride for taken in held),
     )
 
 
-def whole(shape: Sequence[int]) -> list[Cut]:
-    """The cuts that take everything."""
-    return [Cut(0, extent) for extent in shape]
+def whole(shape: Sequence[int]) -> list[AxisSlice]:
+    """The slices that take everything."""
+    return [AxisSlice(0, extent) for extent in shape]
 
 
 def same_type(node: Node, facts: Facts) -> Value | None:
@@ -66,7 +66,7 @@ def same_type(node: Node, facts: Facts) -> Value | None:
 
 def slice_canonical(node: Node, facts: Facts) -> Call | None:
     """Limits directly behind the last element, strides of 1 where one element is taken."""
-    form = sliced(node.inputs[0], cuts_of(node))
+    form = sliced(node.inputs[0], slices_of(node))
     return form if dict(form.attrs) != dict(node.attrs) else None
 
 
@@ -75,10 +75,10 @@ def slice_sliced(node: Node, facts: Facts) -> Call | None:
     inner = facts.producer(node.inputs[0], "slice")
     if inner is None:
         return None
-    pairs = zip(cuts_of(node), cuts_of(inner), strict=True)
+    pairs = zip(slices_of(node), slices_of(inner), strict=True)
     return sliced(
         inner.inputs[0],
-        [Cut(b.start + a.start * b.stride, a.count, a.stride * b.stride) for a, b in pairs],
+        [AxisSlice(b.start + a.start * b.stride, a.count, a.stride * b.stride) for a, b in pairs],
     )
 
 
@@ -87,8 +87,8 @@ def slice_broadcast(node: Node, facts: Facts) -> Call | None:
     inner = facts.producer(node.inputs[0], "broadcast_in_dim")
     if inner is None or node.output.type.size == 0:
         return None
-    (x,), dims, cuts = inner.inputs, inner.attrs["broadcast_dimensions"], cuts_of(node)
-    held = [Cut(0, 1) if extent == 1 else cuts[dim] for extent, dim in zip(x.type.shape, dims, strict=True)]
+    (x,), dims, slices = inner.inputs, inner.attrs["broadcast_dimensions"], slices_of(node)
+    held = [AxisSlice(0, 1) if extent == 1 else slices[dim] for extent, dim in zip(x.type.shape, dims, strict=True)]
     return broadcast(sliced(x, held), node.output.type.shape, dims)
 
 
@@ -97,8 +97,8 @@ def slice_transposed(node: Node, facts: Facts) -> Call | None:
     inner = facts.producer(node.inputs[0], "transpose")
     if inner is None:
         return None
-    permutation, cuts = inner.attrs["permutation"], cuts_of(node)
-    held = [cuts[place] for place in inverse(permutation)]
+    permutation, slices = inner.attrs["permutation"], slices_of(node)
+    held = [slices[place] for place in inverse(permutation)]
     return call("transpose", sliced(inner.inputs[0], held), permutation=permutation)
 
 
@@ -107,11 +107,11 @@ def slice_reshaped(node: Node, facts: Facts) -> Call | None:
     inner = facts.producer(node.inputs[0], "reshape")
     if inner is None or node.output.type.size == 0:
         return None
-    (x,), cuts = inner.inputs, cuts_of(node)
+    (x,), slices = inner.inputs, slices_of(node)
     moves = unit_moves(x.type.shape, inner.output.type.shape)
     if moves is None:
         return None
-    held = [cuts[moves[axis]] if axis in moves else Cut(0, 1) for axis in range(x.type.rank)]
+    held = [slices[moves[axis]] if axis in moves else AxisSlice(0, 1) for axis in range(x.type.rank)]
     return call("reshape", sliced(x, held), shape=node.output.type.shape)
 
 
@@ -122,8 +122,8 @@ def slice_reversed(node: Node, facts: Facts) -> Call | None:
         return None
     (x,), gone = inner.inputs, inner.attrs["dimensions"]
     held = [
-        Cut(x.type.shape[axis] - 1 - cut.last, cut.count, cut.stride) if axis in gone else cut
-        for axis, cut in enumerate(cuts_of(node))
+        AxisSlice(x.type.shape[axis] - 1 - taken.last, taken.count, taken.stride) if axis in gone else taken
+        for axis, taken in enumerate(slices_of(node))
     ]
     return call("reverse", sliced(x, held), dimensions=gone)
 
@@ -136,16 +136,16 @@ def slice_concatenated(node: Node, facts: Facts) -> Expression | None:
     inner = facts.producer(node.inputs[0], "concatenate")
     if inner is None or node.output.type.size == 0:
         return None
-    axis, cuts = inner.attrs["dimension"], cuts_of(node)
-    cut = cuts[axis]
-    met = [(x, begin, end) for x, begin, end in _pieces(inner) if begin <= cut.last and cut.start < end]
-    if len(met) > 1 and (cut.stride > 1 or len(met) == len(inner.inputs) or not facts.read_once(inner.output)):
+    axis, slices = inner.attrs["dimension"], slices_of(node)
+    taken = slices[axis]
+    met = [(x, begin, end) for x, begin, end in _pieces(inner) if begin <= taken.last and taken.start < end]
+    if len(met) > 1 and (taken.stride > 1 or len(met) == len(inner.inputs) or not facts.read_once(inner.output)):
         return None
     parts: list[Call] = []
     for x, begin, end in met:
-        start, last = max(cut.start, begin), min(cut.last, end - 1)
-        part = cut.moved(begin) if len(met) == 1 else Cut(start - begin, last - start + 1)
-        parts.append(sliced(x, [*cuts[:axis], part, *cuts[axis + 1 :]]))
+        start, last = max(taken.start, begin), min(taken.last, end - 1)
+        part = taken.moved(begin) if len(met) == 1 else AxisSlice(start - begin, last - start + 1)
+        parts.append(sliced(x, [*slices[:axis], part, *slices[axis + 1 :]]))
     return parts[0] if len(parts) == 1 else call("concatenate", *parts, dimension=axis)
 
 
@@ -168,34 +168,34 @@ def slice_padded(node: Node, facts: Facts) -> Expression | None:
     if inner is None or any(inner.attrs["interior_padding"]) or node.output.type.size == 0:
         return None
     x, value = inner.inputs
-    lows, cuts = inner.attrs["edge_padding_low"], cuts_of(node)
-    axes = list(zip(x.type.shape, lows, cuts, strict=True))
-    if any(cut.last < low or cut.start >= low + extent for extent, low, cut in axes):
+    lows, slices = inner.attrs["edge_padding_low"], slices_of(node)
+    axes = list(zip(x.type.shape, lows, slices, strict=True))
+    if any(taken.last < low or taken.start >= low + extent for extent, low, taken in axes):
         return broadcast(value, node.output.type.shape, ())
-    if all(low <= cut.start and cut.last < low + extent for extent, low, cut in axes):
-        return sliced(x, [cut.moved(low) for _, low, cut in axes])
-    if any(cut.stride > 1 for cut in cuts) or not facts.read_once(inner.output):
+    if all(low <= taken.start and taken.last < low + extent for extent, low, taken in axes):
+        return sliced(x, [taken.moved(low) for _, low, taken in axes])
+    if any(taken.stride > 1 for taken in slices) or not facts.read_once(inner.output):
         return None
-    begins = [max(0, cut.start - low) for _, low, cut in axes]
-    ends = [min(extent, cut.last + 1 - low) for extent, low, cut in axes]
+    begins = [max(0, taken.start - low) for _, low, taken in axes]
+    ends = [min(extent, taken.last + 1 - low) for extent, low, taken in axes]
     return call(
         "pad",
-        sliced(x, [Cut(begin, end - begin) for begin, end in zip(begins, ends, strict=True)]),
+        sliced(x, [AxisSlice(begin, end - begin) for begin, end in zip(begins, ends, strict=True)]),
         value,
-        edge_padding_low=tuple(max(0, low - cut.start) for _, low, cut in axes),
-        edge_padding_high=tuple(max(0, cut.last + 1 - low - extent) for extent, low, cut in axes),
+        edge_padding_low=tuple(max(0, low - taken.start) for _, low, taken in axes),
+        edge_padding_high=tuple(max(0, taken.last + 1 - low - extent) for extent, low, taken in axes),
         interior_padding=(0,) * len(axes),
     )
 
 
 def slice_iota(node: Node, facts: Facts) -> Call | None:
-    """A slice of an iota that starts at 0, or cuts other axes alone, is a smaller iota."""
+    """A slice of an iota that starts at 0, or takes a part of other axes alone, is a smaller iota."""
     inner = facts.producer(node.inputs[0], "iota")
     if inner is None:
         return None
-    axis, cuts = inner.attrs["iota_dimension"], cuts_of(node)
-    cut = cuts[axis].canonical()
-    if (cut.start, cut.stride) != (0, 1):
+    axis, slices = inner.attrs["iota_dimension"], slices_of(node)
+    taken = slices[axis].canonical()
+    if (taken.start, taken.stride) != (0, 1):
         return None
     return call("iota", shape=node.output.type.shape, dtype=inner.attrs["dtype"], iota_dimension=axis)
 
@@ -278,18 +278,18 @@ def _joined(left: Expression, right: Expression, axis: int, facts: Facts) -> Cal
         return None
     if stride < 1 or (a.count > 1 and a.stride != stride) or (b.count > 1 and b.stride != stride):
         return None
-    return sliced(x, [*before[:axis], Cut(a.start, a.count + b.count, stride), *before[axis + 1 :]])
+    return sliced(x, [*before[:axis], AxisSlice(a.start, a.count + b.count, stride), *before[axis + 1 :]])
 
 
-def _as_slice(part: Expression, facts: Facts) -> tuple[Value, list[Cut]] | None:
-    """The array and the cuts of a slice in the graph, or of one just made by joining."""
+def _as_slice(part: Expression, facts: Facts) -> tuple[Value, list[AxisSlice]] | None:
+    """The array and the axes of a slice in the graph, or of one just made by joining."""
     if isinstance(part, Value):
         node = facts.producer(part, "slice")
-        return None if node is None else (node.inputs[0], [cut.canonical() for cut in cuts_of(node)])
+        return None if node is None else (node.inputs[0], [taken.canonical() for taken in slices_of(node)])
     (x,) = part.inputs
     starts, limits, strides = (part.attrs[key] for key in ("start_indices", "limit_indices", "strides"))
     counts = [-(-(limit - start) // stride) for start, limit, stride in zip(starts, limits, strides, strict=True)]
-    return (x, list(map(Cut, starts, counts, strides))) if isinstance(x, Value) else None
+    return (x, list(map(AxisSlice, starts, counts, strides))) if isinstance(x, Value) else None
 
 
 def pad_nothing(node: Node, facts: Facts) -> Value | None:
@@ -302,7 +302,7 @@ def pad_less(node: Node, facts: Facts) -> Call | None:
     lows, highs = node.attrs["edge_padding_low"], node.attrs["edge_padding_high"]
     if any(amount > 0 for amount in (*lows, *highs)) or any(node.attrs["interior_padding"]):
         return None
-    return sliced(node.inputs[0], [Cut(-low, count) for low, count in zip(lows, node.output.type.shape, strict=True)])
+    return sliced(node.inputs[0], [AxisSlice(-low, n) for low, n in zip(lows, node.output.type.shape, strict=True)])
 
 
 def pad_padded(node: Node, facts: Facts) -> Call | None:

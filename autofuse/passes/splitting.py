@@ -13,7 +13,7 @@ from autofuse.lazydataclass import dataclass
 from autofuse.passes.facts import Facts
 from autofuse.passes.productrules import free_dimensions, has_one_column_axis
 from autofuse.passes.rewriting import Call, Rules, call, rewrite
-from autofuse.passes.slicerules import cuts_of, sliced, whole
+from autofuse.passes.slicerules import sliced, slices_of, whole
 
 _Columns = tuple[int, int]
 """First column, and the one behind the last."""
@@ -21,9 +21,9 @@ _Columns = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class SplitColumns:
-    """Cuts the matrix of a product instead of the result, where that is only read in slices of its columns.
+    """Slices the matrix of a product instead of the result, where that is only read in slices of its columns.
 
-    The slices do not overlap. Elementwise work between the product and the slices is cut as well, with all its
+    The slices do not overlap. Elementwise work between the product and the slices is sliced as well, with all its
     operands. So the gates of a recurrent cell, slices of one sum of products, become sums of products of equal shape,
     and what is done with them goes column by column. Exact: the same sums, in the same order.
     """
@@ -37,22 +37,22 @@ class SplitColumns:
 
 
 def _rules(values: Collection[Value]) -> Rules:
-    def cut(node: Node, facts: Facts) -> Call | None:
+    def sliced_before(node: Node, facts: Facts) -> Call | None:
         maker = facts.producer(node.inputs[0])
-        return None if maker is None or node.inputs[0] not in values else _cut_before(maker, node)
+        return None if maker is None or node.inputs[0] not in values else _slice_before(maker, node)
 
-    return {"slice": (cut,)}
+    return {"slice": (sliced_before,)}
 
 
-def _cut_before(maker: Node, node: Node) -> Call:
+def _slice_before(maker: Node, node: Node) -> Call:
     """(x @ w)[:, a:b] = x @ w[:, a:b]; f(x, y)[:, a:b] = f(x[:, a:b], y[:, a:b])."""
-    cuts = cuts_of(node)
+    slices = slices_of(node)
     if maker.op != "dot_general":
-        return call(maker.op, *(sliced(operand, cuts) for operand in maker.inputs), **maker.attrs)
+        return call(maker.op, *(sliced(operand, slices) for operand in maker.inputs), **maker.attrs)
     left, right = maker.inputs
     (axis,) = free_dimensions(maker.attrs, "rhs", right.type.rank)
     columns = whole(right.type.shape)
-    columns[axis] = cuts[-1]
+    columns[axis] = slices[-1]
     return call("dot_general", left, sliced(right, columns), **maker.attrs)
 
 
@@ -65,8 +65,8 @@ def _only_read_in_pieces(graph: Graph) -> frozenset[Value]:
             pieces[node.output] = found
     wanted: set[Value] = set()
     for node in graph.nodes:
-        is_cut = len(node.outputs) == 1 and node.output in pieces
-        if is_cut and (node.op == "dot_general" or any(value in wanted for value in node.inputs)):
+        is_sliced = len(node.outputs) == 1 and node.output in pieces
+        if is_sliced and (node.op == "dot_general" or any(value in wanted for value in node.inputs)):
             wanted.add(node.output)
     todo = list(wanted)
     while todo:
@@ -104,9 +104,9 @@ def _columns_of(node: Node) -> _Columns | None:
     """What a slice takes of the last axis, if it takes all of the others and some neighbouring columns of that."""
     if node.op != "slice" or not node.inputs[0].type.rank or node.output.type.size == 0:
         return None
-    *others, last = cuts_of(node)
+    *others, last = slices_of(node)
     shape = node.inputs[0].type.shape
-    whole_others = all(cut.count == extent for cut, extent in zip(others, shape, strict=False))
+    whole_others = all(taken.count == extent for taken, extent in zip(others, shape, strict=False))
     if not whole_others or last.count == shape[-1] or (last.stride != 1 and last.count > 1):
         return None
     return last.start, last.start + last.count

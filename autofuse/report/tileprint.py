@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autofuse.ir.index import Affine, Atom, Element, Quotient, Remainder, Symbol
+from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol, Variable
 from autofuse.ir.pieces import Condition
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (
@@ -36,7 +36,7 @@ def print_program(program: TileProgram | OpaqueProgram) -> str:
 
 def print_affine(value: Affine) -> str:
     """An index expression: `4096*i0 + k0 + 3`."""
-    parts = [_term(atom, coefficient) for atom, coefficient in value.terms]
+    parts = [_term(variable, coefficient) for variable, coefficient in value.terms]
     if value.constant or not parts:
         parts.append(str(value.constant))
     return " + ".join(parts).replace("+ -", "- ")
@@ -166,15 +166,15 @@ def _symbols(symbols: tuple[Symbol, ...]) -> str:
     return ", ".join(f"{symbol.name}<{symbol.extent}" for symbol in symbols)
 
 
-def _term(atom: Atom, coefficient: int) -> str:
-    text = _atom(atom)
+def _term(variable: Variable, coefficient: int) -> str:
+    text = _variable(variable)
     if coefficient == 1:
         return text
     return f"-{text}" if coefficient == -1 else f"{coefficient}*{text}"
 
 
-def _atom(atom: Atom) -> str:
-    match atom:
+def _variable(variable: Variable) -> str:
+    match variable:
         case Symbol(name, _):
             return name
         case Quotient(value, divisor):

@@ -285,7 +285,7 @@ class CoverProgram:
         """Whether the relaxation paid only for parts of some writes, so that a real selection costs more."""
         return not self.whole_writes and self.price(order) > fun + 1e-6 * max(1.0, abs(fun))
 
-    def cut(self, stuck: Sequence[Value]) -> None:
+    def add_lazy_constraint(self, stuck: Sequence[Value]) -> None:
         """Demand that somebody who reads none of the `stuck` values makes the first of them."""
         waiting = set(stuck)
         first = {c: 1.0 for v in stuck for n, c in self._writers[v] if waiting.isdisjoint(self.reads[n])}

@@ -146,7 +146,7 @@ def _solve_whole(program: CoverProgram, start: float, deadline_s: float, clock: 
 
 
 def _answer(program: CoverProgram, seconds: float, until: float, clock: Callable[[], float]) -> _Answer:
-    """Solve, cutting circles off, for about so many seconds, which end at `until`."""
+    """Solve, forbidding circles as they are met, for about so many seconds, which end at `until`."""
     known = program.only_cheapest() if len(program.priced) < _LARGE else None
     if known is not None:
         return _Answer(known, program.price(known), optimal=True)
@@ -170,7 +170,7 @@ def _answer(program: CoverProgram, seconds: float, until: float, clock: Callable
         if left <= 0 or result.x is None:
             break
         if stuck:
-            program.cut(stuck)
+            program.add_lazy_constraint(stuck)
         elif result.status == OPTIMAL:
             program.whole_writes = True
         else:

@@ -155,7 +155,7 @@ class Races:
                 break
             left = left_s()
             limit_s = None if left is None else left - self._bench.open_s
-            again = replace(terms, blocks=blocks, decides=False, sitting=replica, limit_s=limit_s)
+            again = replace(terms, blocks=blocks, decides=False, replica=replica, limit_s=limit_s)
             times = self._times([plans[number] for number in found], again)
             sound = [time.samples_us and not time.problem for time in times]
             if not any(sound):  # as where no plan's answer is right

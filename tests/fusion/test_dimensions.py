@@ -1,4 +1,4 @@
-"""Which axes are the same loop: extents of the atoms of each value, and who shares them."""
+"""Which axes are the same loop: extents of the factors of each value, and who shares them."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def dims_of(sketch, *outputs, **options):
 
 
 def extents(dims, use):
-    return [[dims.extent(atom) for atom in axis] for axis in dims.axes(use)]
+    return [[dims.extent(factor) for factor in axis] for axis in dims.axes(use)]
 
 
 def test_elementwise_ops_share_all_axes(sketch):
@@ -59,7 +59,7 @@ def test_a_reshape_splits_axes_until_both_sides_agree(sketch):
     _, dims = dims_of(sketch, split)
     assert extents(dims, x) == [[8], [128], [4, 64]]
     assert extents(dims, split) == [[8], [128], [4], [64]]
-    assert dims.atoms(x) == dims.atoms(split)
+    assert dims.factors(x) == dims.factors(split)
 
 
 def test_reshapes_in_both_directions_meet_in_the_middle(sketch):
@@ -77,7 +77,7 @@ def test_extents_that_do_not_divide_stay_apart(sketch):
     other = sketch.reshape(x, 6, 4)
     _, dims = dims_of(sketch, other)
     # neither of the fastest axes, 6 and 4, divides the other
-    assert dims.atoms(x).isdisjoint(dims.atoms(other))
+    assert dims.factors(x).isdisjoint(dims.factors(other))
     assert not dims.has_conflict()
 
 
@@ -103,7 +103,7 @@ def test_two_uses_of_one_input_share_axes_unless_they_are_told_apart(sketch):
     graph, tied = dims_of(sketch, *both)
     assert tied.axes(both[0]) == tied.axes(both[1])
     free = Dimensions(graph.nodes, ())
-    assert free.atoms(both[0]).isdisjoint(free.atoms(both[1]))
+    assert free.factors(both[0]).isdisjoint(free.factors(both[1]))
 
 
 def test_each_reader_of_an_iota_has_axes_of_its_own(sketch):
@@ -111,7 +111,7 @@ def test_each_reader_of_an_iota_has_axes_of_its_own(sketch):
     rows = sketch.emit("iota", shape=(8, 8), dtype=x.type.dtype, iota_dimension=0)
     first, second = sketch.op("add", x, rows), sketch.op("add", y, rows)
     _, dims = dims_of(sketch, first, second)
-    assert dims.atoms(first).isdisjoint(dims.atoms(second))
+    assert dims.factors(first).isdisjoint(dims.factors(second))
 
 
 def test_x_plus_its_transpose_is_a_conflict(sketch):

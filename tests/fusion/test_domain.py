@@ -19,7 +19,7 @@ def domain_of(sketch, *outputs):
 
 
 def grid(domain):
-    return [domain.dimensions.extent(atom) for atom in domain.grid]
+    return [domain.dimensions.extent(factor) for factor in domain.grid]
 
 
 def reason(sketch, *outputs):
@@ -134,7 +134,7 @@ def test_the_grid_of_a_dot_is_its_rows(sketch):
 def test_batch_axes_come_before_rows(sketch):
     domain = domain_of(sketch, sketch.dot(sketch.arg("f32[2,8,3]"), sketch.arg("f32[2,3,5]", "w"), batch=1))
     assert grid(domain) == [2, 8]
-    assert [domain.dimensions.extent(atom) for atom in domain.rows] == [8]
+    assert [domain.dimensions.extent(factor) for factor in domain.rows] == [8]
 
 
 def test_attention_is_one_kernel_over_rows():

@@ -81,13 +81,13 @@ def test_a_race_is_recorded_and_not_run_again(database):
         assert later._worker._process is None
 
 
-def test_another_sitting_is_in_another_process(database):
+def test_another_replica_is_in_another_process(database):
     with bench_on(database) as bench:
-        lost = [(bench.plans(plans(), replace(TERMS, sitting=n)), bench._worker.restarts)[1] for n in (0, 0, 1, 1, 2)]
+        lost = [(bench.plans(plans(), replace(TERMS, replica=n)), bench._worker.restarts)[1] for n in (0, 0, 1, 1, 2)]
         assert lost == [0, 0, 1, 1, 2]
         assert bench.open_s > 0
     with bench_on(database) as later:
-        later.plans(plans(), replace(TERMS, sitting=2))
+        later.plans(plans(), replace(TERMS, replica=2))
         assert later._worker._process is None
 
 
@@ -159,14 +159,18 @@ def test_a_race_on_other_terms_is_another(database, terms):
     assert (payload["seed"], payload["blocks"], payload["decides"]) == (terms.seed, terms.blocks, terms.decides)
 
 
+def test_records_keep_the_names_that_they_were_made_with():
+    assert set(TERMS.stored()) == {"seed", "seconds", "blocks", "turn_us", "decides", "sitting"}
+
+
 def test_a_race_of_other_plans_or_arguments_is_another(database):
     races_on(database, Answers()).times(plans(), TERMS)
     first, second = plans()
     kernel, *others = second.kernels
     rescheduled = replace(second, kernels=(replace(kernel, schedule=cpu_schedule(unroll=1)), *others))
-    for entrants in ([second, first], [first], [first, rescheduled]):
+    for those in ([second, first], [first], [first, rescheduled]):
         answers = Answers()
-        races_on(database, answers).times(entrants, TERMS)
+        races_on(database, answers).times(those, TERMS)
         assert len(answers.payloads) == 1
     answers = Answers()
     races_on(database, answers, random_inputs(GRAPH, np.random.default_rng(1))).times(plans(), TERMS)

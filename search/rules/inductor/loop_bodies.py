@@ -254,13 +254,13 @@ class _Walk:
     def _resolved(self, node: Node, position: Affine) -> Affine:
         """A position with symbols in the place of what is read at run time."""
 
-        def replaced(atom: index.Atom) -> Affine | None:
-            if not isinstance(atom, Element) or not isinstance(atom.source, int):
+        def replaced(variable: index.Variable) -> Affine | None:
+            if not isinstance(variable, Element) or not isinstance(variable.source, int):
                 return None
-            where = tuple(self._resolved(node, inner) for inner in atom.index)
-            number = self.element(node, node.inputs[atom.source], where)
-            symbol = Symbol(f"{_INDIRECT}{len(self.indirect)}", atom.hi + 1)
-            return self.indirect.setdefault((number, atom.lo, atom.hi), index.of(symbol))
+            where = tuple(self._resolved(node, inner) for inner in variable.index)
+            number = self.element(node, node.inputs[variable.source], where)
+            symbol = Symbol(f"{_INDIRECT}{len(self.indirect)}", variable.hi + 1)
+            return self.indirect.setdefault((number, variable.lo, variable.hi), index.of(symbol))
 
         return index.substitute(position, replaced)
 

@@ -177,9 +177,9 @@ def _fastest_first(strides: Sequence[Sequence[int]], sizes: Sequence[int]) -> li
 @lru_cache(maxsize=1 << 14)
 def _steps(formula: Affine) -> Mapping[Symbol, int]:
     """How far a formula moves with each loop, from zero to one and all others zero (sizevars.py, stride_vars)."""
-    if all(isinstance(atom, Symbol) for atom, _ in formula.terms):
-        return {atom: factor for atom, factor in formula.terms if isinstance(atom, Symbol)}
-    zeros: dict[index.Atom, int] = dict.fromkeys(index.symbols_of(formula), 0)
+    if all(isinstance(variable, Symbol) for variable, _ in formula.terms):
+        return {variable: factor for variable, factor in formula.terms if isinstance(variable, Symbol)}
+    zeros: dict[index.Variable, int] = dict.fromkeys(index.symbols_of(formula), 0)
     start = index.evaluate(formula, zeros)
     return {s: index.evaluate(formula, {**zeros, s: 1}) - start for s in zeros if isinstance(s, Symbol)}
 
@@ -221,7 +221,7 @@ def _merged(loops: Sequence[Symbol], formulas: Sequence[Affine]) -> list[int | N
 
 def _is_one_walk(formula: Affine, inner: Symbol, outer: Symbol, size: int) -> bool:
     """Whether `size` steps of one loop are a step of the other everywhere, also inside quotients and remainders."""
-    if all(isinstance(atom, Symbol) for atom, _ in formula.terms):
+    if all(isinstance(variable, Symbol) for variable, _ in formula.terms):
         return True
     high, low = index.of(Symbol("m1", _FAR)), index.of(Symbol("m2", _FAR))
     left = index.renamed(formula, {inner: high * size, outer: low})

@@ -28,12 +28,12 @@ class Favouring(SyntheticBench):
     """Replicas in which every answer is wrong."""
 
     def plans(self, plans, terms):
-        self.plan_cost = lambda plan: self.costs[terms.sitting][len(plan.kernels)]
+        self.plan_cost = lambda plan: self.costs[terms.replica][len(plan.kernels)]
         self.now_s += self.seconds
-        self.asked.append((terms.sitting, sorted(len(plan.kernels) for plan in plans), terms.seconds))
+        self.asked.append((terms.replica, sorted(len(plan.kernels) for plan in plans), terms.seconds))
         self.terms.append(terms)
-        found = super().plans(plans, replace(terms, blocks=self.most.get(terms.sitting, terms.blocks)))
-        return [PlanTime(time.samples_us, "it is wrong") for time in found] if terms.sitting in self.wrong else found
+        found = super().plans(plans, replace(terms, blocks=self.most.get(terms.replica, terms.blocks)))
+        return [PlanTime(time.samples_us, "it is wrong") for time in found] if terms.replica in self.wrong else found
 
 
 def bench_of(*costs, **options):
@@ -100,7 +100,7 @@ class Several(Favouring):
     """Costs by the way to unroll the only kernel."""
 
     def plan_us(self, plan):
-        return self.costs[self.terms[-1].sitting][plan.kernels[0].schedule[UNROLL] - 1]
+        return self.costs[self.terms[-1].replica][plan.kernels[0].schedule[UNROLL] - 1]
 
 
 def several(*costs):

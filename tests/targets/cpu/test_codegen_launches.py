@@ -121,7 +121,7 @@ def test_blocks_are_neither_tiny_nor_few():
     assert one.blocks == two.blocks == 1
 
 
-def test_a_long_block_counts_for_as_many_grains_as_it_is_worth():
+def test_a_long_block_counts_for_as_many_tasks_as_it_is_worth():
     """Whether sleeping threads are woken depends on the work, not on the number of blocks."""
     (first,), (second,) = generated(split_sum(length=10_000), host_machine()).launches
     assert first.work > 10 * first.blocks

@@ -51,9 +51,9 @@ def two_threads():
     threadcount.set_num_threads(before)
 
 
-def adder(name="add_one", amount="1.0", blocks=8, grain=1):
+def adder(name="add_one", amount="1.0", blocks=8, task_blocks=1):
     """A kernel that adds a constant to `blocks` floats, one block each."""
-    phase = PhaseCode(name, blocks=blocks, grain=grain)
+    phase = PhaseCode(name, blocks=blocks, task_blocks=task_blocks)
     return KernelCode(name, ADD_ONE.format(name=name, amount=amount), (), ((phase,),))
 
 
@@ -100,21 +100,21 @@ def test_launches_of_a_kernel_run_one_after_another():
 
 
 def test_phases_of_a_launch_are_one_description():
-    low, high = PhaseCode("low", blocks=8, grain=1), PhaseCode("high", blocks=6, grain=4, scratch_bytes=100)
+    low, high = PhaseCode("low", blocks=8, task_blocks=1), PhaseCode("high", blocks=6, task_blocks=4, scratch_bytes=100)
     words = driver.launch_words([(low, 0), (high, 1)], {"low": 1000, "high": 2000})
-    # a block of `low` weighs as much as four of `high`; 8 / 1 + 6 / 4 grains of work, as many parts at most
+    # a block of `low` weighs as much as four of `high`; 8 / 1 + 6 / 4 tasks of work, as many parts at most
     assert words[:5] == (2, 9, 8 * 256 + 6 * 64, 128, 9)
     assert words[5:] == (1000, 8, 256, 0, 0, 2000, 6, 64, 8 * 256, 1)
 
 
 def test_a_launch_worth_one_worker_has_one_part():
-    assert driver.launch_words([(PhaseCode("f", blocks=8, grain=8), 0)], {"f": 1})[1] == 1
-    assert driver.launch_words([(PhaseCode("f", blocks=8, grain=5), 0)], {"f": 1})[1] == 1
-    assert driver.launch_words([(PhaseCode("f", blocks=8, grain=4), 0)], {"f": 1})[1] == 2
+    assert driver.launch_words([(PhaseCode("f", blocks=8, task_blocks=8), 0)], {"f": 1})[1] == 1
+    assert driver.launch_words([(PhaseCode("f", blocks=8, task_blocks=5), 0)], {"f": 1})[1] == 1
+    assert driver.launch_words([(PhaseCode("f", blocks=8, task_blocks=4), 0)], {"f": 1})[1] == 2
 
 
 def test_a_launch_has_no_more_parts_than_the_program_may_use_threads():
-    phase = PhaseCode("f", blocks=8, grain=1)
+    phase = PhaseCode("f", blocks=8, task_blocks=1)
     words = [driver.launch_words([(phase, 0)], {"f": 1}, threads) for threads in (None, 4, 1)]
     assert [(parts, work) for _, parts, _, _, work, *_ in words] == [(8, 8), (4, 8), (1, 8)]
 
@@ -122,7 +122,7 @@ def test_a_launch_has_no_more_parts_than_the_program_may_use_threads():
 def test_lanes_that_increase_run_together():
     calls = tuple(KernelCall("add_one", (given(0), result(k)), lane=k) for k in range(3))
     assert driver.groups(calls) == [calls]
-    program = CpuProgram("lanes", (adder(blocks=8, grain=8),), calls, (F8,), (F8, F8, F8))
+    program = CpuProgram("lanes", (adder(blocks=8, task_blocks=8),), calls, (F8,), (F8, F8, F8))
     for output in NativeProgram(program).call(X):
         np.testing.assert_array_equal(output, X + 1)
 
@@ -191,7 +191,7 @@ CALL = KernelCall("add_one", (given(0), result(0)))
         ({"calls": (KernelCall("add_one", (given(1),)),)}, "outside the program"),
         ({"calls": (KernelCall("add_one", (arena(128),)),), "arena_bytes": 64}, "outside the program"),
         ({"calls": (KernelCall("add_one", (arena(32),)),), "arena_bytes": 64}, "outside the program"),
-        ({"kernels": (adder(grain=0),)}, "grain >= 1"),
+        ({"kernels": (adder(task_blocks=0),)}, "task_blocks >= 1"),
         ({"inputs": (parse_type("f32[9]"),), "output_aliases": (OutputAlias(0, 0),)}, "another type"),
     ],
 )

@@ -66,7 +66,7 @@ def test_shares_are_cut_into_shrinking_chunks():
 
 
 @two_cpus
-def test_the_cut_weighs_phases_by_their_grain():
+def test_phases_are_weighed_by_their_task_size():
     # a block of the second phase is worth ten of the first: each is one share
     threadcount.set_num_threads(2)
     first, second = one_launch(CHUNK_OF_BLOCK, [(100, 10), (10, 1)]).call()

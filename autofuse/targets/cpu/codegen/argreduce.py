@@ -175,7 +175,7 @@ def _grows(position: Affine, stage: Stage) -> bool:
             if coefficient <= inner:
                 return False
             inner += coefficient * (symbol.extent - 1)
-    return all(isinstance(atom, Symbol) for atom, _ in position.terms)
+    return all(isinstance(variable, Symbol) for variable, _ in position.terms)
 
 
 def _position(fn: FunctionText, best: Best, group: Group) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from autofuse.errors import BackendError
-from autofuse.ir.index import Affine, Atom, Element, Quotient, Remainder, Symbol
+from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol, Variable
 from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.codegen.values import Group, Ranges, Value, iota, splat_integer
 from autofuse.targets.cpu.llvmtext import FunctionText
@@ -14,17 +14,17 @@ from autofuse.targets.cpu.llvmtext import FunctionText
 def bounds_in(value: Affine, ranges: Ranges) -> tuple[int, int]:
     """The least and greatest value where split symbols stay in their ranges."""
     lo = hi = value.constant
-    for atom, coefficient in value.terms:
-        a, b = _atom_bounds(atom, ranges)
+    for variable, coefficient in value.terms:
+        a, b = _variable_bounds(variable, ranges)
         lo += min(a * coefficient, b * coefficient)
         hi += max(a * coefficient, b * coefficient)
     return lo, hi
 
 
-def _atom_bounds(atom: Atom, ranges: Ranges) -> tuple[int, int]:
-    match atom:
+def _variable_bounds(variable: Variable, ranges: Ranges) -> tuple[int, int]:
+    match variable:
         case Symbol(_, extent):
-            return ranges.get(atom, (0, max(extent - 1, 0)))
+            return ranges.get(variable, (0, max(extent - 1, 0)))
         case Quotient(value, divisor):
             lo, hi = bounds_in(value, ranges)
             return lo // divisor, hi // divisor
@@ -39,8 +39,8 @@ def _atom_bounds(atom: Atom, ranges: Ranges) -> tuple[int, int]:
 def element_sources(value: Affine) -> list[int]:
     """The numbers of the scalars that an expression reads as indices."""
     found: list[int] = []
-    for atom, _ in value.terms:
-        match atom:
+    for variable, _ in value.terms:
+        match variable:
             case Element(source, _, _, _):
                 found.append(int(source))
             case Quotient(inner, _) | Remainder(inner, _):
@@ -57,7 +57,7 @@ class Split:
     uniform: Affine
     """Equal in all lanes; the lane symbol stands for lane 0."""
     stride: int
-    varying: tuple[tuple[Atom, int], ...]
+    varying: tuple[tuple[Variable, int], ...]
     """Terms that differ from lane to lane in no regular way."""
 
     @property
@@ -69,24 +69,24 @@ def split_lanes(value: Affine, group: Group) -> Split:
     """Sort the terms of an expression by how they depend on the lane."""
     if group.lanes.count == 1:
         return Split(value, 0, ())
-    uniform: list[tuple[Atom, int]] = []
-    varying: list[tuple[Atom, int]] = []
+    uniform: list[tuple[Variable, int]] = []
+    varying: list[tuple[Variable, int]] = []
     stride = 0
-    for atom, coefficient in value.terms:
-        if atom == group.lanes.symbol:
+    for variable, coefficient in value.terms:
+        if variable == group.lanes.symbol:
             stride = coefficient
-            uniform.append((atom, coefficient))
-        elif _varies(atom, group):
-            varying.append((atom, coefficient))
+            uniform.append((variable, coefficient))
+        elif _varies(variable, group):
+            varying.append((variable, coefficient))
         else:
-            uniform.append((atom, coefficient))
+            uniform.append((variable, coefficient))
     return Split(Affine(value.constant, tuple(uniform)), stride, tuple(varying))
 
 
-def _varies(atom: Atom, group: Group) -> bool:
-    match atom:
+def _varies(variable: Variable, group: Group) -> bool:
+    match variable:
         case Symbol():
-            return atom == group.lanes.symbol
+            return variable == group.lanes.symbol
         case Quotient(value, _) | Remainder(value, _):
             return any(_varies(inner, group) for inner, _ in value.terms)
         case Element(source, _, _, _):
@@ -132,45 +132,45 @@ def _remembered(fn: FunctionText, group: Group, key: object, instruction: str) -
     return found
 
 
-def _terms(fn: FunctionText, terms: Iterable[tuple[Atom, int]], group: Group) -> list[tuple[str, int]]:
+def _terms(fn: FunctionText, terms: Iterable[tuple[Variable, int]], group: Group) -> list[tuple[str, int]]:
     """Each term as (i64 operand or "", constant), from the outermost loop inwards."""
     order = {symbol: place for place, symbol in enumerate(group.at)}
     ordered = sorted(terms, key=lambda term: _depth(term[0], order))
-    return [_term(fn, atom, coefficient, group) for atom, coefficient in ordered]
+    return [_term(fn, variable, coefficient, group) for variable, coefficient in ordered]
 
 
-def _depth(atom: Atom, order: Mapping[Symbol, int]) -> int:
-    match atom:
+def _depth(variable: Variable, order: Mapping[Symbol, int]) -> int:
+    match variable:
         case Symbol():
-            return order.get(atom, -1)
+            return order.get(variable, -1)
         case Quotient(value, _) | Remainder(value, _):
             return max((_depth(inner, order) for inner, _ in value.terms), default=-1)
         case Element():
             return len(order)
 
 
-def _term(fn: FunctionText, atom: Atom, coefficient: int, group: Group) -> tuple[str, int]:
+def _term(fn: FunctionText, variable: Variable, coefficient: int, group: Group) -> tuple[str, int]:
     added = 0
-    if isinstance(atom, Symbol):
-        index = group.at[atom]
+    if isinstance(variable, Symbol):
+        index = group.at[variable]
         base, added = index.base, index.addend * coefficient
     else:
-        base = _scalar_atom(fn, atom, group)
+        base = _scalar_variable(fn, variable, group)
     if not base or coefficient == 1:
         return base, added
     return _remembered(fn, group, (base, coefficient), f"mul nsw i64 {base}, {coefficient}"), added
 
 
-def _scalar_atom(fn: FunctionText, atom: Quotient | Remainder | Element, group: Group) -> str:
-    if isinstance(atom, Element):
-        source = group.values[int(atom.source)]
-        return _clamped(fn, source, atom, 1)
-    operand = scalar_index(fn, atom.value, group)
-    return _divided(fn, atom, operand, 64, 1, bounds_in(atom.value, group.ranges)[0] >= 0)
+def _scalar_variable(fn: FunctionText, variable: Quotient | Remainder | Element, group: Group) -> str:
+    if isinstance(variable, Element):
+        source = group.values[int(variable.source)]
+        return _clamped(fn, source, variable, 1)
+    operand = scalar_index(fn, variable.value, group)
+    return _divided(fn, variable, operand, 64, 1, bounds_in(variable.value, group.ranges)[0] >= 0)
 
 
 def _divided(
-    fn: FunctionText, atom: Quotient | Remainder, operand: str, bits: int, count: int, nonnegative: bool
+    fn: FunctionText, variable: Quotient | Remainder, operand: str, bits: int, count: int, nonnegative: bool
 ) -> str:
     """Floor division or its remainder, of an integer operand of `count` lanes."""
     type_ = f"i{bits}" if count == 1 else f"<{count} x i{bits}>"
@@ -178,8 +178,8 @@ def _divided(
     def constant(value: int) -> str:
         return str(value) if count == 1 else f"splat (i{bits} {value})"
 
-    divisor = atom.divisor
-    quotient = isinstance(atom, Quotient)
+    divisor = variable.divisor
+    quotient = isinstance(variable, Quotient)
     if divisor & (divisor - 1) == 0:
         if quotient:
             return fn.emit(f"ashr {type_} {operand}, {constant(divisor.bit_length() - 1)}")
@@ -196,7 +196,7 @@ def _divided(
     return fn.emit(f"sdiv exact {type_} {fn.emit(f'sub {type_} {operand}, {floor}')}, {constant(divisor)}")
 
 
-def _clamped(fn: FunctionText, source: Value, atom: Element, count: int) -> str:
+def _clamped(fn: FunctionText, source: Value, variable: Element, count: int) -> str:
     """An integer value of the program as i64, clamped to the element's range."""
     if not source.dtype.is_integer:
         raise BackendError(f"an index must be an integer, got a {source.dtype}")
@@ -207,7 +207,7 @@ def _clamped(fn: FunctionText, source: Value, atom: Element, count: int) -> str:
         narrow = type_.replace("i64", f"i{source.dtype.bits}")
         name = fn.emit(f"{'zext' if unsigned else 'sext'} {narrow} {name} to {type_}")
     suffix = "i64" if count == 1 else f"v{count}i64"
-    for kind, limit in (("min", atom.hi), ("max", atom.lo)):
+    for kind, limit in (("min", variable.hi), ("max", variable.lo)):
         constant = str(limit) if count == 1 else f"splat (i64 {limit})"
         sign = "u" if unsigned and source.dtype.bits == 64 else "s"
         name = fn.intrinsic(f"llvm.{sign}{kind}.{suffix}", type_, [(type_, name), (type_, constant)])
@@ -221,12 +221,12 @@ def index_bits(value: Affine, group: Group) -> int:
 
 def _fits(value: Affine, group: Group) -> bool:
     total = abs(value.constant)
-    for atom, coefficient in value.terms:
-        lo, hi = _atom_bounds(atom, group.ranges)
+    for variable, coefficient in value.terms:
+        lo, hi = _variable_bounds(variable, group.ranges)
         total += max(abs(lo), abs(hi)) * abs(coefficient)
-        if isinstance(atom, Symbol):
+        if isinstance(variable, Symbol):
             total += group.lanes.count * abs(coefficient)
-        elif isinstance(atom, Quotient | Remainder) and not _fits(atom.value, group):
+        elif isinstance(variable, Quotient | Remainder) and not _fits(variable.value, group):
             return False
     return total < 1 << 31
 
@@ -248,8 +248,8 @@ def lane_offsets(fn: FunctionText, parts: Split, group: Group, bits: int) -> str
     count = group.lanes.count
     type_ = f"<{count} x i{bits}>"
     total = iota(count, bits, parts.stride)
-    for atom, coefficient in parts.varying:
-        term = _vector_atom(fn, atom, group, bits)
+    for variable, coefficient in parts.varying:
+        term = _vector_variable(fn, variable, group, bits)
         if coefficient != 1:
             term = fn.emit(f"mul {type_} {term}, splat (i{bits} {coefficient})")
         total = fn.emit(f"add {type_} {total}, {term}")
@@ -263,15 +263,15 @@ def narrowed(fn: FunctionText, operand: str, bits: int) -> str:
     return fn.emit(f"trunc i64 {operand} to i{bits}")
 
 
-def _vector_atom(fn: FunctionText, atom: Atom, group: Group, bits: int) -> str:
-    match atom:
+def _vector_variable(fn: FunctionText, variable: Variable, group: Group, bits: int) -> str:
+    match variable:
         case Quotient(value, _) | Remainder(value, _):
             operand = vector_index(fn, value, group, bits)
             nonnegative = bounds_in(value, group.ranges)[0] >= 0 and group.active is None
-            return _divided(fn, atom, operand, bits, group.lanes.count, nonnegative)
+            return _divided(fn, variable, operand, bits, group.lanes.count, nonnegative)
         case Element(source, _, _, _):
-            clamped = _clamped(fn, group.values[int(source)], atom, group.lanes.count)
+            clamped = _clamped(fn, group.values[int(source)], variable, group.lanes.count)
             count = group.lanes.count
             return clamped if bits == 64 else fn.emit(f"trunc <{count} x i64> {clamped} to <{count} x i32>")
         case Symbol():
-            raise BackendError(f"symbol {atom.name} is no irregular term")
+            raise BackendError(f"symbol {variable.name} is no irregular term")

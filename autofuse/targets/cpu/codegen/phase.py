@@ -42,7 +42,7 @@ def write_phase(
     if widths.stream_stores or (widths.stream_turned and layout.turn is not None):
         fn.line("fence seq_cst")
     fn.ret()
-    return PhaseCode(symbol, layout.blocks, layout.grain, scratch_bytes, layout.grains)
+    return PhaseCode(symbol, layout.blocks, layout.task_blocks, scratch_bytes, layout.tasks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,9 @@ class Layout:
     tile: int
     """Grid points of the lane symbol in one block; of the other symbol, where squares go across."""
     blocks: int
-    grain: int
+    task_blocks: int
     """Blocks worth handing to another worker."""
-    grains: float
+    tasks: float
     """All blocks, in work worth handing to another worker."""
 
     @property
@@ -58,11 +58,11 @@ def plan_layout(program: TileProgram, phase: Phase, widths: Widths) -> Layout:
     lanes, unroll = widths.of(stages, phase.lane.extent) if phase.lane is not None else (1, 1)
     strip = _strip(program, phase, stages, lanes, unroll)
     turn = find_turn(phase, stages, lanes) if strip is None else None
-    grain_ns = widths.task_us * 1000
-    tile, blocks, block_ns = _blocks(phase, (lanes, unroll), turn, grain_ns, widths)
-    grain = max(1, round(grain_ns / max(block_ns, 1.0)))
-    grains = max(blocks / grain, blocks * block_ns / max(grain_ns, 1.0))
-    return Layout(lanes, unroll, strip, turn, tile, blocks, grain, grains)
+    task_ns = widths.task_us * 1000
+    tile, blocks, block_ns = _blocks(phase, (lanes, unroll), turn, task_ns, widths)
+    task_blocks = max(1, round(task_ns / max(block_ns, 1.0)))
+    tasks = max(blocks / task_blocks, blocks * block_ns / max(task_ns, 1.0))
+    return Layout(lanes, unroll, strip, turn, tile, blocks, task_blocks, tasks)
 
 
 def used_buffers(phase: Phase) -> frozenset[str]:
@@ -92,7 +92,7 @@ def _strip(program: TileProgram, phase: Phase, stages: Sequence[Stage], lanes: i
 
 
 def _blocks(
-    phase: Phase, vectors: tuple[int, int], turn: Turn | None, grain_ns: float, widths: Widths
+    phase: Phase, vectors: tuple[int, int], turn: Turn | None, task_ns: float, widths: Widths
 ) -> tuple[int, int, float]:
     """(grid points of the lane symbol per block, blocks, nanoseconds of a block)."""
     lanes, unroll = vectors
@@ -107,7 +107,7 @@ def _blocks(
     if phase.lane is None:
         return 1, points, ns
     extent, step = phase.lane.extent, lanes * unroll
-    wanted_ns = max(grain_ns / 8, min(grain_ns / 2, points * ns / _SHARES))
+    wanted_ns = max(task_ns / 8, min(task_ns / 2, points * ns / _SHARES))
     rows = points // extent
     if turn is not None and turn.across:
         # blocks of lanes, the first one up to an aligned address, by tiles of the other symbol

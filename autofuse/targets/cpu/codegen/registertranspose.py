@@ -57,7 +57,7 @@ def find_turn(phase: Phase, stages: Sequence[Stage], lanes: int) -> Turn | None:
 
 def _is_turned(offset: Affine, lane: Symbol, symbol: Symbol) -> bool:
     """Contiguous along `symbol`, far apart along the lane, and otherwise plain."""
-    simple = all(isinstance(atom, Symbol) for atom, _ in offset.terms)
+    simple = all(isinstance(variable, Symbol) for variable, _ in offset.terms)
     return simple and offset.coefficient(symbol) == 1 and abs(offset.coefficient(lane)) > 1
 
 

@@ -244,8 +244,8 @@ class Across:
             if not isinstance(s, Store) or s.mask is not None or s in self.turn.statements:
                 continue
             size = places[s.buffer].dtype.itemsize
-            strides = [c * size % LINE_BYTES for atom, c in s.offset.terms if atom != lane]
-            plain = all(isinstance(atom, Symbol) for atom, _ in s.offset.terms) and s.offset.coefficient(lane) == 1
+            strides = [c * size % LINE_BYTES for variable, c in s.offset.terms if variable != lane]
+            plain = all(isinstance(v, Symbol) for v, _ in s.offset.terms) and s.offset.coefficient(lane) == 1
             is_output = places[s.buffer].buffer.space is Space.OUTPUT
             if plain and is_output and size * self.turn.rows == LINE_BYTES and not any(strides):
                 return s

@@ -123,7 +123,7 @@ class _Reader:
             launch=launch,
             points=points,
             blocks=max(layout.blocks, 1),
-            shares=max(layout.blocks / layout.grain, 1.0),
+            shares=max(layout.blocks / layout.task_blocks, 1.0),
             stages=tuple(stages),
             dots=tuple(dots),
             reuse=Reuse(around.levels, tuple(parts)),

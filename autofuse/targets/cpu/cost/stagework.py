@@ -297,11 +297,11 @@ class StageWalk:
         private = self.nest.copies > 1 and self.buffers[statement.buffer].space is Space.SCRATCH
         if private or (self._turned and statement in self._turned):
             return "contiguous"
-        for atom, _ in offset.terms:
-            if isinstance(atom, Element):
-                if self.scalars[int(atom.source)].varying:
+        for variable, _ in offset.terms:
+            if isinstance(variable, Element):
+                if self.scalars[int(variable.source)].varying:
                     return "gather"
-            elif not isinstance(atom, Symbol) and lane in list(sources_of(_inside(atom))):
+            elif not isinstance(variable, Symbol) and lane in list(sources_of(_inside(variable))):
                 return "gather"
         stride = offset.coefficient(lane)
         if stride == 0:
@@ -421,11 +421,11 @@ def _converts(source: DType, target: DType) -> bool:
 
 
 def _quotients(value: Affine) -> int:
-    return sum(1 + _quotients(atom.value) for atom, _ in value.terms if isinstance(atom, Quotient | Remainder))
+    return sum(1 + _quotients(v.value) for v, _ in value.terms if isinstance(v, Quotient | Remainder))
 
 
-def _inside(atom: Quotient | Remainder | Symbol | Element) -> Affine:
-    return atom.value if isinstance(atom, Quotient | Remainder) else Affine()
+def _inside(variable: Quotient | Remainder | Symbol | Element) -> Affine:
+    return variable.value if isinstance(variable, Quotient | Remainder) else Affine()
 
 
 def _share(condition: Condition) -> float:

@@ -66,8 +66,8 @@ def check(program: CpuProgram) -> None:
     if len(set(names)) != len(names):
         raise BackendError(f"program {program.name}: kernel names must be unique, got {names}")
     for phase in _phases(program):
-        if phase.blocks < 0 or phase.grain < 1 or phase.scratch_bytes < 0:
-            raise BackendError(f"phase {phase.symbol}: blocks and scratch must be >= 0 and grain >= 1, got {phase}")
+        if phase.blocks < 0 or phase.task_blocks < 1 or phase.scratch_bytes < 0:
+            raise BackendError(f"{phase.symbol}: blocks and scratch must be >= 0 and task_blocks >= 1, got {phase}")
     kernels = {kernel.name for kernel in program.kernels}
     for call in program.calls:
         if call.kernel not in kernels:
@@ -159,13 +159,13 @@ def launch_words(
     phases: Sequence[tuple[PhaseCode, int]], functions: Mapping[str, int], threads: int | None = None
 ) -> tuple[int, ...]:
     """A launch of (phase, lane) pairs, on at most so many threads, in the layout of pool.ll."""
-    scale = 1 if len(phases) == 1 else _WEIGHT_SCALE * max(phase.grain for phase, _ in phases)
+    scale = 1 if len(phases) == 1 else _WEIGHT_SCALE * max(phase.task_blocks for phase, _ in phases)
     work = max(1, int(sum(phase.work for phase, _ in phases)))
     parts = work if threads is None else min(work, threads)
     rows: list[int] = []
     units = 0
     for phase, lane in phases:
-        weight = max(1, scale // phase.grain)
+        weight = max(1, scale // phase.task_blocks)
         rows += [functions[phase.symbol], phase.blocks, weight, units, lane]
         units += phase.blocks * weight
     scratch = max(phase.scratch_bytes for phase, _ in phases)

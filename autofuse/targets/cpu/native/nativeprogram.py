@@ -28,19 +28,19 @@ class PhaseCode:
     """Name of the LLVM function, without @; not internal, unique within the program."""
     blocks: int
     """Number of independent iterations; any order and any contiguous split gives the same result."""
-    grain: int = 1
-    """Least number of blocks worth giving one worker; 1/grain is also the relative cost of a block when phases share
-    a launch. A grain of `blocks` or more keeps the phase on the calling thread."""
+    task_blocks: int = 1
+    """Least number of blocks worth giving one worker; 1 / `task_blocks` is also the relative cost of a block when
+    phases share a launch. `blocks` or more of them keep the phase on the calling thread."""
     scratch_bytes: int = 0
     """Private memory of each worker, 64-byte aligned, contents undefined at entry; with 0, do not use the pointer."""
-    grains: float = 0.0
-    """Work of all blocks together, in pieces worth giving one worker; 0: `blocks / grain`. More where a single block
-    is worth several."""
+    tasks: float = 0.0
+    """Work of all blocks together, in pieces worth giving one worker; 0: `blocks / task_blocks`. More where a single
+    block is worth several."""
 
     @property
     def work(self) -> float:
-        """The work of all blocks, in grains."""
-        return self.grains or self.blocks / self.grain
+        """The work of all blocks, in tasks."""
+        return self.tasks or self.blocks / self.task_blocks
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ define void @{name}(ptr %buffers, i64 %begin, i64 %end, ptr %scratch) {{
   ret void
 }}
 """
-    return KernelCode(name, text, (), ((PhaseCode(name, blocks=1, grain=1, scratch_bytes=0),),))
+    return KernelCode(name, text, (), ((PhaseCode(name, blocks=1, task_blocks=1, scratch_bytes=0),),))
 
 
 class OpaqueCall:

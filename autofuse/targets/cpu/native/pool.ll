@@ -1,6 +1,6 @@
 ; The fork-join pool: how the blocks of a launch are handed out. team.ll is the other half: the threads that help.
 ;
-; A launch is data: five 64-bit slots (phases, most parts, units, scratch bytes, work in grains), then five slots for
+; A launch is data: five 64-bit slots (phases, most parts, units, scratch bytes, work in tasks), then five slots for
 ; each phase (function, blocks, units per block, first unit, number of its buffer table). A launch of at most one part
 ; runs on the caller. The range of all units is cut into as many equal parts as there are participants, and each part
 ; into ${chunks} chunks of shrinking size; a block belongs to the chunk that holds its first unit.

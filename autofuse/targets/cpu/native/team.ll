@@ -24,7 +24,7 @@ declare void @free(ptr)
 declare i64 @llvm.smin.i64(i64, i64)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
-; settings, see threadcount.py: most participants; work in grains that is worth waking a worker; nanoseconds that a worker
+; settings, see threadcount.py: most participants; work in tasks that is worth waking a worker; nanoseconds that a worker
 ; spins between plans, that it spins during a plan, that a caller spins for those who are still at work
 @af_threads = global i32 1, align 128
 @af_wake_work = global i64 0

@@ -18,7 +18,7 @@ CHUNKS_PER_PART = 6
 """Pieces that each participant's share of a launch is cut into, for others to take when it is late."""
 
 WAKE_WORK = 24
-"""Work, in grains of about 5 us, done without a sleeping worker until it is woken. Waking costs the caller 15 us and
+"""Work, in tasks of about 5 us, done without a sleeping worker until it is woken. Waking costs the caller 15 us and
 comes 50 us late on a virtual machine, so a single kernel gains from it when it takes 75 us or more."""
 
 _PATIENCE_NS = (40_000, 1_000_000, 20_000)

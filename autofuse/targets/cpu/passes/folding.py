@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autofuse.ir.index import Affine, Atom, Element, Quotient, Remainder, Symbol, substitute
+from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol, Variable, substitute
 from autofuse.lazydataclass import replace
 from autofuse.lower.tile import (
     ArgReduce,
@@ -58,19 +58,19 @@ def _statement(statement: Statement, known: Mapping[int, int]) -> Statement:
 
 
 def _folded(value: Affine, known: Mapping[int, int]) -> Affine:
-    if not any(_reads(atom, known) for atom, _ in value.terms):
+    if not any(_reads(variable, known) for variable, _ in value.terms):
         return value
 
-    def constant(atom: Atom) -> Affine | None:
-        if isinstance(atom, Element) and int(atom.source) in known:
-            return Affine(min(max(known[int(atom.source)], atom.lo), atom.hi))
+    def constant(variable: Variable) -> Affine | None:
+        if isinstance(variable, Element) and int(variable.source) in known:
+            return Affine(min(max(known[int(variable.source)], variable.lo), variable.hi))
         return None
 
     return substitute(value, constant)
 
 
-def _reads(atom: Atom, known: Mapping[int, int]) -> bool:
-    match atom:
+def _reads(variable: Variable, known: Mapping[int, int]) -> bool:
+    match variable:
         case Symbol():
             return False
         case Element(source, _, _, _):

@@ -41,4 +41,4 @@ def _stage(stage: Stage) -> Stage:
 
 def is_plain(offset: Affine, walk: Symbol) -> bool:
     """Whether the elements along `walk` are neighbours, or one and the same."""
-    return offset.coefficient(walk) in (-1, 0, 1) and all(isinstance(atom, Symbol) for atom, _ in offset.terms)
+    return offset.coefficient(walk) in (-1, 0, 1) and all(isinstance(variable, Symbol) for variable, _ in offset.terms)

@@ -54,13 +54,13 @@ def is_threaded(phase: Phase) -> bool:
 
 def is_unit_stride(offset: Affine, lane: Symbol) -> bool:
     """Whether neighbouring lanes access neighbouring elements."""
-    rest = Affine(0, tuple((atom, c) for atom, c in offset.terms if atom != lane))
+    rest = Affine(0, tuple((variable, c) for variable, c in offset.terms if variable != lane))
     return offset.coefficient(lane) == 1 and lane not in index.symbols_of(rest)
 
 
 def is_aligned(offset: Affine, lane: Symbol, width: int) -> bool:
     """Whether a unit-stride access starts at a multiple of `width` elements wherever `lane` does."""
-    return offset.constant % width == 0 and all(c % width == 0 for atom, c in offset.terms if atom != lane)
+    return offset.constant % width == 0 and all(c % width == 0 for variable, c in offset.terms if variable != lane)
 
 
 def vector_width(accesses: Iterable[tuple[Access, Symbol]], extents: Iterable[int], items: int) -> int:

@@ -337,9 +337,9 @@ def operands_of(statement: Statement) -> tuple[Scalar, ...]:
 def _elements(statement: Statement) -> tuple[Scalar, ...]:
     found: list[Scalar] = []
 
-    def note(atom: index.Atom) -> None:
-        if isinstance(atom, Element):
-            found.append(int(atom.source))
+    def note(variable: index.Variable) -> None:
+        if isinstance(variable, Element):
+            found.append(int(variable.source))
 
     for value in affines(statement):
         index.substitute(value, note)

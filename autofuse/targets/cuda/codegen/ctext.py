@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from autofuse.errors import LegalityError
 from autofuse.ir import index
-from autofuse.ir.index import Affine, Atom, Element, Quotient, Remainder, Symbol
+from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol, Variable
 from autofuse.targets.cuda.prelude import NAMES, Prelude
 from autofuse.targets.cuda.scalars import MATH_NAMES
 
@@ -90,7 +90,7 @@ class IndexText:
 
     def write(self, value: Affine, symbols: Mapping[Symbol, str], element: Callable[[int], str]) -> str:
         """`value` as a C expression, in parentheses unless it is a single name or number."""
-        terms = [self._term(atom, c, symbols, element) for atom, c in value.terms]
+        terms = [self._term(variable, c, symbols, element) for variable, c in value.terms]
         if value.constant or not terms:
             terms.append(self._number(value.constant))
         text = terms[0]
@@ -101,21 +101,21 @@ class IndexText:
     def _number(self, number: int) -> str:
         return f"{number}LL" if self.type == "long long" and abs(number) >= _LIMIT else str(number)
 
-    def _term(self, atom: Atom, c: int, symbols: Mapping[Symbol, str], element: Callable[[int], str]) -> str:
-        text = self._atom(atom, symbols, element)
+    def _term(self, variable: Variable, c: int, symbols: Mapping[Symbol, str], element: Callable[[int], str]) -> str:
+        text = self._variable(variable, symbols, element)
         if c == 1:
             return text
         return f"-{text}" if c == -1 else f"{self._number(c)} * {text}"
 
-    def _atom(self, atom: Atom, symbols: Mapping[Symbol, str], element: Callable[[int], str]) -> str:
-        match atom:
+    def _variable(self, variable: Variable, symbols: Mapping[Symbol, str], element: Callable[[int], str]) -> str:
+        match variable:
             case Symbol():
-                if atom not in symbols:
-                    raise LegalityError(f"symbol {atom.name} is used outside the loops that define it")
-                return symbols[atom]
+                if variable not in symbols:
+                    raise LegalityError(f"symbol {variable.name} is used outside the loops that define it")
+                return symbols[variable]
             case Quotient(value, divisor) | Remainder(value, divisor):
                 inner = self.write(value, symbols, element)
-                division = isinstance(atom, Quotient)
+                division = isinstance(variable, Quotient)
                 if index.bounds(value)[0] >= 0:
                     return f"({inner} {'/' if division else '%'} {self._number(divisor)})"
                 name = self.prelude.use("floor_divide" if division else "floor_modulo")
@@ -128,9 +128,9 @@ class IndexText:
 def needs_wide(value: Affine) -> bool:
     """Whether some value on the way to evaluating `value` may not fit 32 bits."""
     total = abs(value.constant)
-    for atom, c in value.terms:
-        lo, hi = index.bounds(Affine(0, ((atom, c),)))
+    for variable, c in value.terms:
+        lo, hi = index.bounds(Affine(0, ((variable, c),)))
         total += max(abs(lo), abs(hi))
-        if isinstance(atom, Quotient | Remainder) and needs_wide(atom.value):
+        if isinstance(variable, Quotient | Remainder) and needs_wide(variable.value):
             return True
     return total >= _LIMIT
