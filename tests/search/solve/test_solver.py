@@ -26,19 +26,19 @@ def check_against_brute_force(case, name):
 
 
 @pytest.fixture
-def cuts(monkeypatch):
-    """The circles that were cut off."""
-    found, cut = [], coverprogram.CoverProgram.cut
+def circles(monkeypatch):
+    """The circles for which a lazy constraint was added."""
+    found, forbid = [], coverprogram.CoverProgram.add_lazy_constraint
 
     def noted(program, stuck):
         found.append(stuck)
-        cut(program, stuck)
+        forbid(program, stuck)
 
-    monkeypatch.setattr(coverprogram.CoverProgram, "cut", noted)
+    monkeypatch.setattr(coverprogram.CoverProgram, "add_lazy_constraint", noted)
     return found
 
 
-def test_the_random_cases_have_what_they_are_for(by_highs, cuts):
+def test_the_random_cases_have_what_they_are_for(by_highs, circles):
     """Recompute, several outputs, unconnected parts, circles, kernels that keep a value to themselves, no solution."""
     several = unconnected = kept = unsolvable = recomputed = circular = 0
     for seed in range(150):
@@ -52,11 +52,11 @@ def test_the_random_cases_have_what_they_are_for(by_highs, cuts):
         if brute_force(graph, candidates) is None:
             unsolvable += 1
             continue
-        cuts.clear()
+        circles.clear()
         solution = solve(graph, candidates)
         atoms = [atom for chosen in solution.kernels for atom in chosen.candidate.atoms]
         recomputed += len(atoms) > len(set(atoms))
-        circular += len(cuts) > 0
+        circular += len(circles) > 0
     assert min(several, unconnected, kept, unsolvable, recomputed, circular) >= 3
 
 
