@@ -38,6 +38,8 @@ from autofuse.targets.base import Runner, Target, target_for
 from autofuse.targets.registry import asking
 
 Array = NDArray[Any]
+RUNNERS = ("open_session", "time_kernel", "time_again", "compile_kernels", "time_plans")
+"""What the worker may be asked for."""
 
 _FEW_SAMPLES = 3
 """Of a kernel in one moment: it is timed in several."""

@@ -43,7 +43,7 @@ class Job:
     """One thing to do in the worker."""
 
     runner: str
-    """`autofuse.module:function`; see `autofuse.measurement.worker` for its contract."""
+    """`package.module:function`; see `autofuse.measurement.worker` for its contract."""
     payload: Mapping[str, Any]
     """JSON data."""
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])

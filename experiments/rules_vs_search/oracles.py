@@ -34,9 +34,9 @@ class Uniform:
         us, sigma, floor = np.full(count, UNIFORM_US), np.full(count, SIGMA), np.zeros(count)
         return Prices(us, sigma, floor, ("memory",) * count)
 
-    def write_us(self, value: TensorType, fresh: bool = False) -> float:
+    def write_us(self, value: TensorType) -> float:
         """See `CostModel.write_us`."""
-        del value, fresh
+        del value
         return 0.0
 
     def describe(self) -> dict[str, Any]:

@@ -32,6 +32,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 @pytest.fixture
 def faulty(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """A bench whose kernels and plans fail in the way that their name says."""
-    monkeypatch.setattr(client, "_RUNNERS", "autofuse.testing.faults")
+    monkeypatch.setattr(client, "_RUNNERS", "tests.fixtures.faults")
     with bench_on(database) as bench:
         yield bench

@@ -15,10 +15,10 @@ from autofuse.measurement.workerpool import Job, Worker
 
 def behave(building: str = "nothing", running: str = "nothing", build_s: float = 30.0, run_s: float = 30.0) -> Job:
     payload = {"building": building, "running": running, "run_s": run_s}
-    return Job("autofuse.testing.jobs:behave", payload, {}, build_s)
+    return Job("tests.fixtures.jobs:behave", payload, {}, build_s)
 
 
-FINE = Job("autofuse.testing.jobs:fine", {"n": 1})
+FINE = Job("tests.fixtures.jobs:fine", {"n": 1})
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_job_answers_with_data_and_arrays(worker):
         "scalar": np.array(7),
         "view": np.arange(12.0).reshape(3, 4).T[::2],
     }
-    outcome = worker.run(Job("autofuse.testing.jobs:fine", {"text": "ü", "n": [1, None]}, arrays))
+    outcome = worker.run(Job("tests.fixtures.jobs:fine", {"text": "ü", "n": [1, None]}, arrays))
     assert outcome.status == "ok"
     assert outcome.data["echo"] == {"text": "ü", "n": [1, None]}
     assert outcome.data["arrays"] == {name: [str(array.dtype), array.tolist()] for name, array in arrays.items()}
@@ -64,10 +64,11 @@ def test_one_process_serves_many_jobs(worker):
         (behave(running="return a set"), "error", "JSON cannot"),
         (behave(running="return nan"), "error", "JSON cannot"),
         (behave(running="print a lot"), "ok", ""),
-        (Job("autofuse.testing.jobs:twice", {}), "ok", ""),
-        (Job("autofuse.testing.jobs:missing", {}), "error", "no runner"),
-        (Job("autofuse.testing.nowhere:fine", {}), "error", "no runner"),
-        (Job("autofuse.testing.jobs:signal", {}), "error", "not a function of autofuse"),
+        (Job("tests.fixtures.jobs:twice", {}), "ok", ""),
+        (Job("tests.fixtures.jobs:missing", {}), "error", "no runner"),
+        (Job("tests.fixtures.nowhere:fine", {}), "error", "no runner"),
+        (Job("tests.fixtures.jobs:signal", {}), "error", "RUNNERS does not list it"),
+        (Job("os.path:isfile", {}), "error", "RUNNERS does not list it"),
     ],
     ids=lambda value: value.payload.get("running") if isinstance(value, Job) else None,
 )
@@ -81,14 +82,14 @@ def test_a_bad_job_costs_one_outcome_and_the_queue_goes_on(worker, job, status, 
 @pytest.mark.parametrize(
     "name", ["os:system", "autofuse:load", "autofuse.x:a.b", "autofuse.x", "autofuse.x:y\n", "autofuse..x:y", ""]
 )
-def test_runners_outside_the_package_are_refused(worker, name):
+def test_a_name_of_another_form_is_refused(worker, name):
     with pytest.raises(MeasureError, match="is no runner"):
         worker.run(Job(name, {}))
 
 
 def test_payload_must_be_json_and_the_worker_survives(worker):
     with pytest.raises(MeasureError, match="JSON cannot"):
-        worker.run(Job("autofuse.testing.jobs:fine", {"x": object()}))
+        worker.run(Job("tests.fixtures.jobs:fine", {"x": object()}))
     assert worker.run(FINE).status == "ok"
 
 
@@ -130,9 +131,9 @@ import signal, sys
 from autofuse.measurement.workerpool import Job, Worker
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a script starts in the background
 with Worker() as worker:
-    worker.run(Job("autofuse.testing.jobs:fine", {}))
+    worker.run(Job("tests.fixtures.jobs:fine", {}))
     print("ready", flush=True)
-    worker.run(Job("autofuse.testing.jobs:RUNNER", {"pids": sys.argv[1], "building": "hang"}))
+    worker.run(Job("tests.fixtures.jobs:RUNNER", {"pids": sys.argv[1], "building": "hang"}))
 """
 
 
