@@ -20,7 +20,7 @@ CUDA    := $(VENV)/.installed-cuda
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tune test test-all test-hosts test-optimised lint types layers format bench quality rules peers first-call before-after fidelity gpu clean
+.PHONY: help setup tune test test-all test-hosts test-optimised lint types layers format bench quality rules peers first-call before-after fidelity gpu gpu-counts clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ fidelity: $(PEERS)/.installed ## do the rule policies fuse what the real XLA:CPU
 
 gpu: $(if $(GPU_PYTHON),,$(TUNE) $(CUDA)) ## plans on this machine's GPU, for MINUTES; GPU_PYTHON=a Python that has all it needs
 	$(or $(GPU_PYTHON),$(BIN)/python) experiments/gpu/run.py --minutes $(MINUTES) $(STUDY_OPTIONS)
+
+gpu-counts: $(TEST) ## what kernels ask of a GPU, counted on the host without one (ten minutes)
+	$(BIN)/python experiments/gpu_counts/run.py $(STUDY_OPTIONS)
 
 clean: ## remove the environments, caches and build results; plans/ stays
 	rm -rf $(VENV) $(PEERS) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -6,6 +6,8 @@ deterministic. Reported as errors: barriers that not all threads reach, deadlock
 match the lanes that arrive, unaligned vector accesses, writes beyond a buffer or beyond shared memory. Shared memory is
 poisoned at the start of each block and outputs can be; `order="reverse"` runs threads and blocks backwards, which turns
 most missing barriers into wrong answers.
+
+`device` is a GPU made of this, behind the driver's interface. `counters` counts what a kernel asks of memory.
 """
 
 from autofuse.testing.simt.runner import SimtModule, run_simt

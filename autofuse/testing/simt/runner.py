@@ -24,9 +24,10 @@ Order = Literal["forward", "reverse"]
 
 _HERE = Path(__file__).parent
 _FLAGS = (
-    *("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-fPIC", "-shared"),
+    *("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-fPIC"),
     *("-w", "-include", str(_HERE / "simt.h"), f"-I{_HERE}"),
 )
+_COUNTED = ("-DSIMT_COUNT",)
 _SHARED_ARRAY = re.compile(r"extern\s+__shared__\s[^;]*?(\w+)\s*\[\s*\]\s*;")
 _REDZONE = 256
 """Bytes around every buffer, and behind shared memory, that must come back untouched; also the alignment."""
@@ -41,7 +42,7 @@ class SimtModule:
     def __init__(self, kernels: Sequence[CudaKernel]) -> None:
         """Raises BackendError without a C++ compiler, and when compilation fails."""
         self._kernels = list(kernels)
-        self._library = ctypes.CDLL(str(_compiled(_translation_unit(kernels))))
+        self._library = ctypes.CDLL(str(compiled(translation_unit(kernels))))
 
     def run(self, kernel: CudaKernel, buffers: dict[str, NDArray[Any]], *, order: Order = "forward") -> None:
         """Run all launches of `kernel` on `buffers` (by name; a missing WORKSPACE is provided).
@@ -127,7 +128,7 @@ def _argument(kernel: CudaKernel, number: int, buffers: dict[str, NDArray[Any]])
     return array
 
 
-def _translation_unit(kernels: Sequence[CudaKernel]) -> str:
+def translation_unit(kernels: Sequence[CudaKernel]) -> str:
     """All kernels, each in a namespace of its own, and an entry point per launch."""
     parts: list[str] = []
     shared: dict[str, int] = {}
@@ -160,25 +161,41 @@ def _entry(space: str, function: str, shared: str) -> str:
     )
 
 
-def _compiled(source: str) -> Path:
-    """The shared library of a translation unit, from the cache or compiled now."""
+def compiled(source: str, counting: bool = False) -> Path:
+    """The shared library of a translation unit, from the cache or compiled now.
+
+    `counting`: with hooks at each access to memory, for `counters`. Raises BackendError without a C++ compiler, or when
+    it refuses.
+    """
+    if not counting:
+        return _made(source, (*_FLAGS, "-shared"), ".so")
+    hooks = _made((_HERE / "simt_count.cpp").read_text(), (*_FLAGS, *_COUNTED, "-c"), ".o")
+    return _made(source, (*_FLAGS, *_COUNTED, "-fsanitize=thread", "-c"), ".so", hooks)
+
+
+def _made(source: str, flags: Sequence[str], suffix: str, hooks: Path | None = None) -> Path:
+    """What the compiler makes of a text; with `hooks`, it is an object that is linked to these."""
     compiler = next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
     if compiler is None:
         raise BackendError("the SIMT shim needs a C++ compiler on PATH (g++ or clang++)")
     shim = (_HERE / "simt.h").read_text()
-    key = hashlib.sha256("\0".join((compiler, *_FLAGS, shim, source)).encode()).hexdigest()[:32]
+    parts = (compiler, *flags, shim, source, "" if hooks is None else hooks.name)
     folder = Path(tempfile.gettempdir()) / f"autofuse-simt-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    library = folder / f"{key}.so"
-    if library.exists():
-        return library
+    made = folder / f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:32]}{suffix}"
+    if made.exists():
+        return made
     with tempfile.TemporaryDirectory(dir=folder) as work:
-        text, made = Path(work) / "kernels.cpp", Path(work) / "kernels.so"
+        text, first, last = (Path(work) / name for name in ("kernels.cpp", "first", "last"))
         text.write_text(source)
-        done = subprocess.run(
-            [compiler, *_FLAGS, str(text), "-o", str(made)], capture_output=True, text=True, check=False, timeout=120
-        )
-        if done.returncode:
-            raise BackendError(f"{compiler} rejects generated CUDA C:\n{done.stderr[:4000]}")
-        made.replace(library)
-    return library
+        _run([compiler, *flags, str(text), "-o", str(first)])
+        if hooks is not None:
+            _run([compiler, "-shared", str(first), str(hooks), "-o", str(last)])
+        (first if hooks is None else last).replace(made)
+    return made
+
+
+def _run(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    if done.returncode:
+        raise BackendError(f"{command[0]} rejects generated CUDA C:\n{done.stderr[:4000]}")

@@ -213,8 +213,27 @@ inline V* aligned(V* pointer, size_t bytes) {
     if (reinterpret_cast<uintptr_t>(pointer) % bytes) fail("unaligned access of %zu bytes at %p", bytes, (const void*)pointer);
     return pointer;
 }
+#ifdef SIMT_COUNT  // simt_count.cpp
+void counted_pack(const void* address, size_t bytes, bool write, void* place);
+void counted_launch(const void* shared, size_t bytes);
+void counted_block();
+inline uint64_t count_every = 1;
+// Not inlined, so that the place that it returns to is the pack's own.
+__attribute__((noinline)) inline const void* assume_aligned(const void* pointer, size_t bytes) {
+    counted_pack(aligned(pointer, bytes), bytes, false, __builtin_return_address(0));
+    return pointer;
+}
+__attribute__((noinline)) inline void* assume_aligned(void* pointer, size_t bytes) {
+    counted_pack(aligned(pointer, bytes), bytes, true, __builtin_return_address(0));
+    return pointer;
+}
+#else
+inline void counted_launch(const void*, size_t) {}
+inline void counted_block() {}
+constexpr uint64_t count_every = 1;
 inline const void* assume_aligned(const void* pointer, size_t bytes) { return aligned(pointer, bytes); }
 inline void* assume_aligned(void* pointer, size_t bytes) { return aligned(pointer, bytes); }
+#endif
 
 template <typename... A, size_t... I>
 inline void call(void (*function)(A...), void** arguments, std::index_sequence<I...>) {
@@ -262,11 +281,13 @@ inline int launch(void (*body)(void**), void** arguments, const unsigned int* gr
         machine.stacks = static_cast<char*>(memory);
     }
     const uint64_t blocks = uint64_t(grid[0]) * grid[1] * grid[2];
-    for (uint64_t n = 0; n < blocks; ++n) {
+    counted_launch(shared, shared_bytes);
+    for (uint64_t n = 0; n < blocks; n += count_every) {
         const uint64_t at = reverse ? blocks - 1 - n : n;
         blockIdx = {unsigned(at % grid[0]), unsigned(at / grid[0] % grid[1]), unsigned(at / grid[0] / grid[1])};
         if (shared) memset(shared, poison, shared_bytes + redzone_bytes);
         if (!run_block(threads)) return snprintf(message, size, "%s", machine.message), 1;
+        counted_block();
         for (size_t i = 0; shared && i < redzone_bytes; ++i)
             if (shared[shared_bytes + i] != poison)
                 return snprintf(message, size, "block (%u, %u, %u) writes byte %zu of shared memory, of which it has %zu bytes",

@@ -1,0 +1,125 @@
+"""What a kernel asks of memory, counted: bytes, sectors and wavefronts of its warps' instructions, without a GPU.
+
+The unchanged kernel runs in the shim, compiled with hooks at each access. Accesses that the threads of a warp make at
+the same place and for the same time are one instruction. A few blocks stand for all: they are spread evenly over the
+launch, and what they need is counted of them alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.errors import BackendError
+from autofuse.lazydataclass import dataclass
+from autofuse.targets.cuda.codegen import CudaKernel, CudaLaunch
+from autofuse.testing.simt.device import SimulatedArray
+from autofuse.testing.simt.runner import compiled, translation_unit
+
+_MESSAGE = 1024
+_FIGURES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of the blocks of one launch that ran. Bytes and sectors are those of global memory."""
+
+    function: str
+    blocks: int
+    """Of the launch."""
+    ran: int
+    """Of these, how many ran and were counted."""
+    read_bytes: int
+    """Asked for by all threads."""
+    written_bytes: int
+    needed_read_bytes: int
+    """Distinct bytes among them."""
+    needed_written_bytes: int
+    sectors: int
+    """Of 32 bytes, asked for by all instructions of warps; a sector twice in one instruction counts once."""
+    needed_sectors: int
+    """Distinct ones, of reads and of writes."""
+    wide_bytes: int
+    """Asked for by accesses of 16 bytes a thread."""
+    instructions: int
+    """Loads and stores, by warps."""
+    wavefronts: int
+    """Of shared memory: a bank gives one word in each."""
+    ideal_wavefronts: int
+
+    @property
+    def repeated(self) -> float:
+        """Bytes asked for over bytes needed: 1 where everything is asked for once."""
+        return _ratio(self.read_bytes + self.written_bytes, self.needed_read_bytes + self.needed_written_bytes)
+
+    @property
+    def scattered(self) -> float:
+        """Sectors asked for over sectors needed."""
+        return _ratio(self.sectors, self.needed_sectors)
+
+    @property
+    def wide(self) -> float:
+        """Share of bytes that come by 16-byte accesses."""
+        return self.wide_bytes / max(self.read_bytes + self.written_bytes, 1)
+
+    @property
+    def conflicted(self) -> float:
+        """Wavefronts over those that a layout without bank conflicts takes."""
+        return _ratio(self.wavefronts, self.ideal_wavefronts)
+
+
+def _ratio(what: int, of: int) -> float:
+    return what / of if of else 1.0
+
+
+def count(
+    kernel: CudaKernel, inputs: Mapping[str, NDArray[Any]] | None = None, most_blocks: int = 32
+) -> tuple[Counts, ...]:
+    """Run some blocks of each launch of a kernel, and count.
+
+    `inputs`: values of parameters, by name; zeros for the others. `most_blocks`: of each launch, at most so many run.
+    Raises BackendError for what the shim detects, and without a C++ compiler.
+    """
+    library = ctypes.CDLL(str(compiled(translation_unit([kernel]), counting=True)))
+    arrays = [SimulatedArray(buffer.type.shape, buffer.type.dtype.numpy) for buffer in kernel.parameters]
+    for buffer, array in zip(kernel.parameters, arrays, strict=True):
+        array.host[...] = (inputs or {}).get(buffer.name, 0)
+    return tuple(_counted(library, kernel, launch, arrays, most_blocks) for launch in kernel.launches)
+
+
+def _counted(
+    library: ctypes.CDLL, kernel: CudaKernel, launch: CudaLaunch, arrays: Sequence[SimulatedArray], most_blocks: int
+) -> Counts:
+    pointers = (ctypes.c_void_p * max(1, len(arrays)))(*(array.data.ptr for array in arrays))
+    sizes = (ctypes.c_ulonglong * max(1, len(arrays)))(*(array.nbytes for array in arrays))
+    blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    every = max(1, -(-blocks // most_blocks))
+    ctypes.c_uint64.in_dll(library, "_ZN4simt11count_everyE").value = every
+    library.count_begin(len(arrays), pointers, sizes)
+    grid, block = (ctypes.c_uint * 3)(*launch.grid), (ctypes.c_uint * 3)(*launch.block)
+    message = ctypes.create_string_buffer(_MESSAGE)
+    run: Any = getattr(library, f"run_kernel_0_{launch.function}")
+    if run(pointers, grid, block, ctypes.c_size_t(launch.shared_bytes), ctypes.c_int(0), message):
+        raise BackendError(f"{kernel.name}: {launch.function}: {message.value.decode()}")
+    figures = np.zeros(_FIGURES, np.uint64)
+    library.count_end(ctypes.c_void_p(figures.ctypes.data))
+    read, written, needed_read, needed_written, sectors, distinct, wide, asked, waves, ideal = map(int, figures)
+    return Counts(
+        function=launch.function,
+        blocks=blocks,
+        ran=-(-blocks // every),
+        read_bytes=read,
+        written_bytes=written,
+        needed_read_bytes=needed_read,
+        needed_written_bytes=needed_written,
+        sectors=sectors,
+        needed_sectors=distinct,
+        wide_bytes=wide,
+        instructions=asked,
+        wavefronts=waves,
+        ideal_wavefronts=ideal,
+    )

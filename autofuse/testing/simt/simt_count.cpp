@@ -1,0 +1,180 @@
+// Counts what the threads of a warp ask of memory together: the compiler's hooks for a race detector, in other hands.
+// Compiled without them, and linked to kernels that were compiled with -fsanitize=thread -DSIMT_COUNT.
+#include "simt.h"
+
+#include <unordered_map>
+#include <vector>
+
+namespace {
+
+enum Figure {
+    requested_read, requested_written, needed_read, needed_written, sectors, distinct_sectors, wide, instructions,
+    wavefronts, ideal_wavefronts, figures
+};
+constexpr int sector_bytes = 32, banks = 32;
+
+struct Buffer {
+    uintptr_t begin, end;
+    std::vector<unsigned char> touched;  // bit 0: read, bit 1: written, bit 2: the sector that begins here was asked for
+};
+
+// One instruction of one warp: what its lanes asked for so far.
+struct Group {
+    int lanes = 0, size = 0;
+    uintptr_t at[32];
+};
+
+struct Pack {
+    uintptr_t begin = 0, end = 0;
+    int left = 0;
+};
+
+std::vector<Buffer> buffers;
+uintptr_t shared_begin, shared_end;
+std::unordered_map<uintptr_t, uint32_t> places;          // of instructions, numbered
+std::vector<uint32_t> times[simt::most_threads];        // that a thread came by each
+std::unordered_map<uint64_t, Group> open;
+Pack packs[simt::most_threads];
+uint64_t found[figures];
+
+Buffer* buffer_of(uintptr_t at) {
+    for (Buffer& buffer : buffers)
+        if (at >= buffer.begin && at < buffer.end) return &buffer;
+    return nullptr;
+}
+
+void finish_global(const Group& group) {
+    uintptr_t seen[64];
+    int count = 0;
+    for (int lane = 0; lane < group.lanes; ++lane)
+        for (uintptr_t sector = group.at[lane] / sector_bytes; sector <= (group.at[lane] + group.size - 1) / sector_bytes;
+             ++sector) {
+            bool known = false;
+            for (int i = 0; i < count && !known; ++i) known = seen[i] == sector;
+            if (!known && count < 64) seen[count++] = sector;
+        }
+    found[sectors] += count;
+    ++found[instructions];
+}
+
+// Each wavefront serves a word of every bank. Accesses of 8 and 16 bytes go by half and quarter warps.
+void finish_shared(const Group& group) {
+    const int together = group.size <= 4 ? 32 : 128 / group.size;
+    for (int first = 0; first < group.lanes; first += together) {
+        const int last = first + together < group.lanes ? first + together : group.lanes;
+        std::vector<uintptr_t> words[banks];
+        for (int lane = first; lane < last; ++lane)
+            for (uintptr_t word = group.at[lane] / 4; word <= (group.at[lane] + group.size - 1) / 4; ++word) {
+                auto& bank = words[word % banks];
+                bool known = false;
+                for (uintptr_t other : bank) known = known || other == word;
+                if (!known) bank.push_back(word);
+            }
+        size_t most = 0, all = 0;
+        for (const auto& bank : words) most = bank.size() > most ? bank.size() : most, all += bank.size();
+        found[wavefronts] += most;
+        found[ideal_wavefronts] += (all + banks - 1) / banks;
+    }
+}
+
+void finish(const Group& group) {
+    if (group.at[0] >= shared_begin && group.at[0] < shared_end) finish_shared(group);
+    else finish_global(group);
+}
+
+void note(uintptr_t at, int size, bool write, uintptr_t place) {
+    const int thread = simt::machine.current;
+    Buffer* buffer = buffer_of(at);
+    if (!buffer && !(at >= shared_begin && at < shared_end)) return;
+    if (buffer) {
+        found[write ? requested_written : requested_read] += size;
+        if (size >= 16) found[wide] += size;
+        for (int byte = 0; byte < size && at + byte < buffer->end; ++byte) {
+            unsigned char& mark = buffer->touched[at - buffer->begin + byte];
+            if (!(mark >> write & 1)) ++found[write ? needed_written : needed_read];
+            mark |= 1 << write;
+        }
+        for (uintptr_t sector = at / sector_bytes; sector <= (at + size - 1) / sector_bytes; ++sector) {
+            const uintptr_t start = sector * sector_bytes < buffer->begin ? buffer->begin : sector * sector_bytes;
+            unsigned char& mark = buffer->touched[start - buffer->begin];
+            if (!(mark >> (2 + write) & 1)) ++found[distinct_sectors];
+            mark |= 1 << (2 + write);
+        }
+    }
+    const uint32_t number = places.emplace(place << 1 | write, uint32_t(places.size())).first->second;
+    auto& own = times[thread];
+    if (own.size() <= number) own.resize(number + 1);
+    const uint64_t key = uint64_t(thread / 32) << 58 | uint64_t(number) << 40 | own[number]++;
+    Group& group = open[key];
+    group.size = size;
+    group.at[group.lanes++] = at;
+    const int width = simt::machine.count - thread / 32 * 32 < 32 ? simt::machine.count % 32 : 32;
+    if (group.lanes == width) {
+        finish(group);
+        open.erase(key);
+    }
+}
+
+void one(void* address, int size, bool write, void* place) {
+    const uintptr_t at = reinterpret_cast<uintptr_t>(address);
+    Pack& pack = packs[simt::machine.current];
+    if (pack.left > 0 && at >= pack.begin && at < pack.end) {  // part of what was counted as a whole
+        pack.left -= size;
+        return;
+    }
+    note(at, size, write, reinterpret_cast<uintptr_t>(place));
+}
+
+}  // namespace
+
+namespace simt {
+
+void counted_pack(const void* address, size_t bytes, bool write, void* place) {
+    const uintptr_t at = reinterpret_cast<uintptr_t>(address);
+    packs[machine.current] = {at, at + bytes, int(bytes)};
+    note(at, int(bytes), write, reinterpret_cast<uintptr_t>(place));
+}
+
+void counted_launch(const void* shared, size_t bytes) {
+    shared_begin = reinterpret_cast<uintptr_t>(shared), shared_end = shared_begin + bytes;
+}
+
+void counted_block() {
+    for (const auto& entry : open) finish(entry.second);
+    open.clear();
+    for (auto& own : times) own.clear();
+    for (Pack& pack : packs) pack = {};
+}
+
+}  // namespace simt
+
+extern "C" {
+void count_begin(int number, void** pointers, const unsigned long long* sizes) {
+    buffers.clear();
+    for (int i = 0; i < number; ++i) {
+        const uintptr_t begin = reinterpret_cast<uintptr_t>(pointers[i]);
+        buffers.push_back({begin, begin + sizes[i], std::vector<unsigned char>(sizes[i])});
+    }
+    places.clear();
+    memset(found, 0, sizeof found);
+}
+void count_end(unsigned long long* into) {
+    for (int i = 0; i < figures; ++i) into[i] = found[i];
+    buffers.clear();
+}
+#define HOOK(bytes) \
+    void __tsan_read##bytes(void* at) { one(at, bytes, false, __builtin_return_address(0)); } \
+    void __tsan_write##bytes(void* at) { one(at, bytes, true, __builtin_return_address(0)); }
+HOOK(1) HOOK(2) HOOK(4) HOOK(8) HOOK(16)
+#define LOOSE(bytes) \
+    void __tsan_unaligned_read##bytes(void* at) { one(at, bytes, false, __builtin_return_address(0)); } \
+    void __tsan_unaligned_write##bytes(void* at) { one(at, bytes, true, __builtin_return_address(0)); }
+LOOSE(2) LOOSE(4) LOOSE(8) LOOSE(16)
+void __tsan_read_range(void* at, unsigned long bytes) { one(at, int(bytes), false, __builtin_return_address(0)); }
+void __tsan_write_range(void* at, unsigned long bytes) { one(at, int(bytes), true, __builtin_return_address(0)); }
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_init() {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+}

@@ -1,0 +1,59 @@
+"""What kernels for a GPU ask of it, counted without one: python experiments/gpu_counts/run.py, or `make gpu-counts`.
+
+Every program is planned for a named GPU at full size, and some blocks of each kernel run in the shim. The gates say
+what a kernel that is bound by memory should keep to. Writes gpu-counts.jsonl and gpu-counts.md into --out; the same
+command again does what is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+# What studies have in common.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+
+from children import exit_code, in_child, tell
+from gpu_counts_report import render
+from journal import Journal, Record
+from provenance import ROOT, machine, open_run
+
+from autofuse.measurement.workloads import discover
+
+CHILD = Path(__file__).resolve().parent / "child.py"
+_LIMIT_S = 900.0
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "experiments" / "results", help="folder for the report")
+    parser.add_argument("--programs", help="separated by commas; default all")
+    parser.add_argument("--device", default="h200", help="the GPU that plans are for (default %(default)s)")
+    parser.add_argument("--size", default="full", help="of programs (default full)")
+    parser.add_argument("--blocks", type=int, default=16, help="of a launch, run at most so many (default 16)")
+    parser.add_argument("--fresh", action="store_true", help="throw away the records that there are")
+    return parser.parse_args(argv)
+
+
+def study(options: argparse.Namespace) -> None:
+    """All of it; the report is written even when it is interrupted."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    journal = Journal(options.out / "gpu-counts.jsonl", options.fresh)
+    settings: Record = {"device": options.device, "size": options.size, "most_blocks": options.blocks}
+    run = open_run(journal, settings, machine())
+    names = options.programs.split(",") if options.programs else [program.name for program in discover()]
+    try:
+        for name in names:
+            if journal.latest(program=name, status="ok") is None:
+                outcome = in_child(CHILD, {"program": name, **settings}, _LIMIT_S)
+                journal.append({"program": name, **outcome})
+                tell(name, outcome)
+    finally:
+        path = options.out / "gpu-counts.md"
+        path.write_text(render(run, journal))
+        print(f"wrote {path}, {journal.path}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(lambda: study(parse())))

@@ -1,0 +1,130 @@
+"""Counts of what kernels ask of memory, against counts by hand; and that no generated kernel asks for more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autofuse.ir.dtypes import F32
+from autofuse.ir.types import TensorType
+from autofuse.lower.tile import Buffer, Space
+from autofuse.targets.cuda.codegen import CudaKernel, CudaLaunch, generate
+from autofuse.testing.simt.counters import Counts, count
+from tests.fixtures import handbuilt
+
+
+def kernel(body: str, size: int, blocks: int, threads: int, shared_bytes: int = 0) -> CudaKernel:
+    """`y` from `x`, both `f32[size]`, by a body that knows `i`, the number of the thread in the launch."""
+    shared = "extern __shared__ __align__(16) unsigned char shared_memory[];" if shared_bytes else ""
+    source = f"""
+template <typename T, int N> struct __align__(sizeof(T) * N) Pack {{ T at[N]; }};
+extern "C" __global__ void k(const float* __restrict__ x, float* __restrict__ y) {{
+    {shared}
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    {body}
+}}
+"""
+    kind = TensorType((size,), F32)
+    launch = CudaLaunch("k", (blocks, 1, 1), (threads, 1, 1), shared_bytes)
+    return CudaKernel(
+        "k", source, (launch,), (Buffer("x", kind, Space.INPUT), Buffer("y", kind, Space.OUTPUT)), "sm_90"
+    )
+
+
+def counted(*arguments, **options) -> Counts:
+    (found,) = count(kernel(*arguments, **options))
+    return found
+
+
+def test_neighbours_share_sectors():
+    """256 threads read and write 4 bytes each: 1,024 bytes are 32 sectors, in 8 instructions of warps, both ways."""
+    found = counted("y[i] = x[i];", 256, 1, 256)
+    assert (found.read_bytes, found.written_bytes, found.sectors, found.instructions) == (1024, 1024, 64, 16)
+    assert (found.repeated, found.scattered, found.wide, found.conflicted) == (1.0, 1.0, 0.0, 1.0)
+
+
+def test_a_step_of_eight_takes_a_sector_a_thread():
+    """32 lanes, 32 bytes apart: as many sectors, of which an eighth is needed; written side by side in 4."""
+    found = counted("y[i] = x[8 * i];", 256, 1, 32)
+    assert (found.sectors, found.needed_sectors) == (36, 36)
+    again = counted("y[i] = x[8 * i % 256];", 256, 1, 64)
+    assert (again.sectors, again.needed_sectors) == (72, 40)
+
+
+def test_what_is_read_twice_counts_twice():
+    found = counted("y[i] = x[i] + x[255 - i];", 256, 1, 256)
+    assert (found.read_bytes, found.needed_read_bytes) == (2048, 1024)
+    assert found.repeated == 1.5
+
+
+def test_packs_are_single_accesses():
+    """Each thread moves 16 bytes at a time: 4 sectors of 32 bytes for 8 threads."""
+    body = """
+    const Pack<float, 4> p = *static_cast<const Pack<float, 4>*>(__builtin_assume_aligned(x + 4 * i, 16));
+    *static_cast<Pack<float, 4>*>(__builtin_assume_aligned(y + 4 * i, 16)) = p;"""
+    found = counted(body, 1024, 1, 256)
+    assert (found.read_bytes, found.written_bytes, found.instructions, found.sectors) == (4096, 4096, 16, 256)
+    assert found.wide == 1.0
+
+
+@pytest.mark.parametrize(("step", "wavefronts"), [(1, 1), (2, 2), (32, 32), (33, 1)])
+def test_words_of_one_bank_take_a_wavefront_each(step, wavefronts):
+    body = f"""
+    float* const s = reinterpret_cast<float*>(shared_memory);
+    s[threadIdx.x * {step}] = x[i];
+    __syncthreads();
+    y[i] = s[(31 - threadIdx.x) * {step}];"""
+    found = counted(body, 32, 1, 32, shared_bytes=4 * 33 * 32)
+    assert (found.wavefronts, found.ideal_wavefronts) == (2 * wavefronts, 2)
+
+
+def test_threads_that_leave_early_are_counted():
+    found = counted("if (i < 40) y[i] = x[i];", 40, 1, 64)
+    assert (found.read_bytes, found.sectors, found.instructions) == (160, 10, 4)
+
+
+def test_some_blocks_stand_for_all():
+    (found,) = count(kernel("y[i] = x[i];", 1 << 16, 256, 256), most_blocks=8)
+    assert (found.blocks, found.ran, found.read_bytes) == (256, 8, 8 * 1024)
+    assert found.repeated == found.scattered == 1.0
+
+
+def test_values_decide_where_to_look():
+    """All threads read one element, or each its own."""
+    body = "y[i] = x[(int)x[i]];"
+    (same,) = count(kernel(body, 256, 1, 256))
+    (own,) = count(kernel(body, 256, 1, 256), {"x": np.arange(256, dtype=np.float32)})
+    assert own.sectors - same.sectors == 3 * 8
+
+
+def test_an_error_of_the_kernel_is_one_here():
+    from autofuse.errors import BackendError
+
+    with pytest.raises(BackendError, match="barrier divergence"):
+        counted("if (i < 3) __syncthreads(); y[i] = x[i];", 64, 1, 64)
+
+
+BASELINE = {
+    "copy": (1.0, 1.0, 1.0),
+    "softmax": (1.5, 1.5, 1.0),
+    "layer_norm": (2.4, 2.4, 1.0),
+}
+"""(bytes asked over needed, sectors over needed, share of 16-byte accesses) of generated kernels: no kernel gets worse.
+A change that makes one better lowers its entry."""
+KERNELS = {
+    "copy": handbuilt.binary("copy", "add", 1 << 20),
+    "softmax": handbuilt.softmax("softmax", 40, 4096),
+    "layer_norm": handbuilt.layer_norm("layer_norm", 100, 1024),
+}
+
+
+@pytest.mark.parametrize("name", BASELINE)
+def test_no_kernel_asks_for_more_than_before(name):
+    repeated, scattered, wide = BASELINE[name]
+    program = replace(KERNELS[name], name="k")
+    (found,) = count(generate(program, "sm_90"), most_blocks=25)
+    assert found.repeated <= repeated + 0.005
+    assert found.scattered <= scattered + 0.005
+    assert found.wide >= wide - 0.005
