@@ -5,8 +5,8 @@ taken, and each kernel that can write it is tried; what that kernel reads is the
 out: a weight for each atom, such that no kernel costs less than its atoms weigh. What is left to be covered costs at
 least its weight. Where all is written but kernels wait for one another, one more that waits for none of it is tried.
 
-The answer is used only where it is the only one: covers that cost the same are left to HiGHS, and so are programs that
-take too many steps.
+Of covers that cost the same the first one that is found is the answer, whichever machine finds it: of the kernels that
+can write a value, those of the least bound are tried first. Programs that take too many steps are left to HiGHS.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from autofuse.search.prices.priced import Priced
 
 MOST_STEPS = 4000
 """Selections that are looked at before a program is left to HiGHS."""
-_ALIKE = 1e-5
-"""Covers whose prices differ by less than this part may be the same to HiGHS, which stops at a part of 1e-6."""
+_ALIKE = 1e-9
+"""Covers whose prices differ by less than this part cost the same: the sums are rounded."""
 
 _Cover = list[tuple[int, tuple[Value, ...]]]
 """The numbers of kernels, and what each writes."""
@@ -59,10 +59,10 @@ class _Selection(NamedTuple):
     """By number of the kernel, the optional values that it writes."""
 
 
-def only_cheapest(
+def cheapest(
     priced: Sequence[Priced], reads: Sequence[Sequence[Value]], values: Sequence[Value], outputs: frozenset[Value]
 ) -> _Cover | None:
-    """The cheapest cover, where there is one that is cheaper than all others and it is found soon; else None.
+    """The cheapest cover, where it is found soon; else None.
 
     `reads`: by kernel, of `values`, which kernels make and which stand in topological order. `outputs`: those to make.
     """
@@ -91,7 +91,7 @@ class _Search:
         self._weights = dict(zip(atoms.values(), _shared_out(self.kernels, len(atoms)), strict=True))
         self._weighed = [[(b, us) for b, us in self._weights.items() if b & k.atoms] for k in self.kernels]
         self._most_us = math.inf
-        """Covers that cost more are not the cheapest."""
+        """Selections whose bound is not below this lead to nothing cheaper."""
 
     def _kernel(self, priced: Priced, reads: Sequence[Value], atoms: Mapping[FusionAtom, int]) -> _Kernel:
         known, optional = self.bit_of, priced.write_us
@@ -104,13 +104,13 @@ class _Search:
         )
 
     def found(self, wanted: int) -> Mapping[int, int] | None:
-        """The kernels of the only cheapest cover, and the optional values that each writes."""
-        best: list[_Selection] = []
+        """The kernels of the cheapest cover, and the optional values that each writes."""
+        best: Mapping[int, int] | None = None
         stack = [_Selection(sum(self._weights.values()), wanted, 0, sum(self._weights), {})]
         steps = 0
         while stack and steps < MOST_STEPS:
             selection = stack.pop()
-            if selection.bound_us > self._most_us:
+            if selection.bound_us >= self._most_us:
                 continue
             steps += 1
             stuck = 0 if selection.wanted else self._waited_for(selection.chosen)
@@ -120,10 +120,9 @@ class _Search:
                 stack += sorted(more, key=lambda other: -other.bound_us)
             elif selection.uncovered:
                 return None
-            elif all(selection.chosen != other.chosen for other in best):
-                self._most_us = min(self._most_us, selection.bound_us * (1 + _ALIKE))
-                best = [other for other in (*best, selection) if other.bound_us <= self._most_us]
-        return best[0].chosen if not stack and len(best) == 1 else None
+            else:
+                best, self._most_us = selection.chosen, selection.bound_us * (1 - _ALIKE)
+        return None if stack else best
 
     def _writing(self, wanted: int) -> Iterator[tuple[int, int]]:
         """The kernels that can write the last of the values that are wanted, with its bit."""
@@ -153,7 +152,7 @@ class _Search:
         bound_us = selection.bound_us + kernel.optional.get(bit, 0.0)
         if number not in chosen:
             bound_us += kernel.price_us - sum(us for atom, us in self._weighed[number] if atom & selection.uncovered)
-        if bound_us > self._most_us:
+        if bound_us >= self._most_us:
             return None
         written = selection.written | kernel.writes | bit
         wanted = (selection.wanted | kernel.reads) & ~written

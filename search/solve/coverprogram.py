@@ -38,7 +38,7 @@ from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.ir.graph import Value
 from autofuse.lazydataclass import dataclass
 from autofuse.search.prices.priced import Priced
-from autofuse.search.solve.branching import only_cheapest
+from autofuse.search.solve.branching import cheapest
 from autofuse.search.solve.topological_order import Run, completed, in_topological_order, trimmed
 from autofuse.search.space.candidates import Candidate
 from autofuse.search.space.segments import Segment, leaves
@@ -175,11 +175,11 @@ class CoverProgram:
                 both = [n for n in self._containing[reader] if maker in self.priced[n].candidate.atoms]
                 self._row({self.m[value]: 1.0, **{self.x[n]: 1.0 for n in both}}, 1.0)
 
-    def only_cheapest(self) -> list[Run] | None:
-        """The cheapest selection, in running order, where no other one costs the same and HiGHS is not needed."""
+    def cheapest(self) -> list[Run] | None:
+        """The cheapest selection, in running order, where HiGHS is not needed to find it."""
         if self._demands or not self.priced:
             return None
-        found = only_cheapest(self.priced, self.reads, list(self.m), self.outputs)
+        found = cheapest(self.priced, self.reads, list(self.m), self.outputs)
         return None if found is None else self.ordered([Run(n, self.reads[n], writes) for n, writes in found])[0]
 
     def narrow(self, seconds: float) -> list[list[Run]]:

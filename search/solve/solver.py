@@ -147,7 +147,7 @@ def _solve_whole(program: CoverProgram, start: float, deadline_s: float, clock: 
 
 def _answer(program: CoverProgram, seconds: float, until: float, clock: Callable[[], float]) -> _Answer:
     """Solve, forbidding circles as they are met, for about so many seconds, which end at `until`."""
-    known = program.only_cheapest() if len(program.priced) < _LARGE else None
+    known = program.cheapest() if len(program.priced) < _LARGE else None
     if known is not None:
         return _Answer(known, program.price(known), optimal=True)
     whole: list[list[Run]] = []

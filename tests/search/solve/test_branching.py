@@ -1,4 +1,4 @@
-"""Small covers without HiGHS: only where the answer is the only one."""
+"""Small covers without HiGHS."""
 
 import pytest
 
@@ -25,16 +25,18 @@ def test_a_small_program_is_solved_without_highs(monkeypatch):
     assert solution.price_us == pytest.approx(0.75 * 21)
 
 
-def test_covers_that_cost_the_same_are_left_to_highs():
+def test_of_covers_that_cost_the_same_one_is_taken_and_always_the_same_one():
     """Of three atoms in a row the first two are one kernel, or the last two."""
-    assert program_of(chain_of(3)).only_cheapest() is None
-    assert program_of(chain_of(4)).only_cheapest() is not None
+    graph, candidates = chain_of(3)
+    runs = program_of((graph, candidates)).cheapest()
+    assert runs is not None
+    assert chosen_atoms(runs, candidates) == [[0], [1, 2]]
 
 
 def test_a_program_that_takes_too_many_steps_is_left_to_highs(monkeypatch):
     case = chain_of(6, price=lambda number: 1.0 + number)
     monkeypatch.setattr(branching, "MOST_STEPS", 3)
-    assert program_of(case).only_cheapest() is None
+    assert program_of(case).cheapest() is None
 
 
 def test_kernels_that_wait_for_one_another_are_no_answer():
@@ -42,23 +44,20 @@ def test_kernels_that_wait_for_one_another_are_no_answer():
     graph = graph_of([[-1], [0], [-1], [2]], [1, 3])
     singles = [priced(graph, {n}, 1.0 + 0.1 * n) for n in range(4)]
     candidates = [*singles, priced(graph, {0, 3}, 0.5), priced(graph, {1, 2}, 0.5)]
-    runs = program_of((graph, candidates)).only_cheapest()
+    runs = program_of((graph, candidates)).cheapest()
     assert runs is not None
     assert chosen_atoms(runs, candidates) == [[0], [1, 2], [0, 3]]
 
 
-def test_what_is_told_is_what_highs_finds(monkeypatch):
-    told = 0
+def test_what_is_found_costs_what_highs_finds(monkeypatch):
+    found = 0
     for seed in range(5000, 5060):
         program = program_of(random_case(seed))
-        runs = program.only_cheapest()
+        runs = program.cheapest()
         if runs is not None:
-            told += 1
+            found += 1
             with monkeypatch.context() as patched:
                 patched.setattr(branching, "MOST_STEPS", 0)
                 solution = solve(*random_case(seed))
             assert solution.price_us == pytest.approx(program.price(runs))
-            assert [chosen.candidate.digest for chosen in solution.kernels] == [
-                program.priced[run.number].candidate.digest for run in runs
-            ]
-    assert told >= 30
+    assert found >= 50

@@ -5,7 +5,7 @@ import pytest
 from autofuse.errors import SearchError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.graphbuilder import GraphBuilder
-from autofuse.search.solve import coverprogram, solver
+from autofuse.search.solve import branching, coverprogram, solver
 from autofuse.search.solve.solver import solve
 from tests.fixtures.covers import VECTOR, brute_force, fault_of, graph_of, priced, random_case, real_case
 from tests.fixtures.milps import Late
@@ -307,6 +307,7 @@ def test_a_deadline_without_any_partition_says_so(monkeypatch):
 
 
 def test_writes_that_the_relaxation_pays_in_parts_are_made_whole(monkeypatch):
+    monkeypatch.setattr(branching, "MOST_STEPS", 0)
     graph = graph_of([[-1], [0], [0], [0]], [1, 2, 3])
     ab, ac = priced(graph, {0, 1}, 1.0, {0: 1.0}), priced(graph, {0, 2}, 1.0, {0: 1.0})
     candidates = [ab, ac, priced(graph, {3}, 1.0)]
