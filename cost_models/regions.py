@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from autofuse.lazydataclass import dataclass
 
@@ -42,6 +43,7 @@ def steps_of(pairs: Iterable[tuple[int, int]]) -> Steps:
     return tuple(sorted(total.items()))
 
 
+@lru_cache(maxsize=4096)  # of a few small numbers each; the kernels of a program walk in few ways
 def extent_of(steps: Steps, itemsize: int) -> Extent:
     """Measure a region.
 

@@ -31,6 +31,8 @@ class Access:
     """Offset of the first element."""
     terms: tuple[tuple[int, tuple[int, ...]], ...]
     """(step, for each depth the number of positions while the loops from there on run)."""
+    steps: tuple[Steps, ...]
+    """For each depth, the region that it walks through while the loops from there on run."""
     depth: int
     """Loops that move it; it runs once per round of the innermost of these."""
     write: bool
@@ -64,7 +66,18 @@ def access_of(
         times = nest.elements_to[depth]
         most = tuple(int(max(times // max(entered, 1), 1)) for entered in nest.rounds_to)
     copies = nest.copies if buffer.space is Space.SCRATCH else 1
-    return Access(buffer, offset.constant, tuple(terms), depth, write, exact, most, copies)
+    return Access(buffer, offset.constant, tuple(terms), _steps(terms, nest), depth, write, exact, most, copies)
+
+
+def _steps(terms: Sequence[tuple[int, tuple[int, ...]]], nest: LoopNest) -> tuple[Steps, ...]:
+    """For each depth the region that terms walk through."""
+    found: list[Steps] = []
+    before: list[int] | None = None
+    for depth in range(nest.depth + 1):
+        counts = [counts[depth] for _, counts in terms]
+        found.append(found[-1] if counts == before else steps_of(zip([step for step, _ in terms], counts, strict=True)))
+        before = counts
+    return tuple(found)
 
 
 def _walk(variable: Variable, nest: LoopNest, depths: Mapping[int, int]) -> tuple[tuple[int, ...], int]:
@@ -126,7 +139,7 @@ def _matrix_access(
             terms.append((step, counts))
     terms.append((matrix.row_stride, rows))
     terms.append((matrix.column_stride, (shape[1],) * (nest.depth + 1)))
-    return Access(buffer, matrix.offset.constant, tuple(terms), nest.depth, write, exact)
+    return Access(buffer, matrix.offset.constant, tuple(terms), _steps(terms, nest), nest.depth, write, exact)
 
 
 # ---- footprints --------------------------------------------------------------------------------------------------
@@ -158,7 +171,7 @@ def _grouped(accesses: Sequence[Access], nest: LoopNest, depth: int) -> list[_Gr
     found: dict[tuple[str, Steps], _Group] = {}
     rounds = nest.rounds_to
     for access in accesses:
-        steps = steps_of([(step, counts[depth]) for step, counts in access.terms])
+        steps = access.steps[depth]
         key = (access.buffer.name, steps)
         group = found.get(key)
         if group is None:

@@ -8,7 +8,8 @@ and division and remainder appear only where two reshapes do not divide one anot
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 from autofuse.errors import LegalityError
 from autofuse.ir.graph import Node, Value
@@ -206,18 +207,11 @@ class Dimensions:
         self, node: Node, operands: Sequence[tuple[AxisFactor, ...]], result: tuple[AxisFactor, ...]
     ) -> None:
         """Tie each operand axis that is walked whole, in order, by one result axis."""
-        out = node.output
-        symbols = [Symbol(str(axis), extent) for axis, extent in enumerate(out.type.shape)]
-        where = {of(s): axis for axis, s in enumerate(symbols) if s.extent > 1}
-        pieces = index_op(node).access(
-            [v.type for v in node.inputs], out.type, node.attrs, tuple(of(s) for s in symbols)
-        )
-        for piece in pieces:
-            shape = node.inputs[piece.operand].type.shape
-            for position, index in enumerate(piece.index):
-                axis = where.get(index)
-                if axis is not None and shape[position] == out.type.shape[axis]:
-                    self._forest.tie(operands[piece.operand][position], result[axis])
+        known = _walked_whole.get(node)
+        if known is None:
+            known = _walked_whole[node] = tuple(_find_walked_whole(node))
+        for operand, position, axis in known:
+            self._forest.tie(operands[operand][position], result[axis])
 
     def _relate_reduce(self, node: Node, operand: tuple[AxisFactor, ...], result: tuple[AxisFactor, ...]) -> None:
         gone = reduced_axes(node)
@@ -305,6 +299,25 @@ def _others(value: Value, *taken: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(axis for axis in range(value.type.rank) if axis not in used)
 
 
+_walked_whole: WeakKeyDictionary[Node, tuple[tuple[int, int, int], ...]] = WeakKeyDictionary()
+"""What is known of data movement, by node: kernels ask for the same nodes again and again. It pins none."""
+
+
+def _find_walked_whole(node: Node) -> Iterator[tuple[int, int, int]]:
+    """(operand, its axis, result axis) for each operand axis that is walked whole, in order, by one result axis."""
+    out = node.output
+    symbols = [Symbol(str(axis), extent) for axis, extent in enumerate(out.type.shape)]
+    where = {of(s): axis for axis, s in enumerate(symbols) if s.extent > 1}
+    for piece in index_op(node).access(
+        [v.type for v in node.inputs], out.type, node.attrs, tuple(of(s) for s in symbols)
+    ):
+        shape = node.inputs[piece.operand].type.shape
+        for position, index in enumerate(piece.index):
+            axis = where.get(index)
+            if axis is not None and shape[position] == out.type.shape[axis]:
+                yield piece.operand, position, axis
+
+
 def _window_is_identity(node: Node, axis: int) -> bool:
     attrs = node.attrs
     return (
@@ -321,16 +334,15 @@ class _Forest:
     def __init__(self) -> None:
         self.extent: list[int] = []
         self._parent: list[int] = []
-        self._children: list[tuple[int, int] | None] = []
+        self._children: list[tuple[AxisFactor, ...] | None] = []
 
     def fresh(self, shape: Sequence[int]) -> tuple[AxisFactor, ...]:
-        return tuple(self._make(extent) for extent in shape)
-
-    def _make(self, extent: int) -> AxisFactor:
-        self.extent.append(extent)
-        self._parent.append(len(self._parent))
-        self._children.append(None)
-        return len(self._parent) - 1
+        first = len(self._parent)
+        made = range(first, first + len(shape))
+        self.extent += shape
+        self._parent += made
+        self._children += [None] * len(shape)
+        return tuple(made)
 
     def find(self, factor: AxisFactor) -> AxisFactor:
         while self._parent[factor] != factor:
@@ -393,7 +405,6 @@ class _Forest:
             return True
         return False
 
-    def _split(self, factor: AxisFactor, slow: int, fast: int) -> tuple[AxisFactor, AxisFactor]:
-        children = (self._make(slow), self._make(fast))
-        self._children[factor] = children
+    def _split(self, factor: AxisFactor, slow: int, fast: int) -> tuple[AxisFactor, ...]:
+        children = self._children[factor] = self.fresh((slow, fast))
         return children

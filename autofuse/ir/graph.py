@@ -82,7 +82,7 @@ class Graph:
         """The nodes that read each value, each once, in order. A value read by no node maps to ()."""
         found: dict[Value, list[Node]] = {value: [] for value in self.values()}
         for node in self.nodes:
-            for value in dict.fromkeys(_reads(node)):
+            for value in self.reads(node):
                 found.setdefault(value, []).append(node)
         return {value: tuple(nodes) for value, nodes in found.items()}
 
@@ -109,6 +109,8 @@ class Graph:
 
     def reads(self, node: Node) -> tuple[Value, ...]:
         """All values `node` needs: its inputs and what its regions capture."""
+        if not node.regions:
+            return node.inputs if len(node.inputs) < 2 else tuple(dict.fromkeys(node.inputs))
         return tuple(dict.fromkeys(_reads(node)))
 
 

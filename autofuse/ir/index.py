@@ -12,8 +12,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from autofuse.lazydataclass import dataclass
 
 
+class _Placed:
+    """Keeps its text, which says where it stands among the terms of an expression."""
+
+    __slots__ = ("_text",)
+    _text: str
+
+    def place(self) -> str:
+        """The text."""
+        try:
+            return self._text
+        except AttributeError:
+            object.__setattr__(self, "_text", repr(self))
+            return self._text
+
+
 @dataclass(frozen=True, slots=True)
-class Symbol:
+class Symbol(_Placed):
     """A dimension that is iterated: its value runs over `0 <= s < extent`."""
 
     name: str
@@ -21,7 +36,7 @@ class Symbol:
 
 
 @dataclass(frozen=True, slots=True)
-class Quotient:
+class Quotient(_Placed):
     """`floor(value / divisor)`, divisor > 0."""
 
     value: Affine
@@ -29,7 +44,7 @@ class Quotient:
 
 
 @dataclass(frozen=True, slots=True)
-class Remainder:
+class Remainder(_Placed):
     """`value - divisor * floor(value / divisor)`, in `0 <= r < divisor`."""
 
     value: Affine
@@ -37,7 +52,7 @@ class Remainder:
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
+class Element(_Placed):
     """An integer read at run time, clamped to `lo <= e <= hi`: the indirection of gather and dynamic_slice.
 
     In a rule of the op table `source` is an operand number; in a lowered program it names a scalar value.
@@ -133,9 +148,11 @@ def of(value: int | Variable) -> Affine:
 def combine(constant: int, terms: Iterable[tuple[Variable, int]]) -> Affine:
     """An expression in canonical form from terms in any order, with repeats."""
     total: dict[Variable, int] = {}
+    may_rejoin = False
     for variable, coefficient in terms:
         total[variable] = total.get(variable, 0) + coefficient
-    if any(type(variable) is Quotient for variable in total):
+        may_rejoin = may_rejoin or type(variable) is Quotient
+    if may_rejoin:
         _rejoin(total)
     kept = [(variable, c) for variable, c in total.items() if c]
     if len(kept) > 1:
@@ -145,8 +162,7 @@ def combine(constant: int, terms: Iterable[tuple[Variable, int]]) -> Affine:
 
 def _place(term: tuple[Variable, int]) -> str:
     """Where a term stands: by the text of its variable."""
-    variable = term[0]
-    return f"Symbol(name={variable.name!r}, extent={variable.extent!r})" if type(variable) is Symbol else repr(variable)
+    return term[0].place()
 
 
 def _rejoin(total: dict[Variable, int]) -> None:
@@ -191,10 +207,7 @@ def substitute(value: Affine, mapping: Callable[[Variable], Affine | None]) -> A
     found = [_substitute_variable(variable, mapping) for variable, _ in value.terms]
     if all(new.terms == ((old, 1),) and not new.constant for new, (old, _) in zip(found, value.terms, strict=True)):
         return value
-    result = Affine(value.constant)
-    for new, (_, coefficient) in zip(found, value.terms, strict=True):
-        result = result + new * coefficient
-    return result
+    return _weighed(value.constant, found, [coefficient for _, coefficient in value.terms])
 
 
 def _substitute_variable(variable: Variable, mapping: Callable[[Variable], Affine | None]) -> Affine:
@@ -236,6 +249,11 @@ def _symbols_in(value: Affine) -> Iterator[Symbol]:
                     yield from _symbols_in(inner)
 
 
+def is_static(value: Affine) -> bool:
+    """Whether an expression is plain, in loops alone: no quotient, no remainder, nothing that is read at run time."""
+    return all(type(variable) is Symbol for variable, _ in value.terms)
+
+
 def reads_memory(value: Affine) -> bool:
     """Whether the expression depends on an element that is known only at run time."""
     for variable, _ in value.terms:
@@ -262,16 +280,21 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
 
 def linearize(index: Sequence[Affine], shape: Sequence[int]) -> Affine:
     """The row-major element offset of `index` in an array of `shape`."""
-    constant, terms = 0, list[tuple[Variable, int]]()
-    for position, stride in zip(index, strides_of(shape), strict=True):
-        constant += position.constant * stride
-        terms += position.terms if stride == 1 else [(variable, c * stride) for variable, c in position.terms]
-    if all(type(variable) is Symbol for variable, _ in terms):
-        return combine(constant, terms)
-    offset = Affine()  # quotients and remainders may come together as soon as the first two positions have
-    for position, stride in zip(index, strides_of(shape), strict=True):
-        offset = offset + position * stride
-    return offset
+    return _weighed(0, index, strides_of(shape))
+
+
+def _weighed(constant: int, values: Sequence[Affine], weights: Sequence[int]) -> Affine:
+    """A constant and products, added up one after the other."""
+    total, terms = constant, list[tuple[Variable, int]]()
+    for value, weight in zip(values, weights, strict=True):
+        total += value.constant * weight
+        terms += value.terms if weight == 1 else [(variable, c * weight) for variable, c in value.terms]
+    if not any(type(variable) is Quotient for variable, _ in terms):
+        return combine(total, terms)
+    result = Affine(constant)  # quotients and remainders may come together as soon as the first two have
+    for value, weight in zip(values, weights, strict=True):
+        result = result + value * weight
+    return result
 
 
 def delinearize(offset: Affine, shape: Sequence[int]) -> tuple[Affine, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from autofuse.errors import GraphError, ParseError
 from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
-from autofuse.lazydataclass import dataclass
+from autofuse.lazydataclass import dataclass, field
 
 MAX_RANK = 32
 MAX_BYTES = 1 << 47
@@ -32,9 +32,15 @@ class TensorType:
 
     shape: tuple[int, ...]
     dtype: DType
+    size: int = field(init=False, repr=False, compare=False)
+    """Number of elements."""
+    nbytes: int = field(init=False, repr=False, compare=False)
+    """Bytes of the dense array."""
 
     def __post_init__(self) -> None:
         """Raises GraphError for more dimensions than NumPy's iterators take, and for more bytes than a process has."""
+        object.__setattr__(self, "size", math.prod(self.shape))
+        object.__setattr__(self, "nbytes", self.size * self.dtype.itemsize)
         if len(self.shape) > MAX_RANK:
             raise GraphError(
                 f"an array has at most {MAX_RANK} dimensions, got {len(self.shape)}; drop those of extent 1"
@@ -45,16 +51,6 @@ class TensorType:
     @property
     def rank(self) -> int:
         return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the dense array."""
-        return self.size * self.dtype.itemsize
 
     def __str__(self) -> str:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"

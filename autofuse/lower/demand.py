@@ -63,8 +63,9 @@ class PhaseBuilder(PhaseFrame):
 
     def value(self, stage: StageDraft, value: Value, at: tuple[Affine, ...], guard: Scalar | None) -> Scalar:
         """The scalar that is `value` at `at`; under `guard`, memory is touched only where it is true."""
-        waiting = [self._demand(Wanted(stage, value, at, guard))]
-        answer: Scalar | None = None
+        wanted = Wanted(stage, value, at, guard)
+        answer = _known(wanted)
+        waiting = [self._demand(wanted)] if answer is None else []
         while waiting:
             try:
                 wanted = next(waiting[-1]) if answer is None else waiting[-1].send(answer)
@@ -80,14 +81,11 @@ class PhaseBuilder(PhaseFrame):
 
     def _demand(self, wanted: Wanted) -> Demand[Scalar]:
         stage, value, at, guard = wanted
-        known = _known(wanted)
-        if known is not None:
-            return known
         if guard is None and (value, at) in self._keep:
             scalar = yield from self._kept_value(stage, (value, at))
         else:
             scalar = yield from self._compute(stage, value, at, guard)
-        stage.memo[(value, at), guard] = scalar
+        stage.scalars_at(at, guard)[value] = scalar
         return scalar
 
     def _compute(self, stage: StageDraft, value: Value, at: tuple[Affine, ...], guard: Scalar | None) -> Demand[Scalar]:
@@ -128,11 +126,35 @@ class PhaseBuilder(PhaseFrame):
     def _elementwise(
         self, stage: StageDraft, node: Node, at: tuple[Affine, ...], guard: Scalar | None
     ) -> Demand[Scalar]:
-        stage.reads[node.output, at] = [(operand, at) for operand in node.inputs]
-        operands: list[Scalar] = []
-        for operand in node.inputs:
-            operands.append((yield Wanted(stage, operand, at, guard)))
-        return self.map(stage, node.output.type.dtype, elementwise_op(node).opcode(node.attrs), *operands)
+        """A node, and those elementwise nodes below it that the stage does not have yet: all are read at one index."""
+        known, guarded = stage.scalars_at(at, None), stage.scalars_at(at, guard)
+        waiting: list[tuple[Node, list[Scalar]]] = [(node, [])]
+        while True:
+            node, operands = waiting[-1]
+            if len(operands) < len(node.inputs):
+                value = node.inputs[len(operands)]
+                scalar = known.get(value, guarded.get(value))
+                if scalar is not None:
+                    operands.append(scalar)
+                elif self._is_plain(value, at, guard):
+                    waiting.append((self.producers[value], []))
+                else:
+                    operands.append((yield Wanted(stage, value, at, guard)))
+                continue
+            waiting.pop()
+            stage.reads[node.output, at] = [(operand, at) for operand in node.inputs]
+            opcode = elementwise_op(node).opcode(node.attrs)
+            scalar = guarded[node.output] = self.map(stage, node.output.type.dtype, opcode, *operands)
+            if not waiting:
+                return scalar
+            waiting[-1][1].append(scalar)
+
+    def _is_plain(self, value: Value, at: tuple[Affine, ...], guard: Scalar | None) -> bool:
+        """Whether an elementwise node makes a value, here and now."""
+        node = self.producers.get(value)
+        if node is None or role_of(node) is not Role.ELEMENTWISE or value in self.row_results:
+            return False
+        return guard is not None or not self._keep or (value, at) not in self._keep
 
     # ---- data movement -------------------------------------------------------------------------------------------
 
@@ -162,6 +184,8 @@ class PhaseBuilder(PhaseFrame):
     def _all_resolved(
         self, stage: StageDraft, node: Node, at: Sequence[Affine], guard: Scalar | None
     ) -> Demand[tuple[Affine, ...]]:
+        if all(map(index.is_static, at)):
+            return tuple(at)
         found: list[Affine] = []
         for position in at:
             found.append((yield from self._resolved(stage, node, position, guard)))
@@ -211,10 +235,9 @@ class PhaseBuilder(PhaseFrame):
 
 def _known(wanted: Wanted) -> Scalar | None:
     """A scalar that the stage has already, under the same guard or under none."""
-    instance: Instance = (wanted.value, wanted.at)
-    memo = wanted.stage.memo
-    known = memo.get((instance, None))
-    return memo.get((instance, wanted.guard)) if known is None else known
+    stage, value, at, guard = wanted
+    known = stage.scalars_at(at, None).get(value)
+    return stage.scalars_at(at, guard).get(value) if known is None and guard is not None else known
 
 
 def _operand_reads(position: Affine, node: Node) -> Iterator[tuple[Element, Value]]:

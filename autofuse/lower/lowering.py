@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from autofuse.errors import LegalityError
-from autofuse.fusion.candidate import KernelCandidate
-from autofuse.fusion.dimensions import Dimensions
+from autofuse.fusion.candidate import KernelCandidate, is_permuted
+from autofuse.fusion.dimensions import Dimensions, Use
 from autofuse.fusion.domain import Domain, choose_domain, is_contraction
 from autofuse.ir import index
 from autofuse.ir.graph import Graph, Node, Value
@@ -157,19 +157,41 @@ class _Lowering:
         extents = {factor: self.domain.dimensions.extent(factor) for factor in self.domain.grid}
         rows = math.prod(extents[factor] for factor in self.domain.rows)
         reducing = sum(role_of(node).is_reduction_like for node in self.candidate.nodes)
-        return self._panel_rows(rows, math.prod(extents.values()) // max(rows, 1), tiled=reducing == 1)
+        outer = math.prod(extents.values()) // max(rows, 1)
+        return self._rows_in_scratch(rows, outer, reducing == 1, self._guessed_row_bytes())
+
+    def _guessed_row_bytes(self) -> int:
+        """What a row keeps on chip of products: results that are read here, left operands that are computed here."""
+        graph, dims, inside = self.candidate.graph, self.domain.dimensions, set(self.candidate.nodes)
+        total = 0
+        for node in filter(is_contraction, self.candidate.nodes):
+            kept: list[Use] = []
+            if any(user in inside and not is_permuted(user) for user in graph.users[node.output]):
+                kept.append(node.output)
+            maker = graph.producers.get(node.inputs[0])
+            while maker in inside and role_of(maker).moves:
+                maker = graph.producers.get(maker.inputs[0])
+            if maker in inside:
+                kept.append(dims.use(node, 0))
+            sizes = [math.prod(map(dims.extent, dims.factors(use) - set(self.domain.grid))) for use in kept]
+            total += sum(sizes) * node.output.type.dtype.itemsize
+        return total
 
     def _fitting_rows(self, phase: Phase, buffers: BufferTable) -> int:
         """Rows of a finished phase's panel, few enough that what they keep on chip fits."""
         assert phase.panel is not None
         outer = math.prod(symbol.extent for symbol in phase.grid if symbol != phase.panel.symbol)
         tiled = self._columns(phase, {buffer.name: buffer for buffer in buffers.all}) is not None
-        rows = self._panel_rows(phase.panel.symbol.extent, outer, tiled)
         row_bytes = _scratch_bytes(buffers) // phase.panel.size
+        return self._rows_in_scratch(phase.panel.symbol.extent, outer, tiled, row_bytes)
+
+    def _rows_in_scratch(self, extent: int, outer: int, tiled: bool, row_bytes: int) -> int:
+        """Rows of a panel whose columns are cut too, or that fit on chip."""
+        rows = self._panel_rows(extent, outer, tiled)
         if tiled or row_bytes * rows <= self.limits.scratch_bytes:
             return rows
         most = max(_LEAST_PANEL_ROWS, self.limits.scratch_bytes // row_bytes)
-        return self._panel_rows(phase.panel.symbol.extent, outer, tiled, most)
+        return self._panel_rows(extent, outer, tiled, most)
 
     def _panel_rows(self, extent: int, outer: int, tiled: bool, most: int = 1 << 30) -> int:
         """At most the schedule's rows, equal panels, enough of them for all workers unless columns are cut too."""

@@ -27,13 +27,24 @@ class StageDraft:
     """It runs after the level's other stages, to keep their results for a later row group."""
     symbols: tuple[Symbol, ...]
     body: list[Statement] = field(default_factory=list[Statement])
-    memo: dict[tuple[Instance, Scalar | None], Scalar] = field(default_factory=dict[tuple[Instance, int | None], int])
+    memo: dict[tuple[tuple[Affine, ...], Scalar | None], dict[Value, Scalar]] = field(
+        default_factory=dict[tuple[tuple[Affine, ...], int | None], dict[Value, int]]
+    )
+    """By index and guard, the values that are there."""
     reads: dict[Instance, list[Instance]] = field(default_factory=dict[Instance, list[Instance]])
     """Which instances each instance was computed from, in this stage."""
     roots: list[Instance] = field(default_factory=list[Instance])
     """What is stored or reduced."""
     conditions: dict[object, Scalar] = field(default_factory=dict[object, int])
     """Tests and conjunctions already made."""
+
+    def scalars_at(self, at: tuple[Affine, ...], guard: Scalar | None) -> dict[Value, Scalar]:
+        """The values that are there at an index, under a guard; to be added to."""
+        key = at, guard
+        found = self.memo.get(key)
+        if found is None:
+            found = self.memo[key] = {}
+        return found
 
 
 class Wanted(NamedTuple):

@@ -113,7 +113,7 @@ def statements(steps: Iterable[Step]) -> Iterator[tuple[Stage, Statement]]:
 
 def number_elements(value: Affine) -> Affine:
     """Turn the sources of run-time indices from their drafted names `%n` into the scalar numbers n."""
-    if all(type(variable) is Symbol for variable, _ in value.terms):
+    if index.is_static(value):
         return value
 
     def renumber(variable: index.Variable) -> Affine | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from autofuse.cost_models.features import AccessCounts, StageFeatures
 from autofuse.cost_models.loopnest import LoopNest, sources_of
 from autofuse.cost_models.operations import FLOAT_TO_INTEGER, mix_of, price_class
-from autofuse.cost_models.regions import extent_of, steps_of
+from autofuse.cost_models.regions import extent_of
 from autofuse.cost_models.traffic import Access, access_of
 from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
@@ -135,8 +135,7 @@ class StageWalk:
         for access in self.accesses:
             buffer = access.buffer
             if buffer.name not in seen and buffer.space is not Space.SCRATCH:
-                steps = steps_of([(step, counts[depth]) for step, counts in access.terms])
-                total += extent_of(steps, buffer.type.dtype.itemsize).line_bytes
+                total += extent_of(access.steps[depth], buffer.type.dtype.itemsize).line_bytes
             seen.add(buffer.name)
         return total
 
