@@ -19,7 +19,7 @@ def test_it_counts_a_programs_kernels(tmp_path):
 
 def launch(**found):
     counts = {"read_bytes": 100, "written_bytes": 0, "needed_read_bytes": 100, "needed_written_bytes": 0}
-    counts |= {"sectors": 4, "needed_sectors": 4, "wide_bytes": 100, "wavefronts": 0, "ideal_wavefronts": 0}
+    counts |= {"sectors": 3, "wide_bytes": 100, "wavefronts": 0, "ideal_wavefronts": 0}
     counts |= {"spill_bytes": 0, "stack_bytes": 0, "resident_blocks": 8, "blocks": 1056}
     return {**counts, **found}
 

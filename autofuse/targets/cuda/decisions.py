@@ -6,7 +6,7 @@ from autofuse.lower.decisions import KEEPS, WALKS, Decisions, Rule
 from autofuse.lower.schedule import PRODUCTS, Decision, Range, Schedule, Value
 
 THREADS: Decision[int] = Decision("threads", 256, Range(1, 1024), "threads of a block")
-ITEMS: Decision[int] = Decision("items", 4, Range(1, 1024), "elements of a thread")
+ITEMS: Decision[int] = Decision("items", 4, Range(1, 1024), "elements of a thread, or as many times 4 bytes")
 
 CUDA_DECISIONS = Decisions(
     (

@@ -14,14 +14,13 @@ from autofuse.cost_models.features import KernelFeatures
 from autofuse.errors import ArgumentError, AutofuseError, BackendError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.devicearrays import type_of_device_array
-from autofuse.lazydataclass import asdict, dataclass
+from autofuse.lazydataclass import asdict
 from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.plan.document import PlanDocument
 from autofuse.runtime.planlowering import LoweredKernel, canonical, lower_plan
 from autofuse.targets.cuda import nvrtc
-from autofuse.targets.cuda.codegen.program import shapes
 from autofuse.targets.cuda.cost.counts import features
 from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.decisions import CUDA_DECISIONS
@@ -29,6 +28,7 @@ from autofuse.targets.cuda.driver import Driver
 from autofuse.targets.cuda.executable import CudaExecutable, build_executable, codes_of
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.identity import GpuIdentity, gpu_identity
+from autofuse.targets.cuda.passes.prepare import CudaPasses
 from autofuse.targets.cuda.resources import launch_lines
 from autofuse.targets.cuda.runners import CudaRunner, cuda_runners
 
@@ -54,7 +54,7 @@ class CudaTarget:
             scratch_bytes=self.device.shared_bytes_per_block,
             workers=self.device.multiprocessors,
             decisions=CUDA_DECISIONS,
-            passes=Fits(self.device.arch),
+            passes=CudaPasses(self.device.arch),
         )
 
     def cost_model(self) -> GpuModel:
@@ -115,15 +115,3 @@ class CudaTarget:
 
     def __repr__(self) -> str:
         return f"<autofuse target {self.backend}: {self.device.name}{'' if self.driver else ', which is not here'}>"
-
-
-@dataclass(frozen=True, slots=True)
-class Fits:
-    """The pass of this target: a kernel is as it was, or refused where a block has no room for it."""
-
-    arch: str
-
-    def __call__(self, program: TileProgram) -> TileProgram:
-        """Raises LegalityError."""
-        shapes(program, self.arch)
-        return program

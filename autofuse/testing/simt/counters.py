@@ -21,7 +21,8 @@ from autofuse.testing.simt.device import SimulatedArray
 from autofuse.testing.simt.runner import compiled, translation_unit
 
 _MESSAGE = 1024
-_FIGURES = 10
+SECTOR_BYTES = 32
+_FIGURES = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,6 @@ class Counts:
     needed_written_bytes: int
     sectors: int
     """Of 32 bytes, asked for by all instructions of warps; a sector twice in one instruction counts once."""
-    needed_sectors: int
-    """Distinct ones, of reads and of writes."""
     wide_bytes: int
     """Asked for by accesses of 16 bytes a thread."""
     instructions: int
@@ -58,8 +57,8 @@ class Counts:
 
     @property
     def scattered(self) -> float:
-        """Sectors asked for over sectors needed."""
-        return _ratio(self.sectors, self.needed_sectors)
+        """Bytes of the sectors asked for over bytes needed: 1 where neighbours ask for neighbours, and once."""
+        return _ratio(SECTOR_BYTES * self.sectors, self.needed_read_bytes + self.needed_written_bytes)
 
     @property
     def wide(self) -> float:
@@ -107,7 +106,7 @@ def _counted(
         raise BackendError(f"{kernel.name}: {launch.function}: {message.value.decode()}")
     figures = np.zeros(_FIGURES, np.uint64)
     library.count_end(ctypes.c_void_p(figures.ctypes.data))
-    read, written, needed_read, needed_written, sectors, distinct, wide, asked, waves, ideal = map(int, figures)
+    read, written, needed_read, needed_written, sectors, wide, asked, waves, ideal = map(int, figures)
     return Counts(
         function=launch.function,
         blocks=blocks,
@@ -117,7 +116,6 @@ def _counted(
         needed_read_bytes=needed_read,
         needed_written_bytes=needed_written,
         sectors=sectors,
-        needed_sectors=distinct,
         wide_bytes=wide,
         instructions=asked,
         wavefronts=waves,

@@ -8,14 +8,14 @@
 namespace {
 
 enum Figure {
-    requested_read, requested_written, needed_read, needed_written, sectors, distinct_sectors, wide, instructions,
+    requested_read, requested_written, needed_read, needed_written, sectors, wide, instructions,
     wavefronts, ideal_wavefronts, figures
 };
 constexpr int sector_bytes = 32, banks = 32;
 
 struct Buffer {
     uintptr_t begin, end;
-    std::vector<unsigned char> touched;  // bit 0: read, bit 1: written, bit 2: the sector that begins here was asked for
+    std::vector<unsigned char> touched;  // bit 0: read, bit 1: written
 };
 
 // One instruction of one warp: what its lanes asked for so far.
@@ -93,12 +93,6 @@ void note(uintptr_t at, int size, bool write, uintptr_t place) {
             unsigned char& mark = buffer->touched[at - buffer->begin + byte];
             if (!(mark >> write & 1)) ++found[write ? needed_written : needed_read];
             mark |= 1 << write;
-        }
-        for (uintptr_t sector = at / sector_bytes; sector <= (at + size - 1) / sector_bytes; ++sector) {
-            const uintptr_t start = sector * sector_bytes < buffer->begin ? buffer->begin : sector * sector_bytes;
-            unsigned char& mark = buffer->touched[start - buffer->begin];
-            if (!(mark >> (2 + write) & 1)) ++found[distinct_sectors];
-            mark |= 1 << (2 + write);
         }
     }
     const uint32_t number = places.emplace(place << 1 | write, uint32_t(places.size())).first->second;

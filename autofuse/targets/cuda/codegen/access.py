@@ -12,6 +12,7 @@ from autofuse.lower.tile import Buffer, Dot, Load, Phase, RowGroup, Scan, Space,
 
 VECTOR_BYTES = 16
 """The widest load of one thread."""
+WORD_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,17 @@ def is_aligned(offset: Affine, lane: Symbol, width: int) -> bool:
 
 
 def vector_width(accesses: Iterable[tuple[Access, Symbol]], extents: Iterable[int], items: int) -> int:
-    """Elements per load: the widest that every unit-stride access to global memory allows, at most `items`."""
+    """Elements per load: the widest that every unit-stride access to global memory allows, in at most `items` words.
+
+    So 16-bit elements come eight at a time where 32-bit ones come four at a time: 16 bytes either way.
+    """
     unit = [(a, lane) for a, lane in accesses if a.buffer.space is not Space.SCRATCH and is_unit_stride(a.offset, lane)]
     if not unit or any(a.masked for a, _ in unit):
         return 1
-    width = VECTOR_BYTES // max(a.buffer.type.dtype.itemsize for a, _ in unit)
+    itemsize = max(a.buffer.type.dtype.itemsize for a, _ in unit)
+    width = VECTOR_BYTES // itemsize
     while width > 1 and not (
-        width <= items
+        width * itemsize <= WORD_BYTES * items
         and all(extent % width == 0 for extent in extents)
         and all(is_aligned(a.offset, lane, width) for a, lane in unit)
     ):

@@ -1,0 +1,1 @@
+"""Rewrites of TilePrograms for GPUs, before code is generated."""
