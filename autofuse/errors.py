@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class AutofuseError(Exception):
     """Base of all deliberate errors. The message names the argument, what is required, what came, and the fix."""
@@ -80,6 +82,14 @@ class SearchError(AutofuseError):
 
 class PluginError(AutofuseError):
     """Code of a user or of another package (a policy, a cost model, a legality) raised, or returned nonsense."""
+
+
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+    """`; did you mean X?`, or nothing: the end of a message about an unknown name."""
+    from difflib import get_close_matches  # loaded by messages only
+
+    near = get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 class UnrolledLoopWarning(UserWarning):

@@ -25,9 +25,10 @@ def _dataclass(cls: Any = None, **options: bool) -> Any:
     frozen = options.get("frozen", False)
     own = {name for name, value in vars(cls).items() if value is not None}
     plain = {"init": False, "eq": False, "repr": False, "frozen": frozen and any(map(is_dataclass, cls.__bases__))}
+    cls.__doc__ = cls.__doc__ or f"{cls.__name__}."  # else the signature would be looked up
     made = dataclasses.dataclass(cls, **{**options, **plain})
     made.__dataclass_params__.frozen = frozen  # the standard library asks it of bases
-    methods: dict[str, Any] = {"__init__": _Unwritten(made, "__init__", partial(_init, frozen=frozen))}
+    methods: dict[str, Any] = {"__init__": _Unwritten(made, "__init__", _init)}
     if options.get("repr", True):
         methods["__repr__"] = _repr
     if options.get("eq", True):
@@ -62,10 +63,11 @@ class _Unwritten:
         return method.__get__(instance, owner)
 
 
-def _init(cls: Any, frozen: bool) -> _Text:
+def _init(cls: Any) -> _Text:
     names: dict[str, Any] = {"missing_": MISSING, "set_": object.__setattr__}
     parameters: dict[bool, list[str]] = {False: ["self"], True: []}
     body = ["pass"]
+    frozen = cls.__dataclass_params__.frozen
     for f in fields(cls):
         value, default = f.name, ""
         if f.default is not MISSING:

@@ -119,6 +119,8 @@ def test_methods_of_ones_own_stay(dataclass: Any):
 @pytest.mark.parametrize("of_base", WAYS)
 @pytest.mark.parametrize("dataclass", WAYS)
 def test_derived_ones_begin_with_the_fields_of_their_base(dataclass: Any, of_base: Any):
+    seen: list[int] = []
+
     @of_base(frozen=True)
     class Base:
         first: int = 1
@@ -130,7 +132,15 @@ def test_derived_ones_begin_with_the_fields_of_their_base(dataclass: Any, of_bas
     class Derived(Base):
         second: int = 2
 
-    seen: list[int] = []
+    @dataclass(frozen=True)
+    class Own(Base):
+        second: int = 2
+
+        def __init__(self, first: int) -> None:
+            super().__init__(first)
+
+    Own(9)
+    assert seen.pop() == 9
     assert (Derived(5) == Derived(5, 2), Derived(5) == Base(5), seen) == (True, False, [5, 5, 5, 5])
     assert repr(Derived()).endswith("Derived(first=1, second=2)")
     with pytest.raises(TypeError, match="cannot inherit non-frozen dataclass from a frozen one"):

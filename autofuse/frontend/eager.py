@@ -148,7 +148,7 @@ def _nearest(label: str) -> str:
     known = {describe(function) for function in FUNCTIONS if callable(function)}
     short = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == module}
     # names of a few letters resemble each other by chance: `inv` and `min`, `solve` and `convolve`
-    from difflib import get_close_matches  # for messages only
+    from difflib import get_close_matches  # loaded by messages only
 
     near = get_close_matches(name, short, n=3, cutoff=0.75 if len(name) > 5 else 0.9)
     if near:

@@ -7,12 +7,11 @@ unseen.
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from autofuse.errors import ArgumentError
+from autofuse.errors import ArgumentError, did_you_mean
 from autofuse.fusion.candidate import is_view
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.optable import role_of
@@ -244,9 +243,7 @@ def _matching(pattern: str, graph: Graph, rule: Rule) -> frozenset[Node]:
         raise ArgumentError(
             f"rules: {rule}: {pattern} is a view or a constant: every kernel that reads it has it; name its readers"
         )
-    known = sorted({text for node in real for text in _names(node)})
-    near = difflib.get_close_matches(pattern, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = did_you_mean(pattern, sorted({text for node in real for text in _names(node)}))
     raise ArgumentError(f"rules: {rule}: {pattern!r} is no op, node or source line of the program{hint}")
 
 

@@ -19,10 +19,9 @@ None is better in general, so none is a rule; each has programs that it pays for
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Literal
 
-from autofuse.errors import ArgumentError
+from autofuse.errors import ArgumentError, did_you_mean
 from autofuse.lazydataclass import dataclass, replace
 
 
@@ -94,5 +93,4 @@ def _as_mapping(choices: Choices) -> Mapping[str, str]:
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
+    return did_you_mean(name, known) or f"; there are {', '.join(known)}"

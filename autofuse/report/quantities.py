@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
+
+from autofuse.errors import did_you_mean
 
 
 def microseconds(us: float) -> str:
@@ -33,10 +34,7 @@ def bytes_text(count: int) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """`; did you mean X?`, or what there is, or nothing: the end of an error message about an unknown name."""
     names = sorted(set(known))
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    if near:
-        return f"; did you mean {near[0]}?"
-    return f"; there is {', '.join(names)}" if 0 < len(names) <= 12 else ""
+    return did_you_mean(name, names) or (f"; there is {', '.join(names)}" if 0 < len(names) <= 12 else "")
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

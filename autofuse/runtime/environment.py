@@ -65,8 +65,8 @@ def _library(name: str) -> str:
 def _sources(folder: str) -> Iterator[str]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _sources(entry.path)
-            elif entry.name.endswith(_SOURCES):
+            if entry.name.endswith(_SOURCES):
                 status = entry.stat()
                 yield f"{entry.path} {status.st_size} {status.st_mtime_ns}"
+            elif entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
+                yield from _sources(entry.path)

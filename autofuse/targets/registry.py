@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from autofuse.errors import ArgumentError, AutofuseError, BackendError
+from autofuse.errors import ArgumentError, AutofuseError, BackendError, did_you_mean
 
 _BACKENDS = {
     "cpu": ("autofuse.targets.cpu.backend", "CpuBackend"),
@@ -44,10 +44,7 @@ def backend_named(name: object) -> Any:
     Raises ArgumentError for a name that there is not, BackendError for a backend that cannot be made.
     """
     if not isinstance(name, str) or name not in _BACKENDS:
-        from difflib import get_close_matches  # for messages only
-
-        near = get_close_matches(name, offered(), n=1) if isinstance(name, str) else []
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(repr(name), map(repr, offered()), cutoff=0.6) if isinstance(name, str) else ""
         raise ArgumentError(f"backend={name!r:.60} is unknown: must be {' or '.join(map(repr, offered()))}{hint}")
     if name not in _made:
         module, kind = _BACKENDS[name]

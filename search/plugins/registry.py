@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autofuse.cost_models.base import CostModel
-from autofuse.errors import SearchError
+from autofuse.errors import SearchError, did_you_mean
 from autofuse.fusion.userrules import Legality
 from autofuse.ir.graph import Graph
 from autofuse.lazydataclass import dataclass
@@ -122,11 +122,9 @@ def _loader(kind: Kind, name: str) -> Callable[[], Any]:
     if ":" in name and not name.startswith("rule:"):
         module, _, attribute = name.partition(":")
         return lambda: _attribute(module, attribute)
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, kind.names, n=1, cutoff=0.6)
     choice = f"choose one of: {', '.join(kind.names)}; or module:Class" if kind.names else "give module:function"
-    raise SearchError(f"{kind.argument}={name!r} is unknown; {f'did you mean {near[0]}?' if near else choice}")
+    hint = did_you_mean(name, kind.names, cutoff=0.6) or f"; {choice}"
+    raise SearchError(f"{kind.argument}={name!r} is unknown{hint}")
 
 
 def _offered(kind: Kind) -> EntryPoints:

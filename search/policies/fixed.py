@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import cast
 
-from autofuse.errors import ArgumentError, LegalityError
+from autofuse.errors import ArgumentError, LegalityError, did_you_mean
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.optable import role_of
@@ -76,8 +75,7 @@ class Fixed:
         for name in self.kernels[number]:
             node = graph.node_by_name.get(name.removeprefix("%"))
             if node is None:
-                near = difflib.get_close_matches(name, graph.node_by_name, n=1, cutoff=0.5)
-                hint = f"; did you mean {near[0]}?" if near else ""
+                hint = did_you_mean(name, graph.node_by_name)
                 raise ArgumentError(f"partition: kernel {number}: {name!r} is no node of the program{hint}")
             if node in atoms.atom_of:
                 found.add(node)
