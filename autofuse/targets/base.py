@@ -200,7 +200,10 @@ class Target(Protocol):
         ...
 
     def clock(self) -> int:
-        """Nanoseconds, from any moment on. Reading it waits for what was started before."""
+        """Nanoseconds, from any moment on. Reading it waits for what was started before.
+
+        Raises BackendError where plans can be made for the device, and it is not here.
+        """
         ...
 
     def pause(self, seconds: float) -> None:

@@ -73,7 +73,9 @@ class CudaTarget:
         return cuda_runners(kernel, schedules, self.limits, self.driver)
 
     def _absent(self) -> BackendError:
-        return BackendError(f"nothing can be measured for {self.device.name}: there is no such GPU here")
+        return BackendError(
+            f"nothing can be measured for {self.device.name}: there is no such GPU here; compile makes a plan for it"
+        )
 
     def fetched(self, array: Any) -> NDArray[Any]:
         if self.driver is None:
