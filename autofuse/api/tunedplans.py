@@ -70,7 +70,6 @@ def tuned_plan(
 ) -> Plan:
     """What `tune` does. `start`: when it began, on the monotonic clock."""
     target = find_target(backend, threads, device)
-    target.clock()  # a device that is not here has none: said before anything is searched
     check_numerics(numerics)
     limits = _budget(budget, max_trials)
     end = start + limits.seconds

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autofuse as af
-from autofuse.errors import ArgumentError, BackendError
+from autofuse.errors import ArgumentError, BackendError, MeasureError
 from autofuse.targets.cuda import launch, nvrtc
 
 X = np.ones((64, 300), np.float32)
@@ -68,7 +68,7 @@ def test_a_call_says_that_there_is_no_such_gpu(plan: af.Plan) -> None:
 
 def test_nothing_is_tuned_for_a_device_that_is_not_here() -> None:
     with pytest.raises(
-        BackendError, match="nothing can be measured for H200: there is no such GPU here; compile makes"
+        MeasureError, match="nothing can be measured for H200: there is no such GPU here; compile makes"
     ):
         af.tune(softmax, X, backend="cuda", device="h200", budget=2, progress=False)
 
