@@ -16,7 +16,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("pyproject.toml", "README.md", "LICENSE", "autofuse", "cost_models", "search", "datasets", "experiments")
+PARTS = (
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "autofuse",
+    "cost_models",
+    "search",
+    "datasets",
+    "experiments",
+    "tests",
+)
 NEW_ENOUGH = (
     int(metadata.version("setuptools").split(".")[0]) >= 77 if importlib.util.find_spec("setuptools") else False
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -69,42 +70,27 @@ def _variance(
     return _divided(total, freedom), result
 
 
-@implements(np.var)
-def var(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: Any = 0,
-    keepdims: Any = False,
-    *,
-    where: Any = True,
-    mean: Any = UNSET,
-    correction: Any = UNSET,
-) -> Any:
-    """As `np.var`."""
-    ddof = given(correction, ddof)
-    value, result = _variance(a, axis, dtype, ddof, keepdims, where, mean)
-    return finish(convert(value.value, result), out_arrays(out, 1)[0], True, "np.var(out=)")
+def _spread(name: str, of_variance: Callable[[Any], Any]) -> Any:
+    def reduction(
+        a: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        ddof: Any = 0,
+        keepdims: Any = False,
+        *,
+        where: Any = True,
+        mean: Any = UNSET,
+        correction: Any = UNSET,
+    ) -> Any:
+        value, result = _variance(a, axis, dtype, given(correction, ddof), keepdims, where, mean)
+        return finish(convert(of_variance(value).value, result), out_arrays(out, 1)[0], True, f"{name}(out=)")
+
+    return reduction
 
 
-@implements(np.std)
-def std(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: Any = 0,
-    keepdims: Any = False,
-    *,
-    where: Any = True,
-    mean: Any = UNSET,
-    correction: Any = UNSET,
-) -> Any:
-    """As `np.std`."""
-    ddof = given(correction, ddof)
-    value, result = _variance(a, axis, dtype, ddof, keepdims, where, mean)
-    return finish(convert(np.sqrt(value).value, result), out_arrays(out, 1)[0], True, "np.std(out=)")
+implements(np.var)(_spread("np.var", lambda variance: variance))
+implements(np.std)(_spread("np.std", np.sqrt))
 
 
 @implements(np.average)

@@ -150,14 +150,3 @@ H100 = GpuDescription(
     threads=2048,
     shared_bytes=48 << 10,
 )
-A6000 = GpuDescription(
-    name="RTX A6000",
-    profile="sm_86",
-    memory_bytes_per_s=768.096e9,
-    l2_bytes=6 << 20,
-    clock_ghz=1.410,
-    multiprocessors=84,
-    fpus=128,
-    threads=1536,
-    shared_bytes=48 << 10,
-)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from autofuse.targets.cpu.native import threadcount
-from autofuse.targets.cpu.native.nativeruntime import worker_count
 from tests.fixtures.pools import (
     all_once,
     counted,
@@ -19,6 +18,7 @@ from tests.fixtures.pools import (
     expected_sums,
     in_a_new_process,
     scratch_sums,
+    worker_count,
 )
 
 two_cpus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a worker needs a CPU beside the caller's")

@@ -132,12 +132,6 @@ def runtime_text(architecture: str, offsets: Mapping[str, int]) -> str:
     return Template("\n".join(texts)).substitute(values)
 
 
-def worker_count() -> int:
-    """Worker threads started so far in this process."""
-    count = ctypes.CFUNCTYPE(ctypes.c_int64)(native_runtime()["af_pool_workers"])
-    return count()
-
-
 @functools.cache
 def enable_blas() -> dict[str, int]:
     """Load BLAS, let the runtime control its threads, and return the symbols that kernels call."""

@@ -13,13 +13,14 @@ from autofuse.search.rules.grouping import Grouping
 from autofuse.search.rules.priority.cost_analysis import WorkCount
 from autofuse.search.rules.priority.emitters import Emitters, Kind
 from autofuse.search.rules.priority.fusion_queue import PriorityQueue, XlaPriority, XlaPriorityCalibrated
-from autofuse.search.rules.priority.gpu_devices import A6000, H100
+from autofuse.search.rules.priority.gpu_devices import H100
 from autofuse.search.rules.priority.gpu_module import Module
 from autofuse.search.rules.priority.run_times import XlaTimes
 from autofuse.search.rules.priority.vetoes import Vetoes
 from autofuse.testing.partitions import context_of
 from autofuse.testing.search_policies import SearchPolicyContract, decisions
 from autofuse.testing.sketches import Sketch, diamond_graph, softmax_graph
+from tests.fixtures.gpus import A6000
 
 
 class TestXlaPriority(SearchPolicyContract):

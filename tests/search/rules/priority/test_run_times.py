@@ -8,7 +8,7 @@ from autofuse.search.rules.grouping import Grouping
 from autofuse.search.rules.priority.cost_analysis import WorkCount
 from autofuse.search.rules.priority.emitters import Emitters, Kind, Launch
 from autofuse.search.rules.priority.fusion_queue import fuse
-from autofuse.search.rules.priority.gpu_devices import A6000, H100
+from autofuse.search.rules.priority.gpu_devices import H100
 from autofuse.search.rules.priority.gpu_module import Module
 from autofuse.search.rules.priority.hero_dimensions import reduction_of
 from autofuse.search.rules.priority.kernel_bodies import combined
@@ -17,6 +17,7 @@ from autofuse.search.rules.priority.run_times import TICKS_PER_NS, XlaTimes
 from autofuse.search.rules.priority.vetoes import Vetoes
 from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch
+from tests.fixtures.gpus import A6000
 
 LAUNCH_US = 1
 
