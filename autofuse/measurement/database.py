@@ -189,10 +189,17 @@ class Database:
         return {name: identity_from(parse(text, MeasureError, f"{self.path}: device {name}")) for name, text in rows}
 
     def export(self) -> Iterator[str]:
-        """Records as JSON lines without newline, each complete with its machine's identity and its kernel's note."""
+        """Records as JSON lines without newline, each complete with its machine's identity and its kernel's note.
+
+        Raises MeasureError for a damaged file.
+        """
         known = {name: identity_to_json(identity) for name, identity in self.devices().items()}
         notes = {key: {"note": note_to_json(note)} for key, note in self.all_notes().items()}
         for record in self.records(all_devices=True):
+            if record.device not in known:
+                raise MeasureError(
+                    f"{self.path} is damaged: record {record.uid} is of a machine that it does not describe"
+                )
             data = {**record_to_json(record), "identity": known[record.device]}
             data |= notes.get((record.device, record.measurement.kernel), {})
             yield json.dumps(data, allow_nan=False)

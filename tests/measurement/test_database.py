@@ -322,3 +322,13 @@ def test_a_schema_in_bytes_that_are_no_text_is_a_damaged_file(tmp_path):
     path.write_bytes(text.replace(b"CREATE TABLE ", b"CREATE\x93ABLE "))
     with pytest.raises(MeasureError, match="damaged"):
         Database(path)
+
+
+def test_a_record_of_a_machine_that_a_file_does_not_describe_is_damage(tmp_path):
+    path = tmp_path / "a.db"
+    with Database(path, HERE) as db:
+        db.add(fine())
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM devices")
+    with Database(path) as db, pytest.raises(MeasureError, match=r"a\.db is damaged: record .* of a machine"):
+        list(db.export())
