@@ -128,7 +128,7 @@ class StageFeatures:
 
 @dataclass(frozen=True, slots=True)
 class DotFeatures:
-    """One matrix product of a phase. Example: `f32[1024, 256] @ f32[256, 512]` in panels of 128 rows."""
+    """One matrix product of a phase. Example: `f32[1024, 256] @ f32[256, 512]` in row blocks of 128 rows."""
 
     rows: int
     """Of one call: 128."""
@@ -137,9 +137,9 @@ class DotFeatures:
     depth: int
     """256."""
     calls: int
-    """8 panels."""
+    """8 row blocks."""
     all_rows: int
-    """Of all calls together, 1024: the last panel may be shorter."""
+    """Of all calls together, 1024: the last row block may be shorter."""
     dtype: str
     """`f32`."""
     library: bool
@@ -168,7 +168,7 @@ class PhaseFeatures:
     points: int
     """Grid points: `exp`: 1000; softmax over rows of `f32[64, 256]`: 64."""
     blocks: int
-    """Most pieces that workers could share: panels, grid points, or runs of grid points. `exp`: 2."""
+    """Most pieces that workers could share: row blocks, grid points, or runs of grid points. `exp`: 2."""
     shares: float
     """Pieces worth handing out, by the code generator's own estimate of the work. `exp`: 1, the calling thread's."""
     stages: tuple[StageFeatures, ...]
@@ -214,7 +214,7 @@ class KernelFeatures:
     unroll: int
     """Vectors in flight that the schedule asks for."""
     panel_rows: int
-    """Rows of a panel; 0 without one."""
+    """Rows of a row block; 0 without one."""
 
     @property
     def read_bytes(self) -> int:

@@ -16,7 +16,7 @@ from autofuse.cost_models.loopnest import LoopNest
 from autofuse.cost_models.regions import LINE_BYTES, Extent, Steps, steps_of, union_of
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol, Variable, bounds
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import Buffer, Dot, Matrix, Panel, Phase, Space
+from autofuse.lower.tile import Buffer, Dot, Matrix, Phase, RowBlock, Space
 
 _SPARSE = 4
 """Run-time positions into a range this many times larger than their number are taken to hit lines of their own."""
@@ -115,17 +115,17 @@ def _spread(value: Affine, nest: LoopNest, depths: Mapping[int, int]) -> tuple[t
 
 
 def dot_accesses(dot: Dot, phase: Phase, nest: LoopNest, buffers: Mapping[str, Buffer]) -> list[Access]:
-    """The three matrices of a product that runs once per grid point or panel."""
-    panel = phase.panel
+    """The three matrices of a product that runs once per grid point or row block."""
+    row_block = phase.row_block
     return [
-        _matrix_access(buffers[dot.lhs.buffer], dot.lhs, (dot.rows, dot.depth), panel, nest, write=False),
+        _matrix_access(buffers[dot.lhs.buffer], dot.lhs, (dot.rows, dot.depth), row_block, nest, write=False),
         _matrix_access(buffers[dot.rhs.buffer], dot.rhs, (dot.depth, dot.columns), None, nest, write=False),
-        _matrix_access(buffers[dot.out.buffer], dot.out, (dot.rows, dot.columns), panel, nest, write=True),
+        _matrix_access(buffers[dot.out.buffer], dot.out, (dot.rows, dot.columns), row_block, nest, write=True),
     ]
 
 
 def _matrix_access(
-    buffer: Buffer, matrix: Matrix, shape: tuple[int, int], panel: Panel | None, nest: LoopNest, *, write: bool
+    buffer: Buffer, matrix: Matrix, shape: tuple[int, int], row_block: RowBlock | None, nest: LoopNest, *, write: bool
 ) -> Access:
     rows: tuple[int, ...] = (shape[0],) * (nest.depth + 1)
     terms: list[tuple[int, tuple[int, ...]]] = []
@@ -133,9 +133,9 @@ def _matrix_access(
     for variable, step in matrix.offset.terms:
         counts, _ = _walk(variable, nest, {})
         exact = exact and isinstance(variable, Symbol)
-        if panel is not None and variable == panel.symbol:
-            rows = nest.spans[panel.symbol]
-        elif panel is None or variable != panel.local:
+        if row_block is not None and variable == row_block.symbol:
+            rows = nest.spans[row_block.symbol]
+        elif row_block is None or variable != row_block.local:
             terms.append((step, counts))
     terms.append((matrix.row_stride, rows))
     terms.append((matrix.column_stride, (shape[1],) * (nest.depth + 1)))

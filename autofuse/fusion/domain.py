@@ -33,7 +33,7 @@ class Domain:
     grid: tuple[AxisFactor, ...]
     """Grid factors, slowest first; the rows of dots last."""
     rows: tuple[AxisFactor, ...]
-    """The grid factors that are rows of every dot: a panel walks the last loop made of them. Empty without dots."""
+    """The grid factors that are rows of every dot: a row block walks the last loop made of them. Empty without dots."""
     groups: tuple[tuple[Value, ...], ...]
     """Outputs that share a loop nest. One group, unless the kernel has only loops and nothing in common: then each
     group is a phase with a grid of its own and `grid` is ()."""

@@ -1,7 +1,7 @@
 """Products with an elementwise epilogue, cut into tiles of columns: independent work that needs little scratch.
 
-    panel { t = a @ b;  y[i, k] = f(t[i, k], ...) for k < N }
-    panel x column_tile<N/W> { t = a @ b[:, W c : W c + W];  y[i, W c + k] = f(t[i, k], ...) for k < W }
+    row block { t = a @ b;  y[i, k] = f(t[i, k], ...) for k < N }
+    row block x column_tile<N/W> { t = a @ b[:, W c : W c + W];  y[i, W c + k] = f(t[i, k], ...) for k < W }
 
 What comes before the product (its prologue) is done anew for every tile.
 """
@@ -59,7 +59,7 @@ class Columns:
 def find_columns(phase: Phase, buffers: Mapping[str, Buffer]) -> Columns | None:
     """What would be cut, if the products have equal columns and the stages after them go column by column."""
     first = next((n for n, step in enumerate(phase.steps) if isinstance(step, Dot)), None)
-    if phase.panel is None or first is None:
+    if phase.row_block is None or first is None:
         return None
     prologue = tuple(step for step in phase.steps[:first] if isinstance(step, RowGroup))
     rest = phase.steps[first:]
@@ -68,7 +68,7 @@ def find_columns(phase: Phase, buffers: Mapping[str, Buffer]) -> Columns | None:
     stages = [stage for step in rest if isinstance(step, RowGroup) for stage in step.stages]
     touched = {dot.out.buffer for dot in dots} | {s.buffer for stage in stages for s in _memory(stage)}
     narrowed = frozenset(name for name in touched if buffers[name].space is Space.SCRATCH)
-    local = index.of(phase.panel.local) * extent
+    local = index.of(phase.row_block.local) * extent
     good = all(_is_cut(dot, extent, buffers, narrowed) for dot in dots)
     good = good and all(_is_columnwise(stage, extent, local, narrowed) for stage in stages)
     repeated = [s for group in prologue for stage in group.stages for s in _memory(stage)]
@@ -83,29 +83,29 @@ def cut_columns(
     phase: Phase, buffers: Mapping[str, Buffer], columns: Columns, width: int
 ) -> tuple[Phase, Mapping[str, Buffer]]:
     """The phase with tiles of `width` columns, which divides their extent, as its last grid symbol; its buffers."""
-    assert phase.panel is not None
+    assert phase.row_block is not None
     tile = Symbol("column_tile", columns.extent // width)
-    cut = _Cut(columns.narrowed, index.of(tile) * width, width, index.of(phase.panel.local) * width)
+    cut = _Cut(columns.narrowed, index.of(tile) * width, width, index.of(phase.row_block.local) * width)
     first = len(columns.prologue)
     steps = (*columns.prologue, *(cut.step(step) for step in phase.steps[first:]))
     scratch = {name: _narrowed(buffers[name], columns.extent, width) for name in columns.narrowed}
     return replace(phase, grid=(*phase.grid, tile), steps=steps), {**buffers, **scratch}
 
 
-def tile_width(columns: Columns, panels: int, rows: int, workers: int, scratch_bytes: int) -> int:
+def tile_width(columns: Columns, row_blocks: int, rows: int, workers: int, scratch_bytes: int) -> int:
     """The width that keeps all workers busy and repeats little: copies of the left operand, the prologue.
 
-    `panels` are the independent panels of `rows` rows; `scratch_bytes` what a worker may keep on chip.
+    `row_blocks` are the independent row blocks of `rows` rows; `scratch_bytes` what a worker may keep on chip.
     """
 
     def cost(width: int) -> float:
-        blocks = panels * (columns.extent // width)
+        blocks = row_blocks * (columns.extent // width)
         idle = -(-blocks // workers) * workers / blocks
         repeated = 1.0 + (_PROLOGUE if columns.prologue else _COPY) / width
         kept = columns.kept * rows * width * _ELEMENT_BYTES / (scratch_bytes / 2)
         return idle * repeated * max(1.0, 1.0 + _SPILLED * (kept - 1.0))
 
-    if columns.extent * panels == 0:
+    if columns.extent * row_blocks == 0:
         return columns.extent
     widths = [w for w in range(_WIDTH_STEP, columns.extent, _WIDTH_STEP) if columns.extent % w == 0]
     return min([columns.extent, *reversed(widths)], key=cost)
@@ -125,7 +125,7 @@ def _is_cut(dot: Dot, extent: int, buffers: Mapping[str, Buffer], narrowed: froz
 
 
 def _is_columnwise(stage: Stage, extent: int, local: Affine, narrowed: frozenset[str]) -> bool:
-    """Whether each column of the panel is computed from that column of the scratch alone."""
+    """Whether each column of the row block is computed from that column of the scratch alone."""
     if len(stage.symbols) != 1 or stage.symbols[0].extent != extent:
         return False
     if any(isinstance(statement, Reduce | ArgReduce | Scan) for statement in stage.body):
@@ -147,7 +147,7 @@ class _Cut:
     """The tile's first column."""
     width: int
     local: Affine
-    """Where the panel's row begins in narrowed scratch."""
+    """Where the row block's row begins in narrowed scratch."""
 
     def step(self, step: Step) -> Step:
         if isinstance(step, RowGroup):

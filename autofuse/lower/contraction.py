@@ -1,7 +1,7 @@
-"""Lowering of dots and convolutions: a matrix product per panel of rows, operands read in place or packed.
+"""Lowering of dots and convolutions: a matrix product per row block, operands read in place or packed.
 
 The left operand is used where it lies if one of its strides is 1; otherwise, or if it is computed in the kernel or is
-the patches of a convolution, a stage packs the panel's rows into scratch. The right operand is shared by all panels: it
+the patches of a convolution, a stage packs the block's rows into scratch. The right operand is shared by all blocks: it
 is used where it lies, or packed once by an earlier launch. The product goes straight to an output, or into scratch for
 the stages that follow.
 """

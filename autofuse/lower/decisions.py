@@ -18,7 +18,7 @@ Choices = Mapping[Decision[Any], tuple[Any, ...]]
 class KernelShape:
     """What decisions ask of a kernel under the default schedule."""
 
-    panelled: bool
+    in_row_blocks: bool
     """Whether it works on blocks of rows."""
     staged: bool
     """Whether it has stages: it does not only multiply matrices."""
@@ -43,7 +43,7 @@ class KernelShape:
         stages = [stage for step in steps if isinstance(step, RowGroup) for stage in step.stages]
         outputs = [buffer.type.nbytes for buffer in program.buffers if buffer.space is Space.OUTPUT]
         return KernelShape(
-            panelled=any(phase.panel is not None for phase in program.phases()),
+            in_row_blocks=any(phase.row_block is not None for phase in program.phases()),
             staged=bool(stages),
             looping=any(stage.symbols for stage in stages),
             multiplies=bool(dots),
@@ -76,12 +76,12 @@ class Rule:
 WALKS = (
     Rule(
         PANEL_ROWS,
-        lambda shape: (0, 32, 64, 128, 256, 512, 1024) if shape.panelled else (),
+        lambda shape: (0, 32, 64, 128, 256, 512, 1024) if shape.in_row_blocks else (),
         lambda shape: not shape.multiplies,
     ),
     Rule(
         LANE,
-        lambda shape: ("auto", "grid", "stream") if shape.looping and not shape.panelled else (),
+        lambda shape: ("auto", "grid", "stream") if shape.looping and not shape.in_row_blocks else (),
         contextual=True,
     ),
     Rule(
@@ -94,7 +94,7 @@ KEEPS = (
     Rule(PLACEMENT, lambda shape: ("scratch", "recompute") if shape.keeps else ()),
     Rule(
         SPLIT,
-        lambda shape: (0, 1, 4, 8, 32) if shape.reduces and not shape.panelled else (),
+        lambda shape: (0, 1, 4, 8, 32) if shape.reduces and not shape.in_row_blocks else (),
         lambda shape: not shape.reduces,
     ),
 )

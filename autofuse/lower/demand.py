@@ -41,7 +41,7 @@ class PhaseBuilder(PhaseFrame):
     ) -> None:
         """`keep`: instances put in scratch, and the level and symbols of the stage that computes them.
 
-        `local`: the panel's inner row.
+        `local`: the row block's inner row.
         """
         super().__init__(candidate, dims, grid, buffers, local)
         self._keep = keep

@@ -119,12 +119,12 @@ class _PhaseRun:
         self.copy: Array = np.zeros(self.shape, np.int64)
         self.copies = 1
         for symbol in phase.grid:
-            if phase.panel is None or symbol != phase.panel.symbol:
+            if phase.row_block is None or symbol != phase.row_block.symbol:
                 self._split_copies(self.points[symbol], symbol.extent)
-        if phase.panel is not None:
-            row, size = self.points[phase.panel.symbol], phase.panel.size
-            self._split_copies(row // size, -(-phase.panel.symbol.extent // size))
-            self.points[phase.panel.local] = row % size
+        if phase.row_block is not None:
+            row, size = self.points[phase.row_block.symbol], phase.row_block.size
+            self._split_copies(row // size, -(-phase.row_block.symbol.extent // size))
+            self.points[phase.row_block.local] = row % size
         self.memory = {**memory, **{b.name: _Memory.of(b, {}, self.copies) for b in scratch}}
 
     def _split_copies(self, index: Array, extent: int) -> None:
@@ -146,7 +146,7 @@ class _PhaseRun:
 
     def _dot(self, dot: Dot, copy: int) -> None:
         at = np.nonzero(self.copy.reshape(-1) == copy)[0]
-        rows = dot.rows if self.phase.panel is None else min(dot.rows, at.size)
+        rows = dot.rows if self.phase.row_block is None else min(dot.rows, at.size)
         first: dict[Variable, int] = {symbol: int(values.reshape(-1)[at[0]]) for symbol, values in self.points.items()}
 
         def places(matrix: Matrix, rows: int, columns: int) -> tuple[_Memory, Array, Array]:

@@ -1,4 +1,4 @@
-"""From drafts to a phase: loops that step through memory together become one, lanes and panels are chosen."""
+"""From drafts to a phase: loops that step through memory together become one, lanes and row blocks are chosen."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from autofuse.lower.schedule import LANE, Schedule
 from autofuse.lower.tile import (
     Dot,
     Load,
-    Panel,
     Phase,
+    RowBlock,
     RowGroup,
     Scan,
     Stage,
@@ -36,14 +36,14 @@ def finish_phase(
     dots = [(level, rewritten_dot(dot, number_elements)) for level, dot in draft.dots]
     grid, stages, dots = _collapse_grid(list(grid), stages, dots)
     collapsed = [_collapse_stage(stage) for stage in stages]
-    panel = None
+    row_block = None
     if rows and local is not None and grid:
-        panel = Panel(grid[-1], local, local.extent)
-    lane = None if panel is not None or dots else _grid_lane(grid, collapsed, schedule)
+        row_block = RowBlock(grid[-1], local, local.extent)
+    lane = None if row_block is not None or dots else _grid_lane(grid, collapsed, schedule)
     if lane is not None:
         grid = [*(s for s in grid if s != lane), lane]
     final = [(stage.level, _stage(stage, lane)) for stage in collapsed]
-    return Phase(tuple(grid), _steps(final, dots, boundaries), lane, panel)
+    return Phase(tuple(grid), _steps(final, dots, boundaries), lane, row_block)
 
 
 def _numbered(stage: StageDraft) -> StageDraft:

@@ -26,12 +26,12 @@ from autofuse.lower.schedule import PANEL_ROWS, PLACEMENT, PRODUCTS, SPLIT, Sche
 from autofuse.lower.split import split_reductions
 from autofuse.lower.tile import Buffer, OpaqueProgram, Phase, Space, Store, TileProgram
 
-_PANEL_ROWS = 256
-"""Most rows of a panel whose products' results stay in scratch whole."""
-_TILED_PANEL_ROWS = 512
-"""Most rows where columns are cut into tiles: the right operand is packed once per panel."""
-_LEAST_PANEL_ROWS = 32
-"""Panels of fewer rows would read the right operands of their products too often."""
+_BLOCK_ROWS = 256
+"""Most rows of a row block whose products' results stay in scratch whole."""
+_TILED_BLOCK_ROWS = 512
+"""Most rows where columns are cut into tiles: the right operand is packed once per row block."""
+_LEAST_BLOCK_ROWS = 32
+"""Row blocks of fewer rows would read the right operands of their products too often."""
 _MANY_PARTS = 16
 """Operands from which on a concatenation becomes one loop for each."""
 
@@ -48,7 +48,7 @@ class Limits:
     scratch_bytes: int = 1 << 20
     """On-chip memory one worker may use for values kept between stages."""
     workers: int = 2
-    """Workers that a kernel's panels should keep busy."""
+    """Workers that a kernel's row blocks should keep busy."""
     tile_columns: bool = False
     """Whether products with elementwise epilogues are cut into tiles of columns here; a backend may do so itself."""
     scalars: int = 1200
@@ -91,7 +91,7 @@ class _Lowering:
             return self._loops()
         rows = self._guessed_rows()
         buffers, phase, packs, draft = self._build({}, rows)
-        if phase.panel is not None and self._fitting_rows(phase, buffers) != rows:
+        if phase.row_block is not None and self._fitting_rows(phase, buffers) != rows:
             rows = self._fitting_rows(phase, buffers)
             buffers, phase, packs, draft = self._build({}, rows)
         keep = self._shared_instances(phase, draft)
@@ -151,7 +151,7 @@ class _Lowering:
         return buffers, done, contraction.packs, phase.draft
 
     def _guessed_rows(self) -> int:
-        """Rows of a panel if all row factors turn out to be one loop, as they mostly do; 0 without a panel."""
+        """Rows of a row block if all row factors turn out to be one loop, as they mostly do; 0 without a row block."""
         if not self.domain.rows:
             return 0
         extents = {factor: self.domain.dimensions.extent(factor) for factor in self.domain.grid}
@@ -178,28 +178,28 @@ class _Lowering:
         return total
 
     def _fitting_rows(self, phase: Phase, buffers: BufferTable) -> int:
-        """Rows of a finished phase's panel, few enough that what they keep on chip fits."""
-        assert phase.panel is not None
-        outer = math.prod(symbol.extent for symbol in phase.grid if symbol != phase.panel.symbol)
+        """Rows of a finished phase's row block, few enough that what they keep on chip fits."""
+        assert phase.row_block is not None
+        outer = math.prod(symbol.extent for symbol in phase.grid if symbol != phase.row_block.symbol)
         tiled = self._columns(phase, {buffer.name: buffer for buffer in buffers.all}) is not None
-        row_bytes = _scratch_bytes(buffers) // phase.panel.size
-        return self._rows_in_scratch(phase.panel.symbol.extent, outer, tiled, row_bytes)
+        row_bytes = _scratch_bytes(buffers) // phase.row_block.size
+        return self._rows_in_scratch(phase.row_block.symbol.extent, outer, tiled, row_bytes)
 
     def _rows_in_scratch(self, extent: int, outer: int, tiled: bool, row_bytes: int) -> int:
-        """Rows of a panel whose columns are cut too, or that fit on chip."""
-        rows = self._panel_rows(extent, outer, tiled)
+        """Rows of a row block whose columns are cut too, or that fit on chip."""
+        rows = self._block_rows(extent, outer, tiled)
         if tiled or row_bytes * rows <= self.limits.scratch_bytes:
             return rows
-        most = max(_LEAST_PANEL_ROWS, self.limits.scratch_bytes // row_bytes)
-        return self._panel_rows(extent, outer, tiled, most)
+        most = max(_LEAST_BLOCK_ROWS, self.limits.scratch_bytes // row_bytes)
+        return self._block_rows(extent, outer, tiled, most)
 
-    def _panel_rows(self, extent: int, outer: int, tiled: bool, most: int = 1 << 30) -> int:
-        """At most the schedule's rows, equal panels, enough of them for all workers unless columns are cut too."""
+    def _block_rows(self, extent: int, outer: int, tiled: bool, most: int = 1 << 30) -> int:
+        """At most the schedule's rows, equal row blocks, enough of them for all workers unless columns are cut too."""
         extent = max(extent, 1)
         wanted = 1 if tiled else -(-self.limits.workers // max(outer, 1))
-        usual = _TILED_PANEL_ROWS if tiled else _PANEL_ROWS
-        panels = max(-(-extent // min(self.schedule[PANEL_ROWS] or usual, most)), wanted)
-        return -(-extent // min(panels, extent))
+        usual = _TILED_BLOCK_ROWS if tiled else _BLOCK_ROWS
+        row_blocks = max(-(-extent // min(self.schedule[PANEL_ROWS] or usual, most)), wanted)
+        return -(-extent // min(row_blocks, extent))
 
     def _columns(self, phase: Phase, buffers: Mapping[str, Buffer]) -> Columns | None:
         """How a phase's columns can be cut; None if they should not be."""
@@ -212,10 +212,10 @@ class _Lowering:
         columns = self._columns(phase, buffers)
         if columns is None:
             return phase, buffers
-        assert phase.panel is not None
-        outer = math.prod(symbol.extent for symbol in phase.grid if symbol != phase.panel.symbol)
-        panels = outer * -(-phase.panel.symbol.extent // phase.panel.size)
-        width = tile_width(columns, panels, phase.panel.size, self.limits.workers, self.limits.scratch_bytes)
+        assert phase.row_block is not None
+        outer = math.prod(symbol.extent for symbol in phase.grid if symbol != phase.row_block.symbol)
+        row_blocks = outer * -(-phase.row_block.symbol.extent // phase.row_block.size)
+        width = tile_width(columns, row_blocks, phase.row_block.size, self.limits.workers, self.limits.scratch_bytes)
         return (phase, buffers) if width == columns.extent else cut_columns(phase, buffers, columns, width)
 
     def _shared_instances(self, phase: Phase, draft: PhaseDraft) -> dict[Instance, tuple[int, tuple[Symbol, ...]]]:

@@ -32,7 +32,7 @@ class PhaseFrame:
         buffers: BufferTable,
         local: Symbol | None,
     ) -> None:
-        """`local`: the panel's inner row."""
+        """`local`: the row block's inner row."""
         self.producers = {value: node for node in candidate.nodes for value in node.outputs}
         self.dims = dims
         self.buffers = buffers
@@ -141,7 +141,7 @@ class PhaseFrame:
     # ---- scratch -------------------------------------------------------------------------------------------------
 
     def scratch(self, name: str, dtype: DType, row: int) -> str:
-        """A scratch buffer with `row` elements per row of the panel (or per grid point)."""
+        """A scratch buffer with `row` elements per row of the row block (or per grid point)."""
         shape = (row,) if self.local is None else (self.local.extent, row)
         return self.buffers.add(f"{name}.scratch", TensorType(shape, dtype), Space.SCRATCH).name
 

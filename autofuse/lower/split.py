@@ -53,7 +53,7 @@ def split_reductions(program: TileProgram, parts: int) -> TileProgram:
     if parts == 1 or len(program.launches) != 1 or len(program.launches[0]) != 1:
         return program
     phase = program.launches[0][0]
-    if phase.panel is not None or len(phase.steps) != 1 or not isinstance(phase.steps[0], RowGroup):
+    if phase.row_block is not None or len(phase.steps) != 1 or not isinstance(phase.steps[0], RowGroup):
         return program
     stage = phase.steps[0].stages[0]
     if not _can_split(phase, stage, parts) or not any(isinstance(s, Reduce | ArgReduce) for s in stage.body):

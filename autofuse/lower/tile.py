@@ -2,8 +2,8 @@
 
     TileProgram   = launches, run one after another (a grid-wide barrier lies between two)
     launch        = phases, independent of one another, run at the same time
-    Phase         = grid symbols (independent, parallel)  x  steps, run in order at each grid point (or panel of rows)
-    step          = RowGroup (stages run in order for one row) | Dot (a matrix product over the panel's rows)
+    Phase         = grid symbols (independent, parallel)  x  steps, run in order at each grid point (or row block)
+    step          = RowGroup (stages run in order for one row) | Dot (a matrix product over the row block's rows)
     Stage         = stream symbols (loops inside one worker)  x  body, a straight line of scalar statements
     statement     = Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan | Store
 
@@ -48,8 +48,8 @@ class Space(Enum):
     WORKSPACE = "workspace"
     """Global, private to this kernel, lives from one launch to the next (the partial results of a split reduction)."""
     SCRATCH = "scratch"
-    """On chip. Without a panel: private to one grid point, so a backend that runs several grid points side by side
-    (lanes, threads) gives each its own copy. With a panel: private to one panel, indexed with `Panel.local` too."""
+    """On chip. Without a row block: private to one grid point, so a backend that runs several grid points side by side
+    (lanes, threads) gives each its own copy. With a row block: private to that, indexed with `RowBlock.local` too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """Stages run in order for one grid point; with a panel, for each of its rows."""
+    """Stages run in order for one grid point; with a row block, for each of its rows."""
 
     stages: tuple[Stage, ...]
 
@@ -197,7 +197,7 @@ class RowGroup:
 class Matrix:
     """Element (i, j) lies at `offset + i*row_stride + j*column_stride`; one of the two strides is 1.
 
-    In `offset` the panel's row symbol stands for the first row of the panel and `Panel.local` for 0.
+    In `offset` the row block's row symbol stands for its first row and `RowBlock.local` for 0.
     """
 
     buffer: str
@@ -208,14 +208,14 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """`out[i, j] = sum over k of lhs[i, k] * rhs[k, j]`, for the rows i of the panel (or all `rows` without one)."""
+    """`out[i, j] = sum over k of lhs[i, k] * rhs[k, j]`, for the rows i of the row block (without one, all `rows`)."""
 
     out: Matrix
     """Row-major: its column stride is 1."""
     lhs: Matrix
     rhs: Matrix
     rows: int
-    """Rows of a full panel; the last panel may have fewer."""
+    """Rows of a full row block; the last one may have fewer."""
     columns: int
     depth: int
     dtype: DType
@@ -224,13 +224,13 @@ class Dot:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """A grid symbol walked `size` rows at a time; the last panel may be shorter."""
+class RowBlock:
+    """A grid symbol walked `size` rows at a time; the last time may be fewer."""
 
     symbol: Symbol
     """The row, counted over the whole buffer. It is one of the phase's grid symbols."""
     local: Symbol
-    """The row inside the panel; extent `size`."""
+    """The row inside the block; extent `size`."""
     size: int
 
 
@@ -244,10 +244,10 @@ class Phase:
     grid: tuple[Symbol, ...]
     """From outermost to innermost; () = one point. Points are independent of one another."""
     steps: tuple[Step, ...]
-    """Without a panel: exactly one RowGroup, or Dots and RowGroups that pass values through scratch."""
+    """Without a row block: exactly one RowGroup, or Dots and RowGroups that pass values through scratch."""
     lane: Symbol | None = None
-    """The last grid symbol, if grid points (not iterations) are spread over SIMD lanes or threads. No panel then."""
-    panel: Panel | None = None
+    """The last grid symbol, if grid points, not iterations, are spread over SIMD lanes or threads; no row block then."""
+    row_block: RowBlock | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ None is better in general, so none is a rule; each has programs that it pays for
   row of the concatenation is packed, and a part that does not change can be computed elsewhere. Short depths cost more.
 - `concatenations=parts` (a reduction of a concatenation as those of its parts): loops without masks, parts in kernels
   of their own. What the parts share with other readers of the concatenation may be computed twice.
-- `transposes=stored`: what several kernels read across the lines of memory is turned once. Costs a pass over memory.
+- `transposes=stored`: what several kernels read across memory lines is transposed once. Costs a pass over memory.
 - `tables=large`: larger tables are computed ahead of time instead of in every call. The plan grows by them.
 """
 

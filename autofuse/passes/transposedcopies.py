@@ -1,4 +1,4 @@
-"""Storing what is read transposed more than once: turned one time, read in order afterwards."""
+"""Storing what is read transposed more than once: transposed one time, read in order afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StoreTransposes:
 
     So a kernel can store them, and the search may also leave the conversion to the readers, as if it were not there.
     A matrix that several products read along its rows is stored in the order in which its blocks are packed; one that
-    is a constant is turned now, for a single product too. Runs last: clean-up takes such conversions for nothing.
+    is a constant is transposed now, for a single product too. Runs last: clean-up takes such conversions for nothing.
     Exact: elements are copied.
     """
 
@@ -33,8 +33,8 @@ class StoreTransposes:
         matrices: dict[Value, list[Node]] = {}
         for node in graph.nodes:
             if node.op == "transpose" and _is_worth_storing(node, graph):
-                turned = editor.emit("transpose", *node.inputs, like=node, **node.attrs)
-                editor.define(node, "convert", turned, dtype=turned.type.dtype)
+                transposed = editor.emit("transpose", *node.inputs, like=node, **node.attrs)
+                editor.define(node, "convert", transposed, dtype=transposed.type.dtype)
             elif _reads_rows(node):
                 matrices.setdefault(node.inputs[1], []).append(node)
         for matrix, dots in matrices.items():
@@ -57,12 +57,12 @@ def _reads_rows(node: Node) -> bool:
 def _store_matrix(matrix: Value, dots: list[Node], graph: Graph, editor: Editor) -> None:
     maker = graph.producers.get(matrix)
     if maker is not None and maker.op == "constant":
-        turned = editor.emit("constant", like=dots[0], value=np.ascontiguousarray(maker.attrs["value"].T))
+        transposed = editor.emit("constant", like=dots[0], value=np.ascontiguousarray(maker.attrs["value"].T))
     elif len(dots) > 1:
         moved = editor.emit("transpose", matrix, like=dots[0], permutation=_TURNED)
-        turned = editor.emit("convert", moved, like=dots[0], dtype=matrix.type.dtype)
+        transposed = editor.emit("convert", moved, like=dots[0], dtype=matrix.type.dtype)
     else:
         return
     for dot in dots:
         attrs = {**dot.attrs, "rhs_contracting_dimensions": (0,)}
-        editor.define(dot, "dot_general", dot.inputs[0], turned, **attrs)
+        editor.define(dot, "dot_general", dot.inputs[0], transposed, **attrs)

@@ -31,8 +31,8 @@ from autofuse.plan.verify import (
     MAX_BOUNDS,
     MAX_BOUNDS_TEXT,
     MAX_EXTENT,
+    MAX_GROUP_PLACES,
     MAX_KERNELS,
-    MAX_LANES,
     MAX_NAME,
     MAX_NODES,
     verify,
@@ -135,7 +135,7 @@ def decisions_from(item: Item) -> Decisions:
 def _decided_to_json(plan: PlanDocument) -> dict[str, Any]:
     return {
         "kernels": [_kernel_to_json(kernel) for kernel in plan.kernels],
-        "order": [[launch.kernel, launch.lane] for launch in plan.order],
+        "order": [[launch.kernel, launch.group_place] for launch in plan.order],
         "notes": list(plan.notes),
     }
 
@@ -292,8 +292,8 @@ def _variant(item: Item) -> GraphVariant:
 
 
 def _launch(item: Item) -> Launch:
-    kernel, lane = item.items(at_most=2, exactly=2)
-    return Launch(kernel.integer(0, MAX_KERNELS), lane.integer(0, MAX_LANES - 1))
+    kernel, place = item.items(at_most=2, exactly=2)
+    return Launch(kernel.integer(0, MAX_KERNELS), place.integer(0, MAX_GROUP_PLACES - 1))
 
 
 _CERTIFICATE_READERS: dict[str, Callable[[Item], Any]] = {
@@ -307,7 +307,7 @@ _LATER_KEYS = ("rule", "rule_us", "refused", "dominated", "cut_off", "function_u
 """Of certificates: files of this format's first days lack them."""
 
 
-_FORMER_KEYS = {"physical_bound_us": "floor_bound_us"}
+_FORMER_KEYS = {"physical_bound_us": "floor_bound_us", "words": "optimality"}
 """What keys of certificates were called, in files that lack the names of today."""
 
 

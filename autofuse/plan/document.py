@@ -104,7 +104,7 @@ class Certificate:
     spent: str | None = None
     """Where a budget in seconds went, in words. None with a limit on measurements: replayed ones take no time, and the
     same records are to give the same plan."""
-    words: str = OPTIMAL
+    optimality: str = OPTIMAL
     """`OPTIMAL`, or `NOT_PROVED` where the search was cut short or another plan was faster as a whole."""
 
     @property
@@ -119,8 +119,8 @@ class Launch:
 
     kernel: int
     """Index into the plan's kernels."""
-    lane: int = 0
-    """Lane or stream. Launches on one lane run in order; across lanes a reader waits for its producers."""
+    group_place: int = 0
+    """Place in a concurrent group: above 0, the kernel runs beside the entry before it, unless it needs that."""
 
 
 @dataclass(frozen=True, slots=True)

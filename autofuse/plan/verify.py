@@ -25,7 +25,7 @@ KIND = re.compile(r"[a-z][a-z0-9_-]*")
 DIGEST = re.compile(r"[0-9a-f]{8,128}")
 MAX_NAME = 200
 MAX_KERNELS = 100_000
-MAX_LANES = 256
+MAX_GROUP_PLACES = 256
 MAX_NODES = 1_000_000
 MAX_BOUNDS = 100_000
 """Indices that a plan checks."""
@@ -70,8 +70,8 @@ def _check_name(path: str, name: str) -> None:
 
 
 def _check_certificate(certificate: Certificate) -> None:
-    if certificate.words not in (OPTIMAL, NOT_PROVED):
-        _fail("certificate.words", f"must be {OPTIMAL!r} or {NOT_PROVED!r}, got {certificate.words!r:.80}")
+    if certificate.optimality not in (OPTIMAL, NOT_PROVED):
+        _fail("certificate.optimality", f"must be {OPTIMAL!r} or {NOT_PROVED!r}, got {certificate.optimality!r:.80}")
     if certificate.measured > certificate.classes:
         _fail("certificate.measured", f"{certificate.measured} of {certificate.classes} classes cannot be measured")
 
@@ -156,8 +156,8 @@ def _check_order(plan: PlanDocument) -> None:
     available = {*plan.graph.inputs, *values_of(plan.graph, Role.CONSTANT)}
     inlined = set(values_of(plan.graph, Role.IOTA))  # each reader computes its elements itself
     for position, launch in enumerate(plan.order):
-        if not 0 <= launch.lane < MAX_LANES:
-            _fail(f"order[{position}]", f"lane {launch.lane} is not in 0..{MAX_LANES - 1}")
+        if not 0 <= launch.group_place < MAX_GROUP_PLACES:
+            _fail(f"order[{position}]", f"place {launch.group_place} of its group is not in 0..{MAX_GROUP_PLACES - 1}")
         kernel = plan.kernels[launch.kernel]
         missing = _kernel_inputs(plan.graph, kernel) - available - inlined
         if missing:

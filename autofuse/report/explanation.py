@@ -59,7 +59,7 @@ class KernelReport:
     name: str
     kind: str
     digest: str
-    lane: int
+    group_place: int
     operations: tuple[Operation, ...]
     reads: tuple[Operand, ...]
     writes: tuple[Operand, ...]
@@ -189,7 +189,7 @@ def _kernel_report(
         name=planned.name,
         kind=planned.kind,
         digest=planned.digest,
-        lane=kernel.lane,
+        group_place=kernel.group_place,
         operations=tuple(_operation(graph.node_by_name[name]) for name in planned.nodes),
         reads=_operands(kernel.reads, roles),
         writes=_operands(kernel.writes, roles),
@@ -246,8 +246,8 @@ def _kernels_lines(kernels: Sequence[KernelReport]) -> Iterator[str]:
 
 
 def _kernel_lines(number: int, kernel: KernelReport) -> Iterator[str]:
-    lane = f", lane {kernel.lane}" if kernel.lane else ""
-    yield f"[{number}] {kernel.name} ({kernel.kind}{lane})"
+    beside = ", beside the one before" if kernel.group_place else ""
+    yield f"[{number}] {kernel.name} ({kernel.kind}{beside})"
     yield f"  time       {_times(kernel)}"
     yield f"  reads      {_operand_list(kernel.reads)}"
     yield f"  writes     {_operand_list(kernel.writes)}"
@@ -312,7 +312,7 @@ def _tail_lines(report: PlanReport) -> Iterator[str]:
 
 def certificate_lines(certificate: dict[str, Any]) -> list[str]:
     """A certificate as text; `certificate` as `certificate_data` gives it."""
-    optimal = certificate["words"] if certificate["policy"] == "measured" else "a fixed partition, schedules tuned"
+    optimal = certificate["optimality"] if certificate["policy"] == "measured" else "a fixed partition, schedules tuned"
     lines = [
         f"certificate: {optimal} (policy {certificate['policy']}, seed {certificate['seed']}, "
         f"budget {certificate['budget']})",

@@ -43,7 +43,7 @@ def print_affine(value: Affine) -> str:
 
 
 def loop_lines(program: TileProgram | OpaqueProgram) -> list[str]:
-    """The loop structure without statements, a line per phase: grid, panel, and the steps' loops."""
+    """The loop structure without statements, a line per phase: grid, row block, and the steps' loops."""
     if isinstance(program, OpaqueProgram):
         return ["one call into the interpreter's library"]
     lines: list[str] = []
@@ -79,8 +79,9 @@ def _schedule(schedule: Schedule) -> str:
 
 def _phase_head(phase: Phase) -> str:
     lane = phase.lane.name if phase.lane is not None else "stage"
-    panel = f" panel({phase.panel.symbol.name} by {phase.panel.size})" if phase.panel is not None else ""
-    return f"phase grid({_symbols(phase.grid)}) lane={lane}{panel}"
+    block = phase.row_block
+    rows = f" row_block({block.symbol.name} by {block.size})" if block is not None else ""
+    return f"phase grid({_symbols(phase.grid)}) lane={lane}{rows}"
 
 
 def _step_loops(phase: Phase) -> Iterator[str]:

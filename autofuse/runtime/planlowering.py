@@ -40,7 +40,7 @@ class LoweredKernel:
     """Values behind the program's INPUT buffers, in order."""
     writes: tuple[Value, ...]
     """Values behind its OUTPUT buffers, in order."""
-    lane: int = 0
+    group_place: int = 0
 
     @property
     def workspaces(self) -> tuple[Buffer, ...]:
@@ -64,7 +64,7 @@ def lower_as_scheduled(document: PlanDocument, limits: Limits) -> tuple[LoweredK
     PlanError if a kernel is not a legal fusion.
     """
     return tuple(
-        replace(lower_kernel(document.graph, document.kernels[launch.kernel], limits), lane=launch.lane)
+        replace(lower_kernel(document.graph, document.kernels[launch.kernel], limits), group_place=launch.group_place)
         for launch in document.order
     )
 
@@ -82,7 +82,7 @@ def _require_choosable(document: PlanDocument, limits: Limits) -> None:
 def groups_of(kernels: Sequence[LoweredKernel]) -> list[int]:
     """The number of the group each kernel runs in: those of one group run at the same time, groups one by one.
 
-    Kernels on increasing lanes form a group. One that needs what another of its group makes waits for the next group;
+    Kernels at increasing places form a group. One that needs what another of its group makes waits for the next group;
     so does a library call, whose errors must arise on the calling thread.
     """
     groups: list[int] = []
@@ -108,7 +108,7 @@ def _runs_beside(kernel: LoweredKernel, before: LoweredKernel, made: set[Value])
     """Whether a kernel can join the group that `before` is the last of and that makes `made`."""
     if not (is_generated(kernel.program) and is_generated(before.program)):
         return False
-    return kernel.lane > before.lane and made.isdisjoint((*kernel.reads, *kernel.writes))
+    return kernel.group_place > before.group_place and made.isdisjoint((*kernel.reads, *kernel.writes))
 
 
 def candidate_of(graph: Graph, nodes: Sequence[str], outputs: Sequence[str]) -> KernelCandidate:

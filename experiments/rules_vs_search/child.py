@@ -126,7 +126,7 @@ def work_of(document: PlanDocument) -> str:
     """Equal for plans that run the same kernels in the same order under the same schedules."""
     work: list[object] = [
         [[kernel.nodes, kernel.outputs, kernel.schedule.to_json()] for kernel in document.kernels],
-        [[launch.kernel, launch.lane] for launch in document.order],
+        [[launch.kernel, launch.group_place] for launch in document.order],
     ]
     if document.variant is not None:
         work.append(document.graph_digest)

@@ -46,7 +46,7 @@ class MemoryLimit:
 
     def memory(self, kernels: Sequence[PlannedKernel], order: Sequence[Launch]) -> MemoryPlan:
         """The memory of a plan. Raises PlanError for kernels that are not legal."""
-        lowered = [self._lower(kernels[launch.kernel], launch.lane) for launch in order]
+        lowered = [self._lower(kernels[launch.kernel], launch.group_place) for launch in order]
         return plan_memory(self.program.graph, self.program.writebacks, lowered)
 
     def fits(self, document: PlanDocument) -> bool:
@@ -142,13 +142,13 @@ class MemoryLimit:
         source, target = max(apart, key=lambda pair: pair[1].type.nbytes)
         return _not_all([k.candidate for k in kernels if target in k.outputs or source in k.candidate.kernel.inputs])
 
-    def _lower(self, planned: PlannedKernel, lane: int) -> LoweredKernel:
+    def _lower(self, planned: PlannedKernel, group_place: int) -> LoweredKernel:
         graph = self.program.graph
         key = planned.digest, planned.schedule
         if key not in self._lowered:
             self._lowered[key] = lower_kernel(graph, planned, self.limits).program
         kernel = candidate_of(graph, planned.nodes, planned.outputs)
-        return LoweredKernel(planned, self._lowered[key], kernel.inputs, kernel.outputs, lane)
+        return LoweredKernel(planned, self._lowered[key], kernel.inputs, kernel.outputs, group_place)
 
     def _too_little(self, least: float, seconds: float | None) -> str:
         words = (

@@ -131,12 +131,12 @@ def plan_document(
     """
     planned = planned_kernels(atoms, kernels, known)
     works = [Work(k.inputs, k.outputs, p.measured_us or p.predicted_us or math.inf) for k, p in planned]
-    order = [Launch(number, lane) for number, lane in list_schedule(works, small_us)]
+    order = [Launch(number, place) for number, place in list_schedule(works, small_us)]
     return program.document([kernel for _, kernel in planned], order, identity)
 
 
 def one_by_one(document: PlanDocument) -> PlanDocument:
-    """The plan without lanes: no two kernels run at the same time."""
+    """The plan without concurrent groups: no two kernels run at the same time."""
     return replace(document, order=tuple(Launch(number) for number in range(len(document.kernels))))
 
 

@@ -160,7 +160,7 @@ def family_of(program: TileProgram) -> str:
     for launch in program.launches:
         lines.append("launch")
         for phase in launch:
-            lines.append(f"phase {len(phase.grid)} {'rows' if phase.panel is None else 'panels'}")
+            lines.append(f"phase {len(phase.grid)} {'rows' if phase.row_block is None else 'panels'}")
             lines += [line for step in phase.steps for line in _described(step)]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 

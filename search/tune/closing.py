@@ -144,7 +144,7 @@ class Closing:
             cut_off=space.cut_off,
             timing=MEASUREMENT_POLICY,
             spent=self.spent.label if self.budget.max_trials is None else None,
-            words=OPTIMAL if found.proved and ended.winner.partition.solution is found.proved else NOT_PROVED,
+            optimality=OPTIMAL if found.proved and ended.winner.partition.solution is found.proved else NOT_PROVED,
         )
 
     def _too_late(self, ended: Standings, finalists: int) -> Iterator[str]:

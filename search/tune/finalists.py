@@ -58,7 +58,7 @@ class Standings:
 
 def with_and_without_groups(finalist: Finalist, memory: MemoryLimit | None) -> list[Finalist]:
     """A plan as it is and with its kernels one by one, which is preferred where it is as fast."""
-    if not any(launch.lane for launch in finalist.plan.order):
+    if not any(launch.group_place for launch in finalist.plan.order):
         return [finalist]
     alone = replace(finalist, plan=one_by_one(finalist.plan))
     if memory is not None and not memory.fits(alone.plan):

@@ -20,9 +20,9 @@ from autofuse.lower.tile import (
     Map,
     Matrix,
     OpaqueProgram,
-    Panel,
     Phase,
     Reduce,
+    RowBlock,
     RowGroup,
     Scan,
     Space,
@@ -160,9 +160,9 @@ def test_a_softmax_reads_its_row_twice_but_memory_once():
     assert found.buffers[0].read_bytes == row
 
 
-def panel_product():
+def row_block_product():
     i, j = Symbol("i0", 1000), Symbol("j0", 512)
-    panel = Panel(i, Symbol("row", 128), 128)
+    row_block = RowBlock(i, Symbol("row", 128), 128)
     dot = Dot(
         Matrix("s", Affine(), 512, 1),
         Matrix("x", of(i) * 256, 256, 1),
@@ -173,7 +173,7 @@ def panel_product():
         F32,
     )
     body = (
-        Load(0, F32, "s", of(panel.local) * 512 + of(j)),
+        Load(0, F32, "s", of(row_block.local) * 512 + of(j)),
         Load(1, F32, "b", of(j)),
         Map(2, F32, "add", (0, 1)),
         Store("y", of(i) * 512 + of(j), 2),
@@ -185,11 +185,11 @@ def panel_product():
         buffer("s", (128, 512), Space.SCRATCH),
         buffer("y", (1000, 512), Space.OUTPUT),
     )
-    return program(Phase((i,), (dot, RowGroup((Stage((j,), body, j),))), None, panel), *buffers)
+    return program(Phase((i,), (dot, RowGroup((Stage((j,), body, j),))), None, row_block), *buffers)
 
 
-def test_a_product_in_panels_with_an_epilogue():
-    found = features(panel_product())
+def test_a_product_in_row_blocks_with_an_epilogue():
+    found = features(row_block_product())
     (phase,) = found.phases
     (dot,) = phase.dots
     assert (dot.rows, dot.columns, dot.depth, dot.calls, dot.all_rows) == (128, 512, 256, 8, 1000)
@@ -202,18 +202,18 @@ def test_a_product_in_panels_with_an_epilogue():
     assert epilogue.accesses.contiguous == pytest.approx(3 * 1000 * 512 / 16)
     assert phase.blocks == 8
     assert phase.scratch_bytes == 128 * 512 * 4
-    # one panel: 128 KiB of x, 512 KiB of w, 2 KiB of b, 256 KiB of s, 256 KiB of y
+    # one row block: 128 KiB of x, 512 KiB of w, 2 KiB of b, 256 KiB of s, 256 KiB of y
     ((needed, read, written),) = phase.reuse.levels
     assert needed == (128 + 512 + 2 + 256 + 256) << 10
     assert read == 1000 * 256 * 4 + 256 * 512 * 4 + 512 * 4
     assert written == 1000 * 512 * 4
-    # without room for a panel, each of them reads w again
+    # without room for a row block, each of them reads w again
     assert phase.reuse.traffic(needed - 1)[0] > read + 7 * 256 * 512 * 4
     assert found.panel_rows == 128
 
 
 def test_a_product_left_to_the_library():
-    kernel = panel_product()
+    kernel = row_block_product()
     (phase,) = features(replace(kernel, schedule=cpu_schedule(dots="library"))).phases
     assert phase.dots[0].library
     assert phase.dots[0].packed_elements == 8 * 512 * 256
@@ -351,7 +351,7 @@ def test_a_call_of_the_interpreter():
 
 
 def test_matrix_rows():
-    kernels = [features(p) for p in (elementwise_kernel(1000), softmax(64, 4096), panel_product())]
+    kernels = [features(p) for p in (elementwise_kernel(1000), softmax(64, 4096), row_block_product())]
     rows = matrix(kernels)
     assert rows.shape == (3, len(COLUMNS))
     assert np.isfinite(rows).all()

@@ -120,14 +120,14 @@ def test_without_computing_twice_no_kernel_keeps_a_value_to_itself(without):
     assert frozenset(("y", "z")) not in named(without(graph, "recompute"))
 
 
-def test_without_sharing_launches_every_kernel_is_on_the_first_lane(without):
+def test_without_sharing_launches_every_kernel_has_the_first_place(without):
     sketch = Sketch("side by side")
     graph = sketch.finish([sketch.op("exp", sketch.arg("f32[8]", f"x{n}")) for n in range(3)])
     lanes = {}
     for switch in ("stitch", "horizontal"):
         context = without(graph, switch)
         plan = document_of(context, Unfused().partition(context), identity_here())
-        lanes[switch] = [launch.lane for launch in plan.order]
+        lanes[switch] = [launch.group_place for launch in plan.order]
     assert lanes == {"stitch": [0, 1, 2], "horizontal": [0, 0, 0]}
 
 

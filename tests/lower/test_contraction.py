@@ -28,11 +28,11 @@ def space_of(program, name):
     return next(buffer.space for buffer in program.buffers if buffer.name == name)
 
 
-PANELS = cpu_schedule(panel_rows=4)
+ROW_BLOCKS = cpu_schedule(panel_rows=4)
 
 
 def test_a_plain_product_reads_and_writes_in_place():
-    program = check_fused(lambda x, w: x @ w, normal(10, 16), normal(16, 6), schedule=PANELS)
+    program = check_fused(lambda x, w: x @ w, normal(10, 16), normal(16, 6), schedule=ROW_BLOCKS)
     (dot,) = dots_of(program)
     assert [space_of(program, m.buffer) for m in (dot.lhs, dot.rhs, dot.out)] == [
         Space.INPUT,
@@ -40,12 +40,12 @@ def test_a_plain_product_reads_and_writes_in_place():
         Space.OUTPUT,
     ]
     (phase,) = program.phases()
-    assert phase.panel.size == 4  # 10 rows: the last panel is shorter
+    assert phase.row_block.size == 4  # 10 rows: the last row block is shorter
     assert len(phase.steps) == 1
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 5, 256])
-def test_epilogue_works_on_the_panel_while_it_is_warm(rows):
+def test_epilogue_works_on_the_row_block_while_it_is_warm(rows):
     program = check_fused(
         lambda x, w, b: np.maximum(x @ w + b, 0),
         normal(10, 16),
@@ -58,13 +58,13 @@ def test_epilogue_works_on_the_panel_while_it_is_warm(rows):
 
 
 def test_prologue_packs_the_rows_it_computes():
-    program = check_fused(lambda x, w: np.tanh(x) @ w, normal(10, 16), normal(16, 6), schedule=PANELS)
+    program = check_fused(lambda x, w: np.tanh(x) @ w, normal(10, 16), normal(16, 6), schedule=ROW_BLOCKS)
     (dot,) = dots_of(program)
     assert space_of(program, dot.lhs.buffer) is Space.SCRATCH
 
 
 def test_a_right_side_that_is_computed_is_packed_once_by_an_earlier_launch():
-    program = check_fused(lambda x, w: x @ np.tanh(w), normal(10, 16), normal(16, 6), schedule=PANELS)
+    program = check_fused(lambda x, w: x @ np.tanh(w), normal(10, 16), normal(16, 6), schedule=ROW_BLOCKS)
     assert len(program.launches) == 2
     (dot,) = dots_of(program)
     assert space_of(program, dot.rhs.buffer) is Space.WORKSPACE
@@ -75,7 +75,7 @@ def test_every_layout_of_a_product(equation):
     left, right = equation.split("->")[0].split(",")
     sizes = {"i": 9, "k": 14, "j": 5}
     a, b = (normal(*(sizes[c] for c in side), seed=n) for n, side in enumerate((left, right)))
-    program = check_fused(lambda a, b: np.einsum(equation, a, b), a, b, schedule=PANELS)
+    program = check_fused(lambda a, b: np.einsum(equation, a, b), a, b, schedule=ROW_BLOCKS)
     assert len(dots_of(program)) == 1
 
 
@@ -84,7 +84,7 @@ def test_products_of_heads_need_no_copies(equation):
     sizes = {"b": 2, "h": 3, "q": 7, "k": 8, "d": 4, "e": 5}
     left, right = equation.split("->")[0].split(",")
     a, b = (normal(*(sizes[c] for c in side), seed=n) for n, side in enumerate((left, right)))
-    check_fused(lambda a, b: np.einsum(equation, a, b), a, b, schedule=PANELS)
+    check_fused(lambda a, b: np.einsum(equation, a, b), a, b, schedule=ROW_BLOCKS)
 
 
 def test_merged_heads_are_written_where_they_belong():
@@ -92,7 +92,7 @@ def test_merged_heads_are_written_where_they_belong():
         o = np.einsum("bhqk,bhkd->bhqd", p, v)
         return o.transpose(0, 2, 1, 3).reshape(2, 7, 12)
 
-    program = check_fused(values, normal(2, 3, 7, 8), normal(2, 3, 8, 4), schedule=PANELS)
+    program = check_fused(values, normal(2, 3, 7, 8), normal(2, 3, 8, 4), schedule=ROW_BLOCKS)
     (dot,) = dots_of(program)
     assert space_of(program, dot.out.buffer) is Space.OUTPUT
     assert dot.out.row_stride == 12
@@ -120,7 +120,9 @@ def test_a_chain_of_layers_is_one_kernel():
         h = np.tanh(h @ b) + h
         return (h @ c).sum(-1)
 
-    program = check_fused(chain, normal(11, 8), normal(8, 12), normal(12, 12, seed=1), normal(12, 3), schedule=PANELS)
+    program = check_fused(
+        chain, normal(11, 8), normal(8, 12), normal(12, 12, seed=1), normal(12, 3), schedule=ROW_BLOCKS
+    )
     assert len(dots_of(program)) == 3
 
 
@@ -129,7 +131,9 @@ def test_two_products_of_one_left_side():
         g = x @ w
         return g / (1 + np.exp(-g)) * (x @ u)
 
-    assert len(dots_of(check_fused(gated, normal(9, 6), normal(6, 10), normal(6, 10, seed=1), schedule=PANELS))) == 2
+    assert (
+        len(dots_of(check_fused(gated, normal(9, 6), normal(6, 10), normal(6, 10, seed=1), schedule=ROW_BLOCKS))) == 2
+    )
 
 
 def test_nearest_centre_is_the_argmin_of_a_product():
@@ -144,9 +148,9 @@ def test_nearest_centre_is_the_argmin_of_a_product():
 
 
 def test_gram_matrices_read_one_value_in_two_ways():
-    check_fused(lambda x: x.T @ x, normal(9, 5), schedule=PANELS)
-    check_fused(lambda x: x @ x.T, normal(9, 5), schedule=PANELS)
-    check_fused(lambda x: (lambda t: t @ t)(x.T), normal(6, 6), schedule=PANELS)
+    check_fused(lambda x: x.T @ x, normal(9, 5), schedule=ROW_BLOCKS)
+    check_fused(lambda x: x @ x.T, normal(9, 5), schedule=ROW_BLOCKS)
+    check_fused(lambda x: (lambda t: t @ t)(x.T), normal(6, 6), schedule=ROW_BLOCKS)
 
 
 @pytest.mark.parametrize("extents", list(itertools.product((0, 1, 3), repeat=3)), ids=str)
@@ -180,8 +184,8 @@ def test_vectors_and_scalars():
 def test_products_of_other_dtypes(dtype):
     rng = np.random.default_rng(0)
     x, w = ((rng.standard_normal(shape) * 3).astype(dtype) for shape in ((6, 9), (9, 7)))
-    check_fused(lambda x, w: x @ w, x, w, schedule=PANELS)
-    check_fused(lambda x, w: np.where(x @ w > 0, 1, 0), np.abs(x), np.abs(w), schedule=PANELS)
+    check_fused(lambda x, w: x @ w, x, w, schedule=ROW_BLOCKS)
+    check_fused(lambda x, w: np.where(x @ w > 0, 1, 0), np.abs(x), np.abs(w), schedule=ROW_BLOCKS)
 
 
 # ---- convolutions ----------------------------------------------------------------------------------------------------
@@ -250,18 +254,18 @@ def test_convolution(layout, options):
     lhs, rhs = shapes(layout)
     for epilogue in (False, True):
         graph = convolution(lhs, rhs, layout, epilogue=epilogue, **options)
-        check_kernel(graph, [normal(*lhs), normal(*rhs, seed=1)], PANELS)
+        check_kernel(graph, [normal(*lhs), normal(*rhs, seed=1)], ROW_BLOCKS)
 
 
 @pytest.mark.parametrize("layout", [NHWC, NCHW], ids=["NHWC", "NCHW"])
 def test_a_window_of_one_is_a_product(layout):
     lhs, rhs = shapes(layout, window=(1, 1))
-    check_kernel(convolution(lhs, rhs, layout), [normal(*lhs), normal(*rhs, seed=1)], PANELS)
+    check_kernel(convolution(lhs, rhs, layout), [normal(*lhs), normal(*rhs, seed=1)], ROW_BLOCKS)
 
 
 def test_a_pointwise_convolution_of_channels_last_reads_in_place():
     lhs, rhs = shapes(NHWC, window=(1, 1))
-    program = lower(whole_kernel(convolution(lhs, rhs, NHWC)), PANELS, "k", LIMITS)
+    program = lower(whole_kernel(convolution(lhs, rhs, NHWC)), ROW_BLOCKS, "k", LIMITS)
     (dot,) = dots_of(program)
     assert space_of(program, dot.lhs.buffer) is Space.INPUT
 
@@ -270,7 +274,7 @@ def test_a_pointwise_convolution_of_channels_last_reads_in_place():
 def test_grouped_convolutions_are_calls(groups):
     lhs, _ = shapes(NCHW, channels=4)
     graph = convolution(lhs, (8, 4 // groups, 3, 2), NCHW, groups=groups, epilogue=False)
-    assert isinstance(lower(whole_kernel(graph), PANELS, "k", LIMITS), OpaqueProgram)
+    assert isinstance(lower(whole_kernel(graph), ROW_BLOCKS, "k", LIMITS), OpaqueProgram)
     check_kernel(graph, [normal(*lhs), normal(8, 4 // groups, 3, 2, seed=1)])
 
 
@@ -309,7 +313,7 @@ def test_the_product_of_a_sum_that_runs_first_overwrites(rows, width, hidden):
 
 def test_a_sum_of_products_goes_straight_to_the_output():
     program = check_fused(
-        lambda a, b, c, d, e, f: a @ b + c @ d + e @ f, *(normal(5, 5) for _ in range(6)), schedule=PANELS
+        lambda a, b, c, d, e, f: a @ b + c @ d + e @ f, *(normal(5, 5) for _ in range(6)), schedule=ROW_BLOCKS
     )
     assert [b.space for b in program.buffers if b.space in (Space.OUTPUT, Space.SCRATCH)] == [Space.OUTPUT]
 
@@ -319,7 +323,7 @@ def test_a_product_with_another_use_is_not_added_in_place():
         first = a @ b
         return first + a @ c, np.exp(first)
 
-    program = check_fused(twice, normal(6, 5), normal(5, 4), normal(5, 4), schedule=PANELS)
+    program = check_fused(twice, normal(6, 5), normal(5, 4), normal(5, 4), schedule=ROW_BLOCKS)
     assert not any(isinstance(s, Dot) and s.accumulate for phase in program.phases() for s in phase.steps)
 
 
@@ -335,6 +339,6 @@ def test_a_prologue_that_others_read_is_stored_once():
 def test_few_rows_share_their_work_by_columns():
     program = check_fused(lambda x, w, b: np.exp(x @ w + b), normal(6, 20), normal(20, 64), normal(64))
     (phase,) = program.phases()
-    assert phase.panel.size == 6
+    assert phase.row_block.size == 6
     assert next(symbol.extent for symbol in phase.grid if symbol.name == "column_tile") == 2
     assert {buffer.type.shape for buffer in program.buffers if buffer.space is Space.SCRATCH} == {(6, 32)}

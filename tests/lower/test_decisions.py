@@ -45,7 +45,7 @@ def test_what_several_stages_need_is_kept_or_recomputed():
     assert choices_for(lowered(softmax_graph()))["placement"] == ("scratch", "recompute")
 
 
-def test_a_kernel_with_dots_has_panels_and_no_lanes_to_choose():
+def test_a_kernel_with_dots_has_row_blocks_and_no_lanes_to_choose():
     choices = choices_for(lowered(attention_graph()))
     assert 256 in choices["panel_rows"]
     assert choices["dots"] == ("auto", "library")

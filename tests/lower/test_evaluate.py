@@ -17,9 +17,9 @@ from autofuse.lower.tile import (
     Dot,
     Load,
     Matrix,
-    Panel,
     Phase,
     Reduce,
+    RowBlock,
     RowGroup,
     Scan,
     Space,
@@ -93,8 +93,8 @@ def test_argreduce_takes_the_first_of_equals_and_the_first_nan():
     assert evaluate_program(program(Phase((R,), (RowGroup(stages),)), X, y), {"x": x})["y"].tolist() == [1, 1, 0]
 
 
-def test_panels_of_a_dot_share_scratch_by_local_row():
-    panel = Panel(R, Symbol("l0", 2), 2)
+def test_row_blocks_of_a_dot_share_scratch_by_local_row():
+    row_block = RowBlock(R, Symbol("l0", 2), 2)
     j = Symbol("j0", 5)
     dot = Dot(
         Matrix("s", Affine(), 5, 1),
@@ -105,7 +105,7 @@ def test_panels_of_a_dot_share_scratch_by_local_row():
         depth=4,
         dtype=F32,
     )
-    store = Stage((j,), (Load(0, F32, "s", of(panel.local) * 5 + of(j)), Store("y", of(R) * 5 + of(j), 0)), j)
+    store = Stage((j,), (Load(0, F32, "s", of(row_block.local) * 5 + of(j)), Store("y", of(R) * 5 + of(j), 0)), j)
     buffers = (
         X,
         Buffer("w", TensorType((4, 5), F32), Space.INPUT),
@@ -114,6 +114,6 @@ def test_panels_of_a_dot_share_scratch_by_local_row():
     )
     w = np.arange(20, dtype=np.float32).reshape(4, 5)
     found = evaluate_program(
-        program(Phase((R,), (dot, RowGroup((store,))), panel=panel), *buffers), {"x": ROWS, "w": w}
+        program(Phase((R,), (dot, RowGroup((store,))), row_block=row_block), *buffers), {"x": ROWS, "w": w}
     )
     np.testing.assert_array_equal(found["y"], ROWS @ w)

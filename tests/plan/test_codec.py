@@ -85,7 +85,7 @@ def test_text_is_the_same_every_time_and_one_line_holds_one_decision():
 
 
 def test_certificate_says_what_it_may_and_additivity_is_derived():
-    assert DATA["certificate"]["words"] == "optimal under these costs"
+    assert DATA["certificate"]["optimality"] == "optimal under these costs"
     assert DATA["certificate"]["additivity"] == 0.875
     assert {f.name for f in fields(Certificate)} | {"additivity"} == set(DATA["certificate"])
 

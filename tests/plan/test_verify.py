@@ -48,7 +48,7 @@ def test_a_whole_plan_passes():
         (replace(PLAN, order=(Launch(0), Launch(2))), "order: must hold each of the 3 kernels once"),
         (replace(PLAN, order=(Launch(0), Launch(1), Launch(1))), "order: must hold each of the 3 kernels once"),
         (replace(PLAN, order=(Launch(0), Launch(1), Launch(7))), "order: must hold each"),
-        (replace(PLAN, order=(Launch(0, -1), Launch(1), Launch(2))), r"order\[0\]: lane -1"),
+        (replace(PLAN, order=(Launch(0, -1), Launch(1), Launch(2))), r"order\[0\]: place -1"),
         (
             replace(PLAN, kernels=(FIRST, SECOND), order=(Launch(0), Launch(1))),
             "kernels: no kernel writes the graph's output 'new_x'",
@@ -67,8 +67,8 @@ def test_a_whole_plan_passes():
         (replace(PLAN, writebacks=(1,)), r"writebacks\[0\]: there is no input 1"),
         (replace(PLAN, writebacks=(0, 0), out_tree=Branch("tuple", (), ())), "an input is written back twice"),
         (
-            replace(PLAN, certificate=replace(PLAN.certificate, words="proved optimal")),
-            "certificate.words: must be 'optimal under these costs'",
+            replace(PLAN, certificate=replace(PLAN.certificate, optimality="proved optimal")),
+            "certificate.optimality: must be 'optimal under these costs'",
         ),
         (replace(PLAN, certificate=replace(PLAN.certificate, measured=10)), "10 of 9 classes"),
     ],

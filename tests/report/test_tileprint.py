@@ -20,10 +20,10 @@ from autofuse.lower.tile import (
     Load,
     Map,
     Matrix,
-    Panel,
     Phase,
     Position,
     Reduce,
+    RowBlock,
     RowGroup,
     Scan,
     Space,
@@ -95,18 +95,19 @@ kernel demo
     )
 
 
-def test_panels_dots_and_launches() -> None:
+def test_row_blocks_dots_and_launches() -> None:
     local = Symbol("l", 4)
     matrix = Matrix("s", of(local) * 8, 8, 1)
     dot = Dot(matrix, Matrix("x", of(ROW) * 16, 16, 1), Matrix("w", Affine(), 8, 1), 4, 8, 16, dtypes.F32)
-    phase = Phase((ROW,), (dot, RowGroup((Stage((), (), None),))), panel=Panel(ROW, local, 4))
+    phase = Phase((ROW,), (dot, RowGroup((Stage((), (), None),))), row_block=RowBlock(ROW, local, 4))
     program = TileProgram("two", (), ((phase,), (phase,)), Schedule())
     text = print_program(program)
     assert "schedule default" in text
-    assert text.count("phase grid(i<8) lane=stage panel(i by 4)") == 2
+    assert text.count("phase grid(i<8) lane=stage row_block(i by 4)") == 2
     assert "dot s[8*l + i*8 + j*1] = x[16*i + i*16 + j*1] x w[0 + i*8 + j*1] f32 rows=4 columns=8 depth=16" in text
     assert (
-        loop_lines(program)[1] == "launch 1: phase grid(i<8) lane=stage panel(i by 4): dot [4x16]x[16x8] f32; stage()"
+        loop_lines(program)[1]
+        == "launch 1: phase grid(i<8) lane=stage row_block(i by 4): dot [4x16]x[16x8] f32; stage()"
     )
 
 

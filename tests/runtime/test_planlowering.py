@@ -115,15 +115,15 @@ def wide(sketch):
     return sketch.finish([sketch.op("add", a, b, name="c"), sketch.op("sqrt", x, name="d")])
 
 
-def test_increasing_lanes_are_a_group(sketch):
+def test_increasing_places_are_a_group(sketch):
     assert groups(wide(sketch), ["a", "b", "c", "d"], [0, 1, 0, 1]) == [0, 0, 1, 1]
 
 
-def test_one_lane_is_one_after_another(sketch):
+def test_one_place_is_one_after_another(sketch):
     assert groups(wide(sketch), ["a", "b", "c", "d"], [0, 0, 0, 0]) == [0, 1, 2, 3]
 
 
-def test_a_reader_waits_for_its_producers_whatever_its_lane(sketch):
+def test_a_reader_waits_for_its_producers_whatever_its_place(sketch):
     assert groups(wide(sketch), ["a", "b", "c", "d"], [0, 1, 2, 3]) == [0, 0, 1, 1]
 
 

@@ -12,7 +12,7 @@ CUDA_DECISIONS = Decisions(
     (
         *(rule for rule in WALKS if rule.decision is not PRODUCTS),
         Rule(THREADS, lambda shape: (64, 128, 256, 512) if shape.staged else ()),
-        Rule(ITEMS, lambda shape: (1, 2, 4, 8, 16) if shape.staged and not shape.panelled else ()),
+        Rule(ITEMS, lambda shape: (1, 2, 4, 8, 16) if shape.staged and not shape.in_row_blocks else ()),
         *KEEPS,
     )
 )

@@ -64,8 +64,8 @@ def features(program: TileProgram | OpaqueProgram) -> KernelFeatures:
     moved: Counter[str] = Counter()
     reader = _Reader(program, moved)
     phases = tuple(reader.phase(phase, number) for number, launch in enumerate(program.launches) for phase in launch)
-    panels = (phase.panel.size for phase in program.phases() if phase.panel is not None)
-    return _described(program, len(program.launches), phases, program.schedule[BATCH], max(panels, default=0), moved)
+    rows = (phase.row_block.size for phase in program.phases() if phase.row_block is not None)
+    return _described(program, len(program.launches), phases, program.schedule[BATCH], max(rows, default=0), moved)
 
 
 def _described(
@@ -176,9 +176,9 @@ class _Reader:
 
     def _dot(self, dot: Dot, phase: Phase, points: int) -> DotFeatures:
         calls, rows = points, dot.rows * points
-        if phase.panel is not None:
-            height = phase.panel.symbol.extent
-            calls, rows = points // max(height, 1) * -(-height // phase.panel.size), points
+        if phase.row_block is not None:
+            height = phase.row_block.symbol.extent
+            calls, rows = points // max(height, 1) * -(-height // phase.row_block.size), points
         self._move(dot.lhs.buffer, rows * dot.depth, write=False)
         self._move(dot.rhs.buffer, calls * dot.depth * dot.columns, write=False)
         self._move(dot.out.buffer, rows * dot.columns, write=True)

@@ -77,7 +77,7 @@ def test_kernels_run_one_by_one_where_running_together_takes_too_much():
     context = context_of(sketch.finish(tops))
     partition = Unfused().partition(context)
     together = document_of(context, partition, identity_here())
-    assert any(launch.lane for launch in together.order)
+    assert any(launch.group_place for launch in together.order)
     alone = peak(context, together) - 4096
     context = replace(
         context, problem=replace(context.problem, memory=MemoryLimit(alone, context.program, context.limits))

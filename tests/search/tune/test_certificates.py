@@ -49,7 +49,7 @@ def test_the_certificate_counts(monkeypatch):
     assert certificate.rounds >= 1
     assert (certificate.seed, certificate.policy) == (7, "measured")
     assert certificate.budget == "1000 s, at most 500 measurements"
-    assert certificate.words == OPTIMAL
+    assert certificate.optimality == OPTIMAL
 
 
 def test_a_certificate_claims_no_more_than_was_proved():
@@ -58,14 +58,14 @@ def test_a_certificate_claims_no_more_than_was_proved():
     bench = SyntheticBench(graph, plan_cost=lambda plan: 100.0 / len(plan.kernels))
     plan = tuned(graph, bench)
     assert "accepted partition: unfused" in plan.notes
-    assert plan.certificate.words == NOT_PROVED
+    assert plan.certificate.optimality == NOT_PROVED
     verify(plan)
 
 
 def test_a_certificate_of_a_run_that_was_cut_short_proves_nothing():
     graph = attention_graph(64, 32)
     bench = SyntheticBench(graph, scattered(plain, 0.6))
-    assert tuned(graph, bench, budget=Budget(seconds=1000.0, max_trials=1)).certificate.words == NOT_PROVED
+    assert tuned(graph, bench, budget=Budget(seconds=1000.0, max_trials=1)).certificate.optimality == NOT_PROVED
 
 
 def test_what_was_not_proved_by_the_solver_is_not_certified(monkeypatch):
@@ -73,7 +73,7 @@ def test_what_was_not_proved_by_the_solver_is_not_certified(monkeypatch):
     graph = softmax_graph(64, 64)
     monkeypatch.setattr(measuringloop, "solve_at", lambda *args: replace(solve_at(*args), optimal=False))
     plan = tuned(graph, SyntheticBench(graph))
-    assert plan.certificate.words == NOT_PROVED
+    assert plan.certificate.optimality == NOT_PROVED
     assert any("the time was too short to prove it the cheapest" in note for note in plan.notes)
 
 

@@ -64,7 +64,7 @@ def test_a_runner_up_is_kept_where_it_is_faster_as_a_whole():
     plan = tuned(graph, bench)
     assert 1 < len(plan.kernels) < 5
     assert any(note.startswith("accepted partition: measured, choice") for note in plan.notes)
-    assert plan.certificate.words == NOT_PROVED
+    assert plan.certificate.optimality == NOT_PROVED
 
 
 def test_fewer_kernels_are_kept_where_kernels_cost_one_another_time(monkeypatch):
@@ -80,7 +80,7 @@ def test_fewer_kernels_are_kept_where_kernels_cost_one_another_time(monkeypatch)
     plan = tuner_of(graph, bench).measured_plan()
     assert len(plan.kernels) == 1
     assert "accepted partition: measured, fewer kernels" in plan.notes
-    assert plan.certificate.words == NOT_PROVED
+    assert plan.certificate.optimality == NOT_PROVED
 
 
 def test_the_plan_that_is_the_fastest_as_a_whole_gets_its_schedules_tuned_first():
@@ -219,10 +219,10 @@ def test_concurrent_groups_are_kept_where_they_are_faster(together, alone):
     tops = [sketch.reduce(sketch.op(op, x, name=op), 0, name=f"{op}s") for op in ("exp", "sin")]
     graph = sketch.finish(tops)
     separate = Fixed((("exp", "exps"), ("sin", "sins")), "separate")
-    cost = lambda plan: together if any(launch.lane for launch in plan.order) else alone  # noqa: E731
+    cost = lambda plan: together if any(launch.group_place for launch in plan.order) else alone  # noqa: E731
     bench = SyntheticBench(graph, lambda kernel, schedule: 5.0, plan_cost=cost)
     plan = tuner_of(graph, bench).fixed_plan(separate)
-    assert any(launch.lane for launch in plan.order) == (together < alone)
+    assert any(launch.group_place for launch in plan.order) == (together < alone)
 
 
 def test_a_plan_without_concurrent_groups_that_takes_too_much_memory_does_not_compete(monkeypatch):
@@ -232,11 +232,11 @@ def test_a_plan_without_concurrent_groups_that_takes_too_much_memory_does_not_co
     graph = sketch.finish(tops)
     separate = Fixed((("exp", "exps"), ("sin", "sins")), "separate")
     context = context_of(graph, memory=1 << 20)
-    monkeypatch.setattr(MemoryLimit, "fits", lambda self, plan: any(launch.lane for launch in plan.order))
+    monkeypatch.setattr(MemoryLimit, "fits", lambda self, plan: any(launch.group_place for launch in plan.order))
     bench = SyntheticBench(graph, lambda kernel, schedule: 5.0, plan_cost=lambda plan: 10.0)
     plan = tuner_of(graph, bench, context=context).fixed_plan(separate)
-    assert any(launch.lane for launch in plan.order)
-    assert all(any(launch.lane for launch in raced.order) for raced in bench.raced)
+    assert any(launch.group_place for launch in plan.order)
+    assert all(any(launch.group_place for launch in raced.order) for raced in bench.raced)
 
 
 def test_no_plan_that_runs_is_an_error_and_leaves_none_to_use():

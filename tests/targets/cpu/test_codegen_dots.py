@@ -1,4 +1,4 @@
-"""Matrix products inside kernels: panels, prologues and epilogues, every layout, every dtype."""
+"""Matrix products inside kernels: row blocks, prologues and epilogues, every layout, every dtype."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from autofuse.ir.dtypes import BF16, F16, F32, F64, I32, U8
 from autofuse.ir.index import Affine, Symbol, of
 from autofuse.lower.summing import sum_block
-from autofuse.lower.tile import Dot, Load, Map, Matrix, Panel, Reduce, Store
+from autofuse.lower.tile import Dot, Load, Map, Matrix, Reduce, RowBlock, Store
 from autofuse.targets.cpu.codegen.matmul.tiling import plan_tiling
 from autofuse.targets.cpu.decisions import cpu_schedule
 from tests.fixtures.tilekernels import Kernel
@@ -44,12 +44,12 @@ def test_a_batch_of_dots_is_the_grid():
 
 @pytest.mark.parametrize("size", [1, 8, 20, 53, 64])
 @pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
-def test_a_panel_with_prologue_and_epilogue(size, dtype):
-    """softmax(relu(x) @ w + b) by panels of rows, the last of them ragged."""
+def test_a_row_block_with_prologue_and_epilogue(size, dtype):
+    """softmax(relu(x) @ w + b) by row blocks, the last of them ragged."""
     rows, depth, columns = 53, 24, 31
     i, k, j = Symbol("i0", rows), Symbol("k0", depth), Symbol("j0", columns)
-    panel = Panel(i, Symbol("l0", size), size)
-    local = of(panel.local)
+    row_block = RowBlock(i, Symbol("l0", size), size)
+    local = of(row_block.local)
     prologue = stage(
         Load(0, dtype, "x", of(i) * depth + of(k)),
         Map(1, dtype, "abs", (0,)),
@@ -90,13 +90,13 @@ def test_a_panel_with_prologue_and_epilogue(size, dtype):
         f"z={dtype}[{rows},{columns}]",
         f"p={dtype}[{size},{depth}] q={dtype}[{size},{columns}] r={dtype}[{size},{columns}]",
     )
-    check(program("layer", listed, phase([i], prologue, dot, *epilogue, panel=panel)))
+    check(program("layer", listed, phase([i], prologue, dot, *epilogue, row_block=row_block)))
 
 
-def test_panels_within_a_batch_write_through_to_the_output():
-    """The dot reads and writes global memory at the panel's first row; an outer grid symbol picks the matrix."""
+def test_row_blocks_within_a_batch_write_through_to_the_output():
+    """The dot reads and writes global memory at the row block's first row; an outer grid symbol picks the matrix."""
     b, i = Symbol("b", 3), Symbol("i0", 50)
-    panel = Panel(i, Symbol("l0", 16), 16)
+    row_block = RowBlock(i, Symbol("l0", 16), 16)
     dot = Dot(
         Matrix("z", of(b) * 1000 + of(i) * 20, 20, 1),
         Matrix("x", of(b) * 600 + of(i) * 12, 12, 1),
@@ -107,10 +107,10 @@ def test_panels_within_a_batch_write_through_to_the_output():
         F32,
     )
     listed = buffers("x=f32[3,50,12] w=f32[3,20,12]", "z=f32[3,50,20]")
-    check(program("heads", listed, phase([b, i], dot, panel=panel)))
+    check(program("heads", listed, phase([b, i], dot, row_block=row_block)))
 
 
-def test_stages_around_a_dot_without_a_panel():
+def test_stages_around_a_dot_without_a_row_block():
     """Per grid point: negate a small matrix into scratch, multiply, reduce the product to one number."""
     b, r, c, k = Symbol("b", 5), Symbol("r", 4), Symbol("c", 6), Symbol("k", 3)
     dot = Dot(Matrix("q", Affine(), 6, 1), Matrix("p", Affine(), 3, 1), Matrix("y", of(b) * 18, 6, 1), 4, 6, 3, F32)
@@ -143,12 +143,12 @@ def test_a_product_has_the_same_bits_however_it_is_cut(columns):
     found = []
     for rows, bits in ((40, 512), (7, 512), (1, 256), (16, 128)):
         i = Symbol("i0", 40)
-        panel = Panel(i, Symbol("l0", rows), rows)
+        row_block = RowBlock(i, Symbol("l0", rows), rows)
         dot = Dot(
             Matrix("c", of(i) * columns, columns, 1), Matrix("a", of(i) * 700, 700, 1),
             Matrix("b", Affine(), columns, 1), rows, columns, 700, F32,
         )  # fmt: skip
-        tile = program("cut", listed, phase([i], dot, panel=panel), schedule=cpu_schedule(vector_bits=bits))
+        tile = program("cut", listed, phase([i], dot, row_block=row_block), schedule=cpu_schedule(vector_bits=bits))
         found.append(Kernel(tile, engine()).run(given)["c"])
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
@@ -191,8 +191,8 @@ def test_rows_that_a_tile_of_one_row_less_divides_need_one_function(rows, sizes)
     assert [run.size for run in tiling.row_runs(rows)] == sizes
 
 
-def test_phases_with_panels_of_different_height_share_no_work_memory():
-    """32 rows are a whole panel of one phase and the rest of the other's, whose copies need more memory."""
+def test_phases_with_row_blocks_of_different_height_share_no_work_memory():
+    """32 rows are a whole row block of one phase and the rest of the other's, whose copies need more memory."""
     depth, columns = (
         512,
         80,
@@ -200,9 +200,9 @@ def test_phases_with_panels_of_different_height_share_no_work_memory():
     launches = []
     for name, rows, size in (("y", 96, 64), ("z", 32, 32)):
         i = Symbol("i0", rows)
-        panel = Panel(i, Symbol("l0", size), size)
+        row_block = RowBlock(i, Symbol("l0", size), size)
         out, lhs = Matrix(name, of(i) * columns, columns, 1), Matrix("x", of(i) * depth, depth, 1)
         dot = Dot(out, lhs, Matrix("w", Affine(), 400, 1), size, columns, depth, F32)
-        launches.append(phase([i], dot, panel=panel))
+        launches.append(phase([i], dot, row_block=row_block))
     listed = buffers("x=f32[96,512] w=f32[512,400]", "y=f32[96,80] z=f32[32,80]")
     check(program("two", listed, *launches, schedule=cpu_schedule(dots="generated")))

@@ -1,4 +1,4 @@
-"""The driver: what it makes of a program's calls, launches, lanes and buffers."""
+"""The driver: what it makes of a program's calls, launches, groups and buffers."""
 
 import dataclasses
 
@@ -119,8 +119,8 @@ def test_a_launch_has_no_more_parts_than_the_program_may_use_threads():
     assert [(parts, work) for _, parts, _, _, work, *_ in words] == [(8, 8), (4, 8), (1, 8)]
 
 
-def test_lanes_that_increase_run_together():
-    calls = tuple(KernelCall("add_one", (given(0), result(k)), lane=k) for k in range(3))
+def test_places_that_increase_run_together():
+    calls = tuple(KernelCall("add_one", (given(0), result(k)), group_place=k) for k in range(3))
     assert driver.groups(calls) == [calls]
     program = CpuProgram("lanes", (adder(blocks=8, task_blocks=8),), calls, (F8,), (F8, F8, F8))
     for output in NativeProgram(program).call(X):
@@ -129,10 +129,10 @@ def test_lanes_that_increase_run_together():
 
 def test_a_lane_that_does_not_increase_waits_for_what_came_before():
     calls = (
-        KernelCall("add_one", (given(0), arena(0)), lane=0),
-        KernelCall("add_one", (given(0), arena(64)), lane=1),
-        KernelCall("add_two", (arena(0), result(0)), lane=0),
-        KernelCall("add_two", (arena(64), result(1)), lane=1),
+        KernelCall("add_one", (given(0), arena(0)), group_place=0),
+        KernelCall("add_one", (given(0), arena(64)), group_place=1),
+        KernelCall("add_two", (arena(0), result(0)), group_place=0),
+        KernelCall("add_two", (arena(64), result(1)), group_place=1),
     )
     assert driver.groups(calls) == [calls[:2], calls[2:]]
     kernels = (adder(), adder("add_two", "2.0"))
@@ -150,7 +150,7 @@ def test_empty_phases_and_empty_programs_run():
 
 
 def test_profile_times_every_call():
-    calls = (KernelCall("add_one", (given(0), arena(0))), KernelCall("add_one", (arena(0), result(0)), lane=1))
+    calls = (KernelCall("add_one", (given(0), arena(0))), KernelCall("add_one", (arena(0), result(0)), group_place=1))
     program = NativeProgram(CpuProgram("timed", (adder(),), calls, (F8,), (F8,), arena_bytes=64))
     (output,), times = program.profile([X])
     np.testing.assert_array_equal(output, X + 2)

@@ -92,7 +92,7 @@ def test_kernels_that_run_together_do_not_share_memory(sketch):
         check_plan(replace(plan, order=order), inputs)
 
 
-def test_dependent_kernels_on_lanes_still_run_one_after_another(sketch):
+def test_dependent_kernels_of_a_group_still_run_one_after_another(sketch):
     plan = chain(sketch, 5)
     order = tuple(Launch(number, number) for number in range(5))
     check_plan(replace(plan, order=order), random_inputs(plan.graph, np.random.default_rng(0)))

@@ -131,7 +131,7 @@ def test_threads_get_their_own_results_and_errors(monkeypatch):
         assert all(pool.map(work, range(40)))
 
 
-def test_a_call_between_small_kernels_on_lanes_still_reports_its_error(fails):
+def test_a_call_between_small_kernels_of_a_group_still_reports_its_error(fails):
     # the plan may put independent kernels side by side, but a library call stays on the calling thread
     sketch = Sketch("beside")
     x, y = sketch.arg("f32[16]"), sketch.arg("f32[16]", "y")

@@ -194,7 +194,7 @@ def test_generation_is_deterministic() -> None:
 def test_what_does_not_fit_says_which_capacity() -> None:
     with pytest.raises(LegalityError, match=r"scratch s of 1 rows needs 400000 bytes .* sm_90 has 232448 bytes"):
         generate(handbuilt.softmax("too_long", 4, 100_000), "sm_90")
-    with pytest.raises(LegalityError, match=r"one row of panel scratch needs \d+ bytes .* sm_80 has 166912"):
+    with pytest.raises(LegalityError, match=r"one row of a row block needs \d+ bytes .* sm_80 has 166912"):
         generate(handbuilt.mlp_softmax("too_wide", 64, 8, 30_000), "sm_80")
 
 

@@ -39,7 +39,7 @@ def write_phase(
         Sweep.of(phase.grid, phase.steps, nest, layout).write()
     elif layout.blocks:
         _Points(fn, phase, nest, work).write()
-    if widths.stream_stores or (widths.stream_turned and layout.turn is not None):
+    if widths.stream_stores or (widths.stream_transposed and layout.transpose is not None):
         fn.line("fence seq_cst")
     fn.ret()
     return PhaseCode(symbol, layout.blocks, layout.task_blocks, scratch_bytes, layout.tasks)
@@ -47,7 +47,7 @@ def write_phase(
 
 @dataclass(frozen=True, slots=True)
 class _Points:
-    """Writes a phase that visits grid points, or panels of rows, one by one."""
+    """Writes a phase that visits grid points, or row blocks, one by one."""
 
     fn: FunctionText
     phase: Phase
@@ -58,12 +58,12 @@ class _Points:
     def write(self) -> None:
         """Append the loops over the blocks and all inside."""
         phase = self.phase
-        if phase.panel is None:
+        if phase.row_block is None:
             write_points(self.fn, phase.grid, self._point)
             return
-        outer = [symbol for symbol in phase.grid if symbol != phase.panel.symbol]
-        panels = Symbol("panel", -(-phase.panel.symbol.extent // phase.panel.size))
-        write_points(self.fn, [*outer, panels], lambda at: self._panel(at, panels))
+        outer = [symbol for symbol in phase.grid if symbol != phase.row_block.symbol]
+        row_blocks = Symbol("panel", -(-phase.row_block.symbol.extent // phase.row_block.size))
+        write_points(self.fn, [*outer, row_blocks], lambda at: self._row_block(at, row_blocks))
 
     def _point(self, at: At) -> None:
         for step in self.phase.steps:
@@ -82,28 +82,28 @@ class _Points:
 
         write_variants(self.fn, self.phase.grid, stages, group, inside)
 
-    def _panel(self, at: At, panels: Symbol) -> None:
-        panel = self.phase.panel
-        assert panel is not None
-        number = at[panels]
-        first, rows = Index("", 0), str(min(panel.size, panel.symbol.extent))
+    def _row_block(self, at: At, row_blocks: Symbol) -> None:
+        row_block = self.phase.row_block
+        assert row_block is not None
+        number = at[row_blocks]
+        first, rows = Index("", 0), str(min(row_block.size, row_block.symbol.extent))
         if number.base:
-            first = Index(self.fn.emit(f"mul nuw nsw i64 {number.base}, {panel.size}"))
-            left = self.fn.emit(f"sub nuw nsw i64 {panel.symbol.extent}, {first.base}")
-            rows = str(panel.size)
-            if panel.symbol.extent % panel.size:
+            first = Index(self.fn.emit(f"mul nuw nsw i64 {number.base}, {row_block.size}"))
+            left = self.fn.emit(f"sub nuw nsw i64 {row_block.symbol.extent}, {first.base}")
+            rows = str(row_block.size)
+            if row_block.symbol.extent % row_block.size:
                 rows = self.fn.intrinsic("llvm.smin.i64", "i64", [("i64", left), ("i64", rows)])
-        outer = {symbol: index for symbol, index in at.items() if symbol != panels}
-        extent, size = panel.symbol.extent, min(panel.size, panel.symbol.extent)
+        outer = {symbol: index for symbol, index in at.items() if symbol != row_blocks}
+        extent, size = row_block.symbol.extent, min(row_block.size, row_block.symbol.extent)
         counts = [size, extent % size] if size and extent % size else [size]
         for step in self.phase.steps:
             if isinstance(step, Dot):
-                group = Group(Lanes(), {**outer, panel.symbol: first, panel.local: Index("", 0)}, {}, {})
+                group = Group(Lanes(), {**outer, row_block.symbol: first, row_block.local: Index("", 0)}, {}, {})
                 self._dot(step, group, (rows, counts))
                 continue
             with counted_loop(self.fn, "0", rows, 1, nonempty=True, hint="row") as local:
                 row = Index(self.fn.emit(f"add nuw nsw i64 {first.base}, {local}") if first.base else local)
-                group = Group(Lanes(), {**outer, panel.symbol: row, panel.local: Index(local)}, {}, {})
+                group = Group(Lanes(), {**outer, row_block.symbol: row, row_block.local: Index(local)}, {}, {})
                 self._rows(step.stages, group)
 
     def _dot(self, dot: Dot, group: Group, rows: tuple[str, Sequence[int]]) -> None:

@@ -1,4 +1,4 @@
-"""How a phase is cut into blocks, lanes, strips and turned squares: decided before any code is written."""
+"""How a phase is cut into blocks, lanes, strips and transposed squares: decided before any code is written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Dot, Load, Phase, RowGroup, Space, Stage, Store, TileProgram
 from autofuse.targets.cpu.codegen.pointwork import point_ns
-from autofuse.targets.cpu.codegen.registertranspose import Turn, find_turn
+from autofuse.targets.cpu.codegen.registertranspose import Transpose, find_transpose
 from autofuse.targets.cpu.codegen.strips import STRIP_BYTES, Strip
 from autofuse.targets.cpu.codegen.widths import Widths
 from autofuse.targets.cpu.decisions import VECTOR_BITS
@@ -31,10 +31,10 @@ class Layout:
     """Vectors of grid points in flight."""
     strip: Strip | None
     """How to walk the lane symbol where stages loop inside long strips of it."""
-    turn: Turn | None
+    transpose: Transpose | None
     """The squares in which to walk the lane and another grid symbol where memory is contiguous along the other."""
     tile: int
-    """Grid points of the lane symbol in one block; of the other symbol, where squares go across."""
+    """Grid points of the lane symbol in one block; of the other symbol, where squares go in columns."""
     blocks: int
     task_blocks: int
     """Blocks worth handing to another worker."""
@@ -57,12 +57,12 @@ def plan_layout(program: TileProgram, phase: Phase, widths: Widths) -> Layout:
     stages = stages_of(phase)
     lanes, unroll = widths.of(stages, phase.lane.extent) if phase.lane is not None else (1, 1)
     strip = _strip(program, phase, stages, lanes, unroll)
-    turn = find_turn(phase, stages, lanes) if strip is None else None
+    transpose = find_transpose(phase, stages, lanes) if strip is None else None
     task_ns = widths.task_us * 1000
-    tile, blocks, block_ns = _blocks(phase, (lanes, unroll), turn, task_ns, widths)
+    tile, blocks, block_ns = _blocks(phase, (lanes, unroll), transpose, task_ns, widths)
     task_blocks = max(1, round(task_ns / max(block_ns, 1.0)))
     tasks = max(blocks / task_blocks, blocks * block_ns / max(task_ns, 1.0))
-    return Layout(lanes, unroll, strip, turn, tile, blocks, task_blocks, tasks)
+    return Layout(lanes, unroll, strip, transpose, tile, blocks, task_blocks, tasks)
 
 
 def used_buffers(phase: Phase) -> frozenset[str]:
@@ -92,7 +92,7 @@ def _strip(program: TileProgram, phase: Phase, stages: Sequence[Stage], lanes: i
 
 
 def _blocks(
-    phase: Phase, vectors: tuple[int, int], turn: Turn | None, task_ns: float, widths: Widths
+    phase: Phase, vectors: tuple[int, int], transpose: Transpose | None, task_ns: float, widths: Widths
 ) -> tuple[int, int, float]:
     """(grid points of the lane symbol per block, blocks, nanoseconds of a block)."""
     lanes, unroll = vectors
@@ -100,23 +100,23 @@ def _blocks(
     if points == 0:
         return 1, 0, 0.0
     ns = point_ns(phase, lanes if phase.lane is not None else widths.vector_bits // 32)
-    if phase.panel is not None:
-        panel = phase.panel
-        blocks = points // panel.symbol.extent * _parts(panel.symbol, panel.size)
-        return 1, blocks, ns * min(panel.size, panel.symbol.extent)
+    if phase.row_block is not None:
+        row_block = phase.row_block
+        blocks = points // row_block.symbol.extent * _parts(row_block.symbol, row_block.size)
+        return 1, blocks, ns * min(row_block.size, row_block.symbol.extent)
     if phase.lane is None:
         return 1, points, ns
     extent, step = phase.lane.extent, lanes * unroll
     wanted_ns = max(task_ns / 8, min(task_ns / 2, points * ns / _SHARES))
     rows = points // extent
-    if turn is not None and turn.across:
+    if transpose is not None and transpose.in_columns:
         # blocks of lanes, the first one up to an aligned address, by tiles of the other symbol
-        tile = min(turn.rows * max(1, round(wanted_ns / (ns * lanes * turn.rows))), turn.symbol.extent)
-        rows = rows // turn.symbol.extent * (1 + -(-extent // lanes))
-        return tile, rows * -(-turn.symbol.extent // tile), ns * lanes * tile
-    if turn is not None:
-        rows = rows // turn.symbol.extent * turn.blocks.extent
-        ns *= turn.rows
+        tile = min(transpose.rows * max(1, round(wanted_ns / (ns * lanes * transpose.rows))), transpose.symbol.extent)
+        rows = rows // transpose.symbol.extent * (1 + -(-extent // lanes))
+        return tile, rows * -(-transpose.symbol.extent // tile), ns * lanes * tile
+    if transpose is not None:
+        rows = rows // transpose.symbol.extent * transpose.blocks.extent
+        ns *= transpose.rows
     tile = min(step * max(1, round(wanted_ns / (ns * step))), extent)
     return tile, rows * -(-extent // tile), ns * tile
 

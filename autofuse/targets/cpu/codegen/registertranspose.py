@@ -1,4 +1,4 @@
-"""Squares of grid points, where memory is contiguous along another grid symbol than the lane: turned in registers.
+"""Squares of grid points, where memory is contiguous along another grid symbol than the lane: transposed in registers.
 
 A vector of lanes would gather one element from each of many cache lines. A square of as many rows as there are lanes
 loads whole vectors along the rows' symbol instead, and transposes them by shuffles.
@@ -23,7 +23,7 @@ _MOST_STATEMENTS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Transpose:
     """A square: as many rows as lanes."""
 
     symbol: Symbol
@@ -33,11 +33,11 @@ class Turn:
     """Stands for the number of the square along `symbol`."""
     statements: frozenset[Load | Store]
     """What is loaded or stored whole squares at a time."""
-    across: bool
-    """Whether squares follow each other along `symbol`, so that what is loaded turned is read in streams."""
+    in_columns: bool
+    """Whether squares follow each other along `symbol`, so that what is loaded transposed is read in streams."""
 
 
-def find_turn(phase: Phase, stages: Sequence[Stage], lanes: int) -> Turn | None:
+def find_transpose(phase: Phase, stages: Sequence[Stage], lanes: int) -> Transpose | None:
     """Whether a phase is better walked in squares, and which."""
     if phase.lane is None or lanes < 4 or len(stages) != 1 or stages[0].symbols:
         return None
@@ -46,41 +46,43 @@ def find_turn(phase: Phase, stages: Sequence[Stage], lanes: int) -> Turn | None:
     moves = [s for s in stages[0].body if isinstance(s, Load | Store) and s.mask is None]
     votes: Counter[Symbol] = Counter()
     for symbol in phase.grid[:-1]:
-        votes[symbol] = sum(_is_turned(s.offset, phase.lane, symbol) for s in moves) if symbol.extent >= lanes else 0
+        if symbol.extent >= lanes:
+            votes[symbol] = sum(_is_transposed(s.offset, phase.lane, symbol) for s in moves)
     if not votes or max(votes.values()) == 0 or phase.lane.extent < lanes:
         return None
     symbol = max(votes, key=lambda s: votes[s])
-    turned = frozenset(s for s in moves if _is_turned(s.offset, phase.lane, symbol))
-    across = any(isinstance(s, Load) for s in turned) and not any(isinstance(s, Test) for s in stages[0].body)
-    return Turn(symbol, lanes, Symbol(f"{symbol.name}.square", -(-symbol.extent // lanes)), turned, across)
+    transposed = frozenset(s for s in moves if _is_transposed(s.offset, phase.lane, symbol))
+    in_columns = any(isinstance(s, Load) for s in transposed) and not any(isinstance(s, Test) for s in stages[0].body)
+    return Transpose(symbol, lanes, Symbol(f"{symbol.name}.square", -(-symbol.extent // lanes)), transposed, in_columns)
 
 
-def _is_turned(offset: Affine, lane: Symbol, symbol: Symbol) -> bool:
+def _is_transposed(offset: Affine, lane: Symbol, symbol: Symbol) -> bool:
     """Contiguous along `symbol`, far apart along the lane, and otherwise plain."""
     simple = all(isinstance(variable, Symbol) for variable, _ in offset.terms)
     return simple and offset.coefficient(symbol) == 1 and abs(offset.coefficient(lane)) > 1
 
 
-def load_square(fn: FunctionText, place: Place, statement: Load, group: Group, turn: Turn) -> list[Value]:
-    """The values of a turned load: for each row of the square, a vector over the lanes.
+def load_square(fn: FunctionText, place: Place, statement: Load, group: Group, transpose: Transpose) -> list[Value]:
+    """The values of a transposed load: for each row of the square, a vector over the lanes.
 
     `group` stands at the first row and at lane 0.
     """
-    vec = Vec(place.dtype, turn.rows)
+    vec = Vec(place.dtype, transpose.rows)
     rows: list[str] = []
-    for lane in range(turn.rows):
+    for lane in range(transpose.rows):
         address = pointer(fn, place.base, place.element, statement.offset, _at_lane(group, lane))
         rows.append(fn.emit(f"load {vec.memory}, ptr {address}, align {place.dtype.itemsize}{place.tags}"))
-    turned = transposed(fn, rows, place.element)
-    return [Value(emit_load_conversion(fn, name, place.dtype, turn.rows), place.dtype, varying=True) for name in turned]
+    columns = transposed(fn, rows, place.element)
+    loaded = [emit_load_conversion(fn, name, place.dtype, transpose.rows) for name in columns]
+    return [Value(name, place.dtype, varying=True) for name in loaded]
 
 
 def store_square(
-    fn: FunctionText, place: Place, statement: Store, rows: Sequence[str], group: Group, turn: Turn
+    fn: FunctionText, place: Place, statement: Store, rows: Sequence[str], group: Group, transpose: Transpose
 ) -> None:
-    """Write the values of a turned store, a vector over the lanes for each row of the square."""
-    vec = Vec(place.dtype, turn.rows)
-    stored = [emit_store_conversion(fn, name, place.dtype, turn.rows) for name in rows]
+    """Write the values of a transposed store, a vector over the lanes for each row of the square."""
+    vec = Vec(place.dtype, transpose.rows)
+    stored = [emit_store_conversion(fn, name, place.dtype, transpose.rows) for name in rows]
     for lane, name in enumerate(transposed(fn, stored, place.element)):
         address = pointer(fn, place.base, place.element, statement.offset, _at_lane(group, lane))
         fn.line(f"store {vec.memory} {name}, ptr {address}, align {place.dtype.itemsize}{place.tags}")
@@ -113,17 +115,17 @@ def transposed(fn: FunctionText, rows: list[str], element: str) -> list[str]:
     return rows
 
 
-def write_square(fn: FunctionText, places: Places, stage: Stage, group: Group, turn: Turn) -> list[Group]:
-    """Load the turned loads of a square; returns a group per row, in which they are known."""
+def write_square(fn: FunctionText, places: Places, stage: Stage, group: Group, transpose: Transpose) -> list[Group]:
+    """Load the transposed loads of a square; returns a group per row, in which they are known."""
     squares = {
-        s.result: load_square(fn, places[s.buffer], s, group, turn)
+        s.result: load_square(fn, places[s.buffer], s, group, transpose)
         for s in stage.body
-        if isinstance(s, Load) and s in turn.statements
+        if isinstance(s, Load) and s in transpose.statements
     }
-    first = group.at[turn.symbol]
+    first = group.at[transpose.symbol]
     rows: list[Group] = []
-    for number in range(turn.rows):
-        row = group.nested({turn.symbol: Index(first.base, first.addend + number)})
+    for number in range(transpose.rows):
+        row = group.nested({transpose.symbol: Index(first.base, first.addend + number)})
         row.scalars = group.scalars
         row.values.update({scalar: values[number] for scalar, values in squares.items()})
         row.fetched = frozenset(squares)

@@ -11,7 +11,7 @@ from autofuse.targets.cpu.codegen.grid import At, write_runs
 from autofuse.targets.cpu.codegen.indexsplitting import Segments, plan_segments, whole
 from autofuse.targets.cpu.codegen.nest import Nest
 from autofuse.targets.cpu.codegen.phaselayout import Layout
-from autofuse.targets.cpu.codegen.registertranspose import Turn, store_square, write_square
+from autofuse.targets.cpu.codegen.registertranspose import Transpose, store_square, write_square
 from autofuse.targets.cpu.codegen.streaming import LINE_BYTES, head_length, streamed_store, write_streamed
 from autofuse.targets.cpu.codegen.strips import StripWriter
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, counted_loop
@@ -46,20 +46,20 @@ class Sweep:
 
     def write(self) -> None:
         """Append the loops over the blocks and all inside."""
-        turn = self.layout.turn
-        if turn is not None and turn.across:
-            Across(self, turn).write()
+        transpose = self.layout.transpose
+        if transpose is not None and transpose.in_columns:
+            SquareColumns(self, transpose).write()
             return
-        outer = [turn.blocks if turn is not None and s == turn.symbol else s for s in self.grid[:-1]]
+        outer = [transpose.blocks if transpose is not None and s == transpose.symbol else s for s in self.grid[:-1]]
         write_runs(self._fn, outer, self._lane.extent, self.layout.tile, self._run)
 
     def _run(self, at: At, start: str, stop: str) -> None:
         """Grid points `start` to `stop` of the lane symbol."""
         outer = self.grid[:-1]
-        turn = self.layout.turn
-        if turn is not None:
-            at = {symbol: at[turn.blocks] if symbol == turn.symbol else at[symbol] for symbol in outer}
-            outer = tuple(symbol for symbol in outer if symbol != turn.symbol)
+        transpose = self.layout.transpose
+        if transpose is not None:
+            at = {symbol: at[transpose.blocks] if symbol == transpose.symbol else at[symbol] for symbol in outer}
+            outer = tuple(symbol for symbol in outer if symbol != transpose.symbol)
         segments = self._lane_segments()
 
         def inside(point: Group) -> None:
@@ -88,8 +88,8 @@ class Sweep:
         """Grid points `start` to `stop`, all of them in `within`."""
         if self.layout.strip is not None:
             StripWriter(self.nest.body, self.layout.strip, within).write(self.stages, point, start, stop)
-        elif self.layout.turn is not None:
-            self._squares(self.layout.turn, point, start, stop, within)
+        elif self.layout.transpose is not None:
+            self._squares(self.layout.transpose, point, start, stop, within)
         else:
             self._vectors(point, start, stop, within, self.layout.unroll)
 
@@ -173,51 +173,51 @@ class Sweep:
         ranges = {self._lane: (within[0], within[1] - 1)}
         return point.nested({self._lane: position}, lanes=lanes, ranges=ranges, active=active)
 
-    def _squares(self, turn: Turn, point: Group, start: str, stop: str, within: tuple[int, int]) -> None:
+    def _squares(self, transpose: Transpose, point: Group, start: str, stop: str, within: tuple[int, int]) -> None:
         """A row of squares; row by row where a square would not be whole."""
-        fn, number = self._fn, point.at[turn.symbol]
-        first = fn.emit(f"mul nuw nsw i64 {number.base}, {turn.rows}") if number.base else "0"
-        edge = self._last_multiple(start, stop, within, turn.rows)
-        all_whole = edge == stop and turn.symbol.extent % turn.rows == 0
-        last = fn.emit(f"add nuw nsw i64 {first}, {turn.rows}")
-        if turn.symbol.extent % turn.rows:
-            whole_rows = fn.emit(f"icmp sle i64 {last}, {turn.symbol.extent}")
-            last = fn.intrinsic("llvm.smin.i64", "i64", [("i64", last), ("i64", str(turn.symbol.extent))])
+        fn, number = self._fn, point.at[transpose.symbol]
+        first = fn.emit(f"mul nuw nsw i64 {number.base}, {transpose.rows}") if number.base else "0"
+        edge = self._last_multiple(start, stop, within, transpose.rows)
+        all_whole = edge == stop and transpose.symbol.extent % transpose.rows == 0
+        last = fn.emit(f"add nuw nsw i64 {first}, {transpose.rows}")
+        if transpose.symbol.extent % transpose.rows:
+            whole_rows = fn.emit(f"icmp sle i64 {last}, {transpose.symbol.extent}")
+            last = fn.intrinsic("llvm.smin.i64", "i64", [("i64", last), ("i64", str(transpose.symbol.extent))])
             edge = fn.emit(f"select i1 {whole_rows}, i64 {edge}, i64 {start}")
-        with counted_loop(fn, start, edge, turn.rows, nonempty=False, as_written=True) as position:
+        with counted_loop(fn, start, edge, transpose.rows, nonempty=False, as_written=True) as position:
             row = Index(first) if first.startswith("%") else Index("", 0)
-            self.square(turn, point.nested({turn.symbol: row}), position, within)
+            self.square(transpose, point.nested({transpose.symbol: row}), position, within)
         if not all_whole:
             with counted_loop(fn, first, last, 1, nonempty=True, as_written=True, hint="row") as row:
-                self._vectors(point.nested({turn.symbol: Index(row)}), edge, stop, within, 1)
+                self._vectors(point.nested({transpose.symbol: Index(row)}), edge, stop, within, 1)
 
     def square(
-        self, turn: Turn, point: Group, position: str, within: tuple[int, int], streamed: Store | None = None
+        self, transpose: Transpose, point: Group, position: str, within: tuple[int, int], streamed: Store | None = None
     ) -> None:
         """A square whose first row is where `point` is and whose first lane is at `position`."""
         fn, body, (stage,) = self._fn, self.nest.body, self.stages
         square = self.group(point, Index(position), within, None)
-        rows = write_square(fn, body.places, stage, square, turn)
+        rows = write_square(fn, body.places, stage, square, transpose)
         for row in rows:
             row.streamed = streamed
-        stores = [s for s in stage.body if isinstance(s, Store) and s in turn.statements]
+        stores = [s for s in stage.body if isinstance(s, Store) and s in transpose.statements]
         plain = [s for s in stage.body if s not in stores]
         for row in rows:
             body.write(plain, [row], [{}], frozenset(s.value for s in stores))
         for s in stores:
-            store_square(fn, body.places[s.buffer], s, [row.vector(fn, s.value) for row in rows], square, turn)
+            store_square(fn, body.places[s.buffer], s, [row.vector(fn, s.value) for row in rows], square, transpose)
 
 
 @dataclass(frozen=True, slots=True)
-class Across:
-    """Writes a phase of squares that follow each other along the turned symbol, for one vector of lanes after another.
+class SquareColumns:
+    """Writes a phase of squares that follow each other along the transposed symbol, one vector of lanes after another.
 
-    What is loaded turned is then read in as many streams as there are lanes. What is stored goes a line here and a line
-    there: past the caches, where lines are whole, because nothing else would come for them before they are evicted.
+    What is loaded transposed is then read in as many streams as there are lanes. What is stored goes a line here and a
+    line there: past the caches where lines are whole, because nothing else would come for them before they are evicted.
     """
 
     sweep: Sweep
-    turn: Turn
+    transpose: Transpose
 
     @property
     def _fn(self) -> FunctionText:
@@ -226,40 +226,40 @@ class Across:
     def write(self) -> None:
         """Append the loops over the blocks and all inside."""
         lane = self.sweep.grid[-1]
-        outer = [symbol for symbol in self.sweep.grid[:-1] if symbol != self.turn.symbol]
-        number = Symbol(f"{lane.name}.block", 1 + -(-lane.extent // self.turn.rows))
-        store = self._streamed() if self.sweep.nest.widths.stream_turned else None
+        outer = [symbol for symbol in self.sweep.grid[:-1] if symbol != self.transpose.symbol]
+        number = Symbol(f"{lane.name}.block", 1 + -(-lane.extent // self.transpose.rows))
+        store = self._streamed() if self.sweep.nest.widths.stream_transposed else None
         head = self._head(store, outer) if store is not None else "0"
 
         def inside(at: At, start: str, stop: str) -> None:
             point = Group(Lanes(), {symbol: at[symbol] for symbol in outer}, {}, {})
             self._block(point, at[number].base, (head, store), start, stop)
 
-        write_runs(self._fn, [*outer, number], self.turn.symbol.extent, self.sweep.layout.tile, inside)
+        write_runs(self._fn, [*outer, number], self.transpose.symbol.extent, self.sweep.layout.tile, inside)
 
     def _streamed(self) -> Store | None:
         """The first store of whole lines, if all its rows begin at the same place in a line."""
         lane, places = self.sweep.grid[-1], self.sweep.nest.body.places
         for s in self.sweep.stages[0].body:
-            if not isinstance(s, Store) or s.mask is not None or s in self.turn.statements:
+            if not isinstance(s, Store) or s.mask is not None or s in self.transpose.statements:
                 continue
             size = places[s.buffer].dtype.itemsize
             strides = [c * size % LINE_BYTES for variable, c in s.offset.terms if variable != lane]
             plain = all(isinstance(v, Symbol) for v, _ in s.offset.terms) and s.offset.coefficient(lane) == 1
             is_output = places[s.buffer].buffer.space is Space.OUTPUT
-            if plain and is_output and size * self.turn.rows == LINE_BYTES and not any(strides):
+            if plain and is_output and size * self.transpose.rows == LINE_BYTES and not any(strides):
                 return s
         return None
 
     def _head(self, store: Store, outer: Sequence[Symbol]) -> str:
         """Lanes before the first line boundary."""
-        origin = Group(Lanes(), {symbol: Index("", 0) for symbol in (*outer, self.turn.symbol)}, {}, {})
+        origin = Group(Lanes(), {symbol: Index("", 0) for symbol in (*outer, self.transpose.symbol)}, {}, {})
         first = self.sweep.group(origin, Index("", 0), (0, self.sweep.grid[-1].extent), None)
         return head_length(self._fn, self.sweep.nest.body.places[store.buffer], store, first)
 
     def _block(self, point: Group, number: str, streamed: tuple[str, Store | None], start: str, stop: str) -> None:
         """One vector of lanes, whole or cut short by an end of the loop; the rows `start` to `stop`."""
-        fn, lanes, extent = self._fn, self.turn.rows, self.sweep.grid[-1].extent
+        fn, lanes, extent = self._fn, self.transpose.rows, self.sweep.grid[-1].extent
         head, store = streamed
         within = (0, extent)
         first = fn.emit(f"add nsw i64 {fn.emit(f'mul nsw i64 {number}, {lanes}')}, {head}")
@@ -273,14 +273,14 @@ class Across:
         rows = fn.emit(f"sub nsw i64 {stop}, {start}")
         edge = fn.emit(f"sub nsw i64 {stop}, {fn.emit(f'and i64 {rows}, {lanes - 1}')}")
         with counted_loop(fn, start, edge, lanes, nonempty=False, as_written=True) as row:
-            self.sweep.square(self.turn, point.nested({self.turn.symbol: Index(row)}), first, within, store)
+            self.sweep.square(self.transpose, point.nested({self.transpose.symbol: Index(row)}), first, within, store)
         with counted_loop(fn, edge, stop, 1, nonempty=False, as_written=True) as row:
-            self.sweep.vectors_at(point.nested({self.turn.symbol: Index(row)}), first, within, 1, None)
+            self.sweep.vectors_at(point.nested({self.transpose.symbol: Index(row)}), first, within, 1, None)
         fn.branch(done)
         fn.block(part)
         active = emit_tail_mask(fn, length, lanes)
         rest = fn.emit(f"select i1 {fn.emit(f'icmp sgt i64 {length}, 0')}, i64 {stop}, i64 {start}")
         with counted_loop(fn, start, rest, 1, nonempty=False, as_written=True) as row:
-            self.sweep.vectors_at(point.nested({self.turn.symbol: Index(row)}), first, within, 1, active)
+            self.sweep.vectors_at(point.nested({self.transpose.symbol: Index(row)}), first, within, 1, active)
         fn.branch(done)
         fn.block(done)

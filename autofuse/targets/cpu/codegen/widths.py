@@ -8,7 +8,7 @@ from autofuse.ir.dtypes import BOOL, DType
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import PRODUCTS
 from autofuse.lower.tile import Load, Map, Stage, Store, Test, TileProgram
-from autofuse.targets.cpu.codegen.cachestores import streams_stores, streams_turned
+from autofuse.targets.cpu.codegen.cachestores import streams_stores, streams_transposed
 from autofuse.targets.cpu.codegen.values import Value
 from autofuse.targets.cpu.decisions import UNROLL, VECTOR_BITS
 
@@ -49,8 +49,8 @@ class Widths:
     """Whether element-wise stages write outputs past the caches."""
     products: str = "auto"
     """Who multiplies matrices, as the schedule says."""
-    stream_turned: bool = False
-    """Whether those that turn squares do, which write a line here and a line there."""
+    stream_transposed: bool = False
+    """Whether those that transpose squares do, which write a line here and a line there."""
     task_us: float = TASK_US
     """Least work worth handing to another worker."""
 
@@ -64,7 +64,7 @@ class Widths:
             registers=32 if vector_bits > 256 else 16,
             stream_stores=streams_stores(program),
             products=schedule[PRODUCTS],
-            stream_turned=streams_turned(program),
+            stream_transposed=streams_transposed(program),
             task_us=task_us,
         )
 

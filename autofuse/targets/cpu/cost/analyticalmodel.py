@@ -215,7 +215,7 @@ class AnalyticalCpuModel:
         return stage.entries * _ENTRY_CYCLES * self._cycle_us if stage.loops else 0.0
 
     def _generated_us(self, dots: Sequence[DotFeatures]) -> float:
-        """Generated products on one core. The last panel may be shorter than the others."""
+        """Generated products on one core. The last row block may be shorter than the others."""
         cycles = (dot.cycles * dot.all_rows / dot.rows for dot in dots if dot.rows and not dot.library)
         return math.fsum(cycles) * self._cycle_us
 

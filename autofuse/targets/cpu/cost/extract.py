@@ -55,7 +55,7 @@ def features(program: TileProgram | OpaqueProgram, vector_bits: int = 512) -> Ke
         vector_bits=widths.vector_bits,
         stream_stores=widths.stream_stores,
         unroll=widths.unroll,
-        panel_rows=max((phase.panel.size for phase in program.phases() if phase.panel is not None), default=0),
+        panel_rows=max((phase.row_block.size for phase in program.phases() if phase.row_block is not None), default=0),
     )
 
 
@@ -110,7 +110,7 @@ class _Reader:
             else:
                 own, walked, inner = self._group(step, rows, scalars, layout)
                 stages += walked
-            if phase.panel is not None and isinstance(step, RowGroup):
+            if phase.row_block is not None and isinstance(step, RowGroup):
                 levels = levels_between(own, rows, grid.depth, rows.depth, scratch_stays=False)
                 inner = [Reuse(levels.levels, tuple(inner))]
             accesses += own
@@ -133,8 +133,8 @@ class _Reader:
     def _dot(self, dot: Dot, phase: Phase, grid: LoopNest) -> DotFeatures:
         calls = grid.rounds_to[-1]
         every = dot.rows * calls
-        if phase.panel is not None:
-            every = phase.panel.symbol.extent * grid.rounds_to[-2]
+        if phase.row_block is not None:
+            every = phase.row_block.symbol.extent * grid.rounds_to[-2]
         types = {name: buffer.type.dtype for name, buffer in self.buffers.items()}
         cycles = dot_cycles(dot, types, self.widths)
         shape = dot.rows, dot.columns, dot.depth

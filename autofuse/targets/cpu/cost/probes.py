@@ -31,8 +31,8 @@ from autofuse.lower.tile import (
     Load,
     Map,
     Matrix,
-    Panel,
     Phase,
+    RowBlock,
     RowGroup,
     Space,
     Stage,
@@ -321,13 +321,13 @@ FORKS = 8
 
 
 def product_probes(workers: int) -> list[Probe]:
-    """Flops per microsecond of large products in one panel per worker."""
+    """Flops per microsecond of large products in one row block per worker."""
     found: list[Probe] = []
     for name, dtype in _FLOATS.items():
         size = 512 if name == "f32" else 384
         rows, height = size * workers, size
         i = Symbol("i0", rows)
-        panel = Panel(i, Symbol("row", height), height)
+        row_block = RowBlock(i, Symbol("row", height), height)
         buffers = (
             Buffer("x", TensorType((rows, size), dtype), Space.INPUT),
             Buffer("w", TensorType((size, size), dtype), Space.INPUT),
@@ -342,7 +342,7 @@ def product_probes(workers: int) -> list[Probe]:
             size,
             dtype,
         )
-        phase = Phase((i,), (dot,), None, panel)
+        phase = Phase((i,), (dot,), None, row_block)
         program = TileProgram(f"probe_blas_{name}", buffers, ((phase,),), Schedule())
         found.append(Probe(f"blas/{name}", program, 2.0 * rows * size * size, _TOGETHER_US))
     return found

@@ -40,7 +40,7 @@ _ADDRESSED_BYTES = _PAGES * PAGE_BYTES
 """Random positions in no more than this find their pages too."""
 _FEW_STATEMENTS = 24
 """Statements that the code generator writes for several iterations of a strip together."""
-_TURN = 2.0
+_TRANSPOSE = 2.0
 """Shuffles cost this many ordinary operations: one port has them all."""
 _QUOTIENT = 5.0
 """Integer operations of a division by a constant."""
@@ -89,7 +89,7 @@ class StageWalk:
         """`nests`: all loops around the body, and those around the stage."""
         self.stage, self.buffers, self.scalars, self.layout = stage, buffers, scalars, layout
         self.nest, self.entry = nests
-        self._turned = layout.turn.statements if layout.turn is not None else frozenset[Load | Store]()
+        self._transposed = layout.transpose.statements if layout.transpose is not None else frozenset[Load | Store]()
         self.accesses: list[Access] = []
         self._counts = _Counts()
         self._depths: dict[int, int] = {number: s.depth for number, s in scalars.items()}
@@ -269,8 +269,8 @@ class StageWalk:
         if kind in ("strided", "gather"):
             self._counts.count("gathered_elements", times * lanes)
             self._counts.operate("gather", buffer.type.dtype, times)
-        if self._turned and statement in self._turned:
-            self._counts.operate("integer", buffer.type.dtype, _TURN * math.log2(lanes) * times)
+        if self._transposed and statement in self._transposed:
+            self._counts.operate("integer", buffer.type.dtype, _TRANSPOSE * math.log2(lanes) * times)
         self._counts.count("vector_bytes", times * lanes * buffer.type.dtype.itemsize)
         if access.copies == 1:
             far = self._far_steps(statement, access, kind, times)
@@ -294,7 +294,7 @@ class StageWalk:
         if lane is None:
             return "uniform"
         private = self.nest.copies > 1 and self.buffers[statement.buffer].space is Space.SCRATCH
-        if private or (self._turned and statement in self._turned):
+        if private or (self._transposed and statement in self._transposed):
             return "contiguous"
         for variable, _ in offset.terms:
             if isinstance(variable, Element):

@@ -1,9 +1,9 @@
 ; The driver: runs the kernel calls of a program in order. The program is data, 64-bit words that driver.py lays out:
-;   groups, uses BLAS, most lanes, most buffers of a call, offset of the caller's scratch in the arena, forks often,
-;   then for each group: lanes, steps,
-;     for each lane: buffers, then for each buffer: kind, value,
+;   groups, uses BLAS, most members, most buffers of a call, offset of the caller's scratch in the arena, forks often,
+;   then for each group: members, steps,
+;     for each member: buffers, then for each buffer: kind, value,
 ;     for each step: address of a launch (see pool.ll).
-; A buffer is an argument (kind 0, number), arena memory (1, offset) or an address (2). All lanes' tables are filled,
+; A buffer is an argument (kind 0, number), arena memory (1, offset) or an address (2). All members' tables are filled,
 ; then the steps run one after another. `times`, unless null, receives the nanoseconds of each group.
 
 define void @af_run(ptr %program, ptr %arguments, ptr %arena, ptr %times) nounwind {
@@ -11,8 +11,8 @@ entry:
   %groups = load i64, ptr %program
   %blas.at = getelementptr i64, ptr %program, i64 1
   %blas = load i64, ptr %blas.at
-  %lanes.at = getelementptr i64, ptr %program, i64 2
-  %lanes.most = load i64, ptr %lanes.at
+  %members.at = getelementptr i64, ptr %program, i64 2
+  %members.most = load i64, ptr %members.at
   %buffers.at = getelementptr i64, ptr %program, i64 3
   %buffers.most = load i64, ptr %buffers.at
   %scratch.at = getelementptr i64, ptr %program, i64 4
@@ -24,13 +24,13 @@ entry:
   %timed = icmp ne ptr %times, null
   %no.blas = icmp eq i64 %blas, 0
   %few.forks = icmp eq i64 %forks, 0
-  %slots = mul i64 %lanes.most, %buffers.most
+  %slots = mul i64 %members.most, %buffers.most
   %memory = alloca ptr, i64 %slots
-  %tables = alloca ptr, i64 %lanes.most
+  %tables = alloca ptr, i64 %members.most
   br label %table.check
 table.check:
   %t = phi i64 [ 0, %entry ], [ %t.next, %table ]
-  %tables.done = icmp eq i64 %t, %lanes.most
+  %tables.done = icmp eq i64 %t, %members.most
   br i1 %tables.done, label %begin, label %table
 table:
   %row = mul i64 %t, %buffers.most
@@ -56,32 +56,32 @@ group.check:
   %groups.done = icmp eq i64 %g, %groups
   br i1 %groups.done, label %finish, label %group
 group:
-  %lanes = load i64, ptr %at
+  %members = load i64, ptr %at
   %steps.at = getelementptr i64, ptr %at, i64 1
   %steps = load i64, ptr %steps.at
-  %first.lane = getelementptr i64, ptr %at, i64 2
-  br i1 %timed, label %time.before, label %lane.check
+  %first.member = getelementptr i64, ptr %at, i64 2
+  br i1 %timed, label %time.before, label %member.check
 time.before:
   %before.read = call i64 @now()
-  br label %lane.check
+  br label %member.check
 
-lane.check:
-  %before = phi i64 [ 0, %group ], [ %before.read, %time.before ], [ %before, %lane.end ]
-  %l = phi i64 [ 0, %group ], [ 0, %time.before ], [ %l.next, %lane.end ]
-  %lane.at = phi ptr [ %first.lane, %group ], [ %first.lane, %time.before ], [ %buffer.at, %lane.end ]
-  %lanes.done = icmp eq i64 %l, %lanes
-  br i1 %lanes.done, label %step.check, label %lane
-lane:
-  %count = load i64, ptr %lane.at
-  %first.buffer = getelementptr i64, ptr %lane.at, i64 1
-  %lane.row = mul i64 %l, %buffers.most
-  %lane.table = getelementptr ptr, ptr %memory, i64 %lane.row
+member.check:
+  %before = phi i64 [ 0, %group ], [ %before.read, %time.before ], [ %before, %member.end ]
+  %l = phi i64 [ 0, %group ], [ 0, %time.before ], [ %l.next, %member.end ]
+  %member.at = phi ptr [ %first.member, %group ], [ %first.member, %time.before ], [ %buffer.at, %member.end ]
+  %members.done = icmp eq i64 %l, %members
+  br i1 %members.done, label %step.check, label %member
+member:
+  %count = load i64, ptr %member.at
+  %first.buffer = getelementptr i64, ptr %member.at, i64 1
+  %member.row = mul i64 %l, %buffers.most
+  %member.table = getelementptr ptr, ptr %memory, i64 %member.row
   br label %buffer.check
 buffer.check:
-  %b = phi i64 [ 0, %lane ], [ %b.next, %resolved ]
-  %buffer.at = phi ptr [ %first.buffer, %lane ], [ %buffer.next, %resolved ]
+  %b = phi i64 [ 0, %member ], [ %b.next, %resolved ]
+  %buffer.at = phi ptr [ %first.buffer, %member ], [ %buffer.next, %resolved ]
   %buffers.done = icmp eq i64 %b, %count
-  br i1 %buffers.done, label %lane.end, label %buffer
+  br i1 %buffers.done, label %member.end, label %buffer
 buffer:
   %kind = load i64, ptr %buffer.at
   %value.at = getelementptr i64, ptr %buffer.at, i64 1
@@ -100,18 +100,18 @@ address:
   br label %resolved
 resolved:
   %pointer = phi ptr [ %from.arguments, %argument ], [ %from.arena, %offset ], [ %from.address, %address ]
-  %slot = getelementptr ptr, ptr %lane.table, i64 %b
+  %slot = getelementptr ptr, ptr %member.table, i64 %b
   store ptr %pointer, ptr %slot
   %b.next = add i64 %b, 1
   %buffer.next = getelementptr i64, ptr %buffer.at, i64 2
   br label %buffer.check
-lane.end:
+member.end:
   %l.next = add i64 %l, 1
-  br label %lane.check
+  br label %member.check
 
 step.check:
-  %s = phi i64 [ 0, %lane.check ], [ %s.next, %step ]
-  %step.at = phi ptr [ %lane.at, %lane.check ], [ %step.next, %step ]
+  %s = phi i64 [ 0, %member.check ], [ %s.next, %step ]
+  %step.at = phi ptr [ %member.at, %member.check ], [ %step.next, %step ]
   %steps.done = icmp eq i64 %s, %steps
   br i1 %steps.done, label %group.end.check, label %step
 step:

@@ -50,10 +50,10 @@ def arena_size(program: CpuProgram) -> int:
 
 
 def groups(calls: Sequence[KernelCall]) -> list[tuple[KernelCall, ...]]:
-    """Runs of calls with strictly increasing lanes: what runs together."""
+    """Runs of calls with strictly increasing places: what runs together."""
     found: list[tuple[KernelCall, ...]] = []
     for call in calls:
-        if found and call.lane > found[-1][-1].lane:
+        if found and call.group_place > found[-1][-1].group_place:
             found[-1] = (*found[-1], call)
         else:
             found.append((call,))
@@ -120,8 +120,8 @@ class DriverData:
         steps: list[int] = []
         for step in range(max(len(kernel.launches) for kernel in kernels)):
             phases = [
-                (phase, lane)
-                for lane, kernel in enumerate(kernels)
+                (phase, place)
+                for place, kernel in enumerate(kernels)
                 if step < len(kernel.launches)
                 for phase in kernel.launches[step]
                 if phase.blocks > 0
@@ -158,15 +158,15 @@ class DriverData:
 def launch_words(
     phases: Sequence[tuple[PhaseCode, int]], functions: Mapping[str, int], threads: int | None = None
 ) -> tuple[int, ...]:
-    """A launch of (phase, lane) pairs, on at most so many threads, in the layout of pool.ll."""
+    """A launch of (phase, place) pairs, on at most so many threads, in the layout of pool.ll."""
     scale = 1 if len(phases) == 1 else _WEIGHT_SCALE * max(phase.task_blocks for phase, _ in phases)
     work = max(1, int(sum(phase.work for phase, _ in phases)))
     parts = work if threads is None else min(work, threads)
     rows: list[int] = []
     units = 0
-    for phase, lane in phases:
+    for phase, place in phases:
         weight = max(1, scale // phase.task_blocks)
-        rows += [functions[phase.symbol], phase.blocks, weight, units, lane]
+        rows += [functions[phase.symbol], phase.blocks, weight, units, place]
         units += phase.blocks * weight
     scratch = max(phase.scratch_bytes for phase, _ in phases)
     return (len(phases), parts, units, _aligned(scratch), work, *rows)

@@ -75,9 +75,9 @@ class KernelCall:
 
     kernel: str
     buffers: tuple[BufferRef, ...]
-    lane: int = 0
-    """Consecutive calls whose lanes strictly increase (0, 1, 2) are independent of each other: their n-th launches
-    are joined into one fork-join. A lane that does not increase starts after everything before it has ended."""
+    group_place: int = 0
+    """Consecutive calls whose places strictly increase (0, 1, 2) are independent of each other: their n-th launches
+    are joined into one fork-join. A place that does not increase starts after everything before it has ended."""
 
 
 @dataclass(frozen=True, slots=True)

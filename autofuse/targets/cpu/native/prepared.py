@@ -96,7 +96,7 @@ def _record(program: CpuProgram) -> dict[str, Any]:
             [kernel.name, kernel.declares, [[astuple(phase) for phase in launch] for launch in kernel.launches]]
             for kernel in program.kernels
         ],
-        "calls": [[c.kernel, [[b.space, b.index] for b in c.buffers], c.lane] for c in program.calls],
+        "calls": [[c.kernel, [[b.space, b.index] for b in c.buffers], c.group_place] for c in program.calls],
         "inputs": [str(type_) for type_ in program.inputs],
         "outputs": [str(type_) for type_ in program.outputs],
         "aliases": [[alias.output, alias.input] for alias in program.output_aliases],
@@ -119,8 +119,8 @@ def _program(record: dict[str, Any]) -> CpuProgram:
             for name, declares, launches in record["kernels"]
         ),
         calls=tuple(
-            KernelCall(kernel, tuple(BufferRef(space, index) for space, index in buffers), lane)
-            for kernel, buffers, lane in record["calls"]
+            KernelCall(kernel, tuple(BufferRef(space, index) for space, index in buffers), place)
+            for kernel, buffers, place in record["calls"]
         ),
         inputs=tuple(parse_type(text) for text in record["inputs"]),
         outputs=tuple(parse_type(text) for text in record["outputs"]),

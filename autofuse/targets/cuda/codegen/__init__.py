@@ -7,7 +7,7 @@ How the grammar of a TileProgram becomes threads:
 | no stage has a lane (`threads.py`)  | one thread each, or several  | loops of the thread                            |
 | the same, few points (`columns.py`) | neighbours in one block      | shared by the slices of the block              |
 | stages with a lane (`rows.py`)      | one block, or part of a warp | spread over the threads of that group          |
-| panels and dots (`panels.py`)       | one block per panel          | one warp per row; dots by all threads together |
+| row blocks, dots (`rowblocks.py`)   | one block per row block      | one warp per row; dots by all threads together |
 """
 
 from autofuse.targets.cuda.codegen.cudakernel import CudaKernel, CudaLaunch

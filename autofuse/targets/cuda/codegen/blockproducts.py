@@ -50,7 +50,7 @@ class DotWriter:
         self.threads = threads
         size = max((tile_bytes(dot) for dot in dots), default=0) // 2
         self._high = TILE
-        """Rows of a tile: fewer for short panels."""
+        """Rows of a tile: fewer for short row blocks."""
         self._offsets = tuple(arena.take(size, "a dot's operand tile") for _ in range(2)) if dots else ()
 
     def write(self, dot: Dot, rows: str, most: int, *, row_tile: str | None, column_tile: str | None) -> None:

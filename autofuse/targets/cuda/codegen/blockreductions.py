@@ -25,7 +25,7 @@ class Published:
     """Empty unless an ArgReduce."""
 
 
-class Folder:
+class ThreadReductions:
     """Writes the combining code of one phase."""
 
     def __init__(self, code: PhaseCode, arena: SharedArena) -> None:

@@ -15,7 +15,7 @@ from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import ArgReduce, Buffer, Phase, Reduce, Space, Stage
 from autofuse.targets.cuda.codegen.access import accesses_of, has_scan, stages_of
-from autofuse.targets.cuda.codegen.blockreductions import Folder
+from autofuse.targets.cuda.codegen.blockreductions import ThreadReductions
 from autofuse.targets.cuda.codegen.body import Copies, PhaseCode, StageBody
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.codegen.rows import StageWriter
@@ -107,7 +107,7 @@ class ColumnWriter(StageWriter):
         self.plan = plan
         self.inside = inside
         """C condition that the thread's point exists; empty if always."""
-        self.folder = Folder(code, arena)
+        self.reductions = ThreadReductions(code, arena)
 
     def single(self, stage: Stage) -> None:
         """All slices compute the same; one of them stores."""
@@ -138,9 +138,9 @@ class ColumnWriter(StageWriter):
             return
         totals = [body.accumulators[s.result] for s in reductions]
         parts = [
-            self.folder.publish(s, total, self.plan.threads, "threadIdx.x")
+            self.reductions.publish(s, total, self.plan.threads, "threadIdx.x")
             for s, total in zip(reductions, totals, strict=True)
         ]
         self.barrier()
         for s, total, part in zip(reductions, totals, parts, strict=True):
-            self.folder.collect(s, total, part, self.plan.slices, f"{{}} * {self.plan.width} + rank")
+            self.reductions.collect(s, total, part, self.plan.slices, f"{{}} * {self.plan.width} + rank")

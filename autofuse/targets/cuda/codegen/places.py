@@ -88,7 +88,7 @@ class SharedArena:
         if not self.fits(nbytes):
             raise LegalityError(
                 f"{purpose} needs {nbytes} bytes of shared memory beside {self.used} in use; a block on {self.arch} "
-                f"has {self.capacity} bytes: use smaller panels, or keep the value in global memory"
+                f"has {self.capacity} bytes: use smaller row blocks, or keep the value in global memory"
             )
         offset = self.used
         self.used += _rounded(nbytes)

@@ -16,7 +16,7 @@ from autofuse.targets.cuda.codegen.columns import ColumnPlan, plan_columns, writ
 from autofuse.targets.cuda.codegen.ctext import IndexText, Names, Writer, needs_wide, symbol
 from autofuse.targets.cuda.codegen.cudakernel import CudaKernel, CudaLaunch
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
-from autofuse.targets.cuda.codegen.rowblocks import PanelPlan, plan_panel, write_panel
+from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan, plan_row_blocks, write_row_blocks
 from autofuse.targets.cuda.codegen.rows import Group, plan_group, write_rows
 from autofuse.targets.cuda.codegen.threads import ThreadPlan, plan_threads, thread_places, write_threads
 from autofuse.targets.cuda.codegen.tiles import with_column_tiles
@@ -27,7 +27,7 @@ from autofuse.targets.cuda.prelude import Prelude
 MOST_BLOCKS = (1 << 31) - 1
 """Blocks of one launch along x."""
 
-_Plan = ThreadPlan | ColumnPlan | Group | PanelPlan
+_Plan = ThreadPlan | ColumnPlan | Group | RowBlockPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class _Planned:
         match self.plan:
             case ThreadPlan(blocks=blocks):
                 return blocks
-            case PanelPlan() | ColumnPlan():
+            case RowBlockPlan() | ColumnPlan():
                 return self.plan.blocks
             case Group():
                 points = math.prod(symbol.extent for symbol in self.phase.grid)
@@ -102,8 +102,8 @@ class _Generator:
         if is_threaded(phase):
             columns = plan_columns(phase, buffers, schedule, threads, self._arena())
             return _Planned(phase, buffers, columns or plan_threads(phase, buffers, schedule, threads))
-        if phase.panel is not None or any(isinstance(step, Dot) for step in phase.steps):
-            return _Planned(phase, buffers, plan_panel(phase, buffers, schedule, threads, self._arena()))
+        if phase.row_block is not None or any(isinstance(step, Dot) for step in phase.steps):
+            return _Planned(phase, buffers, plan_row_blocks(phase, buffers, schedule, threads, self._arena()))
         points = math.prod(symbol.extent for symbol in phase.grid)
         return _Planned(phase, buffers, plan_group(tuple(stages_of(phase)), points, buffers, schedule, threads))
 
@@ -170,8 +170,8 @@ class _Generator:
                 write_columns(code, phase, plan, buffers, "block", arena)
             case Group() as group:
                 write_rows(code, phase, group, buffers, "block", arena)
-            case PanelPlan() as plan:
-                write_panel(code, phase, plan, buffers, self.program.schedule, "block", arena)
+            case RowBlockPlan() as plan:
+                write_row_blocks(code, phase, plan, buffers, self.program.schedule, "block", arena)
         return arena.used
 
 

@@ -1,7 +1,7 @@
-"""One block per panel of rows (or per grid point with dots): rows are walked by warps, dots by all threads together.
+"""One block per row block (or per grid point with dots): rows are walked by warps, dots by all threads together.
 
-A panel may be cut smaller than the program says, so that its scratch fits shared memory: panels are independent, and
-scratch is row-major with the panel's row outermost, so fewer rows only means less of it.
+A row block may be cut smaller than the program says, so that its scratch fits shared memory: they are independent, and
+scratch is row-major with the row block's row outermost, so fewer rows only means less of it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from autofuse.targets.cuda.ctypes_text import memory_type
 from autofuse.targets.cuda.decisions import THREADS
 
 MOST_ROWS = TILE
-"""Rows of a panel at most: more rows per block leave multiprocessors without work."""
+"""Rows of a row block at most: more rows per block leave multiprocessors without work."""
 
 
 @dataclass(frozen=True, slots=True)
-class PanelPlan:
-    """How a phase with panels or dots is cut into blocks."""
+class RowBlockPlan:
+    """How a phase with row blocks or dots is cut into blocks."""
 
     threads: int
     rows: int
-    """Rows of a full panel as cut here; without a panel those of the dots."""
+    """Rows of a full row block as cut here; without a row block those of the dots."""
     grid: tuple[Symbol, ...]
-    """What the block's number counts through: the grid with the panel's symbol replaced, then tiles of a lone dot."""
-    panel: Symbol | None
-    """The symbol in `grid` that counts panels (or row tiles of a lone dot)."""
+    """What the block's number counts through: the grid with that of row blocks replaced, then tiles of a lone dot."""
+    row_block: Symbol | None
+    """The symbol in `grid` that counts row blocks (or row tiles of a lone dot)."""
     columns: Symbol | None
     """The symbol in `grid` that counts column tiles of a lone dot."""
 
@@ -46,44 +46,44 @@ class PanelPlan:
         return max(1, math.prod(symbol.extent for symbol in self.grid))
 
 
-def plan_panel(
+def plan_row_blocks(
     phase: Phase, buffers: Mapping[str, Buffer], schedule: Schedule, threads: int | None, arena: SharedArena
-) -> PanelPlan:
-    """Choose the rows of a panel by shared memory. Raises LegalityError when not even one row fits."""
+) -> RowBlockPlan:
+    """Choose the rows of a row block by shared memory. Raises LegalityError when not even one row fits."""
     dots = [step for step in phase.steps if isinstance(step, Dot)]
     width = threads or (DOT_THREADS if dots else max(32, schedule[THREADS] // 32 * 32))
     lone = dots[0] if len(phase.steps) == 1 and dots else None
     rows = _rows(phase, buffers, dots, arena, lone)
     grid = phase.grid
-    panel = columns = None
-    if phase.panel is not None:
-        panel = Symbol("panel", -(-phase.panel.symbol.extent // rows))
-        grid = tuple(panel if symbol == phase.panel.symbol else symbol for symbol in grid)
+    row_block = columns = None
+    if phase.row_block is not None:
+        row_block = Symbol("panel", -(-phase.row_block.symbol.extent // rows))
+        grid = tuple(row_block if symbol == phase.row_block.symbol else symbol for symbol in grid)
     if lone is not None:
-        if panel is None:
-            panel = Symbol("row_tile", -(-lone.rows // TILE))
-            grid = (*grid, panel)
+        if row_block is None:
+            row_block = Symbol("row_tile", -(-lone.rows // TILE))
+            grid = (*grid, row_block)
         columns = Symbol("column_tile", -(-lone.columns // TILE))
         grid = (*grid, columns)
-    return PanelPlan(width, rows, grid, panel, columns)
+    return RowBlockPlan(width, rows, grid, row_block, columns)
 
 
 def _rows(
     phase: Phase, buffers: Mapping[str, Buffer], dots: Sequence[Dot], arena: SharedArena, lone: Dot | None
 ) -> int:
     tiles = max((tile_bytes(dot) for dot in dots), default=0)
-    if phase.panel is None:
+    if phase.row_block is None:
         return lone.rows if lone is not None else max(dot.rows for dot in dots)
-    extent = phase.panel.symbol.extent
-    rows = max(1, min(phase.panel.size, extent, MOST_ROWS))
-    sizes = {b.name: b.type.nbytes // phase.panel.size for b in scratch_of(phase, buffers)}
+    extent = phase.row_block.symbol.extent
+    rows = max(1, min(phase.row_block.size, extent, MOST_ROWS))
+    sizes = {b.name: b.type.nbytes // phase.row_block.size for b in scratch_of(phase, buffers)}
     while rows > 1 and sum(size * rows + 16 for size in sizes.values()) + tiles > arena.capacity:
         rows = (rows + 1) // 2
     needed = sum(sizes.values()) + tiles
     if needed > arena.capacity:
         worst = max(sizes, key=lambda name: sizes[name])
         raise LegalityError(
-            f"one row of panel scratch needs {needed} bytes of shared memory (most of it {worst}, {sizes[worst]} "
+            f"one row of a row block needs {needed} bytes of shared memory (most of it {worst}, {sizes[worst]} "
             f"bytes); a block on {arena.arch} has {arena.capacity} bytes: split the kernel at {worst}"
         )
     return rows
@@ -100,10 +100,10 @@ def scratch_of(phase: Phase, buffers: Mapping[str, Buffer]) -> list[Buffer]:
     return [buffers[name] for name in dict.fromkeys(names) if buffers[name].space is Space.SCRATCH]
 
 
-def write_panel(
+def write_row_blocks(
     code: PhaseCode,
     phase: Phase,
-    plan: PanelPlan,
+    plan: RowBlockPlan,
     buffers: Mapping[str, Buffer],
     schedule: Schedule,
     block: str,
@@ -118,11 +118,11 @@ def write_panel(
         if number:
             code.out.line("__syncthreads();")
         if isinstance(step, Dot):
-            if phase.panel is not None:
-                code.symbols[phase.panel.symbol], code.symbols[phase.panel.local] = "first", "0"
+            if phase.row_block is not None:
+                code.symbols[phase.row_block.symbol], code.symbols[phase.row_block.local] = "first", "0"
             tiles = {"row_tile": _row_tile(code, phase, plan), "column_tile": _name(code, plan.columns)}
             with code.out.braces(""):
-                if phase.panel is None:
+                if phase.row_block is None:
                     writer.write(step, str(step.rows), step.rows, **tiles)
                 else:
                     writer.write(step, rows, plan.rows, **tiles)
@@ -136,18 +136,18 @@ def _name(code: PhaseCode, symbol: Symbol | None) -> str | None:
     return None if symbol is None else code.symbols[symbol]
 
 
-def _row_tile(code: PhaseCode, phase: Phase, plan: PanelPlan) -> str | None:
-    """A lone dot without a panel takes one row tile per block; in a panel the tile is the panel."""
+def _row_tile(code: PhaseCode, phase: Phase, plan: RowBlockPlan) -> str | None:
+    """A lone dot without a row block takes one row tile per block; in a row block the tile is the block."""
     if plan.columns is None:
         return None
-    return "0" if phase.panel is not None else _name(code, plan.panel)
+    return "0" if phase.row_block is not None else _name(code, plan.row_block)
 
 
-def _write_rows_head(code: PhaseCode, phase: Phase, plan: PanelPlan) -> str:
+def _write_rows_head(code: PhaseCode, phase: Phase, plan: RowBlockPlan) -> str:
     """Define `first` and `rows`; returns the C expression for the number of rows."""
-    if phase.panel is None:
+    if phase.row_block is None:
         return str(plan.rows)
-    extent, number = phase.panel.symbol.extent, code.symbols[plan.panel] if plan.panel else "0"
+    extent, number = phase.row_block.symbol.extent, code.symbols[plan.row_block] if plan.row_block else "0"
     code.out.line(f"const {code.index.type} first = {number} * {plan.rows};")
     if extent % plan.rows == 0:
         return str(plan.rows)
@@ -156,13 +156,13 @@ def _write_rows_head(code: PhaseCode, phase: Phase, plan: PanelPlan) -> str:
 
 
 def _declare_scratch(
-    code: PhaseCode, phase: Phase, plan: PanelPlan, buffers: Mapping[str, Buffer], arena: SharedArena
+    code: PhaseCode, phase: Phase, plan: RowBlockPlan, buffers: Mapping[str, Buffer], arena: SharedArena
 ) -> dict[str, Place]:
     places: dict[str, Place] = {}
     for buffer in scratch_of(phase, buffers):
         dtype, size = buffer.type.dtype, buffer.type.size
-        if phase.panel is not None:
-            size = size // phase.panel.size * plan.rows
+        if phase.row_block is not None:
+            size = size // phase.row_block.size * plan.rows
         name = code.names.fresh(buffer.name)
         offset = arena.take(size * dtype.itemsize, f"scratch {buffer.name}")
         code.out.line(f"{memory_type(dtype)}* const {name} = {arena.pointer(memory_type(dtype), offset)};")
@@ -170,10 +170,12 @@ def _declare_scratch(
     return places
 
 
-def _group(phase: Phase, step: RowGroup, buffers: Mapping[str, Buffer], schedule: Schedule, plan: PanelPlan) -> Group:
-    """Warps for the rows of a panel; without a panel there is one row, for all threads."""
+def _group(
+    phase: Phase, step: RowGroup, buffers: Mapping[str, Buffer], schedule: Schedule, plan: RowBlockPlan
+) -> Group:
+    """Warps for the rows of a row block; without a row block there is one row, for all threads."""
     planned = plan_group(step.stages, plan.rows, buffers, schedule, plan.threads)
-    if phase.panel is None:
+    if phase.row_block is None:
         return Group("block", plan.threads, plan.threads, planned.vector)
     return Group("warp", plan.threads, 32, planned.vector)
 
@@ -182,11 +184,11 @@ def _write_row_group(
     code: PhaseCode, phase: Phase, step: RowGroup, group: Group, arena: SharedArena, rows: str
 ) -> None:
     write_group_head(code, group)
-    if phase.panel is None:
+    if phase.row_block is None:
         RowWriter(code, group, arena).write(step.stages)
         return
-    local = code.loop_name(phase.panel.local)
+    local = code.loop_name(phase.row_block.local)
     with code.out.braces(f"for (int {local} = slot; {local} < {rows}; {local} += {group.per_block})"):
-        name = code.loop_name(phase.panel.symbol)
+        name = code.loop_name(phase.row_block.symbol)
         code.out.line(f"const {code.index.type} {name} = first + {local};")
         RowWriter(code, group, arena).write(step.stages)

@@ -14,7 +14,7 @@ from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import ArgReduce, Buffer, Load, Phase, Reduce, Space, Stage, Store
 from autofuse.targets.cuda.codegen.access import Access, accesses_of, has_scan, stages_of, vector_width, words
-from autofuse.targets.cuda.codegen.blockreductions import Folder
+from autofuse.targets.cuda.codegen.blockreductions import ThreadReductions
 from autofuse.targets.cuda.codegen.body import Copies, PhaseCode, StageBody
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.codegen.threads import define_symbols, write_serial_stage
@@ -160,7 +160,7 @@ def write_group_head(code: PhaseCode, group: Group) -> None:
 def write_rows(
     code: PhaseCode, phase: Phase, group: Group, buffers: Mapping[str, Buffer], block: str, arena: SharedArena
 ) -> None:
-    """The code of a phase without panels; `block` is the C name of the block's number within the phase."""
+    """The code of a phase without row blocks; `block` is the C name of the block's number within the phase."""
     points = math.prod(symbol.extent for symbol in phase.grid)
     write_group_head(code, group)
     code.places.update(row_places(tuple(stages_of(phase)), buffers, group, arena, code))
@@ -226,7 +226,7 @@ class RowWriter(StageWriter):
     def __init__(self, code: PhaseCode, group: Group, arena: SharedArena) -> None:
         super().__init__(code, group.barrier())
         self.group = group
-        self.folder = Folder(code, arena)
+        self.reductions = ThreadReductions(code, arena)
 
     def single(self, stage: Stage) -> None:
         """All threads walk the same iterations; one of them stores."""
@@ -297,11 +297,11 @@ class RowWriter(StageWriter):
         group = self.group
         pairs = [(s, body.accumulators[s.result]) for s in stage.body if isinstance(s, Reduce | ArgReduce)]
         for reduction, total in pairs:
-            self.folder.across_lanes(reduction, total, min(32, group.width), group.mask)
+            self.reductions.across_lanes(reduction, total, min(32, group.width), group.mask)
         if group.kind == "warp" or not pairs:
             return
         warps = group.width // 32
-        parts = [self.folder.publish(s, total, warps, "rank / 32", "rank % 32 == 0") for s, total in pairs]
+        parts = [self.reductions.publish(s, total, warps, "rank / 32", "rank % 32 == 0") for s, total in pairs]
         self.barrier()
         for (reduction, total), part in zip(pairs, parts, strict=True):
-            self.folder.collect(reduction, total, part, warps, "{}")
+            self.reductions.collect(reduction, total, part, warps, "{}")

@@ -60,7 +60,7 @@ def features(program: TileProgram | OpaqueProgram, arch: str) -> KernelFeatures:
         for number, (launch, sizes) in enumerate(zip(program.launches, shapes(program, arch), strict=True))
         for phase, (blocks, threads) in zip(launch, sizes, strict=True)
     )
-    panels = (phase.panel.size for phase in program.phases() if phase.panel is not None)
+    row_blocks = (phase.row_block.size for phase in program.phases() if phase.row_block is not None)
     return KernelFeatures(
         version=FEATURES_VERSION,
         launches=len(program.launches),
@@ -70,7 +70,7 @@ def features(program: TileProgram | OpaqueProgram, arch: str) -> KernelFeatures:
         vector_bits=WARP * 32,
         stream_stores=False,
         unroll=program.schedule[ITEMS],
-        panel_rows=max(panels, default=0),
+        panel_rows=max(row_blocks, default=0),
     )
 
 
@@ -194,9 +194,9 @@ class _Reader:
 
     def _dot(self, dot: Dot, phase: Phase, points: int, moved: dict[tuple[str, bool], int]) -> DotFeatures:
         calls, rows = points, dot.rows * points
-        if phase.panel is not None:
-            height = phase.panel.symbol.extent
-            calls, rows = points // max(height, 1) * -(-height // phase.panel.size), points
+        if phase.row_block is not None:
+            height = phase.row_block.symbol.extent
+            calls, rows = points // max(height, 1) * -(-height // phase.row_block.size), points
         sizes = ((dot.lhs, rows * dot.depth), (dot.rhs, dot.depth * dot.columns), (dot.out, rows * dot.columns))
         for matrix, elements in sizes:
             buffer = self.buffers[matrix.buffer]

@@ -49,7 +49,7 @@ def keep_rows(program: TileProgram) -> TileProgram:
 
 def _kept_in(phase: Phase, buffers: dict[str, Buffer], kept: list[Buffer]) -> Phase:
     """A phase that reads each row once; the buffers that it needs for that are added to both."""
-    if phase.panel is not None or len(phase.steps) != 1 or not isinstance(phase.steps[0], RowGroup):
+    if phase.row_block is not None or len(phase.steps) != 1 or not isinstance(phase.steps[0], RowGroup):
         return phase
     if is_threaded(phase):
         return phase

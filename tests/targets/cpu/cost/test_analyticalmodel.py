@@ -11,7 +11,20 @@ from autofuse.ir.dtypes import F32, F64
 from autofuse.ir.index import Affine, Symbol, of
 from autofuse.ir.types import TensorType
 from autofuse.lower.split import split_reductions
-from autofuse.lower.tile import Buffer, Dot, Load, Map, Matrix, Panel, Phase, RowGroup, Space, Stage, Store, TileProgram
+from autofuse.lower.tile import (
+    Buffer,
+    Dot,
+    Load,
+    Map,
+    Matrix,
+    Phase,
+    RowBlock,
+    RowGroup,
+    Space,
+    Stage,
+    Store,
+    TileProgram,
+)
 from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.cost_models import CostModelContract, elementwise_kernel, row_sum_kernel
@@ -73,9 +86,9 @@ def test_more_threads_help_large_kernels_only():
 
 
 def matmul(rows, columns, depth, panel_rows, dots="library"):
-    """`relu`-less product with a negating epilogue, in panels."""
+    """`relu`-less product with a negating epilogue, in row blocks."""
     i, j = Symbol("i0", rows), Symbol("j0", columns)
-    panel = Panel(i, Symbol("row", panel_rows), panel_rows)
+    row_block = RowBlock(i, Symbol("row", panel_rows), panel_rows)
     x, w, s, y = (
         Buffer("x", TensorType((rows, depth), F32), Space.INPUT),
         Buffer("w", TensorType((depth, columns), F32), Space.INPUT),
@@ -92,11 +105,11 @@ def matmul(rows, columns, depth, panel_rows, dots="library"):
         F32,
     )
     body = (
-        Load(0, F32, "s", of(panel.local) * columns + of(j)),
+        Load(0, F32, "s", of(row_block.local) * columns + of(j)),
         Map(1, F32, "negate", (0,)),
         Store("y", of(i) * columns + of(j), 1),
     )
-    phase = Phase((i,), (dot, RowGroup((Stage((j,), body, j),))), None, panel)
+    phase = Phase((i,), (dot, RowGroup((Stage((j,), body, j),))), None, row_block)
     return TileProgram("mm", (x, w, s, y), ((phase,),), cpu_schedule(dots=dots))
 
 
@@ -114,7 +127,7 @@ def test_generated_products_come_close_to_the_arithmetic_peak():
     assert 1.0 < price(program, 1) * peak / (2 * 1024**3) < 1.3
 
 
-def test_narrow_panels_pay_for_packing():
+def test_narrow_row_blocks_pay_for_packing():
     prices = [price(matmul(1024, 1024, 256, rows), 1) for rows in (16, 64, 128, 256)]
     assert prices == sorted(prices, reverse=True)
     assert prices[0] > 1.2 * prices[-1]

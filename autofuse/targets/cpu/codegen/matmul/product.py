@@ -88,7 +88,7 @@ def _pitch(length: int, tiling: Tiling) -> int:
 def define_product(module: ModuleText, dot: Dot, rows: int, left: DType, right: DType, tiling: Tiling) -> str:
     """The function `void (ptr a, ptr b, ptr c, ptr work)` for the first `rows` rows; returns "@name"."""
     strides = (dot.lhs.row_stride, dot.lhs.column_stride, dot.rhs.row_stride, dot.rhs.column_stride, dot.out.row_stride)
-    # the whole panel's rows decide the tiling and the work memory
+    # the whole row block's rows decide the tiling and the work memory
     shape = f"{rows}of{dot.rows}x{dot.columns}x{dot.depth}.{'.'.join(map(str, strides))}"
     kind = "sum" if dot.accumulate else "product"
     name = f"{kind}.{left.name}.{right.name}.{dot.dtype.name}.{shape}"

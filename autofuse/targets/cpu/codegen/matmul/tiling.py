@@ -76,7 +76,7 @@ class Tiling:
     pack_right: bool
     """Copy the block of the right operand under a column of tiles into contiguous memory."""
     copy_left: bool
-    """Copy the panel's left operand: it needs conversion, or its lines would evict each other."""
+    """Copy the row block's left operand: it needs conversion, or its lines would evict each other."""
     column_block: int
     """Columns of the right operand that are packed together: rows of it are then read in long pieces."""
     depth_outside: bool
