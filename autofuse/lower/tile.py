@@ -246,7 +246,7 @@ class Phase:
     steps: tuple[Step, ...]
     """Without a row block: exactly one RowGroup, or Dots and RowGroups that pass values through scratch."""
     lane: Symbol | None = None
-    """The last grid symbol, if grid points, not iterations, are spread over SIMD lanes or threads; no row block then."""
+    """The last grid symbol, if grid points (not iterations) are spread over lanes or threads; no row block then."""
     row_block: RowBlock | None = None
 
 
