@@ -117,8 +117,9 @@ def open_session(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: 
     graph = parse_graph(payload["text"], constants)
     inputs = tuple(arrays[f"input{number}"] for number in range(len(graph.inputs)))
     target = target_for(identity_from(Item(payload["identity"], "identity", MeasureError, "session")))
-    _sessions.clear()
-    gc.collect()
+    if _sessions:
+        _sessions.clear()
+        gc.collect()
     values = Intermediates(graph, inputs, payload["held_bytes"])
     wait.up_to(_INTERPRETING_S)
     values.of(graph.outputs)

@@ -86,20 +86,20 @@ def serve(channel: Channel) -> None:
             job = channel.receive()
         except ChannelClosedError:
             return
-        answer = _run(job, channel)
+        done = answer(job, lambda seconds: channel.send(Message("wait", {"seconds": seconds})))
         try:
-            channel.send(answer)
+            channel.send(done)
         except ChannelClosedError:
             return
         except AutofuseError as bad:  # raised before anything was sent: the answer cannot be put into a message
             channel.send(Message("error", {"message": str(bad)}))
 
 
-def _run(job: Message, channel: Channel) -> Message:
+def answer(job: Message, tell: Callable[[float], object]) -> Message:
+    """Do a job. `tell`: told for how many seconds the tuner is to wait."""
     try:
         runner = find_runner(str(job.data.get("runner", "")))
-        wait = Wait(lambda seconds: channel.send(Message("wait", {"seconds": seconds})))
-        return Message("ok", runner(job.data["payload"], job.arrays, wait))
+        return Message("ok", runner(job.data["payload"], job.arrays, Wait(tell)))
     except ChannelClosedError:
         raise
     except AutofuseError as bad:

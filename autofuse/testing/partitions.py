@@ -47,15 +47,16 @@ def context_of(
     memory: int | None = None,
     bounds: Bounds = USUAL,
     model: CostModel | None = None,
+    target: Target = TARGET,
 ) -> Context:
     """What a policy is given, on the machine of `autofuse.testing.devices`, so that prices are the same everywhere.
 
     `control`: rules, by default none. `memory`: most bytes of a plan. `model`: by default the analytical one.
     """
     program = program_of(graph)
-    limit = None if memory is None else MemoryLimit(memory, program, LIMITS)
-    problem = Problem(program, TARGET, control, limit)
-    return Context.of(problem, model or TARGET.cost_model(), bounds)
+    limit = None if memory is None else MemoryLimit(memory, program, target.limits)
+    problem = Problem(program, target, control, limit)
+    return Context.of(problem, model or target.cost_model(), bounds)
 
 
 def identity_here() -> CpuIdentity:

@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
+from autofuse.cost_models.base import CostModel, KernelFacts
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.lower.lowering import lower
+from autofuse.lower.schedule import Schedule
 from autofuse.measurement.workloads import discover
-from autofuse.search.budget.budget import Budget
 from autofuse.search.plugins.registry import policy_by_name
 from autofuse.search.policies.analytical import Analytical
-from autofuse.search.tune.tuner import Tuner
-from autofuse.testing.partitions import context_of, identity_here
+from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch, attention_graph, layers_graph, softmax_graph
-from tests.fixtures.benches import SyntheticBench, modelled
+from tests.fixtures.benches import CountedBench, failing
+from tests.fixtures.tuning import COUNTED, counted, tuned, tuner_of
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = ROOT / "experiments" / "rules_vs_search"
@@ -153,21 +156,25 @@ def test_searches_among_the_same_kernels_share_a_plan(study: dict[str, ModuleTyp
 
 def test_without_a_model_the_search_still_finds_a_plan_by_measuring(study: dict[str, ModuleType]) -> None:
     graph = attention_graph(64, 32)
-    context = context_of(graph, model=study["oracles"].Uniform())
-    bench = SyntheticBench(graph, modelled())
-    tuner = Tuner(context, bench, identity_here(), Budget(1000.0), 0, lambda what, done, total: None, bench.clock)
-    plan = tuner.measured_plan()
-    apart = SyntheticBench(graph, modelled())
-    fixed = Tuner(context, apart, identity_here(), Budget(1000.0), 0, lambda what, done, total: None, apart.clock)
-    assert bench.plan_us(plan) <= apart.plan_us(fixed.fixed_plan(policy_by_name("unfused")))
+    context = counted(graph, model=study["oracles"].Uniform())
+    bench = CountedBench(graph)
+    plan = tuned(graph, bench, context=context)
+    fixed = tuner_of(graph, CountedBench(graph), context=context)
+    assert bench.plan_us(plan) <= bench.plan_us(fixed.fixed_plan(policy_by_name("unfused")))
+
+
+def model_us(model: CostModel, kernel: KernelCandidate) -> float:
+    program = lower(kernel, Schedule(), "kernel", COUNTED.limits)
+    return float(model.price([KernelFacts(program)]).us[0])
 
 
 def test_a_correction_by_one_factor_for_all_changes_no_choice(study: dict[str, ModuleType]) -> None:
     graph = attention_graph(64, 32)
-    context = context_of(graph)
-    bench = SyntheticBench(graph, modelled(3.0))
+    context = counted(graph)
+    model = context.model
+    bench = CountedBench(graph, lambda kernel, schedule, ns: 3e3 * model_us(model, kernel))
     found = study["oracles"].Corrected(bench, math.inf).partition(context)
-    expected = Analytical().partition(context_of(graph))
+    expected = Analytical().partition(counted(graph))
     assert [len(kernel.candidate.atoms) for kernel in found.kernels] == [
         len(kernel.candidate.atoms) for kernel in expected.kernels
     ]
@@ -176,11 +183,11 @@ def test_a_correction_by_one_factor_for_all_changes_no_choice(study: dict[str, M
 
 def test_a_kernel_that_fails_is_not_chosen(study: dict[str, ModuleType]) -> None:
     graph = softmax_graph(64, 64)
-    first = Analytical().partition(context_of(graph))
-    failing = {kernel.candidate.digest for kernel in first.kernels}
-    bench = SyntheticBench(graph, modelled(), failing=failing)
-    found = study["oracles"].Corrected(bench, math.inf).partition(context_of(graph))
-    assert failing.isdisjoint(kernel.candidate.digest for kernel in found.kernels)
+    first = Analytical().partition(counted(graph))
+    bad = {kernel.candidate.digest for kernel in first.kernels}
+    bench = CountedBench(graph, failing(bad))
+    found = study["oracles"].Corrected(bench, math.inf).partition(counted(graph))
+    assert bad.isdisjoint(kernel.candidate.digest for kernel in found.kernels)
 
 
 # ---- figures and report ----------------------------------------------------------------------------------------------

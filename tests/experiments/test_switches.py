@@ -18,7 +18,7 @@ from autofuse.testing.graphs import random_graph, random_inputs
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.search_policies import decisions
 from autofuse.testing.sketches import Sketch, attention_graph, diamond_graph, layers_graph, softmax_graph
-from tests.fixtures.benches import SyntheticBench, modelled
+from tests.fixtures.benches import CountedBench
 from tests.fixtures.tuning import tuner_of
 
 GRAPHS = {
@@ -135,7 +135,7 @@ def test_without_schedules_tuning_tries_none(study):
     graph = GRAPHS["softmax"]
     tried = {}
     for schedules in (True, False):
-        bench = SyntheticBench(graph, modelled())
+        bench = CountedBench(graph)
         kind = ScheduleTuner if schedules else study["switches"].DefaultSchedules
         tuner = tuner_of(graph, bench, schedules=kind)
         plan = tuner.measured_plan()

@@ -16,6 +16,7 @@ from autofuse.api.plan import Plan
 from autofuse.cost_models.base import KernelFacts
 from autofuse.errors import ArgumentError
 from autofuse.fusion.userrules import Pin, bind
+from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import Certificate, PlanDocument
 from autofuse.report.dump import dump_candidates
 from autofuse.report.explanation import build_report, kernel_named, render
@@ -24,15 +25,15 @@ from autofuse.report.summary import summarise
 from autofuse.report.whynot import Apart, WhyNot, all_apart, render_apart, why_not
 from autofuse.report.whynot import render as render_answer
 from autofuse.runtime.planlowering import lower_kernel
+from autofuse.search.budget.budget import Budget
 from autofuse.search.policies.unfused import Unfused
 from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
-from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.target import CpuTarget
+from autofuse.testing.counted.device import BATCH
 from autofuse.testing.devices import SERVER
-from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import softmax_graph
-from tests.fixtures.benches import SyntheticBench
-from tests.fixtures.tuning import tuned
+from tests.fixtures.benches import CountedBench
+from tests.fixtures.tuning import counted, tuned
 
 CERTIFICATE = Certificate(
     policy="measured",
@@ -275,15 +276,15 @@ def test_a_dump_tells_the_time_under_the_schedule_that_a_user_wants(
 ) -> None:
     monkeypatch.setenv("AUTOFUSE_DUMP", str(tmp_path))
     graph = softmax_graph(64, 64)
-    context = context_of(graph, control=bind([Pin("grown", schedule={"unroll": 2})], graph))
-    bench: Any = SyntheticBench(graph)
-    document = tuned(graph, bench, context=context)
+    context = counted(graph, control=bind([Pin("grown", schedule={"batch": 2})], graph))
+    bench = CountedBench(graph)
+    document = tuned(graph, bench, context=context, budget=Budget(1000.0, 20))
     dump_candidates(context, document, bench)
     (table,) = tmp_path.rglob("candidates.csv")
     with table.open() as file:
         rows = {row["digest"]: row for row in csv.DictReader(file)}
     (pinned,) = [chosen for chosen in Unfused().partition(context).kernels if chosen.outputs[0].name == "grown"]
-    us = bench.records[pinned.candidate.digest, cpu_schedule(unroll=2)]
+    us = bench.records[pinned.candidate.digest, Schedule.of({BATCH: 2})]
     assert float(rows[pinned.candidate.digest]["measured_us"]) == pytest.approx(us, rel=1e-3)
 
 

@@ -1,21 +1,20 @@
-"""A measuring worker that is a thread of this process: for targets whose times the process has no part in."""
+"""A measuring worker that is no process: for targets whose times this one has no part in."""
 
 from __future__ import annotations
 
-import socket
+import json
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
-from threading import Thread
+from contextlib import AbstractContextManager, nullcontext
 
-from autofuse.measurement.channel import Channel
+from autofuse.measurement.channel import Message
 from autofuse.measurement.records import Status
-from autofuse.measurement.worker import serve
-from autofuse.measurement.workerpool import Worker
+from autofuse.measurement.worker import answer
+from autofuse.measurement.workerpool import Job, Outcome, Worker
 
 
 class DeathError(BaseException):
-    """A worker ends as a process does of which nothing is left. Raised there."""
+    """The worker ends, as a process does of which nothing is left. Raised where it works."""
 
     def __init__(self, status: Status = "crash", message: str = "it crashed") -> None:
         """How the job at hand ends."""
@@ -24,7 +23,7 @@ class DeathError(BaseException):
 
 
 class NearWorker(Worker):
-    """Starts at once. What hangs there, or crashes by anything but a DeathError, takes the process with it."""
+    """Does jobs where it is asked to. What hangs there, or crashes by anything but a DeathError, takes the process."""
 
     def __init__(
         self,
@@ -32,33 +31,26 @@ class NearWorker(Worker):
         clock: Callable[[], float] = time.monotonic,
         around: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        """`environment`: this process's own is kept. `around`: entered by the thread before it works."""
+        """`environment`: this process's own is kept. `around`: entered for each job."""
         del environment
         super().__init__(clock=clock)
         self._around = around
-        self._death = DeathError("crash", "the worker is gone")
 
-    def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        Thread(target=self._serve, args=(theirs,), daemon=True).start()
-        self._channel = Channel(ours)
-        self._channel.receive()
+    def renew(self) -> None:
+        self.restarts += 1
 
-    def _kill(self) -> None:
-        self.restarts += self._channel is not None
-        super()._kill()
-
-    def _obituary(self) -> tuple[Status, str]:
-        self._kill()
-        return self._death.status, str(self._death)
-
-    def _serve(self, connection: socket.socket) -> None:
-        channel = Channel(connection)
+    def _run(self, job: Job) -> Outcome:
+        start, self._built_at = self.clock(), None
+        arrays = {name: array.copy() for name, array in job.arrays.items()}
+        data = {"runner": job.runner, "payload": json.loads(json.dumps(job.payload))}
         try:
             with self._around():
-                serve(channel)
+                return self._outcome(answer(Message("job", data, arrays), self._begins), start)
         except DeathError as death:
-            self._death = death
-        finally:
-            with suppress(OSError):
-                channel.close()
+            self.restarts += 1
+            return self._ended(death.status, str(death), start)
+
+    def _begins(self, seconds: float) -> None:
+        """What is built runs, and has all the time that it needs."""
+        del seconds
+        self._built_at = self.clock() if self._built_at is None else self._built_at

@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from autofuse.measurement.planraces import PlanTime
-from autofuse.measurement.racing import NO_TIME
 from autofuse.search.budget import ending
 from autofuse.search.budget.budget import Budget, Clock
 from autofuse.search.policies import pricedkernels
 from autofuse.search.policies.analytical import Analytical, solve_at
 from autofuse.search.prices import pricing
 from autofuse.search.tune import measuringloop, runnersup
+from autofuse.search.tune.kerneltimes import KernelTimes
+from autofuse.testing.counted.hidden import scattered
 from autofuse.testing.sketches import attention_graph, softmax_graph
-from tests.fixtures.benches import SyntheticBench, modelled, scattered
-from tests.fixtures.tuning import tuned, tuner_of
+from tests.fixtures.benches import MS, CountedBench
+from tests.fixtures.tuning import counted, tuned, tuner_of
 
 
 def test_whole_plans_are_raced_for_a_share_of_the_time():
@@ -34,10 +34,10 @@ def test_enumeration_has_a_quarter_of_the_time():
 
 def test_what_enumeration_takes_is_taken_from_all_that_follows(monkeypatch):
     graph = softmax_graph()
-    bench, real = SyntheticBench(graph), pricedkernels.enumerated
+    bench, real = CountedBench(graph), pricedkernels.enumerated
 
     def slow(*asked):
-        bench.now_s += 20.0
+        bench.wait(20.0)
         return real(*asked)
 
     monkeypatch.setattr(pricedkernels, "enumerated", slow)
@@ -47,12 +47,14 @@ def test_what_enumeration_takes_is_taken_from_all_that_follows(monkeypatch):
 
 
 def test_a_kernel_is_timed_if_that_ends_in_time():
-    bench = SyntheticBench(softmax_graph(), ahead_s=4.0)
-    clock = Clock(Budget(100.0), bench, lambda: bench.now_s)
-    bench.now_s = 45.0
+    bench = CountedBench(softmax_graph(8, 8), lambda kernel, schedule, ns: 200 * MS)
+    clock = Clock(Budget(100.0), bench, bench.clock)
+    KernelTimes(counted(bench.graph), bench, clock).measure(counted(bench.graph).space.candidates[:1], 1.0)
+    assert 2.0 < bench.ahead_s < 8.0
+    bench.wait(50.0 - bench.ahead_s - bench.clock() - 1.0)
     assert clock.kernel_left(0.5)
     assert not clock.kernel_left(0.5, 2.0)
-    bench.now_s = 47.0
+    bench.wait(2.0)
     assert not clock.kernel_left(0.5)
     assert clock.share_left(0.5)
 
@@ -61,31 +63,25 @@ def test_kernels_that_there_is_no_time_to_price_are_left_out_with_a_note(monkeyp
     graph = attention_graph(64, 32)
     monkeypatch.setattr(pricing, "_BATCH", 8)
     monkeypatch.setattr(Budget, "pricing_s", -1.0)
-    plan = tuned(graph, SyntheticBench(graph, scattered(modelled(), 0.5)), budget=Budget(100.0))
+    plan = tuned(graph, CountedBench(graph, scattered(0.5)), budget=Budget(100.0))
     (note,) = [note for note in plan.notes if "no time to price them" in note]
     assert int(note.split()[0]) > 0
     assert plan.certificate.measured > 0
 
 
 def test_a_plan_says_where_the_time_went():
-    graph = softmax_graph()
-    plan = tuned(graph, SyntheticBench(graph, step_s=1.0), budget=Budget(100.0, spent_s=0.75))
+    graph = softmax_graph(64, 64)
+    plan = tuned(graph, CountedBench(graph), budget=Budget(100.0, spent_s=0.75))
     assert plan.certificate.spent.startswith("0.8 s imports and tracing, 0.0 s finding kernels, ")
     assert "0.0 s measuring kernels" not in plan.certificate.spent
-    counted = tuned(graph, SyntheticBench(graph, step_s=1.0), budget=Budget(math.inf, 20))
-    assert counted.certificate.spent is None
+    endless = tuned(graph, CountedBench(graph), budget=Budget(math.inf, 20))
+    assert endless.certificate.spent is None
 
 
 def test_plans_that_were_not_run_are_named():
-    class Late(SyntheticBench):
-        """Has time for the last plan of a race only."""
-
-        def plans(self, plans, terms):
-            *others, last = super().plans(plans, terms)
-            return [*(PlanTime((), NO_TIME) for _ in others), last]
-
+    """There is time for the last plan of a race only."""
     graph = attention_graph(64, 32)
-    plan = tuned(graph, Late(graph, scattered(modelled(), 0.5)), budget=Budget(100.0))
+    plan = tuned(graph, CountedBench(graph, scattered(0.5), lambda plan, ns: 3000 * MS), budget=Budget(100.0))
     (note,) = [note for note in plan.notes if "there was time to run" in note]
     assert "end to end; not run: unfused, " in note
     assert plan.certificate.unfused_us is None
@@ -94,31 +90,33 @@ def test_plans_that_were_not_run_are_named():
 
 def test_a_budget_that_is_too_small_to_measure_is_said_to_be():
     graph = attention_graph(64, 32)
-    plan = tuned(graph, SyntheticBench(graph, ahead_s=60.0), budget=Budget(1.0))
+    bench = CountedBench(graph)
+    bench._kernel_s = 60.0  # as the one before took
+    plan = tuned(graph, bench, budget=Budget(1.0))
     assert any(note.startswith("no kernel was measured before the last race") for note in plan.notes)
     assert plan.certificate.measured == 0
 
 
 def test_the_longer_solving_has_taken_the_shorter_is_the_next_solve():
-    bench = SyntheticBench(softmax_graph())
-    clock = Clock(Budget(100.0), bench, lambda: bench.now_s)
+    bench = CountedBench(softmax_graph())
+    clock = Clock(Budget(100.0), bench, bench.clock)
     assert clock.solve_s(60.0, 0.5, 0.1) == pytest.approx(5.0)
     assert clock.solve_s(4.0, 0.5, 0.1) == 4.0
-    bench.now_s += 30.0
+    bench.wait(30.0)
     assert clock.solve_s(60.0, 0.5, 0.1) == pytest.approx(2.0)
-    bench.now_s += 40.0
+    bench.wait(40.0)
     assert clock.solve_s(60.0, 0.5, 0.1) == 1.0
-    assert Clock(Budget(math.inf, 5), bench, lambda: bench.now_s).solve_s(60.0, 0.5, 0.1) == 60.0
+    assert Clock(Budget(math.inf, 5), bench, bench.clock).solve_s(60.0, 0.5, 0.1) == 60.0
 
 
 def test_solves_that_take_all_their_time_leave_enough_for_schedules(monkeypatch):
     graph = attention_graph(64, 32)
-    bench = SyntheticBench(graph, scattered(modelled(), 0.5))
+    bench = CountedBench(graph, scattered(0.5))
     taken = []
 
     def slow(context, space, price, deadline_s=None, unlike=()):
         taken.append(context.deadline_s if deadline_s is None else deadline_s)
-        bench.now_s += taken[-1]
+        bench.wait(taken[-1])
         return solve_at(context, space, price, 60.0, unlike)
 
     monkeypatch.setattr(measuringloop, "solve_at", slow)
@@ -132,7 +130,7 @@ def test_solves_that_take_all_their_time_leave_enough_for_schedules(monkeypatch)
 
 def test_what_a_solve_without_time_found_is_measured_only_if_it_is_better(monkeypatch):
     graph = attention_graph(64, 32)
-    tune = tuner_of(graph, SyntheticBench(graph, scattered(modelled(), 0.5)))
+    tune = tuner_of(graph, CountedBench(graph, scattered(0.5)))
     unknown = set()
 
     def hasty(loop, k):

@@ -8,17 +8,16 @@ import pytest
 import autofuse as af
 from autofuse.errors import ArgumentError, SearchError
 from autofuse.plan.document import Launch
-from autofuse.search.budget.budget import Budget
 from autofuse.search.plans.memorylimit import MemoryLimit
 from autofuse.search.policies.analytical import Analytical, solve_at
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.policy import Partition
 from autofuse.search.policies.unfused import Unfused
-from autofuse.search.tune.tuner import Tuner
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch, layers_graph, softmax_graph
-from tests.fixtures.benches import SyntheticBench
+from tests.fixtures.benches import MS, CountedBench
+from tests.fixtures.tuning import counted, tuned, tuner_of
 
 FIXED = 2 * 64 * 64 * 4
 """Bytes of the argument and the result of `softmax_graph(64, 64)`."""
@@ -198,24 +197,19 @@ def test_a_limit_is_a_number_of_bytes(wrong):
         af.compile(softmax, np.zeros((8, 8), np.float32), max_memory=wrong)
 
 
-def tuner_of(context, bench):
-    report = lambda what, done, total: None  # noqa: E731
-    return Tuner(context, bench, identity_here(), Budget(1000.0), 0, report, bench.clock)
-
-
 def test_a_tuned_plan_keeps_the_limit_where_more_memory_would_be_faster():
     graph = softmax_graph(64, 64)
-    context = limited(graph, FIXED + ONE // 2)
-    bench = SyntheticBench(graph, lambda kernel, schedule: 1.0 + 100.0 * (len(kernel.nodes) > 3))
-    plan = tuner_of(context, bench).measured_plan()
+    context = counted(graph, memory=FIXED + ONE // 2)
+    bench = CountedBench(graph, lambda kernel, schedule, ns: MS * (0.1 + 10 * (len(kernel.nodes) > 3)))
+    plan = tuned(graph, bench, context=context)
     assert peak(context, plan) <= context.memory.nbytes
     assert all(peak(context, raced) <= context.memory.nbytes for raced in bench.raced)
 
 
 def test_a_fixed_policy_is_refused_before_anything_is_measured():
     graph = layers_graph(2, 64, 64)
-    context = limited(graph, sum(value.type.nbytes for value in (*graph.inputs, *graph.outputs)) + 64)
-    bench = SyntheticBench(graph)
+    context = counted(graph, memory=sum(value.type.nbytes for value in (*graph.inputs, *graph.outputs)) + 64)
+    bench = CountedBench(graph)
     with pytest.raises(SearchError, match="the plan of policy='unfused' takes"):
-        tuner_of(context, bench).fixed_plan(Unfused())
+        tuner_of(graph, bench, context=context).fixed_plan(Unfused())
     assert not bench.records

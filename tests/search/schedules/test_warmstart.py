@@ -12,21 +12,20 @@ from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.plan.document import GraphVariant
-from autofuse.search.budget.budget import Budget
 from autofuse.search.schedules.warmstart import WarmStart, cheapest, family_of, fitting, nearest
-from autofuse.search.tune.tuner import Tuner
 from autofuse.targets.cpu.decisions import (
     CPU_DECISIONS,
     STREAM_STORES,
     UNROLL,
     VECTOR_BITS,
-    cpu_decisions,
     cpu_schedule,
 )
+from autofuse.testing.counted.device import BATCH
 from autofuse.testing.fusions import LIMITS, whole_kernel
-from autofuse.testing.partitions import context_of, identity_here
+from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import Sketch, softmax_graph
-from tests.fixtures.benches import SyntheticBench
+from tests.fixtures.benches import MS, CountedBench
+from tests.fixtures.tuning import counted, tuner_of
 
 CHOICES = {UNROLL: (1, 2, 4, 8), VECTOR_BITS: (256, 512), STREAM_STORES: (None, True)}
 
@@ -136,10 +135,11 @@ class Unrolling:
 def test_the_programs_cost_model_is_asked():
     context = context_of(one_op("exp", "f32[64,64]"), model=Unrolling())
     (candidate,) = context.space.candidates
-    bench = SyntheticBench(context.program.graph)
+    bench = CountedBench(context.program.graph)
     guesses = WarmStart(context, bench).guesses(candidate, CPU_DECISIONS.choices(candidate.program), 8)
     assert guesses == [cpu_schedule(unroll=8)]
-    note = bench.notes[candidate.digest]
+    (note,) = bench.database.all_notes().values()
+    assert note.kernel == candidate.digest
     assert (note.title, note.kind, note.predicted_us) == ("loop_exp", "loop", 25.0)
     assert WarmStart(context, bench).guesses(candidate, {}, 8) == []
 
@@ -147,59 +147,57 @@ def test_the_programs_cost_model_is_asked():
 # ---- in a tuning run -------------------------------------------------------------------------------------------------
 
 
-def prefers_two(kernel, schedule):
+def prefers_two(kernel, schedule, ns):
     """Nothing that a model would think of."""
-    return 10.0 if schedule[UNROLL] == 2 else 20.0
+    return MS * (10 if schedule[BATCH] == 2 else 20)
 
 
-def tuned(graph, bench):
-    report = lambda what, done, total: None  # noqa: E731
-    plan = Tuner(context_of(graph), bench, identity_here(), Budget(1000.0), 0, report, bench.clock).measured_plan()
-    assert {kernel.schedule[UNROLL] for kernel in plan.kernels} == {2}
+def tuned(bench, context=None):
+    plan = tuner_of(bench.graph, bench, context=context).measured_plan()
+    assert {kernel.schedule[BATCH] for kernel in plan.kernels} == {2}
     return plan
 
 
 def test_a_kernel_starts_with_what_was_best_for_its_family_in_another_program():
-    earlier = SyntheticBench(one_op("exp", "f32[64,64]"), prefers_two)
-    (kernel,) = tuned(earlier.graph, earlier).kernels
-    later = SyntheticBench(one_op("exp", "f32[500,30]"), prefers_two, records=earlier.records, notes=earlier.notes)
-    tuned(later.graph, later)
+    earlier = CountedBench(one_op("exp", "f32[64,64]"), prefers_two)
+    (kernel,) = tuned(earlier).kernels
+    later = CountedBench(one_op("exp", "f32[500,30]"), prefers_two, database=earlier.database)
+    tuned(later)
     assert later.batches[0][1][0] == kernel.schedule
 
 
 def test_a_kernel_starts_with_what_was_best_for_its_family_in_the_same_program():
     sketch = Sketch("pair")
-    small, large = sketch.arg("f32[64,64]"), sketch.arg("f32[640,512]", "y")
+    small, large = sketch.arg("f32[16,16]"), sketch.arg("f32[80,64]", "y")
     graph = sketch.finish([sketch.op("exp", small, name="one"), sketch.op("exp", large, name="two")])
-    bench = SyntheticBench(graph, prefers_two)
-    tuned(graph, bench)
+    bench = CountedBench(graph, prefers_two)
+    tuned(bench)
     first = {}
     for kernel, schedules in bench.batches:
         first.setdefault(kernel, schedules[0])
-    assert list(first.values())[1][UNROLL] == 2
+    assert list(first.values())[1][BATCH] == 2
 
 
 def test_a_second_run_on_the_records_of_the_first_makes_the_same_guesses():
-    first = SyntheticBench(softmax_graph(64, 64), prefers_two)
-    plan = tuned(first.graph, first)
-    second = replace(first, batches=[], raced=[], cost=lambda kernel, schedule: pytest.fail("measured again"))
-    second.plan_cost = lambda plan: 1.0
-    assert tuned(second.graph, second).kernels == plan.kernels
+    first = CountedBench(softmax_graph(32, 32), prefers_two)
+    plan = tuned(first)
+    second = CountedBench(first.graph, lambda *call: pytest.fail("run again"), database=first.database)
+    assert tuned(second).kernels == plan.kernels
     assert second.batches == first.batches
 
 
 def test_variants_of_a_program_make_no_guesses_for_one_another():
     """Their kernels are in the records of the first run, and were not when it began."""
-    usual, varied = context_of(one_op("exp", "f32[64,64]")), context_of(one_op("exp", "f32[500,30]"))
-    other = SyntheticBench(varied.program.graph, prefers_two)
-    tuned(varied.program.graph, other)
-    origin = digest(usual.program.graph)
-    bench = SyntheticBench(usual.program.graph, prefers_two, records=other.records)
+    usual, other = counted(one_op("exp", "f32[64,64]")), counted(one_op("exp", "f32[500,30]"))
+    variant = replace(other.program, variant=GraphVariant("columns=joined", digest(usual.program.graph)))
     (candidate,) = usual.space.candidates
-    for program, expected in ((origin, []), ("another", [cpu_schedule(unroll=2)])):
-        bench.notes = {key: replace(note, program=program) for key, note in other.notes.items()}
-        guesses = WarmStart(usual, bench).guesses(candidate, cpu_decisions(256).choices(candidate.program), 8)
-        assert [guess for guess in guesses if guess[UNROLL] == 2] == expected
+    choices = usual.limits.decisions.choices(candidate.program)
+    for context, expected in ((other.about(variant, other.kernels.bounds), []), (other, [Schedule.of({BATCH: 2})])):
+        earlier = CountedBench(other.program.graph, prefers_two)
+        tuned(earlier, context)
+        bench = CountedBench(usual.program.graph, prefers_two, database=earlier.database)
+        guesses = WarmStart(usual, bench).guesses(candidate, choices, 8)
+        assert [guess for guess in guesses if guess[BATCH] == 2] == expected
 
 
 def test_a_variant_belongs_to_the_program_it_is_made_from():
@@ -207,6 +205,6 @@ def test_a_variant_belongs_to_the_program_it_is_made_from():
     program = replace(usual.program, variant=GraphVariant("columns=joined", "the usual graph"))
     context = usual.about(program, usual.kernels.bounds)
     (candidate,) = context.space.candidates
-    bench = SyntheticBench(context.program.graph)
+    bench = CountedBench(context.program.graph)
     WarmStart(context, bench).guesses(candidate, CPU_DECISIONS.choices(candidate.program), 8)
-    assert [note.program for note in bench.notes.values()] == ["the usual graph"]
+    assert [note.program for note in bench.database.all_notes().values()] == ["the usual graph"]

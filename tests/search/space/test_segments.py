@@ -7,7 +7,6 @@ from autofuse.errors import ArgumentError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.userrules import Forbid, bind
 from autofuse.plan.verify import verify
-from autofuse.search.budget.budget import Budget
 from autofuse.search.policies.analytical import Analytical, bound_at, solve_at
 from autofuse.search.policies.documents import document_of
 from autofuse.search.space import enumeration as space_module
@@ -15,13 +14,13 @@ from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.candidates import Bounds
 from autofuse.search.space.enumeration import enumerated
 from autofuse.search.space.segments import crossing_bytes, cut, structure
-from autofuse.search.tune.tuner import Tuner
 from autofuse.testing.fusions import LIMITS, check_plan
 from autofuse.testing.graphs import random_graph, random_inputs
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.search_policies import SearchPolicyContract
 from autofuse.testing.sketches import Sketch, layers_graph
-from tests.fixtures.benches import SyntheticBench
+from tests.fixtures.benches import MS, CountedBench, unscheduled
+from tests.fixtures.tuning import counted, tuned
 
 LAYER = 5
 """Atoms of a layer of `layers_graph`."""
@@ -275,16 +274,13 @@ def test_a_plan_of_segments_says_so_and_computes_the_same():
 
 
 def test_segments_are_measured_and_certified():
-    graph = layers_graph(4, 64, 64)
-    bench = SyntheticBench(graph)
-    report = lambda what, done, total: None  # noqa: E731
-    rest = identity_here(), Budget(1000.0), 0, report, bench.clock
-    tuner = Tuner(segmented(graph, LAYER), bench, *rest)
-    plan = tuner.measured_plan()
+    graph = layers_graph(4, 16, 16)
+    context = counted(graph, bounds=Bounds(whole=0, segment=LAYER))
+    plan = tuned(graph, CountedBench(graph, unscheduled()), context=context)
     verify(plan)
     assert any("searched in 4 segments" in note for note in plan.notes)
-    slow = SyntheticBench(graph, plan_cost=lambda plan: 1.0 / len(plan.kernels))
-    unfused = Tuner(segmented(graph, LAYER), slow, *rest).measured_plan()
+    slow = CountedBench(graph, plan=lambda plan, ns: 100 * MS / len(plan.kernels))
+    unfused = tuned(graph, slow, context=context)
     assert "accepted partition: unfused" in unfused.notes
     assert sum("searched in 4 segments" in note for note in unfused.notes) == 1
     certificate = plan.certificate

@@ -13,12 +13,10 @@ from autofuse.search.policies.analytical import solve_at
 from autofuse.search.policies.policy import Partition
 from autofuse.search.solve.solver import Chosen
 from autofuse.search.tune import measuringloop
-from autofuse.testing.partitions import context_of
+from autofuse.testing.counted.hidden import scattered
 from autofuse.testing.sketches import Sketch, attention_graph, softmax_graph
-from tests.fixtures.benches import SyntheticBench, modelled, scattered
-from tests.fixtures.tuning import small_graphs, tuned, tuner_of
-
-plain = modelled()
+from tests.fixtures.benches import MS, CountedBench, unscheduled
+from tests.fixtures.tuning import counted, small_graphs, tuned, tuner_of
 
 SMALL = small_graphs()
 
@@ -26,8 +24,7 @@ SMALL = small_graphs()
 @pytest.mark.parametrize("name", ["softmax", "diamond", "random 1"])
 def test_bounds_lie_below_what_was_measured(name):
     graph = SMALL[name]
-    certificate = tuned(graph, SyntheticBench(graph)).certificate
-    assert certificate.headroom in (2.0, 5.0)  # what the floors allow for, measured or guessed rates
+    certificate = tuned(graph, CountedBench(graph, unscheduled())).certificate
     assert 0 < certificate.floor_bound_us <= certificate.statistical_bound_us * (1 + 1e-9)
     assert certificate.statistical_bound_us <= certificate.sum_us * (1 + 1e-6)
     assert certificate.sum_us == pytest.approx(certificate.e2e_us)
@@ -39,9 +36,9 @@ def test_bounds_lie_below_what_was_measured(name):
 
 def test_the_certificate_counts(monkeypatch):
     graph = attention_graph(64, 32)
-    bench = SyntheticBench(graph)
+    bench = CountedBench(graph)
     certificate = tuned(graph, bench, budget=Budget(1000.0, 500), seed=7).certificate
-    space = context_of(graph).space
+    space = counted(graph).space
     assert (certificate.candidates, certificate.classes) == (len(space.candidates), len(space.classes))
     defaults = {digest for digest, schedule in bench.records if schedule == Schedule()}
     assert certificate.measured == len(defaults & space.classes.keys())
@@ -55,7 +52,7 @@ def test_the_certificate_counts(monkeypatch):
 def test_a_certificate_claims_no_more_than_was_proved():
     """Here the unfused plan is faster as a whole, which no sum of kernels says."""
     graph = softmax_graph(64, 64)
-    bench = SyntheticBench(graph, plan_cost=lambda plan: 100.0 / len(plan.kernels))
+    bench = CountedBench(graph, plan=lambda plan, ns: 100 * MS / len(plan.kernels))
     plan = tuned(graph, bench)
     assert "accepted partition: unfused" in plan.notes
     assert plan.certificate.optimality == NOT_PROVED
@@ -64,7 +61,7 @@ def test_a_certificate_claims_no_more_than_was_proved():
 
 def test_a_certificate_of_a_run_that_was_cut_short_proves_nothing():
     graph = attention_graph(64, 32)
-    bench = SyntheticBench(graph, scattered(plain, 0.6))
+    bench = CountedBench(graph, scattered(0.6))
     assert tuned(graph, bench, budget=Budget(seconds=1000.0, max_trials=1)).certificate.optimality == NOT_PROVED
 
 
@@ -72,14 +69,14 @@ def test_what_was_not_proved_by_the_solver_is_not_certified(monkeypatch):
     """Solving runs out of time, and finds the best all the same."""
     graph = softmax_graph(64, 64)
     monkeypatch.setattr(measuringloop, "solve_at", lambda *args: replace(solve_at(*args), optimal=False))
-    plan = tuned(graph, SyntheticBench(graph))
+    plan = tuned(graph, CountedBench(graph))
     assert plan.certificate.optimality == NOT_PROVED
     assert any("the time was too short to prove it the cheapest" in note for note in plan.notes)
 
 
 def test_a_solve_that_runs_out_of_time_does_not_replace_what_is_known(monkeypatch):
     graph = attention_graph(64, 32)
-    tune = tuner_of(graph, SyntheticBench(graph, scattered(plain, 0.5)))
+    tune = tuner_of(graph, CountedBench(graph, scattered(0.5)))
     space = tune.context.space
     tune._times.measure(space.candidates, 1.0)
     best = tune._loop._cheapest_measured(None)
@@ -100,10 +97,10 @@ def test_a_solve_that_runs_out_of_time_does_not_replace_what_is_known(monkeypatc
 def test_a_kernel_that_leaves_an_output_out_is_timed_as_it_is():
     """Also where the kernel with all of them, and the one without, were measured before."""
     sketch = Sketch("two_outputs")
-    x = sketch.arg("f32[4096]")
+    x = sketch.arg("f32[64]")
     first = sketch.op("exp", x, name="first")
     graph = sketch.finish([sketch.op("tanh", first, name="second"), sketch.op("sin", first, name="third")])
-    bench = SyntheticBench(graph, lambda kernel, schedule: 10.0 * len(kernel.outputs) + len(kernel.nodes))
+    bench = CountedBench(graph, lambda kernel, schedule, ns: MS * (10 * len(kernel.outputs) + len(kernel.nodes)))
     tune = tuner_of(graph, bench)
     space = tune.context.space
     by_name = {node.name: atom for atom in space.atom_graph.atoms for node in atom.nodes}
@@ -114,12 +111,12 @@ def test_a_kernel_that_leaves_an_output_out_is_timed_as_it_is():
     chosen = tuple(Chosen(kernel, kernel.outputs[-1:]) for kernel in kernels)
     document = tune._drafts.document(tune._drafts.timed(Partition(space.atom_graph, chosen, {}, 0.0)))
     assert [kernel.measured_us for kernel in document.kernels] == [None, None]
-    assert [kernel.measured_us for kernel in tune._closing.with_times(document).kernels] == [12.0, 12.0]
+    assert [kernel.measured_us for kernel in tune._closing.with_times(document).kernels] == [12_000.0, 12_000.0]
 
 
 def test_kernels_carry_predicted_and_measured_times():
     graph = attention_graph(64, 32)
-    bench = SyntheticBench(graph)
+    bench = CountedBench(graph)
     for kernel in tuned(graph, bench).kernels:
         assert kernel.predicted_us > 0
         assert kernel.measured_us in bench.records.values()

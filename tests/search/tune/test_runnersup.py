@@ -9,21 +9,21 @@ from autofuse.search.budget.budget import Budget, Clock
 from autofuse.search.policies.analytical import solve_at
 from autofuse.search.tune import runnersup
 from autofuse.search.tune.runnersup import RunnersUp
-from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import softmax_graph
-from tests.fixtures.benches import SyntheticBench
+from tests.fixtures.benches import CountedBench
+from tests.fixtures.tuning import counted
 
 
 @pytest.fixture
 def near():
     """Next to partitions whose kernels cost 100 for each of the five operations in them, and 1 more."""
     graph = softmax_graph(64, 64)
-    context = context_of(graph)
+    context = counted(graph)
     steps = {"peak", "shifted", "grown", "total", "share"}
     work = {c.digest: len(steps & {node.name for node in c.kernel.nodes}) for c in context.space.candidates}
     prices = {digest: 1.0 + 100.0 * operations for digest, operations in work.items()}
-    bench = SyntheticBench(graph)
-    return RunnersUp(context, Clock(Budget(100.0), bench, lambda: bench.now_s), prices, 0.9)
+    bench = CountedBench(graph)
+    return RunnersUp(context, Clock(Budget(100.0), bench, bench.clock), prices, 0.9)
 
 
 def cheapest(near):
@@ -86,7 +86,7 @@ def test_fewer_kernels_are_found_where_each_costs_a_little_more_than_it_saves(ne
 def test_nothing_is_looked_for_when_the_time_is_over(near, monkeypatch):
     chosen = cheapest(near)
     monkeypatch.setattr(runnersup, "solve_at", None)
-    near.clock.bench.now_s += 90.1
+    near.clock.bench.wait(90.1)
     assert near.beside(chosen) == []
 
 
@@ -95,11 +95,11 @@ def test_a_tenth_of_the_time_at_most_is_used(near, monkeypatch):
 
     def slow(context, space, price, deadline_s, unlike=()):
         taken.append(deadline_s)
-        near.clock.bench.now_s += deadline_s
+        near.clock.bench.wait(deadline_s)
         return solve_at(context, space, price, 60.0, unlike)
 
     monkeypatch.setattr(runnersup, "solve_at", slow)
-    near.clock.bench.now_s += 20.0
+    near.clock.bench.wait(20.0)
     assert near.beside(chosen)
     assert taken[0] == pytest.approx(3.0)
     assert sum(taken) <= 10.0
@@ -110,7 +110,7 @@ def test_no_other_choice_is_looked_for_once_its_time_is_over(near, monkeypatch):
 
     def late(context, space, price, deadline_s, unlike=()):
         taken.append(deadline_s)
-        near.clock.bench.now_s += 5.0 * deadline_s
+        near.clock.bench.wait(5.0 * deadline_s)
         return solve_at(context, space, price, 60.0, unlike)
 
     monkeypatch.setattr(runnersup, "solve_at", late)

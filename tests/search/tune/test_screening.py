@@ -6,18 +6,18 @@ from autofuse.search.budget.budget import Budget
 from autofuse.search.policies.fixed import Fixed
 from autofuse.search.schedules.scheduletuner import ScheduleTuner
 from autofuse.search.tune.finalists import Races
-from autofuse.targets.cpu.decisions import UNROLL
+from autofuse.testing.counted.device import BATCH
 from autofuse.testing.sketches import softmax_graph
-from tests.fixtures.benches import SyntheticBench, modelled
+from tests.fixtures.benches import CountedBench
 from tests.fixtures.tuning import tuner_of
 
 GRAPH = softmax_graph(64, 64)
 TWO = Fixed((("peak", "shifted", "grown", "total"), ("share",)), "rule:two")
-plain = modelled()
 
 
-def unrolled_is_faster(kernel, schedule):
-    return plain(kernel, schedule) / schedule[UNROLL]
+def largest_batch(kernel, schedule, ns):
+    """The more elements are issued together, the better."""
+    return ns / schedule[BATCH]
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def tuned(monkeypatch):
 
 
 def test_with_time_the_fastest_partitions_are_screened_and_tuned(screened, tuned):
-    bench = SyntheticBench(GRAPH, unrolled_is_faster, step_s=0.1)
+    bench = CountedBench(GRAPH, largest_batch)
     tuner_of(GRAPH, bench, Budget(100.0)).measured_plan(rules=[TWO])
     assert screened
     assert screened[0] > 1
@@ -55,8 +55,8 @@ def test_with_time_the_fastest_partitions_are_screened_and_tuned(screened, tuned
 
 
 def test_in_little_time_nothing_is_screened_and_the_chosen_partition_is_tuned(screened, tuned):
-    bench = SyntheticBench(GRAPH, unrolled_is_faster, step_s=0.2)
-    plan = tuner_of(GRAPH, bench, Budget(5.0)).measured_plan(rules=[TWO])
+    bench = CountedBench(GRAPH, lambda *call: 5 * largest_batch(*call))
+    plan = tuner_of(GRAPH, bench, Budget(6.0)).measured_plan(rules=[TWO])
     assert screened == []
     assert plan.certificate.schedules_tried >= 4
     assert len(set(tuned)) == 1

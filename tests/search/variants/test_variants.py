@@ -17,7 +17,6 @@ from autofuse.search.budget.budget import Budget
 from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.documents import document_of
 from autofuse.search.space.candidates import Bounds
-from autofuse.search.tune.tuner import Tuner
 from autofuse.search.variants import variants
 from autofuse.search.variants.measured_variants import budget_shares, tune_variants
 from autofuse.search.variants.variants import (
@@ -28,10 +27,12 @@ from autofuse.search.variants.variants import (
     price_variants,
     varied,
 )
+from autofuse.testing.counted.nearworker import DeathError
 from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch, softmax_graph
-from tests.fixtures.benches import SyntheticBench, modelled
+from tests.fixtures.benches import CountedBench
+from tests.fixtures.tuning import counted, tuned
 
 STEPS = read_choices("steps=joined")
 COLUMNS = read_choices("columns=joined")
@@ -197,33 +198,34 @@ def test_notes_give_every_price():
 class Machine:
     """Benches of several graphs, and a record of what was measured on which."""
 
-    def __init__(self, joined=1.0, **options):
+    def __init__(self, joined=1.0):
         """`joined`: what the plan of a graph with fewer products costs, by the sum of its kernels."""
-        self.joined, self.options = joined, options
+        self.joined = joined
         self.benches, self.budgets = {}, []
 
     @contextmanager
     def bench_for(self, context):
-        plain = modelled()
         words = DEFAULT.label if context.program.variant is None else context.program.variant.choices
         factor = 1.0 if words == "default" else self.joined
 
-        def cost(kernel, schedule):
-            return factor * plain(kernel, schedule)
+        def cost(kernel, schedule, ns):
+            return factor * ns
 
-        self.benches[words] = SyntheticBench(context.program.graph, cost, plan_cost=self.plan_us, **self.options)
+        self.benches[words] = CountedBench(context.program.graph, cost, self.plan_cost)
         yield self.benches[words]
+
+    def plan_cost(self, plan, ns):
+        return 1e3 * self.plan_us(plan)
 
     def plan_us(self, plan):
         if self.joined == math.inf and plan.variant is not None:
-            return math.inf
+            raise DeathError
         total = sum(kernel.measured_us or 0.0 for kernel in plan.kernels)
         return total or 1e6
 
     def tune(self, context, bench, budget):
         self.budgets.append(budget)
-        report = lambda what, done, total: None  # noqa: E731
-        return Tuner(context, bench, identity_here(), budget, 0, report, bench.clock).measured_plan()
+        return tuned(context.program.graph, bench, budget=budget, context=context)
 
     def plan(self, found, budget=Budget(1000.0)):  # noqa: B008 - frozen
         return tune_variants(found, self.tune, self.bench_for, budget, 0)
@@ -232,7 +234,7 @@ class Machine:
 @pytest.fixture(scope="module")
 def heads():
     """Priced so that the variant is close to the usual graph."""
-    found = price_variants(context_of(heads_graph()))
+    found = price_variants(counted(heads_graph()))
     (columns,) = found.others
     nearly = replace(columns, partition=replace(columns.partition, price_us=found.usual.price_us))
     return Variants(found.usual, (nearly,), ())
@@ -257,7 +259,7 @@ def test_the_usual_graph_is_kept_where_the_variant_is_slower(heads):
 
 def test_ties_go_to_the_usual_graph(heads):
     machine = Machine()
-    machine.plan_us = lambda plan: 50.0
+    machine.plan_us = lambda plan: 50_000.0
     assert machine.plan(heads).variant is None
 
 
@@ -275,7 +277,7 @@ def test_a_failure_of_the_usual_graph_is_an_error(heads):
 
 
 def test_without_finalists_the_usual_graph_has_the_whole_budget():
-    found = price_variants(context_of(clean(softmax_graph())))
+    found = price_variants(counted(clean(softmax_graph(32, 32))))
     machine = Machine()
     plan = machine.plan(found, Budget(7.0, 30))
     assert machine.budgets == [Budget(7.0, 30)]
