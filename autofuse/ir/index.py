@@ -129,7 +129,10 @@ class Affine(_Hashed):
 
     def coefficient(self, variable: Variable) -> int:
         """The coefficient of `variable`, 0 if absent. Nested occurrences inside quotients do not count."""
-        return next((c for a, c in self.terms if a == variable), 0)
+        for own, coefficient in self.terms:
+            if own == variable:
+                return coefficient
+        return 0
 
     @property
     def is_constant(self) -> bool:

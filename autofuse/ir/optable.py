@@ -49,8 +49,10 @@ def lookup(name: str) -> OpDef:
 
 def role_of(node: Node) -> Role:
     """What a node is to fusion and lowering. Raises GraphError for an unknown op."""
-    role = _ROLES.get(node.op)
-    return lookup(node.op).role if role is None else role
+    try:
+        return _ROLES[node.op]
+    except KeyError:
+        return lookup(node.op).role
 
 
 def values_of(graph: Graph, role: Role) -> list[Value]:

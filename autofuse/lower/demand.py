@@ -168,7 +168,8 @@ class PhaseBuilder(PhaseFrame):
             conditions: list[Condition] = []
             for condition in piece.conditions:
                 position = yield from self._resolved(stage, node, condition.value, guard)
-                conditions.append(replace(condition, value=position))
+                same = position is condition.value
+                conditions.append(condition if same else replace(condition, value=position))
             test = self.test(stage, tuple(conditions))
             inner = self.both(stage, guard, test)
             where = yield from self._all_resolved(stage, node, piece.index, guard)

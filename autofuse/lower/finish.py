@@ -162,8 +162,10 @@ def _score(body: Sequence[Statement], symbol: Symbol) -> float:
     """How well memory is walked when `symbol` runs over lanes: 1 per contiguous access, 0.5 uniform, -1 strided."""
     total = 0.0
     for offset in _offsets(body):
-        nested = any(not isinstance(variable, Symbol) and symbol in _inside(variable) for variable, _ in offset.terms)
         coefficient = offset.coefficient(symbol)
+        nested = not index.is_static(offset) and any(
+            not isinstance(variable, Symbol) and symbol in _inside(variable) for variable, _ in offset.terms
+        )
         if nested or coefficient not in (0, 1):
             total -= 1.0
         else:
@@ -186,6 +188,6 @@ def _stage(stage: StageDraft, grid_lane: Symbol | None) -> Stage:
     body = tuple(stage.body)
     if grid_lane is not None or not symbols or any(isinstance(s, Scan) for s in body):
         return Stage(symbols, body, None)
-    lane = max(reversed(symbols), key=lambda symbol: _score(body, symbol))
+    lane = symbols[0] if len(symbols) == 1 else max(reversed(symbols), key=lambda symbol: _score(body, symbol))
     ordered = (*(s for s in symbols if s != lane), lane)
     return Stage(ordered, body, lane)

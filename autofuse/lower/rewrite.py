@@ -79,9 +79,12 @@ def sources(value: Affine) -> Iterator[Scalar]:
 def rewritten(statement: Statement, rewrite: Rewrite) -> Statement:
     """The statement with every index expression rewritten; itself if that changes none."""
     match statement:
-        case Load() | Store():
-            offset = rewrite(statement.offset)
-            return statement if offset is statement.offset else replace(statement, offset=offset)
+        case Load(result, dtype, buffer, before, mask, fill):  # not by `replace`: there are very many
+            offset = rewrite(before)
+            return statement if offset is before else Load(result, dtype, buffer, offset, mask, fill)
+        case Store(buffer, before, scalar, mask):
+            offset = rewrite(before)
+            return statement if offset is before else Store(buffer, offset, scalar, mask)
         case Position():
             value = rewrite(statement.value)
             return statement if value is statement.value else replace(statement, value=value)
