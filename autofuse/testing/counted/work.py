@@ -18,7 +18,7 @@ from autofuse.cost_models.features import (
     StageFeatures,
 )
 from autofuse.cost_models.operations import mix_of, price_class
-from autofuse.ir.dtypes import DType
+from autofuse.ir.dtypes import BOOL, DType
 from autofuse.lower.tile import (
     ArgReduce,
     Buffer,
@@ -36,6 +36,7 @@ from autofuse.lower.tile import (
     Stage,
     Statement,
     Store,
+    Test,
     TileProgram,
 )
 from autofuse.testing.counted.device import BATCH, CountedDevice
@@ -169,6 +170,8 @@ class _Reader:
             case Reduce(result, dtype) | ArgReduce(result, dtype) | Scan(result, dtype):
                 self.types[result] = dtype
                 yield "add", dtype, 1
+            case Test(result):
+                self.types[result] = BOOL
             case Load(result, dtype) | Constant(result, dtype) | Position(result, dtype):
                 self.types[result] = dtype
             case _:

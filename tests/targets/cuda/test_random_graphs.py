@@ -61,3 +61,8 @@ def test_random_graphs(mix: str) -> None:
 def test_many_random_graphs(mix: str, block: int) -> None:
     for seed in range(1000 + 50 * block, 1050 + 50 * block):
         compare(mix, seed)
+
+
+def test_logic_on_conditions_has_a_price() -> None:
+    """Masks are booleans that no graph node makes: they are priced as such."""
+    compare("longer", 1014)

@@ -19,7 +19,7 @@ from autofuse.cost_models.features import (
 from autofuse.cost_models.operations import mix_of, price_class
 from autofuse.cost_models.regions import extent_of, steps_of
 from autofuse.ir import index
-from autofuse.ir.dtypes import DType
+from autofuse.ir.dtypes import BOOL, DType
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lower.tile import (
     ArgReduce,
@@ -38,6 +38,7 @@ from autofuse.lower.tile import (
     Stage,
     Statement,
     Store,
+    Test,
     TileProgram,
 )
 from autofuse.targets.cuda.codegen.access import is_threaded
@@ -187,6 +188,8 @@ class _Reader:
             case Reduce(result, dtype) | ArgReduce(result, dtype) | Scan(result, dtype):
                 self.types[result] = dtype
                 yield "add", dtype, 1
+            case Test(result):
+                self.types[result] = BOOL
             case Load(result, dtype) | Constant(result, dtype) | Position(result, dtype):
                 self.types[result] = dtype
             case _:
