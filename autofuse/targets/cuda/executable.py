@@ -149,6 +149,8 @@ class CudaExecutable:
         for number, (value, given) in enumerate(zip(wanted, inputs, strict=True)):
             if not call.take(number, value, given):
                 return None
+        if not call.keeps_arguments_apart():
+            return None
         for value, array in constants.items():
             call.keep(value, array)
         return call
@@ -191,9 +193,30 @@ class _Call:
                     )
                 found = self.driver.copied(found)
             array, self.on_device = found, True
-            self.given[number] = found
         self.keep(value, array)
         return True
+
+    def keeps_arguments_apart(self) -> bool:
+        """Whether none that is written into overlaps another. Raises ArgumentError for arrays of the device."""
+        values = self.plan.document.graph.inputs
+        for number in self._written:
+            for other, array in self.given.items():
+                mine = self.given[number]
+                if other == number:
+                    continue
+                if isinstance(mine, np.ndarray) and isinstance(array, np.ndarray):
+                    if np.may_share_memory(mine, array):
+                        return False  # the caller looks closer, and says which
+                elif not isinstance(mine, np.ndarray) and not isinstance(array, np.ndarray):
+                    self._require_apart(values[number], values[other])
+        return True
+
+    def _require_apart(self, written: Value, other: Value) -> None:
+        begin, at = self.at[written], self.at[other]
+        if begin < at + other.type.nbytes and at < begin + written.type.nbytes:
+            raise ArgumentError(
+                f"{written.name} and {other.name} overlap, and the function writes into the first; pass copies"
+            )
 
     @property
     def _written(self) -> frozenset[int]:
@@ -274,7 +297,8 @@ class _Call:
             if isinstance(given, np.ndarray):
                 self.driver.read(self.at[value], given)
             elif number not in aliased:
-                self.driver.move(self.driver.pointer(given), self.at[value], value.type.nbytes)
+                there = document.graph.inputs[sources[number]]
+                self.driver.move(self.at[there], self.at[value], value.type.nbytes)
             found.append(given)
         return tuple(found)
 

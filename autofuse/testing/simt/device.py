@@ -118,12 +118,13 @@ class SimulatedDriver:
         return array
 
     def adopt(self, value: Any) -> SimulatedArray | None:
-        if not isinstance(value, SimulatedArray):
+        if not hasattr(type(value), "__cuda_array_interface__"):
             return None
         with self._lock:
-            if self._live.get(value.data.ptr) is not value:
-                raise ArgumentError("an array lies on another simulated device than the plan's: copy it there")
-        return value
+            found = self._live.get(value.__cuda_array_interface__["data"][0])
+        if found is None:
+            raise ArgumentError("an array lies on another simulated device than the plan's: copy it there")
+        return found
 
     def array(self, source: NDArray[Any]) -> SimulatedArray:
         """A copy on the device, as `cupy.asarray` makes one."""

@@ -87,6 +87,45 @@ def test_what_is_written_is_in_the_argument(first: str, second: str) -> None:
     np.testing.assert_array_equal(x if first == "host" else x.get(), X * 2 + X)
 
 
+class Foreign:
+    """An array of another library, which lies on the device."""
+
+    def __init__(self, array: SimulatedArray) -> None:
+        self.own, self.shape, self.dtype = array, array.shape, array.dtype
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self.own.__cuda_array_interface__
+
+
+def both_written(x: Any, y: Any) -> None:
+    """The new value of each needs the old one of the other: one of them at least is copied back in the end."""
+    x[...], y[...] = y * 2 + x, x.max(0) + y
+
+
+@pytest.mark.parametrize("function", [scaled, both_written])
+def test_what_is_written_is_in_arrays_of_other_libraries(function: Any) -> None:
+    plan = af.compile(function, X.copy(), X.copy(), backend="simulated")
+    x, y = X.copy(), X.copy()
+    function(x, y)
+    there = Foreign(on(plan, X)), Foreign(on(plan, X))
+    plan(*there)
+    np.testing.assert_allclose(there[0].own.get(), x, rtol=1e-5)
+    np.testing.assert_allclose(there[1].own.get(), y, rtol=1e-5)
+
+
+def test_arguments_that_are_written_and_overlap_are_refused():
+    plan = af.compile(scaled, X.copy(), X, backend="simulated")
+    x = X.copy()
+    with pytest.raises(ArgumentError, match="overlap"):
+        plan(x, x)
+    np.testing.assert_array_equal(x, X)
+    there = on(plan, X)
+    with pytest.raises(ArgumentError, match="x and y overlap, and the function writes into the first"):
+        plan(there, there)
+    np.testing.assert_array_equal(there.get(), X)
+
+
 def test_results_are_arrays_of_their_own():
     """An argument that is returned, and a value that is returned twice, are copied."""
 
