@@ -25,6 +25,7 @@ from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
 from autofuse.plan.document import PlanDocument
+from autofuse.runtime.fitting import fit_to_write, fits
 from autofuse.runtime.memory import MemoryPlan, plan_memory
 from autofuse.runtime.planlowering import LoweredKernel, canonical
 from autofuse.targets.cuda.codegen import generate
@@ -82,7 +83,7 @@ class CudaExecutable:
     def run_into(self, inputs: Sequence[Any], outs: Sequence[Any]) -> bool:
         written = [value for number, value in enumerate(self.document.graph.outputs) if number not in self.aliased]
         call = self._call(inputs)
-        if call is None or not _fit_to_write(outs, [value.type for value in written], inputs):
+        if call is None or not fit_to_write(outs, [value.type for value in written], inputs):
             return False
         call.results()
         call.run()
@@ -338,23 +339,3 @@ def codes_of(kernels: Sequence[LoweredKernel], arch: str) -> dict[TileProgram, C
             if key not in codes:
                 codes[key] = CudaCode(kernel.program, generate(kernel.program, arch))
     return codes
-
-
-def fits(array: Array, wanted: TensorType) -> bool:
-    """Whether it is a C-contiguous NumPy array of just that type."""
-    return (
-        type(array) is np.ndarray
-        and array.shape == wanted.shape
-        and array.dtype == wanted.dtype.numpy
-        and array.flags.c_contiguous
-    )
-
-
-def _fit_to_write(outs: Sequence[Any], types: Sequence[TensorType], inputs: Sequence[Any]) -> bool:
-    """Whether results can go there: NumPy arrays of just these types, in memory that belongs to nothing else."""
-    if len(outs) != len(types):
-        return False
-    if not all(fits(out, kind) and out.flags.writeable for out, kind in zip(outs, types, strict=True)):
-        return False
-    others = [array for array in (*inputs, *outs) if isinstance(array, np.ndarray)]
-    return not any(np.may_share_memory(out, other) for out in outs for other in others if other is not out)

@@ -17,9 +17,9 @@ from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, Space
+from autofuse.runtime.fitting import all_fit
 from autofuse.targets.cuda.codegen import generate
 from autofuse.targets.cuda.driver import CudaCode, Driver, Function
-from autofuse.targets.cuda.executable import fits
 
 Array = NDArray[Any]
 
@@ -64,7 +64,8 @@ class CudaRunner:
     function: Function | None
 
     def run_into(self, inputs: Sequence[Array], outs: Sequence[Array]) -> bool:
-        if not _all_fit(inputs, self.kernel.inputs) or not _all_fit(outs, self.kernel.outputs):
+        types = [[value.type for value in values] for values in (self.kernel.inputs, self.kernel.outputs)]
+        if not all(map(all_fit, (inputs, outs), types)):
             return False
         call, made = self._bound(inputs, outs)
         call()
@@ -119,9 +120,3 @@ def _interpreted(driver: Driver, program: OpaqueProgram, inputs: Sequence[Array]
     interpret_into(program.graph, list(inputs), outs)
     for array, out in zip(made, outs, strict=True):
         driver.write(driver.pointer(array), out)
-
-
-def _all_fit(arrays: Sequence[Array], values: Sequence[Value]) -> bool:
-    return len(arrays) == len(values) and all(
-        fits(array, value.type) for array, value in zip(arrays, values, strict=True)
-    )

@@ -21,6 +21,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
 from autofuse.plan.document import PlanDocument
 from autofuse.report.tileprint import print_program
+from autofuse.runtime.fitting import all_fit, fit_to_write
 from autofuse.runtime.memory import MemoryPlan, plan_memory
 from autofuse.runtime.needs import require_memory
 from autofuse.runtime.planlowering import LoweredKernel, candidate_of, canonical
@@ -70,8 +71,8 @@ class CountedKernel:
     def run_into(self, inputs: Sequence[Array], outs: Sequence[Array]) -> bool:
         """Run once; False, with nothing done, if an array does not fit."""
         buffers = self.program.buffers
-        fit = _fit(inputs, [b.type for b in buffers if b.space is Space.INPUT])
-        if not fit or not _fit_to_write(outs, [b.type for b in buffers if b.space is Space.OUTPUT], inputs):
+        fit = all_fit(inputs, [b.type for b in buffers if b.space is Space.INPUT])
+        if not fit or not fit_to_write(outs, [b.type for b in buffers if b.space is Space.OUTPUT], inputs):
             return False
         for out, result in zip(outs, self.results(inputs), strict=True):
             np.copyto(out, result)
@@ -140,7 +141,7 @@ class CountedExecutable:
     def run_into(self, inputs: Sequence[Array], outs: Sequence[Array]) -> bool:
         written = [number for number in range(len(self.document.graph.outputs)) if number not in self.aliased]
         types = [self.document.graph.outputs[number].type for number in written]
-        if not self._takes(inputs) or not _fit_to_write(outs, types, inputs):
+        if not self._takes(inputs) or not fit_to_write(outs, types, inputs):
             return False
         results, _ = self._computed(inputs)
         for output, source in self.memory.aliases:
@@ -173,7 +174,7 @@ class CountedExecutable:
 
     def _takes(self, inputs: Sequence[Array]) -> bool:
         written = [inputs[source] for _, source in self.memory.aliases if source < len(inputs)]
-        return _fit(inputs, [value.type for value in self.document.graph.inputs]) and all(
+        return all_fit(inputs, [value.type for value in self.document.graph.inputs]) and all(
             array.flags.writeable for array in written
         )
 
@@ -201,22 +202,3 @@ def build_executable(document: PlanDocument, kernels: tuple[LoweredKernel, ...],
         candidate = candidate_of(document.graph, kernel.planned.nodes, kernel.planned.outputs)
         counted.append(CountedKernel.of(kernel.program, candidate, kernel.planned.schedule, target))
     return CountedExecutable(document, kernels, tuple(counted), memory, target)
-
-
-def _fit(arrays: Sequence[Any], types: Sequence[Any]) -> bool:
-    """Whether all are C-contiguous arrays of just these types."""
-    return len(arrays) == len(types) and all(
-        type(array) is np.ndarray
-        and array.shape == wanted.shape
-        and array.dtype == wanted.dtype.numpy
-        and array.flags.c_contiguous
-        for array, wanted in zip(arrays, types, strict=True)
-    )
-
-
-def _fit_to_write(outs: Sequence[Array], types: Sequence[Any], inputs: Sequence[Array]) -> bool:
-    """Whether results can go there: into memory that belongs to nothing else."""
-    if not _fit(outs, types) or not all(out.flags.writeable for out in outs):
-        return False
-    others = [*inputs, *outs]
-    return not any(np.may_share_memory(out, other) for out in outs for other in others if other is not out)
