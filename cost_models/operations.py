@@ -1,13 +1,27 @@
-"""What a scalar opcode costs, in operations of the classes whose throughput is calibrated."""
+"""What scalar opcodes, statements and products cost, in operations of the classes whose throughput is calibrated."""
 
 from __future__ import annotations
 
 from functools import cache
 
+from autofuse.cost_models.features import DotFeatures
 from autofuse.errors import BackendError
-from autofuse.ir.dtypes import DType
+from autofuse.ir.dtypes import BOOL, DType
 from autofuse.ir.oprecord import OpClass
 from autofuse.ir.optable import scalar_op
+from autofuse.lower.tile import (
+    ArgReduce,
+    Constant,
+    Dot,
+    Load,
+    Map,
+    Phase,
+    Position,
+    Reduce,
+    Scan,
+    Statement,
+    Test,
+)
 
 Counts = tuple[tuple[OpClass, float], ...]
 """(class, operations of that class) pairs; a class may come twice."""
@@ -33,3 +47,38 @@ def mix_of(opcode: str, dtype: DType) -> Counts:
 def price_class(dtype: DType) -> str:
     """The dtype of the calibration's tables under which operations on `dtype` are priced."""
     return "f64" if dtype.bits > 32 else "f32"
+
+
+class StatementCosts:
+    """What the statements of one program cost, asked in their order: what a scalar holds decides what reads it cost."""
+
+    def __init__(self) -> None:
+        self._types: dict[int, DType] = {}
+        """Of scalars."""
+
+    def of(self, statement: Statement) -> tuple[tuple[OpClass, DType, float], ...]:
+        """(class, dtype, operations) of one run of a statement. Raises BackendError for an unknown opcode."""
+        match statement:
+            case Map(result, dtype, opcode, operands):
+                self._types[result] = dtype
+                asked = self._types.get(operands[0], dtype) if dtype == BOOL else dtype
+                return tuple((name, asked, count) for name, count in mix_of(opcode, asked))
+            case Reduce(result, dtype) | ArgReduce(result, dtype) | Scan(result, dtype):
+                self._types[result] = dtype
+                return (("add", dtype, 1.0),)
+            case Test(result):
+                self._types[result] = BOOL
+            case Load(result, dtype) | Constant(result, dtype) | Position(result, dtype):
+                self._types[result] = dtype
+            case _:
+                pass
+        return ()
+
+
+def product_of(dot: Dot, phase: Phase, points: int) -> DotFeatures:
+    """A product that generated code does. `points`: of the phase's grid."""
+    calls, rows = points, dot.rows * points
+    if phase.row_block is not None:
+        height = phase.row_block.symbol.extent
+        calls, rows = points // max(height, 1) * -(-height // phase.row_block.size), points
+    return DotFeatures(dot.rows, dot.columns, dot.depth, calls, rows, dot.dtype.name, library=False, cycles=0.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 
 from autofuse.cost_models.features import (
     FEATURES_VERSION,
@@ -17,26 +16,19 @@ from autofuse.cost_models.features import (
     Reuse,
     StageFeatures,
 )
-from autofuse.cost_models.operations import mix_of, price_class
-from autofuse.ir.dtypes import BOOL, DType
+from autofuse.cost_models.operations import StatementCosts, price_class, product_of
 from autofuse.lower.tile import (
     ArgReduce,
     Buffer,
-    Constant,
     Dot,
     Load,
-    Map,
     OpaqueProgram,
     Phase,
-    Position,
     Reduce,
     RowGroup,
-    Scan,
     Space,
     Stage,
-    Statement,
     Store,
-    Test,
     TileProgram,
 )
 from autofuse.testing.counted.device import BATCH, CountedDevice
@@ -113,8 +105,7 @@ class _Reader:
         self.batch = program.schedule[BATCH]
         self.buffers = {buffer.name: buffer for buffer in program.buffers}
         self.moved = moved
-        self.types: dict[int, DType] = {}
-        """Of scalars."""
+        self.costs = StatementCosts()
         self.traffic: Counter[bool] = Counter()
         """Bytes of global memory that the phase at hand reads (False) and writes (True)."""
 
@@ -140,7 +131,7 @@ class _Reader:
             if isinstance(statement, Load | Store):
                 accesses += 1
                 self._move(statement.buffer, iterations, write=isinstance(statement, Store))
-            for name, dtype, count in self._operations(statement):
+            for name, dtype, count in self.costs.of(statement):
                 key = name, price_class(dtype)
                 operations[key] = operations.get(key, 0.0) + count * rounds
         return StageFeatures(
@@ -161,31 +152,12 @@ class _Reader:
             live=len(stage.body),
         )
 
-    def _operations(self, statement: Statement) -> Iterator[tuple[str, DType, float]]:
-        match statement:
-            case Map(result, dtype, opcode, operands):
-                self.types[result] = dtype
-                asked = self.types.get(operands[0], dtype) if dtype.name == "bool" else dtype
-                yield from ((name, asked, count) for name, count in mix_of(opcode, asked))
-            case Reduce(result, dtype) | ArgReduce(result, dtype) | Scan(result, dtype):
-                self.types[result] = dtype
-                yield "add", dtype, 1
-            case Test(result):
-                self.types[result] = BOOL
-            case Load(result, dtype) | Constant(result, dtype) | Position(result, dtype):
-                self.types[result] = dtype
-            case _:
-                pass
-
     def _dot(self, dot: Dot, phase: Phase, points: int) -> DotFeatures:
-        calls, rows = points, dot.rows * points
-        if phase.row_block is not None:
-            height = phase.row_block.symbol.extent
-            calls, rows = points // max(height, 1) * -(-height // phase.row_block.size), points
-        self._move(dot.lhs.buffer, rows * dot.depth, write=False)
-        self._move(dot.rhs.buffer, calls * dot.depth * dot.columns, write=False)
-        self._move(dot.out.buffer, rows * dot.columns, write=True)
-        return DotFeatures(dot.rows, dot.columns, dot.depth, calls, rows, dot.dtype.name, library=False, cycles=0.0)
+        found = product_of(dot, phase, points)
+        self._move(dot.lhs.buffer, found.all_rows * dot.depth, write=False)
+        self._move(dot.rhs.buffer, found.calls * dot.depth * dot.columns, write=False)
+        self._move(dot.out.buffer, found.all_rows * dot.columns, write=True)
+        return found
 
     def _move(self, name: str, elements: int, *, write: bool) -> None:
         buffer = self.buffers[name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from autofuse.cost_models.features import (
     FEATURES_VERSION,
@@ -16,29 +15,23 @@ from autofuse.cost_models.features import (
     Reuse,
     StageFeatures,
 )
-from autofuse.cost_models.operations import mix_of, price_class
+from autofuse.cost_models.operations import StatementCosts, price_class, product_of
 from autofuse.cost_models.regions import extent_of, steps_of
 from autofuse.ir import index
-from autofuse.ir.dtypes import BOOL, DType
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lower.tile import (
     ArgReduce,
     Buffer,
-    Constant,
     Dot,
     Load,
-    Map,
     OpaqueProgram,
     Phase,
-    Position,
     Reduce,
     RowGroup,
     Scan,
     Space,
     Stage,
-    Statement,
     Store,
-    Test,
     TileProgram,
 )
 from autofuse.targets.cuda.codegen.access import is_threaded
@@ -80,8 +73,7 @@ class _Reader:
 
     def __init__(self, program: TileProgram) -> None:
         self.buffers = {buffer.name: buffer for buffer in program.buffers}
-        self.types: dict[int, DType] = {}
-        """Of scalars."""
+        self.costs = StatementCosts()
         self.touched: dict[tuple[str, bool], tuple[int, int]] = {}
         """(bytes of sectors, bytes of elements that are touched for certain), by buffer and whether it is written."""
 
@@ -119,7 +111,7 @@ class _Reader:
         for statement in stage.body:
             if isinstance(statement, Load | Store):
                 self._access(statement, (*phase.grid, *stage.symbols), lane, vectors, points * loops, counts, moved)
-            for name, dtype, count in self._operations(statement):
+            for name, dtype, count in self.costs.of(statement):
                 key = name, price_class(dtype)
                 operations[key] = operations.get(key, 0.0) + count * vectors
                 flops += float(dtype.is_float) * points * loops
@@ -179,33 +171,15 @@ class _Reader:
                 min(buffer.type.nbytes, max(certain, least), most, before + nbytes),
             )
 
-    def _operations(self, statement: Statement) -> Iterator[tuple[str, DType, float]]:
-        match statement:
-            case Map(result, dtype, opcode, operands):
-                self.types[result] = dtype
-                asked = self.types.get(operands[0], dtype) if dtype.name == "bool" else dtype
-                yield from ((name, asked, count) for name, count in mix_of(opcode, asked))
-            case Reduce(result, dtype) | ArgReduce(result, dtype) | Scan(result, dtype):
-                self.types[result] = dtype
-                yield "add", dtype, 1
-            case Test(result):
-                self.types[result] = BOOL
-            case Load(result, dtype) | Constant(result, dtype) | Position(result, dtype):
-                self.types[result] = dtype
-            case _:
-                pass
-
     def _dot(self, dot: Dot, phase: Phase, points: int, moved: dict[tuple[str, bool], int]) -> DotFeatures:
-        calls, rows = points, dot.rows * points
-        if phase.row_block is not None:
-            height = phase.row_block.symbol.extent
-            calls, rows = points // max(height, 1) * -(-height // phase.row_block.size), points
+        found = product_of(dot, phase, points)
+        rows = found.all_rows
         sizes = ((dot.lhs, rows * dot.depth), (dot.rhs, dot.depth * dot.columns), (dot.out, rows * dot.columns))
         for matrix, elements in sizes:
             buffer = self.buffers[matrix.buffer]
             nbytes = min(elements * buffer.type.dtype.itemsize, buffer.type.nbytes)
             self._touch(buffer, matrix is dot.out, nbytes, nbytes if matrix is dot.out else 0, moved)
-        return DotFeatures(dot.rows, dot.columns, dot.depth, calls, rows, dot.dtype.name, library=False, cycles=0.0)
+        return found
 
 
 def _walk(offset: Affine, lane: Symbol | None) -> tuple[str, int]:
