@@ -47,6 +47,7 @@ KERNELS = {
         kernel("shared_overrun", EXCHANGE.format(barrier="__syncthreads();", step=1), shared_bytes=252),
         kernel("global_overrun", "    y[t + 1] = x[t];"),
         kernel("writes_input", "    const_cast<int*>(x)[t] = 0;\n    y[t] = 0;"),
+        kernel("divides", "    y[t] = 64 / x[t] + 64 % x[t];"),
         kernel("unaligned", "    y[t] = *static_cast<const int*>(__builtin_assume_aligned(x + t, 16));"),
         kernel(
             "shuffles",
@@ -101,6 +102,7 @@ def test_a_missing_barrier_reads_poison(module: SimtModule, name: str, order: An
         ("shared_overrun", r"writes byte 252 of shared memory, of which it has 252 bytes"),
         ("global_overrun", r"global_overrun writes outside buffer y"),
         ("writes_input", r"writes_input writes to its input x"),
+        ("divides", r"thread \(0, 0, 0\): an integer is divided by zero"),
         ("unaligned", r"thread \(1, 0, 0\): unaligned access of 16 bytes"),
     ],
 )

@@ -24,8 +24,8 @@ Order = Literal["forward", "reverse"]
 
 _HERE = Path(__file__).parent
 _FLAGS = (
-    *("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-fPIC"),
-    *("-w", "-include", str(_HERE / "simt.h"), f"-I{_HERE}"),
+    *("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-fPIC", "-c"),
+    *("-fsanitize=integer-divide-by-zero", "-w", "-include", str(_HERE / "simt.h"), f"-I{_HERE}"),
 )
 _COUNTED = ("-DSIMT_COUNT",)
 _SHARED_ARRAY = re.compile(r"extern\s+__shared__\s[^;]*?(\w+)\s*\[\s*\]\s*;")
@@ -168,13 +168,13 @@ def compiled(source: str, counting: bool = False) -> Path:
     it refuses.
     """
     if not counting:
-        return _made(source, (*_FLAGS, "-shared"), ".so")
-    hooks = _made((_HERE / "simt_count.cpp").read_text(), (*_FLAGS, *_COUNTED, "-c"), ".o")
-    return _made(source, (*_FLAGS, *_COUNTED, "-fsanitize=thread", "-c"), ".so", hooks)
+        return _made(source, _FLAGS, ".so")
+    hooks = _made((_HERE / "simt_count.cpp").read_text(), (*_FLAGS, *_COUNTED), ".o")
+    return _made(source, (*_FLAGS, *_COUNTED, "-fsanitize=thread"), ".so", hooks)
 
 
 def _made(source: str, flags: Sequence[str], suffix: str, hooks: Path | None = None) -> Path:
-    """What the compiler makes of a text; with `hooks`, it is an object that is linked to these."""
+    """What the compiler makes of a text: an object (`.o`), or a library (`.so`), to which `hooks` are linked."""
     compiler = next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
     if compiler is None:
         raise BackendError("the SIMT shim needs a C++ compiler on PATH (g++ or clang++)")
@@ -189,9 +189,9 @@ def _made(source: str, flags: Sequence[str], suffix: str, hooks: Path | None = N
         text, first, last = (Path(work) / name for name in ("kernels.cpp", "first", "last"))
         text.write_text(source)
         _run([compiler, *flags, str(text), "-o", str(first)])
-        if hooks is not None:
-            _run([compiler, "-shared", str(first), str(hooks), "-o", str(last)])
-        (first if hooks is None else last).replace(made)
+        if suffix == ".so":  # linked without the sanitizers' own libraries: what they call is the shim's
+            _run([compiler, "-shared", str(first), *([] if hooks is None else [str(hooks)]), "-o", str(last)])
+        (last if suffix == ".so" else first).replace(made)
     return made
 
 

@@ -66,3 +66,8 @@ def test_many_random_graphs(mix: str, block: int) -> None:
 def test_logic_on_conditions_has_a_price() -> None:
     """Masks are booleans that no graph node makes: they are priced as such."""
     compare("longer", 1014)
+
+
+def test_products_of_no_columns_have_no_tiles() -> None:
+    """There is nothing to number them by: dividing by their count would be a division by zero."""
+    compare("tiny", 1086)

@@ -158,7 +158,8 @@ class _Generator:
     def _phase(self, planned: _Planned, out: Writer) -> int:
         """Write one phase; returns the shared memory it needs."""
         arena, phase = self._arena(), planned.phase
-        if not all(symbol.extent for symbol in phase.grid):
+        grid = planned.plan.grid if isinstance(planned.plan, RowBlockPlan) else phase.grid  # tiles of products too
+        if not all(symbol.extent for symbol in grid):
             return 0  # it has no points, and its blocks nothing to do
         buffers = planned.buffers
         code = PhaseCode(out, self.prelude, self.index, Names(self.names), dict(self.places))
