@@ -15,21 +15,21 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True)
 class LoopNest:
-    """Loops from outermost to innermost. A loop over a lane advances by vectors, `unroll` of them at a time."""
+    """Loops from outermost to innermost. The vectorised loop advances by vectors, `unroll` of them at a time."""
 
     rounds: tuple[int, ...]
-    """Times each loop goes round per entry; lane loops count groups of `unroll` vectors."""
+    """Times each loop goes round per entry; the vectorised one counts groups of `unroll` vectors."""
     vectors: tuple[int, ...]
-    """The same, but lane loops count single vectors."""
+    """The same, but the vectorised one counts single vectors."""
     extents: tuple[float, ...]
-    """The same, but lane loops count elements."""
+    """The same, but the vectorised one counts elements."""
     spans: Mapping[Symbol, tuple[int, ...]]
     """Symbol -> for each depth d, how many values it takes while loops d, d+1, ... run."""
     positions: Mapping[Symbol, int]
     """Symbol -> the innermost loop that moves it."""
-    lane: Symbol | None
+    vectorised: Symbol | None
     lanes: int
-    """Elements of a vector; 1 without a lane."""
+    """Elements of a vector; 1 where none is vectorised."""
     unroll: int
     copies: int = 1
     """Copies of scratch side by side: one for each grid point of the vectors in flight."""
@@ -54,28 +54,28 @@ class LoopNest:
         return len(self.rounds)
 
     def inner(self, stage: Stage, lanes: int, unroll: int) -> LoopNest:
-        """The nest with the loops of a stage inside; `lanes` and `unroll` count if the stage has a lane of its own."""
+        """The nest with the loops of a stage inside; `lanes` and `unroll` count if the stage vectorises a loop."""
         rounds, vectors = list(self.rounds), list(self.vectors)
         spans, positions = dict(self.spans), dict(self.positions)
         count = self.depth + len(stage.symbols)
-        own = stage.lane is not None and self.lane is None
+        own = stage.vectorised is not None and self.vectorised is None
         for symbol, inside in spans.items():
             spans[symbol] = inside + (inside[-1],) * len(stage.symbols)
         for symbol in stage.symbols:
             at = len(rounds)
-            step = lanes * unroll if own and symbol == stage.lane else 1
+            step = lanes * unroll if own and symbol == stage.vectorised else 1
             rounds.append(-(-symbol.extent // step))
             vectors.append(-(-symbol.extent // lanes) if step > 1 else symbol.extent)
             spans[symbol] = (symbol.extent,) * (at + 1) + (min(step, symbol.extent),) * (count - at)
             positions[symbol] = at
-        lane = stage.lane if own else self.lane
+        vectorised = stage.vectorised if own else self.vectorised
         return LoopNest(
             tuple(rounds),
             tuple(vectors),
             (*self.extents, *(symbol.extent for symbol in stage.symbols)),
             spans,
             positions,
-            lane,
+            vectorised,
             lanes if own else self.lanes,
             unroll if own else self.unroll,
             self.copies,

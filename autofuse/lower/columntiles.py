@@ -168,7 +168,7 @@ class _Cut:
             stage,
             symbols=(part,),
             body=self._placed(body, self.local + index.of(part)),
-            lane=None if stage.lane is None else part,
+            vectorised=None if stage.vectorised is None else part,
         )
 
     def _placed(self, body: Sequence[Statement], here: Affine) -> tuple[Statement, ...]:

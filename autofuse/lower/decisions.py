@@ -7,7 +7,7 @@ from typing import Any
 
 from autofuse.errors import PlanError
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.schedule import LANE, PANEL_ROWS, PLACEMENT, PRODUCTS, SPLIT, Decision, Schedule
+from autofuse.lower.schedule import PANEL_ROWS, PLACEMENT, PRODUCTS, SPLIT, VECTORISED, Decision, Schedule
 from autofuse.lower.tile import Dot, OpaqueProgram, Reduce, RowGroup, Space, TileProgram
 
 Choices = Mapping[Decision[Any], tuple[Any, ...]]
@@ -80,7 +80,7 @@ WALKS = (
         lambda shape: not shape.multiplies,
     ),
     Rule(
-        LANE,
+        VECTORISED,
         lambda shape: ("auto", "grid", "stream") if shape.looping and not shape.in_row_blocks else (),
         contextual=True,
     ),

@@ -1,4 +1,4 @@
-"""From drafts to a phase: loops that step through memory together become one, lanes and row blocks are chosen."""
+"""From drafts to a phase: loops that step through memory together become one; what is vectorised and row blocks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from autofuse.ir import index
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
 from autofuse.lower.phasedrafts import PhaseDraft, StageDraft
 from autofuse.lower.rewrite import affines, number_elements, rewritten, rewritten_dot
-from autofuse.lower.schedule import LANE, Schedule
+from autofuse.lower.schedule import VECTORISED, Schedule
 from autofuse.lower.tile import (
     Dot,
     Load,
@@ -39,11 +39,11 @@ def finish_phase(
     row_block = None
     if rows and local is not None and grid:
         row_block = RowBlock(grid[-1], local, local.extent)
-    lane = None if row_block is not None or dots else _grid_lane(grid, collapsed, schedule)
-    if lane is not None:
-        grid = [*(s for s in grid if s != lane), lane]
-    final = [(stage.level, _stage(stage, lane)) for stage in collapsed]
-    return Phase(tuple(grid), _steps(final, dots, boundaries), lane, row_block)
+    vectorised = None if row_block is not None or dots else _vectorised_grid_symbol(grid, collapsed, schedule)
+    if vectorised is not None:
+        grid = [*(s for s in grid if s != vectorised), vectorised]
+    final = [(stage.level, _stage(stage, vectorised)) for stage in collapsed]
+    return Phase(tuple(grid), _steps(final, dots, boundaries), vectorised, row_block)
 
 
 def _numbered(stage: StageDraft) -> StageDraft:
@@ -131,16 +131,16 @@ def _depends_jointly(value: Affine, slow: Symbol, fast: Symbol) -> bool:
     return True
 
 
-# ---- lanes -------------------------------------------------------------------------------------------------------
+# ---- the vectorised loop ----------------------------------------------------------------------------------------
 
 
-def _grid_lane(grid: Sequence[Symbol], stages: Sequence[StageDraft], schedule: Schedule) -> Symbol | None:
+def _vectorised_grid_symbol(grid: Sequence[Symbol], stages: Sequence[StageDraft], schedule: Schedule) -> Symbol | None:
     """The grid symbol to spread over lanes, or None to use each stage's stream symbol."""
-    if not grid or (schedule[LANE] == "stream" and any(stage.symbols for stage in stages)):
+    if not grid or (schedule[VECTORISED] == "stream" and any(stage.symbols for stage in stages)):
         return None
     scores = {symbol: sum(_weight(s) * _score(s.body, symbol) for s in stages) for symbol in grid}
     best = max(reversed(grid), key=lambda symbol: scores[symbol])
-    if schedule[LANE] == "grid" or not any(stage.symbols for stage in stages):
+    if schedule[VECTORISED] == "grid" or not any(stage.symbols for stage in stages):
         return best
     stream = sum(
         _weight(s) * max((_score(s.body, symbol) for symbol in s.symbols), default=-1.0)
@@ -183,11 +183,11 @@ def _inside(variable: index.Variable) -> frozenset[Symbol]:
     return index.symbols_of(index.of(variable))
 
 
-def _stage(stage: StageDraft, grid_lane: Symbol | None) -> Stage:
+def _stage(stage: StageDraft, on_grid: Symbol | None) -> Stage:
     symbols = stage.symbols
     body = tuple(stage.body)
-    if grid_lane is not None or not symbols or any(isinstance(s, Scan) for s in body):
+    if on_grid is not None or not symbols or any(isinstance(s, Scan) for s in body):
         return Stage(symbols, body, None)
-    lane = symbols[0] if len(symbols) == 1 else max(reversed(symbols), key=lambda symbol: _score(body, symbol))
-    ordered = (*(s for s in symbols if s != lane), lane)
-    return Stage(ordered, body, lane)
+    vectorised = symbols[0] if len(symbols) == 1 else max(reversed(symbols), key=lambda symbol: _score(body, symbol))
+    ordered = (*(s for s in symbols if s != vectorised), vectorised)
+    return Stage(ordered, body, vectorised)

@@ -117,7 +117,7 @@ def search_stages(
         equal = _or_both_nan(body, equal, (extremum.operand, best), fresh)
     body += [Map(place, I64, "select", (equal, position, never)), Reduce(found, I64, "minimum", place)]
     symbols = tuple(inner if s == symbol else s for s in stage.symbols)
-    return [which, Stage(symbols, tuple(body), inner if stage.lane == symbol else stage.lane)], found
+    return [which, Stage(symbols, tuple(body), inner if stage.vectorised == symbol else stage.vectorised)], found
 
 
 def _or_both_nan(

@@ -220,7 +220,7 @@ class _Lowering:
 
     def _shared_instances(self, phase: Phase, draft: PhaseDraft) -> dict[Instance, tuple[int, tuple[Symbol, ...]]]:
         """Expensive values that several stages need, and the level that computes them."""
-        if self.schedule[PLACEMENT] == "recompute" or phase.lane is not None:
+        if self.schedule[PLACEMENT] == "recompute" or phase.vectorised is not None:
             return {}
         first: dict[Instance, StageDraft] = {}
         keep: dict[Instance, tuple[int, tuple[Symbol, ...]]] = {}

@@ -109,7 +109,7 @@ class Schedule:
         return dict(self.chosen)
 
 
-LANE: Decision[str] = Decision(
+VECTORISED: Decision[str] = Decision(
     "lane",
     "auto",
     Options(("auto", "grid", "stream")),

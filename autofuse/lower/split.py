@@ -45,7 +45,7 @@ _PART_ITERATIONS = 1 << 14
 _LEAST_ITERATIONS = 1 << 15
 _FEW_POINTS = 8
 _ROUND = 64
-"""Parts of lane loops hold a multiple of these iterations where they are long: whole vectors in flight."""
+"""Parts of vectorised loops hold a multiple of these iterations where they are long: whole vectors in flight."""
 
 
 def split_reductions(program: TileProgram, parts: int) -> TileProgram:
@@ -68,12 +68,12 @@ def _can_split(phase: Phase, stage: Stage, parts: int) -> bool:
         return False
     searches = [s for s in stage.body if isinstance(s, ArgReduce)]
     cut = _cut(stage, parts).symbol
-    return not searches or (phase.lane is None and all(is_searchable(search, stage, cut) for search in searches))
+    return not searches or (phase.vectorised is None and all(is_searchable(search, stage, cut) for search in searches))
 
 
 def _worth_splitting(phase: Phase, stage: Stage) -> bool:
     points = math.prod(symbol.extent for symbol in phase.grid)
-    lanes = 64 if phase.lane is not None else 1
+    lanes = 64 if phase.vectorised is not None else 1
     return points // lanes < _FEW_POINTS and _iterations(stage) * min(points, 64) >= _LEAST_ITERATIONS
 
 
@@ -108,7 +108,7 @@ def _cut(stage: Stage, parts: int) -> _Cut:
     if outer.extent < wanted:
         outer = max(stage.symbols, key=lambda symbol: symbol.extent)
     chunk = -(-outer.extent // min(wanted, outer.extent))
-    if outer == stage.lane and chunk >= _ROUND * _ROUND:
+    if outer == stage.vectorised and chunk >= _ROUND * _ROUND:
         chunk = -(-chunk // _ROUND) * _ROUND
     return _Cut(outer, outer.extent // chunk, chunk, outer.extent % chunk)
 
@@ -185,7 +185,7 @@ class _Splitter:
             whole = place * cut.chunk + index.of(inner)
             body = tuple(rewritten(s, lambda a, w=whole: index.renamed(a, {cut.symbol: w})) for s in stage.body)
             symbols = tuple(inner if symbol == cut.symbol else symbol for symbol in stage.symbols)
-            stages = [*combining, Stage(symbols, body, inner if stage.lane == cut.symbol else stage.lane)]
+            stages = [*combining, Stage(symbols, body, inner if stage.vectorised == cut.symbol else stage.vectorised)]
             if stores:
                 slot = place * self.points + self._point()
                 stages.append(Stage((), tuple(Store(name, slot, reduce.result) for reduce, name in stores), None))
@@ -222,10 +222,10 @@ class _Splitter:
         return self._phase([*combining, *stages], None)
 
     def _phase(self, stages: Sequence[Stage], part: Symbol | None) -> Phase:
-        grid, lane = self.phase.grid, self.phase.lane
+        grid, vectorised = self.phase.grid, self.phase.vectorised
         if part is not None:
-            grid = (*(s for s in grid if s != lane), part, *(s for s in grid if s == lane))
-        return Phase(grid, (RowGroup(tuple(stages)),), lane)
+            grid = (*(s for s in grid if s != vectorised), part, *(s for s in grid if s == vectorised))
+        return Phase(grid, (RowGroup(tuple(stages)),), vectorised)
 
     def _combining(self, stages: Sequence[Stage]) -> list[Stage]:
         """Stages that combine the partial results that `stages` need, one for each number of parts."""
@@ -241,7 +241,7 @@ class _Splitter:
                     slot = index.of(walk) * self.points + self._point()
                     body.append(Load(scalar, partial.reduce.dtype, partial.buffer, slot))
                     body.append(replace(partial.reduce, operand=scalar))
-            found.append(Stage((walk,), tuple(body), None if self.phase.lane is not None else walk))
+            found.append(Stage((walk,), tuple(body), None if self.phase.vectorised is not None else walk))
         return found
 
     # ---- memory --------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class _Splitter:
         def placed(statement: Statement) -> Statement:
             if not isinstance(statement, Load | Store) or statement.buffer not in scratch:
                 return statement
-            if self.phase.lane is None:
+            if self.phase.vectorised is None:
                 return replace(statement, offset=self._point() * scratch[statement.buffer].size + statement.offset)
             return replace(statement, offset=statement.offset * self.points + self._point())
 

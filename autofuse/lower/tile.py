@@ -13,10 +13,11 @@ RowGroup (they hold one value per grid point). Everything else passes from stage
 
 A softmax over rows, as it prints:
 
-    phase grid(i0<2048) lane=stage
-      stage (k0<4096) lane=k0 { %0 = load x[4096*i0 + k0]; %1 = reduce maximum %0 }
-      stage (k0<4096) lane=k0 { %2 = load x[..]; %3 = subtract %2 %1; %4 = exp %3; store s[k0] %4; %5 = reduce add %4 }
-      stage (k0<4096) lane=k0 { %6 = load s[k0]; %7 = divide %6 %5; store y[4096*i0 + k0] %7 }
+    phase grid(i0<2048) vectorised=stage
+      stage (k0<4096) vectorised=k0 { %0 = load x[4096*i0 + k0]; %1 = reduce maximum %0 }
+      stage (k0<4096) vectorised=k0 { %2 = load x[..]; %3 = subtract %2 %1; %4 = exp %3; store s[k0] %4;
+                                      %5 = reduce add %4 }
+      stage (k0<4096) vectorised=k0 { %6 = load s[k0]; %7 = divide %6 %5; store y[4096*i0 + k0] %7 }
 
 Alternatives are in docs/decisions/0101-one-form-for-both-backends.md.
 """
@@ -182,8 +183,8 @@ class Stage:
 
     symbols: tuple[Symbol, ...]
     body: tuple[Statement, ...]
-    lane: Symbol | None
-    """The stream symbol spread over SIMD lanes or threads; None if scalar, or if the phase's lane is a grid symbol."""
+    vectorised: Symbol | None
+    """The stream symbol spread over SIMD lanes or threads; None if scalar, or if the phase vectorises a grid symbol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +246,7 @@ class Phase:
     """From outermost to innermost; () = one point. Points are independent of one another."""
     steps: tuple[Step, ...]
     """Without a row block: exactly one RowGroup, or Dots and RowGroups that pass values through scratch."""
-    lane: Symbol | None = None
+    vectorised: Symbol | None = None
     """The last grid symbol, if grid points (not iterations) are spread over lanes or threads; no row block then."""
     row_block: RowBlock | None = None
 

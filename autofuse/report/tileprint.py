@@ -78,10 +78,10 @@ def _schedule(schedule: Schedule) -> str:
 
 
 def _phase_head(phase: Phase) -> str:
-    lane = phase.lane.name if phase.lane is not None else "stage"
+    vectorised = phase.vectorised.name if phase.vectorised is not None else "stage"
     block = phase.row_block
     rows = f" row_block({block.symbol.name} by {block.size})" if block is not None else ""
-    return f"phase grid({_symbols(phase.grid)}) lane={lane}{rows}"
+    return f"phase grid({_symbols(phase.grid)}) vectorised={vectorised}{rows}"
 
 
 def _step_loops(phase: Phase) -> Iterator[str]:
@@ -107,8 +107,8 @@ def _matrix(matrix: Matrix) -> str:
 
 
 def _stage_lines(stage: Stage, indent: str) -> Iterator[str]:
-    lane = stage.lane.name if stage.lane is not None else "none"
-    yield f"{indent}stage ({_symbols(stage.symbols)}) lane={lane} {{"
+    vectorised = stage.vectorised.name if stage.vectorised is not None else "none"
+    yield f"{indent}stage ({_symbols(stage.symbols)}) vectorised={vectorised} {{"
     for statement in stage.body:
         yield f"{indent}  {_statement(statement)}"
     yield f"{indent}}}"

@@ -215,7 +215,7 @@ def _levelled(document: PlanDocument, times: Mapping[str, list[float]], folder: 
     parts = sorted([list(kernel.nodes), list(kernel.outputs)] for kernel in kernels)
     work = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
     path = f"{stem}-work-{work}.json"
-    order = tuple(Launch(number, lane) for number, lane in list_schedule(works))
+    order = tuple(Launch(number, group) for number, group in list_schedule(works))
     plan_file.save(replace(document, kernels=tuple(kernels), order=order, certificate=None, notes=()), folder / path)
     return {"work": work, "path": path, "kernels": [[kernel.digest, times[kernel.digest]] for kernel in kernels]}
 

@@ -215,9 +215,9 @@ def test_several_reductions_of_one_input_share_a_pass():
 def test_rows_walk_the_stream_over_lanes_and_columns_the_grid():
     rows = check_fused(lambda x: x.sum(1), normal(30, 64))
     columns = check_fused(lambda x: x.sum(0), normal(64, 30))
-    assert phase_of(rows).lane is None
-    assert stages_of(rows)[0].lane is not None
-    assert phase_of(columns).lane is not None
+    assert phase_of(rows).vectorised is None
+    assert stages_of(rows)[0].vectorised is not None
+    assert phase_of(columns).vectorised is not None
 
 
 @pytest.mark.parametrize("lane", ["grid", "stream"])
@@ -332,7 +332,7 @@ def test_layer_norm(lane, placement):
 
 def test_softmax_down_the_columns_spreads_them_over_lanes():
     program = check_fused(lambda x: softmax(x.T).T, normal(12, 40))
-    assert phase_of(program).lane is not None
+    assert phase_of(program).vectorised is not None
 
 
 def test_normalised_rows_of_a_window_view():

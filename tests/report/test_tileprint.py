@@ -79,8 +79,8 @@ kernel demo
   input x: f32[8,16]
   output y: f32[8]
   schedule unroll=2
-  phase grid(i<8) lane=stage
-    stage (k<16) lane=k {
+  phase grid(i<8) vectorised=stage
+    stage (k<16) vectorised=k {
       %0 = constant 1.5 f32
       %1 = position k i64
       %2 = test 2 <= k < 9 and (k) mod 2 == 1
@@ -103,11 +103,11 @@ def test_row_blocks_dots_and_launches() -> None:
     program = TileProgram("two", (), ((phase,), (phase,)), Schedule())
     text = print_program(program)
     assert "schedule default" in text
-    assert text.count("phase grid(i<8) lane=stage row_block(i by 4)") == 2
+    assert text.count("phase grid(i<8) vectorised=stage row_block(i by 4)") == 2
     assert "dot s[8*l + i*8 + j*1] = x[16*i + i*16 + j*1] x w[0 + i*8 + j*1] f32 rows=4 columns=8 depth=16" in text
     assert (
         loop_lines(program)[1]
-        == "launch 1: phase grid(i<8) lane=stage row_block(i by 4): dot [4x16]x[16x8] f32; stage()"
+        == "launch 1: phase grid(i<8) vectorised=stage row_block(i by 4): dot [4x16]x[16x8] f32; stage()"
     )
 
 

@@ -20,8 +20,8 @@ def nested(built, lane):
     """A two-dimensional phase with its lane in the stage, in the grid, or none at all."""
     (a, i), body = built
     if lane == "stage":
-        return phase([a], stage(*body, over=[i], lane=i))
-    return phase([a, i], stage(*body), lane=i if lane == "grid" else None)
+        return phase([a], stage(*body, over=[i], vectorised=i))
+    return phase([a, i], stage(*body), vectorised=i if lane == "grid" else None)
 
 
 LANES = pytest.mark.parametrize("lane", ["stage", "grid", "none"])
@@ -166,9 +166,9 @@ def test_reduction_over_a_padded_row(lane):
         Reduce(3, F32, "add", 2),
     )
     own = k if lane == "stage" else None
-    stages = stage(*reduction, over=[k], lane=own), stage(Store("y", of(a), 3))
+    stages = stage(*reduction, over=[k], vectorised=own), stage(Store("y", of(a), 3))
     listed = buffers("x=f32[21,130]", "y=f32[21]")
-    check(program("padsum", listed, phase([a], *stages, lane=a if lane == "grid" else None)))
+    check(program("padsum", listed, phase([a], *stages, vectorised=a if lane == "grid" else None)))
 
 
 @LANES
@@ -199,7 +199,7 @@ def test_too_many_parts_fall_back_to_masks():
         ]
         total = added
     body.append(Store("y", of(i), total))
-    check(program("many", buffers("x=f32[90]", "y=f32[400]"), phase([i], stage(*body), lane=i)), exact=True)
+    check(program("many", buffers("x=f32[90]", "y=f32[400]"), phase([i], stage(*body), vectorised=i)), exact=True)
 
 
 @pytest.mark.parametrize("rows", [64, 1000, 4133])
@@ -219,7 +219,7 @@ def test_a_stack_of_few_results_is_spread_over_rows(rows):
         Store("z", of(a) * 3 + of(i), 8),
     ]
     listed = buffers(f"x=f32[{rows}] y=f32[{rows}]", f"z=f32[{rows},3]")
-    built = program("stack", listed, phase([a, i], stage(*body), lane=i))
+    built = program("stack", listed, phase([a, i], stage(*body), vectorised=i))
     check(built)
     lanes = engine().machine.vector_bits // 32
     assert f"<{lanes} x float>" in generated(built, engine().machine).ir
@@ -259,7 +259,7 @@ def test_positions_that_wrap_stay_arithmetic():
         Map(2, BOOL, "lt", (0, 1)),
         Store("y", of(i), 2),
     )
-    check(program("wrap", buffers("", "y=bool[600]"), phase([i], stage(*body), lane=i)), exact=True)
+    check(program("wrap", buffers("", "y=bool[600]"), phase([i], stage(*body), vectorised=i)), exact=True)
 
 
 @pytest.mark.parametrize(("yes", "no"), [(10.0, -10.0), (0.1, 1e300), (math.nan, -0.0)])
@@ -277,7 +277,7 @@ def test_a_choice_between_wide_numbers_is_made_in_the_narrow_type(yes, no):
         Map(7, F32, "multiply", (6, 0)),
         Store("y", of(i), 7),
     )
-    tested = program("choice", buffers("x=f32[100]", "y=f32[100]"), phase([i], stage(*body), lane=i))
+    tested = program("choice", buffers("x=f32[100]", "y=f32[100]"), phase([i], stage(*body), vectorised=i))
     check(tested, exact=True)
     assert "double" not in generated(tested, engine().machine).ir
 
@@ -297,7 +297,9 @@ def test_widened_integers_are_compared_as_they_were(opcode, narrow, wide, kept):
         Map(4, BOOL, opcode, (2, 3)),
         Store("z", of(i), 4),
     )
-    tested = program("order", buffers(f"x={narrow}[90] y={narrow}[90]", "z=bool[90]"), phase([i], stage(*body), lane=i))
+    tested = program(
+        "order", buffers(f"x={narrow}[90] y={narrow}[90]", "z=bool[90]"), phase([i], stage(*body), vectorised=i)
+    )
     check(tested, exact=True)
     maps = [s for p in narrow_values(tested).phases() for _, s in statements(p.steps) if isinstance(s, Map)]
     assert any(s.opcode == "convert" for s in maps) == kept

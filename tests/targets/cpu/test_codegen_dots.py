@@ -55,7 +55,7 @@ def test_a_row_block_with_prologue_and_epilogue(size, dtype):
         Map(1, dtype, "abs", (0,)),
         Store("p", local * depth + of(k), 1),
         over=[k],
-        lane=k,
+        vectorised=k,
     )
     dot = Dot(
         Matrix("q", Affine(), columns, 1),
@@ -75,14 +75,14 @@ def test_a_row_block_with_prologue_and_epilogue(size, dtype):
             Store("r", at, 4),
             Reduce(5, dtype, "maximum", 4),
             over=[j],
-            lane=j,
+            vectorised=j,
         ),
         stage(
             Load(6, dtype, "r", at),
             Map(7, dtype, "subtract", (6, 5)),
             Store("z", of(i) * columns + of(j), 7),
             over=[j],
-            lane=j,
+            vectorised=j,
         ),
     )
     listed = buffers(
@@ -119,9 +119,9 @@ def test_stages_around_a_dot_without_a_row_block():
         Map(1, F32, "negate", (0,)),
         Store("p", of(r) * 3 + of(k), 1),
         over=[r, k],
-        lane=k,
+        vectorised=k,
     )
-    after = stage(Load(2, F32, "q", of(r) * 6 + of(c)), Reduce(3, F32, "add", 2), over=[r, c], lane=c)
+    after = stage(Load(2, F32, "q", of(r) * 6 + of(c)), Reduce(3, F32, "add", 2), over=[r, c], vectorised=c)
     done = stage(Store("z", of(b), 3))
     listed = buffers("x=f32[5,4,3] y=f32[5,3,6]", "z=f32[5]", "p=f32[4,3] q=f32[4,6]")
     check(program("trace", listed, phase([b], before, dot, after, done)))

@@ -27,7 +27,7 @@ def added(extent, dtype=F32, lane=True, schedule=None):
     )
     spec = f"{dtype}[{extent}]"
     listed = buffers(f"x={spec} y={spec}", f"z={spec}")
-    return program("add", listed, phase([i], body, lane=i if lane else None), schedule=schedule)
+    return program("add", listed, phase([i], body, vectorised=i if lane else None), schedule=schedule)
 
 
 @pytest.mark.parametrize("extent", [0, 1, 2, 3, 7, 15, 16, 17, 63, 64, 65, 129, 5003])
@@ -48,7 +48,7 @@ def test_every_vector_width_and_unrolling_gives_the_same_bits(bits, unroll):
     body = stage(Load(0, F32, "x", of(i)), Map(1, F32, "exp", (0,)), Store("z", of(i), 1))
     schedules = cpu_schedule(vector_bits=bits, unroll=unroll), Schedule()
     listed = buffers("x=f32[777]", "z=f32[777]")
-    ours, plain = (check(program("exp", listed, phase([i], body, lane=i), schedule=s)) for s in schedules)
+    ours, plain = (check(program("exp", listed, phase([i], body, vectorised=i), schedule=s)) for s in schedules)
     assert ours["z"].tobytes() == plain["z"].tobytes()
 
 
@@ -67,8 +67,8 @@ def test_outer_dimensions_carry_over():
     at = of(a) * 350 + of(b) * 70 + of(i)
     body = stage(Load(0, F32, "x", at), Load(1, F32, "y", of(b)), Map(2, F32, "multiply", (0, 1)), Store("z", at, 2))
     listed = buffers("x=f32[3,5,70] y=f32[5]", "z=f32[3,5,70]")
-    check(program("scale", listed, phase([a, b, i], body, lane=i)), exact=True)
-    check(program("scale", listed, phase([a, b, i], body, lane=i)), exact=True, task_us=0)
+    check(program("scale", listed, phase([a, b, i], body, vectorised=i)), exact=True)
+    check(program("scale", listed, phase([a, b, i], body, vectorised=i)), exact=True, task_us=0)
 
 
 def addressed(offset, over, shape, lane_is_stage, dtype=F32):
@@ -78,8 +78,8 @@ def addressed(offset, over, shape, lane_is_stage, dtype=F32):
     body = (Load(0, dtype, "x", offset), Store("z", out, 0))
     listed = buffers(f"x={dtype}{shape}", f"z={dtype}[{a.extent},{i.extent}]")
     if lane_is_stage:
-        return program("move", listed, phase([a], stage(*body, over=[i], lane=i)))
-    return program("move", listed, phase([a, i], stage(*body), lane=i))
+        return program("move", listed, phase([a], stage(*body, over=[i], vectorised=i)))
+    return program("move", listed, phase([a, i], stage(*body), vectorised=i))
 
 
 A, J = Symbol("a", 6), Symbol("i0", 45)
@@ -163,16 +163,16 @@ def test_gather_clamps_its_indices(index_dtype, lane_is_stage):
     listed = buffers(f"table=f32[13,9] index={index_dtype}[20]", "z=f32[20,9]")
     out = Store("z", of(rows) * 9 + of(columns), 1)
     if lane_is_stage:
-        built = phase([rows], stage(*body, out, over=[columns], lane=columns))
+        built = phase([rows], stage(*body, out, over=[columns], vectorised=columns))
     else:
-        built = phase([columns, rows], stage(*body, out), lane=rows)
+        built = phase([columns, rows], stage(*body, out), vectorised=rows)
     check(program("gather", listed, built), exact=True)
 
 
 def test_scattered_stores_write_a_transpose():
     a, i = Symbol("a", 11), Symbol("i0", 40)
     body = stage(Load(0, F32, "x", of(a) * 40 + of(i)), Store("z", of(i) * 11 + of(a), 0))
-    check(program("turn", buffers("x=f32[11,40]", "z=f32[40,11]"), phase([a, i], body, lane=i)), exact=True)
+    check(program("turn", buffers("x=f32[11,40]", "z=f32[40,11]"), phase([a, i], body, vectorised=i)), exact=True)
 
 
 @pytest.mark.parametrize("backward", [False, True])
@@ -181,7 +181,7 @@ def test_reversed_stores(backward):
     value = Map(1, F32, "negate", (0,))
     load = Load(0, F32, "x", of(i) if backward else of(i) * -1 + 52)
     body = stage(load, value, Store("z", of(i) * -1 + 52 if backward else of(i), 1))
-    check(program("flip", buffers("x=f32[53]", "z=f32[53]"), phase([i], body, lane=i)), exact=True)
+    check(program("flip", buffers("x=f32[53]", "z=f32[53]"), phase([i], body, vectorised=i)), exact=True)
 
 
 @pytest.mark.parametrize("dtype", [I32, I64, U8], ids=str)
@@ -195,7 +195,7 @@ def test_positions_and_constants(dtype):
         Map(4, dtype, "add", (2, 3)),
         Store("z", of(a) * 39 + of(i), 4),
     )
-    check(program("iota", buffers("", f"z={dtype}[3,39]"), phase([a, i], body, lane=i)), exact=True)
+    check(program("iota", buffers("", f"z={dtype}[3,39]"), phase([a, i], body, vectorised=i)), exact=True)
 
 
 def test_types_of_different_width_share_a_loop():
@@ -211,7 +211,7 @@ def test_types_of_different_width_share_a_loop():
         Store("m", of(i), 4),
     )
     listed = buffers("x=i8[101] y=f32[101]", "z=f64[101] m=bool[101]")
-    check(program("mixed", listed, phase([i], body, lane=i)), exact=True)
+    check(program("mixed", listed, phase([i], body, vectorised=i)), exact=True)
 
 
 def test_integer_division_by_zero_in_the_tail_does_not_trap():
@@ -221,7 +221,7 @@ def test_integer_division_by_zero_in_the_tail_does_not_trap():
     )
     y = np.arange(21, dtype=np.int32) - 3
     listed = buffers("x=i32[21] y=i32[21]", "z=i32[21]")
-    check(program("div", listed, phase([i], body, lane=i)), {"x": np.full(21, 100, np.int32), "y": y}, exact=True)
+    check(program("div", listed, phase([i], body, vectorised=i)), {"x": np.full(21, 100, np.int32), "y": y}, exact=True)
 
 
 @pytest.mark.parametrize("dtype", [F32, F64, BF16, BOOL, I8], ids=str)
@@ -237,7 +237,7 @@ def test_transposes_by_squares(rows, columns, dtype):
         Store("z", at, 2),
     )
     listed = buffers(f"x={dtype}[{columns},{rows}] y={dtype}[{rows},{columns}]", f"z={dtype}[{rows},{columns}]")
-    check(program("turn", listed, phase([a, i], body, lane=i)), exact=True)
+    check(program("turn", listed, phase([a, i], body, vectorised=i)), exact=True)
 
 
 def test_squares_inside_a_batch_store_turned_too():
@@ -250,7 +250,7 @@ def test_squares_inside_a_batch_store_turned_too():
         Store("z", of(b) * 2800 + of(a) * 70 + of(i), 0),
     )
     listed = buffers("x=f32[3,70,40]", "y=f32[3,70,40] z=f32[3,40,70]")
-    check(program("turn3", listed, phase([b, a, i], body, lane=i)), exact=True)
+    check(program("turn3", listed, phase([b, a, i], body, vectorised=i)), exact=True)
 
 
 @pytest.mark.parametrize("dtype", [F32, F64, BF16, I8, BOOL], ids=str)
@@ -270,9 +270,9 @@ def test_streamed_stores_start_at_any_address(dtype, lane_is_stage, rows, column
     shape = f"{dtype}[{rows},{columns}]"
     listed = buffers(f"x={shape} y={dtype}[{columns}]", f"z={shape} w={shape}")
     if lane_is_stage:
-        built = phase([a], stage(*body, over=[i], lane=i))
+        built = phase([a], stage(*body, over=[i], vectorised=i))
     else:
-        built = phase([a, i], stage(*body), lane=i)
+        built = phase([a, i], stage(*body), vectorised=i)
     tested = program("stream", listed, built, schedule=cpu_schedule(stream_stores=True, unroll=2))
     check(tested, exact=True)
     assert "nontemporal" in generated(tested, SERVER_MACHINE).ir or columns < 900
@@ -288,7 +288,7 @@ def test_turned_squares_are_stored_a_line_here_and_a_line_there(dtype, bias, row
     more = (Load(1, dtype, "b", at), Map(2, dtype, "add", (0, 1))) if bias else (Map(2, dtype, "negate", (0,)),)
     body = stage(Load(0, dtype, "x", of(j) * rows + of(i)), *more, Store("y", at, 2))
     listed = buffers(f"x={dtype}[{columns},{rows}] b={dtype}[{rows},{columns}]", f"y={dtype}[{rows},{columns}]")
-    tested = program("turn", listed, phase([i, j], body, lane=j), schedule=cpu_schedule(stream_stores=True))
+    tested = program("turn", listed, phase([i, j], body, vectorised=j), schedule=cpu_schedule(stream_stores=True))
     check(tested, exact=True)
     whole_lines = columns * dtype.itemsize % 64 == 0 and dtype != BF16
     assert ("nontemporal" in generated(tested, SERVER_MACHINE).ir) == whole_lines

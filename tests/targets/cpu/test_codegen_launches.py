@@ -25,13 +25,13 @@ def split_sum(parts=6, length=100, columns=37):
             Load(0, F32, "x", of(p) * length * columns + of(k) * columns + of(j)), Reduce(1, F32, "add", 0), over=[k]
         ),
         stage(Store("partial", of(p) * columns + of(j), 1)),
-        lane=j,
+        vectorised=j,
     )
     second = phase(
         [j],
         stage(Load(0, F32, "partial", of(q) * columns + of(j)), Reduce(1, F32, "add", 0), over=[q]),
         stage(Store("y", of(j), 1)),
-        lane=j,
+        vectorised=j,
     )
     rows = parts * length
     listed = buffers(f"x=f32[{rows},{columns}]", f"y=f32[{columns}]", workspace=f"partial=f32[{parts},{columns}]")
@@ -41,8 +41,8 @@ def split_sum(parts=6, length=100, columns=37):
 def side_by_side():
     """Two unrelated computations in one launch."""
     i, j = Symbol("i0", 300), Symbol("j0", 41)
-    one = phase([i], stage(Load(0, F32, "a", of(i)), Map(1, F32, "exp", (0,)), Store("x", of(i), 1)), lane=i)
-    two = phase([j], stage(Load(0, I32, "b", of(j)), Map(1, I32, "negate", (0,)), Store("y", of(j), 1)), lane=j)
+    one = phase([i], stage(Load(0, F32, "a", of(i)), Map(1, F32, "exp", (0,)), Store("x", of(i), 1)), vectorised=i)
+    two = phase([j], stage(Load(0, I32, "b", of(j)), Map(1, I32, "negate", (0,)), Store("y", of(j), 1)), vectorised=j)
     return program("pair", buffers("a=f32[300] b=i32[41]", "x=f32[300] y=i32[41]"), [one, two])
 
 
@@ -50,8 +50,8 @@ def rows_then_scale():
     """Lanes in the stage: rows of a matrix divided by their sums."""
     i, k = Symbol("i0", 500), Symbol("k0", 70)
     at = of(i) * 70 + of(k)
-    reduction = stage(Load(0, F32, "x", at), Map(1, F32, "abs", (0,)), Reduce(2, F32, "add", 1), over=[k], lane=k)
-    scale = stage(Load(3, F32, "x", at), Map(4, F32, "divide", (3, 2)), Store("y", at, 4), over=[k], lane=k)
+    reduction = stage(Load(0, F32, "x", at), Map(1, F32, "abs", (0,)), Reduce(2, F32, "add", 1), over=[k], vectorised=k)
+    scale = stage(Load(3, F32, "x", at), Map(4, F32, "divide", (3, 2)), Store("y", at, 4), over=[k], vectorised=k)
     return program("scale", buffers("x=f32[500,70]", "y=f32[500,70]"), phase([i], reduction, scale))
 
 
@@ -114,7 +114,7 @@ def test_symbols_are_the_kernel_name_and_numbered_phases():
 def test_blocks_are_neither_tiny_nor_few():
     i = Symbol("i0", 8 << 20)
     body = stage(Load(0, F32, "x", of(i)), Map(1, F32, "negate", (0,)), Store("y", of(i), 1))
-    built = program("big", buffers(f"x=f32[{i.extent}]", f"y=f32[{i.extent}]"), phase([i], body, lane=i))
+    built = program("big", buffers(f"x=f32[{i.extent}]", f"y=f32[{i.extent}]"), phase([i], body, vectorised=i))
     ((code,),) = generated(built, engine().machine).launches
     assert 64 <= code.blocks <= 1 << 16
     ((one, two),) = generated(side_by_side(), engine().machine).launches

@@ -16,9 +16,11 @@ def row_reduction(rows, columns, dtype=F32, combiner="add", lane="stage", into=N
     i, k = Symbol("i0", rows), Symbol("k0", columns)
     into = into or dtype
     reduction = (Load(0, dtype, "x", of(i) * columns + of(k)), Reduce(1, into, combiner, 0))
-    stages = stage(*reduction, over=[k], lane=k if lane == "stage" else None), stage(Store("y", of(i), 1))
+    stages = stage(*reduction, over=[k], vectorised=k if lane == "stage" else None), stage(Store("y", of(i), 1))
     listed = buffers(f"x={dtype}[{rows},{columns}]", f"y={into}[{rows}]")
-    return program("reduction", listed, phase([i], *stages, lane=i if lane == "grid" else None), schedule=schedule)
+    return program(
+        "reduction", listed, phase([i], *stages, vectorised=i if lane == "grid" else None), schedule=schedule
+    )
 
 
 @pytest.mark.parametrize("lane", ["stage", "grid", "none"])
@@ -65,14 +67,16 @@ def test_sums_of_columns_run_down_contiguous_lanes(columns):
     j, k = Symbol("j0", columns), Symbol("k0", 33)
     reduction = stage(Load(0, F32, "x", of(k) * columns + of(j)), Reduce(1, F32, "add", 0), over=[k])
     listed = buffers(f"x=f32[33,{columns}]", f"y=f32[{columns}]")
-    check(program("columns", listed, phase([j], reduction, stage(Store("y", of(j), 1)), lane=j)))
+    check(program("columns", listed, phase([j], reduction, stage(Store("y", of(j), 1)), vectorised=j)))
 
 
 @pytest.mark.parametrize("lane", ["inner", "outer", None])
 def test_two_stream_symbols(lane):
     i, a, b = Symbol("i0", 4), Symbol("a", 5), Symbol("b", 37)
     load = Load(0, F32, "x", of(i) * 185 + of(a) * 37 + of(b))
-    reduction = stage(load, Reduce(1, F32, "add", 0), over=[a, b], lane={"inner": b, "outer": a, None: None}[lane])
+    reduction = stage(
+        load, Reduce(1, F32, "add", 0), over=[a, b], vectorised={"inner": b, "outer": a, None: None}[lane]
+    )
     listed = buffers("x=f32[4,5,37]", "y=f32[4]")
     check(program("reduction2", listed, phase([i], reduction, stage(Store("y", of(i), 1)))))
 
@@ -82,7 +86,7 @@ def softmax(rows, columns, lane, dtype=F32):
     at = of(i) * columns + of(k)
     own = k if lane == "stage" else None
     stages = (
-        stage(Load(0, dtype, "x", at), Reduce(1, dtype, "maximum", 0), over=[k], lane=own),
+        stage(Load(0, dtype, "x", at), Reduce(1, dtype, "maximum", 0), over=[k], vectorised=own),
         stage(
             Load(2, dtype, "x", at),
             Map(3, dtype, "subtract", (2, 1)),
@@ -90,13 +94,13 @@ def softmax(rows, columns, lane, dtype=F32):
             Store("s", of(k), 4),
             Reduce(5, dtype, "add", 4),
             over=[k],
-            lane=own,
+            vectorised=own,
         ),
-        stage(Load(6, dtype, "s", of(k)), Map(7, dtype, "divide", (6, 5)), Store("y", at, 7), over=[k], lane=own),
+        stage(Load(6, dtype, "s", of(k)), Map(7, dtype, "divide", (6, 5)), Store("y", at, 7), over=[k], vectorised=own),
     )
     shape = f"{dtype}[{rows},{columns}]"
     listed = buffers(f"x={shape}", f"y={shape}", f"s={dtype}[{columns}]")
-    return program("softmax", listed, phase([i], *stages, lane=i if lane == "grid" else None))
+    return program("softmax", listed, phase([i], *stages, vectorised=i if lane == "grid" else None))
 
 
 @pytest.mark.parametrize("lane", ["stage", "grid", "none"])
@@ -113,11 +117,11 @@ def test_scratch_of_every_shape_of_element(lane, dtype):
     i, k = Symbol("i0", 40), Symbol("k0", 21)
     at, own = of(i) * 21 + of(k), k if lane == "stage" else None
     stages = (
-        stage(Load(0, dtype, "x", at), Store("s", of(k), 0), over=[k], lane=own),
-        stage(Load(1, dtype, "s", of(k) * -1 + 20), Store("y", at, 1), over=[k], lane=own),
+        stage(Load(0, dtype, "x", at), Store("s", of(k), 0), over=[k], vectorised=own),
+        stage(Load(1, dtype, "s", of(k) * -1 + 20), Store("y", at, 1), over=[k], vectorised=own),
     )
     listed = buffers(f"x={dtype}[40,21]", f"y={dtype}[40,21]", f"s={dtype}[21]")
-    check(program("flip", listed, phase([i], *stages, lane=i if lane == "grid" else None)), exact=True)
+    check(program("flip", listed, phase([i], *stages, vectorised=i if lane == "grid" else None)), exact=True)
 
 
 @pytest.mark.parametrize("lane", ["grid", "none"])
@@ -128,7 +132,7 @@ def test_scans(lane, reverse, combiner, dtype):
     at = of(i) * 19 + of(k)
     body = stage(Load(0, dtype, "x", at), Scan(1, dtype, combiner, 0, reverse), Store("y", at, 1), over=[k])
     listed = buffers(f"x={dtype}[37,19]", f"y={dtype}[37,19]")
-    check(program("scan", listed, phase([i], body, lane=i if lane == "grid" else None)))
+    check(program("scan", listed, phase([i], body, vectorised=i if lane == "grid" else None)))
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -175,9 +179,12 @@ def arg_reduction(rows, columns, direction, lane, dtype=F32, backward=False, int
     place = of(k) * -1 + (columns - 1) if backward else of(k)
     best = ArgReduce(1, into, direction, 0, place)
     own = k if lane == "stage" else None
-    stages = stage(Load(0, dtype, "x", of(i) * columns + of(k)), best, over=[k], lane=own), stage(Store("y", of(i), 1))
+    stages = (
+        stage(Load(0, dtype, "x", of(i) * columns + of(k)), best, over=[k], vectorised=own),
+        stage(Store("y", of(i), 1)),
+    )
     listed = buffers(f"x={dtype}[{rows},{columns}]", f"y={into}[{rows}]")
-    return program("arg", listed, phase([i], *stages, lane=i if lane == "grid" else None))
+    return program("arg", listed, phase([i], *stages, vectorised=i if lane == "grid" else None))
 
 
 @pytest.mark.parametrize("direction", ["argmin", "argmax"])
@@ -201,7 +208,7 @@ def test_argreduce_of_every_dtype(dtype, direction):
 def test_argreduce_over_two_symbols_is_row_major():
     a, b = Symbol("a", 7), Symbol("b", 19)
     place = of(a) * 19 + of(b)
-    reduction = stage(Load(0, F32, "x", place), ArgReduce(1, I64, "argmax", 0, place), over=[a, b], lane=b)
+    reduction = stage(Load(0, F32, "x", place), ArgReduce(1, I64, "argmax", 0, place), over=[a, b], vectorised=b)
     x = np.random.default_rng(1).integers(0, 4, (7, 19)).astype(np.float32)
     listed = buffers("x=f32[7,19]", "y=i64[]")
     check(program("arg2", listed, phase([], reduction, stage(Store("y", of(0), 1)))), {"x": x})
@@ -216,7 +223,7 @@ def test_several_reductions_share_a_pass():
         Reduce(3, F32, "add", 1),
         Reduce(4, F32, "maximum", 0),
         over=[k],
-        lane=k,
+        vectorised=k,
     )
     done = stage(
         Constant(5, F32, 130.0),
@@ -231,7 +238,7 @@ def test_several_reductions_share_a_pass():
 
 def test_a_value_that_all_lanes_share_is_reduced_once_per_iteration():
     k = Symbol("k0", 45)
-    reduction = stage(Constant(0, I32, 2), Reduce(1, I32, "add", 0), over=[k], lane=k)
+    reduction = stage(Constant(0, I32, 2), Reduce(1, I32, "add", 0), over=[k], vectorised=k)
     found = check(program("count", buffers("", "y=i32[]"), phase([], reduction, stage(Store("y", of(0), 1)))))
     assert found["y"] == 90
 
@@ -265,7 +272,7 @@ def test_what_reads_a_running_sum_where_it_is_made_needs_no_scratch(lane, revers
     )
     outputs = f"y=f64[70,{columns - shift}] z=f64[70]"
     listed = buffers(f"x=f64[70,{columns}]", outputs, f"s=f64[{columns}] t=f64[{columns}]")
-    tested = program("window", listed, phase([i], *stages, lane=i if lane == "grid" else None))
+    tested = program("window", listed, phase([i], *stages, vectorised=i if lane == "grid" else None))
     check(tested)
     kept = {b.name for b in merge_scans(tested).buffers if b.space is Space.SCRATCH}
     assert kept == (set() if shift == 0 else {"s", "t"})
@@ -281,7 +288,7 @@ def test_a_loop_that_needs_the_total_waits_for_the_scan():
             Store("s", of(k), 2),
             over=[k],
         ),
-        stage(Load(3, F32, "s", of(m)), Map(4, F32, "divide", (3, 1)), Store("y", of(m), 4), over=[m], lane=m),
+        stage(Load(3, F32, "s", of(m)), Map(4, F32, "divide", (3, 1)), Store("y", of(m), 4), over=[m], vectorised=m),
     )
     check(program("share", buffers("x=f32[100]", "y=f32[100]", "s=f32[100]"), phase([], *stages)))
 
@@ -294,7 +301,7 @@ def test_loops_over_the_same_elements_become_one(lane):
     def reduction(first, symbol, *more):
         x, root = Load(first, F32, "x", of(i) * 75 + of(symbol)), Map(first + 1, F32, "sqrt", (first,))
         own = symbol if lane == "stage" else None
-        return stage(x, root, *more, over=[symbol], lane=own)
+        return stage(x, root, *more, over=[symbol], vectorised=own)
 
     stages = (
         reduction(0, k, Reduce(2, F32, "add", 1)),
@@ -303,7 +310,7 @@ def test_loops_over_the_same_elements_become_one(lane):
         stage(Store("a", of(i), 2), Store("b", of(i), 6), Store("c", of(i), 10)),
     )
     listed = buffers("x=f32[40,75]", "a=f32[40] b=f32[40] c=f32[40]")
-    tested = program("sums", listed, phase([i], *stages, lane=i if lane == "grid" else None))
+    tested = program("sums", listed, phase([i], *stages, vectorised=i if lane == "grid" else None))
     x = np.random.default_rng(0).uniform(0.5, 2.0, (40, 75)).astype(np.float32)
     check(tested, {"x": x})
     roots = [s for p in merge_scans(tested).phases() for _, s in statements(p.steps) if isinstance(s, Map)]

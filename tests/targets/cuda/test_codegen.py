@@ -138,7 +138,7 @@ def test_places_beyond_32_bits_are_computed_in_64() -> None:
     i, k, body = Symbol("i0", rows), Symbol("k0", columns), handbuilt.Body()
     far = index.of(i) * (1 << 40) + index.of(k) * (1 << 33) + 7
     last = body.reduce("maximum", body.position(I64, far))
-    stages = [body.stage(k, lane=k)]
+    stages = [body.stage(k, vectorised=k)]
     body.store(y, index.of(i), last)
     program = handbuilt.one_phase("far", (y,), (i,), (*stages, body.stage()))
     outputs, kernel = poisoned(program), generate(program, "sm_90")

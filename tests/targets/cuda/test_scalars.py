@@ -86,7 +86,7 @@ def every_opcode(dtype: DType) -> TileProgram:
         for name in names:
             outputs.append(buffer(f"{name}_{target}", Space.OUTPUT, target, SIZE))
             body.store(outputs[-1], at, body.map(name, operands[0], dtype=target))
-    return one_phase(f"opcodes_{dtype}", (x, y, *outputs), (i,), (body.stage(),), lane=i)
+    return one_phase(f"opcodes_{dtype}", (x, y, *outputs), (i,), (body.stage(),), vectorised=i)
 
 
 @pytest.fixture(scope="module")

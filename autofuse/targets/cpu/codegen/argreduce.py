@@ -164,10 +164,10 @@ def _least(position: Affine, symbol: Symbol) -> Index:
 
 
 def _grows(position: Affine, stage: Stage) -> bool:
-    """Whether one lane meets positions in increasing order: loops run as listed, the lane's innermost."""
-    order = [symbol for symbol in stage.symbols if symbol != stage.lane]
-    if stage.lane is not None:
-        order.append(stage.lane)
+    """Whether one lane meets positions in increasing order: loops run as listed, the vectorised one innermost."""
+    order = [symbol for symbol in stage.symbols if symbol != stage.vectorised]
+    if stage.vectorised is not None:
+        order.append(stage.vectorised)
     inner = 0
     for symbol in reversed(order):
         coefficient = position.coefficient(symbol)

@@ -1,4 +1,4 @@
-"""A stage as a loop nest: scalar loops outside, the vector loop over the stage's lane inside, accumulators around."""
+"""A stage as a loop nest: scalar loops outside, the stage's vectorised loop inside, accumulators around."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ class Nest:
 
     def write(self, stage: Stage, groups: Sequence[Group]) -> None:
         """Append the stage for all of `groups`; what it reduced lands in their values."""
-        lane = stage.lane if stage.lane is not None and groups[0].lanes.count == 1 else None
-        count, unroll = self.widths.of_stage(stage) if lane is not None else (1, 1)
+        vectorised = stage.vectorised if stage.vectorised is not None and groups[0].lanes.count == 1 else None
+        count, unroll = self.widths.of_stage(stage) if vectorised is not None else (1, 1)
         if count == 1:
-            lane = None
+            vectorised = None
         loop = _StageLoop(
             body=self.body,
             widths=self.widths,
             stage=stage,
-            lane=lane,
+            vectorised=vectorised,
             count=count,
             unroll=unroll,
-            segments={} if groups[0].masked else self._split(stage, lane, count),
+            segments={} if groups[0].masked else self._split(stage, vectorised, count),
         )
         flights = loop.start(groups)
         if all(symbol.extent for symbol in stage.symbols):
@@ -66,9 +66,9 @@ class Nest:
         loop.finish(groups, flights)
 
     @staticmethod
-    def _split(stage: Stage, lane: Symbol | None, count: int) -> Mapping[Symbol, Segments]:
-        # a lane loop of a vector or two is cheaper masked than cut
-        candidates = [s for s in stage.symbols if s != lane or s.extent > 2 * count]
+    def _split(stage: Stage, vectorised: Symbol | None, count: int) -> Mapping[Symbol, Segments]:
+        # a vectorised loop of a vector or two is cheaper masked than cut
+        candidates = [s for s in stage.symbols if s != vectorised or s.extent > 2 * count]
         return plan_segments((stage,), candidates)
 
 
@@ -77,8 +77,8 @@ class _StageLoop:
     body: Body
     widths: Widths
     stage: Stage
-    lane: Symbol | None
-    """The stage's own lane; None when its iterations are scalar or the groups are vectors of grid points."""
+    vectorised: Symbol | None
+    """The symbol that the stage vectorises itself; None when iterations are scalar or groups are vectors of points."""
     count: int
     unroll: int
     segments: Mapping[Symbol, Segments]
@@ -90,17 +90,17 @@ class _StageLoop:
     @property
     def order(self) -> tuple[Symbol, ...]:
         """The scalar loops, outermost first."""
-        return tuple(symbol for symbol in self.stage.symbols if symbol != self.lane)
+        return tuple(symbol for symbol in self.stage.symbols if symbol != self.vectorised)
 
     @property
     def _reversed(self) -> bool:
         return any(isinstance(s, Scan) and s.reverse for s in self.stage.body)
 
     def start(self, groups: Sequence[Group]) -> list[Flight]:
-        """Accumulators: one set per vector in flight when the lane is the stage's, else one per group."""
-        owners = list(groups) if self.lane is None else [groups[0]] * self.unroll
+        """Accumulators: one set per vector in flight when the vectors are the stage's, else one per group."""
+        owners = list(groups) if self.vectorised is None else [groups[0]] * self.unroll
         flights = [self._flight(group) for group in owners]
-        if self.lane is not None:
+        if self.vectorised is not None:
             running = {
                 n: a for n, a in flights[0].items() if isinstance(a, Accumulator) and isinstance(a.statement, Scan)
             }
@@ -109,7 +109,7 @@ class _StageLoop:
         return flights
 
     def _flight(self, group: Group) -> Flight:
-        spread = group if self.lane is None else group.nested({}, lanes=Lanes(self.count, self.lane))
+        spread = group if self.vectorised is None else group.nested({}, lanes=Lanes(self.count, self.vectorised))
         flight = make_accumulators(self.fn, self.stage, spread)
         for accumulator in flight.values():
             accumulator.start(self.fn, group)
@@ -120,7 +120,7 @@ class _StageLoop:
         for number, first in flights[0].items():
             if isinstance(first, Accumulator) and isinstance(first.statement, Scan):
                 continue
-            if self.lane is not None:
+            if self.vectorised is not None:
                 total: Value = first.total(self.fn, [flight[number] for flight in flights])  # type: ignore[arg-type] # one kind per number
                 groups[0].values[number] = total
                 continue
@@ -154,10 +154,10 @@ class _StageLoop:
             yield Index(position)
 
     def _innermost(self, groups: Sequence[Group], flights: Sequence[Flight]) -> None:
-        if self.lane is None:
+        if self.vectorised is None:
             self.body.write(self.stage.body, groups, flights)
             return
-        segments = self.segments.get(self.lane, whole(self.lane))
+        segments = self.segments.get(self.vectorised, whole(self.vectorised))
         for lo, hi in reversed(segments) if self._reversed else segments:
             if self._reversed:
                 self._backward_vectors(groups[0], lo, hi, flights)
@@ -165,7 +165,7 @@ class _StageLoop:
                 self._vectors(groups[0], lo, hi, flights)
 
     def _vectors(self, group: Group, lo: int, hi: int, flights: Sequence[Flight]) -> None:
-        """The lane loop over one segment: full vectors `unroll` at a time, then single ones, the last one masked."""
+        """The vectorised loop over one segment: full vectors `unroll` at a time, then single ones, the last masked."""
         unroll = max(1, min(self.unroll, (hi - lo) // self.count))
         step = unroll * self.count
         within = lo, hi - 1
@@ -258,10 +258,10 @@ class _StageLoop:
         self.body.write(self.stage.body, groups, flights[:unroll])
 
     def _spread(self, group: Group, position: Index, within: tuple[int, int], active: str | None) -> Group:
-        """The group with the stage's lane spread out from `position`."""
-        assert self.lane is not None
-        lanes = Lanes(self.count, self.lane)
-        return group.nested({self.lane: position}, lanes=lanes, ranges={self.lane: within}, active=active)
+        """The group with the vectorised symbol spread out from `position`."""
+        assert self.vectorised is not None
+        lanes = Lanes(self.count, self.vectorised)
+        return group.nested({self.vectorised: position}, lanes=lanes, ranges={self.vectorised: within}, active=active)
 
 
 def _inside(groups: Sequence[Group], at: Mapping[Symbol, Index], ranges: Ranges) -> list[Group]:

@@ -35,7 +35,7 @@ def write_phase(
     work = fn.emit(f"getelementptr inbounds i8, ptr %scratch, i64 {scratch_bytes}")
     scratch_bytes += _work_bytes(program, phase, widths)
     nest = Nest(Body(fn, places, widths.registers), widths)
-    if layout.blocks and phase.lane is not None:
+    if layout.blocks and phase.vectorised is not None:
         Sweep.of(phase.grid, phase.steps, nest, layout).write()
     elif layout.blocks:
         _Points(fn, phase, nest, work).write()

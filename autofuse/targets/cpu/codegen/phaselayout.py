@@ -26,15 +26,15 @@ class Layout:
     """The shape of one phase's code."""
 
     lanes: int
-    """Grid points side by side; 1 unless the phase's lane is a grid symbol."""
+    """Grid points side by side; 1 unless the phase vectorises a grid symbol."""
     unroll: int
     """Vectors of grid points in flight."""
     strip: Strip | None
-    """How to walk the lane symbol where stages loop inside long strips of it."""
+    """How to walk the vectorised symbol where stages loop inside long strips of it."""
     transpose: Transpose | None
-    """The squares in which to walk the lane and another grid symbol where memory is contiguous along the other."""
+    """Squares in which to walk the vectorised and another grid symbol where memory is contiguous along the other."""
     tile: int
-    """Grid points of the lane symbol in one block; of the other symbol, where squares go in columns."""
+    """Grid points of the vectorised symbol in one block; of the other symbol, where squares go in columns."""
     blocks: int
     task_blocks: int
     """Blocks worth handing to another worker."""
@@ -55,7 +55,7 @@ def stages_of(phase: Phase) -> list[Stage]:
 def plan_layout(program: TileProgram, phase: Phase, widths: Widths) -> Layout:
     """Decide."""
     stages = stages_of(phase)
-    lanes, unroll = widths.of(stages, phase.lane.extent) if phase.lane is not None else (1, 1)
+    lanes, unroll = widths.of(stages, phase.vectorised.extent) if phase.vectorised is not None else (1, 1)
     strip = _strip(program, phase, stages, lanes, unroll)
     transpose = find_transpose(phase, stages, lanes) if strip is None else None
     task_ns = widths.task_us * 1000
@@ -79,34 +79,34 @@ def used_buffers(phase: Phase) -> frozenset[str]:
 
 def _strip(program: TileProgram, phase: Phase, stages: Sequence[Stage], lanes: int, unroll: int) -> Strip | None:
     """Strips where a stage loops and they would be longer than the vectors in flight."""
-    if phase.lane is None or lanes == 1 or not any(s.extent > 1 for stage in stages for s in stage.symbols):
+    if phase.vectorised is None or lanes == 1 or not any(s.extent > 1 for stage in stages for s in stage.symbols):
         return None
     used = used_buffers(phase)
     scratch = sum(b.type.nbytes for b in program.buffers if b.space is Space.SCRATCH and b.name in used)
     vectors = min(
         STRIP_BYTES * 8 // program.schedule[VECTOR_BITS],
         _STRIP_SCRATCH_BYTES // (lanes * scratch) if scratch else 1 << 20,
-        -(-phase.lane.extent // lanes),
+        -(-phase.vectorised.extent // lanes),
     )
-    return Strip(phase.lane, lanes, vectors) if vectors > unroll else None
+    return Strip(phase.vectorised, lanes, vectors) if vectors > unroll else None
 
 
 def _blocks(
     phase: Phase, vectors: tuple[int, int], transpose: Transpose | None, task_ns: float, widths: Widths
 ) -> tuple[int, int, float]:
-    """(grid points of the lane symbol per block, blocks, nanoseconds of a block)."""
+    """(grid points of the vectorised symbol per block, blocks, nanoseconds of a block)."""
     lanes, unroll = vectors
     points = math.prod(symbol.extent for symbol in phase.grid)
     if points == 0:
         return 1, 0, 0.0
-    ns = point_ns(phase, lanes if phase.lane is not None else widths.vector_bits // 32)
+    ns = point_ns(phase, lanes if phase.vectorised is not None else widths.vector_bits // 32)
     if phase.row_block is not None:
         row_block = phase.row_block
         blocks = points // row_block.symbol.extent * _parts(row_block.symbol, row_block.size)
         return 1, blocks, ns * min(row_block.size, row_block.symbol.extent)
-    if phase.lane is None:
+    if phase.vectorised is None:
         return 1, points, ns
-    extent, step = phase.lane.extent, lanes * unroll
+    extent, step = phase.vectorised.extent, lanes * unroll
     wanted_ns = max(task_ns / 8, min(task_ns / 2, points * ns / _SHARES))
     rows = points // extent
     if transpose is not None and transpose.in_columns:

@@ -39,7 +39,7 @@ def stage_ns(stage: Stage, lanes: int) -> float:
 
 def stages_ns(stages: Iterable[Stage], lanes: int) -> float:
     """Nanoseconds of all stages at one grid point."""
-    return sum(stage_ns(stage, lanes if stage.lane is not None or lanes > 1 else 1) for stage in stages)
+    return sum(stage_ns(stage, lanes if stage.vectorised is not None or lanes > 1 else 1) for stage in stages)
 
 
 def point_ns(phase: Phase, lanes: int) -> float:

@@ -1,4 +1,4 @@
-"""Squares of grid points, where memory is contiguous along another grid symbol than the lane: transposed in registers.
+"""Squares of grid points, contiguous in memory along another symbol than the vectorised one: transposed in registers.
 
 A vector of lanes would gather one element from each of many cache lines. A square of as many rows as there are lanes
 loads whole vectors along the rows' symbol instead, and transposes them by shuffles.
@@ -39,7 +39,7 @@ class Transpose:
 
 def find_transpose(phase: Phase, stages: Sequence[Stage], lanes: int) -> Transpose | None:
     """Whether a phase is better walked in squares, and which."""
-    if phase.lane is None or lanes < 4 or len(stages) != 1 or stages[0].symbols:
+    if phase.vectorised is None or lanes < 4 or len(stages) != 1 or stages[0].symbols:
         return None
     if len(stages[0].body) > _MOST_STATEMENTS:
         return None
@@ -47,19 +47,19 @@ def find_transpose(phase: Phase, stages: Sequence[Stage], lanes: int) -> Transpo
     votes: Counter[Symbol] = Counter()
     for symbol in phase.grid[:-1]:
         if symbol.extent >= lanes:
-            votes[symbol] = sum(_is_transposed(s.offset, phase.lane, symbol) for s in moves)
-    if not votes or max(votes.values()) == 0 or phase.lane.extent < lanes:
+            votes[symbol] = sum(_is_transposed(s.offset, phase.vectorised, symbol) for s in moves)
+    if not votes or max(votes.values()) == 0 or phase.vectorised.extent < lanes:
         return None
     symbol = max(votes, key=lambda s: votes[s])
-    transposed = frozenset(s for s in moves if _is_transposed(s.offset, phase.lane, symbol))
+    transposed = frozenset(s for s in moves if _is_transposed(s.offset, phase.vectorised, symbol))
     in_columns = any(isinstance(s, Load) for s in transposed) and not any(isinstance(s, Test) for s in stages[0].body)
     return Transpose(symbol, lanes, Symbol(f"{symbol.name}.square", -(-symbol.extent // lanes)), transposed, in_columns)
 
 
-def _is_transposed(offset: Affine, lane: Symbol, symbol: Symbol) -> bool:
-    """Contiguous along `symbol`, far apart along the lane, and otherwise plain."""
+def _is_transposed(offset: Affine, vectorised: Symbol, symbol: Symbol) -> bool:
+    """Contiguous along `symbol`, far apart along the vectorised one, and otherwise plain."""
     simple = all(isinstance(variable, Symbol) for variable, _ in offset.terms)
-    return simple and offset.coefficient(symbol) == 1 and abs(offset.coefficient(lane)) > 1
+    return simple and offset.coefficient(symbol) == 1 and abs(offset.coefficient(vectorised)) > 1
 
 
 def load_square(fn: FunctionText, place: Place, statement: Load, group: Group, transpose: Transpose) -> list[Value]:

@@ -31,7 +31,7 @@ _FEW_STATEMENTS = 24
 class Strip:
     """The grid points that are walked together."""
 
-    lane: Symbol
+    vectorised: Symbol
     lanes: int
     vectors: int
     """Most vectors in a strip."""
@@ -49,7 +49,7 @@ class StripWriter:
     body: Body
     strip: Strip
     within: tuple[int, int]
-    """Half-open range of the lane symbol in which this code runs."""
+    """Half-open range of the vectorised symbol in which this code runs."""
     _number: Symbol = field(default=Symbol("strip", 1 << 30))
     """Stands for the place of lane 0 in the strip."""
 
@@ -58,7 +58,7 @@ class StripWriter:
         return self.body.fn
 
     def write(self, stages: Sequence[Stage], point: Group, start: str, stop: str) -> None:
-        """Append the code for the grid points `start` to `stop` of the lane symbol."""
+        """Append the code for the grid points `start` to `stop` of the vectorised symbol."""
         fn = self._fn
         with counted_loop(fn, start, stop, self.strip.points, nonempty=False) as first:
             last = fn.emit(f"add nuw nsw i64 {first}, {self.strip.points}")
@@ -75,7 +75,7 @@ class StripWriter:
         middle = fn.emit(f"sub nuw nsw i64 {last}, {rest}")
         with counted_loop(fn, first, middle, lanes, nonempty=False, as_written=True) as position:
             self._vector(first, position, group, None, inside)
-        if self.within != (0, self.strip.lane.extent) or self.strip.lane.extent % lanes:
+        if self.within != (0, self.strip.vectorised.extent) or self.strip.vectorised.extent % lanes:
             with counted_loop(fn, middle, last, lanes, nonempty=False, as_written=True) as position:
                 active = emit_tail_mask(fn, fn.emit(f"sub nsw i64 {last}, {position}"), lanes)
                 self._vector(first, position, group, active, inside)
@@ -86,10 +86,10 @@ class StripWriter:
         slot = self._fn.emit(f"sub nuw nsw i64 {position}, {first}")
         shift = self.strip.lanes.bit_length() - 1
         number = self._fn.emit(f"lshr exact i64 {slot}, {shift}")
-        at = {self.strip.lane: Index(position), self._number: Index(slot)}
-        lanes = Lanes(self.strip.lanes, self.strip.lane, self.strip.points)
+        at = {self.strip.vectorised: Index(position), self._number: Index(slot)}
+        lanes = Lanes(self.strip.lanes, self.strip.vectorised, self.strip.points)
         inner = group.nested(
-            at, lanes=lanes, ranges={self.strip.lane: (self.within[0], self.within[1] - 1)}, active=active
+            at, lanes=lanes, ranges={self.strip.vectorised: (self.within[0], self.within[1] - 1)}, active=active
         )
         inner.slot = of(self._number)
         inside(inner, number)
@@ -111,7 +111,7 @@ class _StripStage:
     def write(self, point: Group) -> None:
         """Append the stage for one strip."""
         strip = self.writer.strip
-        like = point.nested({}, lanes=Lanes(strip.lanes, strip.lane, strip.points))
+        like = point.nested({}, lanes=Lanes(strip.lanes, strip.vectorised, strip.points))
         like.values.update({n: Value("", a.statement.dtype, varying=True) for n, a in self.kept.items()})
         own = make_accumulators(self._fn, self.stage, like, strip.vectors)
         if own:

@@ -34,7 +34,7 @@ class Sweep:
         return self.nest.body.fn
 
     @property
-    def _lane(self) -> Symbol:
+    def _vectorised(self) -> Symbol:
         return self.grid[-1]
 
     @staticmethod
@@ -51,10 +51,10 @@ class Sweep:
             SquareColumns(self, transpose).write()
             return
         outer = [transpose.blocks if transpose is not None and s == transpose.symbol else s for s in self.grid[:-1]]
-        write_runs(self._fn, outer, self._lane.extent, self.layout.tile, self._run)
+        write_runs(self._fn, outer, self._vectorised.extent, self.layout.tile, self._run)
 
     def _run(self, at: At, start: str, stop: str) -> None:
-        """Grid points `start` to `stop` of the lane symbol."""
+        """Grid points `start` to `stop` of the vectorised symbol."""
         outer = self.grid[:-1]
         transpose = self.layout.transpose
         if transpose is not None:
@@ -63,14 +63,14 @@ class Sweep:
         segments = self._lane_segments()
 
         def inside(point: Group) -> None:
-            self._segments(point, start, stop, whole(self._lane) if point.masked else segments)
+            self._segments(point, start, stop, whole(self._vectorised) if point.masked else segments)
 
         write_variants(self._fn, outer, self.stages, Group(Lanes(), dict(at), {}, {}), inside, len(segments))
 
     def _lane_segments(self) -> Segments:
-        if self._lane.extent <= 2 * self.layout.lanes:
-            return whole(self._lane)
-        return plan_segments(self.stages, (self._lane,)).get(self._lane, whole(self._lane))
+        if self._vectorised.extent <= 2 * self.layout.lanes:
+            return whole(self._vectorised)
+        return plan_segments(self.stages, (self._vectorised,)).get(self._vectorised, whole(self._vectorised))
 
     def _segments(self, point: Group, start: str, stop: str, segments: Segments) -> None:
         if len(segments) == 1:
@@ -133,7 +133,7 @@ class Sweep:
 
     def _last_multiple(self, start: str, stop: str, within: tuple[int, int], step: int) -> str:
         """Where whole steps from `start` end."""
-        if within == (0, self._lane.extent) and self._lane.extent % step == 0:
+        if within == (0, self._vectorised.extent) and self._vectorised.extent % step == 0:
             return stop
         fn = self._fn
         length = fn.emit(f"sub nsw i64 {stop}, {start}")
@@ -143,7 +143,7 @@ class Sweep:
 
     def _active(self, position: str, stop: str, within: tuple[int, int]) -> str | None:
         lanes = self.layout.lanes
-        if lanes == 1 or (within == (0, self._lane.extent) and self._lane.extent % lanes == 0):
+        if lanes == 1 or (within == (0, self._vectorised.extent) and self._vectorised.extent % lanes == 0):
             return None
         return emit_tail_mask(self._fn, self._fn.emit(f"sub nsw i64 {stop}, {position}"), lanes)
 
@@ -169,9 +169,9 @@ class Sweep:
     def group(self, point: Group, position: Index, within: tuple[int, int], active: str | None) -> Group:
         """The group of the lanes from `position` on."""
         count = self.layout.lanes
-        lanes = Lanes(count, self._lane if count > 1 else None, self.layout.copies)
-        ranges = {self._lane: (within[0], within[1] - 1)}
-        return point.nested({self._lane: position}, lanes=lanes, ranges=ranges, active=active)
+        lanes = Lanes(count, self._vectorised if count > 1 else None, self.layout.copies)
+        ranges = {self._vectorised: (within[0], within[1] - 1)}
+        return point.nested({self._vectorised: position}, lanes=lanes, ranges=ranges, active=active)
 
     def _squares(self, transpose: Transpose, point: Group, start: str, stop: str, within: tuple[int, int]) -> None:
         """A row of squares; row by row where a square would not be whole."""
@@ -225,9 +225,9 @@ class SquareColumns:
 
     def write(self) -> None:
         """Append the loops over the blocks and all inside."""
-        lane = self.sweep.grid[-1]
+        vectorised = self.sweep.grid[-1]
         outer = [symbol for symbol in self.sweep.grid[:-1] if symbol != self.transpose.symbol]
-        number = Symbol(f"{lane.name}.block", 1 + -(-lane.extent // self.transpose.rows))
+        number = Symbol(f"{vectorised.name}.block", 1 + -(-vectorised.extent // self.transpose.rows))
         store = self._streamed() if self.sweep.nest.widths.stream_transposed else None
         head = self._head(store, outer) if store is not None else "0"
 
@@ -239,13 +239,13 @@ class SquareColumns:
 
     def _streamed(self) -> Store | None:
         """The first store of whole lines, if all its rows begin at the same place in a line."""
-        lane, places = self.sweep.grid[-1], self.sweep.nest.body.places
+        vectorised, places = self.sweep.grid[-1], self.sweep.nest.body.places
         for s in self.sweep.stages[0].body:
             if not isinstance(s, Store) or s.mask is not None or s in self.transpose.statements:
                 continue
             size = places[s.buffer].dtype.itemsize
-            strides = [c * size % LINE_BYTES for variable, c in s.offset.terms if variable != lane]
-            plain = all(isinstance(v, Symbol) for v, _ in s.offset.terms) and s.offset.coefficient(lane) == 1
+            strides = [c * size % LINE_BYTES for variable, c in s.offset.terms if variable != vectorised]
+            plain = all(isinstance(v, Symbol) for v, _ in s.offset.terms) and s.offset.coefficient(vectorised) == 1
             is_output = places[s.buffer].buffer.space is Space.OUTPUT
             if plain and is_output and size * self.transpose.rows == LINE_BYTES and not any(strides):
                 return s

@@ -69,9 +69,9 @@ class Widths:
         )
 
     def of_stage(self, stage: Stage) -> tuple[int, int]:
-        """(lanes, vectors in flight) of a stage that has a lane."""
-        assert stage.lane is not None
-        return self.of((stage,), stage.lane.extent)
+        """(lanes, vectors in flight) of a stage that vectorises a loop."""
+        assert stage.vectorised is not None
+        return self.of((stage,), stage.vectorised.extent)
 
     def of(self, stages: Iterable[Stage], extent: int) -> tuple[int, int]:
         """(lanes, vectors in flight) for stages spread over `extent` iterations or grid points."""

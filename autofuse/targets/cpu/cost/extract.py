@@ -149,7 +149,7 @@ class _Reader:
         seen: set[str] = set()
         for stage in group.stages:
             lanes, unroll = 1, 1
-            if stage.lane is not None and rows.lane is None:
+            if stage.vectorised is not None and rows.vectorised is None:
                 lanes, unroll = self.widths.of_stage(stage)
             nest = rows.inner(stage, lanes, unroll)
             walk = StageWalk(stage, (nest, rows), self.buffers, scalars, layout)

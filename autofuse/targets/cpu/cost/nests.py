@@ -26,11 +26,11 @@ def grid_nest(phase: Phase, layout: Layout) -> LoopNest:
     positions: dict[Symbol, int] = {}
     count = len(symbols) + (phase.row_block is not None)
     for at, symbol in enumerate(symbols):
-        is_lane = symbol == phase.lane
+        is_vectorised = symbol == phase.vectorised
         rows = transpose.rows if transpose is not None and symbol == transpose.symbol else 1
-        step = lanes * flight if is_lane else rows
+        step = lanes * flight if is_vectorised else rows
         rounds.append(-(-symbol.extent // step))
-        vectors.append(-(-symbol.extent // lanes) if is_lane else symbol.extent)
+        vectors.append(-(-symbol.extent // lanes) if is_vectorised else symbol.extent)
         extents.append(symbol.extent)
         spans[symbol] = (symbol.extent,) * (at + 1) + (min(step, symbol.extent),) * (count - at)
         positions[symbol] = at
@@ -43,8 +43,10 @@ def grid_nest(phase: Phase, layout: Layout) -> LoopNest:
         spans[row_block.symbol] = (row_block.symbol.extent,) * (at + 1) + (size,)
         spans[row_block.local] = (size,) * (at + 2)
         positions[row_block.symbol] = positions[row_block.local] = at
-    lane = phase.lane
-    return LoopNest(tuple(rounds), tuple(vectors), tuple(extents), spans, positions, lane, lanes, flight, layout.copies)
+    vectorised = phase.vectorised
+    return LoopNest(
+        tuple(rounds), tuple(vectors), tuple(extents), spans, positions, vectorised, lanes, flight, layout.copies
+    )
 
 
 def row_nest(grid: LoopNest, phase: Phase) -> LoopNest:

@@ -94,7 +94,7 @@ class StageWalk:
         self._counts = _Counts()
         self._depths: dict[int, int] = {number: s.depth for number, s in scalars.items()}
         nest = self.nest
-        self._lane_at = nest.positions[nest.lane] if nest.lane is not None else nest.depth
+        self._vectorised_at = nest.positions[nest.vectorised] if nest.vectorised is not None else nest.depth
         self._static = all(not isinstance(s, Test) for s in stage.body)
         self._needed = {} if self._static else _needed_shares(stage.body)
         for statement in stage.body:
@@ -105,7 +105,7 @@ class StageWalk:
         """The counts. `seen`: buffers that earlier stages touched; this stage's are added."""
         stage, nest, entry = self.stage, self.nest, self.entry
         reduces = sum(isinstance(s, Reduce | ArgReduce) for s in stage.body)
-        own = self._own_lane()
+        own = self._vectorises_itself()
         entries = float(entry.rounds_to[-1])
         chain, scans = self._chain(own)
         return StageFeatures(
@@ -126,9 +126,9 @@ class StageWalk:
             live=_most_live(stage.body),
         )
 
-    def _own_lane(self) -> bool:
-        """Whether the stage's iterations are its lanes."""
-        return self.stage.lane is not None and self.entry.lane is None and self.nest.lanes > 1
+    def _vectorises_itself(self) -> bool:
+        """Whether the stage vectorises a loop of its own."""
+        return self.stage.vectorised is not None and self.entry.vectorised is None and self.nest.lanes > 1
 
     def _first_touch_bytes(self, seen: set[str]) -> int:
         depth, total = self.entry.depth, 0
@@ -184,7 +184,7 @@ class StageWalk:
 
     def _define_result(self, number: int, dtype: DType) -> None:
         """A reduced value: one per entry of the stage."""
-        self._define(number, Scalar(self.entry.depth, self.entry.lane is not None, dtype))
+        self._define(number, Scalar(self.entry.depth, self.entry.vectorised is not None, dtype))
 
     def _every(self) -> float:
         return float(self.nest.vectors_to[-1])
@@ -198,7 +198,7 @@ class StageWalk:
         for source in sources_of(value):
             if isinstance(source, Symbol):
                 moved = self.nest.positions.get(source, -1) + 1
-                depth, varying = max(depth, moved), varying or source == self.nest.lane
+                depth, varying = max(depth, moved), varying or source == self.nest.vectorised
             else:
                 scalar = self.scalars[source]
                 depth, varying = max(depth, scalar.depth), varying or scalar.varying
@@ -249,7 +249,7 @@ class StageWalk:
         if store.mask is not None:
             mask = self.scalars[store.mask]
             share, masked = mask.share, not mask.cut
-        varying = self.nest.lane is not None
+        varying = self.nest.vectorised is not None
         times = self._times(self.nest.depth, varying) * share
         kind = self._kind(store) if varying else "uniform"
         self._walked(store, times, kind, masked=store.mask is not None)
@@ -279,7 +279,7 @@ class StageWalk:
     def _far_steps(self, statement: Load | Store, access: Access, kind: str, times: float) -> float:
         """Jumps by a page or more: between rounds, between the lanes of one access, between the rows of a square."""
         size = access.buffer.type.dtype.itemsize
-        stride = 0 if self.nest.lane is None else abs(statement.offset.coefficient(self.nest.lane)) * size
+        stride = 0 if self.nest.vectorised is None else abs(statement.offset.coefficient(self.nest.vectorised)) * size
         if kind == "strided" and stride >= PAGE_BYTES:
             return times * self.nest.lanes
         if kind == "contiguous" and stride >= PAGE_BYTES:
@@ -290,8 +290,8 @@ class StageWalk:
 
     def _kind(self, statement: Load | Store) -> str:
         """How lanes walk, of a position in which they differ."""
-        offset, lane = statement.offset, self.nest.lane
-        if lane is None:
+        offset, vectorised = statement.offset, self.nest.vectorised
+        if vectorised is None:
             return "uniform"
         private = self.nest.copies > 1 and self.buffers[statement.buffer].space is Space.SCRATCH
         if private or (self._transposed and statement in self._transposed):
@@ -300,9 +300,9 @@ class StageWalk:
             if isinstance(variable, Element):
                 if self.scalars[int(variable.source)].varying:
                     return "gather"
-            elif not isinstance(variable, Symbol) and lane in list(sources_of(_inside(variable))):
+            elif not isinstance(variable, Symbol) and vectorised in list(sources_of(_inside(variable))):
                 return "gather"
-        stride = offset.coefficient(lane)
+        stride = offset.coefficient(vectorised)
         if stride == 0:
             return "uniform"
         return "contiguous" if stride in (1, -1) else "strided"
@@ -314,7 +314,7 @@ class StageWalk:
             at -= 1
         if at < 0:
             return False
-        ahead = (self.nest.lanes * self.nest.unroll) if at == self._lane_at else 1
+        ahead = (self.nest.lanes * self.nest.unroll) if at == self._vectorised_at else 1
         return any(
             abs(step) * ahead * size >= PAGE_BYTES and counts[at] > counts[at + 1] for step, counts in access.terms
         )
@@ -342,12 +342,12 @@ class StageWalk:
     def _scan(self, statement: Scan) -> None:
         dtype = statement.dtype
         self._reduction(dtype, statement.combiner, statement.operand)
-        if self._own_lane():
+        if self._vectorises_itself():
             # in a vector: a shuffle and an operation for each doubling, and both for what goes on behind it
             levels = self.nest.lanes.bit_length() - 1
             for op_class, weight in (("integer", 1), *mix_of(statement.combiner, dtype)):
                 self._counts.operate(op_class, dtype, weight * (levels + 1) * self._every())
-        self._define(statement.result, Scalar(self.nest.depth, self.nest.lane is not None, dtype))
+        self._define(statement.result, Scalar(self.nest.depth, self.nest.vectorised is not None, dtype))
 
     def _reduction(self, dtype: DType, combiner: str, operand: int) -> None:
         times = self._every()

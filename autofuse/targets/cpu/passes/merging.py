@@ -34,7 +34,7 @@ from autofuse.lower.tile import (
     Test,
     TileProgram,
 )
-from autofuse.targets.cpu.passes.scanlanes import is_plain
+from autofuse.targets.cpu.passes.vectorscans import is_plain
 
 
 def merge_scans(program: TileProgram) -> TileProgram:
@@ -90,24 +90,26 @@ def _joined(first: Stage, second: Stage, phase: Phase) -> Stage | None:
         return None
     if any(isinstance(s, Scan) for s in first.body):
         side_by_side = all(is_plain(s.offset, first.symbols[0]) for s in body if isinstance(s, Load | Store))
-        if phase.lane is None and not side_by_side:
+        if phase.vectorised is None and not side_by_side:
             return None
-        lane = None
+        vectorised = None
     elif _share_loads(first, body):
-        lane = first.lane
+        vectorised = first.vectorised
     else:
         return None
     made = _with_values(first, body)
-    return None if made is None else Stage(first.symbols, _once([*first.body, *made]), lane)
+    return None if made is None else Stage(first.symbols, _once([*first.body, *made]), vectorised)
 
 
 def _loop_alike(first: Stage, second: Stage) -> bool:
-    """Whether two stages of reductions have the same loops, in the same order, with the same lane."""
-    lanes = [stage.symbols.index(stage.lane) if stage.lane is not None else -1 for stage in (first, second)]
+    """Whether two stages of reductions have the same loops, in the same order, of which the same is vectorised."""
+    vectorised = [
+        stage.symbols.index(stage.vectorised) if stage.vectorised is not None else -1 for stage in (first, second)
+    ]
     extents = [[symbol.extent for symbol in stage.symbols] for stage in (first, second)]
     plain = not any(isinstance(s, Scan | ArgReduce) for stage in (first, second) for s in stage.body)
     reduces = all(any(isinstance(s, Reduce) for s in stage.body) for stage in (first, second))
-    return plain and reduces and bool(extents[0]) and extents[0] == extents[1] and lanes[0] == lanes[1]
+    return plain and reduces and bool(extents[0]) and extents[0] == extents[1] and vectorised[0] == vectorised[1]
 
 
 def _share_loads(first: Stage, body: Sequence[Statement]) -> bool:

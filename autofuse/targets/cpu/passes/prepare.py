@@ -6,11 +6,11 @@ from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import TileProgram
 from autofuse.targets.cpu.codegen.widths import Widths
 from autofuse.targets.cpu.passes.folding import fold_indices
+from autofuse.targets.cpu.passes.longerloop import vectorise_longer
 from autofuse.targets.cpu.passes.merging import merge_scans
 from autofuse.targets.cpu.passes.narrowing import narrow_values
 from autofuse.targets.cpu.passes.positions import compare_positions
-from autofuse.targets.cpu.passes.relaning import relane
-from autofuse.targets.cpu.passes.scanlanes import spread_scans
+from autofuse.targets.cpu.passes.vectorscans import vectorise_scans
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,4 +22,6 @@ class CpuPasses:
 
     def __call__(self, program: TileProgram) -> TileProgram:
         widths = Widths.chosen(program, self.vector_bits)
-        return spread_scans(merge_scans(relane(narrow_values(compare_positions(fold_indices(program))), widths)))
+        return vectorise_scans(
+            merge_scans(vectorise_longer(narrow_values(compare_positions(fold_indices(program))), widths))
+        )

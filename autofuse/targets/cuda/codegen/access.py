@@ -50,7 +50,7 @@ def is_threaded(phase: Phase) -> bool:
     """Whether each grid point runs in one thread: no row blocks, no dots, and no stage asks for lanes of its own."""
     if phase.row_block is not None or any(isinstance(step, Dot) for step in phase.steps):
         return False
-    return phase.lane is not None or all(stage.lane is None for stage in stages_of(phase))
+    return phase.vectorised is not None or all(stage.vectorised is None for stage in stages_of(phase))
 
 
 def is_unit_stride(offset: Affine, lane: Symbol) -> bool:

@@ -57,7 +57,7 @@ def lane_of(stage: Stage) -> Symbol | None:
     """The symbol spread over threads: what the stage names, else its innermost; None for scans and single points."""
     if has_scan(stage) or not stage.symbols:
         return None
-    return stage.lane if stage.lane is not None else stage.symbols[-1]
+    return stage.vectorised if stage.vectorised is not None else stage.symbols[-1]
 
 
 def is_flattened(stage: Stage, width: int) -> bool:

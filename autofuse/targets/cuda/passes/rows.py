@@ -80,13 +80,17 @@ def _again(stages: Sequence[Stage], grid: Sequence[Symbol], buffers: dict[str, B
 
 def _rows(stage: Stage) -> Iterator[tuple[Load, _Row]]:
     """Loads that walk a row, and which."""
-    if stage.lane is None or stage.symbols != (stage.lane,):
+    if stage.vectorised is None or stage.symbols != (stage.vectorised,):
         return
     for statement in stage.body:
-        if isinstance(statement, Load) and statement.mask is None and is_unit_stride(statement.offset, stage.lane):
-            start = statement.offset - index.of(stage.lane)
+        if (
+            isinstance(statement, Load)
+            and statement.mask is None
+            and is_unit_stride(statement.offset, stage.vectorised)
+        ):
+            start = statement.offset - index.of(stage.vectorised)
             if all(isinstance(atom, Symbol) for atom, _ in start.terms):
-                yield statement, _Row(statement.buffer, start, stage.lane.extent)
+                yield statement, _Row(statement.buffer, start, stage.vectorised.extent)
 
 
 def _scratch(row: _Row, buffers: dict[str, Buffer], number: int) -> Buffer:
@@ -97,7 +101,7 @@ def _scratch(row: _Row, buffers: dict[str, Buffer], number: int) -> Buffer:
 def _rewritten(stage: Stage, chosen: dict[_Row, Buffer], read: set[_Row]) -> Stage:
     """A stage that keeps the rows that it is the first to read, and finds the others. `read`: those read before."""
     walked = {id(load): row for load, row in _rows(stage) if row in chosen}
-    if not walked or stage.lane is None:
+    if not walked or stage.vectorised is None:
         return stage
     body: list[Statement] = []
     here: set[_Row] = set()
@@ -106,7 +110,7 @@ def _rewritten(stage: Stage, chosen: dict[_Row, Buffer], read: set[_Row]) -> Sta
         if row is None or not isinstance(statement, Load):
             body.append(statement)
             continue
-        place = index.of(stage.lane)
+        place = index.of(stage.vectorised)
         if row in read:
             body.append(replace(statement, buffer=chosen[row].name, offset=place))
         else:

@@ -1,6 +1,6 @@
-"""Running sums along the lanes: a scan whose neighbours lie side by side in memory is walked a vector at a time.
+"""Running sums of whole vectors: a scan whose neighbours lie side by side in memory is walked a vector at a time.
 
-    stage (k0<2048) lane=none { scan add }   ->   stage (k0<2048) lane=k0 { scan add }
+    stage (k0<2048) vectorised=none { scan add }   ->   stage (k0<2048) vectorised=k0 { scan add }
 
 Inside a vector the prefixes are found in log steps; from vector to vector one operation is left in the chain, so that
 a scan costs a few instructions per vector instead of an operation's latency per element. Sums of floats are added in
@@ -14,14 +14,14 @@ from autofuse.lazydataclass import replace
 from autofuse.lower.tile import Load, Phase, RowGroup, Scan, Stage, Store, TileProgram
 
 
-def spread_scans(program: TileProgram) -> TileProgram:
-    """The same program with lanes in the stages whose scans can have them."""
+def vectorise_scans(program: TileProgram) -> TileProgram:
+    """The same program with vectorised loops in the stages whose scans can have them."""
     launches = tuple(tuple(_phase(phase) for phase in launch) for launch in program.launches)
     return replace(program, launches=launches)
 
 
 def _phase(phase: Phase) -> Phase:
-    if phase.lane is not None:
+    if phase.vectorised is not None:
         return phase
     steps = tuple(
         RowGroup(tuple(_stage(stage) for stage in step.stages)) if isinstance(step, RowGroup) else step
@@ -36,7 +36,7 @@ def _stage(stage: Stage) -> Stage:
         return stage
     (walk,) = stage.symbols
     side_by_side = all(is_plain(s.offset, walk) for s in stage.body if isinstance(s, Load | Store))
-    return replace(stage, lane=walk) if side_by_side else stage
+    return replace(stage, vectorised=walk) if side_by_side else stage
 
 
 def is_plain(offset: Affine, walk: Symbol) -> bool:

@@ -1,6 +1,7 @@
-"""Another lane for element-wise phases whose last grid symbol is too short to fill a vector.
+"""Another vectorised loop for element-wise phases whose last grid symbol is too short to fill a vector.
 
-    grid(i0<500000, i1<4) lane=i1 { 80 statements }   ->   grid(i0<500000) lane=i0 { stage (i1<4) { 80 statements } }
+    grid(i0<500000, i1<4) vectorised=i1 { 80 statements }
+    ->  grid(i0<500000) vectorised=i0 { stage (i1<4) { 80 statements } }
 
 Memory is then reached in strides, which costs per element moved; it pays where there is more to compute than to move.
 The short symbol becomes a loop inside, so that a cache line is still used up before the next; where conditions depend
@@ -18,27 +19,27 @@ from autofuse.targets.cpu.codegen.widths import Widths
 _STRIDED = 1.5
 """Cost of an element moved in strides, in vector instructions."""
 _LONG = 4
-"""Vectors that the new lane must fill at least."""
+"""Vectors that the new loop must fill at least."""
 
 
-def relane(program: TileProgram, widths: Widths) -> TileProgram:
-    """The same program with better lanes where there are any."""
+def vectorise_longer(program: TileProgram, widths: Widths) -> TileProgram:
+    """The same program with better ones where there are any."""
     launches = tuple(tuple(_phase(phase, widths) for phase in launch) for launch in program.launches)
     return replace(program, launches=launches)
 
 
 def _phase(phase: Phase, widths: Widths) -> Phase:
     stage = _only_stage(phase)
-    if phase.lane is None or stage is None or phase.lane.extent < 2:
+    if phase.vectorised is None or stage is None or phase.vectorised.extent < 2:
         return phase
     full, _ = widths.of((stage,), 1 << 30)
-    others = [s for s in phase.grid if s != phase.lane and s.extent >= _LONG * full]
-    if not others or phase.lane.extent * 2 > full or not _pays(stage, phase.lane, others[-1], full):
+    others = [s for s in phase.grid if s != phase.vectorised and s.extent >= _LONG * full]
+    if not others or phase.vectorised.extent * 2 > full or not _pays(stage, phase.vectorised, others[-1], full):
         return phase
-    new, short = others[-1], phase.lane
+    new, short = others[-1], phase.vectorised
     grid = (*(s for s in phase.grid if s not in (new, short)), new)
     inner = Stage((short,), stage.body, None)
-    return Phase(grid, (RowGroup((inner,)),), lane=new)
+    return Phase(grid, (RowGroup((inner,)),), vectorised=new)
 
 
 def _only_stage(phase: Phase) -> Stage | None:
