@@ -21,6 +21,73 @@ __device__ __forceinline__ void store_pack(T* to, const Pack<T, N>& value) {
     *static_cast<Pack<T, N>*>(__builtin_assume_aligned(to, sizeof(T) * N)) = value;
 }
 """,
+    "load_matrices": """\
+#ifdef __CUDACC__  // the simulated device has its own
+// Four 8 x 8 matrices of 16-bit elements; each lane gives where a row starts, lanes 8 i to 8 i + 7 those of matrix i.
+__device__ __forceinline__ void load_matrices(unsigned int (&to)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"((unsigned int)__cvta_generic_to_shared(row)) : "memory");
+}
+#endif
+""",
+    "load_transposed": """\
+#ifdef __CUDACC__
+__device__ __forceinline__ void load_transposed(unsigned int (&to)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"((unsigned int)__cvta_generic_to_shared(row)) : "memory");
+}
+#endif
+""",
+    "multiply_bfloat16": """\
+#ifdef __CUDACC__
+__device__ __forceinline__ void multiply_bfloat16(
+    float (&sum)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#endif
+""",
+    "multiply_half": """\
+#ifdef __CUDACC__
+__device__ __forceinline__ void multiply_half(
+    float (&sum)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#endif
+""",
+    "copy_async": """\
+#ifdef __CUDACC__
+// `asked` bytes into shared memory, and zeros behind them, while the thread goes on.
+template <int bytes>
+__device__ __forceinline__ void copy_async(void* to, const void* from, int asked) {
+    const unsigned int target = (unsigned int)__cvta_generic_to_shared(to);
+    if (bytes == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(target), "l"(from), "r"(asked) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                     :: "r"(target), "l"(from), "n"(bytes), "r"(asked) : "memory");
+}
+#endif
+""",
+    "copy_commit": """\
+#ifdef __CUDACC__
+__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+#endif
+""",
+    "copy_wait": """\
+#ifdef __CUDACC__
+// Until no more than `left` of the latest groups are under way.
+template <int left>
+__device__ __forceinline__ void copy_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(left) : "memory"); }
+#endif
+""",
     "floor_divide": """\
 template <typename T>
 __device__ __forceinline__ T floor_divide(T a, T b) {

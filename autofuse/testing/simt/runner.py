@@ -39,10 +39,13 @@ _MESSAGE = 1024
 class SimtModule:
     """Kernels compiled together into one shared library, cached by source: compiling takes about a second."""
 
-    def __init__(self, kernels: Sequence[CudaKernel]) -> None:
-        """Raises BackendError without a C++ compiler, and when compilation fails."""
+    def __init__(self, kernels: Sequence[CudaKernel], *, races: bool = False) -> None:
+        """`races`: whether races in shared memory are errors too; runs are then several times slower.
+
+        Raises BackendError without a C++ compiler, and when compilation fails.
+        """
         self._kernels = list(kernels)
-        self._library = ctypes.CDLL(str(compiled(translation_unit(kernels))))
+        self._library = ctypes.CDLL(str(compiled(translation_unit(kernels), counting=races)))
 
     def run(self, kernel: CudaKernel, buffers: dict[str, NDArray[Any]], *, order: Order = "forward") -> None:
         """Run all launches of `kernel` on `buffers` (by name; a missing WORKSPACE is provided).
@@ -81,9 +84,11 @@ class SimtModule:
             raise BackendError(f"{kernel.name}: {launch.function}: {message.value.decode()}")
 
 
-def run_simt(kernel: CudaKernel, buffers: dict[str, NDArray[Any]], *, order: Order = "forward") -> None:
-    """Compile one kernel (cached) and run it; see `SimtModule.run`."""
-    SimtModule([kernel]).run(kernel, buffers, order=order)
+def run_simt(
+    kernel: CudaKernel, buffers: dict[str, NDArray[Any]], *, order: Order = "forward", races: bool = False
+) -> None:
+    """Compile one kernel (cached) and run it; see `SimtModule`."""
+    SimtModule([kernel], races=races).run(kernel, buffers, order=order)
 
 
 class _Guarded:
@@ -164,8 +169,8 @@ def _entry(space: str, function: str, shared: str) -> str:
 def compiled(source: str, counting: bool = False) -> Path:
     """The shared library of a translation unit, from the cache or compiled now.
 
-    `counting`: with hooks at each access to memory, for `counters`. Raises BackendError without a C++ compiler, or when
-    it refuses.
+    `counting`: with hooks at each access to memory, which count and find races. Raises BackendError without a C++
+    compiler, or when it refuses.
     """
     if not counting:
         return _made(source, _FLAGS, ".so")
@@ -178,7 +183,7 @@ def _made(source: str, flags: Sequence[str], suffix: str, hooks: Path | None = N
     compiler = next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
     if compiler is None:
         raise BackendError("the SIMT shim needs a C++ compiler on PATH (g++ or clang++)")
-    shim = (_HERE / "simt.h").read_text()
+    shim = "".join(header.read_text() for header in sorted(_HERE.glob("*.h")))
     parts = (compiler, *flags, shim, source, "" if hooks is None else hooks.name)
     folder = Path(tempfile.gettempdir()) / f"autofuse-simt-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <utility>
+#include <vector>
 
 #define __global__
 #define __device__
@@ -36,7 +37,7 @@ constexpr int warpSize = 32;
 namespace simt {
 
 enum class State { ready, at_barrier, in_warp, done };
-enum class Operation { sync, shuffle, ballot };
+enum class Operation { sync, shuffle, ballot, matrix };
 
 struct Fiber {
     ucontext_t start;
@@ -81,6 +82,7 @@ inline const char* name_of(Operation operation) {
     switch (operation) {
         case Operation::sync: return "__syncwarp";
         case Operation::shuffle: return "a shuffle";
+        case Operation::matrix: return "a matrix instruction";
         default: return "a vote";
     }
 }
@@ -104,6 +106,14 @@ inline const char* name_of(Operation operation) {
 }
 
 inline void enter();
+
+#ifdef SIMT_COUNT  // simt_count.cpp
+void ordered_block();
+void ordered_warp(int first, unsigned int mask);
+#else
+inline void ordered_block() {}
+inline void ordered_warp(int, unsigned int) {}
+#endif
 
 // Runs the next ready fiber, in round-robin order; returns when this one is chosen again.
 inline void yield() {
@@ -156,6 +166,7 @@ inline void barrier(int line) {
             fail("barrier divergence: waits at line %d, thread %u at line %d", line, other.index.x, other.line);
     }
     machine.waiting = 0;
+    ordered_block();
     for (int i = 0; i < machine.count; ++i) machine.fibers[i].state = State::ready;
 }
 
@@ -181,6 +192,7 @@ inline uint64_t collective(Operation operation, unsigned int mask, uint64_t payl
         yield();
         return self.result;
     }
+    if (operation == Operation::sync) ordered_warp(base, mask);
     uint64_t votes = 0;
     for (int i = 0; i < 32; ++i)
         if ((mask >> i & 1) && machine.fibers[base + i].payload) votes |= uint64_t(1) << i;
@@ -191,6 +203,21 @@ inline uint64_t collective(Operation operation, unsigned int mask, uint64_t payl
         other.state = State::ready;
     }
     return self.result;
+}
+
+// Waits until the whole warp is here; the last to come does the work, given the warp's fibers.
+template <typename Work>
+inline void meet(uint64_t payload, Work work) {
+    constexpr unsigned int all = 0xffffffffu;
+    Fiber& self = machine.fibers[machine.current];
+    Fiber* const warp = machine.fibers + machine.current / 32 * 32;
+    if (warp + 32 > machine.fibers + machine.count) fail("a matrix instruction in a warp of fewer than 32 threads");
+    self.line = 0, self.mask = all, self.operation = Operation::matrix, self.payload = payload, self.source = lane();
+    self.state = State::in_warp;
+    for (int i = 0; i < 32; ++i)
+        if (warp[i].state != State::in_warp || warp[i].mask != all || warp[i].operation != Operation::matrix) return yield();
+    work(warp);
+    for (int i = 0; i < 32; ++i) warp[i].state = State::ready;
 }
 
 template <typename T>
@@ -244,7 +271,10 @@ inline void call(void (*function)(A...), void** arguments) {
     call(function, arguments, std::index_sequence_for<A...>{});
 }
 
+inline void forget_copies();
+
 inline bool run_block(int threads) {
+    forget_copies();
     machine.count = machine.alive = threads;
     machine.waiting = 0;
     for (int i = 0; i < threads; ++i) {
@@ -408,3 +438,5 @@ inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short x) { return {x}; }
 SIMT_VECTORS(float, float)
 SIMT_VECTORS(int, int)
 SIMT_VECTORS(unsigned int, uint)
+
+#include "simt_matrix.h"

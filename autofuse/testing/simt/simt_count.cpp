@@ -1,6 +1,9 @@
-// Counts what the threads of a warp ask of memory together: the compiler's hooks for a race detector, in other hands.
+// Counts what the threads of a warp ask of memory together, and finds races: the compiler's hooks for a race detector, in
+// other hands.
 // Compiled without them, and linked to kernels that were compiled with -fsanitize=thread -DSIMT_COUNT.
 #include "simt.h"
+
+#include "simt_races.h"
 
 #include <unordered_map>
 #include <vector>
@@ -111,6 +114,7 @@ void note(uintptr_t at, int size, bool write, uintptr_t place) {
 
 void one(void* address, int size, bool write, void* place) {
     const uintptr_t at = reinterpret_cast<uintptr_t>(address);
+    races::touch(at, size, write);
     Pack& pack = packs[simt::machine.current];
     if (pack.left > 0 && at >= pack.begin && at < pack.end) {  // part of what was counted as a whole
         pack.left -= size;
@@ -129,8 +133,31 @@ void counted_pack(const void* address, size_t bytes, bool write, void* place) {
     note(at, int(bytes), write, reinterpret_cast<uintptr_t>(place));
 }
 
+void counted_rows(const void* const* rows, int count, void*) {
+    Group group;
+    group.size = 16;
+    for (int i = 0; i < count; ++i) {
+        group.at[group.lanes++] = reinterpret_cast<uintptr_t>(rows[i]);
+        races::touch(group.at[i], 16, false);
+    }
+    finish(group);
+}
+
+void counted_copy(void* to, const void* from, int asked, int bytes, void* place) {
+    const uintptr_t target = reinterpret_cast<uintptr_t>(to), at = reinterpret_cast<uintptr_t>(place);
+    if (asked) note(reinterpret_cast<uintptr_t>(from), asked, false, at);
+    note(target, bytes, true, at);
+    races::touch(target, bytes, true);
+}
+
+void counted_arrival(void* to, int bytes) { races::touch(reinterpret_cast<uintptr_t>(to), bytes, true); }
+
+void ordered_block() { races::block_met(); }
+void ordered_warp(int first, unsigned int mask) { races::warp_met(first, mask); }
+
 void counted_launch(const void* shared, size_t bytes) {
     shared_begin = reinterpret_cast<uintptr_t>(shared), shared_end = shared_begin + bytes;
+    races::launch(shared_begin, shared_end);
 }
 
 void counted_block() {
@@ -138,6 +165,7 @@ void counted_block() {
     open.clear();
     for (auto& own : times) own.clear();
     for (Pack& pack : packs) pack = {};
+    races::block_met();
 }
 
 }  // namespace simt

@@ -7,6 +7,7 @@ import pytest
 from autofuse.errors import BackendError
 from autofuse.targets.cuda import nvrtc
 from autofuse.targets.cuda.nvrtc import Resources
+from autofuse.targets.cuda.prelude import Prelude
 
 needs_nvrtc = pytest.mark.skipif(
     not nvrtc.is_available(), reason="NVRTC is not installed (pip install 'autofuse[cuda]')"
@@ -78,3 +79,34 @@ def test_without_nvrtc_the_message_names_the_extra(monkeypatch: pytest.MonkeyPat
             nvrtc.version()
     finally:
         nvrtc._library.cache_clear()
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_matrix_instructions_and_copies_are_what_ptxas_knows(arch: str) -> None:
+    prelude = Prelude()
+    for name in ("load_matrices", "load_transposed", "multiply_bfloat16", "multiply_half"):
+        prelude.use(name)
+    for name in ("copy_async", "copy_commit", "copy_wait"):
+        prelude.use(name)
+    source = (
+        prelude.text()
+        + """
+extern "C" __global__ void k(const float* x, float* y) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    copy_async<16>(memory + 16 * threadIdx.x, x + 4 * threadIdx.x, 16);
+    copy_async<4>(memory + 8192 + 4 * threadIdx.x, x + threadIdx.x, 4);
+    copy_commit();
+    copy_wait<0>();
+    __syncthreads();
+    unsigned int a[4], b[4];
+    float sum[4] = {0, 0, 0, 0};
+    load_matrices(a, memory + 16 * threadIdx.x);
+    load_transposed(b, memory + 16 * threadIdx.x);
+    multiply_bfloat16(sum, a, b[0], b[1]);
+    multiply_half(sum, a, b[2], b[3]);
+    for (int n = 0; n < 4; ++n) y[4 * threadIdx.x + n] = sum[n];
+}
+"""
+    )
+    assert nvrtc.compile_source(source, arch).resources["k"].spill_bytes == 0
