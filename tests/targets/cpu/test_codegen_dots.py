@@ -5,10 +5,11 @@ import pytest
 
 from autofuse.ir.dtypes import BF16, F16, F32, F64, I32, U8
 from autofuse.ir.index import Affine, Symbol, of
+from autofuse.lower.schedule import Schedule
 from autofuse.lower.summing import sum_block
 from autofuse.lower.tile import Dot, Load, Map, Matrix, Reduce, RowBlock, Store
 from autofuse.targets.cpu.codegen.matmul.tiling import plan_tiling
-from autofuse.targets.cpu.decisions import cpu_schedule
+from autofuse.targets.cpu.decisions import VECTOR_BITS, cpu_schedule
 from tests.fixtures.tilekernels import Kernel
 from tests.fixtures.tileprograms import buffers, check, engine, phase, program, stage
 
@@ -22,6 +23,15 @@ def test_a_dot_alone(dtype, rows, columns, depth):
     dot = Dot(out, lhs, rhs, rows, columns, depth, dtype)
     listed = buffers(f"a={dtype}[{rows},{depth}] b={dtype}[{depth},{columns}]", f"c={dtype}[{rows},{columns}]")
     check(program("dot", listed, phase([], dot)))
+
+
+@pytest.mark.parametrize("bits", [100, 500])
+def test_vectors_have_a_power_of_two_of_elements_whatever_width_is_asked_for(bits):
+    """Of 100 bits three elements would fit: no square of those can be transposed."""
+    m, n, k = 5, 20, 40
+    dot = Dot(Matrix("c", Affine(), n, 1), Matrix("a", Affine(), k, 1), Matrix("b", Affine(), 1, k), m, n, k, F32)
+    listed = buffers(f"a=f32[{m * k}] b=f32[{k * n}]", f"c=f32[{m * n}]")
+    check(program("dot", listed, phase([], dot), schedule=Schedule.of({VECTOR_BITS: bits})))
 
 
 @pytest.mark.parametrize("size", [(5, 4, 3), (30, 20, 40)])

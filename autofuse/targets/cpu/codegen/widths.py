@@ -59,7 +59,7 @@ class Widths:
         """What a program's schedule chose, on a machine with vectors of at most `vector_bits` bits."""
         schedule = program.schedule
         return Widths(
-            vector_bits=min(schedule[VECTOR_BITS], vector_bits),
+            vector_bits=power_of_two_at_most(min(schedule[VECTOR_BITS], vector_bits)),
             unroll=schedule[UNROLL],
             registers=32 if vector_bits > 256 else 16,
             stream_stores=streams_stores(program),
@@ -76,8 +76,7 @@ class Widths:
     def of(self, stages: Iterable[Stage], extent: int) -> tuple[int, int]:
         """(lanes, vectors in flight) for stages spread over `extent` iterations or grid points."""
         widest = max((register_bits(dtype) for dtype in _computed(stages)), default=32)
-        fitting = 1 << (max(self.vector_bits // widest, 1).bit_length() - 1)
-        lanes = min(fitting, _MOST_LANES, _power_of_two_at_least(extent))
+        lanes = min(max(self.vector_bits // widest, 1), _MOST_LANES, power_of_two_at_least(extent))
         return lanes, max(1, min(self.unroll, extent // lanes))
 
 
@@ -93,5 +92,11 @@ def _computed(stages: Iterable[Stage]) -> list[DType]:
     return wide or found
 
 
-def _power_of_two_at_least(value: int) -> int:
+def power_of_two_at_most(value: int) -> int:
+    """The largest one; 1 for numbers below it."""
+    return 1 << (max(value, 1).bit_length() - 1)
+
+
+def power_of_two_at_least(value: int) -> int:
+    """The smallest one; 1 for numbers below it."""
     return 1 << max(value - 1, 0).bit_length()

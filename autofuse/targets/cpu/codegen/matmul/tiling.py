@@ -11,7 +11,7 @@ from autofuse.ir.dtypes import F32, DType
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.summing import sum_block
 from autofuse.lower.tile import Dot, Matrix
-from autofuse.targets.cpu.codegen.widths import register_bits
+from autofuse.targets.cpu.codegen.widths import power_of_two_at_least, register_bits
 
 DEPTH_BYTES = 96 << 10
 """Of the right operand under one register tile: at most this much of the depth is done at a time."""
@@ -123,7 +123,7 @@ def _runs(extent: int, size: int) -> tuple[Tiles, ...]:
 def plan_tiling(dot: Dot, left: DType, right: DType, vector_bits: int, registers: int) -> Tiling:
     """Decide. `left` and `right` are the types in memory of the operands."""
     wide = F32 if dot.dtype.is_float and dot.dtype.bits == 16 else dot.dtype
-    lanes = min(max(vector_bits // register_bits(wide), 1), _power_of_two_at_least(dot.columns))
+    lanes = min(max(vector_bits // register_bits(wide), 1), power_of_two_at_least(dot.columns))
     once = dot.rows <= _FEW_ROWS
     vectors, most_rows = _register_tile(dot, lanes, registers, once)
     spread = ((dot.depth - 1) * abs(dot.rhs.row_stride) + dot.columns) * right.itemsize
@@ -207,7 +207,3 @@ def _evicts_itself(left: Matrix, dot: Dot, dtype: DType) -> bool:
     if left.column_stride != 1:
         return dot.depth > 16 and left.column_stride * dtype.itemsize * dot.depth > NEAR_BYTES
     return dot.rows > 8 and dot.columns > 64 and dot.depth > 64 and left.row_stride * dtype.itemsize % (_PAGE // 2) == 0
-
-
-def _power_of_two_at_least(value: int) -> int:
-    return 1 << max(value - 1, 0).bit_length()
