@@ -75,3 +75,16 @@ def is_view(node: Node) -> bool:
 def is_permuted(node: Node) -> bool:
     """Whether the node is a view of all elements, each once: a reshape, a transpose, a reversal."""
     return is_view(node) and index_op(node).once > 0
+
+
+def class_of(work: str, steering: str) -> str:
+    """The name of a class of kernels: a digest of what they do and, after a colon, one of the values that steer them.
+
+    `steering`: empty where no values are known, or none say where a kernel reads and what its calls and loops do.
+    """
+    return f"{work}:{steering}" if steering else work
+
+
+def work_of(digest: str) -> str:
+    """What the kernels of a class do, whatever steers them. Records and notes of kernels name this alone."""
+    return digest.partition(":")[0]

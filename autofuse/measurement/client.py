@@ -117,7 +117,8 @@ class Bench:
         self.compile_s = 0.0
         """Seconds that compiling the last schedules beside each other took."""
         self._kernel_s = self._later_s = 0.0
-        values = InputValues(graph, inputs)
+        self.values = values = InputValues(graph, inputs)
+        """Of the graph, on the arguments."""
         self._records = KernelRecords(database, code_version, values)
         self._races = PlanRaces(graph, values, database, code_version, self._run_plans)
 

@@ -1,5 +1,8 @@
 """Which values a kernel's time may depend on, and digests of them: records hold for those values alone.
 
+Within a run, kernels that do the same work are told apart by those of these values that steer them: indices, and what
+calls and loops read.
+
 Most kernels take as long whatever they read: masks are selected by, not branched on. Exceptions are told from what the
 op table says of an op: elements read at run time that say where to read, calls and loops, whose way depends on anything
 they get, and elementwise ops with a branch for some operands. Values that any arithmetic may be slow with are found
@@ -9,7 +12,7 @@ where a kernel is measured (`unusual`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -37,6 +40,10 @@ class InputValues:
         self._arrays = dict(zip(graph.inputs, inputs, strict=True))
         self._known: dict[Value, str] = {}
 
+    def steer(self) -> bool:
+        """Whether values steer any kernel of the graph."""
+        return any(steering_reads(self._graph, node) for node in self._graph.nodes)
+
     def of_arguments(self) -> str:
         """Digest of all arguments."""
         return self._joined(self._graph.inputs)
@@ -47,8 +54,16 @@ class InputValues:
 
     def of_deciding(self, kernel: KernelCandidate) -> str:
         """Digest of what a kernel's time may depend on, of the values that it reads; empty if it depends on none."""
+        return self._of_followed(kernel, deciding_reads)
+
+    def of_steering(self, kernel: KernelCandidate) -> str:
+        """Digest of what says where a kernel reads, and what its calls and loops do; empty if nothing that it reads."""
+        return self._of_followed(kernel, steering_reads)
+
+    def _of_followed(self, kernel: KernelCandidate, reads: Callable[[Graph, Node], tuple[Value, ...]]) -> str:
+        """Digest of what a kernel reads and computes such reads from; empty for nothing."""
         made = {value: node for node in kernel.nodes for value in node.outputs}
-        waiting = [value for node in kernel.nodes for value in deciding_reads(self._graph, node)]
+        waiting = [value for node in kernel.nodes for value in reads(self._graph, node)]
         seen: set[Value] = set()
         while waiting:
             value = waiting.pop()
@@ -83,10 +98,17 @@ class InputValues:
 def deciding_reads(graph: Graph, node: Node) -> tuple[Value, ...]:
     """Of what a node reads, the values that its time may depend on."""
     match lookup(node.op):
-        case IndexOp(data=data):
-            return node.inputs[data:]
         case ElementwiseOp(work=Work(uneven=True)):
             return node.inputs
+        case _:
+            return steering_reads(graph, node)
+
+
+def steering_reads(graph: Graph, node: Node) -> tuple[Value, ...]:
+    """Of what a node reads, the values that say where it reads others, and all that a call or a loop reads."""
+    match lookup(node.op):
+        case IndexOp(data=data):
+            return node.inputs[data:]
         case OpDef(role=role) if role.is_opaque:
             return graph.reads(node)
         case _:

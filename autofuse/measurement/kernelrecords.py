@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-from autofuse.fusion.candidate import KernelCandidate
+from autofuse.fusion.candidate import KernelCandidate, work_of
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.database import Database
@@ -34,6 +34,7 @@ class Trial:
     """A kernel to be timed under a schedule."""
 
     digest: str
+    """Of its class. Records are kept by the work that this names."""
     kernel: KernelCandidate
     schedule: Schedule
     worth_us: float = math.inf
@@ -99,7 +100,7 @@ class KernelRecords:
         policy = AGAIN_POLICY if trial.again else MEASUREMENT_POLICY
         self._database.add(
             Measurement(
-                kernel=trial.digest,
+                kernel=work_of(trial.digest),
                 schedule=trial.schedule,
                 signature=signature_of(trial.kernel),
                 policy=PRUNED_POLICY if time.pruned else policy,
@@ -140,7 +141,7 @@ class KernelRecords:
 
     def _find(self, trial: Trial, policy: str) -> list[Measurement]:
         """The measurements that hold for the values at hand, oldest first: those of exactly these, if there are any."""
-        found = self._select(trial.digest, trial.schedule, policy)
+        found = self._select(work_of(trial.digest), trial.schedule, policy)
         if not found:
             return []
         kernel = trial.kernel

@@ -51,6 +51,7 @@ def dump_candidates(context: Context, document: PlanDocument, bench: Bench | Non
     import csv
     import io
 
+    from autofuse.fusion.candidate import work_of
     from autofuse.fusion.kind import kind_of
     from autofuse.lower.schedule import Schedule
     from autofuse.runtime.planlowering import candidate_of
@@ -70,7 +71,7 @@ def dump_candidates(context: Context, document: PlanDocument, bench: Bench | Non
         nodes = " ".join(node.name for atom in sorted(candidate.atoms, key=lambda a: a.number) for node in atom.nodes)
         outputs = " ".join(value.name for value in candidate.outputs)
         row = (candidate.digest, nodes, kind_of(candidate.kernel), outputs, price.predicted_us, price.bound)
-        writer.writerow((*row, "" if known is None else known.us, int(candidate.digest in chosen)))
+        writer.writerow((*row, "" if known is None else known.us, int(work_of(candidate.digest) in chosen)))
     _write(_plan_folder(folder, document) / "candidates.csv", table.getvalue())
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from autofuse.errors import LegalityError, PlanError
 from autofuse.fusion.atoms import AtomGraph, FusionAtom
-from autofuse.fusion.candidate import KernelCandidate
+from autofuse.fusion.candidate import KernelCandidate, work_of
 from autofuse.ir.digest import subgraph_digest
 from autofuse.ir.graph import Node, Value
 from autofuse.lazydataclass import replace
@@ -139,7 +139,7 @@ def _wrong_kernel(
     atoms, candidate = partition.atoms, chosen.candidate
     kernel = cast("Any", candidate.kernel)
     made = atoms.candidate(candidate.atoms, candidate.outputs) if isinstance(kernel, KernelCandidate) else None
-    if made is None or made != kernel or _digest(made, context) != candidate.digest:
+    if made is None or made != kernel or _digest(made, context) != work_of(candidate.digest):
         yield "was not made by a SpaceBuilder: its kernel or its digest belongs to other atoms"
     if not chosen.outputs or len(set(chosen.outputs)) < len(chosen.outputs):
         yield "writes nothing, or a value twice"

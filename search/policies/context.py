@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from autofuse.cost_models.base import CostModel
 from autofuse.fusion.userrules import Control
@@ -18,6 +19,9 @@ from autofuse.search.prices.pricing import KernelPrices
 from autofuse.search.prices.residual import ClassPrice
 from autofuse.search.solve.solver import Solve, solve
 from autofuse.search.space.candidates import USUAL, Bounds, Candidate, Space
+
+if TYPE_CHECKING:
+    from autofuse.measurement.inputvalues import InputValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,17 @@ class Context:
         """The same question with kernels within other bounds; none is lowered or priced again. `clock`: for these."""
         kernels = kernels_of(self.problem, self.kernels.prices, bounds, clock, self.kernels.known)
         return replace(self, kernels=kernels)
+
+    def steered(self, values: InputValues) -> Context:
+        """The same question where kernels that do the same work are told apart by the values that steer them.
+
+        None is lowered or priced again.
+        """
+        if not values.steer():
+            return self
+        problem = replace(self.problem, steering=values.of_steering)
+        kernels = kernels_of(problem, self.kernels.prices, self.kernels.bounds, known=self.kernels.known)
+        return replace(self, problem=problem, kernels=kernels)
 
     @property
     def program(self) -> Program:

@@ -60,7 +60,8 @@ def kernels_of(
     """All kernels within the bounds. `clock`: for these. `known`: what it lowered for the problem is not again."""
 
     def build() -> SpaceBuilder:
-        builder = SpaceBuilder(AtomGraph(problem.program.graph, control=problem.control), problem.limits, known=known)
+        atoms = AtomGraph(problem.program.graph, control=problem.control)
+        builder = SpaceBuilder(atoms, problem.limits, known=known, steering=problem.steering)
         enumerated(builder, bounds, clock)
         return builder
 

@@ -10,6 +10,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.search.plans.concurrent_groups import SMALL_US
 from autofuse.search.plans.memorylimit import MemoryLimit
 from autofuse.search.plans.planning import Program
+from autofuse.search.space.candidatebuilder import Steering, unsteered
 from autofuse.search.space.candidates import Candidate
 from autofuse.targets.base import Target
 
@@ -25,13 +26,15 @@ class Problem:
     """The user's rules."""
     memory: MemoryLimit | None = None
     """How much memory a plan may take."""
+    steering: Steering = unsteered
+    """What tells kernels apart that do the same work: the values at hand, where kernels are measured."""
     small_us: float = SMALL_US
     """Independent kernels shorter than this share a launch."""
 
     def of(self, program: Program) -> Problem:
         """The same question about another graph, without the rules, which name nodes."""
         memory = None if self.memory is None else MemoryLimit(self.memory.nbytes, program, self.limits)
-        return replace(self, program=program, control=NO_RULES, memory=memory)
+        return replace(self, program=program, control=NO_RULES, memory=memory, steering=unsteered)
 
     @property
     def limits(self) -> Limits:

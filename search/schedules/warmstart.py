@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from autofuse.cost_models.base import KernelFacts
 from autofuse.cost_models.features import FEATURES_VERSION, matrix
 from autofuse.errors import BackendError, LegalityError
+from autofuse.fusion.candidate import work_of
 from autofuse.fusion.kind import kind_of, title_of
 from autofuse.ir.digest import digest
 from autofuse.lazydataclass import replace
@@ -81,7 +82,7 @@ class WarmStart:
         us = math.inf if price is None else price.predicted_us
         features = self._context.problem.target.features(program)
         return KernelNote(
-            kernel=candidate.digest,
+            kernel=work_of(candidate.digest),
             title=f"{kind}_{title_of(candidate.kernel)}"[:_MOST_TITLE],
             kind=kind,
             program=self._program,
@@ -92,7 +93,7 @@ class WarmStart:
 
     def _elsewhere(self, note: KernelNote) -> list[tuple[KernelNote, Schedule]]:
         """Similar kernels of other programs, with their best schedules."""
-        own = self._context.prices(self._context.space)
+        own = {work_of(digest) for digest in self._context.prices(self._context.space)}
         return [(found.note, fastest(found.times)) for found in self._bench.relatives(note.family, self._program, own)]
 
     def _price_of(self, candidate: Candidate) -> Callable[[Schedule], float]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.atoms import AtomGraph
-from autofuse.fusion.candidate import KernelCandidate
+from autofuse.fusion.candidate import KernelCandidate, class_of, work_of
 from autofuse.fusion.userrules import NO_RULES
 from autofuse.ir.graph import Value
 from autofuse.lazydataclass import replace
@@ -26,10 +26,19 @@ from autofuse.search.space.leaner import is_light
 MakeKernel = Callable[[AtomGraph, AtomSet, tuple[Value, ...]], KernelCandidate]
 """The kernel of a set that writes some values. Raises LegalityError for one that is not wanted."""
 
+Steering = Callable[[KernelCandidate], str]
+"""A digest of the values that steer a kernel; empty for one that nothing steers."""
+
 _Key = tuple[AtomSet, tuple[Value, ...] | None]
 """A set, and what it writes where that was asked for."""
 _RECOMPUTE = 3
 _LEAST_SCALARS = 64
+
+
+def unsteered(kernel: KernelCandidate) -> str:
+    """Where no values are known: kernels that do the same work are of one class."""
+    del kernel
+    return ""
 
 
 class SpaceBuilder:
@@ -41,8 +50,12 @@ class SpaceBuilder:
         limits: Limits,
         kernel: MakeKernel = AtomGraph.candidate,
         known: SpaceBuilder | None = None,
+        steering: Steering = unsteered,
     ) -> None:
-        """`known`: one for the same limits; what it lowered is not lowered again."""
+        """`known`: one for the same limits; what it lowered is not lowered again.
+
+        `steering`: what tells kernels apart that do the same work.
+        """
         self.space = Space(atom_graph)
         self.tried: set[str] = set()
         """Structural digests of all kernels, where their slices begin included."""
@@ -50,11 +63,11 @@ class SpaceBuilder:
         """Of all distinct kernels that were lowered."""
         self.is_ruled = atom_graph.control != NO_RULES
         """Whether a user's rules are kept, so that equal sets may have different verdicts."""
-        self._graph, self._limits, self._kernel = atom_graph, limits, kernel
+        self._graph, self._limits, self._kernel, self._steering = atom_graph, limits, kernel, steering
         self._by_set: dict[_Key, Candidate | None] = {}
         self._reasons: dict[_Key, str] = {}
         self._programs: dict[str, TileProgram | OpaqueProgram | str] = {} if known is None else known._programs
-        """By digest of the class: a program, or why there is none."""
+        """By digest of the work: a program, or why there is none."""
         self._scalars: dict[str, int] = {} if known is None else known._scalars
         """Of each program, how many scalar values it had before the target's passes: what its limit is about."""
 
@@ -101,14 +114,14 @@ class SpaceBuilder:
             raise LegalityError("a path leaves the set and comes back")
         kernel = self._kernel(self._graph, atoms, outputs)
         pinned = self._graph.control.schedule_of(kernel.nodes) if self.is_ruled else None
-        own, digest = digests(kernel, pinned)
+        own, work = digests(kernel, pinned)
         self.tried.add(own)
-        if digest not in self._programs:
-            self._programs[digest] = self._lower(kernel, digest, self._most_scalars(atoms, kernel))
-        program = self._programs[digest]
+        if work not in self._programs:
+            self._programs[work] = self._lower(kernel, work, self._most_scalars(atoms, kernel))
+        program = self._programs[work]
         if isinstance(program, str):
             raise LegalityError(program)
-        return Candidate(atoms, kernel, digest, program)
+        return Candidate(atoms, kernel, class_of(work, self._steering(kernel)), program)
 
     def _outputs(self, atoms: AtomSet) -> tuple[Value, ...]:
         """What a kernel of these atoms writes. Raises LegalityError where it would have to wait for itself."""
@@ -142,7 +155,7 @@ class SpaceBuilder:
         """How large a kernel may become: a few times its parts; more is recomputation that cannot pay."""
         if len(atoms) == 1:
             return max(self._limits.scalars, plain_scalars(kernel))
-        parts = sum(self._scalars[self.require(frozenset((atom,))).digest] for atom in atoms)
+        parts = sum(self._scalars[work_of(self.require(frozenset((atom,))).digest)] for atom in atoms)
         return min(self._limits.scalars, max(_LEAST_SCALARS, _RECOMPUTE * parts))
 
 

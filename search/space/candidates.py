@@ -22,10 +22,11 @@ class Candidate:
     atoms: AtomSet
     kernel: KernelCandidate
     digest: str
-    """Of `class_digest`: equal for kernels that do the same work, and that rules give the same schedule, if any. They
-    are lowered, priced and tuned once."""
+    """Of its class: equal for kernels that do the same work, and that rules give the same schedule, if any. They are
+    lowered, priced and tuned once. Where kernels are measured, classes differ by the values that steer kernels too
+    (`measurement/inputvalues.py`): such kernels are lowered once, and measured and tuned each."""
     program: TileProgram | OpaqueProgram
-    """The kernel under the canonical schedule. Shared by all candidates of a digest class."""
+    """The kernel under the canonical schedule. Shared by all candidates that do the same work."""
 
     @property
     def outputs(self) -> tuple[Value, ...]:

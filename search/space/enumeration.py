@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Sequence
 
+from autofuse.fusion.candidate import work_of
 from autofuse.lazydataclass import dataclass
 from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.candidates import USUAL, AtomSet, Bounds, Space
@@ -109,7 +110,7 @@ class _Enumeration:
         """Equal for segments in which enumeration goes the same way."""
         if self.builder.is_ruled:
             return list(range(len(segments)))
-        alone = {atom: self.builder.require(frozenset((atom,))).digest for atom in self.graph.atoms}
+        alone = {atom: work_of(self.builder.require(frozenset((atom,))).digest) for atom in self.graph.atoms}
         return [structure(self.graph, segment, alone) for segment in segments]
 
     def _explore(self, segment: Segment, classes: int, end: float) -> _Explored:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 
 from autofuse.errors import MeasureError
+from autofuse.fusion.candidate import work_of
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument
 from autofuse.plan.identity import MEASUREMENT_POLICY
@@ -112,6 +113,7 @@ class Closing:
         rule = min((name for name in ended.times if name in found.rules), key=ended.times.__getitem__, default=None)
         measured = [kernel.measured_us for kernel in document.kernels]
         prices = times.prices()
+        works = sorted({work_of(digest) for digest in space.classes})
         floors = {digest: price.floor_us for digest, price in prices.items()}
         terms = self.ending.holdout(self.races.each_s)
         holdout_us, noise_us = (None, None) if terms is None else self.races.again(document, *terms)
@@ -126,7 +128,7 @@ class Closing:
             measured=len(times.us.keys() & space.classes.keys()),
             schedules_tried=self.drafts.schedules.tried,
             rounds=found.rounds,
-            space_digest=hashlib.sha256("".join(sorted(space.classes)).encode()).hexdigest()[:16],
+            space_digest=hashlib.sha256("".join(works).encode()).hexdigest()[:16],
             k=K_SIGMA,
             epsilon=EPSILON,
             floor_bound_us=None if over else bound_at(context, space, floors),

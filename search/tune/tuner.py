@@ -50,6 +50,7 @@ class Tuner:
         """`schedules`: what tunes them."""
         start = clock()
         self._spent = Spent(clock, budget.spent_s)
+        context = context.steered(bench.values)
         _ = context.space  # enumerated before its time is taken
         priced_by = clock() + budget.pricing_s
         unpriced = context.kernels.keep_priced(lambda: clock() > priced_by)
