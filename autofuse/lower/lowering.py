@@ -43,7 +43,7 @@ def as_it_is(program: TileProgram) -> TileProgram:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What lowering must know of a target on a device."""
+    """What lowering and planning must know of a target on a device."""
 
     scratch_bytes: int = 1 << 20
     """On-chip memory one worker may use for values kept between stages."""
@@ -57,6 +57,10 @@ class Limits:
     """What schedules of the target's kernels decide."""
     passes: Callable[[TileProgram], TileProgram] = as_it_is
     """The target's rewrites of what was lowered: whoever asks about a kernel sees it as its code will be."""
+    small_us: float = 40.0
+    """A kernel that takes at least so long is worth the whole device; shorter ones may run at the same time."""
+    most_together: int = 128
+    """Most kernels that are planned to run at the same time; more are as well served by two groups."""
 
 
 def plain_scalars(candidate: KernelCandidate) -> int:

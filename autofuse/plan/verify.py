@@ -25,7 +25,7 @@ KIND = re.compile(r"[a-z][a-z0-9_-]*")
 DIGEST = re.compile(r"[0-9a-f]{8,128}")
 MAX_NAME = 200
 MAX_KERNELS = 100_000
-MAX_GROUP_PLACES = 256
+MAX_GROUP_PLACES = 1024
 MAX_NODES = 1_000_000
 MAX_BOUNDS = 100_000
 """Indices that a plan checks."""

@@ -77,7 +77,7 @@ def plan_of(
         frozenset(atoms.atoms)
     ]
     kernels = [Chosen(candidate, candidate.outputs) for candidate in map(builder.require, sets)]
-    return plan_document(program_of(graph, writebacks), atoms, kernels, (), target.identity)
+    return plan_document(program_of(graph, writebacks), atoms, kernels, (), target.identity, target.limits)
 
 
 def unfused_plan(graph: Graph, writebacks: tuple[int, ...] = (), target: Target = TARGET) -> PlanDocument:

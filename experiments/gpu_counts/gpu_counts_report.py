@@ -111,6 +111,7 @@ def _table(programs: dict[str, Record]) -> list[str]:
     for name, record in programs.items():
         for launch in record["launches"]:
             times = f" ({launch['times']} times)" if launch["times"] > 1 else ""
+            times += f" ({launch['members']} together)" if launch.get("members", 1) > 1 else ""
             cells = [_cell(gate, launch, record["multiprocessors"]) for gate in GATES]
             shape = f"{launch['blocks']} of {launch['threads']}"
             rows.append(

@@ -11,11 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Sequence
 
 from autofuse.lazydataclass import dataclass
-
-SMALL_US = 40.0
-"""A kernel at least this long is worth all workers."""
-MOST_TOGETHER = 128
-"""Most kernels that share a launch; more are as well served by two."""
+from autofuse.lower.lowering import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +24,11 @@ class Work:
     """Expected time; infinite if unknown, so that it runs alone."""
 
 
-def list_schedule(kernels: Sequence[Work], small_us: float = SMALL_US) -> list[tuple[int, int]]:
+def list_schedule(kernels: Sequence[Work], limits: Limits = Limits()) -> list[tuple[int, int]]:  # noqa: B008 - frozen
     """(kernel, place in its group) in running order. A place above 0 runs beside the entry before it.
 
     `kernels` must be in an order in which each can run; it is kept as far as grouping allows, for the sake of caches.
+    `limits`: which kernels are small on the target, and how many of them run at the same time.
     """
     maker = {value: number for number, kernel in enumerate(kernels) for value in kernel.writes}
     waits = [{maker[v] for v in kernel.reads if v in maker and maker[v] != n} for n, kernel in enumerate(kernels)]
@@ -42,8 +39,8 @@ def list_schedule(kernels: Sequence[Work], small_us: float = SMALL_US) -> list[t
     ready = sorted(number for number, before in enumerate(waits) if not before)
     order: list[tuple[int, int]] = []
     while ready:
-        small = [number for number in ready if kernels[number].us < small_us]
-        group = small[:MOST_TOGETHER] if len(small) > 1 else ready[:1]
+        small = [number for number in ready if kernels[number].us < limits.small_us]
+        group = small[: limits.most_together] if len(small) > 1 else ready[:1]
         order += [(number, place) for place, number in enumerate(group)]
         ready = [number for number in ready if number not in group]
         for number in group:

@@ -14,11 +14,12 @@ from autofuse.ir.digest import digest, subgraph_digest
 from autofuse.ir.graph import Graph
 from autofuse.ir.tree import Tree
 from autofuse.lazydataclass import dataclass, field, replace
+from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.passes.pipeline import Numerics
 from autofuse.plan.document import GraphVariant, Launch, PlanDocument, PlannedKernel
 from autofuse.plan.identity import Identity
-from autofuse.search.plans.concurrent_groups import SMALL_US, Work, list_schedule
+from autofuse.search.plans.concurrent_groups import Work, list_schedule
 from autofuse.search.solve.solver import Chosen
 
 
@@ -123,15 +124,15 @@ def plan_document(
     kernels: Sequence[Chosen],
     known: Sequence[Tuned],
     identity: Identity,
-    small_us: float = SMALL_US,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
 ) -> PlanDocument:
     """Write down a partition. `kernels` in running order; `known`: what is known of each, () if nothing is.
 
-    `small_us`: independent kernels shorter than this share a launch.
+    `limits`: which independent kernels are small enough to run at the same time.
     """
     planned = planned_kernels(atoms, kernels, known)
     works = [Work(k.inputs, k.outputs, p.measured_us or p.predicted_us or math.inf) for k, p in planned]
-    order = [Launch(number, place) for number, place in list_schedule(works, small_us)]
+    order = [Launch(number, place) for number, place in list_schedule(works, limits)]
     return program.document([kernel for _, kernel in planned], order, identity)
 
 

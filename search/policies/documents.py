@@ -25,7 +25,7 @@ def document_of(context: Context, partition: Partition, identity: Identity) -> P
     """
     known, problem = decided(context, partition), context.problem
     atoms, kernels = partition.atoms, partition.kernels
-    document = plan_document(problem.program, atoms, kernels, known, identity, small_us=problem.small_us)
+    document = plan_document(problem.program, atoms, kernels, known, identity, problem.grouping)
     if problem.memory is not None and not problem.memory.fits(document):
         document = one_by_one(document)  # kernels that run together keep more alive
     notes = [f"kept rule: {rule}" for rule in problem.control.rules]

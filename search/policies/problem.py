@@ -7,7 +7,6 @@ from autofuse.fusion.userrules import NO_RULES, Control
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
-from autofuse.search.plans.concurrent_groups import SMALL_US
 from autofuse.search.plans.memorylimit import MemoryLimit
 from autofuse.search.plans.planning import Program
 from autofuse.search.space.candidatebuilder import Steering, unsteered
@@ -28,8 +27,8 @@ class Problem:
     """How much memory a plan may take."""
     steering: Steering = unsteered
     """What tells kernels apart that do the same work: the values at hand, where kernels are measured."""
-    small_us: float = SMALL_US
-    """Independent kernels shorter than this share a launch."""
+    small_us: float | None = None
+    """Independent kernels shorter than this run at the same time. None: as the target says."""
 
     def of(self, program: Program) -> Problem:
         """The same question about another graph, without the rules, which name nodes."""
@@ -40,6 +39,11 @@ class Problem:
     def limits(self) -> Limits:
         """Of kernels, on the device."""
         return self.target.limits
+
+    @property
+    def grouping(self) -> Limits:
+        """The same, with what the problem says of small kernels."""
+        return self.limits if self.small_us is None else replace(self.limits, small_us=self.small_us)
 
     def pinned(self, candidate: Candidate) -> Schedule | None:
         """The schedule that a rule of the user gives a kernel.

@@ -20,10 +20,13 @@ from autofuse.targets.cuda.gpus import Gpu
 
 @dataclass(frozen=True, slots=True)
 class CudaCode:
-    """A lowered kernel with its CUDA C."""
+    """A lowered kernel with its CUDA C, or several that are launched together."""
 
     program: TileProgram
+    """Of several, the first."""
     kernel: CudaKernel
+    together_us: float | None = None
+    """Of several: what the model says that they take."""
 
 
 class Function(Protocol):

@@ -31,6 +31,7 @@ from autofuse.runtime.planlowering import LoweredKernel, canonical
 from autofuse.targets.cuda.codegen import generate
 from autofuse.targets.cuda.driver import CudaCode, Driver, Function
 from autofuse.targets.cuda.gpus import Gpu
+from autofuse.targets.cuda.horizontal import Start, most_parameter_bytes, starts_of
 
 Array = NDArray[Any]
 
@@ -58,6 +59,8 @@ class CudaExecutable:
     """None: there is no such device here, and the plan can be looked at only."""
     computed: frozenset[Value]
     """What kernels write."""
+    starts: tuple[Start, ...]
+    """What a call starts, in order."""
     _lock: Lock = field(default_factory=Lock)
 
     @property
@@ -100,14 +103,20 @@ class CudaExecutable:
         times: list[int] = []
         call.run(lambda: times.append(call.driver.clock()))
         call.finish_aliases()
-        return tuple(after - before for before, after in pairwise(times))
+        found = [0] * len(self.kernels)
+        for start, (before, after) in zip(self.starts, pairwise(times), strict=True):
+            for number, share in zip(start.kernels, start.shares, strict=True):
+                found[number] = round(share * (after - before))
+        return tuple(found)
 
     def source(self) -> Mapping[str, str]:
+        """Of kernels that are launched together by the first one's name, of others by their own."""
         texts: dict[str, str] = {}
-        for kernel in self.kernels:
-            if isinstance(kernel.program, TileProgram):
-                code = self.codes[canonical(kernel.program)]
-                texts.setdefault(code.kernel.name, code.kernel.source)
+        for start in self.starts:
+            if start.code is not None:
+                planned = self.kernels[start.kernels[0]].planned
+                name = planned.name if start.code.kernel.members else start.code.kernel.name
+                texts.setdefault(name, start.code.kernel.source)
         return texts
 
     def listings(self) -> Mapping[str, str]:
@@ -120,16 +129,16 @@ class CudaExecutable:
 
     @cached_property
     def _ready(self) -> tuple[tuple[Function | None, ...], Mapping[Value, Any]]:
-        """Kernels in running order, those of the host None, and constants. Raises BackendError without a device."""
+        """What is started, None for what the host evaluates, and constants. Raises BackendError without a device."""
         with self._lock:
             if self.driver is None:
                 raise BackendError(
                     f"plan {self.document.name} is for {self.gpu.name}, and there is no such GPU here: it can be "
                     "explained, saved and read, and run where there is one"
                 )
-            loaded = dict(zip(self.codes, self.driver.load(list(self.codes.values())), strict=True))
-            programs = [kernel.program for kernel in self.kernels]
-            functions = tuple(loaded[canonical(p)] if isinstance(p, TileProgram) else None for p in programs)
+            codes = {id(start.code): start.code for start in self.starts if start.code is not None}
+            loaded = dict(zip(codes, self.driver.load(list(codes.values())), strict=True))
+            functions = tuple(None if start.code is None else loaded[id(start.code)] for start in self.starts)
             read = {value for kernel in self.kernels for value in kernel.reads} | {*self.document.graph.outputs}
             constants = read.intersection(values_of(self.document.graph, Role.CONSTANT))
             return functions, {value: self._constant(self.driver, value) for value in constants}
@@ -241,22 +250,23 @@ class _Call:
                 self.keep(value, self.driver.empty(value.type))
 
     def run(self, between: Callable[[], object] = lambda: None) -> None:
-        """Start all kernels, in order. `between`: called before, and after each."""
+        """Start all kernels, in order. `between`: called before, and after each start."""
         memory = self.plan.memory
         arena = self.driver.empty(TensorType((memory.arena_bytes,), dtypes.U8))
         base = self.driver.pointer(arena)
         self.at.update({value: base + offset for value, offset in memory.offsets.items()})
         between()
-        for step, (kernel, function) in enumerate(zip(self.plan.kernels, self.functions, strict=True)):
+        for start, function in zip(self.plan.starts, self.functions, strict=True):
             if function is None:
-                self._interpret(kernel)
+                self._interpret(self.plan.kernels[start.kernels[0]])
             else:
-                function(self._pointers(step, kernel, base))
+                function([at for step in start.kernels for at in self._pointers(step, base)])
             between()
         del arena
 
-    def _pointers(self, step: int, kernel: LoweredKernel, arena: int) -> list[int]:
+    def _pointers(self, step: int, arena: int) -> list[int]:
         """Where the parameters of a kernel lie."""
+        kernel = self.plan.kernels[step]
         values = iter((*kernel.reads, *kernel.writes))
         return [
             arena + self.plan.memory.workspaces[step, buffer.name]
@@ -324,7 +334,8 @@ def build_executable(
     memory = plan_memory(document.graph, document.writebacks, kernels)
     codes = codes_of(kernels, gpu.arch)
     computed = frozenset(value for kernel in kernels for value in kernel.writes)
-    return CudaExecutable(document, kernels, codes, memory, gpu, driver, computed)
+    starts = starts_of(kernels, codes, gpu, most_parameter_bytes(driver))
+    return CudaExecutable(document, kernels, codes, memory, gpu, driver, computed, starts)
 
 
 def codes_of(kernels: Sequence[LoweredKernel], arch: str) -> dict[TileProgram, CudaCode]:

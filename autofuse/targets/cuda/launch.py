@@ -109,7 +109,7 @@ class LoadedKernel:
 
     def launch(self, pointers: Sequence[int]) -> None:
         """Run on device addresses, one for each parameter in order, on the current stream."""
-        arguments = tuple(np.uint64(pointer) for pointer in pointers)
+        arguments = arguments_of(self.kernel, pointers)
         for function, launch in zip(self._functions, self.kernel.launches, strict=True):
             function(launch.grid, launch.block, arguments, shared_mem=launch.shared_bytes)
 
@@ -123,6 +123,14 @@ class LoadedKernel:
             raise ArgumentError(f"kernel {self.kernel.name} needs buffer {buffer.name}; got {', '.join(buffers)}")
         check_argument(buffer, array)
         return array
+
+
+def arguments_of(kernel: CudaKernel, pointers: Sequence[int]) -> tuple[Any, ...]:
+    """What CuPy passes by value: an address each, or all of them as one structure."""
+    if not kernel.members:
+        return tuple(np.uint64(pointer) for pointer in pointers)
+    addresses = np.array(pointers, np.uint64)
+    return (addresses.view(f"V{addresses.nbytes}"),)
 
 
 def check_argument(buffer: Buffer, array: Any) -> None:

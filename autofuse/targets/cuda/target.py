@@ -19,7 +19,8 @@ from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.plan.document import PlanDocument
-from autofuse.runtime.planlowering import LoweredKernel, canonical, lower_plan
+from autofuse.plan.verify import MAX_GROUP_PLACES
+from autofuse.runtime.planlowering import LoweredKernel, lower_plan
 from autofuse.targets.cuda import nvrtc
 from autofuse.targets.cuda.cost.counts import features
 from autofuse.targets.cuda.cost.model import GpuModel
@@ -27,6 +28,7 @@ from autofuse.targets.cuda.decisions import CUDA_DECISIONS
 from autofuse.targets.cuda.driver import Driver
 from autofuse.targets.cuda.executable import CudaExecutable, build_executable, codes_of
 from autofuse.targets.cuda.gpus import Gpu
+from autofuse.targets.cuda.horizontal import most_parameter_bytes, starts_of
 from autofuse.targets.cuda.identity import GpuIdentity, gpu_identity
 from autofuse.targets.cuda.passes.prepare import CudaPasses
 from autofuse.targets.cuda.resources import launch_lines
@@ -55,6 +57,7 @@ class CudaTarget:
             workers=self.device.multiprocessors,
             decisions=CUDA_DECISIONS,
             passes=CudaPasses(self.device.arch),
+            most_together=MAX_GROUP_PLACES,
         )
 
     def cost_model(self) -> GpuModel:
@@ -92,13 +95,17 @@ class CudaTarget:
     def remarks(self, kernels: Sequence[LoweredKernel]) -> dict[str, tuple[str, ...]]:
         """Of each kernel, how it is launched, what it needs, and what that leaves of the device."""
         codes = codes_of(kernels, self.device.arch)
-        lines = dict(zip(codes, launch_lines([code.kernel for code in codes.values()], self.device), strict=True))
-        return {
-            kernel.planned.name: lines[canonical(kernel.program)]
-            if isinstance(kernel.program, TileProgram)
-            else (self.library_note,)
-            for kernel in kernels
-        }
+        starts = starts_of(kernels, codes, self.device, most_parameter_bytes(self.driver))
+        made = {id(start.code): start.code.kernel for start in starts if start.code is not None}
+        lines = dict(zip(made, launch_lines(list(made.values()), self.device), strict=True))
+        found: dict[str, tuple[str, ...]] = {}
+        for start in starts:
+            first, *others = [kernels[number].planned.name for number in start.kernels]
+            found[first] = (self.library_note,) if start.code is None else lines[id(start.code)]
+            if others:
+                found[first] = (f"together with {len(others)} more:", *found[first])
+            found |= dict.fromkeys(others, (f"together with {first}",))
+        return found
 
     @property
     def library_note(self) -> str:

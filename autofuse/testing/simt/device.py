@@ -22,7 +22,7 @@ from autofuse.errors import ArgumentError, BackendError, NotEnoughMemoryError
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.tile import Buffer, Space
-from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT
+from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT, CudaKernel
 from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.driver import CudaCode, Function
 from autofuse.targets.cuda.gpus import Gpu
@@ -106,7 +106,11 @@ class SimulatedDriver:
     def load(self, codes: Sequence[CudaCode]) -> Sequence[Function]:
         module = SimtModule([code.kernel for code in codes])
         prices = self._model.price([KernelFacts(code.program) for code in codes])
-        times = [max(1, round(1e3 * us)) for us in prices.us]
+        expected = [
+            us if code.together_us is None else SLOWER * code.together_us
+            for code, us in zip(codes, prices.us, strict=True)
+        ]
+        times = [max(1, round(1e3 * us)) for us in expected]
         return [_Function(self, module, code, time) for code, time in zip(codes, times, strict=True)]
 
     def empty(self, kind: TensorType) -> SimulatedArray:
@@ -199,6 +203,7 @@ class _Function:
     def __call__(self, pointers: Sequence[int]) -> None:
         kernel = self.code.kernel
         held = [self._held(buffer, at) for buffer, at in zip(kernel.parameters, pointers, strict=True)]
+        _require_apart(kernel, pointers)
         read = [
             (buffer.name, at, bytes(_raw(array, at, buffer.type.nbytes)))
             for buffer, at, array in zip(kernel.parameters, pointers, held, strict=True)
@@ -223,6 +228,22 @@ class _Function:
         at = {b.name: pointer for b, pointer in zip(self.code.kernel.parameters, pointers, strict=True)}
         outputs = [b for b in self.code.kernel.parameters if b.space is not Space.INPUT]
         return any(at[buffer.name] == at[output.name] for output in outputs)
+
+
+def _require_apart(kernel: CudaKernel, pointers: Sequence[int]) -> None:
+    """Raise BackendError if kernels that are launched together touch what one of them writes."""
+    members = [number for number, count in enumerate(kernel.members) for _ in range(count)]
+    touched = sorted(
+        (at, at + buffer.type.nbytes, member, buffer.space is not Space.INPUT, buffer.name)
+        for member, buffer, at in zip(members, kernel.parameters, pointers, strict=bool(members))
+        if buffer.type.nbytes
+    )
+    for number, (_, end, member, written, name) in enumerate(touched):
+        for at, _, other, writes, second in touched[number + 1 :]:
+            if at >= end:
+                break
+            if member != other and (written or writes):
+                raise BackendError(f"{kernel.name}: members that run at the same time share memory: {name}, {second}")
 
 
 def _raw(array: SimulatedArray, pointer: int, nbytes: int) -> NDArray[np.uint8]:

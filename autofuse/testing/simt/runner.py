@@ -148,17 +148,18 @@ def translation_unit(kernels: Sequence[CudaKernel]) -> str:
         for name in names:
             most = max(launch.shared_bytes for launch in kernel.launches)
             shared[name] = max(shared.get(name, 0), most + _REDZONE)
-        parts.extend(_entry(space, name, names[0] if names else "nullptr") for name in functions)
+        call = "call_packed" if kernel.members else "call"
+        parts.extend(_entry(space, name, names[0] if names else "nullptr", call) for name in functions)
     arrays = [
         f'extern "C" {{ alignas(128) thread_local unsigned char {name}[{size}]; }}\n' for name, size in shared.items()
     ]
     return "".join((*arrays, *parts))
 
 
-def _entry(space: str, function: str, shared: str) -> str:
+def _entry(space: str, function: str, shared: str, call: str) -> str:
     name = f"{space}_{function}"
     return (
-        f"static void call_{name}(void** arguments) {{ simt::call(&{space}::{name}, arguments); }}\n"
+        f"static void call_{name}(void** arguments) {{ simt::{call}(&{space}::{name}, arguments); }}\n"
         f'extern "C" int run_{name}(void** arguments, const unsigned* grid, const unsigned* block, '
         f"size_t shared_bytes, int reverse, char* message) {{\n"
         f"    return simt::launch(call_{name}, arguments, grid, block, {shared}, shared_bytes, {_REDZONE}, reverse, "

@@ -17,6 +17,7 @@
 #define __device__
 #define __host__
 #define __constant__
+#define __grid_constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(bytes)
@@ -269,6 +270,11 @@ inline void call(void (*function)(A...), void** arguments, std::index_sequence<I
 template <typename... A>
 inline void call(void (*function)(A...), void** arguments) {
     call(function, arguments, std::index_sequence_for<A...>{});
+}
+// All arguments are one structure.
+template <typename A>
+inline void call_packed(void (*function)(A), void** arguments) {
+    function(*reinterpret_cast<const std::remove_const_t<A>*>(arguments));
 }
 
 inline void forget_copies();

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from autofuse.lazydataclass import dataclass, fields
+from autofuse.lazydataclass import dataclass, fields, replace
+from autofuse.lower.lowering import Limits
 from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.identity import GpuIdentity
 from autofuse.targets.cuda.target import CudaTarget
-from autofuse.testing.simt.device import SimulatedDriver, SimulatedModel
+from autofuse.testing.simt.device import SLOWER, SimulatedDriver, SimulatedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,11 @@ class SimulatedTarget(CudaTarget):
 
     def cost_model(self) -> GpuModel:
         return SimulatedModel(self.device)
+
+    @property
+    def limits(self) -> Limits:
+        found = super().limits
+        return replace(found, small_us=SLOWER * found.small_us)
 
     def pause(self, seconds: float) -> None:
         self.driver.advance(round(1e9 * seconds))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from autofuse.search.plans.concurrent_groups import MOST_TOGETHER, Work, list_schedule
+from autofuse.lower.lowering import Limits
+from autofuse.search.plans.concurrent_groups import Work, list_schedule
 
 
 def test_small_independent_kernels_run_side_by_side():
@@ -23,6 +24,12 @@ def test_no_kernel_runs_beside_one_it_waits_for():
 
 
 def test_a_launch_holds_a_bounded_number_of_kernels():
-    order = list_schedule([Work((), (f"v{n}",), 1.0) for n in range(2 * MOST_TOGETHER + 1)])
-    assert sorted(number for number, _ in order) == list(range(2 * MOST_TOGETHER + 1))
-    assert max(place for _, place in order) == MOST_TOGETHER - 1
+    order = list_schedule([Work((), (f"v{n}",), 1.0) for n in range(21)], Limits(most_together=10))
+    assert sorted(number for number, _ in order) == list(range(21))
+    assert max(place for _, place in order) == 9
+
+
+def test_the_target_says_what_is_small():
+    kernels = [Work((), ("a",), 50.0), Work((), ("b",), 50.0)]
+    assert [place for _, place in list_schedule(kernels)] == [0, 0]
+    assert [place for _, place in list_schedule(kernels, Limits(small_us=60.0))] == [0, 1]

@@ -35,3 +35,6 @@ class CudaKernel:
     """The pointer arguments of every function, in order; row-major and aligned to `ALIGNMENT`."""
     arch: str
     """The architecture that the capacities were taken from."""
+    members: tuple[int, ...] = ()
+    """How many parameters each kernel has of those that are launched together; then every function takes one argument,
+    a structure of all addresses. Empty: the kernel is one, and each address an argument."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from autofuse.errors import LegalityError
 from autofuse.ir.index import Affine, Symbol, of
@@ -27,21 +27,26 @@ from autofuse.targets.cuda.prelude import Prelude
 MOST_BLOCKS = (1 << 31) - 1
 """Blocks of one launch along x."""
 
+SHARED_MEMORY = "extern __shared__ __align__(16) unsigned char shared_memory[];"
 _Plan = ThreadPlan | ColumnPlan | Group | RowBlockPlan
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
+class Planned:
+    """One phase, and how it is given to threads."""
+
     phase: Phase
     buffers: Mapping[str, Buffer]
     plan: _Plan
 
     @property
     def threads(self) -> int:
+        """Of a block."""
         return self.plan.threads
 
     @property
     def blocks(self) -> int:
+        """Blocks of the phase."""
         match self.plan:
             case ThreadPlan(blocks=blocks):
                 return blocks
@@ -57,24 +62,37 @@ def generate(program: TileProgram, arch: str) -> CudaKernel:
 
     Raises LegalityError when a capacity of `arch` does not suffice, BackendError for an unknown arch or opcode.
     """
-    return _Generator(program, arch).kernel()
+    return Generator(program, arch).kernel()
+
+
+def blocks_of(planned: Sequence[Planned], function: str) -> int:
+    """Blocks of a launch. Raises LegalityError for more than a device takes."""
+    blocks = sum(plan.blocks for plan in planned)
+    if blocks > MOST_BLOCKS:
+        raise LegalityError(
+            f"{function} needs {blocks} blocks; a launch has at most {MOST_BLOCKS}: use more items per thread"
+        )
+    return blocks
 
 
 def shapes(program: TileProgram, arch: str) -> tuple[tuple[tuple[int, int], ...], ...]:
     """(blocks, threads of a block) of each phase of each launch, as `generate` decides them; raises what it raises."""
-    generator = _Generator(program, arch)
+    generator = Generator(program, arch)
     return tuple(
         tuple((plan.blocks, plan.threads) for plan in generator.planned(phases)) for phases in program.launches
     )
 
 
-class _Generator:
-    def __init__(self, program: TileProgram, arch: str) -> None:
+class Generator:
+    """Writes the functions of one program."""
+
+    def __init__(self, program: TileProgram, arch: str, prelude: Prelude | None = None) -> None:
+        """`prelude`: collects what this program and others need; by default one of its own."""
         self.program = program
         self.arch = arch
         self.capacity = shared_bytes_per_block(arch)
         self.buffers: Mapping[str, Buffer] = {buffer.name: buffer for buffer in program.buffers}
-        self.prelude = Prelude()
+        self.prelude = prelude or Prelude()
         self.index = IndexText(self.prelude, wide=any(needs_wide(value) for value in _affines(program)))
         self.names = Names()
         self.places: dict[str, Place] = {}
@@ -82,6 +100,7 @@ class _Generator:
             self.places[buffer.name] = Place(self.names.fresh(buffer.name), buffer.type.dtype, "memory")
 
     def kernel(self) -> CudaKernel:
+        """All launches, each a function of its own."""
         base = symbol(self.program.name)
         count = len(self.program.launches)
         functions: list[str] = []
@@ -96,19 +115,24 @@ class _Generator:
     def _arena(self) -> SharedArena:
         return SharedArena(self.arch, self.capacity)
 
-    def _plan(self, phase: Phase, threads: int | None) -> _Planned:
+    def _plan(self, phase: Phase, threads: int | None) -> Planned:
         schedule = self.program.schedule
         phase, buffers = with_column_tiles(phase, self.buffers)
         if is_threaded(phase):
             columns = plan_columns(phase, buffers, schedule, threads, self._arena())
-            return _Planned(phase, buffers, columns or plan_threads(phase, buffers, schedule, threads))
+            return Planned(phase, buffers, columns or plan_threads(phase, buffers, schedule, threads))
         if phase.row_block is not None or any(isinstance(step, Dot) for step in phase.steps):
-            return _Planned(phase, buffers, plan_row_blocks(phase, buffers, schedule, threads, self._arena()))
+            return Planned(phase, buffers, plan_row_blocks(phase, buffers, schedule, threads, self._arena()))
         points = math.prod(symbol.extent for symbol in phase.grid)
-        return _Planned(phase, buffers, plan_group(tuple(stages_of(phase)), points, buffers, schedule, threads))
+        return Planned(phase, buffers, plan_group(tuple(stages_of(phase)), points, buffers, schedule, threads))
 
-    def planned(self, phases: tuple[Phase, ...]) -> list[_Planned]:
-        """How the phases of a launch are given to threads: blocks of all of them are equally wide."""
+    def planned(self, phases: tuple[Phase, ...], threads: int | None = None) -> list[Planned]:
+        """How the phases of a launch are given to threads: blocks of all of them are equally wide.
+
+        `threads`: of a block; None: as many as the phases have work for.
+        """
+        if threads is not None:
+            return [self._plan(phase, threads) for phase in phases]
         alone = [self._plan(phase, None) for phase in phases]
         if len(alone) == 1:
             return alone
@@ -117,45 +141,50 @@ class _Generator:
 
     def _launch(self, function: str, phases: tuple[Phase, ...]) -> tuple[str, CudaLaunch]:
         planned = self.planned(phases)
-        threads = planned[0].threads
-        blocks = sum(plan.blocks for plan in planned)
-        if blocks > MOST_BLOCKS:
-            raise LegalityError(
-                f"{function} needs {blocks} blocks; a launch has at most {MOST_BLOCKS}: use more items per thread"
-            )
-        body, shared = self._phases(planned)
-        out = Writer()
-        parameters = ", ".join(self._parameter(buffer) for buffer in self.program.parameters())
+        blocks, threads = blocks_of(planned, function), planned[0].threads
         head = f'extern "C" __global__ void __launch_bounds__({threads})'
-        out.line(head)
-        with out.braces(f"{function}({parameters})"):
-            if shared:
-                out.line("extern __shared__ __align__(16) unsigned char shared_memory[];")
-        text = out.text()
-        assert text.endswith("}\n")
-        return text[:-2] + body + "}\n", CudaLaunch(function, (blocks, 1, 1), (threads, 1, 1), shared)
+        text, shared = self.function(f"{head}\n{function}", planned, "blockIdx.x")
+        return text, CudaLaunch(function, (blocks, 1, 1), (threads, 1, 1), shared)
+
+    def function(self, head: str, planned: Sequence[Planned], block: str) -> tuple[str, int]:
+        """What is launched: the function that does the work of one block, and the shared memory that it needs.
+
+        `block`: the C expression of the block's number.
+        """
+        body, shared = self._phases(planned, block)
+        declared = f"    {SHARED_MEMORY}\n" if shared else ""
+        return f"{head}({', '.join(self._parameters())}) {{\n{declared}{body}}}\n", shared
+
+    def inner_function(self, head: str, planned: Sequence[Planned]) -> tuple[str, int]:
+        """The same as a function that others call: it takes the block's number, and shared memory if it needs some."""
+        body, shared = self._phases(planned, "number")
+        more = ("const int number", *(("unsigned char* const shared_memory",) if shared else ()))
+        return f"{head}({', '.join((*self._parameters(), *more))}) {{\n{body}}}\n", shared
+
+    def _parameters(self) -> list[str]:
+        return [self._parameter(buffer) for buffer in self.program.parameters()]
 
     def _parameter(self, buffer: Buffer) -> str:
         constant = "const " if buffer.space is Space.INPUT else ""
         return f"{constant}{memory_type(buffer.type.dtype)}* __restrict__ {self.places[buffer.name].name}"
 
-    def _phases(self, planned: list[_Planned]) -> tuple[str, int]:
+    def _phases(self, planned: Sequence[Planned], number_of_block: str) -> tuple[str, int]:
         """The bodies of a launch's phases and the shared memory they need."""
         out, shared, first = Writer(1), 0, 0
         if len(planned) == 1:
-            out.line(f"const {self.index.type} block = blockIdx.x;")
+            out.line(f"const {self.index.type} block = {number_of_block};")
             shared = self._phase(planned[0], out)
             return out.text(), shared
         for number, plan in enumerate(planned):
             last = first + plan.blocks
-            with out.braces(f"{'else ' if number else ''}if (blockIdx.x < {last})"):
+            with out.braces(f"{'else ' if number else ''}if ({number_of_block} < {last})"):
                 start = "" if first == 0 else f" - {first}"
-                out.line(f"const {self.index.type} block = blockIdx.x{start};")
+                out.line(f"const {self.index.type} block = {number_of_block}{start};")
                 shared = max(shared, self._phase(plan, out))
             first = last
         return out.text(), shared
 
-    def _phase(self, planned: _Planned, out: Writer) -> int:
+    def _phase(self, planned: Planned, out: Writer) -> int:
         """Write one phase; returns the shared memory it needs."""
         arena, phase = self._arena(), planned.phase
         grid = planned.plan.grid if isinstance(planned.plan, RowBlockPlan) else phase.grid  # tiles of products too

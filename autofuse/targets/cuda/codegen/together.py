@@ -1,0 +1,133 @@
+"""Independent programs in one launch: each block finds its program, which copy of it, and its number there.
+
+    struct Given { void* at[21]; };
+
+    name(const __grid_constant__ Given given):
+        if (blockIdx.x < 18) {                      three copies of one program, 6 blocks each, 3 buffers each
+            const int member = blockIdx.x / 6;
+            first(given.at[3 * member], given.at[3 * member + 1], ..., blockIdx.x % 6);
+        } else {
+            second(given.at[9], ..., blockIdx.x - 18);
+        }
+
+Copies of one program are equally large, so that a quotient tells them apart, and share its code. Addresses stand in one
+argument, since there may be thousands. Blocks are equally wide: programs are written for the width of the launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from autofuse.lazydataclass import dataclass, replace
+from autofuse.lower.tile import Buffer, TileProgram
+from autofuse.targets.cuda.codegen.ctext import Writer
+from autofuse.targets.cuda.codegen.cudakernel import CudaKernel, CudaLaunch
+from autofuse.targets.cuda.codegen.program import SHARED_MEMORY, Generator, blocks_of
+from autofuse.targets.cuda.ctypes_text import memory_type
+from autofuse.targets.cuda.prelude import Prelude
+
+ADDRESS_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """One program and how many of it run, each on buffers of its own."""
+
+    program: TileProgram
+    count: int
+
+    @property
+    def addresses(self) -> int:
+        """Of all copies."""
+        return self.count * len(self.program.parameters())
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Blocks of a launch that run the copies of one program."""
+
+    function: str
+    parameters: tuple[Buffer, ...]
+    count: int
+    blocks: int
+    """Of one copy."""
+    address: int
+    """The first of the copies' addresses."""
+    shared_bytes: int
+
+
+def generate_together(name: str, programs: Sequence[Copies], arch: str, threads: int) -> CudaKernel:
+    """The CUDA C of one kernel that runs all of them, in as many launches as the longest of them has.
+
+    `name`: of the kernel. `threads`: of each block. The kernel's parameters are those of the first copy of the first
+    program, of its second copy, and so on. Raises LegalityError where a program does not fit blocks so wide,
+    BackendError for an unknown arch or opcode.
+    """
+    prelude = Prelude()
+    writers = [Generator(copies.program, arch, prelude) for copies in programs]
+    firsts = [sum(copies.addresses for copies in programs[:number]) for number in range(len(programs))]
+    rounds = max(len(copies.program.launches) for copies in programs)
+    texts: list[str] = []
+    launches: list[CudaLaunch] = []
+    for number in range(rounds):
+        function = name if rounds == 1 else f"{name}_{number}"
+        shares: list[_Share] = []
+        shared = 0
+        for writer, copies, first in zip(writers, programs, firsts, strict=True):
+            if number >= len(copies.program.launches):
+                continue
+            share = f"{function}_part{len(shares)}"
+            planned = writer.planned(copies.program.launches[number], threads)
+            text, own = writer.inner_function(f"__device__ __forceinline__ void {share}", planned)
+            texts.append(text)
+            shared = max(shared, own)
+            blocks = blocks_of(planned, share)
+            shares.append(_Share(share, copies.program.parameters(), copies.count, blocks, first, own))
+        texts.append(_entry(function, shares, threads))
+        all_blocks = sum(share.count * share.blocks for share in shares)
+        launches.append(CudaLaunch(function, (all_blocks, 1, 1), (threads, 1, 1), shared))
+    addresses = sum(copies.addresses for copies in programs)
+    structure = f"struct Given {{\n    void* at[{max(addresses, 1)}];\n}};\n\n"
+    each = [copies.program.parameters() for copies in programs for _ in range(copies.count)]
+    return CudaKernel(
+        name,
+        prelude.text() + structure + "\n".join(texts),
+        tuple(launches),
+        tuple(replace(b, name=f"m{n}.{b.name}") for n, parameters in enumerate(each) for b in parameters),
+        arch,
+        tuple(map(len, each)),
+    )
+
+
+def _entry(function: str, shares: Sequence[_Share], threads: int) -> str:
+    """The function that is launched."""
+    out, first = Writer(), 0
+    out.line(f'extern "C" __global__ void __launch_bounds__({threads})')
+    with out.braces(f"{function}(const __grid_constant__ Given given)"):
+        if any(share.shared_bytes for share in shares):
+            out.line(SHARED_MEMORY)
+        for number, share in enumerate(shares):
+            last = first + share.count * share.blocks
+            with ExitStack() as stack:
+                if len(shares) > 1:
+                    is_last = number == len(shares) - 1
+                    test = "" if is_last else f"if (blockIdx.x < {last})"
+                    stack.enter_context(out.braces(f"{'else ' if number else ''}{test}".strip()))
+                _call(out, share, first)
+            first = last
+    return out.text()
+
+
+def _call(out: Writer, share: _Share, first: int) -> None:
+    """One part of the blocks, from number `first` on."""
+    number = "(int)blockIdx.x" if first == 0 else f"((int)blockIdx.x - {first})"
+    at, each = str(share.address), len(share.parameters)
+    if share.count > 1:
+        out.line(f"const int member = {number} / {share.blocks};")
+        number = f"{number} % {share.blocks}"
+        at = f"{share.address} + {each} * member"
+    types = [memory_type(buffer.type.dtype) for buffer in share.parameters]
+    pointers = [f"static_cast<{type_}*>(given.at[{at} + {n}])" for n, type_ in enumerate(types)]
+    shared = ("shared_memory",) if share.shared_bytes else ()
+    out.line(f"{share.function}({', '.join((*pointers, number, *shared))});")

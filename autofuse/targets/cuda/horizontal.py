@@ -1,0 +1,238 @@
+"""Which kernels of a plan are launched together: small ones of one concurrent group, where the model says it is faster.
+
+A plan's groups say what may run at the same time: members of a group neither wait for each other nor share memory
+(`autofuse.runtime.memory` keeps all that a group touches apart). On a GPU a group becomes few launches.
+
+    alone:     for each, starting it + its own time
+    together:  starting it + the longest of: the slowest member,
+                                             the members' times, each by the share of the device that it takes up,
+                                             all bytes at full bandwidth
+
+A block of a joined launch reserves what the most demanding member needs. So members are put in order of what a block
+needs, and cut where the sum is least: one that wants much shared memory does not push others off the multiprocessors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+from autofuse.cost_models.base import KernelFacts
+from autofuse.errors import LegalityError
+from autofuse.lazydataclass import dataclass, replace
+from autofuse.lower.tile import TileProgram
+from autofuse.runtime.planlowering import LoweredKernel, canonical, groups_of
+from autofuse.targets.cuda import nvrtc
+from autofuse.targets.cuda.codegen.ctext import symbol
+from autofuse.targets.cuda.codegen.cudakernel import CudaLaunch
+from autofuse.targets.cuda.codegen.together import ADDRESS_BYTES, Copies, generate_together
+from autofuse.targets.cuda.cost.model import LAUNCH_US, GpuModel
+from autofuse.targets.cuda.driver import CudaCode, Driver
+from autofuse.targets.cuda.gpus import Gpu
+from autofuse.targets.cuda.nvrtc import Resources
+from autofuse.targets.cuda.occupancy import occupancy
+
+_FEW_BYTES, _MANY_BYTES = 4096, 32764
+"""Of parameters that a launch takes: before CUDA 12.1, and from then on for sm_70 and later (CUDA C++ Programming
+Guide, "__global__ function parameters")."""
+_MANY_FROM = (12, 1)
+_REGISTERS = 32
+"""Of a thread, where nobody has compiled it: threads and shared memory limit what is resident."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What is started at once."""
+
+    kernels: tuple[int, ...]
+    """Kernels by their number in running order; several are in one launch, in the order of the code's members."""
+    code: CudaCode | None
+    """None: what the host evaluates."""
+    shares: tuple[float, ...] = (1.0,)
+    """Of the time, by kernel: what the model says that each would take alone, over their sum."""
+
+
+def most_parameter_bytes(driver: Driver | None) -> int:
+    """Most bytes of parameters of a launch, by the versions of NVRTC and of the driver. None: where there is none."""
+    versions = [nvrtc.version()] if nvrtc.is_available() else []
+    if driver is not None:
+        versions += [tuple(map(int, driver.version().split(".")))] if driver.version()[:1].isdigit() else []
+    return _MANY_BYTES if versions and min(versions) >= _MANY_FROM else _FEW_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """One code of a group, and the kernels that run it."""
+
+    code: CudaCode
+    kernels: tuple[int, ...]
+    body_us: float
+    """Of one kernel alone, without starting it."""
+    floor_us: float
+    blocks: int
+    threads: int
+    """Resident at once, at most, on the whole device."""
+
+    @property
+    def width(self) -> int:
+        """Threads of a block."""
+        return max(launch.block[0] for launch in self.code.kernel.launches)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a block."""
+        return max(launch.shared_bytes for launch in self.code.kernel.launches)
+
+    @property
+    def launches(self) -> int:
+        """One after another."""
+        return len(self.code.kernel.launches)
+
+    @property
+    def alone_us(self) -> float:
+        """Of all its kernels, one by one."""
+        return len(self.kernels) * (self.launches * LAUNCH_US + self.body_us)
+
+    @property
+    def share(self) -> float:
+        """Of the threads that the device holds, those of one kernel."""
+        return min(1.0, self.blocks * self.width / max(self.threads, 1))
+
+
+def starts_of(
+    kernels: Sequence[LoweredKernel], codes: Mapping[TileProgram, CudaCode], gpu: Gpu, most_bytes: int
+) -> tuple[Start, ...]:
+    """What a call starts, in order. `codes`: of each kernel alone, by canonical form. `most_bytes`: of parameters."""
+    model = GpuModel(gpu)
+    found: list[Start] = []
+    for _, numbers in groupby(range(len(kernels)), key=groups_of(kernels).__getitem__):
+        found += _group(list(numbers), kernels, codes, model, gpu, most_bytes)
+    return tuple(found)
+
+
+def _group(
+    numbers: Sequence[int],
+    kernels: Sequence[LoweredKernel],
+    codes: Mapping[TileProgram, CudaCode],
+    model: GpuModel,
+    gpu: Gpu,
+    most_bytes: int,
+) -> Iterator[Start]:
+    """What a group starts."""
+    ofs: dict[int, tuple[CudaCode, list[int]]] = {}
+    for number in numbers:
+        program = kernels[number].program
+        if isinstance(program, TileProgram):
+            code = codes[canonical(program)]
+            if len(numbers) > 1 and _joins(code):
+                ofs.setdefault(id(code), (code, []))[1].append(number)
+                continue
+            yield Start((number,), code)
+        else:
+            yield Start((number,), None)
+    if ofs:
+        members = _members(list(ofs.values()), model, gpu)
+        for part in _cut(members, gpu):
+            for fitting in _fitting(part, most_bytes):
+                yield from _starts(fitting, gpu)
+
+
+def _joins(code: CudaCode) -> bool:
+    """Whether its launches are plain: nothing but blocks, threads and shared memory."""
+    return all(
+        launch == CudaLaunch(launch.function, launch.grid, launch.block, launch.shared_bytes)
+        and launch.grid[1:] == launch.block[1:] == (1, 1)
+        for launch in code.kernel.launches
+    )
+
+
+def _members(found: Sequence[tuple[CudaCode, Sequence[int]]], model: GpuModel, gpu: Gpu) -> list[_Member]:
+    """In order of what a block needs."""
+    prices = model.price([KernelFacts(code.program) for code, _ in found])
+    members: list[_Member] = []
+    for (code, numbers), us, floor_us in zip(found, prices.us, prices.floor_us, strict=True):
+        launches = code.kernel.launches
+        blocks, width = max((launch.grid[0], launch.block[0]) for launch in launches)
+        shared = max(launch.shared_bytes for launch in launches)
+        body_us = max(float(us) - LAUNCH_US * len(launches), 0.0)
+        threads = _resident(gpu, width, shared) * gpu.multiprocessors
+        members.append(_Member(code, tuple(numbers), body_us, float(floor_us), blocks, threads))
+    return sorted(members, key=lambda member: (member.shared_bytes, member.width, member.kernels))
+
+
+def _resident(gpu: Gpu, threads: int, shared_bytes: int) -> int:
+    """Threads that a multiprocessor holds, in blocks of so many."""
+    return threads * occupancy(gpu, Resources(_REGISTERS, 0, 0, 0), threads, shared_bytes).blocks
+
+
+def together_us(members: Sequence[_Member], gpu: Gpu) -> float:
+    """What one launch of all of them takes."""
+    width, shared = max(m.width for m in members), max(m.shared_bytes for m in members)
+    threads = max(_resident(gpu, width, shared) * gpu.multiprocessors, 1)
+    worked = sum(len(m.kernels) * m.body_us * m.share * max(1.0, m.threads / threads) for m in members)
+    moved = sum(len(m.kernels) * m.floor_us for m in members)
+    longest = max(m.body_us for m in members)
+    return max(m.launches for m in members) * LAUNCH_US + max(longest, worked, moved)
+
+
+def _cut(members: Sequence[_Member], gpu: Gpu) -> list[list[_Member]]:
+    """The cheapest way to cut a row of members into launches; a member alone in its part is not joined to others."""
+    best: list[tuple[float, list[list[_Member]]]] = [(0.0, [])]
+    for end in range(1, len(members) + 1):
+        options = [(best[start][0] + _part_us(members[start:end], gpu), start) for start in range(end - 1, -1, -1)]
+        us, start = min(options)
+        best.append((us, [*best[start][1], list(members[start:end])]))
+    return best[-1][1]
+
+
+def _part_us(members: Sequence[_Member], gpu: Gpu) -> float:
+    """Of a part: together, or for a lone code one by one where that is faster."""
+    us = together_us(members, gpu)
+    return min(us, members[0].alone_us) if len(members) == 1 else us
+
+
+def _fitting(part: Sequence[_Member], most_bytes: int) -> Iterator[list[_Member]]:
+    """The part cut where its addresses do not fit one launch."""
+    held: list[_Member] = []
+    left = most_bytes // ADDRESS_BYTES
+    for member in part:
+        each = max(len(member.code.kernel.parameters), 1)
+        numbers = list(member.kernels)
+        while numbers:
+            taken, numbers = numbers[: left // each], numbers[left // each :]
+            if taken:
+                held.append(replace(member, kernels=tuple(taken)))
+                left -= each * len(taken)
+            if numbers and held:
+                yield held
+                held, left = [], most_bytes // ADDRESS_BYTES
+            elif numbers:  # not even one fits: it is launched alone
+                yield [replace(member, kernels=(number,)) for number in numbers[:1]]
+                numbers = numbers[1:]
+    if held:
+        yield held
+
+
+def _starts(part: Sequence[_Member], gpu: Gpu) -> Iterator[Start]:
+    """One launch of a part, or one for each kernel where that is as fast, or where it cannot be one."""
+    count = sum(len(member.kernels) for member in part)
+    if count > 1 and together_us(part, gpu) < sum(member.alone_us for member in part):
+        ordered = sorted(part, key=lambda member: (-member.body_us, member.kernels))
+        name = f"{symbol(ordered[0].code.kernel.name)}_and_{count - 1}_more"
+        try:
+            made = generate_together(
+                name,
+                [Copies(member.code.program, len(member.kernels)) for member in ordered],
+                gpu.arch,
+                max(member.width for member in part),
+            )
+        except LegalityError:
+            pass  # what fits blocks of its own width need not fit wider ones
+        else:
+            numbers = tuple(number for member in ordered for number in member.kernels)
+            each = [member.body_us + LAUNCH_US for member in ordered for _ in member.kernels]
+            code = CudaCode(ordered[0].code.program, made, together_us(part, gpu))
+            yield Start(numbers, code, tuple(us / sum(each) for us in each))
+            return
+    for member in part:
+        yield from (Start((number,), member.code) for number in member.kernels)
