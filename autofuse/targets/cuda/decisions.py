@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from autofuse.lower.decisions import KEEPS, WALKS, Decisions, Rule
-from autofuse.lower.schedule import PRODUCTS, Decision, Range, Schedule, Value
+from autofuse.lower.decisions import KEEPS, WALKS, Decisions, KernelShape, Rule
+from autofuse.lower.schedule import PRODUCTS, Decision, Options, Range, Schedule, Value
 
 THREADS: Decision[int] = Decision("threads", 256, Range(1, 1024), "threads of a block")
 ITEMS: Decision[int] = Decision("items", 4, Range(1, 1024), "elements of a thread, or as many times 4 bytes")
+ROW_THREADS: Decision[int] = Decision(
+    "row_threads",
+    0,
+    Options((0, *(1 << power for power in range(11)))),
+    "threads of a block that share a row; 0: by its length, and by what it keeps on chip",
+)
+CLUSTER: Decision[int] = Decision(
+    "cluster",
+    0,
+    Options((0, 1, 2, 4, 8, 16)),
+    "blocks that share a row which is kept on chip, where the device has clusters; 0: by its length",
+)
+
+
+def _in_rows(shape: KernelShape) -> bool:
+    return shape.looping and not shape.in_row_blocks
+
 
 CUDA_DECISIONS = Decisions(
     (
         *(rule for rule in WALKS if rule.decision is not PRODUCTS),
         Rule(THREADS, lambda shape: (64, 128, 256, 512) if shape.staged else ()),
         Rule(ITEMS, lambda shape: (1, 2, 4, 8, 16) if shape.staged and not shape.in_row_blocks else ()),
+        Rule(ROW_THREADS, lambda shape: (0, 8, 32, 64, 128, 256, 512) if _in_rows(shape) else ()),
+        Rule(CLUSTER, lambda shape: (0, 1, 2, 4, 8) if _in_rows(shape) and shape.keeps else ()),
         *KEEPS,
     )
 )

@@ -146,3 +146,8 @@ def shared_bytes_per_block(arch: str) -> int:
     except KeyError:
         known = ", ".join(_SHARED_KIB_PER_BLOCK)
         raise BackendError(f"unknown GPU architecture {arch!r}; known: {known}") from None
+
+
+def has_clusters(arch: str) -> bool:
+    """Whether blocks of `arch` can be launched in clusters that reach each other's shared memory (9.0 and later)."""
+    return int(arch.removeprefix("sm_").rstrip("af")) >= 90

@@ -25,6 +25,10 @@ from autofuse.targets.cuda.nvrtc import Compiled
 
 DEFAULT_SHARED_BYTES = 48 * 1024
 """What a block may have without asking."""
+MOST_PORTABLE_CLUSTER = 8
+"""Blocks of a cluster that every device with clusters has room for."""
+_NON_PORTABLE_CLUSTERS = 13
+"""CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED of the driver's interface."""
 
 
 @cache
@@ -98,6 +102,8 @@ class LoadedKernel:
                 if launch.shared_bytes > DEFAULT_SHARED_BYTES:
                     function.max_dynamic_shared_size_bytes = launch.shared_bytes
                 function.compile()
+                if launch.cluster > MOST_PORTABLE_CLUSTER:
+                    cupy.cuda.driver.funcSetAttribute(function.kernel.ptr, _NON_PORTABLE_CLUSTERS, 1)
         return functions
 
     def __call__(self, buffers: Mapping[str, Any]) -> None:

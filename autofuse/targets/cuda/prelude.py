@@ -178,6 +178,19 @@ __device__ __forceinline__ T shift_right_arithmetic(T x, T n) {
     return T(S(x) >> (U(n) < U(8 * sizeof(U)) ? U(n) : U(8 * sizeof(U) - 1)));
 }
 """,
+    "cluster_barrier": """\
+__device__ __forceinline__ void cluster_barrier() {
+    __cluster_barrier_arrive();
+    __cluster_barrier_wait();
+}
+""",
+    "in_block": """\
+// What the block of that number in the cluster has where this one has `*own`.
+template <typename T>
+__device__ __forceinline__ T in_block(T* own, unsigned int number) {
+    return *static_cast<const T*>(__cluster_map_shared_rank(own, number));
+}
+""",
     "greater_first": """\
 // Whether (a, at) comes before (b, bt): NaN first, then the greater value, then the earlier place.
 template <typename T, typename I>

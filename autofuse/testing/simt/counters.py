@@ -96,13 +96,20 @@ def _counted(
     pointers = (ctypes.c_void_p * max(1, len(arrays)))(*(array.data.ptr for array in arrays))
     sizes = (ctypes.c_ulonglong * max(1, len(arrays)))(*(array.nbytes for array in arrays))
     blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
-    every = max(1, -(-blocks // most_blocks))
-    ctypes.c_uint64.in_dll(library, "_ZN4simt11count_everyE").value = every
+    clusters = blocks // launch.cluster
+    every = max(1, -(-clusters * launch.cluster // max(most_blocks, launch.cluster)))
+    step = ctypes.c_uint64.in_dll(library, "_ZN4simt11count_everyE")  # one for all libraries of this process
     library.count_begin(len(arrays), pointers, sizes)
     grid, block = (ctypes.c_uint * 3)(*launch.grid), (ctypes.c_uint * 3)(*launch.block)
     message = ctypes.create_string_buffer(_MESSAGE)
     run: Any = getattr(library, f"run_kernel_0_{launch.function}")
-    if run(pointers, grid, block, ctypes.c_size_t(launch.shared_bytes), ctypes.c_int(0), message):
+    sizes_of_blocks = (ctypes.c_size_t(launch.shared_bytes), ctypes.c_int(launch.cluster))
+    try:
+        step.value = every
+        failed = run(pointers, grid, block, *sizes_of_blocks, ctypes.c_int(0), message)
+    finally:
+        step.value = 1
+    if failed:
         raise BackendError(f"{kernel.name}: {launch.function}: {message.value.decode()}")
     figures = np.zeros(_FIGURES, np.uint64)
     library.count_end(ctypes.c_void_p(figures.ctypes.data))
@@ -110,7 +117,7 @@ def _counted(
     return Counts(
         function=launch.function,
         blocks=blocks,
-        ran=-(-blocks // every),
+        ran=-(-clusters // every) * launch.cluster,
         read_bytes=read,
         written_bytes=written,
         needed_read_bytes=needed_read,

@@ -79,8 +79,8 @@ class SimtModule:
         message = ctypes.create_string_buffer(_MESSAGE)
         grid, block = (ctypes.c_uint * 3)(*launch.grid), (ctypes.c_uint * 3)(*launch.block)
         run: Any = getattr(self._library, f"run_{symbol}")
-        reverse = ctypes.c_int(order == "reverse")
-        if run(pointers, grid, block, ctypes.c_size_t(launch.shared_bytes), reverse, message):
+        clustered, reverse = ctypes.c_int(launch.cluster), ctypes.c_int(order == "reverse")
+        if run(pointers, grid, block, ctypes.c_size_t(launch.shared_bytes), clustered, reverse, message):
             raise BackendError(f"{kernel.name}: {launch.function}: {message.value.decode()}")
 
 
@@ -161,9 +161,9 @@ def _entry(space: str, function: str, shared: str, call: str) -> str:
     return (
         f"static void call_{name}(void** arguments) {{ simt::{call}(&{space}::{name}, arguments); }}\n"
         f'extern "C" int run_{name}(void** arguments, const unsigned* grid, const unsigned* block, '
-        f"size_t shared_bytes, int reverse, char* message) {{\n"
-        f"    return simt::launch(call_{name}, arguments, grid, block, {shared}, shared_bytes, {_REDZONE}, reverse, "
-        f"message, {_MESSAGE});\n}}\n"
+        f"size_t shared_bytes, int clustered, int reverse, char* message) {{\n"
+        f"    return simt::launch(call_{name}, arguments, grid, block, {shared}, shared_bytes, {_REDZONE}, clustered, "
+        f"reverse, message, {_MESSAGE});\n}}\n"
     )
 
 

@@ -20,6 +20,7 @@
 #define __grid_constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __align__(bytes)
 // thread_local, because a function may say both `__shared__ T a[n]` and `extern __shared__ T b[]`
 #define __shared__ thread_local
@@ -37,7 +38,7 @@ constexpr int warpSize = 32;
 
 namespace simt {
 
-enum class State { ready, at_barrier, in_warp, done };
+enum class State { ready, at_barrier, at_cluster, in_warp, done };
 enum class Operation { sync, shuffle, ballot, matrix };
 
 struct Fiber {
@@ -53,13 +54,15 @@ struct Fiber {
     int source;
 };
 
-constexpr int most_threads = 1024;
+constexpr int most_threads = 1024, most_cluster = 16;
 constexpr size_t stack_bytes = 256 * 1024;
 constexpr unsigned char poison = 0xff;
 
 struct Machine {
-    Fiber fibers[most_threads];
+    Fiber all_fibers[most_threads * most_cluster];
+    Fiber* fibers = all_fibers;  // of the block that is running
     char* stacks = nullptr;
+    int stacked = 0;  // threads that have one
     int count = 0, current = 0, alive = 0, waiting = 0, step = 1;
     jmp_buf scheduler;
     void (*body)(void**) = nullptr;
@@ -103,10 +106,14 @@ inline const char* name_of(Operation operation) {
         fail("deadlock: thread %u waits in %s (line %d, mask 0x%08x) for lane %d, which never arrives with that mask",
              warp->index.x, name_of(warp->operation), warp->line, warp->mask, missing);
     }
+    if (!machine.waiting) fail("deadlock: a block of a cluster waits for another one, which has ended or waits elsewhere");
     fail("deadlock: %d of %d threads wait at a barrier", machine.waiting, machine.alive);
 }
 
 inline void enter();
+inline bool next_block();
+inline bool all_ended();
+inline int ready_thread();
 
 #ifdef SIMT_COUNT  // simt_count.cpp
 void ordered_block();
@@ -116,23 +123,30 @@ inline void ordered_block() {}
 inline void ordered_warp(int, unsigned int) {}
 #endif
 
-// Runs the next ready fiber, in round-robin order; returns when this one is chosen again.
-inline void yield() {
-    Fiber& self = machine.fibers[machine.current];
+// The next ready fiber of the block that is running, in round-robin order; negative if there is none.
+inline int ready_thread() {
     int next = machine.current;
     for (int tried = 0; tried < machine.count; ++tried) {
         next += machine.step;
         if (next == machine.count) next = 0;
         if (next < 0) next = machine.count - 1;
-        if (machine.fibers[next].state == State::ready) break;
+        if (machine.fibers[next].state == State::ready) return next;
     }
-    Fiber& chosen = machine.fibers[next];
-    if (chosen.state != State::ready) {
-        if (machine.alive == 0) _longjmp(machine.scheduler, 1);
+    return -1;
+}
+
+// Runs the next ready fiber, in round-robin order; returns when this one is chosen again.
+inline void yield() {
+    Fiber& self = machine.fibers[machine.current];
+    int next = ready_thread();
+    if (next >= 0 && &machine.fibers[next] == &self) return;
+    if (self.state != State::done && _setjmp(self.resume)) return;
+    if (next < 0 && next_block()) next = ready_thread();
+    if (next < 0) {
+        if (all_ended()) _longjmp(machine.scheduler, 1);
         report_deadlock();
     }
-    if (&chosen == &self) return;
-    if (self.state != State::done && _setjmp(self.resume)) return;
+    Fiber& chosen = machine.fibers[next];
     machine.current = next;
     threadIdx = chosen.index;
     if (chosen.started) _longjmp(chosen.resume, 1);
@@ -278,17 +292,23 @@ inline void call_packed(void (*function)(A), void** arguments) {
 }
 
 inline void forget_copies();
+inline void begin_block(int number, uint3 index);
 
-inline bool run_block(int threads) {
+// Runs the blocks of a cluster, `blockIdx` being the first; mostly there is one.
+inline bool run_block(int threads, int blocks) {
     forget_copies();
     machine.count = machine.alive = threads;
     machine.waiting = 0;
-    for (int i = 0; i < threads; ++i) {
-        Fiber& fiber = machine.fibers[i];
+    machine.fibers = machine.all_fibers;
+    for (int block = 1; block < blocks; ++block) begin_block(block, {blockIdx.x + block, blockIdx.y, blockIdx.z});
+    begin_block(0, blockIdx);
+    for (int n = 0; n < threads * blocks; ++n) {
+        const int i = n % threads;
+        Fiber& fiber = machine.all_fibers[n / threads * most_threads + i];
         fiber.started = false, fiber.state = State::ready, fiber.line = 0;
         fiber.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
         getcontext(&fiber.start);
-        fiber.start.uc_stack.ss_sp = machine.stacks + stack_bytes * i;
+        fiber.start.uc_stack.ss_sp = machine.stacks + stack_bytes * n;
         fiber.start.uc_stack.ss_size = stack_bytes;
         fiber.start.uc_link = nullptr;
         makecontext(&fiber.start, enter, 0);
@@ -303,31 +323,40 @@ inline bool run_block(int threads) {
     return false;
 }
 
-// Runs every block. Returns 0, or 1 with a message.
+inline void begin_launch(int clustered, unsigned char* shared, size_t bytes);
+inline const unsigned char* shared_of(int number);
+
+// Runs every block, `clustered` of them together. Returns 0, or 1 with a message.
 inline int launch(void (*body)(void**), void** arguments, const unsigned int* grid, const unsigned int* block,
-                  unsigned char* shared, size_t shared_bytes, size_t redzone_bytes, int reverse, char* message, size_t size) {
+                  unsigned char* shared, size_t shared_bytes, size_t redzone_bytes, int clustered, int reverse,
+                  char* message, size_t size) {
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {block[0], block[1], block[2]};
     machine.body = body, machine.arguments = arguments, machine.step = reverse ? -1 : 1;
     const int threads = int(block[0] * block[1] * block[2]);
-    if (!machine.stacks) {
-        void* memory = mmap(nullptr, stack_bytes * most_threads, PROT_READ | PROT_WRITE,
+    if (threads * clustered > machine.stacked) {
+        if (machine.stacks) munmap(machine.stacks, stack_bytes * machine.stacked);
+        machine.stacks = nullptr, machine.stacked = clustered > 1 ? threads * clustered : most_threads;
+        void* memory = mmap(nullptr, stack_bytes * machine.stacked, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED) return snprintf(message, size, "no memory for stacks"), 1;
+        if (memory == MAP_FAILED) return machine.stacked = 0, snprintf(message, size, "no memory for stacks"), 1;
         machine.stacks = static_cast<char*>(memory);
     }
     const uint64_t blocks = uint64_t(grid[0]) * grid[1] * grid[2];
+    if (clustered < 1 || clustered > most_cluster || grid[0] % clustered)
+        return snprintf(message, size, "clusters of %d blocks in a grid of %u", clustered, grid[0]), 1;
+    begin_launch(clustered, shared, shared ? shared_bytes + redzone_bytes : 0);
     counted_launch(shared, shared_bytes);
-    for (uint64_t n = 0; n < blocks; n += count_every) {
-        const uint64_t at = reverse ? blocks - 1 - n : n;
+    for (uint64_t n = 0; n < blocks; n += count_every * clustered) {
+        const uint64_t at = reverse ? blocks - clustered - n : n;
         blockIdx = {unsigned(at % grid[0]), unsigned(at / grid[0] % grid[1]), unsigned(at / grid[0] / grid[1])};
         if (shared) memset(shared, poison, shared_bytes + redzone_bytes);
-        if (!run_block(threads)) return snprintf(message, size, "%s", machine.message), 1;
+        if (!run_block(threads, clustered)) return snprintf(message, size, "%s", machine.message), 1;
         counted_block();
-        for (size_t i = 0; shared && i < redzone_bytes; ++i)
-            if (shared[shared_bytes + i] != poison)
+        for (size_t i = 0; shared && i < redzone_bytes * clustered; ++i)
+            if (shared_of(int(i / redzone_bytes))[shared_bytes + i % redzone_bytes] != poison)
                 return snprintf(message, size, "block (%u, %u, %u) writes byte %zu of shared memory, of which it has %zu bytes",
-                                blockIdx.x, blockIdx.y, blockIdx.z, shared_bytes + i, shared_bytes), 1;
+                                blockIdx.x, blockIdx.y, blockIdx.z, shared_bytes + i % redzone_bytes, shared_bytes), 1;
     }
     return 0;
 }
@@ -445,4 +474,5 @@ SIMT_VECTORS(float, float)
 SIMT_VECTORS(int, int)
 SIMT_VECTORS(unsigned int, uint)
 
+#include "simt_cluster.h"
 #include "simt_matrix.h"

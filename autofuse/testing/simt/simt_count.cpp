@@ -35,9 +35,9 @@ struct Pack {
 std::vector<Buffer> buffers;
 uintptr_t shared_begin, shared_end;
 std::unordered_map<uintptr_t, uint32_t> places;          // of instructions, numbered
-std::vector<uint32_t> times[simt::most_threads];        // that a thread came by each
+std::vector<uint32_t> times[simt::most_threads * simt::most_cluster];        // that a thread came by each
 std::unordered_map<uint64_t, Group> open;
-Pack packs[simt::most_threads];
+Pack packs[simt::most_threads * simt::most_cluster];
 uint64_t found[figures];
 
 Buffer* buffer_of(uintptr_t at) {
@@ -85,6 +85,8 @@ void finish(const Group& group) {
     else finish_global(group);
 }
 
+int own_place() { return simt::cluster.block * simt::most_threads + simt::machine.current; }
+
 void note(uintptr_t at, int size, bool write, uintptr_t place) {
     const int thread = simt::machine.current;
     Buffer* buffer = buffer_of(at);
@@ -99,9 +101,9 @@ void note(uintptr_t at, int size, bool write, uintptr_t place) {
         }
     }
     const uint32_t number = places.emplace(place << 1 | write, uint32_t(places.size())).first->second;
-    auto& own = times[thread];
+    auto& own = times[own_place()];
     if (own.size() <= number) own.resize(number + 1);
-    const uint64_t key = uint64_t(thread / 32) << 58 | uint64_t(number) << 40 | own[number]++;
+    const uint64_t key = uint64_t(thread / 32) << 58 | uint64_t(number) << 40 | uint64_t(simt::cluster.block) << 36 | own[number]++;
     Group& group = open[key];
     group.size = size;
     group.at[group.lanes++] = at;
@@ -115,7 +117,7 @@ void note(uintptr_t at, int size, bool write, uintptr_t place) {
 void one(void* address, int size, bool write, void* place) {
     const uintptr_t at = reinterpret_cast<uintptr_t>(address);
     races::touch(at, size, write);
-    Pack& pack = packs[simt::machine.current];
+    Pack& pack = packs[own_place()];
     if (pack.left > 0 && at >= pack.begin && at < pack.end) {  // part of what was counted as a whole
         pack.left -= size;
         return;
@@ -129,7 +131,7 @@ namespace simt {
 
 void counted_pack(const void* address, size_t bytes, bool write, void* place) {
     const uintptr_t at = reinterpret_cast<uintptr_t>(address);
-    packs[machine.current] = {at, at + bytes, int(bytes)};
+    packs[own_place()] = {at, at + bytes, int(bytes)};
     note(at, int(bytes), write, reinterpret_cast<uintptr_t>(place));
 }
 

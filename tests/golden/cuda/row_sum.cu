@@ -8,16 +8,17 @@ __device__ __forceinline__ Pack<T, N> load_pack(const T* from) {
     return *static_cast<const Pack<T, N>*>(__builtin_assume_aligned(from, sizeof(T) * N));
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(128)
 row_sum(const float* __restrict__ x, float* __restrict__ y) {
     extern __shared__ __align__(16) unsigned char shared_memory[];
     const int block = blockIdx.x;
-    const int rank = threadIdx.x;
-    const int i0 = block;
+    const int rank = threadIdx.x % 64, slot = threadIdx.x / 64;
+    const int point = block * 2 + slot;
+    const int i0 = point;
     float r1 = -0.0f;
-    #pragma unroll
-    for (int chunk = 0; chunk < 4; ++chunk) {
-        const int k0 = (chunk * 256 + rank) * 4;
+    #pragma unroll 4
+    for (int chunk = 0; chunk < 16; ++chunk) {
+        const int k0 = (chunk * 64 + rank) * 4;
         const Pack<float, 4> p0 = load_pack<4>(x + 4096 * i0 + k0);
         const float v0_0 = p0.at[0];
         const float v0_1 = p0.at[1];
@@ -31,12 +32,12 @@ row_sum(const float* __restrict__ x, float* __restrict__ y) {
         r1 = r1 + other;
     }
     float* const partial_r1 = reinterpret_cast<float*>(shared_memory + 0);
-    if (rank % 32 == 0) partial_r1[rank / 32] = r1;
+    if (rank % 32 == 0) partial_r1[threadIdx.x / 32] = r1;
     __syncthreads();
-    r1 = partial_r1[0];
+    r1 = partial_r1[slot * 2 + 0];
     #pragma unroll
-    for (int part = 1; part < 8; ++part) {
-        r1 = r1 + partial_r1[part];
+    for (int part = 1; part < 2; ++part) {
+        r1 = r1 + partial_r1[slot * 2 + part];
     }
     if (rank == 0) y[i0] = r1;
 }

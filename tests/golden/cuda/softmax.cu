@@ -16,17 +16,18 @@ __device__ __forceinline__ void store_pack(T* to, const Pack<T, N>& value) {
 template <typename T>
 __device__ __forceinline__ T maximum(T a, T b) { return a != a || a > b ? a : b; }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(128)
 softmax(const float* __restrict__ x, float* __restrict__ y) {
     extern __shared__ __align__(16) unsigned char shared_memory[];
     const int block = blockIdx.x;
-    const int rank = threadIdx.x;
-    float s[16];
-    const int i0 = block;
+    const int rank = threadIdx.x % 64, slot = threadIdx.x / 64;
+    float s[64];
+    const int point = block * 2 + slot;
+    const int i0 = point;
     float r1 = __int_as_float(0xff800000);
-    #pragma unroll
-    for (int chunk = 0; chunk < 4; ++chunk) {
-        const int k0 = (chunk * 256 + rank) * 4;
+    #pragma unroll 4
+    for (int chunk = 0; chunk < 16; ++chunk) {
+        const int k0 = (chunk * 64 + rank) * 4;
         const Pack<float, 4> p0 = load_pack<4>(x + 4096 * i0 + k0);
         const float v0_0 = p0.at[0];
         const float v0_1 = p0.at[1];
@@ -40,17 +41,17 @@ softmax(const float* __restrict__ x, float* __restrict__ y) {
         r1 = (rank & apart) ? maximum(other, r1) : maximum(r1, other);
     }
     float* const partial_r1 = reinterpret_cast<float*>(shared_memory + 0);
-    if (rank % 32 == 0) partial_r1[rank / 32] = r1;
+    if (rank % 32 == 0) partial_r1[threadIdx.x / 32] = r1;
     __syncthreads();
-    r1 = partial_r1[0];
+    r1 = partial_r1[slot * 2 + 0];
     #pragma unroll
-    for (int part = 1; part < 8; ++part) {
-        r1 = maximum(r1, partial_r1[part]);
+    for (int part = 1; part < 2; ++part) {
+        r1 = maximum(r1, partial_r1[slot * 2 + part]);
     }
     float r5 = -0.0f;
     #pragma unroll
-    for (int chunk = 0; chunk < 4; ++chunk) {
-        const int k0 = (chunk * 256 + rank) * 4;
+    for (int chunk = 0; chunk < 16; ++chunk) {
+        const int k0 = (chunk * 64 + rank) * 4;
         const Pack<float, 4> p2 = load_pack<4>(x + 4096 * i0 + k0);
         const float v2_0 = p2.at[0];
         const float v2_1 = p2.at[1];
@@ -75,17 +76,17 @@ softmax(const float* __restrict__ x, float* __restrict__ y) {
         const float other = __shfl_xor_sync(0xffffffffu, r5, apart);
         r5 = r5 + other;
     }
-    float* const partial_r5 = reinterpret_cast<float*>(shared_memory + 64);
-    if (rank % 32 == 0) partial_r5[rank / 32] = r5;
+    float* const partial_r5 = reinterpret_cast<float*>(shared_memory + 32);
+    if (rank % 32 == 0) partial_r5[threadIdx.x / 32] = r5;
     __syncthreads();
-    r5 = partial_r5[0];
+    r5 = partial_r5[slot * 2 + 0];
     #pragma unroll
-    for (int part = 1; part < 8; ++part) {
-        r5 = r5 + partial_r5[part];
+    for (int part = 1; part < 2; ++part) {
+        r5 = r5 + partial_r5[slot * 2 + part];
     }
     #pragma unroll
-    for (int chunk = 0; chunk < 4; ++chunk) {
-        const int k0 = (chunk * 256 + rank) * 4;
+    for (int chunk = 0; chunk < 16; ++chunk) {
+        const int k0 = (chunk * 64 + rank) * 4;
         const float v6 = r5;
         const float v7_0 = s[chunk * 4 + 0];
         const float v7_1 = s[chunk * 4 + 1];

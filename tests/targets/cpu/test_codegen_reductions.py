@@ -5,10 +5,10 @@ import pytest
 
 from autofuse.ir.dtypes import ALL, BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
 from autofuse.ir.index import Symbol, of
+from autofuse.lower.merging import merge_scans
 from autofuse.lower.rewrite import statements
 from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Reduce, Scan, Space, Store
 from autofuse.targets.cpu.decisions import cpu_schedule
-from autofuse.targets.cpu.passes.merging import merge_scans
 from tests.fixtures.tileprograms import buffers, check, phase, program, stage
 
 

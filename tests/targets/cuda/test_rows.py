@@ -12,7 +12,7 @@ from autofuse.lazydataclass import replace
 from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.schedule import PLACEMENT, Schedule
 from autofuse.lower.tile import Load, RowGroup, Space, TileProgram
-from autofuse.targets.cuda.passes.rows import MOST_BYTES, keep_rows
+from autofuse.targets.cuda.passes.rows import keep_rows
 
 
 def normalise(x: Any) -> Any:
@@ -48,8 +48,19 @@ def test_the_answer_stays():
 
 
 def test_rows_that_are_too_long_are_read_again():
-    program = program_of(normalise, af.spec(f"f32[4096,{MOST_BYTES // 4 + 4}]"))
+    """More than registers and shared memory of a cluster hold."""
+    program = program_of(normalise, af.spec("f32[4096,1000000]"))
     assert loads(program, Space.INPUT) > 1
+
+
+def test_a_part_of_a_row_is_read_from_what_is_kept():
+    """Running sums need the whole row, and the window's end a part of it."""
+
+    def window(x: Any) -> Any:
+        total = np.cumsum(x, 1)
+        return total[:, 20:] - total[:, :-20] - x[:, 20:]
+
+    assert loads(program_of(window, np.zeros((64, 300), np.float32)), Space.INPUT) == 1
 
 
 def test_what_all_rows_share_is_not_kept():
@@ -67,7 +78,7 @@ def test_what_all_rows_share_is_not_kept():
 def test_a_schedule_that_keeps_nothing_keeps_no_rows():
     program = program_of(normalise, np.zeros((6, 300), np.float32))
     plain = replace(program, schedule=Schedule.of({PLACEMENT: "recompute"}))
-    assert keep_rows(plain) is plain
+    assert keep_rows(plain, 1 << 20) is plain
 
 
 @pytest.mark.parametrize("columns", [1, 33, 300, 4096])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from autofuse.lazydataclass import dataclass
+from autofuse.lower.merging import merge_scans
 from autofuse.lower.tile import TileProgram
+from autofuse.lower.vectorscans import vectorise_scans
 from autofuse.targets.cpu.codegen.widths import Widths
 from autofuse.targets.cpu.passes.folding import fold_indices
 from autofuse.targets.cpu.passes.longerloop import vectorise_longer
-from autofuse.targets.cpu.passes.merging import merge_scans
 from autofuse.targets.cpu.passes.narrowing import narrow_values
 from autofuse.targets.cpu.passes.positions import compare_positions
-from autofuse.targets.cpu.passes.vectorscans import vectorise_scans
 
 
 @dataclass(frozen=True, slots=True)

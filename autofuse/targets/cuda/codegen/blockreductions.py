@@ -80,6 +80,19 @@ class ThreadReductions:
             place = at.format("part")
             self._merge(reduction, total, f"{parts.values}[{place}]", f"{parts.positions}[{place}]")
 
+    def collect_blocks(self, reduction: Reduction, total: Accumulator, parts: Published, blocks: int) -> None:
+        """Combine what each block of a cluster published at element 0, in order.
+
+        All blocks must have published: a barrier of the cluster lies between.
+        """
+        out, read = self.code.out, self.code.prelude.use("in_block")
+        out.line(f"{total.values[0]} = {read}({parts.values}, 0);")
+        if parts.positions:
+            out.line(f"{total.positions[0]} = {read}({parts.positions}, 0);")
+        out.line("#pragma unroll")
+        with out.braces(f"for (int part = 1; part < {blocks}; ++part)"):
+            self._merge(reduction, total, f"{read}({parts.values}, part)", f"{read}({parts.positions}, part)")
+
     def _merge(
         self, reduction: Reduction, total: Accumulator, other: str, other_at: str, swapped: str | None = None
     ) -> None:

@@ -147,19 +147,23 @@ class StageBody:
     def body(self, copies: Copies) -> None:
         """All statements of one iteration (of `copies.count` neighbouring ones)."""
         for statement in self.stage.body:
-            match statement:
-                case Store():
-                    self._store(statement, copies)
-                case Reduce():
-                    self._reduce(statement, copies)
-                case ArgReduce():
-                    self._arg_reduce(statement, copies)
-                case Scan():
-                    self._scan(statement)
-                case Load():
-                    self._load(statement, copies)
-                case Constant() | Position() | Test() | Map():
-                    self._define(statement, copies)
+            self.statement(statement, copies)
+
+    def statement(self, statement: Statement, copies: Copies) -> None:
+        """One statement of an iteration."""
+        match statement:
+            case Store():
+                self._store(statement, copies)
+            case Reduce():
+                self._reduce(statement, copies)
+            case ArgReduce():
+                self._arg_reduce(statement, copies)
+            case Scan():
+                self._scan(statement, copies)
+            case Load():
+                self._load(statement, copies)
+            case Constant() | Position() | Test() | Map():
+                self._define(statement, copies)
 
     def _define(self, statement: Constant | Position | Test | Map, copies: Copies) -> None:
         code, dtype = self.code, dtype_of(statement)
@@ -295,7 +299,7 @@ class StageBody:
                 code.out.line(f"{best.values[point]} = {value};")
                 code.out.line(f"{at} = {unwrapped(place)};")
 
-    def _scan(self, scan: Scan) -> None:
+    def _scan(self, scan: Scan, copies: Copies) -> None:  # noqa: ARG002  # a scan by many threads minds them
         code, totals = self.code, self.accumulators[scan.result].values
         texts: list[str] = []
         for copy, total in enumerate(totals):

@@ -20,6 +20,9 @@ class CudaLaunch:
     """Threads."""
     shared_bytes: int
     """Dynamic shared memory of one block; above 48 KiB the function's attribute must be raised first."""
+    cluster: int = 1
+    """Neighbouring blocks that run together and reach each other's shared memory, as the function itself says. More
+    than eight have to be allowed by an attribute of the function."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from autofuse.targets.cuda.codegen.ctext import IndexText, Names, Writer, needs_
 from autofuse.targets.cuda.codegen.cudakernel import CudaKernel, CudaLaunch
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan, plan_row_blocks, write_row_blocks
-from autofuse.targets.cuda.codegen.rows import Group, plan_group, write_rows
+from autofuse.targets.cuda.codegen.rowgroups import Group, plan_group
+from autofuse.targets.cuda.codegen.rows import write_rows
 from autofuse.targets.cuda.codegen.threads import ThreadPlan, plan_threads, thread_places, write_threads
 from autofuse.targets.cuda.codegen.tiles import with_column_tiles
 from autofuse.targets.cuda.ctypes_text import memory_type
@@ -45,6 +46,11 @@ class Planned:
         return self.plan.threads
 
     @property
+    def cluster(self) -> int:
+        """Blocks that run together and share a grid point."""
+        return self.plan.cluster if isinstance(self.plan, Group) else 1
+
+    @property
     def blocks(self) -> int:
         """Blocks of the phase."""
         match self.plan:
@@ -54,7 +60,7 @@ class Planned:
                 return self.plan.blocks
             case Group():
                 points = math.prod(symbol.extent for symbol in self.phase.grid)
-                return max(1, -(-points // self.plan.per_block))
+                return max(1, -(-points // self.plan.per_block)) * self.plan.cluster
 
 
 def generate(program: TileProgram, arch: str) -> CudaKernel:
@@ -124,7 +130,8 @@ class Generator:
         if phase.row_block is not None or any(isinstance(step, Dot) for step in phase.steps):
             return Planned(phase, buffers, plan_row_blocks(phase, buffers, schedule, threads, self._arena()))
         points = math.prod(symbol.extent for symbol in phase.grid)
-        return Planned(phase, buffers, plan_group(tuple(stages_of(phase)), points, buffers, schedule, threads))
+        stages = tuple(stages_of(phase))
+        return Planned(phase, buffers, plan_group(stages, points, buffers, schedule, threads, self._arena()))
 
     def planned(self, phases: tuple[Phase, ...], threads: int | None = None) -> list[Planned]:
         """How the phases of a launch are given to threads: blocks of all of them are equally wide.
@@ -142,9 +149,11 @@ class Generator:
     def _launch(self, function: str, phases: tuple[Phase, ...]) -> tuple[str, CudaLaunch]:
         planned = self.planned(phases)
         blocks, threads = blocks_of(planned, function), planned[0].threads
-        head = f'extern "C" __global__ void __launch_bounds__({threads})'
+        cluster = planned[0].cluster
+        clusters = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
+        head = f'extern "C" __global__ void {clusters}__launch_bounds__({threads})'
         text, shared = self.function(f"{head}\n{function}", planned, "blockIdx.x")
-        return text, CudaLaunch(function, (blocks, 1, 1), (threads, 1, 1), shared)
+        return text, CudaLaunch(function, (blocks, 1, 1), (threads, 1, 1), shared, cluster)
 
     def function(self, head: str, planned: Sequence[Planned], block: str) -> tuple[str, int]:
         """What is launched: the function that does the work of one block, and the shared memory that it needs.

@@ -18,7 +18,8 @@ from autofuse.targets.cuda.codegen.access import accesses_of
 from autofuse.targets.cuda.codegen.blockproducts import DOT_THREADS, TILE, DotWriter, tile_bytes
 from autofuse.targets.cuda.codegen.body import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
-from autofuse.targets.cuda.codegen.rows import Group, RowWriter, plan_group, write_group_head
+from autofuse.targets.cuda.codegen.rowgroups import Group, row_vector
+from autofuse.targets.cuda.codegen.rows import RowWriter, write_group_head
 from autofuse.targets.cuda.codegen.threads import define_symbols
 from autofuse.targets.cuda.ctypes_text import memory_type
 from autofuse.targets.cuda.decisions import THREADS
@@ -174,10 +175,8 @@ def _group(
     phase: Phase, step: RowGroup, buffers: Mapping[str, Buffer], schedule: Schedule, plan: RowBlockPlan
 ) -> Group:
     """Warps for the rows of a row block; without a row block there is one row, for all threads."""
-    planned = plan_group(step.stages, plan.rows, buffers, schedule, plan.threads)
-    if phase.row_block is None:
-        return Group("block", plan.threads, plan.threads, planned.vector)
-    return Group("warp", plan.threads, 32, planned.vector)
+    vector = row_vector(step.stages, buffers, schedule)
+    return Group(plan.threads, plan.threads if phase.row_block is None else 32, vector)
 
 
 def _write_row_group(

@@ -36,7 +36,7 @@ from autofuse.lower.tile import (
 )
 from autofuse.targets.cuda.codegen.access import is_threaded
 from autofuse.targets.cuda.codegen.program import shapes
-from autofuse.targets.cuda.codegen.rows import lane_of
+from autofuse.targets.cuda.codegen.rowscratch import lane_of
 from autofuse.targets.cuda.decisions import ITEMS
 
 WARP = 32

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from autofuse.errors import LegalityError
 from autofuse.lazydataclass import dataclass
+from autofuse.lower.merging import merge_scans
 from autofuse.lower.tile import TileProgram
+from autofuse.lower.vectorscans import vectorise_scans
 from autofuse.targets.cuda.codegen.program import shapes
+from autofuse.targets.cuda.codegen.rowgroups import CLUSTERS
+from autofuse.targets.cuda.gpus import has_clusters, shared_bytes_per_block
 from autofuse.targets.cuda.passes.rows import keep_rows
 
 
@@ -17,12 +21,19 @@ class CudaPasses:
 
     def __call__(self, program: TileProgram) -> TileProgram:
         """Raises LegalityError where a block has no room for the program as it came."""
-        kept = keep_rows(program)
-        if kept is not program:
-            try:
-                shapes(kept, self.arch)
-            except LegalityError:
-                kept = program
-        if kept is program:
+        plain = vectorise_scans(merge_scans(program), strided=True)
+        block = shared_bytes_per_block(self.arch)
+        blocks = (CLUSTERS[-1], 2, 1) if has_clusters(self.arch) else (2, 1)  # registers hold about as much again
+        for most_bytes in (block * number for number in blocks):
+            kept = keep_rows(plain, most_bytes)
+            if kept is not plain and self._fits(kept):
+                return kept
+        shapes(plain, self.arch)
+        return plain
+
+    def _fits(self, program: TileProgram) -> bool:
+        try:
             shapes(program, self.arch)
-        return kept
+        except LegalityError:
+            return False
+        return True

@@ -14,29 +14,32 @@ from autofuse.lazydataclass import replace
 from autofuse.lower.tile import Load, Phase, RowGroup, Scan, Stage, Store, TileProgram
 
 
-def vectorise_scans(program: TileProgram) -> TileProgram:
-    """The same program with vectorised loops in the stages whose scans can have them."""
-    launches = tuple(tuple(_phase(phase) for phase in launch) for launch in program.launches)
+def vectorise_scans(program: TileProgram, *, strided: bool = False) -> TileProgram:
+    """The same program with vectorised loops in the stages whose scans can have them.
+
+    `strided`: also where neighbours do not lie side by side in memory.
+    """
+    launches = tuple(tuple(_phase(phase, strided) for phase in launch) for launch in program.launches)
     return replace(program, launches=launches)
 
 
-def _phase(phase: Phase) -> Phase:
+def _phase(phase: Phase, strided: bool) -> Phase:
     if phase.vectorised is not None:
         return phase
     steps = tuple(
-        RowGroup(tuple(_stage(stage) for stage in step.stages)) if isinstance(step, RowGroup) else step
+        RowGroup(tuple(_stage(stage, strided) for stage in step.stages)) if isinstance(step, RowGroup) else step
         for step in phase.steps
     )
     return replace(phase, steps=steps)
 
 
-def _stage(stage: Stage) -> Stage:
+def _stage(stage: Stage, strided: bool) -> Stage:
     scans = [s for s in stage.body if isinstance(s, Scan)]
     if not scans or len(stage.symbols) != 1 or len({scan.reverse for scan in scans}) > 1:
         return stage
     (walk,) = stage.symbols
     side_by_side = all(is_plain(s.offset, walk) for s in stage.body if isinstance(s, Load | Store))
-    return replace(stage, vectorised=walk) if side_by_side else stage
+    return replace(stage, vectorised=walk) if side_by_side or strided else stage
 
 
 def is_plain(offset: Affine, walk: Symbol) -> bool:

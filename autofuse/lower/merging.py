@@ -34,7 +34,7 @@ from autofuse.lower.tile import (
     Test,
     TileProgram,
 )
-from autofuse.targets.cpu.passes.vectorscans import is_plain
+from autofuse.lower.vectorscans import is_plain
 
 
 def merge_scans(program: TileProgram) -> TileProgram:
