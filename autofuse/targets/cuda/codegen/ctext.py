@@ -20,7 +20,7 @@ union unsigned using virtual void volatile while xor
 """
 _OWN = """
 block rank slot mask point first rows chunk each apart other other_at part slice inside shared_memory i j k m n left
-right across down top edge step sum from_left from_right threadIdx blockIdx blockDim gridDim number Given
+right across down top edge step sum from_left from_right threadIdx blockIdx blockDim gridDim number Given unit
 lanes_before
 """
 """What generated code calls its own variables."""

@@ -21,6 +21,8 @@ from autofuse.targets.cuda.codegen.rowgroups import Group, plan_group
 from autofuse.targets.cuda.codegen.rows import write_rows
 from autofuse.targets.cuda.codegen.threads import ThreadPlan, plan_threads, thread_places, write_threads
 from autofuse.targets.cuda.codegen.tiles import with_column_tiles
+from autofuse.targets.cuda.codegen.transposes import TransposePlan, plan_transposes
+from autofuse.targets.cuda.codegen.transposewriting import write_transposes
 from autofuse.targets.cuda.ctypes_text import memory_type
 from autofuse.targets.cuda.gpus import shared_bytes_per_block
 from autofuse.targets.cuda.prelude import Prelude
@@ -29,7 +31,7 @@ MOST_BLOCKS = (1 << 31) - 1
 """Blocks of one launch along x."""
 
 SHARED_MEMORY = "extern __shared__ __align__(16) unsigned char shared_memory[];"
-_Plan = ThreadPlan | ColumnPlan | Group | RowBlockPlan
+_Plan = ThreadPlan | ColumnPlan | TransposePlan | Group | RowBlockPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Planned:
         match self.plan:
             case ThreadPlan(blocks=blocks):
                 return blocks
-            case RowBlockPlan() | ColumnPlan():
+            case RowBlockPlan() | ColumnPlan() | TransposePlan():
                 return self.plan.blocks
             case Group():
                 points = math.prod(symbol.extent for symbol in self.phase.grid)
@@ -125,6 +127,9 @@ class Generator:
         schedule = self.program.schedule
         phase, buffers = with_column_tiles(phase, self.buffers)
         if is_threaded(phase):
+            transposes = plan_transposes(phase, buffers, schedule, threads)
+            if transposes is not None:
+                return Planned(phase, buffers, transposes)
             columns = plan_columns(phase, buffers, schedule, threads, self._arena())
             return Planned(phase, buffers, columns or plan_threads(phase, buffers, schedule, threads))
         if phase.row_block is not None or any(isinstance(step, Dot) for step in phase.steps):
@@ -205,6 +210,8 @@ class Generator:
             case ThreadPlan() as plan:
                 code.places.update(thread_places(phase, buffers, plan, arena, code))
                 write_threads(code, phase, plan, "block")
+            case TransposePlan() as plan:
+                write_transposes(code, phase, plan, "block", arena)
             case ColumnPlan() as plan:
                 write_columns(code, phase, plan, buffers, "block", arena)
             case Group() as group:
