@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from autofuse.errors import LegalityError
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.tile import Buffer, TileProgram
 from autofuse.targets.cuda.codegen.ctext import Writer
@@ -79,6 +80,10 @@ def generate_together(name: str, programs: Sequence[Copies], arch: str, threads:
                 continue
             share = f"{function}_part{len(shares)}"
             planned = writer.planned(copies.program.launches[number], threads)
+            if any(plan.cluster > 1 for plan in planned):
+                raise LegalityError(
+                    f"{share} wants blocks in clusters, which others in its launch do not: launch it alone"
+                )
             text, own = writer.inner_function(f"__device__ __forceinline__ void {share}", planned)
             texts.append(text)
             shared = max(shared, own)
