@@ -158,3 +158,14 @@ def test_wavefronts_are_counted_as_the_hardware_does() -> None:
     assert wavefronts([0] * 32, 4) == 1
     assert wavefronts([8 * n for n in range(32)], 8) == 2
     assert wavefronts([16 * n for n in range(32)], 8) == 4
+
+
+def test_prices_know_of_tiles() -> None:
+    """A transpose costs what a copy does, not eight times its sectors."""
+    from autofuse.targets.cuda.cost.counts import features
+
+    across, straight = (
+        features(kernels(function, zeros(2048, 2048))[0], "sm_90").phases[0].stages[0].accesses.vector_bytes
+        for function in (lambda x: -x.T, lambda x: -x)
+    )
+    assert across == straight

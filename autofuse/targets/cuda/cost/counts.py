@@ -37,6 +37,7 @@ from autofuse.lower.tile import (
 from autofuse.targets.cuda.codegen.access import is_threaded
 from autofuse.targets.cuda.codegen.program import shapes
 from autofuse.targets.cuda.codegen.rowscratch import lane_of
+from autofuse.targets.cuda.codegen.transposes import plan_transposes
 from autofuse.targets.cuda.decisions import ITEMS
 
 WARP = 32
@@ -74,6 +75,9 @@ class _Reader:
     def __init__(self, program: TileProgram) -> None:
         self.buffers = {buffer.name: buffer for buffer in program.buffers}
         self.costs = StatementCosts()
+        self.schedule = program.schedule
+        self.tiled: dict[int, Symbol] = {}
+        """What goes through a tile in shared memory, and along which symbol it is walked in memory."""
         self.touched: dict[tuple[str, bool], tuple[int, int]] = {}
         """(bytes of sectors, bytes of elements that are touched for certain), by buffer and whether it is written."""
 
@@ -81,6 +85,8 @@ class _Reader:
         """Read one phase."""
         points = math.prod(symbol.extent for symbol in phase.grid)
         moved: dict[tuple[str, bool], int] = {}
+        transposes = plan_transposes(phase, self.buffers, self.schedule, threads) if is_threaded(phase) else None
+        self.tiled = {id(slot.access): transposes.rows for slot in transposes.slots} if transposes is not None else {}
         steps = [step for step in phase.steps if isinstance(step, RowGroup)]
         stages = tuple(self._stage(stage, phase, points, moved) for step in steps for stage in step.stages)
         dots = tuple(self._dot(step, phase, points, moved) for step in phase.steps if isinstance(step, Dot))
@@ -110,7 +116,8 @@ class _Reader:
         )
         for statement in stage.body:
             if isinstance(statement, Load | Store):
-                self._access(statement, (*phase.grid, *stage.symbols), lane, vectors, points * loops, counts, moved)
+                walked = self.tiled.get(id(statement), lane)
+                self._access(statement, (*phase.grid, *stage.symbols), walked, vectors, points * loops, counts, moved)
             for name, dtype, count in self.costs.of(statement):
                 key = name, price_class(dtype)
                 operations[key] = operations.get(key, 0.0) + count * vectors

@@ -23,7 +23,7 @@ from autofuse.lazydataclass import asdict
 from autofuse.targets.cuda.cost.counts import WARP, features
 from autofuse.targets.cuda.gpus import Gpu
 
-MODEL_VERSION = 1
+MODEL_VERSION = 2
 """Raised when prices change."""
 SIGMA = 0.7
 """Deviation of log(measured / predicted): a guess, as nothing was measured."""
