@@ -7,12 +7,12 @@ import sys
 import pytest
 
 from autofuse.errors import SearchError
-from autofuse.lower.schedule import LANE, PLACEMENT, SPLIT, Schedule
+from autofuse.lower.schedule import PLACEMENT, SPLIT, VECTORISED, Schedule
 from autofuse.search.schedules import schedulesearch
 from autofuse.search.schedules.schedulesearch import BATCH, HOPELESS, tune_schedule
 from autofuse.targets.cpu.decisions import UNROLL, VECTOR_BITS, cpu_schedule
 
-CHOICES = {UNROLL: (1, 2, 4, 8), VECTOR_BITS: (256, 512), LANE: ("auto", "grid", "stream")}
+CHOICES = {UNROLL: (1, 2, 4, 8), VECTOR_BITS: (256, 512), VECTORISED: ("auto", "grid", "stream")}
 WIDE = {**CHOICES, SPLIT: (0, 1, 4, 8, 32), PLACEMENT: ("scratch", "recompute")}
 DEFAULT = {Schedule(): 100.0}
 
@@ -35,7 +35,7 @@ class Meter:
 
 
 def by_unroll(schedule):
-    return 100.0 / schedule[UNROLL] + (schedule[LANE] != "stream") + schedule[VECTOR_BITS] / 1e6
+    return 100.0 / schedule[UNROLL] + (schedule[VECTORISED] != "stream") + schedule[VECTOR_BITS] / 1e6
 
 
 def search(meter, trials, seed=0, first=(), choices=CHOICES):
@@ -61,7 +61,7 @@ def studies(monkeypatch):
 def test_a_small_space_is_tried_whole():
     meter = Meter(by_unroll)
     best, us, tried = search(meter, 24)
-    assert (best[UNROLL], best[LANE], best[VECTOR_BITS]) == (8, "stream", 256)
+    assert (best[UNROLL], best[VECTORISED], best[VECTOR_BITS]) == (8, "stream", 256)
     assert us == pytest.approx(by_unroll(best))
     assert tried == len(meter.asked) == 4 * 2 * 3 - 1  # the default is known
     combinations = itertools.product(*CHOICES.values())
