@@ -31,6 +31,7 @@ from autofuse.search.policies.analytical import dominated_at
 from autofuse.search.policies.context import Context
 from autofuse.search.space.candidates import Candidate
 from autofuse.targets.base import Target, find_target
+from autofuse.targets.registry import DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,9 @@ def candidates(
     fn: Callable[..., Any],
     *args: Any,
     kwargs: Mapping[str, Any] = MappingProxyType({}),
+    backend: str = DEFAULT,
     threads: int | None = None,
+    device: str | None = None,
     rules: Rules = (),
     model: str | CostModel = ANALYTICAL,
     legality: str | LegalityTest | None = None,
@@ -102,9 +105,9 @@ def candidates(
     """The candidate space of a function: kinds, digests and the model's prices, without measuring.
 
     `args`, `kwargs`: arrays or specs, as for `tune`; `measure` uses them, and seeded random data for specs. `rules`,
-    `model`, `legality`: as for `compile`; what a legality refuses is in `refused` with its reason.
+    `model`, `legality`, `backend`, `device`: as for `compile`; what a legality refuses is in `refused` with its reason.
     """
-    target = find_target(threads=threads)
+    target = find_target(backend, threads, device)
     traced = trace_function(fn, *args, kwargs=kwargs, on_unsupported=on_unsupported)
     context = make_context(traced_program(traced), target, rules, model=model, legality=legality)
     space = context.space
@@ -139,9 +142,11 @@ def measure(
 
     `schedule`: decisions inside the kernel that differ from the defaults, e.g. `{"unroll": 2}`. `db`: file that keeps
     the measurement, and gives it back where it is known. A kernel that fails has an infinite time and a message.
-    Raises PlanError for a schedule that is unknown, or that decides what is not to decide in this kernel.
+    Raises PlanError for a schedule that is unknown, or that decides what is not to decide in this kernel, BackendError
+    for a kernel of a device that is not here.
     """
     space = option.space
+    space.target.clock()  # a device that is not here has none
     decisions = space.context.limits.decisions
     chosen = decisions.read(schedule or {})
     reason = decisions.refusal(chosen, option.candidate.program)

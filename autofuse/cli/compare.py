@@ -27,6 +27,7 @@ from autofuse.report.comparison import Contender, compare, render
 from autofuse.report.quantities import nearest
 from autofuse.search.plugins.registry import ANALYTICAL, policy_names
 from autofuse.targets.base import find_target
+from autofuse.targets.registry import DEFAULT, offered
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +48,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rules", type=Path, help="TOML file of fusions to force, forbid and pin")
     add_plugin_options(parser)
     add_numerics_option(parser)
+    parser.add_argument("--backend", default=DEFAULT, help=f"{' or '.join(offered())} (default {DEFAULT})")
+    parser.add_argument("--device", help="with --backend cuda: the GPU, by default this machine's")
     parser.add_argument("--threads", type=count, help="threads the plans use (default one per core)")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="save the plans as FOLDER/FUNC-POLICY.json")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -61,6 +64,8 @@ def run(options: argparse.Namespace) -> int:
     idle = [name for name in untuned if name not in policies]
     if idle:
         raise ArgumentError(f"--untuned {idle[0]}: must be among --policies {','.join(policies)}")
+    place = find_target(options.backend, options.threads, options.device)
+    place.clock()  # a device that is not here has none
     target = target_of(options)
     if options.save is not None:
         _make_folder(options.save)
@@ -85,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
         contenders.append(
             Contender(policy, _bound(_in_order(plan) if keywords else plan, values, {}), len(plan.kernels), total)
         )
-    found = compare(contenders, options.blocks, seed=options.seed, by=find_target())
+    found = compare(contenders, options.blocks, seed=options.seed, by=place)
     if options.json:
         print_json({"name": target.name, **found.to_json(), "faults": faults})
     else:
@@ -108,22 +113,22 @@ def _plan(
         say(f"{policy} ...")
     own: dict[str, Any] = {
         "kwargs": keywords,
+        "backend": options.backend,
+        "device": options.device,
+        "threads": options.threads,
         "rules": options.rules or (),
         "model": options.model or ANALYTICAL,
         "legality": options.legality,
         "numerics": options.numerics,
     }
     if untuned:
-        return compile_plan(
-            target.function, *arguments, policy=policy, threads=options.threads, deadline=options.deadline, **own
-        )
+        return compile_plan(target.function, *arguments, policy=policy, deadline=options.deadline, **own)
     plan = tune(
         target.function,
         *arguments,
         policy=policy,
         budget=options.budget,
         seed=options.seed,
-        threads=options.threads,
         progress=not options.json,
         **own,
     )

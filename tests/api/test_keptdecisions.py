@@ -112,7 +112,17 @@ def test_a_second_process_imports_neither_search_nor_lowering(tmp_path):
         return answer, set(modules)
 
     first, imported = run()
-    heavy = {"optuna", "sklearn", "rich", "scipy.optimize", "scipy.linalg", "scipy.special", "sqlite3"}
+    heavy = {
+        "logging",
+        "concurrent.futures",
+        "optuna",
+        "sklearn",
+        "rich",
+        "scipy.optimize",
+        "scipy.linalg",
+        "scipy.special",
+        "sqlite3",
+    }
     assert imported.isdisjoint({*heavy, "autofuse.measurement.client", "autofuse.search.tune.tuner"})
     second, imported = run()
     assert second == first

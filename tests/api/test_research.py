@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import autofuse as af
-from autofuse.errors import ArgumentError, LegalityError, PlanError
+from autofuse.errors import ArgumentError, BackendError, LegalityError, PlanError
 from autofuse.targets.cpu.decisions import UNROLL
 
 X = np.linspace(-2, 2, 64, dtype=np.float32).reshape(8, 8)
@@ -123,3 +123,15 @@ def test_tuning_keeps_rules():
     ops = [plan.document.graph.node_by_name[name].op for name in kernel.nodes]
     assert "reduce" not in ops
     assert "divide" not in ops
+
+
+def test_the_space_of_another_device_is_shown_and_not_measured_here():
+    space = af.candidates(softmax, X, backend="cuda", device="h200")
+    assert space.find("exp").predicted_us > 0
+    with pytest.raises(BackendError, match="no such GPU here"):
+        af.measure(space.options[0])
+
+
+def test_the_space_of_a_target_that_counts_is_measured_by_its_clock():
+    space = af.candidates(softmax, X, backend="counted")
+    assert af.measure(space.options[0]).us == af.measure(space.options[0]).us > 0

@@ -7,18 +7,17 @@ import os
 import re
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import llvmlite.binding as llvm
 
 from autofuse.errors import BackendError
+from autofuse.host.beside import Beside
 from autofuse.host.objectcache import ObjectCache, cache_directory, object_key
 from autofuse.targets.cpu.machine import Machine, host_machine, initialise_llvm, llvm_machine
 from autofuse.targets.cpu.native import unlocked
 from autofuse.targets.cpu.native.forkgate import LLVM
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
 
 FINISHED = '"finished"'
 """Attribute of a function that is not simplified: it stays as it is written."""
@@ -60,25 +59,14 @@ class Engine:
     @contextmanager
     def compiling(self) -> Generator[Callable[[str], Callable[[], bytes]]]:
         """Yields `start(ir)`, which begins to compile beside the caller and returns what waits for the object."""
-        pool: Executor | None = None
+        with Beside(len(os.sched_getaffinity(0)), "autofuse-compile") as beside:
 
-        def start(ir: str) -> Callable[[], bytes]:
-            nonlocal pool
-            key = self.key(ir)
-            found = self.cache.get(key)
-            if found is not None:
-                return lambda: found
-            if pool is None:
-                from concurrent.futures import ThreadPoolExecutor  # needed only here, and slow to import
+            def start(ir: str) -> Callable[[], bytes]:
+                key = self.key(ir)
+                found = self.cache.get(key)
+                return beside.begin(partial(self._generate, key, ir)) if found is None else lambda: found
 
-                pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "autofuse-compile")
-            return pool.submit(self._generate, key, ir).result
-
-        try:
             yield start
-        finally:
-            if pool is not None:
-                pool.shutdown(cancel_futures=True)
 
     @LLVM
     def _generate(self, key: str, ir: str) -> bytes:
