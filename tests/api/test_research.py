@@ -127,7 +127,7 @@ def test_tuning_keeps_rules():
 
 def test_the_space_of_another_device_is_shown_and_not_measured_here():
     space = af.candidates(softmax, X, backend="cuda", device="h200")
-    assert space.find("exp").predicted_us > 0
+    assert all(option.predicted_us > 0 for option in space)
     with pytest.raises(BackendError, match="no such GPU here"):
         af.measure(space.options[0])
 
