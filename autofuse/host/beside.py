@@ -1,7 +1,7 @@
 """Work done beside the caller, on a few threads that live no longer than it.
 
-The standard library's executors do more, and importing them, with the logging that they bring, takes a twentieth of a
-first call.
+The standard library's executors do more. Importing them, with the logging that they bring, takes 5 to 14 ms of a first
+call.
 """
 
 from __future__ import annotations
