@@ -36,6 +36,8 @@ _FEW_BYTES, _MANY_BYTES = 4096, 32764
 """Of parameters that a launch takes: before CUDA 12.1, and from then on for sm_70 and later (CUDA C++ Programming
 Guide, "__global__ function parameters")."""
 _MANY_FROM = (12, 1)
+MOST_CODES = 32
+"""Of one launch: compilers take longer than in proportion to a function's length."""
 _REGISTERS = 32
 """Of a thread, where nobody has compiled it: threads and shared memory limit what is resident."""
 
@@ -176,28 +178,35 @@ def together_us(members: Sequence[_Member], gpu: Gpu) -> float:
 
 
 def _cut(members: Sequence[_Member], gpu: Gpu) -> list[list[_Member]]:
-    """The cheapest way to cut a row of members into launches; a member alone in its part is not joined to others."""
+    """The cheapest way to cut a row of members into launches; those that need the same of a block are not parted."""
+    alike = [list(same) for _, same in groupby(members, key=lambda member: (member.shared_bytes, member.width))]
     best: list[tuple[float, list[list[_Member]]]] = [(0.0, [])]
-    for end in range(1, len(members) + 1):
-        options = [(best[start][0] + _part_us(members[start:end], gpu), start) for start in range(end - 1, -1, -1)]
-        us, start = min(options)
-        best.append((us, [*best[start][1], list(members[start:end])]))
+    for end in range(1, len(alike) + 1):
+        options = [(best[start][0] + _part_us(_joined(alike[start:end]), gpu), start) for start in range(end)]
+        us, start = min(options, key=lambda option: (option[0], -option[1]))
+        best.append((us, [*best[start][1], _joined(alike[start:end])]))
     return best[-1][1]
 
 
+def _joined(parts: Sequence[Sequence[_Member]]) -> list[_Member]:
+    return [member for part in parts for member in part]
+
+
 def _part_us(members: Sequence[_Member], gpu: Gpu) -> float:
-    """Of a part: together, or for a lone code one by one where that is faster."""
-    us = together_us(members, gpu)
-    return min(us, members[0].alone_us) if len(members) == 1 else us
+    """Of a part: in one launch, or one by one where that is faster."""
+    return min(together_us(members, gpu), sum(member.alone_us for member in members))
 
 
 def _fitting(part: Sequence[_Member], most_bytes: int) -> Iterator[list[_Member]]:
-    """The part cut where its addresses do not fit one launch."""
+    """The part cut where its addresses do not fit one launch, or its codes are many."""
     held: list[_Member] = []
     left = most_bytes // ADDRESS_BYTES
     for member in part:
         each = max(len(member.code.kernel.parameters), 1)
         numbers = list(member.kernels)
+        if len(held) == MOST_CODES:
+            yield held
+            held, left = [], most_bytes // ADDRESS_BYTES
         while numbers:
             taken, numbers = numbers[: left // each], numbers[left // each :]
             if taken:

@@ -199,6 +199,13 @@ def test_what_does_not_fit_one_launch_becomes_several():
     assert [len(start) for start in group.starts(10)] == [1] * 10
 
 
+def test_a_launch_has_few_codes():
+    """Compiling a function of hundreds of bodies would take minutes."""
+    group = Group([handbuilt.binary("add", "add", 100 + n) for n in range(70)])
+    assert sorted(map(len, group.starts())) == [6, 32, 32]
+    assert sorted(number for start in group.starts() for number in start) == list(range(70))
+
+
 def test_one_that_wants_much_shared_memory_does_not_spoil_the_others():
     """Many blocks that a multiprocessor holds eight of are kept from those of which it holds one."""
     small = [handbuilt.binary("add", "add", 1 << 22), handbuilt.binary("multiply", "multiply", 1 << 22)]
