@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 from time import perf_counter_ns
 from typing import Any
 
@@ -12,9 +14,11 @@ from numpy.typing import NDArray
 
 from autofuse.errors import ArgumentError, BackendError, NotEnoughMemoryError
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass
 from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT
-from autofuse.targets.cuda.driver import CudaCode, Function
+from autofuse.targets.cuda.driver import CAPTURED, CudaCode, Function, Node
 from autofuse.targets.cuda.gpus import ALL, Gpu, shared_bytes_per_block
+from autofuse.targets.cuda.graphs import CudaGraph, KernelNode, bindings
 from autofuse.targets.cuda.launch import LoadedKernel, cupy_with_gpu
 
 _COMPILERS = 8
@@ -28,6 +32,9 @@ class CupyDriver:
         """`gpu`: what is known of it. `device`: its number."""
         self.gpu, self._device = gpu, device
         self._cupy = cupy_with_gpu()
+        self._lock = Lock()
+        self._streams: list[_Stream] = []
+        """Others than the caller's, made when they are asked for."""
 
     @staticmethod
     def current() -> CupyDriver:
@@ -40,17 +47,54 @@ class CupyDriver:
 
     def load(self, codes: Sequence[CudaCode]) -> Sequence[Function]:
         with ThreadPoolExecutor(min(_COMPILERS, max(len(codes), 1))) as pool:
-            return [loaded.launch for loaded in pool.map(self._loaded, codes)]
+            return [CupyFunction(loaded) for loaded in pool.map(self._loaded, codes)]
 
     def _loaded(self, code: CudaCode) -> LoadedKernel:
         with self._cupy.cuda.Device(self._device):  # of this thread
             return LoadedKernel(code.kernel)
 
+    @contextmanager
+    def entered(self) -> Generator[None]:
+        cuda = self._cupy.cuda
+        with cuda.Device(self._device):
+            try:
+                self._require_no_capture()
+                yield
+            except cuda.memory.OutOfMemoryError as error:
+                raise NotEnoughMemoryError(
+                    f"{self.gpu.name}: {error}; free device arrays, or use smaller ones"
+                ) from error
+            except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
+                raise BackendError(f"{self.gpu.name}: {error}") from error
+
+    def _require_no_capture(self) -> None:
+        """The default stream, which nobody can capture, is not asked: launches say if another's capture forbids it."""
+        stream = self._cupy.cuda.get_current_stream()
+        if stream.ptr > _LEGACY and stream.is_capturing():
+            raise BackendError(f"{self.gpu.name}: {CAPTURED}")
+
+    def streams(self, count: int) -> Sequence[_Stream]:
+        with self._lock:
+            cuda = self._cupy.cuda
+            self._streams += [
+                _Stream(self._cupy, cuda.Stream(non_blocking=True)) for _ in range(len(self._streams), count - 1)
+            ]
+            return [_Stream(self._cupy, cuda.get_current_stream()), *self._streams[: count - 1]]
+
+    def graph(self, nodes: Sequence[Node]) -> CudaGraph | None:
+        driver = bindings()
+        if driver is None:
+            return None
+        kernels: list[KernelNode] = []
+        for node in nodes:
+            assert isinstance(node.function, CupyFunction)
+            loaded = node.function.loaded
+            packed = bool(loaded.kernel.members)
+            kernels.append(KernelNode(loaded.handles, loaded.kernel.launches, node.pointers, packed, node.after))
+        return CudaGraph(driver, lambda: int(self._cupy.cuda.get_current_stream().ptr), kernels)
+
     def empty(self, kind: TensorType) -> Any:
-        try:
-            return self._cupy.empty(kind.shape, kind.dtype.numpy)
-        except self._cupy.cuda.memory.OutOfMemoryError as error:
-            raise NotEnoughMemoryError(f"{self.gpu.name}: {error}; free device arrays, or use smaller ones") from error
+        return self._cupy.empty(kind.shape, kind.dtype.numpy)
 
     def adopt(self, value: Any) -> Any | None:
         if isinstance(value, self._cupy.ndarray):
@@ -102,6 +146,41 @@ class CupyDriver:
         return perf_counter_ns()
 
 
+@dataclass(frozen=True, slots=True)
+class CupyFunction:
+    """See `autofuse.targets.cuda.driver.Function`."""
+
+    loaded: LoadedKernel
+
+    def __call__(self, pointers: Sequence[int]) -> None:
+        self.loaded.launch(pointers)
+
+    @property
+    def launches(self) -> int:
+        return len(self.loaded.kernel.launches)
+
+
+class _Stream:
+    """See `autofuse.targets.cuda.driver.Stream`. CuPy's, but for events, which need no times."""
+
+    def __init__(self, cupy: Any, own: Any) -> None:
+        self._cupy, self._own = cupy, own
+
+    def __enter__(self) -> None:
+        self._own.__enter__()
+
+    def __exit__(self, *failure: object) -> None:
+        self._own.__exit__(*failure)
+
+    def record(self) -> Any:
+        return self._own.record(self._cupy.cuda.Event(disable_timing=True))
+
+    def wait_event(self, event: Any) -> None:
+        self._own.wait_event(event)
+
+
+_LEGACY = 1
+"""The greatest address that stands for the default stream."""
 _CUDA_MEMORY = (2, 13)
 """DLPack's numbers of memory of a device, and of memory that device and host share."""
 

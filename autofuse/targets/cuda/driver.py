@@ -6,7 +6,8 @@ runs on one must run on the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -39,9 +40,60 @@ class Function(Protocol):
         """
         ...
 
+    @property
+    def launches(self) -> int:
+        """Grids that it starts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A function in a graph."""
+
+    function: Function
+    pointers: Sequence[int]
+    after: tuple[int, ...]
+    """Earlier nodes that it must wait for."""
+
+
+class Graph(Protocol):
+    """Functions that are started together. Its launches wait for each other; one thread at a time may call it."""
+
+    def __call__(self, changed: Mapping[int, Sequence[int]]) -> None:
+        """Start all of it on the caller's current stream.
+
+        `changed`: nodes that see other addresses from now on, by number. Raises BackendError; then it is not to be
+        called again.
+        """
+        ...
+
+
+class Stream(Protocol):
+    """Work that is done one after another. `with stream:` has this thread start work in it."""
+
+    def __enter__(self) -> object: ...
+    def __exit__(self, *failure: object) -> object: ...
+    def record(self) -> Any:
+        """An event: all that was started in it until now."""
+        ...
+
+    def wait_event(self, event: Any) -> None:
+        """Have what is started in it from now on wait for an event."""
+        ...
+
+
+CAPTURED = (
+    "the current stream is being captured into a graph; a plan takes memory that is given back when its call ends, and "
+    "starts its kernels as a graph of its own: call it outside the capture"
+)
+"""What a call says of such a stream."""
+
 
 class Driver(Protocol):
-    """One device. All methods may be called from any thread; work is ordered by the caller's current stream."""
+    """One device. All methods may be called from any thread; work is ordered by the caller's current stream.
+
+    Which stream that is holds within `entered` only, and so does which device memory is taken on.
+    """
 
     @property
     def gpu(self) -> Gpu:
@@ -54,6 +106,24 @@ class Driver(Protocol):
 
     def load(self, codes: Sequence[CudaCode]) -> Sequence[Function]:
         """Compile kernels and load them, beside each other. Raises BackendError."""
+        ...
+
+    def entered(self) -> AbstractContextManager[None]:
+        """Have this thread use the device, for a call of a plan. Raises BackendError where that cannot be.
+
+        So it is while the caller's current stream is being captured.
+        """
+        ...
+
+    def streams(self, count: int) -> Sequence[Stream]:
+        """The caller's current stream, and others that belong to the device: `count` in all.
+
+        Several threads may use the others at once, which then wait for more than they must.
+        """
+        ...
+
+    def graph(self, nodes: Sequence[Node]) -> Graph | None:
+        """A graph of functions that this driver loaded; None where there are none. Raises BackendError."""
         ...
 
     def empty(self, kind: TensorType) -> Any:

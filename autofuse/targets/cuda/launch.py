@@ -99,9 +99,9 @@ class LoadedKernel:
             module = cupy.RawModule(path=str(path))
             functions = [module.get_function(launch.function) for launch in self.kernel.launches]
             for function, launch in zip(functions, self.kernel.launches, strict=True):
+                function.compile()
                 if launch.shared_bytes > DEFAULT_SHARED_BYTES:
                     function.max_dynamic_shared_size_bytes = launch.shared_bytes
-                function.compile()
                 if launch.cluster > MOST_PORTABLE_CLUSTER:
                     cupy.cuda.driver.funcSetAttribute(function.kernel.ptr, _NON_PORTABLE_CLUSTERS, 1)
         return functions
@@ -112,6 +112,11 @@ class LoadedKernel:
         Raises ArgumentError for an array that is missing, of another shape, dtype or layout, or not aligned.
         """
         self.launch([self._argument(buffer, buffers).data.ptr for buffer in self.kernel.parameters])
+
+    @property
+    def handles(self) -> list[int]:
+        """The driver's own of its launches (`CUfunction`)."""
+        return [int(function.kernel.ptr) for function in self._functions]
 
     def launch(self, pointers: Sequence[int]) -> None:
         """Run on device addresses, one for each parameter in order, on the current stream."""

@@ -33,6 +33,7 @@ from autofuse.targets.cuda.identity import GpuIdentity, gpu_identity
 from autofuse.targets.cuda.passes.prepare import CudaPasses
 from autofuse.targets.cuda.resources import launch_lines
 from autofuse.targets.cuda.runners import CudaRunner, cuda_runners
+from autofuse.targets.cuda.streams import streams_of
 
 
 class CudaTarget:
@@ -93,17 +94,21 @@ class CudaTarget:
         return copy
 
     def remarks(self, kernels: Sequence[LoweredKernel]) -> dict[str, tuple[str, ...]]:
-        """Of each kernel, how it is launched, what it needs, and what that leaves of the device."""
+        """Of each kernel, how it is launched, what it needs, what that leaves of the device, and in which stream."""
         codes = codes_of(kernels, self.device.arch)
         starts = starts_of(kernels, codes, self.device, most_parameter_bytes(self.driver))
         made = {id(start.code): start.code.kernel for start in starts if start.code is not None}
         lines = dict(zip(made, launch_lines(list(made.values()), self.device), strict=True))
         found: dict[str, tuple[str, ...]] = {}
-        for start in starts:
+        streams = streams_of(starts, kernels, self.device)
+        count = max(streams, default=0) + 1
+        for start, stream in zip(starts, streams, strict=True):
             first, *others = [kernels[number].planned.name for number in start.kernels]
             found[first] = (self.library_note,) if start.code is None else lines[id(start.code)]
             if others:
                 found[first] = (f"together with {len(others)} more:", *found[first])
+            if count > 1:
+                found[first] = (*found[first], f"stream {stream + 1} of {count}")
             found |= dict.fromkeys(others, (f"together with {first}",))
         return found
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from autofuse.errors import BackendError
 from autofuse.lazydataclass import dataclass
 from autofuse.targets.cuda.codegen import CudaKernel, CudaLaunch
-from autofuse.testing.simt.device import SimulatedArray
+from autofuse.testing.simt.memory import Block
 from autofuse.testing.simt.runner import compiled, translation_unit
 
 _MESSAGE = 1024
@@ -87,22 +87,24 @@ def count(
     # unrolled as on a device, so that each round of a loop is a place of its own where lanes may sit it out
     source = re.sub(r"#pragma unroll( 8)?\n", "#pragma GCC unroll 64\n", translation_unit([kernel]))
     library = ctypes.CDLL(str(compiled(source, counting=True)))
-    arrays = [SimulatedArray(buffer.type.shape, buffer.type.dtype.numpy) for buffer in kernel.parameters]
-    for buffer, array in zip(kernel.parameters, arrays, strict=True):
-        array.host[...] = (inputs or {}).get(buffer.name, 0)
-    return tuple(_counted(library, kernel, launch, arrays, most_blocks) for launch in kernel.launches)
+    blocks = [Block(buffer.type.nbytes) for buffer in kernel.parameters]
+    for buffer, block in zip(kernel.parameters, blocks, strict=True):
+        block.begin(buffer.type.nbytes)
+        elements = block.bytes_at(block.address, buffer.type.nbytes).view(buffer.type.dtype.numpy)
+        elements.reshape(buffer.type.shape)[...] = (inputs or {}).get(buffer.name, 0)
+    return tuple(_counted(library, kernel, launch, blocks, most_blocks) for launch in kernel.launches)
 
 
 def _counted(
-    library: ctypes.CDLL, kernel: CudaKernel, launch: CudaLaunch, arrays: Sequence[SimulatedArray], most_blocks: int
+    library: ctypes.CDLL, kernel: CudaKernel, launch: CudaLaunch, buffers: Sequence[Block], most_blocks: int
 ) -> Counts:
-    pointers = (ctypes.c_void_p * max(1, len(arrays)))(*(array.data.ptr for array in arrays))
-    sizes = (ctypes.c_ulonglong * max(1, len(arrays)))(*(array.nbytes for array in arrays))
+    pointers = (ctypes.c_void_p * max(1, len(buffers)))(*(buffer.address for buffer in buffers))
+    sizes = (ctypes.c_ulonglong * max(1, len(buffers)))(*(buffer.nbytes or 0 for buffer in buffers))
     blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
     clusters = blocks // launch.cluster
     every = max(1, -(-clusters * launch.cluster // max(most_blocks, launch.cluster)))
     step = ctypes.c_uint64.in_dll(library, "_ZN4simt11count_everyE")  # one for all libraries of this process
-    library.count_begin(len(arrays), pointers, sizes)
+    library.count_begin(len(buffers), pointers, sizes)
     grid, block = (ctypes.c_uint * 3)(*launch.grid), (ctypes.c_uint * 3)(*launch.block)
     message = ctypes.create_string_buffer(_MESSAGE)
     run: Any = getattr(library, f"run_kernel_0_{launch.function}")

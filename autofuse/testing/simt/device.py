@@ -1,18 +1,22 @@
 """A simulated GPU behind the driver's interface: kernels run in the shim, and its clock is the cost model's.
 
 What a driver would not forgive is an error: addresses in memory that was given back or never handed out, buffers that
-are too short or not aligned, writes beside a buffer or into an input. Memory is poisoned when it is handed out. The
-threads of each launch run forwards or backwards, drawn from a seed.
+are too short or not aligned, writes beside a buffer or into an input. Memory is poisoned when it is handed out and when
+it is given back. What is started runs in any order that streams and events allow, and the threads of each launch
+forwards or backwards, both drawn from a seed. Failures can be had on demand.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from threading import Lock
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from threading import local
 from types import SimpleNamespace
-from typing import Any
-from weakref import WeakValueDictionary
+from typing import Any, Literal
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,19 +24,22 @@ from numpy.typing import NDArray
 from autofuse.cost_models.base import KernelFacts, Prices
 from autofuse.errors import ArgumentError, BackendError, NotEnoughMemoryError
 from autofuse.ir.types import TensorType
-from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.tile import Buffer, Space
-from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT, CudaKernel
+from autofuse.lazydataclass import replace
+from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT
 from autofuse.targets.cuda.cost.model import GpuModel
-from autofuse.targets.cuda.driver import CudaCode, Function
+from autofuse.targets.cuda.driver import CAPTURED, CudaCode, Function, Node
 from autofuse.targets.cuda.gpus import Gpu
+from autofuse.testing.simt.functions import SimulatedFunction, SimulatedGraph
+from autofuse.testing.simt.memory import Block, Pool
 from autofuse.testing.simt.runner import Order, SimtModule
+from autofuse.testing.simt.timeline import Operation, SimulatedStream, Timeline
 
-_REDZONE = 256
-_POISON = 0xFF
+_ORDERS: tuple[Order, ...] = ("forward", "reverse")
 _COPY_NS = 5_000_000
 SLOWER = 1000
 """Times the device that it is like: few calls then fill a moment, as each takes the host milliseconds."""
+Failing = Literal["compile", "allocate", "launch", "kernel", "graph"]
+"""What can be made to fail: compiling, giving out memory, starting a kernel, a kernel that runs, making a graph."""
 
 
 class SimulatedModel(GpuModel):
@@ -52,20 +59,19 @@ class SimulatedModel(GpuModel):
 class SimulatedArray:
     """An array on the simulated device: what of CuPy's arrays callers need."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        """Poisoned memory between two redzones."""
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], block: Block, timeline: Timeline) -> None:
+        """`block`: where it lies. `timeline`: what must be done before it is looked at."""
         self.shape, self.dtype = shape, np.dtype(dtype)
         self.nbytes = int(np.prod(shape, dtype=np.int64)) * self.dtype.itemsize
-        self.memory = np.full(self.nbytes + 3 * _REDZONE, _POISON, np.uint8)
-        self._start = _REDZONE + -(self.memory.ctypes.data + _REDZONE) % _REDZONE
-        self.data = SimpleNamespace(ptr=self.memory.ctypes.data + self._start)
+        self._block, self._timeline = block, timeline
+        self.data = SimpleNamespace(ptr=self._block.address)
         self.flags = SimpleNamespace(c_contiguous=True)
 
     @property
     def host(self) -> NDArray[Any]:
-        """Its elements, where they are."""
-        raw = self.memory[self._start : self._start + self.nbytes]
-        return raw.view(self.dtype).reshape(self.shape)
+        """Its elements, where they are, when all that was started is done."""
+        self._timeline.finish()
+        return self._block.bytes_at(self.data.ptr, self.nbytes).view(self.dtype).reshape(self.shape)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -81,29 +87,42 @@ class SimulatedArray:
         """A copy on the host."""
         return self.host.copy()
 
-    def check(self) -> None:
-        """Raise BackendError if something wrote beside it."""
-        beside = (self.memory[: self._start], self.memory[self._start + self.nbytes :])
-        if any((part != _POISON).any() for part in beside):
-            raise BackendError(f"a kernel writes outside an array {self.dtype}{list(self.shape)}")
-
 
 class SimulatedDriver:
     """See `autofuse.targets.cuda.driver.Driver`. Each is a device of its own."""
 
-    def __init__(self, gpu: Gpu, seed: int = 0) -> None:
-        """`gpu`: the device that it is like. `seed`: of the order in which threads and blocks run."""
-        self.gpu = gpu
+    def __init__(self, gpu: Gpu, seed: int = 0, order: Order | None = None, *, graphs: bool = True) -> None:
+        """`gpu`: the device that it is like. `seed`: of the order in which work, threads and blocks run.
+
+        `order`: of threads and blocks, in every launch. `graphs`: whether it can replay graphs.
+        """
+        self.gpu, self.has_graphs = gpu, graphs
+        self.order: Order | None = order
+        self.limit_bytes = gpu.memory_bytes
+        """Of its memory."""
+        self.calls: Counter[str] = Counter()
+        """How often the driver was asked for what: `launch`, `graph launch`, `node update`, `allocate`, ..."""
         self._model = SimulatedModel(gpu)
-        self._now, self._used = 0, 0
-        self._lock = Lock()
         self._random = random.Random(seed)
+        self._timeline = Timeline(seed + 1)
+        self._lock = self._timeline.lock
+        self._pool = Pool()
+        self._used = 0
+        self._gone: deque[tuple[Block, SimulatedStream, int]] = deque()
+        """Of arrays that nobody has any more: garbage is collected at any moment, in any thread."""
         self._live: WeakValueDictionary[int, SimulatedArray] = WeakValueDictionary()
+        self._failing: dict[Failing, int] = {}
+        self._streams: list[SimulatedStream] = []
+        self._thread = local()
+        self._default = self.stream()
 
     def version(self) -> str:
         return "simulated"
 
+    # ---- kernels ---------------------------------------------------------------------------------------------------
+
     def load(self, codes: Sequence[CudaCode]) -> Sequence[Function]:
+        self.may_fail("compile")
         module = SimtModule([code.kernel for code in codes])
         prices = self._model.price([KernelFacts(code.program) for code in codes])
         expected = [
@@ -111,15 +130,122 @@ class SimulatedDriver:
             for code, us in zip(codes, prices.us, strict=True)
         ]
         times = [max(1, round(1e3 * us)) for us in expected]
-        return [_Function(self, module, code, time) for code, time in zip(codes, times, strict=True)]
+        return [SimulatedFunction(self, module, code, time) for code, time in zip(codes, times, strict=True)]
+
+    def graph(self, nodes: Sequence[Node]) -> SimulatedGraph | None:
+        if not self.has_graphs:
+            return None
+        self.may_fail("graph")
+        self.calls["instantiate"] += 1
+        return SimulatedGraph(self, nodes)
+
+    # ---- streams ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def entered(self) -> Generator[None]:
+        if self.current.is_captured:
+            raise BackendError(f"{self.gpu.name}: {CAPTURED}")
+        yield
+
+    def stream(self) -> SimulatedStream:
+        """A new one. `with stream:` makes it the current one of the thread."""
+        return SimulatedStream(self._timeline, self._use)
+
+    def streams(self, count: int) -> Sequence[SimulatedStream]:
+        with self._lock:
+            fresh = [self.stream() for _ in range(len(self._streams), count - 1)]
+            self.calls["stream"] += len(fresh)
+            self._streams += fresh
+            return [self.current, *self._streams[: count - 1]]
+
+    @property
+    def current(self) -> SimulatedStream:
+        """The current stream of this thread."""
+        used: list[SimulatedStream] = getattr(self._thread, "streams", [])
+        return used[-1] if used else self._default
+
+    def _use(self, stream: SimulatedStream | None) -> None:
+        used = self._thread.__dict__.setdefault("streams", [])
+        if stream is None:
+            used.pop()
+        else:
+            used.append(stream)
+
+    def start(
+        self, run: Callable[[], None], needs: Sequence[Operation] | None = None, *, takes_ns: int, share: float = 1.0
+    ) -> Operation:
+        """Start something in the current stream, or, if it is said what it needs, in none."""
+        with self._lock:
+            self._collect()
+            if needs is None:
+                return self.current.add(run, takes_ns=takes_ns, share=share)
+            return self._timeline.add(run, needs, takes_ns=takes_ns, share=share)
+
+    def wait(self) -> None:
+        self.current.synchronize()
+
+    def clock(self) -> int:
+        self._timeline.finish()
+        return self._timeline.now_ns
+
+    def advance(self, nanoseconds: int) -> None:
+        """Let time pass."""
+        self._timeline.pause(nanoseconds)
+
+    def drawn_order(self) -> Order:
+        """In which threads of the next launch run."""
+        with self._lock:
+            drawn = self._random.choice(_ORDERS)
+        return drawn if self.order is None else self.order
+
+    # ---- failures --------------------------------------------------------------------------------------------------
+
+    def fail(self, what: Failing, skip: int = 0) -> None:
+        """Have something fail once, the next time but `skip`."""
+        self._failing[what] = skip
+
+    def may_fail(self, what: Failing) -> None:
+        """Raise BackendError, or NotEnoughMemoryError for memory, if this is the time."""
+        with self._lock:
+            left = self._failing.pop(what, None)
+            if left:
+                self._failing[what] = left - 1
+        if left == 0:
+            kind = NotEnoughMemoryError if what == "allocate" else BackendError
+            raise kind(f"{self.gpu.name}: a failure on demand: {what}")
+
+    # ---- memory ----------------------------------------------------------------------------------------------------
 
     def empty(self, kind: TensorType) -> SimulatedArray:
-        if kind.nbytes > self.gpu.memory_bytes:
-            raise NotEnoughMemoryError(f"{self.gpu.name}: has {self.gpu.memory_bytes} bytes, asked for {kind.nbytes}")
-        array = SimulatedArray(kind.shape, kind.dtype.numpy)
+        self.may_fail("allocate")
+        return self._made(kind.shape, kind.dtype.numpy)
+
+    def _made(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> SimulatedArray:
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         with self._lock:
-            self._live[array.data.ptr] = array
-        return array
+            self._collect()
+            if self._used + nbytes > self.limit_bytes:
+                raise NotEnoughMemoryError(
+                    f"{self.gpu.name}: asked for {nbytes} bytes beside {self._used}; it has {self.limit_bytes}"
+                )
+            stream = self.current
+            block, is_new = self._pool.take(stream, nbytes)
+            self.calls["allocate"] += is_new
+            self._used += nbytes
+            stream.add(partial(block.begin, nbytes), tidies=True)
+            array = SimulatedArray(shape, dtype, block, self._timeline)
+            self._live[block.address] = array
+            finalize(array, self._gone.append, (block, stream, nbytes)).atexit = False
+            return array
+
+    def _collect(self) -> None:
+        """Give back the memory of arrays that are gone, when their streams come to it."""
+        while self._gone:
+            block, stream, nbytes = self._gone.popleft()
+            self._used -= nbytes
+            stream.add(block.end, tidies=True)
+            if not self._pool.give_back(stream, block):
+                stream.add(partial(self._pool.drop, block), tidies=True)
 
     def adopt(self, value: Any) -> SimulatedArray | None:
         if not hasattr(type(value), "__cuda_array_interface__"):
@@ -132,10 +258,8 @@ class SimulatedDriver:
 
     def array(self, source: NDArray[Any]) -> SimulatedArray:
         """A copy on the device, as `cupy.asarray` makes one."""
-        array = SimulatedArray(source.shape, source.dtype)
-        array.host[...] = source
-        with self._lock:
-            self._live[array.data.ptr] = array
+        array = self._made(source.shape, source.dtype)
+        self.write(array.data.ptr, source)
         return array
 
     def pointer(self, array: SimulatedArray) -> int:
@@ -145,107 +269,29 @@ class SimulatedDriver:
         return bool(array.flags.c_contiguous) and array.data.ptr % ALIGNMENT == 0
 
     def copied(self, array: SimulatedArray) -> SimulatedArray:
-        return self.array(array.host)
+        made = self._made(array.shape, array.dtype)
+        self.move(made.data.ptr, array.data.ptr, array.nbytes)
+        return made
 
     def write(self, pointer: int, source: NDArray[Any]) -> None:
-        self._bytes(pointer, source.nbytes)[...] = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
-        self.advance(_COPY_NS)
+        staged = np.array(source, order="C").reshape(-1).view(np.uint8)
+        self._copy(lambda: np.copyto(self.bytes_at(pointer, staged.nbytes), staged))
 
     def read(self, pointer: int, target: NDArray[Any]) -> None:
-        target.reshape(-1).view(np.uint8)[...] = self._bytes(pointer, target.nbytes)
-        self.advance(_COPY_NS)
+        there = target.reshape(-1).view(np.uint8)
+        self._timeline.finish(self._copy(lambda: np.copyto(there, self.bytes_at(pointer, target.nbytes))))
 
     def move(self, target: int, source: int, nbytes: int) -> None:
-        self._bytes(target, nbytes)[...] = self._bytes(source, nbytes)
-        self.advance(_COPY_NS)
+        self._copy(lambda: np.copyto(self.bytes_at(target, nbytes), self.bytes_at(source, nbytes)))
 
-    def wait(self) -> None:
-        """Nothing is ever under way."""
+    def _copy(self, run: Callable[[], None]) -> Operation:
+        self.calls["copy"] += 1
+        return self.start(run, takes_ns=_COPY_NS)
 
-    def clock(self) -> int:
-        with self._lock:
-            return self._now
+    def bytes_at(self, pointer: int, nbytes: int) -> NDArray[np.uint8]:
+        """Of the device's memory, now. Raises BackendError for memory that nobody has."""
+        return self._pool.bytes_at(pointer, nbytes)
 
-    def advance(self, nanoseconds: int) -> None:
-        """Let time pass."""
-        with self._lock:
-            self._now += nanoseconds
-
-    def order(self) -> Order:
-        """In which threads run now."""
-        with self._lock:
-            return self._random.choice(("forward", "reverse"))
-
-    def holder(self, pointer: int, nbytes: int) -> SimulatedArray:
-        """The array whose memory that is. Raises BackendError for memory that nobody has."""
-        with self._lock:
-            arrays = list(self._live.values())
-        for array in arrays:
-            if array.data.ptr <= pointer and pointer + nbytes <= array.data.ptr + array.nbytes:
-                return array
-        raise BackendError(f"an illegal memory access: nobody has the {nbytes} bytes at {pointer:#x}")
-
-    def _bytes(self, pointer: int, nbytes: int) -> NDArray[np.uint8]:
-        if not nbytes:
-            return np.empty(0, np.uint8)
-        array = self.holder(pointer, nbytes)
-        start = pointer - array.memory.ctypes.data
-        return array.memory[start : start + nbytes]
-
-
-@dataclass(frozen=True, slots=True)
-class _Function:
-    driver: SimulatedDriver
-    module: SimtModule
-    code: CudaCode
-    takes_ns: int
-
-    def __call__(self, pointers: Sequence[int]) -> None:
-        kernel = self.code.kernel
-        held = [self._held(buffer, at) for buffer, at in zip(kernel.parameters, pointers, strict=True)]
-        _require_apart(kernel, pointers)
-        read = [
-            (buffer.name, at, bytes(_raw(array, at, buffer.type.nbytes)))
-            for buffer, at, array in zip(kernel.parameters, pointers, held, strict=True)
-            if buffer.space is Space.INPUT and not self._is_written(buffer, pointers)
-        ]
-        self.module.run_at(kernel, pointers, order=self.driver.order())
-        self.driver.advance(self.takes_ns)
-        for array in held:
-            array.check()
-        by_address = dict(zip(pointers, held, strict=True))
-        for name, at, before in read:
-            if bytes(_raw(by_address[at], at, len(before))) != before:
-                raise BackendError(f"{kernel.name} writes to its input {name}")
-
-    def _held(self, buffer: Buffer, pointer: int) -> SimulatedArray:
-        if pointer % ALIGNMENT:
-            raise BackendError(f"{self.code.kernel.name}: buffer {buffer.name} at {pointer:#x} is not aligned")
-        return self.driver.holder(pointer, buffer.type.nbytes)
-
-    def _is_written(self, buffer: Buffer, pointers: Sequence[int]) -> bool:
-        """Whether an output of the kernel lies where this input does: the plan lets it write there."""
-        at = {b.name: pointer for b, pointer in zip(self.code.kernel.parameters, pointers, strict=True)}
-        outputs = [b for b in self.code.kernel.parameters if b.space is not Space.INPUT]
-        return any(at[buffer.name] == at[output.name] for output in outputs)
-
-
-def _require_apart(kernel: CudaKernel, pointers: Sequence[int]) -> None:
-    """Raise BackendError if kernels that are launched together touch what one of them writes."""
-    members = [number for number, count in enumerate(kernel.members) for _ in range(count)]
-    touched = sorted(
-        (at, at + buffer.type.nbytes, member, buffer.space is not Space.INPUT, buffer.name)
-        for member, buffer, at in zip(members, kernel.parameters, pointers, strict=bool(members))
-        if buffer.type.nbytes
-    )
-    for number, (_, end, member, written, name) in enumerate(touched):
-        for at, _, other, writes, second in touched[number + 1 :]:
-            if at >= end:
-                break
-            if member != other and (written or writes):
-                raise BackendError(f"{kernel.name}: members that run at the same time share memory: {name}, {second}")
-
-
-def _raw(array: SimulatedArray, pointer: int, nbytes: int) -> NDArray[np.uint8]:
-    start = pointer - array.memory.ctypes.data
-    return array.memory[start : start + nbytes]
+    def holder(self, pointer: int, nbytes: int) -> Block:
+        """The block where that memory is, now. Raises BackendError for memory that nobody has."""
+        return self._pool.holder(pointer, nbytes)

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
@@ -34,6 +35,8 @@ _REDZONE = 256
 _POISON = 0xFF
 """NaN in every float, -1 in every integer."""
 _MESSAGE = 1024
+_one_at_a_time = Lock()
+"""The shim has one machine in a process, whatever library a kernel is in."""
 
 
 class SimtModule:
@@ -80,7 +83,9 @@ class SimtModule:
         grid, block = (ctypes.c_uint * 3)(*launch.grid), (ctypes.c_uint * 3)(*launch.block)
         run: Any = getattr(self._library, f"run_{symbol}")
         clustered, reverse = ctypes.c_int(launch.cluster), ctypes.c_int(order == "reverse")
-        if run(pointers, grid, block, ctypes.c_size_t(launch.shared_bytes), clustered, reverse, message):
+        with _one_at_a_time:
+            failed = run(pointers, grid, block, ctypes.c_size_t(launch.shared_bytes), clustered, reverse, message)
+        if failed:
             raise BackendError(f"{kernel.name}: {launch.function}: {message.value.decode()}")
 
 

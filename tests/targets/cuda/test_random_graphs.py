@@ -7,14 +7,18 @@ import pytest
 
 from autofuse.fusion.userrules import NO_RULES
 from autofuse.ir.interpreter import interpret
+from autofuse.lazydataclass import replace
+from autofuse.lower.tile import TileProgram
 from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of
 from autofuse.passes.pipeline import clean
-from autofuse.search.plans.planning import plan_document
+from autofuse.runtime.planlowering import canonical
+from autofuse.search.plans.planning import Tuned, plan_document
 from autofuse.search.plugins.registry import policy_by_name
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.problem import Problem
 from autofuse.targets.cuda.gpus import A100, H200
+from autofuse.targets.cuda.horizontal import Start
 from autofuse.testing.graphs import random_graph, random_inputs
 from autofuse.testing.partitions import program_of
 from autofuse.testing.simt.device import SimulatedDriver
@@ -27,26 +31,42 @@ MIXES = {
     "longer": {"families": ALL_FAMILIES, "extents": (3, 17, 33, 70), "max_rank": 2},
 }
 _MOST_ELEMENTS = 60_000
+_US = 1000.0
+
+
+ORDERS = ("forward", "reverse")
 
 
 def compare(mix: str, seed: int) -> None:
-    """Plans of the graph of a seed, run on a device whose threads run in that seed's order."""
+    """Plans of the graph of a seed, run on devices whose threads run in one order and in the other.
+
+    Kernels are said to take long, so that those that may run at the same time do, in streams. The second call of a plan
+    replays graphs, on half of the devices.
+    """
     rng = np.random.default_rng(seed)
     original = random_graph(rng, int(rng.integers(2, 20)), **MIXES[mix])
     if sum(value.type.size for value in original.values()) > _MOST_ELEMENTS:
         return
     given = random_inputs(original, rng)
     gpu = (A100, H200)[seed % 2]
-    target = SimulatedTarget(gpu, SimulatedDriver(gpu, seed), "simulated")
+    driver = SimulatedDriver(gpu, seed, graphs=bool(seed % 3))
+    target = SimulatedTarget(gpu, driver, "simulated")
     expected, bounds = interpret(original, *given), bounds_of(original, given)
     program = program_of(clean(original))
     for policy in ("unfused", "analytical"):
         context = Context.of(Problem(program, target, NO_RULES, None), target.cost_model())
         partition = policy_by_name(policy).partition(context)
-        document = plan_document(program, partition.atoms, partition.kernels, (), target.identity)
-        found = target.executable(document).run(given)
-        for value, actual, right, bound in zip(original.outputs, found, expected, bounds, strict=True):
-            check(f"seed {seed}, {mix}, {policy}: %{value.name}", actual, right, bound)
+        known = [Tuned(predicted_us=_US)] * len(partition.kernels)
+        document = plan_document(program, partition.atoms, partition.kernels, known, target.identity, target.limits)
+        executable = target.executable(document)
+        if seed % 4 < 2:  # streams, in place of kernels that are launched together
+            alone = (canonical(k.program) if isinstance(k.program, TileProgram) else None for k in executable.kernels)
+            starts = tuple(Start((number,), executable.codes.get(key)) for number, key in enumerate(alone))
+            executable = replace(executable, starts=starts)
+        for driver.order in ORDERS:
+            found = executable.run(given)
+            for value, actual, right, bound in zip(original.outputs, found, expected, bounds, strict=True):
+                check(f"seed {seed}, {mix}, {policy}, {driver.order}: %{value.name}", actual, right, bound)
 
 
 @pytest.mark.parametrize("mix", MIXES)

@@ -227,15 +227,17 @@ def test_memory_that_was_given_back_is_an_illegal_access(driver: SimulatedDriver
     function = added(driver)
     x, y = (driver.array(np.ones(8, np.float32)) for _ in range(2))
     gone = driver.pointer(driver.empty(TensorType((8,), F32)))
+    function([driver.pointer(x), driver.pointer(y), gone])
     with pytest.raises(BackendError, match="illegal memory access"):
-        function([driver.pointer(x), driver.pointer(y), gone])
+        driver.wait()
 
 
 def test_a_buffer_that_is_too_short_is_an_illegal_access(driver: SimulatedDriver) -> None:
     function = added(driver)
     arrays = [driver.array(np.ones(size, np.float32)) for size in (8, 8, 4)]
+    function([driver.pointer(array) for array in arrays])
     with pytest.raises(BackendError, match="illegal memory access"):
-        function([driver.pointer(array) for array in arrays])
+        driver.wait()
 
 
 def test_a_buffer_that_is_not_aligned_is_refused(driver: SimulatedDriver) -> None:
@@ -255,8 +257,9 @@ def test_a_kernel_that_writes_into_its_input_is_caught(driver: SimulatedDriver) 
 
     (function,) = driver.load([CudaCode(program, replace(kernel, source=wrong))])
     arrays = [driver.array(np.ones(8, np.float32)) for _ in range(3)]
+    function([driver.pointer(array) for array in arrays])
     with pytest.raises(BackendError, match="writes to its input"):
-        function([driver.pointer(array) for array in arrays])
+        driver.wait()
 
 
 def test_memory_ends(driver: SimulatedDriver) -> None:

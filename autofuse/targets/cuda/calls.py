@@ -1,0 +1,296 @@
+"""Calls of a plan on a GPU: where the values of one lie, who holds their memory, and what is copied where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from autofuse.errors import ArgumentError
+from autofuse.ir import dtypes
+from autofuse.ir.graph import Value
+from autofuse.ir.interpreter import interpret_into
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import values_of
+from autofuse.ir.types import TensorType
+from autofuse.lower.tile import OpaqueProgram, Space
+from autofuse.plan.document import PlanDocument
+from autofuse.runtime.fitting import fits
+from autofuse.runtime.memory import MemoryPlan
+from autofuse.runtime.planlowering import LoweredKernel
+from autofuse.targets.cuda.driver import Driver
+from autofuse.targets.cuda.gpus import Gpu
+from autofuse.targets.cuda.horizontal import Start
+from autofuse.targets.cuda.segments import Launch, Place, Segment
+from autofuse.targets.cuda.streams import order_of, streams_of
+
+
+class SharedByCalls:
+    """What the calls of a plan share: loaded kernels, constants, and where in a call's arrays everything lies.
+
+    The arrays of a call are its arguments, the constants, results that have memory of their own, and the arena.
+    """
+
+    def __init__(
+        self,
+        document: PlanDocument,
+        kernels: Sequence[LoweredKernel],
+        starts: Sequence[Start],
+        memory: MemoryPlan,
+        gpu: Gpu,
+        driver: Driver,
+    ) -> None:
+        """Load kernels and copy constants to the device. Raises BackendError and NotEnoughMemoryError."""
+        self.document, self.memory, self.driver = document, memory, driver
+        self.written = frozenset(document.writebacks)
+        self.aliased = frozenset(output for output, _ in memory.aliases)
+        self.computed = frozenset(value for kernel in kernels for value in kernel.writes)
+        graph = document.graph
+        read = {value for kernel in kernels for value in kernel.reads} | {*graph.outputs}
+        constants = [value for value in values_of(graph, Role.CONSTANT) if value in read]
+        in_arguments = {graph.outputs[output]: graph.inputs[source] for output, source in memory.aliases}
+        own = dict.fromkeys(v for v in graph.outputs if v not in in_arguments and v in self.computed)
+        self.results = tuple(own)
+        in_arrays = (*graph.inputs, *constants, *self.results)
+        self._place = {value: Place(number) for number, value in enumerate(in_arrays)}
+        self._place |= {value: self._place[argument] for value, argument in in_arguments.items()}
+        self._arena = len(in_arrays)
+        self._place |= {value: Place(self._arena, offset) for value, offset in memory.offsets.items()}
+        self.kernels = kernels
+        self.starts = starts
+        self.steps = self._loaded()
+        self.segments = self._segments(streams_of(starts, kernels, gpu))
+        self.constants = [self._constant(value) for value in constants]
+        self.constant_pointers = [driver.pointer(array) for array in self.constants]
+        driver.wait()  # other streams read them
+
+    def place(self, value: Value) -> Place:
+        """Where a value lies."""
+        return self._place[value]
+
+    def _loaded(self) -> list[Launch | None]:
+        """How each start is made, in order; None for those of the host."""
+        codes = {id(start.code): start.code for start in self.starts if start.code is not None}
+        loaded = dict(zip(codes, self.driver.load(list(codes.values())), strict=True))
+        return [
+            None
+            if start.code is None
+            else Launch(loaded[id(start.code)], tuple(place for n in start.kernels for place in self._places(n)))
+            for start in self.starts
+        ]
+
+    def _places(self, number: int) -> list[Place]:
+        """Of the parameters of a kernel."""
+        kernel = self.kernels[number]
+        values = iter((*kernel.reads, *kernel.writes))
+        return [
+            Place(self._arena, self.memory.workspaces[number, buffer.name])
+            if buffer.space is Space.WORKSPACE
+            else self._place[next(values)]
+            for buffer in kernel.program.buffers
+            if buffer.space is not Space.SCRATCH
+        ]
+
+    def _segments(self, streams: Sequence[int]) -> list[Segment | int]:
+        """All of a plan: starts that follow each other, and the numbers of kernels of the host."""
+        found: list[Segment | int] = []
+        for is_host, numbers in groupby(range(len(self.steps)), key=lambda number: self.steps[number] is None):
+            run = list(numbers)
+            if is_host:
+                found += [self.starts[number].kernels[0] for number in run]
+                continue
+            steps = [self.starts[number].kernels for number in run]
+            waits = order_of(self.document.graph, self.kernels, steps, [streams[n] for n in run], self.memory)
+            launches = [launch for number in run if (launch := self.steps[number]) is not None]
+            found.append(Segment(launches, waits, self.driver))
+        return found
+
+    def _constant(self, value: Value) -> Any:
+        array = self.driver.empty(value.type)
+        self.driver.write(self.driver.pointer(array), self.document.graph.producers[value].attrs["value"])
+        return array
+
+    def call(self, inputs: Sequence[Any]) -> Call | None:
+        """A call with its arguments on the device; None if there is one of NumPy's that does not fit.
+
+        Raises ArgumentError and NotEnoughMemoryError.
+        """
+        wanted = self.document.graph.inputs
+        if len(inputs) != len(wanted):
+            return None
+        call = Call(self, inputs)
+        taken = (call.take(number, value) for number, value in enumerate(wanted))
+        return call if all(taken) and call.keeps_arguments_apart() else None
+
+
+class Call:
+    """One call."""
+
+    def __init__(self, shared: SharedByCalls, given: Sequence[Any]) -> None:
+        """`given`: its arguments, which `take` has on the device one after another."""
+        self._shared, self._driver, self._given = shared, shared.driver, given
+        self._held: list[Any] = []
+        self._arrays: list[int] = []
+        """Addresses."""
+        self._is_on_device = False
+        """Whether an argument was."""
+
+    def at(self, value: Value) -> int:
+        """The address of a value."""
+        place = self._shared.place(value)
+        return self._arrays[place.array] + place.offset
+
+    def _hold(self, array: Any) -> None:
+        self._held.append(array)
+        self._arrays.append(self._driver.pointer(array))
+
+    # ---- arguments -------------------------------------------------------------------------------------------------
+
+    def take(self, number: int, value: Value) -> bool:
+        """Have an argument on the device. False for what of NumPy's does not fit; raises ArgumentError for others."""
+        given, is_written = self._given[number], number in self._shared.written
+        if isinstance(given, np.ndarray):
+            if not fits(given, value.type) or (is_written and not given.flags.writeable):
+                return False
+            self._hold(self._driver.empty(value.type))
+            self._driver.write(self._arrays[-1], given)
+            return True
+        found = self._driver.adopt(given)
+        if found is None:
+            return False
+        _require(found, value)
+        if not self._driver.is_plain(found):
+            if is_written:
+                raise ArgumentError(
+                    f"{value.name}: the function writes into it; it must be C-contiguous and begin at a multiple "
+                    "of 16 bytes, got an array that is not; pass a copy"
+                )
+            found = self._driver.copied(found)
+        self._hold(found)
+        self._is_on_device = True
+        return True
+
+    def keeps_arguments_apart(self) -> bool:
+        """Whether none that is written into overlaps another. Raises ArgumentError for arrays of the device."""
+        values = self._shared.document.graph.inputs
+        for number in self._shared.written:
+            for other, array in enumerate(self._given):
+                mine = self._given[number]
+                if other == number:
+                    continue
+                if isinstance(mine, np.ndarray) and isinstance(array, np.ndarray):
+                    if np.may_share_memory(mine, array):
+                        return False  # the caller looks closer, and says which
+                elif not isinstance(mine, np.ndarray) and not isinstance(array, np.ndarray):
+                    self._require_apart(values[number], values[other])
+        return True
+
+    def _require_apart(self, written: Value, other: Value) -> None:
+        begin, at = self.at(written), self.at(other)
+        if begin < at + other.type.nbytes and at < begin + written.type.nbytes:
+            raise ArgumentError(
+                f"{written.name} and {other.name} overlap, and the function writes into the first; pass copies"
+            )
+
+    # ---- kernels ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Start all kernels."""
+        arena = self._arena()
+        for segment in self._shared.segments:
+            if isinstance(segment, int):
+                self._interpret(segment)
+            else:
+                segment.start(self._arrays)
+        del arena
+
+    def run_each(self, between: Callable[[], object]) -> None:
+        """Start the kernels one after another. `between`: called before, and after each start."""
+        arena = self._arena()
+        between()
+        for start, launch in zip(self._shared.starts, self._shared.steps, strict=True):
+            if launch is None:
+                self._interpret(start.kernels[0])
+            else:
+                launch.function(launch.pointers(self._arrays))
+            between()
+        del arena
+
+    def _arena(self) -> Any:
+        """Have memory for results and temporaries; given back when nobody has what this returns.
+
+        The arena comes first, so that it lies where the last call's did, and the results of that do not matter.
+        """
+        shared = self._shared
+        arena = self._driver.empty(TensorType((shared.memory.arena_bytes,), dtypes.U8))
+        self._arrays += shared.constant_pointers
+        for value in shared.results:
+            self._hold(self._driver.empty(value.type))
+        self._arrays.append(self._driver.pointer(arena))
+        return arena
+
+    def _interpret(self, number: int) -> None:
+        """A kernel on the host."""
+        kernel = self._shared.kernels[number]
+        assert isinstance(kernel.program, OpaqueProgram)
+        inputs = [np.empty(value.type.shape, value.type.dtype.numpy) for value in kernel.reads]
+        for value, array in zip(kernel.reads, inputs, strict=True):
+            self._driver.read(self.at(value), array)
+        outs = [np.empty(value.type.shape, value.type.dtype.numpy) for value in kernel.writes]
+        interpret_into(kernel.program.graph, inputs, outs)
+        for value, array in zip(kernel.writes, outs, strict=True):
+            self._driver.write(self.at(value), array)
+
+    # ---- results ---------------------------------------------------------------------------------------------------
+
+    def finish_aliases(self) -> None:
+        """Give the caller's NumPy arrays what was written into them."""
+        shared = self._shared
+        for output, source in shared.memory.aliases:
+            given = self._given[source]
+            if isinstance(given, np.ndarray):
+                self._driver.read(self.at(shared.document.graph.outputs[output]), given)
+
+    def finished(self) -> tuple[Any, ...]:
+        """The results where the caller wants them; new values of arguments on the device are put there."""
+        document, aliased = self._shared.document, self._shared.aliased
+        first = len(document.graph.outputs) - len(document.writebacks)
+        sources = dict(enumerate(document.writebacks, first))
+        own = dict(zip(self._shared.results, self._held[len(document.graph.inputs) :], strict=True))
+        found: list[Any] = []
+        for number, value in enumerate(document.graph.outputs):
+            given = self._given[sources[number]] if number in sources else None
+            if given is None or (isinstance(given, np.ndarray) and number not in aliased):
+                found.append(self._result(value, own))
+                continue
+            if isinstance(given, np.ndarray):
+                self._driver.read(self.at(value), given)
+            elif number not in aliased:
+                there = document.graph.inputs[sources[number]]
+                self._driver.move(self.at(there), self.at(value), value.type.nbytes)
+            found.append(given)
+        return tuple(found)
+
+    def _result(self, value: Value, own: dict[Value, Any]) -> Any:
+        """A result in an array of its own, on the device if an argument was."""
+        if not self._is_on_device:
+            out = np.empty(value.type.shape, value.type.dtype.numpy)
+            self._driver.read(self.at(value), out)
+            return out
+        array = own.pop(value, None)
+        if array is not None:
+            return array
+        fresh = self._driver.empty(value.type)
+        self._driver.move(self._driver.pointer(fresh), self.at(value), value.type.nbytes)
+        return fresh
+
+
+def _require(array: Any, value: Value) -> None:
+    kind = value.type
+    if tuple(array.shape) != kind.shape or np.dtype(array.dtype) != kind.dtype.numpy:
+        raise ArgumentError(
+            f"{value.name}: needs {kind}, got {array.dtype}{list(array.shape)}; convert it on the device, or "
+            "compile for that type"
+        )

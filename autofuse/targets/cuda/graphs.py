@@ -1,0 +1,119 @@
+"""Kernels as the nodes of a CUDA graph, built by hand through cuda-bindings: a replay is one call of the driver.
+
+Capturing a stream would do for kernels too, but a captured graph does not say which node a launch became, and so could
+not be told other addresses. Nothing here needs a GPU to be imported; cuda-bindings is asked for by its module's name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+from autofuse.errors import BackendError
+from autofuse.lazydataclass import dataclass
+from autofuse.targets.cuda.codegen.cudakernel import CudaLaunch
+
+
+class Bindings(Protocol):
+    """What of `cuda.bindings.driver` is used. Its functions give a status, and after it what they make."""
+
+    CUDA_KERNEL_NODE_PARAMS: Callable[[], Any]
+    CUfunction: Callable[[int], Any]
+    CUstream: Callable[[int], Any]
+
+    def cuGraphCreate(self, flags: int) -> tuple[Any, ...]: ...  # noqa: N802  # CUDA's names
+    def cuGraphAddKernelNode(self, graph: Any, dependencies: Any, count: int, params: Any) -> tuple[Any, ...]: ...  # noqa: N802
+    def cuGraphInstantiate(self, graph: Any, flags: int) -> tuple[Any, ...]: ...  # noqa: N802
+    def cuGraphExecKernelNodeSetParams(self, execution: Any, node: Any, params: Any) -> tuple[Any, ...]: ...  # noqa: N802
+    def cuGraphLaunch(self, execution: Any, stream: Any) -> tuple[Any, ...]: ...  # noqa: N802
+    def cuGraphExecDestroy(self, execution: Any) -> tuple[Any, ...]: ...  # noqa: N802
+    def cuGraphDestroy(self, graph: Any) -> tuple[Any, ...]: ...  # noqa: N802
+
+
+@cache
+def bindings() -> Bindings | None:
+    """cuda-bindings, if it is installed."""
+    try:
+        return cast("Bindings", import_module("cuda.bindings.driver"))
+    except ImportError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelNode:
+    """The launches of one kernel, which follow each other."""
+
+    handles: Sequence[int]
+    """Of the driver (`CUfunction`), one for each launch."""
+    launches: Sequence[CudaLaunch]
+    pointers: Sequence[int]
+    """Addresses of the parameters."""
+    is_packed: bool
+    """Whether its one argument is a structure of all addresses."""
+    after: tuple[int, ...]
+    """Earlier kernels that must be done before."""
+
+
+class CudaGraph:
+    """See `autofuse.targets.cuda.driver.Graph`. Belongs to the context that is current when it is made."""
+
+    def __init__(self, driver: Bindings, stream: Callable[[], int], kernels: Sequence[KernelNode]) -> None:
+        """`stream`: gives the caller's current one. Raises BackendError, and then leaves nothing behind."""
+        self._driver, self._stream, self._kernels = driver, stream, list(kernels)
+        self._nodes: list[list[Any]] = []
+        self._execution: Any = None
+        self._graph = self._asked("cuGraphCreate", 0)
+        for kernel in self._kernels:
+            self._add(kernel)
+        self._execution = self._asked("cuGraphInstantiate", self._graph, 0)
+
+    def _add(self, kernel: KernelNode) -> None:
+        before = [self._nodes[number][-1] for number in kernel.after]
+        nodes: list[Any] = []
+        for handle, launch in zip(kernel.handles, kernel.launches, strict=True):
+            with_memory = _Parameters(self._driver, handle, launch, kernel.pointers, kernel.is_packed)
+            nodes.append(self._asked("cuGraphAddKernelNode", self._graph, before, len(before), with_memory.parameters))
+            before = nodes[-1:]
+        self._nodes.append(nodes)
+
+    def __call__(self, changed: Mapping[int, Sequence[int]]) -> None:
+        for number, pointers in changed.items():
+            kernel = self._kernels[number]
+            for node, handle, launch in zip(self._nodes[number], kernel.handles, kernel.launches, strict=True):
+                with_memory = _Parameters(self._driver, handle, launch, pointers, kernel.is_packed)
+                self._asked("cuGraphExecKernelNodeSetParams", self._execution, node, with_memory.parameters)
+        self._asked("cuGraphLaunch", self._execution, self._driver.CUstream(self._stream()))
+
+    def _asked(self, name: str, *arguments: Any) -> Any:
+        status, *made = getattr(self._driver, name)(*arguments)
+        if int(status):
+            raise BackendError(f"{name} failed: {getattr(status, 'name', status)}")
+        return made[0] if made else None
+
+    def __del__(self) -> None:
+        """What is running is done first; the driver sees to it."""
+        if self._execution is not None:
+            self._driver.cuGraphExecDestroy(self._execution)
+        if getattr(self, "_graph", None) is not None:
+            self._driver.cuGraphDestroy(self._graph)
+
+
+class _Parameters:
+    """The driver's structure for one launch, and the memory that it points into, which the driver copies."""
+
+    def __init__(
+        self, driver: Bindings, handle: int, launch: CudaLaunch, pointers: Sequence[int], is_packed: bool
+    ) -> None:
+        self._values = (ctypes.c_uint64 * max(1, len(pointers)))(*pointers)
+        first, step = ctypes.addressof(self._values), ctypes.sizeof(ctypes.c_uint64)
+        addresses = [first + step * number for number in range(1 if is_packed else max(1, len(pointers)))]
+        self._addresses = (ctypes.c_void_p * len(addresses))(*addresses)
+        self.parameters = driver.CUDA_KERNEL_NODE_PARAMS()
+        self.parameters.func = driver.CUfunction(handle)
+        self.parameters.gridDimX, self.parameters.gridDimY, self.parameters.gridDimZ = launch.grid
+        self.parameters.blockDimX, self.parameters.blockDimY, self.parameters.blockDimZ = launch.block
+        self.parameters.sharedMemBytes = launch.shared_bytes
+        self.parameters.kernelParams = ctypes.addressof(self._addresses)
