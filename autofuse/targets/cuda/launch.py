@@ -43,6 +43,8 @@ def gpu_problem() -> str | None:
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except cupy.cuda.runtime.CUDARuntimeError as error:
+        if "InsufficientDriver" in str(error):
+            return f"the NVIDIA driver is older than the CUDA that CuPy was built for; update the driver ({error})"
         return f"CUDA finds no GPU: {error}"
     return None if count else "CUDA finds no GPU: there is no device"
 
