@@ -80,15 +80,19 @@ def find_columns(phase: Phase, buffers: Mapping[str, Buffer]) -> Columns | None:
 
 
 def cut_columns(
-    phase: Phase, buffers: Mapping[str, Buffer], columns: Columns, width: int
+    phase: Phase, buffers: Mapping[str, Buffer], columns: Columns, width: int, pitch: int | None = None
 ) -> tuple[Phase, Mapping[str, Buffer]]:
-    """The phase with tiles of `width` columns, which divides their extent, as its last grid symbol; its buffers."""
+    """The phase with tiles of `width` columns, which divides their extent, as its last grid symbol; its buffers.
+
+    `pitch`: elements between the rows of a tile on chip, by default its width.
+    """
     assert phase.row_block is not None
+    pitch = pitch or width
     tile = Symbol("column_tile", columns.extent // width)
-    cut = _Cut(columns.narrowed, index.of(tile) * width, width, index.of(phase.row_block.local) * width)
+    cut = _Cut(columns.narrowed, index.of(tile) * width, width, pitch, index.of(phase.row_block.local) * pitch)
     first = len(columns.prologue)
     steps = (*columns.prologue, *(cut.step(step) for step in phase.steps[first:]))
-    scratch = {name: _narrowed(buffers[name], columns.extent, width) for name in columns.narrowed}
+    scratch = {name: _narrowed(buffers[name], columns.extent, pitch) for name in columns.narrowed}
     return replace(phase, grid=(*phase.grid, tile), steps=steps), {**buffers, **scratch}
 
 
@@ -146,6 +150,8 @@ class _Cut:
     first: Affine
     """The tile's first column."""
     width: int
+    pitch: int
+    """Elements between rows of narrowed scratch."""
     local: Affine
     """Where the row block's row begins in narrowed scratch."""
 
@@ -154,7 +160,7 @@ class _Cut:
             return RowGroup(tuple(self._stage(stage) for stage in step.stages))
         rhs = replace(step.rhs, offset=step.rhs.offset + self.first * step.rhs.column_stride)
         if step.out.buffer in self.narrowed:
-            out = replace(step.out, row_stride=self.width)
+            out = replace(step.out, row_stride=self.pitch)
         else:
             out = replace(step.out, offset=step.out.offset + self.first)
         return replace(step, out=out, rhs=rhs, columns=self.width)

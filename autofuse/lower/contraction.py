@@ -14,14 +14,14 @@ from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate, is_permuted
 from autofuse.fusion.dimensions import AxisFactor, dot_axes
 from autofuse.ir import index
-from autofuse.ir.dtypes import DType
+from autofuse.ir.dtypes import F32, DType
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType
-from autofuse.lazydataclass import dataclass
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.demand import PhaseBuilder
 from autofuse.lower.phasedrafts import StageDraft
 from autofuse.lower.tile import Dot, Matrix, Scalar, Space, Store
@@ -33,7 +33,7 @@ Index = tuple[Affine, ...]
 class Pack:
     """A right operand that an earlier launch lays out densely: `[batch..., depth..., columns...]` into `buffer`."""
 
-    node: Node
+    operand: Value
     buffer: str
     symbols: tuple[Symbol, ...]
     at: Index
@@ -62,8 +62,18 @@ class _Form:
 class ContractionBuilder:
     """Adds the contractions of a kernel to a phase."""
 
-    def __init__(self, phase: PhaseBuilder, candidate: KernelCandidate, rows: Sequence[AxisFactor], most: int) -> None:
+    def __init__(
+        self,
+        phase: PhaseBuilder,
+        candidate: KernelCandidate,
+        rows: Sequence[AxisFactor],
+        most: int,
+        *,
+        widens: bool = False,
+    ) -> None:
+        """`most`: rows of a row block. `widens`: whether products of f32 read 16-bit floats as they are."""
         self.phase = phase
+        self.widens = widens
         self.rows = tuple(phase.grid_symbols[factor] for factor in rows)
         self.block_rows = most
         self.packs: list[Pack] = []
@@ -84,10 +94,11 @@ class ContractionBuilder:
         They come in the order in which they run: the first of a sum overwrites what the others add to.
         """
         form = self._dot_form(node) if role_of(node) is Role.DOT else self._convolution_form(node)
+        form = replace(form, lhs=self._unwidened(form.lhs), rhs=self._unwidened(form.rhs))
         level = self.phase.levels[node.output] - 1
         dtype = node.output.type.dtype
         depth, columns = _size(form.depth), _size(form.columns)
-        lhs = self._left(form, level, dtype)
+        lhs = self._left(form, level, form.lhs.type.dtype)
         rhs = self._right(node, form)
         total = self._sums.get(node, node.output)
         accumulate = total in self._places
@@ -276,14 +287,23 @@ class ContractionBuilder:
         symbols = (*form.batch, *form.depth, *form.columns)
         type_ = TensorType(tuple(s.extent for s in symbols), form.rhs.type.dtype)
         name = self.phase.buffers.add(f"{form.rhs.name}.packed", type_, Space.WORKSPACE).name
-        self.packs.append(Pack(node, name, symbols, form.rhs_at))
+        self.packs.append(Pack(form.rhs, name, symbols, form.rhs_at))
         columns = _size(form.columns)
         return Matrix(name, _flat(form.batch) * (_size(form.depth) * columns), columns, 1)
+
+    def _unwidened(self, value: Value) -> Value:
+        """What a value is made of, if it is 16-bit floats made f32 and products read such themselves."""
+        node = self.phase.producers.get(value)
+        return node.inputs[0] if self.widens and node is not None and _is_widening(node) else value
 
     def _place(self, value: Value, at: Index) -> tuple[str, Affine] | None:
         """Where an element lies if it is only moved, never computed or masked: a buffer and an offset."""
         node = self.phase.producers.get(value)
         while node is not None:
+            if self.widens and _is_widening(node):
+                value = node.inputs[0]
+                node = self.phase.producers.get(value)
+                continue
             if not role_of(node).moves:
                 return None
             pieces = self.phase.pieces_of(node, at)
@@ -332,6 +352,15 @@ class ContractionBuilder:
             return None
         self.direct.add(value)
         return Matrix(self.phase.buffers.of(value).name, _without(offset, form.columns), row, 1)
+
+
+def _is_widening(node: Node) -> bool:
+    """Whether 16-bit floats become f32, which changes no value."""
+    return node.op == "convert" and node.output.type.dtype == F32 and _is_half(node.inputs[0].type.dtype)
+
+
+def _is_half(dtype: DType) -> bool:
+    return dtype.is_float and dtype.bits == 16
 
 
 def _is_sum(node: Node | None) -> bool:

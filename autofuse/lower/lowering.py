@@ -51,6 +51,10 @@ class Limits:
     """Workers that a kernel's row blocks should keep busy."""
     tile_columns: bool = False
     """Whether products with elementwise epilogues are cut into tiles of columns here; a backend may do so itself."""
+    least_rows: int = 1
+    """Of a row block: blocks of fewer would take as long, and read the right operands of products more often."""
+    widens: bool = False
+    """Whether products of f32 read operands of 16-bit floats as they are: such products are exact in f32."""
     scalars: int = 1200
     """Most scalar values in one phase: recomputation (a stencil of a stencil of ...) can multiply them without end."""
     decisions: Decisions = LOWERING
@@ -143,7 +147,7 @@ class _Lowering:
         local = Symbol("row", rows) if rows else None
         phase = PhaseBuilder(self.candidate, self.domain.dimensions, self.domain.grid, buffers, keep, local)
         phase.draft.limit = self.limits.scalars
-        contraction = ContractionBuilder(phase, self.candidate, self.domain.rows, rows)
+        contraction = ContractionBuilder(phase, self.candidate, self.domain.rows, rows, widens=self.limits.widens)
         products = [node for node in self.candidate.nodes if is_contraction(node)]
         for node in sorted(products, key=lambda node: phase.levels[node.output]):
             contraction.add(node)
@@ -203,7 +207,7 @@ class _Lowering:
         wanted = 1 if tiled else -(-self.limits.workers // max(outer, 1))
         usual = _TILED_BLOCK_ROWS if tiled else _BLOCK_ROWS
         row_blocks = max(-(-extent // min(self.schedule[PANEL_ROWS] or usual, most)), wanted)
-        return -(-extent // min(row_blocks, extent))
+        return max(-(-extent // min(row_blocks, extent)), min(self.limits.least_rows, extent))
 
     def _columns(self, phase: Phase, buffers: Mapping[str, Buffer]) -> Columns | None:
         """How a phase's columns can be cut; None if they should not be."""
@@ -290,7 +294,7 @@ class _Lowering:
 
     def _pack_phase(self, pack: Pack, buffers: BufferTable) -> Phase:
         """Lay out a right operand densely."""
-        operand = pack.node.inputs[1]
+        operand = pack.operand
         part = _cone(self.candidate, (operand,))
         phase = PhaseBuilder(part, self.domain.dimensions, (), buffers, {}, None)
         stage = phase.draft.stage(0, ())

@@ -25,6 +25,16 @@ def _in_rows(shape: KernelShape) -> bool:
     return shape.looping and not shape.in_row_blocks
 
 
+TILE: Decision[str] = Decision(
+    "tile",
+    "auto",
+    Options(("auto", "128x128", "128x64", "64x128", "64x64", "32x128", "32x64", "16x128", "16x64")),
+    "rows and columns of a product that a block computes at a time; auto goes by the product's shape",
+)
+STAGES: Decision[int] = Decision(
+    "stages", 3, Range(2, 5), "tiles of each 16-bit operand in shared memory: one is multiplied, the others come in"
+)
+
 CUDA_DECISIONS = Decisions(
     (
         *(rule for rule in WALKS if rule.decision is not PRODUCTS),
@@ -32,6 +42,16 @@ CUDA_DECISIONS = Decisions(
         Rule(ITEMS, lambda shape: (1, 2, 4, 8, 16) if shape.staged and not shape.in_row_blocks else ()),
         Rule(ROW_THREADS, lambda shape: (0, 8, 32, 64, 128, 256, 512) if _in_rows(shape) else ()),
         Rule(CLUSTER, lambda shape: (0, 1, 2, 4, 8) if _in_rows(shape) and shape.keeps else ()),
+        Rule(
+            TILE,
+            lambda shape: ("auto", "128x128", "128x64", "64x64", "32x128", "32x64") if shape.multiplies else (),
+            lambda shape: not shape.multiplies,
+        ),
+        Rule(
+            STAGES,
+            lambda shape: (2, 3, 4) if shape.multiplies else (),
+            lambda shape: not shape.multiplies,
+        ),
         *KEEPS,
     )
 )

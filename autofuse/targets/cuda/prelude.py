@@ -88,6 +88,14 @@ template <int left>
 __device__ __forceinline__ void copy_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(left) : "memory"); }
 #endif
 """,
+    "swizzled": """\
+// Where a chunk of 16 bytes stands, so that the same chunk of eight neighbouring lines is in eight groups of banks.
+template <int chunks>
+__device__ __forceinline__ int swizzled(int line, int chunk) {
+    const int turn = chunks >= 8 ? line & 7 : chunks == 4 ? line >> 1 & 3 : chunks == 2 ? line >> 2 & 1 : 0;
+    return line * chunks + (chunk ^ turn);
+}
+""",
     "floor_divide": """\
 template <typename T>
 __device__ __forceinline__ T floor_divide(T a, T b) {

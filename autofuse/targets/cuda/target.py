@@ -22,6 +22,7 @@ from autofuse.plan.document import PlanDocument
 from autofuse.plan.verify import MAX_GROUP_PLACES
 from autofuse.runtime.planlowering import LoweredKernel, lower_plan
 from autofuse.targets.cuda import nvrtc
+from autofuse.targets.cuda.codegen.producttiles import SIDE
 from autofuse.targets.cuda.cost.counts import features
 from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.decisions import CUDA_DECISIONS
@@ -56,6 +57,8 @@ class CudaTarget:
         return Limits(
             scratch_bytes=self.device.shared_bytes_per_block,
             workers=self.device.multiprocessors,
+            least_rows=SIDE,
+            widens=True,
             decisions=CUDA_DECISIONS,
             passes=CudaPasses(self.device.arch),
             most_together=MAX_GROUP_PLACES,

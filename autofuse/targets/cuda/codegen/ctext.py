@@ -20,8 +20,9 @@ union unsigned using virtual void volatile while xor
 """
 _OWN = """
 block rank slot mask point first rows chunk each apart other other_at part slice inside shared_memory i j k m n left
-right across down top edge step sum from_left from_right threadIdx blockIdx blockDim gridDim number Given unit
-lanes_before
+right across down top edge step sum total from_left from_right along_left along_right tiles into round line piece at
+asked lane warp half next pair several staged fill before threadIdx blockIdx blockDim gridDim number Given
+lanes_before unit
 """
 """What generated code calls its own variables."""
 _GLOBAL = frozenset(_KEYWORDS.split()) | NAMES | MATH_NAMES

@@ -20,7 +20,7 @@ from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan, plan_row_block
 from autofuse.targets.cuda.codegen.rowgroups import Group, plan_group
 from autofuse.targets.cuda.codegen.rows import write_rows
 from autofuse.targets.cuda.codegen.threads import ThreadPlan, plan_threads, thread_places, write_threads
-from autofuse.targets.cuda.codegen.tiles import with_column_tiles
+from autofuse.targets.cuda.codegen.tiles import with_product_tiles
 from autofuse.targets.cuda.codegen.transposes import TransposePlan, plan_transposes
 from autofuse.targets.cuda.codegen.transposewriting import write_transposes
 from autofuse.targets.cuda.ctypes_text import memory_type
@@ -29,6 +29,8 @@ from autofuse.targets.cuda.prelude import Prelude
 
 MOST_BLOCKS = (1 << 31) - 1
 """Blocks of one launch along x."""
+_HEADERS = {"f16": "cuda_fp16.h", "bf16": "cuda_bf16.h"}
+"""Of the types of elements that C does not have."""
 
 SHARED_MEMORY = "extern __shared__ __align__(16) unsigned char shared_memory[];"
 _Plan = ThreadPlan | ColumnPlan | TransposePlan | Group | RowBlockPlan
@@ -125,7 +127,7 @@ class Generator:
 
     def _plan(self, phase: Phase, threads: int | None) -> Planned:
         schedule = self.program.schedule
-        phase, buffers = with_column_tiles(phase, self.buffers)
+        phase, buffers = with_product_tiles(phase, self.buffers, schedule, self.arch)
         if is_threaded(phase):
             transposes = plan_transposes(phase, buffers, schedule, threads)
             if transposes is not None:
@@ -156,7 +158,9 @@ class Generator:
         blocks, threads = blocks_of(planned, function), planned[0].threads
         cluster = planned[0].cluster
         clusters = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
-        head = f'extern "C" __global__ void {clusters}__launch_bounds__({threads})'
+        # one resident block is enough for products: for more, ptxas would rather spill sums than take registers
+        least = ", 1" if any(isinstance(plan.plan, RowBlockPlan) and plan.plan.dots for plan in planned) else ""
+        head = f'extern "C" __global__ void {clusters}__launch_bounds__({threads}{least})'
         text, shared = self.function(f"{head}\n{function}", planned, "blockIdx.x")
         return text, CudaLaunch(function, (blocks, 1, 1), (threads, 1, 1), shared, cluster)
 
@@ -180,6 +184,8 @@ class Generator:
 
     def _parameter(self, buffer: Buffer) -> str:
         constant = "const " if buffer.space is Space.INPUT else ""
+        if buffer.type.dtype.name in _HEADERS:  # copies alone need the type too
+            self.prelude.header(_HEADERS[buffer.type.dtype.name])
         return f"{constant}{memory_type(buffer.type.dtype)}* __restrict__ {self.places[buffer.name].name}"
 
     def _phases(self, planned: Sequence[Planned], number_of_block: str) -> tuple[str, int]:
@@ -231,6 +237,6 @@ def _affines(program: TileProgram) -> Iterator[Affine]:
                 for m, extents in ((step.lhs, (step.rows, step.depth)), (step.rhs, (step.depth, step.columns))):
                     sizes = m.row_stride * extents[0] + m.column_stride * extents[1]
                     yield m.offset + of(Symbol("span", sizes + 1))
-                yield step.out.offset + of(Symbol("span", step.out.row_stride * (step.rows + 64) + step.columns + 64))
+                yield step.out.offset + of(Symbol("span", step.out.row_stride * (step.rows + 256) + step.columns + 256))
         for _, statement in statements(phase.steps):
             yield from affines(statement)

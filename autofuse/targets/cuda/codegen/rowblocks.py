@@ -13,18 +13,19 @@ from autofuse.errors import LegalityError
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Buffer, Dot, Phase, RowGroup, Space
+from autofuse.lower.tile import Buffer, Dot, Load, Phase, RowGroup, Space, Store
 from autofuse.targets.cuda.codegen.access import accesses_of
-from autofuse.targets.cuda.codegen.blockproducts import DOT_THREADS, TILE, DotWriter, tile_bytes
+from autofuse.targets.cuda.codegen.blockproducts import DotWriter, dot_bytes, dot_shape, tile_of
 from autofuse.targets.cuda.codegen.body import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
+from autofuse.targets.cuda.codegen.producttiles import COLUMNS, DOT_THREADS, ROWS, TileShape
 from autofuse.targets.cuda.codegen.rowgroups import Group, row_vector
 from autofuse.targets.cuda.codegen.rows import RowWriter, write_group_head
 from autofuse.targets.cuda.codegen.threads import define_symbols
 from autofuse.targets.cuda.ctypes_text import memory_type
 from autofuse.targets.cuda.decisions import THREADS
 
-MOST_ROWS = TILE
+MOST_ROWS = ROWS[0]
 """Rows of a row block at most: more rows per block leave multiprocessors without work."""
 
 
@@ -41,6 +42,10 @@ class RowBlockPlan:
     """The symbol in `grid` that counts row blocks (or row tiles of a lone dot)."""
     columns: Symbol | None
     """The symbol in `grid` that counts column tiles of a lone dot."""
+    dots: tuple[tuple[Dot, TileShape], ...]
+    """The dots, in order, and how each is done."""
+    aliased: str | None
+    """A scratch buffer that lies where the operands' tiles do: the result of the only dot, made when they are read."""
 
     @property
     def blocks(self) -> int:
@@ -53,41 +58,77 @@ def plan_row_blocks(
     """Choose the rows of a row block by shared memory. Raises LegalityError when not even one row fits."""
     dots = [step for step in phase.steps if isinstance(step, Dot)]
     width = threads or (DOT_THREADS if dots else max(32, schedule[THREADS] // 32 * 32))
-    lone = dots[0] if len(phase.steps) == 1 and dots else None
-    rows = _rows(phase, buffers, dots, arena, lone)
-    grid = phase.grid
-    row_block = columns = None
+    if len(phase.steps) == 1 and dots:
+        return _plan_lone(phase, dots[0], buffers, schedule, width, arena)
+    rows, shapes = _rows(phase, buffers, dots, schedule, arena)
+    grid, row_block = phase.grid, None
     if phase.row_block is not None:
         row_block = Symbol("panel", -(-phase.row_block.symbol.extent // rows))
         grid = tuple(row_block if symbol == phase.row_block.symbol else symbol for symbol in grid)
-    if lone is not None:
-        if row_block is None:
-            row_block = Symbol("row_tile", -(-lone.rows // TILE))
-            grid = (*grid, row_block)
-        columns = Symbol("column_tile", -(-lone.columns // TILE))
-        grid = (*grid, columns)
-    return RowBlockPlan(width, rows, grid, row_block, columns)
+    aliased = _aliased(phase, dots, shapes, buffers)
+    return RowBlockPlan(width, rows, grid, row_block, None, tuple(zip(dots, shapes, strict=True)), aliased)
+
+
+def _plan_lone(
+    phase: Phase, dot: Dot, buffers: Mapping[str, Buffer], schedule: Schedule, threads: int, arena: SharedArena
+) -> RowBlockPlan:
+    """A dot that is all there is: its result is cut into tiles, both ways."""
+    extent = dot.rows if phase.row_block is None else phase.row_block.symbol.extent
+    others = math.prod(symbol.extent for symbol in phase.grid) // max(1, 1 if phase.row_block is None else extent)
+    high, wide = tile_of(dot, buffers, arena.arch, schedule, extent, others, COLUMNS)
+    shape = dot_shape(dot, buffers, arena.arch, schedule, min(high, extent), wide)
+    row_tiles, columns = -(-extent // shape.rows), Symbol("column_tile", -(-dot.columns // shape.columns))
+    row_block = Symbol("panel" if phase.row_block is not None else "row_tile", row_tiles)
+    grid = tuple(symbol for symbol in phase.grid if phase.row_block is None or symbol != phase.row_block.symbol)
+    rows = extent if phase.row_block is None else shape.rows
+    return RowBlockPlan(threads, rows, (*grid, row_block, columns), row_block, columns, ((dot, shape),), None)
+
+
+def _aliased(
+    phase: Phase, dots: Sequence[Dot], shapes: Sequence[TileShape], buffers: Mapping[str, Buffer]
+) -> str | None:
+    """The scratch that may lie over the operands' tiles, since nothing but the only tile of the only dot makes it."""
+    if len(dots) != 1 or phase.row_block is None or dots[0].columns > shapes[0].columns:
+        return None
+    dot = dots[0]
+    before = [step for step in phase.steps[: phase.steps.index(dot)] if isinstance(step, RowGroup)]
+    touched = {s.buffer for step in before for stage in step.stages for s in stage.body if isinstance(s, Load | Store)}
+    name = dot.out.buffer
+    if buffers[name].space is not Space.SCRATCH or dot.accumulate or name in {dot.lhs.buffer, *touched}:
+        return None
+    return name
 
 
 def _rows(
-    phase: Phase, buffers: Mapping[str, Buffer], dots: Sequence[Dot], arena: SharedArena, lone: Dot | None
-) -> int:
-    tiles = max((tile_bytes(dot) for dot in dots), default=0)
+    phase: Phase, buffers: Mapping[str, Buffer], dots: Sequence[Dot], schedule: Schedule, arena: SharedArena
+) -> tuple[int, list[TileShape]]:
+    """Rows of a block, as many as fit, and the shapes of its dots."""
+
+    def shapes_of(rows: int) -> list[TileShape]:
+        return [dot_shape(dot, buffers, arena.arch, schedule, rows) for dot in dots]
+
     if phase.row_block is None:
-        return lone.rows if lone is not None else max(dot.rows for dot in dots)
-    extent = phase.row_block.symbol.extent
-    rows = max(1, min(phase.row_block.size, extent, MOST_ROWS))
+        return max(dot.rows for dot in dots), [dot_shape(dot, buffers, arena.arch, schedule, dot.rows) for dot in dots]
+    rows = max(1, min(phase.row_block.size, phase.row_block.symbol.extent, MOST_ROWS))
     sizes = {b.name: b.type.nbytes // phase.row_block.size for b in scratch_of(phase, buffers)}
-    while rows > 1 and sum(size * rows + 16 for size in sizes.values()) + tiles > arena.capacity:
+
+    def needed(rows: int) -> int:
+        shapes = shapes_of(rows)
+        aliased = _aliased(phase, dots, shapes, buffers)
+        tiles = max((dot_bytes(d, buffers, s) for d, s in zip(dots, shapes, strict=True)), default=0)
+        if aliased is not None:
+            tiles = max(tiles, sizes[aliased] * rows + 16)
+        return tiles + sum(size * rows + 16 for name, size in sizes.items() if name != aliased)
+
+    while rows > 1 and needed(rows) > arena.capacity:
         rows = (rows + 1) // 2
-    needed = sum(sizes.values()) + tiles
-    if needed > arena.capacity:
+    if needed(rows) > arena.capacity:
         worst = max(sizes, key=lambda name: sizes[name])
         raise LegalityError(
-            f"one row of a row block needs {needed} bytes of shared memory (most of it {worst}, {sizes[worst]} "
+            f"one row of a row block needs {needed(rows)} bytes of shared memory (most of it {worst}, {sizes[worst]} "
             f"bytes); a block on {arena.arch} has {arena.capacity} bytes: split the kernel at {worst}"
         )
-    return rows
+    return rows, shapes_of(rows)
 
 
 def scratch_of(phase: Phase, buffers: Mapping[str, Buffer]) -> list[Buffer]:
@@ -113,8 +154,11 @@ def write_row_blocks(
     """The code of one phase."""
     define_symbols(code, plan.grid, block)
     rows = _write_rows_head(code, phase, plan)
-    code.places.update(_declare_scratch(code, phase, plan, buffers, arena))
-    writer = DotWriter(code, arena, plan.threads, [step for step in phase.steps if isinstance(step, Dot)])
+    writer = DotWriter(
+        code, arena, plan.threads, buffers, plan.dots, _steps(phase, plan), _aliased_bytes(phase, plan, buffers)
+    )
+    code.places.update(_declare_scratch(code, phase, plan, buffers, arena, writer.offset))
+    shapes = iter(plan.dots)
     for number, step in enumerate(phase.steps):
         if number:
             code.out.line("__syncthreads();")
@@ -123,14 +167,26 @@ def write_row_blocks(
                 code.symbols[phase.row_block.symbol], code.symbols[phase.row_block.local] = "first", "0"
             tiles = {"row_tile": _row_tile(code, phase, plan), "column_tile": _name(code, plan.columns)}
             with code.out.braces(""):
-                if phase.row_block is None:
-                    writer.write(step, str(step.rows), step.rows, **tiles)
-                else:
-                    writer.write(step, rows, plan.rows, **tiles)
+                _, shape = next(shapes)
+                writer.write(step, shape, str(step.rows) if phase.row_block is None else rows, **tiles)
             continue
         group = _group(phase, step, buffers, schedule, plan)
         with code.out.braces(""):
             _write_row_group(code, phase, step, group, arena, rows)
+
+
+def _steps(phase: Phase, plan: RowBlockPlan) -> dict[Symbol, int]:
+    """What the symbols in a dot's offsets are multiples of."""
+    if phase.row_block is None:
+        return {}
+    return {phase.row_block.symbol: plan.rows, phase.row_block.local: 0}
+
+
+def _aliased_bytes(phase: Phase, plan: RowBlockPlan, buffers: Mapping[str, Buffer]) -> int:
+    """Of the scratch that shares memory with the operands' tiles."""
+    if plan.aliased is None or phase.row_block is None:
+        return 0
+    return buffers[plan.aliased].type.nbytes // phase.row_block.size * plan.rows
 
 
 def _name(code: PhaseCode, symbol: Symbol | None) -> str | None:
@@ -157,15 +213,22 @@ def _write_rows_head(code: PhaseCode, phase: Phase, plan: RowBlockPlan) -> str:
 
 
 def _declare_scratch(
-    code: PhaseCode, phase: Phase, plan: RowBlockPlan, buffers: Mapping[str, Buffer], arena: SharedArena
+    code: PhaseCode,
+    phase: Phase,
+    plan: RowBlockPlan,
+    buffers: Mapping[str, Buffer],
+    arena: SharedArena,
+    tiles: int,
 ) -> dict[str, Place]:
+    """`tiles`: where the operands' tiles lie, and so what may share their memory."""
     places: dict[str, Place] = {}
     for buffer in scratch_of(phase, buffers):
         dtype, size = buffer.type.dtype, buffer.type.size
         if phase.row_block is not None:
             size = size // phase.row_block.size * plan.rows
         name = code.names.fresh(buffer.name)
-        offset = arena.take(size * dtype.itemsize, f"scratch {buffer.name}")
+        shared = buffer.name == plan.aliased
+        offset = tiles if shared else arena.take(size * dtype.itemsize, f"scratch {buffer.name}")
         code.out.line(f"{memory_type(dtype)}* const {name} = {arena.pointer(memory_type(dtype), offset)};")
         places[buffer.name] = Place(name, dtype, "memory", shared=True)
     return places

@@ -1,32 +1,82 @@
-"""The width of column tiles on a GPU: see `autofuse.lower.columntiles`.
+"""Products with an elementwise epilogue, cut into tiles of rows and columns: see `autofuse.lower.columntiles`.
 
 Without tiles a block would keep whole rows of a product on chip, and have few of them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
-from autofuse.lower.columntiles import cut_columns, find_columns
-from autofuse.lower.tile import Buffer, Phase, Space
-from autofuse.targets.cuda.codegen.blockproducts import TILE
+from autofuse.ir import index
+from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import replace
+from autofuse.lower.columntiles import Columns, cut_columns, find_columns
+from autofuse.lower.rewrite import rewritten, rewritten_dot
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import Buffer, Dot, Phase, RowBlock, RowGroup, Space
+from autofuse.targets.cuda.codegen.blockproducts import tile_of
+from autofuse.targets.cuda.codegen.producttiles import COLUMNS
 
-LEAST_WIDTH = TILE // 2
+_LEAST_WIDTH = 32
 """Narrower tiles would leave most of the dot's threads idle."""
+_PADDING = 8
+"""Elements between the rows of a result on chip, beyond its columns: so that stores of fragments share no bank."""
+_WIDTH_STEP = 8
 
 
-def with_column_tiles(phase: Phase, buffers: Mapping[str, Buffer]) -> tuple[Phase, Mapping[str, Buffer]]:
-    """The phase and its buffers cut into columns, or both as they are where that is not possible."""
+def with_product_tiles(
+    phase: Phase, buffers: Mapping[str, Buffer], schedule: Schedule, arch: str
+) -> tuple[Phase, Mapping[str, Buffer]]:
+    """The phase and its buffers cut into tiles, or both as they are where that is not possible."""
     columns = find_columns(phase, buffers)
-    if columns is None or columns.prologue or columns.dots != 1 or len(phase.steps) < 2:
+    if columns is None or phase.row_block is None or columns.prologue or len(phase.steps) < 2:
         return phase, buffers
-    width = _width(columns.extent)
-    if width is None or not any(buffers[name].space is Space.SCRATCH for name in columns.narrowed):
+    widths = _widths(columns)
+    if not widths or not any(buffers[name].space is Space.SCRATCH for name in columns.narrowed):
         return phase, buffers
-    return cut_columns(phase, buffers, columns, width)
+    dot = next(step for step in phase.steps if isinstance(step, Dot))
+    extent = phase.row_block.symbol.extent
+    others = math.prod(symbol.extent for symbol in phase.grid) // max(extent, 1)
+    high, wide = tile_of(dot, buffers, arch, schedule, extent, others * columns.dots, widths)
+    phase, buffers = with_rows(phase, buffers, min(high, extent))
+    return cut_columns(phase, buffers, columns, wide, wide + _PADDING)
 
 
-def _width(columns: int) -> int | None:
-    """The widest tile that divides the columns and suits vectors; None if that is too narrow, or all of them."""
-    widths = (width for width in range(TILE, LEAST_WIDTH - 1, -4) if columns % width == 0)
-    return next(widths, None) if columns > TILE else None
+def _widths(columns: Columns) -> tuple[int, ...]:
+    """Of tiles that divide the columns and suit vectors, the widest that one tile of a dot covers, and half of it."""
+    found: list[int] = []
+    for most in COLUMNS:
+        widths = range(most, _LEAST_WIDTH - 1, -_WIDTH_STEP)
+        width = next((width for width in widths if columns.extent % width == 0), None)
+        if width is not None and width not in found:
+            found.append(width)
+    return tuple(found)
+
+
+def with_rows(phase: Phase, buffers: Mapping[str, Buffer], rows: int) -> tuple[Phase, Mapping[str, Buffer]]:
+    """The phase with row blocks of `rows` rows, and its scratch for so many: row blocks are independent."""
+    before = phase.row_block
+    assert before is not None
+    if rows == before.size:
+        return phase, buffers
+    block = RowBlock(before.symbol, replace(before.local, extent=rows), rows)
+    place = {before.local: index.of(block.local)}
+
+    def moved(value: index.Affine) -> index.Affine:
+        return index.renamed(value, place)
+
+    steps = tuple(
+        replace(rewritten_dot(step, moved), rows=rows)
+        if isinstance(step, Dot)
+        else RowGroup(
+            tuple(replace(stage, body=tuple(rewritten(s, moved) for s in stage.body)) for stage in step.stages)
+        )
+        for step in phase.steps
+    )
+    scratch = {
+        name: replace(buffer, type=TensorType((rows, buffer.type.size // before.size), buffer.type.dtype))
+        for name, buffer in buffers.items()
+        if buffer.space is Space.SCRATCH
+    }
+    return replace(phase, steps=steps, row_block=block), {**buffers, **scratch}

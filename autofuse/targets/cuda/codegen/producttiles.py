@@ -1,0 +1,174 @@
+"""The shapes of a product's tiles: what a block computes at a time, and how its operands lie in shared memory.
+
+A tile of an operand keeps the order that the operand has in memory, line by line, so that 16 bytes of a line are copied
+at a time. Chunks of 16 bytes are swizzled: chunk c of line l stands where c xor f(l) would, with an f that puts the
+same chunk of eight neighbouring lines into eight different groups of banks.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from autofuse.ir import dtypes
+from autofuse.ir.dtypes import DType
+from autofuse.lazydataclass import dataclass
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import Dot, Matrix
+from autofuse.targets.cuda.decisions import STAGES, TILE
+
+DOT_THREADS = 256
+"""Threads that multiply; a block may have more."""
+WARPS = DOT_THREADS // 32
+SIDE = 16
+"""Threads along each side of a tile whose sums are those of ordinary multiply-adds."""
+CHUNK_BYTES = 16
+ROWS = (128, 64, 32, 16)
+"""Rows of a tile of the result."""
+COLUMNS = (128, 64)
+_BUSY = 128
+"""Blocks that a GPU with many multiprocessors works on at a time; code does not depend on how many there are."""
+_MATRIX_RATE, _PLAIN_RATE = 1024.0, 128.0
+"""Multiply-adds of a multiprocessor in a clock: of 16-bit floats by its matrix units, of f32 by its ordinary ones."""
+_LOAD_RATE = 64.0
+"""Bytes that a multiprocessor gets from the L2 in a clock."""
+_HIDDEN = 0.75
+"""Share of the shorter of loading and multiplying that the longer one hides."""
+_MOST_SUMS = 32
+"""Words of sums of one thread, where blocks of the depth are summed on their own and so need as many again."""
+
+Units = Literal["matrix", "plain"]
+"""What multiplies: the matrix units, or fused multiply-adds."""
+
+
+def compute_dtype(dot: Dot) -> DType:
+    """What products and sums are held in."""
+    return dtypes.F32 if dot.dtype.is_float and dot.dtype.bits == 16 else dot.dtype
+
+
+def is_new(arch: str) -> bool:
+    """Whether an architecture has asynchronous copies and matrix units for bfloat16: compute capability 8 and up."""
+    return int(arch.removeprefix("sm_")) >= 80
+
+
+def units_of(dot: Dot, left: DType, right: DType, arch: str) -> Units:
+    """Products of two 16-bit floats of one type, summed in f32, are for the matrix units where there are any.
+
+    Such products are exact in f32. `left`, `right`: what the operands are kept as.
+    """
+    fits = left == right and left.is_float and left.bits == 16 and compute_dtype(dot) == dtypes.F32
+    return "matrix" if fits and is_new(arch) else "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class TileShape:
+    """How a block does its part of a product."""
+
+    units: Units
+    rows: int
+    """Of the result, at a time: a power of two."""
+    columns: int
+    depth: int
+    """Of the operands that are in shared memory together."""
+    stages: int
+    """Tiles of each operand in shared memory: all but one are under way while one is multiplied."""
+    element: DType
+    """What the operands' tiles hold."""
+
+    @property
+    def warps(self) -> tuple[int, int]:
+        """Matrix units: the warps along the rows and the columns, so that what each loads is least."""
+        sizes = [(r, c) for r in (1, 2, 4, 8) for c in (1, 2, 4, 8) if r * c <= WARPS]
+        fits = [(r, c) for r, c in sizes if self.rows % (16 * r) == 0 and self.columns % (16 * c) == 0]
+        return max(fits, key=lambda size: (size[0] * size[1], -self.rows // size[0] - self.columns // size[1]))
+
+    @property
+    def stage_bytes(self) -> int:
+        """Of one tile of each operand."""
+        return (self.rows + self.columns) * self.depth * self.element.itemsize
+
+    @property
+    def staging_pitch(self) -> int:
+        """Matrix units: elements between rows of the result on its way out; stores of fragments share no bank so."""
+        return self.columns + 8
+
+    def nbytes(self, result: DType | None) -> int:
+        """Shared memory of all tiles. `result`: of what the result is, if it goes out through the same memory."""
+        staged = 0 if result is None or self.units == "plain" else self.rows * self.staging_pitch * result.itemsize
+        return max(self.stages * self.stage_bytes, staged)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How one operand's tile lies in shared memory."""
+
+    along_depth: bool
+    """Whether neighbours in memory are neighbours along the depth."""
+    lines: int
+    elements: int
+    """Of a line."""
+    itemsize: int
+
+    @property
+    def chunks(self) -> int:
+        """Of 16 bytes, of a line: a power of two."""
+        return self.elements * self.itemsize // CHUNK_BYTES
+
+
+def layout_of(matrix: Matrix, extent: int, shape: TileShape, *, is_left: bool) -> Layout:
+    """The layout of the tile of an operand, `extent` rows of the left one or columns of the right one."""
+    along_depth = (matrix.column_stride == 1) if is_left else (matrix.row_stride == 1 and matrix.column_stride != 1)
+    lines, elements = (extent, shape.depth) if along_depth else (shape.depth, extent)
+    return Layout(along_depth, lines, elements, shape.element.itemsize)
+
+
+def tile_element(dot: Dot, left: DType, right: DType, arch: str) -> DType:
+    """What operands are kept as in shared memory: as they are for matrix units, else as they are multiplied.
+
+    Integers of fewer than 32 bits take 32 there.
+    """
+    if units_of(dot, left, right, arch) == "matrix":
+        return left
+    dtype = compute_dtype(dot)
+    return dtype if dtype.itemsize >= dtypes.I32.itemsize else dtypes.I32
+
+
+def shape_of(dot: Dot, left: DType, right: DType, arch: str, schedule: Schedule, most: tuple[int, int]) -> TileShape:
+    """The shape for a dot of which a block has at most `most` rows and columns at a time."""
+    units, element = units_of(dot, left, right, arch), tile_element(dot, left, right, arch)
+    depth = 32 if units == "matrix" else max(8, 64 // element.itemsize)
+    rows = max(SIDE, min(ROWS[0], 1 << max(0, most[0] - 1).bit_length()))
+    columns = COLUMNS[0] if most[1] > COLUMNS[1] else COLUMNS[1]
+    if units == "plain":
+        words = element.itemsize // 4
+        while rows * columns * words // DOT_THREADS > _MOST_SUMS:
+            rows, columns = (rows, columns // 2) if columns > COLUMNS[1] else (rows // 2, columns)
+    stages = schedule[STAGES] if units == "matrix" else 2
+    return TileShape(units, rows, columns, depth, stages, element)
+
+
+def best_tile(
+    rows: int, columns: int, others: int, units: Units, itemsize: int, widths: tuple[int, ...], schedule: Schedule
+) -> tuple[int, int]:
+    """Rows and columns of the tiles in which a product of `rows` x `columns` is shared out to blocks.
+
+    `others`: products of the same kind beside it. `widths`: of tiles, those that may be. `itemsize`: of an operand.
+    """
+    asked = schedule[TILE]
+    if asked != "auto":
+        high, wide = map(int, asked.split("x"))
+        return high, max((width for width in widths if width <= wide), default=min(widths))
+
+    def cost(size: tuple[int, int]) -> float:
+        high, wide = size
+        blocks = others * math.ceil(rows / high) * math.ceil(columns / wide)
+        padded = COLUMNS[0] if wide > COLUMNS[1] else COLUMNS[1]
+        multiplied = high * padded / (_MATRIX_RATE if units == "matrix" else _PLAIN_RATE)
+        loaded = (high + padded) * itemsize / _LOAD_RATE
+        return math.ceil(blocks / _BUSY) * (max(multiplied, loaded) + (1 - _HIDDEN) * min(multiplied, loaded))
+
+    def fits(size: tuple[int, int]) -> bool:
+        padded = COLUMNS[0] if size[1] > COLUMNS[1] else COLUMNS[1]
+        return units == "matrix" or size[0] * padded * itemsize // (4 * DOT_THREADS) <= _MOST_SUMS
+
+    return min(filter(fits, ((high, wide) for high in ROWS for wide in widths)), key=cost)

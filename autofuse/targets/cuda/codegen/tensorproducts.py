@@ -1,0 +1,213 @@
+"""Products by matrix units: each warp multiplies fragments of 16 x 16 by 16 x 8 and keeps its sums in registers.
+
+Products of two 16-bit floats are exact; each instruction adds 16 of them to a sum in f32, and the instructions of a sum
+run in order of the depth. Units differ in how they round inside an instruction, so a block of the depth, as ordinary
+multiply-adds have it, would gain nothing: a depth of 4,096 is 256 roundings or so.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from autofuse.lazydataclass import dataclass
+from autofuse.targets.cuda import scalars
+from autofuse.targets.cuda.codegen.body import PhaseCode
+from autofuse.targets.cuda.codegen.operandtiles import OperandTile, alignment_of, matrix_index
+from autofuse.targets.cuda.codegen.places import Place
+from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, Layout, compute_dtype
+from autofuse.targets.cuda.ctypes_text import memory_type
+
+_DEPTH = 16
+"""Of one instruction."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorProduct:
+    """Writes what one tile of a dot needs beside its operands' tiles."""
+
+    left: OperandTile
+    right: OperandTile
+
+    @property
+    def code(self) -> PhaseCode:
+        return self.left.code
+
+    @property
+    def _fragments(self) -> tuple[int, int]:
+        """Of a warp, along the rows and the columns."""
+        shape = self.left.shape
+        down, across = shape.warps
+        return shape.rows // down // 16, shape.columns // across // 8
+
+    def declare(self) -> None:
+        """The sums, and where the thread's warp stands."""
+        out, shape = self.code.out, self.left.shape
+        down, across = shape.warps
+        out.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;")
+        out.line(f"const int down = warp / {across} * {shape.rows // down};")
+        out.line(f"const int across = warp % {across} * {shape.columns // across};")
+        rows, columns = self._fragments
+        out.line(f"float sum[{rows}][{columns}][4];")
+        with self._each():
+            out.line("sum[m][n][0] = sum[m][n][1] = sum[m][n][2] = sum[m][n][3] = 0.0f;")
+
+    def _each(self) -> ExitStack:
+        stack, out = ExitStack(), self.code.out
+        for name, count in zip("mn", self._fragments, strict=True):
+            out.line("#pragma unroll")
+            stack.enter_context(out.braces(f"for (int {name} = 0; {name} < {count}; ++{name})"))
+        return stack
+
+    def _warps_only(self) -> ExitStack:
+        """The warps that multiply; a block may have more."""
+        stack, (down, across) = ExitStack(), self.left.shape.warps
+        if self.left.threads != 32 * down * across:
+            stack.enter_context(self.code.out.braces(f"if (warp < {down * across})"))
+        return stack
+
+    def multiply(self) -> None:
+        """Add the products of the tiles at `left` and `right` to the sums."""
+        out, prelude, shape = self.code.out, self.code.prelude, self.left.shape
+        rows, columns = self._fragments
+        name = "multiply_bfloat16" if shape.element.name == "bf16" else "multiply_half"
+        with self._warps_only():
+            out.line("#pragma unroll")
+            with out.braces(f"for (int k = 0; k < {shape.depth}; k += {_DEPTH})"):
+                out.line(f"unsigned int from_left[{rows}][4], from_right[{columns // 2}][4];")
+                out.line("#pragma unroll")
+                out.line(f"for (int m = 0; m < {rows}; ++m) {self._load_left(self.left.layout)}")
+                out.line("#pragma unroll")
+                out.line(f"for (int n = 0; n < {columns // 2}; ++n) {self._load_right(self.right.layout)}")
+                with self._each():
+                    halves = "from_right[n / 2][n % 2 * 2], from_right[n / 2][n % 2 * 2 + 1]"
+                    out.line(f"{prelude.use(name)}(sum[m][n], from_left[m], {halves});")
+
+    def _load_left(self, layout: Layout) -> str:
+        """Matrices of a fragment: rows 0-7 and 8-15 of depths 0-7, then of depths 8-15."""
+        if layout.along_depth:
+            return self._load("from_left[m]", "left", layout, "down + m * 16 + lane % 16", "k / 8 + lane / 16", False)
+        line, chunk = "k + lane % 8 + lane / 16 * 8", "(down + m * 16) / 8 + lane / 8 % 2"
+        return self._load("from_left[m]", "left", layout, line, chunk, True)
+
+    def _load_right(self, layout: Layout) -> str:
+        """Matrices of two fragments: depths 0-7 and 8-15 of columns 0-7, then of columns 8-15."""
+        if layout.along_depth:
+            line, chunk = "across + n * 16 + lane % 8 + lane / 16 * 8", "k / 8 + lane / 8 % 2"
+            return self._load("from_right[n]", "right", layout, line, chunk, False)
+        line, chunk = "k + lane % 16", "(across + n * 16) / 8 + lane / 16"
+        return self._load("from_right[n]", "right", layout, line, chunk, True)
+
+    def _load(self, to: str, tile: str, layout: Layout, line: str, chunk: str, transposed: bool) -> str:
+        load = self.code.prelude.use("load_transposed" if transposed else "load_matrices")
+        at = f"{self.code.prelude.use('swizzled')}<{layout.chunks}>({line}, {chunk}) * {CHUNK_BYTES}"
+        return f"{load}({to}, {tile} + {at});"
+
+    def store(self) -> None:
+        """The sums into the result: where it is on chip, else by way of the operands' tiles, in order and in chunks."""
+        place = self._out
+        if place.shared:
+            with self._warps_only():
+                self._store_pairs(place.name, self._is_paired(place))
+            return
+        type_ = memory_type(place.dtype)
+        self.code.out.line(f"{type_}* const staged = reinterpret_cast<{type_}*>(tiles);")
+        with self._warps_only():
+            self._stage()
+        self.code.out.line("__syncthreads();")
+        self._send()
+
+    @property
+    def _out(self) -> Place:
+        return self.code.places[self.left.dot.out.buffer]
+
+    def _is_paired(self, place: Place) -> bool:
+        """Whether two neighbours can be stored as one."""
+        dot = self.left.dot
+        pair = 2 * place.dtype.itemsize
+        return not dot.accumulate and dot.columns % 2 == 0 and alignment_of(dot.out, pair // 2, {}) >= pair
+
+    def _value(self, sum_: str) -> str:
+        """A sum as a register value of the dot's type, as the result's place has it."""
+        dot, place = self.left.dot, self._out
+        value = scalars.convert(self.code.prelude, sum_, compute_dtype(dot), dot.dtype)
+        return scalars.convert(self.code.prelude, value, dot.dtype, place.dtype)
+
+    def _quads(self) -> ExitStack:
+        """Each pair of neighbouring sums: rows i in the tile, columns j and the next."""
+        stack, out = self._each(), self.code.out
+        out.line("#pragma unroll")
+        stack.enter_context(out.braces("for (int half = 0; half < 2; ++half)"))
+        return stack
+
+    def _store_pairs(self, target: str, paired: bool) -> None:
+        out, dot, prelude, place = self.code.out, self.left.dot, self.code.prelude, self._out
+        with self._quads():
+            out.line("const int i = top + down + m * 16 + half * 8 + lane / 4;")
+            if paired:
+                out.line("const int j = edge + across + n * 8 + lane % 4 * 2;")
+                at = matrix_index(self.code, dot.out)
+                with out.braces(f"if (i < {self.left.rows} && j < {dot.columns})"):
+                    self._pair(f"{target} + {at}")
+                return
+            out.line("#pragma unroll")
+            with out.braces("for (int next = 0; next < 2; ++next)"):
+                out.line("const int j = edge + across + n * 8 + lane % 4 * 2 + next;")
+                element = f"{target}[{matrix_index(self.code, dot.out)}]"
+                value = self._added(element, self._value("sum[m][n][half * 2 + next]"))
+                guard = f"i < {self.left.rows} && j < {dot.columns}"
+                out.line(f"if ({guard}) {element} = {place.written(prelude, value)};")
+
+    def _added(self, element: str, value: str) -> str:
+        dot, place = self.left.dot, self._out
+        if not dot.accumulate:
+            return value
+        return scalars.map_expression(
+            self.code.prelude,
+            "add",
+            (place.read(self.code.prelude, element), f"({value})"),
+            (place.dtype, place.dtype),
+            place.dtype,
+        )
+
+    def _pair(self, address: str) -> None:
+        out, prelude, place = self.code.out, self.code.prelude, self._out
+        out.line(f"{prelude.use('Pack')}<{memory_type(place.dtype)}, 2> pair;")
+        for n in range(2):
+            value = self._value(f"sum[m][n][half * 2 + {n}]")
+            out.line(f"pair.at[{n}] = {place.written(prelude, value)};")
+        out.line(f"{prelude.use('store_pack')}({address}, pair);")
+
+    def _stage(self) -> None:
+        out, pitch = self.code.out, self.left.shape.staging_pitch
+        with self._quads():
+            out.line("const int i = down + m * 16 + half * 8 + lane / 4, j = across + n * 8 + lane % 4 * 2;")
+            self._pair(f"staged + i * {pitch} + j")
+
+    def _send(self) -> None:
+        """Copy the tile of the result from shared memory to where it belongs."""
+        out, prelude, place, dot, shape = self.code.out, self.code.prelude, self._out, self.left.dot, self.left.shape
+        itemsize = place.dtype.itemsize
+        aligned = alignment_of(dot.out, itemsize, self.left.steps) // itemsize
+        wide = 1
+        while wide * 2 <= aligned and dot.columns % (wide * 2) == 0:
+            wide *= 2
+        each = shape.columns // wide
+        with out.braces(f"for (int each = threadIdx.x; each < {shape.rows * each}; each += {self.left.threads})"):
+            out.line(f"const int line = each / {each}, at = each % {each} * {wide};")
+            out.line("const int i = top + line, j = edge + at;")
+            where, source = matrix_index(self.code, dot.out), f"line * {shape.staging_pitch} + at"
+            with out.braces(f"if (i < {self.left.rows} && j < {dot.columns})"):
+                if wide == 1:
+                    element = f"{place.name}[{where}]"
+                    value = self._added(element, place.read(prelude, f"staged[{source}]"))
+                    out.line(f"{element} = {place.written(prelude, value)};")
+                    return
+                type_ = f"{prelude.use('Pack')}<{memory_type(place.dtype)}, {wide}>"
+                load = f"{prelude.use('load_pack')}<{wide}>"
+                out.line(f"{type_} several = {load}(staged + {source});")
+                if dot.accumulate:
+                    out.line(f"const {type_} before = {load}({place.name} + {where});")
+                    for n in range(wide):
+                        value = self._added(f"before.at[{n}]", place.read(prelude, f"several.at[{n}]"))
+                        out.line(f"several.at[{n}] = {place.written(prelude, value)};")
+                out.line(f"{prelude.use('store_pack')}({place.name} + {where}, several);")

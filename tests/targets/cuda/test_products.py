@@ -1,0 +1,149 @@
+"""Products by matrix units and by multiply-adds, of every layout, against the interpreter; races are errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import autofuse as af
+from autofuse.lower.lowering import lower
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import Space, TileProgram
+from autofuse.targets.cuda.codegen import CudaKernel, generate
+from autofuse.targets.cuda.decisions import cuda_schedule
+from autofuse.targets.registry import backend_named
+from autofuse.testing.simt import SimtModule
+from autofuse.testing.simt.counters import count
+
+BF16 = ml_dtypes.bfloat16
+
+
+def whole(fn: Callable[..., Any], *args: Any, schedule: Schedule = Schedule(), arch: str = "sm_90") -> CudaKernel:  # noqa: B008
+    """A function as one kernel."""
+    limits = backend_named("cuda").target(device="h200").limits
+    widest = max(af.candidates(fn, *args).options, key=lambda option: len(option.nodes))
+    program = lower(widest.candidate.kernel, schedule, "product", limits)
+    assert isinstance(program, TileProgram)
+    return generate(program, arch)
+
+
+def random(*shape: int, dtype: Any = BF16) -> Any:
+    rng = np.random.default_rng(shape[0])
+    if np.dtype(dtype).kind in "ib":
+        return rng.integers(-3, 4, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def plain(a, b):
+    return a @ b
+
+
+def turned_right(a, b):
+    return a @ b.T
+
+
+def turned_left(a, b):
+    return a.T @ b
+
+
+def layer(x, w, b):
+    return np.maximum(x @ w + b, 0)
+
+
+def rounded(a, b):
+    return (a @ b).astype(BF16)
+
+
+def both(a, b, c):
+    gate = a @ b
+    return gate / (1 + np.exp(-gate)) * (a @ c)
+
+
+F32 = np.float32
+CASES = {
+    "aligned": (plain, (random(64, 64), random(64, 64))),
+    "eight_bytes": (plain, (random(70, 52), random(52, 92))),
+    "four_bytes": (plain, (random(70, 50), random(50, 90))),
+    "odd": (plain, (random(33, 37), random(37, 41))),
+    "turned_right": (turned_right, (random(130, 96), random(72, 96))),
+    "turned_left": (turned_left, (random(96, 136), random(96, 72))),
+    "layer": (layer, (random(100, 64), random(64, 128), random(128))),
+    "rounded": (rounded, (random(100, 64), random(64, 136))),
+    "gated": (both, (random(40, 64), random(64, 128), random(64, 128))),
+    "half": (plain, (random(64, 80, dtype=np.float16), random(80, 64, dtype=np.float16))),
+    "batched": (plain, (random(3, 40, 64), random(3, 64, 48))),
+    "f32": (plain, (random(70, 64, dtype=F32), random(64, 100, dtype=F32))),
+    "f32_deep": (plain, (random(33, 300, dtype=F32), random(300, 41, dtype=F32))),
+    "f32_right": (turned_right, (random(70, 520, dtype=F32), random(100, 520, dtype=F32))),
+    "f32_left": (turned_left, (random(64, 70, dtype=F32), random(64, 100, dtype=F32))),
+    "f32_layer": (layer, (random(100, 64, dtype=F32), random(64, 256, dtype=F32), random(256, dtype=F32))),
+    "f64": (plain, (random(40, 300, dtype=np.float64), random(300, 70, dtype=np.float64))),
+    "i32": (plain, (random(20, 30, dtype=np.int32), random(30, 40, dtype=np.int32))),
+    "i8": (plain, (random(20, 30, dtype=np.int8), random(30, 40, dtype=np.int8))),
+    "one_of_each": (plain, (random(40, 64, dtype=F32), random(64, 64))),
+    "single": (plain, (random(1, 8), random(8, 1))),
+}
+SCHEDULES = {
+    "two_stages": cuda_schedule(stages=2, tile="32x64"),
+    "four_stages": cuda_schedule(stages=4, tile="64x128"),
+    "large": cuda_schedule(tile="128x128"),
+}
+KERNELS = {name: whole(fn, *args) for name, (fn, args) in CASES.items()}
+KERNELS |= {
+    f"{name}_{which}": whole(*(lambda fn, args: (fn, *args))(*CASES[name]), schedule=schedule)
+    for name in ("four_bytes", "layer")
+    for which, schedule in SCHEDULES.items()
+}
+KERNELS |= {f"{name}_old": whole(CASES[name][0], *CASES[name][1], arch="sm_75") for name in ("layer", "f32_left")}
+
+
+@pytest.fixture(scope="module")
+def module() -> SimtModule:
+    return SimtModule(list(KERNELS.values()), races=True)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_products_are_right(module: SimtModule, name: str) -> None:
+    kernel = KERNELS[name]
+    fn, args = CASES[next(case for case in sorted(CASES, key=len, reverse=True) if name.startswith(case))]
+    (wanted,) = af.interpret(af.trace(fn, *args), *args)
+    given = dict(zip((value.name for value in af.trace(fn, *args).inputs), args, strict=True))
+    (out,) = (buffer for buffer in kernel.parameters if buffer.space is Space.OUTPUT)
+    answers: list[bytes] = []
+    for order in ("forward", "reverse"):
+        answer = np.full(out.type.shape, 99, out.type.dtype.numpy)
+        inputs = {b.name: given[b.name] for b in kernel.parameters if b.space is Space.INPUT}
+        module.run(kernel, {**inputs, out.name: answer}, order=order)
+        answers.append(answer.tobytes())
+        # sums differ by order; one rounding of what 16-bit floats are summed to
+        limit = {2: 8e-3 if out.type.dtype.name == "bf16" else 1e-3, 4: 1e-5, 8: 1e-13}.get(out.type.dtype.itemsize, 0)
+        exact = out.type.dtype.is_float
+        tolerance = limit * max(1.0, float(np.abs(wanted.astype(np.float64)).max())) if exact else 0
+        np.testing.assert_allclose(answer.astype(np.float64), wanted.astype(np.float64), rtol=0, atol=tolerance)
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("name", ["aligned", "layer", "rounded", "gated", "half", "batched", "odd"])
+def test_products_of_16_bit_floats_are_for_the_matrix_units(name: str) -> None:
+    kernel = KERNELS[name]
+    assert "multiply_bfloat16(" in kernel.source or "multiply_half(" in kernel.source
+    assert "fmaf(" not in kernel.source
+    assert len(kernel.launches) == 1  # nothing is widened in memory first
+
+
+def test_products_of_f32_and_old_devices_multiply_as_ever() -> None:
+    for name in ("f32", "f32_layer", "one_of_each", "layer_old"):
+        assert "multiply_bfloat16(" not in KERNELS[name].source
+    assert "copy_async" not in KERNELS["layer_old"].source
+
+
+@pytest.mark.parametrize("fn", [plain, rounded])
+def test_large_products_ask_for_16_bytes_and_share_no_banks(fn: Callable[..., Any]) -> None:
+    kernel = whole(fn, np.zeros((4096, 64), BF16), np.zeros((64, 4096), BF16))
+    (found,) = count(kernel, most_blocks=1)
+    assert (found.blocks, found.wide, found.repeated) == (1024, 1.0, 1.0)
+    assert found.conflicted <= 1.05 or fn is rounded
