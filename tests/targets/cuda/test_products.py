@@ -32,7 +32,7 @@ def whole(fn: Callable[..., Any], *args: Any, schedule: Schedule = Schedule(), a
 
 
 def random(*shape: int, dtype: Any = BF16) -> Any:
-    rng = np.random.default_rng(shape[0])
+    rng = np.random.default_rng(sum(shape))
     if np.dtype(dtype).kind in "ib":
         return rng.integers(-3, 4, shape).astype(dtype)
     return rng.standard_normal(shape).astype(dtype)
@@ -85,6 +85,8 @@ CASES = {
     "i32": (plain, (random(20, 30, dtype=np.int32), random(30, 40, dtype=np.int32))),
     "i8": (plain, (random(20, 30, dtype=np.int8), random(30, 40, dtype=np.int8))),
     "one_of_each": (plain, (random(40, 64, dtype=F32), random(64, 64))),
+    "no_columns": (layer, (random(40, 64, dtype=F32), random(64, 0, dtype=F32), random(0, dtype=F32))),
+    "no_depth": (layer, (random(40, 0), random(0, 64), random(64))),
     "single": (plain, (random(1, 8), random(8, 1))),
 }
 SCHEDULES = {
@@ -122,7 +124,7 @@ def test_products_are_right(module: SimtModule, name: str) -> None:
         # sums differ by order; one rounding of what 16-bit floats are summed to
         limit = {2: 8e-3 if out.type.dtype.name == "bf16" else 1e-3, 4: 1e-5, 8: 1e-13}.get(out.type.dtype.itemsize, 0)
         exact = out.type.dtype.is_float
-        tolerance = limit * max(1.0, float(np.abs(wanted.astype(np.float64)).max())) if exact else 0
+        tolerance = limit * max(1.0, float(np.abs(wanted.astype(np.float64)).max(initial=0))) if exact else 0
         np.testing.assert_allclose(answer.astype(np.float64), wanted.astype(np.float64), rtol=0, atol=tolerance)
     assert answers[0] == answers[1]
 

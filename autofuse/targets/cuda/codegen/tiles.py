@@ -45,6 +45,8 @@ def with_product_tiles(
 
 def _widths(columns: Columns) -> tuple[int, ...]:
     """Of tiles that divide the columns and suit vectors, the widest that one tile of a dot covers, and half of it."""
+    if not columns.extent:
+        return ()
     found: list[int] = []
     for most in COLUMNS:
         widths = range(most, _LEAST_WIDTH - 1, -_WIDTH_STEP)
