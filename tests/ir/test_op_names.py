@@ -11,6 +11,7 @@ BY_NAME = ("autofuse/passes/", "autofuse/testing/", "search/rules/", "autofuse/m
 """Passes and rules: what they know of an op is theirs."""
 REASONED = {
     ("autofuse/lower/contraction.py", "add"),  # a sum of products is added up in the products' own memory
+    ("autofuse/lower/contraction.py", "convert"),  # operands that are only widened are read as they are
 }
 
 
