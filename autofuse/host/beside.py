@@ -82,8 +82,16 @@ class Beside:
             self._running += grows
         if grows:
             thread = threading.Thread(target=self._work, name=f"{self._name}_{len(self._threads)}")
-            self._threads.append(thread)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:  # the system gives no more threads: the others do it, or the caller
+                with self._lock:
+                    alone = self._running == 1
+                    self._running -= not alone
+                if alone:
+                    self._work()
+            else:
+                self._threads.append(thread)
         return task.result
 
     def _work(self) -> None:

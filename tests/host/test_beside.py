@@ -64,3 +64,12 @@ def test_what_was_not_begun_when_it_ends_is_dropped_with_an_error():
         other.start()
     other.join(60)
     assert (first(), said) == ("held", ["dropped"])
+
+
+def test_where_the_system_gives_no_more_threads_the_caller_works(monkeypatch):
+    def refused(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with Beside(2, "test") as beside:
+        assert [result() for result in [beside.begin(lambda n=n: n) for n in range(3)]] == [0, 1, 2]
