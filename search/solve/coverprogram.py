@@ -28,7 +28,7 @@ selection runs a kernel whose reduced cost exceeds the difference, so these are 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,20 +43,20 @@ from autofuse.search.solve.topological_order import Run, completed, in_topologic
 from autofuse.search.space.candidates import Candidate
 from autofuse.search.space.segments import Segment, leaves
 
+if TYPE_CHECKING:
+    from autofuse.search.solve.highs import LinearProgram, Optimum
+
 LEAST_S = 0.1
 """Seconds that each run of HiGHS gets, however late it is."""
-OPTIMAL = 0
-TIME_LIMIT = 1
-"""Statuses of `scipy.optimize.milp`."""
 _NEAR = 1e-3
 """Kernels whose reduced cost is at most this part of the bound may be in a good selection."""
 
 
-def milp(*args: Any, **options: Any) -> Any:
-    """`scipy.optimize.milp`, imported when it is called: that takes a while, and small programs do without."""
-    from scipy.optimize import milp as solve
+def minimum(program: LinearProgram, seconds: float) -> Optimum:
+    """`highs.minimum`, imported when it is called: small programs do without HiGHS."""
+    from autofuse.search.solve import highs
 
-    return cast("Any", solve)(*args, **options)
+    return highs.minimum(program, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,33 +187,18 @@ class CoverProgram:
 
         Returns the good selection that told it, if one was found.
         """
-        from scipy.optimize import linprog
-
-        low, high = self._bounds()
-        found: Any = cast("Any", linprog)(
-            np.array(self.cost),
-            A_ub=-self._matrix(),
-            b_ub=-np.array(self._lower),
-            bounds=np.stack([low, high], axis=1),
-            method="highs",
-            options={"time_limit": max(seconds, LEAST_S)},
-        )
-        if found.status != OPTIMAL:
+        relaxed = self.run(max(seconds, LEAST_S), relaxed=True)
+        if relaxed.reduced is None:
             return []
-        reduced = np.maximum(found.lower.marginals[self.x], 0.0)
-        self.closed = reduced > max(_NEAR * found.fun, 1e-9)
+        reduced = np.maximum(relaxed.reduced[self.x], 0.0)
+        self.closed = reduced > max(_NEAR * relaxed.cost, 1e-9)
         good = self.run(max(seconds, LEAST_S))
         order, stuck = self.ordered([] if good.x is None else self.runs(good.x))
         if good.x is None or stuck:
             self.closed = np.zeros(len(self.x), bool)
             return []
-        self.closed = reduced > (self.price(order) - found.fun) * (1 + 1e-6) + 1e-9
+        self.closed = reduced > (self.price(order) - relaxed.cost) * (1 + 1e-6) + 1e-9
         return [order]
-
-    def _matrix(self) -> Any:
-        from scipy.sparse import csr_array
-
-        return csr_array((self._data, (self._rows, self._columns)), shape=(len(self._lower), len(self.cost)))
 
     def _bounds(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Of the columns: outputs are made, closed kernels do not run."""
@@ -223,23 +208,27 @@ class CoverProgram:
         high[np.array(self.x, np.intp)[self.closed]] = 0.0
         return low, high
 
-    def run(self, seconds: float, relaxed: bool = False) -> Any:
+    def run(self, seconds: float, relaxed: bool = False) -> Optimum:
         """Solve the program as it stands; `relaxed`: kernels may run in parts."""
-        from scipy.optimize import Bounds, LinearConstraint
+        from autofuse.search.solve.highs import LinearProgram
 
-        integrality = np.zeros(len(self.cost))
-        integrality[self.x] = not relaxed
-        if self.whole_writes:
-            integrality[list(self.y.values())] = 1
-        bounds: Any = cast("Any", Bounds)(*self._bounds())
-        rows: Any = cast("Any", LinearConstraint)(self._matrix(), np.array(self._lower), np.inf)
-        return milp(
-            np.array(self.cost),
-            integrality=integrality,
-            bounds=bounds,
-            constraints=rows,
-            options={"time_limit": seconds, "mip_rel_gap": 1e-6},
+        is_whole = np.zeros(len(self.cost), bool)
+        is_whole[self.x] = not relaxed
+        if self.whole_writes and not relaxed:
+            is_whole[list(self.y.values())] = True
+        low, high = self._bounds()
+        rows = len(self._lower)
+        program = LinearProgram(
+            cost=np.array(self.cost),
+            low=low,
+            high=high,
+            is_whole=is_whole,
+            least=np.array(self._lower),
+            starts=np.searchsorted(self._rows, np.arange(rows + 1)).astype(np.int32),  # rows were added in order
+            columns=np.array(self._columns, np.int32),
+            values=np.array(self._data),
         )
+        return minimum(program, seconds)
 
     def runs(self, x: NDArray[Any]) -> list[Run]:
         """The kernels of a solution vector, with all that they write there."""

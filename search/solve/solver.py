@@ -17,9 +17,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import Any
-
-import numpy as np
 
 from autofuse.errors import SearchError
 from autofuse.fusion.atoms import AtomGraph
@@ -28,8 +25,6 @@ from autofuse.lazydataclass import dataclass
 from autofuse.search.prices.priced import Priced
 from autofuse.search.solve.coverprogram import (
     LEAST_S,
-    OPTIMAL,
-    TIME_LIMIT,
     CoverProgram,
     MemoryConstraint,
     ranks,
@@ -133,7 +128,7 @@ def lower_bound(graph: AtomGraph, priced: Sequence[Priced], segments: Sequence[S
         mark = program.mark()
         if mark not in known:
             result = program.run(math.inf, relaxed=True)
-            known[mark] = max(0.0, float(result.fun)) if result.status == OPTIMAL else 0.0
+            known[mark] = max(0.0, result.cost) if result.optimal else 0.0
         total += known[mark]
     return total
 
@@ -158,20 +153,20 @@ def _answer(program: CoverProgram, seconds: float, until: float, clock: Callable
     while True:
         left = until - clock()
         result = program.run(max(left, LEAST_S))
-        bound = max(bound, _bound_of(result))
-        if result.x is None and result.status != TIME_LIMIT:
+        bound = max(bound, result.bound)
+        if result.x is None and not result.late:
             raise SearchError(f"no set of candidates computes the outputs: {program.uncovered() or result.message}")
         order, stuck = program.ordered([] if result.x is None else program.runs(result.x))
-        split = result.x is not None and not stuck and program.split_writes(order, float(result.fun))
+        split = result.x is not None and not stuck and program.split_writes(order, result.cost)
         if result.x is not None and not stuck:
             whole.append(order)
-        if result.status == OPTIMAL and not stuck and not split:
+        if result.optimal and not stuck and not split:
             return _Answer(order, bound, optimal=True)
         if left <= 0 or result.x is None:
             break
         if stuck:
             program.add_lazy_constraint(stuck)
-        elif result.status == OPTIMAL:
+        elif result.optimal:
             program.whole_writes = True
         else:
             break
@@ -291,9 +286,3 @@ def _programs(
         (CoverProgram(graph, [priced[n] for n in inside], segment), inside)
         for segment, inside in zip(segments, numbers, strict=True)
     ]
-
-
-def _bound_of(result: Any) -> float:
-    """The lower bound that HiGHS proved; prices are not negative, so there is always one."""
-    found = result.get("mip_dual_bound")
-    return float(found) if found is not None and np.isfinite(found) else 0.0

@@ -18,7 +18,7 @@ def chosen_atoms(runs, candidates):
 
 
 def test_a_small_program_is_solved_without_highs(monkeypatch):
-    monkeypatch.setattr(coverprogram, "milp", lambda *_, **__: pytest.fail("HiGHS was asked"))
+    monkeypatch.setattr(coverprogram, "minimum", lambda *_, **__: pytest.fail("HiGHS was asked"))
     graph, candidates = chain_of(6, price=lambda number: 1.0 + number)
     solution = solve(graph, candidates)
     assert solution.optimal

@@ -1,5 +1,7 @@
 """The solver against a brute force that knows nothing of its formulation."""
 
+import math
+
 import pytest
 
 from autofuse.errors import SearchError
@@ -229,7 +231,7 @@ def test_an_atom_that_no_candidate_computes_is_named():
 def test_the_best_so_far_is_returned_when_the_time_is_up(monkeypatch, by_highs):
     graph, _, single = two_pairs()
     late = Late()
-    monkeypatch.setattr(coverprogram, "milp", late)
+    monkeypatch.setattr(coverprogram, "minimum", late)
     solution = solve(graph, single, deadline_s=12.0)
     assert not solution.optimal
     assert solution.price_us == pytest.approx(8.0)
@@ -241,9 +243,9 @@ def test_without_anything_so_far_each_value_is_made_by_its_cheapest_kernel(monke
     graph, circular, single = two_pairs()
 
     def nothing(result):
-        result.x, result.fun, result.mip_dual_bound = None, None, None
+        result.x, result.cost, result.bound = None, math.inf, -math.inf
 
-    monkeypatch.setattr(coverprogram, "milp", Late(nothing))
+    monkeypatch.setattr(coverprogram, "minimum", Late(nothing))
     solution = solve(graph, [*circular, *single])
     assert not solution.optimal
     assert solution.bound_us == 0.0
@@ -251,7 +253,7 @@ def test_without_anything_so_far_each_value_is_made_by_its_cheapest_kernel(monke
 
 
 def test_a_selection_that_narrowing_found_is_kept_where_nothing_better_comes(monkeypatch):
-    """Kernels value by value cost 4, the two of the selection 3; the second call of HiGHS finds nothing."""
+    """Kernels value by value cost 4, the two of the selection 3; HiGHS relaxes, finds them, and then nothing more."""
     graph = graph_of([[-1], [0], [1], [2]], [3])
     candidates = [priced(graph, {n}, 1.0) for n in range(4)] + [priced(graph, pair, 1.5) for pair in ({0, 1}, {2, 3})]
     monkeypatch.setattr(solver, "_LARGE", 0)
@@ -259,13 +261,13 @@ def test_a_selection_that_narrowing_found_is_kept_where_nothing_better_comes(mon
 
     def first_only(result):
         calls.append(1)
-        if len(calls) > 1:
-            result.x, result.fun, result.mip_dual_bound = None, None, None
+        if len(calls) > 2:
+            result.x, result.cost, result.bound = None, math.inf, -math.inf
 
-    monkeypatch.setattr(coverprogram, "milp", Late(first_only))
+    monkeypatch.setattr(coverprogram, "minimum", Late(first_only))
     monkeypatch.setattr(solver, "undominated", lambda graph, candidates: list(candidates))
     solution = solve(graph, candidates)
-    assert len(calls) == 2
+    assert len(calls) == 3
     assert not solution.optimal
     assert solution.price_us == pytest.approx(3.0)
     assert not fault_of(graph, candidates, solution)
@@ -278,9 +280,9 @@ def test_what_is_demanded_holds_at_the_deadline_too(monkeypatch, by_highs):
     candidates = [*pairs, *(priced(graph, {n}, 10.0) for n in range(3))]
 
     def nothing(result):
-        result.x, result.fun, result.mip_dual_bound = None, None, None
+        result.x, result.cost, result.bound = None, math.inf, -math.inf
 
-    monkeypatch.setattr(coverprogram, "milp", Late(nothing))
+    monkeypatch.setattr(coverprogram, "minimum", Late(nothing))
     with pytest.raises(SearchError, match="raise the budget"):
         solve(graph, candidates, unlike=[{p.candidate.digest for p in pairs}])
 
@@ -289,7 +291,7 @@ def test_a_circle_at_the_deadline_is_completed(monkeypatch, by_highs):
     graph, circular, single = two_pairs()
     times = iter((0.0, 0.0, 100.0, 100.0, 100.0))
     late = Late()
-    monkeypatch.setattr(coverprogram, "milp", late)
+    monkeypatch.setattr(coverprogram, "minimum", late)
     # the first selection is circular; the clock leaves no time to cut it off
     solution = solve(graph, [*circular, *single], 10.0, clock=lambda: next(times))
     assert len(late.limits) == 2
@@ -301,7 +303,7 @@ def test_a_circle_at_the_deadline_is_completed(monkeypatch, by_highs):
 def test_a_deadline_without_any_partition_says_so(monkeypatch):
     graph, circular, _ = two_pairs()
     times = iter((0.0, 50.0))
-    monkeypatch.setattr(coverprogram, "milp", Late())
+    monkeypatch.setattr(coverprogram, "minimum", Late())
     with pytest.raises(SearchError, match="raise the budget"):
         solve(graph, circular, 10.0, clock=lambda: next(times))
 
@@ -311,17 +313,24 @@ def test_writes_that_the_relaxation_pays_in_parts_are_made_whole(monkeypatch):
     graph = graph_of([[-1], [0], [0], [0]], [1, 2, 3])
     ab, ac = priced(graph, {0, 1}, 1.0, {0: 1.0}), priced(graph, {0, 2}, 1.0, {0: 1.0})
     candidates = [ab, ac, priced(graph, {3}, 1.0)]
-    real, seen = coverprogram.milp, []
+    real, seen = coverprogram.minimum, []
 
-    def split(cost, *, integrality, **options):
-        result = real(cost, integrality=integrality, **options)
-        seen.append(int(integrality.sum()))
+    def split(program, seconds):
+        result = real(program, seconds)
+        seen.append(int(program.is_whole.sum()))
         if len(seen) == 1:
             result.x[3:5] = 0.5  # both kernels write half of a: their columns follow those of the three candidates
         return result
 
-    monkeypatch.setattr(coverprogram, "milp", split)
+    monkeypatch.setattr(coverprogram, "minimum", split)
     solution = solve(graph, candidates)
     assert seen[0] == 3
     assert solution.price_us == pytest.approx(4.0)
     assert not fault_of(graph, candidates, solution)
+
+
+def test_highs_prints_nothing(by_highs, capfd):
+    """Its C++ part writes past Python's streams."""
+    graph, _, single = two_pairs()
+    assert solve(graph, single).optimal
+    assert capfd.readouterr() == ("", "")

@@ -45,8 +45,8 @@ def test_segments_are_solved_as_well_as_all_that_does_not_cross_a_cut(block):
 
 def counted(monkeypatch):
     """How often HiGHS is called."""
-    real, calls = coverprogram.milp, []
-    monkeypatch.setattr(coverprogram, "milp", lambda *args, **options: calls.append(1) or real(*args, **options))
+    real, calls = coverprogram.minimum, []
+    monkeypatch.setattr(coverprogram, "minimum", lambda *args, **options: calls.append(1) or real(*args, **options))
     return calls
 
 
@@ -74,7 +74,7 @@ def test_segments_that_differ_are_solved_each(monkeypatch, different, by_highs):
 def test_segments_share_the_time_that_is_left(monkeypatch, by_highs):
     graph, candidates = chain_of(6, price=lambda number: 1.0 + number)
     late = Late()
-    monkeypatch.setattr(coverprogram, "milp", late)
+    monkeypatch.setattr(coverprogram, "minimum", late)
     solution = solve(graph, candidates, 12.0, clock=lambda: 0.0, segments=pieces(graph, 2, 4))
     assert late.limits == pytest.approx([4.0, 6.0, 12.0])
     assert not solution.optimal
