@@ -20,8 +20,8 @@ from autofuse.targets.cuda.streams import BEGINNING, Order
 
 MOST_GRAPHS = 4
 """Of a segment: calls at the same time that are replayed."""
-MOST_FAILURES = 3
-"""In a row: then no graph is tried any more."""
+MOST_WAITED = 1024
+"""Calls without a graph between two attempts to build one: after failures in a row 0, 1, 3, 7 and so on, up to this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,9 @@ class Segment:
         self._pays = sum(launch.function.launches for launch in launches) > 1
         self._lock = Lock()
         self._idle: list[_Replay] = []
-        self._calls = self._made = self._failures = 0
+        self._calls = self._made = self._waits = 0
+        self._next_attempt = 2
+        """The first call that may build a graph."""
 
     def start(self, arrays: Sequence[int]) -> None:
         """Start all of them, given the addresses of the call's arrays. Raises BackendError."""
@@ -91,7 +93,7 @@ class Segment:
             if self._idle:
                 known = (n for n, replay in enumerate(self._idle) if replay.arrays == tuple(arrays))
                 return self._idle.pop(next(known, 0))
-            if self._calls == 1 or self._made == MOST_GRAPHS or self._failures == MOST_FAILURES:
+            if self._calls < self._next_attempt or self._made == MOST_GRAPHS:
                 return None
             self._made += 1
         graph = None
@@ -101,8 +103,12 @@ class Segment:
         except BackendError:
             """The kernels can be started one by one."""
         with self._lock:
-            self._failures = 0 if graph is not None else self._failures + 1
-            self._made -= graph is None
+            if graph is not None:
+                self._waits = 0
+            else:
+                self._made -= 1
+                self._next_attempt = self._calls + 1 + self._waits
+                self._waits = min(2 * self._waits + 1, MOST_WAITED)
         return None if graph is None else _Replay(graph, tuple(arrays))
 
     def _start_each(self, arrays: Sequence[int]) -> None:

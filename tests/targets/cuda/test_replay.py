@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import autofuse as af
 from autofuse.errors import BackendError, NotEnoughMemoryError
 from autofuse.targets.cuda.driver import Driver
 from autofuse.targets.cuda.gpus import H200
-from autofuse.targets.cuda.segments import MOST_FAILURES
+from autofuse.targets.cuda.segments import MOST_WAITED, Launch, Segment
+from autofuse.targets.cuda.streams import Order, Step
 from autofuse.testing.simt.device import SimulatedDriver
 from autofuse.testing.simt.target import SimulatedTarget
 
@@ -163,14 +165,31 @@ def test_kernels_are_started_one_by_one_where_no_graph_can_be_built(driver: Simu
     assert driver.calls["graph launch"] == 1
 
 
-def test_graphs_that_always_fail_are_given_up(driver: SimulatedDriver) -> None:
-    plan = executable(driver)
-    plan.run([X, X])
-    for _ in range(MOST_FAILURES):
-        driver.fail("graph")
-        plan.run([X, X])
-    plan.run([X, X])
-    assert driver.calls["graph launch"] == driver.calls["instantiate"] == 0
+def test_graphs_that_cannot_be_built_are_tried_less_and_less_often_but_never_given_up() -> None:
+    calls: list[int] = []
+    attempts: list[int] = []
+    replays: list[int] = []
+    first_with_memory = 6 * MOST_WAITED
+
+    class Full(SimulatedDriver):
+        def graph(self, nodes: Any) -> Any:
+            attempts.append(calls[-1])
+            if calls[-1] < first_with_memory:
+                raise BackendError("no memory for a graph")
+            return lambda _: replays.append(calls[-1])
+
+    class Kernel:
+        launches = 2
+
+        def __call__(self, pointers: Any) -> None: ...
+
+    segment = Segment([Launch(Kernel(), ())], Order((Step(0, ()),), 1, (), frozenset()), Full(H200))
+    for number in range(1, first_with_memory + 2 * MOST_WAITED):
+        calls.append(number)
+        segment.start(())
+    assert attempts[:5] == [2, 3, 5, 9, 17]
+    assert max(later - before for before, later in pairwise(attempts)) == MOST_WAITED + 1
+    assert replays == calls[attempts[-1] - 1 :]
 
 
 def test_a_captured_stream_is_refused(driver: SimulatedDriver) -> None:
