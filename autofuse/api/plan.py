@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autofuse.errors import ArgumentError
 from autofuse.ir import tree
@@ -27,7 +26,7 @@ if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of the
     from autofuse.plan.document import Certificate, PlanDocument, PlannedKernel
     from autofuse.runtime.planlowering import LoweredKernel
     from autofuse.search.plugins.foreign import LegalityTest
-    from autofuse.targets.base import Executable, Program, Target
+    from autofuse.targets.base import Arrays, Executable, Program, Target
 
 OnMismatch = Literal["error", "run", "retune"]
 _BACKEND = re.compile(rb'"backend": "([a-z]{1,20})"')
@@ -182,7 +181,7 @@ class Plan:
         """Run once and time each kernel in context: (name, microseconds), in running order."""
         leaves, _ = self._prepared(self._flatten(args, kwargs))
         for number in self.document.writebacks:
-            leaves[number] = leaves[number].copy()
+            leaves[number] = self._arrays.copied(leaves[number])
         nanoseconds = self.executable.profile(leaves)
         return [(kernel.name, ns / 1000) for kernel, ns in zip(self.kernels, nanoseconds, strict=True)]
 
@@ -232,6 +231,11 @@ class Plan:
         from autofuse.targets.base import target_for
 
         return target_for(self.document.identity)
+
+    @cached_property
+    def _arrays(self) -> Arrays:
+        """What can be done with arrays that callers give."""
+        return self.target.arrays
 
     @property
     def threads(self) -> int:
@@ -327,54 +331,57 @@ class Plan:
             returned[position] = returned[position][()]
         return tree.unflatten(self.document.out_tree, returned)
 
-    def _prepared(self, leaves: Sequence[Any]) -> tuple[list[NDArray[Any]], list[str]]:
+    def _prepared(self, leaves: Sequence[Any]) -> tuple[list[Any], list[str]]:
         """Arrays that the program can run on, and the names of those that are copies. Raises ArgumentError."""
         from autofuse.api.callarguments import prepared
 
         document = self.document
-        return prepared(leaves, self._types, self._names, document.writebacks, document.contiguous)
+        return prepared(leaves, self._types, self._names, document.writebacks, document.contiguous, self._arrays)
 
     def _call_slowly(self, executable: Executable, leaves: Sequence[Any]) -> Any:
         arrays, copied = self._prepared(leaves)
         self.copied_arguments = tuple(copied)
-        outputs = executable.run(arrays)
-        if outputs is NotImplemented:  # arguments that share memory: the native entry is strict about those
-            outputs = executable.run([array.copy() for array in arrays])
+        outputs = self._run_apart(executable, arrays)
         self._write_back(executable, leaves, outputs, arrays)
         return outputs[0] if self._single else self._unflatten(outputs)
+
+    def _run_apart(self, executable: Executable, arrays: Sequence[Any]) -> Any:
+        """Run on arrays, or on copies where they share memory: the native entry is strict about that."""
+        outputs = executable.run(arrays)
+        return executable.run([self._arrays.copied(a) for a in arrays]) if outputs is NotImplemented else outputs
 
     def _call_checked(self, executable: Executable, leaves: Sequence[Any]) -> Any:
         """A call that writes into no argument before all indices were found in bounds. Raises OutOfBoundsError."""
         arrays, copied = self._prepared(leaves)
         self.copied_arguments = tuple(copied)
         for number in self.document.writebacks:
-            arrays[number] = arrays[number].copy()
-        outputs = executable.run(arrays)
-        if outputs is NotImplemented:  # arguments that share memory
-            outputs = executable.run([array.copy() for array in arrays])
+            arrays[number] = self._arrays.copied(arrays[number])
+        outputs = self._run_apart(executable, arrays)
         self._check_bounds(outputs)
         for output, number in enumerate(self.document.writebacks, self._first_written):
-            np.copyto(leaves[number], outputs[output])
+            self._arrays.assign(leaves[number], outputs[output])
         return outputs[0] if self._single else self._unflatten(outputs)
 
-    def _check_bounds(self, outputs: Sequence[NDArray[Any]]) -> None:
+    def _check_bounds(self, outputs: Sequence[Any]) -> None:
         if self.document.bounds:
             from autofuse.ir.contracts import check_bounds
 
-            check_bounds(self.document.bounds, outputs[self._results])
+            numbers = outputs[self._results]
+            on_host = isinstance(numbers, np.ndarray)
+            check_bounds(self.document.bounds, numbers if on_host else self._arrays.fetched(numbers))
 
     def _write_back(
         self,
         executable: Executable,
         leaves: Sequence[Any],
-        outputs: Sequence[NDArray[Any]],
+        outputs: Sequence[Any],
         used: Sequence[Any] | None = None,
     ) -> None:
         """Give the caller's arrays the values that the function wrote into them."""
         for output, number in enumerate(self.document.writebacks, self._first_written):
             in_place = outputs[output] is leaves[number] or (used is None and output in executable.aliased)
             if not in_place:
-                np.copyto(leaves[number], outputs[output])
+                self._arrays.assign(leaves[number], outputs[output])
 
     def _call_into(self, executable: Executable, leaves: Sequence[Any], out: Any) -> Any:
         from autofuse.api.callarguments import check_out, check_outs
@@ -382,18 +389,21 @@ class Plan:
         types = [value.type for value in self.document.graph.outputs]
         given = tree.flatten_as(self.document.out_tree, out, "out")
         names = ["out"] if isinstance(self.document.out_tree, tree.Leaf) else [f"out[{n}]" for n in range(len(given))]
-        targets = [check_out(o, t, name) for o, t, name in zip(given, types, names, strict=False)]
+        targets = [check_out(o, t, name, self._arrays) for o, t, name in zip(given, types, names, strict=False)]
         if not self.document.writebacks and not self.document.bounds and executable.run_into(leaves, targets):
             return out
-        check_outs(targets, names, leaves, {number: self._names[number] for number in self.document.writebacks})
+        written = {number: self._names[number] for number in self.document.writebacks}
+        check_outs(targets, names, leaves, written, self._arrays)
         arrays, copied = self._prepared(leaves)
         self.copied_arguments = tuple(copied)
-        outputs = executable.run([array.copy() for array in arrays])
+        for number in written:
+            arrays[number] = self._arrays.copied(arrays[number])
+        outputs = self._run_apart(executable, arrays)
         self._check_bounds(outputs)
         for target, value in zip(targets, outputs, strict=False):
-            np.copyto(target, value)
+            self._arrays.assign(target, value)
         for output, number in enumerate(self.document.writebacks, self._first_written):
-            np.copyto(leaves[number], outputs[output])
+            self._arrays.assign(leaves[number], outputs[output])
         return out
 
 

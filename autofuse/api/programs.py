@@ -108,7 +108,7 @@ def measuring_inputs(
         elif isinstance(leaf, np.ndarray | np.generic):
             array = np.asarray(leaf)
         elif is_device_array(leaf):
-            array = target.fetched(leaf)
+            array = target.arrays.fetched(leaf)
         else:
             array = _random_argument(value, rng)
         arrays.append(np.ascontiguousarray(array).reshape(value.type.shape))

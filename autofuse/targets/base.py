@@ -138,6 +138,34 @@ class Runner(Protocol):
         ...
 
 
+class Arrays(Protocol):
+    """Arrays that callers give: of the host (NumPy's), or on the device, where that has memory of its own."""
+
+    def fetched(self, array: Any) -> Array:
+        """A copy on the host of an array that lies on the device. Raises ArgumentError for what does not."""
+        ...
+
+    def adopted(self, value: Any) -> Any | None:
+        """The device's array that a value is or offers, at the same place; None for what is not on a device.
+
+        It has `shape`, `dtype` of NumPy and `__cuda_array_interface__`. Raises ArgumentError for an array on another
+        device.
+        """
+        ...
+
+    def plain(self, array: Any) -> Any:
+        """An adopted array or one of the host as kernels take it, or a copy that is, where the array lies."""
+        ...
+
+    def copied(self, array: Any) -> Any:
+        """A C-contiguous copy where an array lies."""
+        ...
+
+    def assign(self, target: Any, source: Any) -> None:
+        """Copy the elements of an array into another of the same type, with any strides, wherever each lies."""
+        ...
+
+
 class Target(Protocol):
     """A backend on one device. It does not change; all methods may be called from any thread."""
 
@@ -182,8 +210,9 @@ class Target(Protocol):
         """A kernel under each schedule, compiled beside each other, or why that cannot be."""
         ...
 
-    def fetched(self, array: Any) -> Array:
-        """A copy on the host of an array that lies on the device. Raises ArgumentError for what does not."""
+    @property
+    def arrays(self) -> Arrays:
+        """What can be done with arrays that callers give."""
         ...
 
     def remarks(self, kernels: Sequence[LoweredKernel]) -> Mapping[str, Sequence[str]]:

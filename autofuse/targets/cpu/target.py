@@ -6,15 +6,14 @@ import json
 from collections.abc import Sequence
 from functools import cached_property
 from time import perf_counter_ns, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from autofuse.errors import ArgumentError, AutofuseError
+from autofuse.errors import AutofuseError
 from autofuse.targets.cpu.device.describe import CpuDescription
 from autofuse.targets.cpu.identity import CpuIdentity, host_cpu_identity
+from autofuse.targets.hostarrays import HostArrays
 
 if TYPE_CHECKING:  # imported when it is asked for
-    from numpy.typing import NDArray
-
     from autofuse.cost_models.features import KernelFeatures
     from autofuse.fusion.candidate import KernelCandidate
     from autofuse.lower.lowering import Limits
@@ -86,8 +85,9 @@ class CpuTarget:
 
         return cpu_runners(kernel, schedules, self.limits, self.threads)
 
-    def fetched(self, array: Any) -> NDArray[Any]:
-        raise ArgumentError(f"backend={self.backend!r} cannot read a {type(array).__name__}; pass NumPy arrays")
+    @property
+    def arrays(self) -> HostArrays:
+        return HostArrays(self.backend)
 
     def remarks(self, kernels: Sequence[LoweredKernel]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002  # nothing to add
         return {}

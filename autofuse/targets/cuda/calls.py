@@ -10,6 +10,7 @@ import numpy as np
 
 from autofuse.errors import ArgumentError
 from autofuse.ir import dtypes
+from autofuse.ir.devicearrays import is_read_only
 from autofuse.ir.graph import Value
 from autofuse.ir.interpreter import interpret_into
 from autofuse.ir.oprecord import Role
@@ -17,7 +18,7 @@ from autofuse.ir.optable import values_of
 from autofuse.ir.types import TensorType
 from autofuse.lower.tile import OpaqueProgram, Space
 from autofuse.plan.document import PlanDocument
-from autofuse.runtime.fitting import fits
+from autofuse.runtime.fitting import fit_to_write, fits
 from autofuse.runtime.memory import MemoryPlan
 from autofuse.runtime.planlowering import LoweredKernel
 from autofuse.targets.cuda.driver import Driver
@@ -113,9 +114,9 @@ class SharedByCalls:
         return array
 
     def call(self, inputs: Sequence[Any]) -> Call | None:
-        """A call with its arguments on the device; None if there is one of NumPy's that does not fit.
+        """A call with its arguments on the device; None if there is one that does not fit.
 
-        Raises ArgumentError and NotEnoughMemoryError.
+        Raises ArgumentError for an array on another device, and NotEnoughMemoryError.
         """
         wanted = self.document.graph.inputs
         if len(inputs) != len(wanted):
@@ -136,6 +137,10 @@ class Call:
         """Addresses."""
         self._is_on_device = False
         """Whether an argument was."""
+        self._outs: list[tuple[Value, Any, Any | None]] = []
+        """Results and the caller's arrays for them, and the device's arrays that these are."""
+        self._own_place: dict[Value, Any] = {}
+        """The caller's arrays on the device that results with memory of their own are written into."""
 
     def at(self, value: Value) -> int:
         """The address of a value."""
@@ -149,7 +154,7 @@ class Call:
     # ---- arguments -------------------------------------------------------------------------------------------------
 
     def take(self, number: int, value: Value) -> bool:
-        """Have an argument on the device. False for what of NumPy's does not fit; raises ArgumentError for others."""
+        """Have an argument on the device. False for what does not fit; raises ArgumentError for another device's."""
         given, is_written = self._given[number], number in self._shared.written
         if isinstance(given, np.ndarray):
             if not fits(given, value.type) or (is_written and not given.flags.writeable):
@@ -157,42 +162,80 @@ class Call:
             self._hold(self._driver.empty(value.type))
             self._driver.write(self._arrays[-1], given)
             return True
-        found = self._driver.adopt(given)
+        found = self._adopted(given, value.type, value.name, is_written=is_written)
         if found is None:
             return False
-        _require(found, value)
-        if not self._driver.is_plain(found):
-            if is_written:
-                raise ArgumentError(
-                    f"{value.name}: the function writes into it; it must be C-contiguous and begin at a multiple "
-                    "of 16 bytes, got an array that is not; pass a copy"
-                )
-            found = self._driver.copied(found)
         self._hold(found)
         self._is_on_device = True
         return True
 
+    def _adopted(self, given: Any, kind: TensorType, name: str, *, is_written: bool) -> Any | None:
+        """An array of the device that kernels take as it is; None for others. Raises what `Driver.adopt` does."""
+        try:
+            found = self._driver.adopt(given)
+        except ArgumentError as error:
+            raise ArgumentError(f"{name}: {error}") from error
+        if found is None or tuple(found.shape) != kind.shape or found.dtype != kind.dtype.numpy:
+            return None
+        return found if self._driver.is_plain(found) and not (is_written and is_read_only(given)) else None
+
     def keeps_arguments_apart(self) -> bool:
-        """Whether none that is written into overlaps another. Raises ArgumentError for arrays of the device."""
+        """Whether none that is written into overlaps another. Where one might, the caller looks closer."""
+        return all(
+            not self._overlap(number, other)
+            for number in self._shared.written
+            for other in range(len(self._given))
+            if other != number
+        )
+
+    def _overlap(self, number: int, other: int) -> bool:
+        mine, theirs = self._given[number], self._given[other]
+        if isinstance(mine, np.ndarray) and isinstance(theirs, np.ndarray):
+            return np.may_share_memory(mine, theirs)
         values = self._shared.document.graph.inputs
-        for number in self._shared.written:
-            for other, array in enumerate(self._given):
-                mine = self._given[number]
-                if other == number:
-                    continue
-                if isinstance(mine, np.ndarray) and isinstance(array, np.ndarray):
-                    if np.may_share_memory(mine, array):
-                        return False  # the caller looks closer, and says which
-                elif not isinstance(mine, np.ndarray) and not isinstance(array, np.ndarray):
-                    self._require_apart(values[number], values[other])
+        return self._meets(self.at(values[number]), values[number].type.nbytes, other)
+
+    def _meets(self, begin: int, nbytes: int, argument: int) -> bool:
+        """Whether memory of the device has a byte of an argument."""
+        value = self._shared.document.graph.inputs[argument]
+        at = self.at(value)
+        return begin < at + value.type.nbytes and at < begin + nbytes
+
+    # ---- arrays for results ----------------------------------------------------------------------------------------
+
+    def take_outs(self, values: Sequence[Value], outs: Sequence[Any]) -> bool:
+        """Have results written into the caller's arrays. False, with nothing done, where one is not a plain array.
+
+        So it is, too, where one overlaps another or an argument. Raises ArgumentError for another device's.
+        """
+        on_host = [(out, value.type) for value, out in zip(values, outs, strict=True) if isinstance(out, np.ndarray)]
+        if not fit_to_write([out for out, _ in on_host], [kind for _, kind in on_host], self._given):
+            return False
+        taken: list[tuple[int, int]] = []
+        for value, out in zip(values, outs, strict=True):
+            if isinstance(out, np.ndarray):
+                self._outs.append((value, out, None))
+                continue
+            found = self._adopted(out, value.type, "out", is_written=True)
+            if found is None:
+                return False
+            begin, nbytes = self._driver.pointer(found), value.type.nbytes
+            if any(begin < at + size and at < begin + nbytes for at, size in taken):
+                return False
+            if any(self._meets(begin, nbytes, number) for number in range(len(self._given))):
+                return False
+            taken.append((begin, nbytes))
+            self._outs.append((value, out, found))
+            self._own_place.setdefault(value, found)
         return True
 
-    def _require_apart(self, written: Value, other: Value) -> None:
-        begin, at = self.at(written), self.at(other)
-        if begin < at + other.type.nbytes and at < begin + written.type.nbytes:
-            raise ArgumentError(
-                f"{written.name} and {other.name} overlap, and the function writes into the first; pass copies"
-            )
+    def finish_outs(self) -> None:
+        """Have in the caller's arrays what kernels did not write there."""
+        for value, out, found in self._outs:
+            if found is None:
+                self._driver.read(self.at(value), out)
+            elif self._driver.pointer(found) != self.at(value):
+                self._driver.move(self._driver.pointer(found), self.at(value), value.type.nbytes)
 
     # ---- kernels ---------------------------------------------------------------------------------------------------
 
@@ -227,7 +270,8 @@ class Call:
         arena = self._driver.empty(TensorType((shared.memory.arena_bytes,), dtypes.U8))
         self._arrays += shared.constant_pointers
         for value in shared.results:
-            self._hold(self._driver.empty(value.type))
+            own = self._own_place.get(value)
+            self._hold(self._driver.empty(value.type) if own is None else own)
         self._arrays.append(self._driver.pointer(arena))
         return arena
 
@@ -285,12 +329,3 @@ class Call:
         fresh = self._driver.empty(value.type)
         self._driver.move(self._driver.pointer(fresh), self.at(value), value.type.nbytes)
         return fresh
-
-
-def _require(array: Any, value: Value) -> None:
-    kind = value.type
-    if tuple(array.shape) != kind.shape or np.dtype(array.dtype) != kind.dtype.numpy:
-        raise ArgumentError(
-            f"{value.name}: needs {kind}, got {array.dtype}{list(array.shape)}; convert it on the device, or "
-            "compile for that type"
-        )

@@ -13,6 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from autofuse.errors import ArgumentError, BackendError, NotEnoughMemoryError
+from autofuse.ir.devicearrays import type_of_device_array
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT
@@ -97,19 +98,37 @@ class CupyDriver:
         return self._cupy.empty(kind.shape, kind.dtype.numpy)
 
     def adopt(self, value: Any) -> Any | None:
-        if isinstance(value, self._cupy.ndarray):
-            array = value
-        elif hasattr(value, "__cuda_array_interface__"):
-            array = self._cupy.asarray(value)
-        elif hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] in _CUDA_MEMORY:
-            array = self._cupy.from_dlpack(value)
-        else:
-            return None
-        if array.device.id != self._device:
-            raise ArgumentError(
-                f"an array lies on device {array.device.id}, and the plan runs on device {self._device}: copy it there"
-            )
+        runtime = self._cupy.cuda.runtime
+        try:
+            if isinstance(value, self._cupy.ndarray):
+                array, device = value, value.device.id
+            elif hasattr(value, "__cuda_array_interface__"):
+                # CuPy would copy what lies on another device, and nobody would see what is written into the copy
+                array, device = self._offered(value)
+            elif hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] in _CUDA_MEMORY:
+                array = self._cupy.from_dlpack(value)
+                device = array.device.id
+            else:
+                return None
+        except (runtime.CUDARuntimeError, self._cupy.cuda.driver.CUDADriverError):
+            raise
+        except (BufferError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+            raise ArgumentError(f"a {type(value).__name__} cannot be read: {error}; pass a CuPy array") from error
+        if device != self._device:
+            raise ArgumentError(f"lies on device {device}, and the plan runs on device {self._device}: copy it there")
         return array
+
+    def _offered(self, value: Any) -> tuple[Any, int]:
+        """The array of an object that has `__cuda_array_interface__`, and the number of its device."""
+        cupy, offered = self._cupy, value.__cuda_array_interface__
+        pointer = int(offered["data"][0])
+        device = int(cupy.cuda.runtime.pointerGetAttributes(pointer).device) if pointer else self._device
+        if device != self._device:
+            return None, device
+        if offered["typestr"][1:2] != "V":
+            return cupy.asarray(value), device
+        kind = type_of_device_array(value).dtype.numpy  # as PyTorch's bfloat16: two bytes that CuPy knows nothing of
+        return cupy.asarray(_AsBits(value, f"<u{kind.itemsize}")).view(kind), device
 
     def pointer(self, array: Any) -> int:
         return int(array.data.ptr)
@@ -126,6 +145,9 @@ class CupyDriver:
     def read(self, pointer: int, target: NDArray[Any]) -> None:
         self._copy(target.ctypes.data, pointer, target.nbytes, self._cupy.cuda.runtime.memcpyDeviceToHost)
         self._cupy.cuda.get_current_stream().synchronize()
+
+    def assign(self, target: Any, source: Any) -> None:
+        self._cupy.copyto(target, source)
 
     def move(self, target: int, source: int, nbytes: int) -> None:
         self._copy(target, source, nbytes, self._cupy.cuda.runtime.memcpyDeviceToDevice)
@@ -158,6 +180,15 @@ class CupyFunction:
     @property
     def launches(self) -> int:
         return len(self.loaded.kernel.launches)
+
+
+class _AsBits:
+    """An array of another library as unsigned integers."""
+
+    def __init__(self, value: Any, typestr: str) -> None:
+        """`value`: has `__cuda_array_interface__`, and is kept as long as this is."""
+        self._value = value
+        self.__cuda_array_interface__ = {**value.__cuda_array_interface__, "typestr": typestr}
 
 
 class _Stream:

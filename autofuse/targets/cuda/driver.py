@@ -136,7 +136,7 @@ class Driver(Protocol):
     def adopt(self, value: Any) -> Any | None:
         """The device's array that `value` is, or that it offers by `__cuda_array_interface__` or DLPack.
 
-        None for what is not on a device. Raises ArgumentError for an array on another device.
+        None for what is not on a device. Raises ArgumentError for an array on another device, or that cannot be read.
         """
         ...
 
@@ -158,6 +158,10 @@ class Driver(Protocol):
 
     def read(self, pointer: int, target: NDArray[Any]) -> None:
         """Copy from the device into a C-contiguous array of the host, when all that was started before is done."""
+        ...
+
+    def assign(self, target: Any, source: Any) -> None:
+        """Copy the elements of an array of the device into another of the same type, with any strides."""
         ...
 
     def move(self, target: int, source: int, nbytes: int) -> None:

@@ -1,7 +1,8 @@
 """A plan on a GPU: kernels generated and loaded, one arena per call, launches on the caller's current stream.
 
-Arguments may be NumPy arrays, which are copied to the device and back, or arrays that are there. Results are device
-arrays if any argument is. What no kernel computes is evaluated on the host, between copies.
+Arguments and arrays for results may be NumPy's, which are copied to the device and back, or lie on the device, where
+kernels use them as they are. Results that the caller gave no array for are device arrays if any argument is. What no
+kernel computes is evaluated on the host, between copies.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from autofuse.errors import ArgumentError, BackendError
 from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.tile import TileProgram
 from autofuse.plan.document import PlanDocument
-from autofuse.runtime.fitting import fit_to_write
 from autofuse.runtime.memory import MemoryPlan, plan_memory
 from autofuse.runtime.planlowering import LoweredKernel, canonical
 from autofuse.targets.cuda.calls import SharedByCalls
@@ -81,11 +81,10 @@ class CudaExecutable:
         driver, shared = self._ready
         with driver.entered():
             call = shared.call(inputs)
-            if call is None or not fit_to_write(outs, [value.type for value in written], inputs):
+            if call is None or not call.take_outs(written, outs):
                 return False
             call.run()
-            for value, out in zip(written, outs, strict=True):
-                driver.read(call.at(value), out)
+            call.finish_outs()
             call.finish_aliases()
             return True
 

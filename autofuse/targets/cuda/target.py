@@ -5,15 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from time import sleep
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from autofuse.cost_models.features import KernelFeatures
-from autofuse.errors import ArgumentError, AutofuseError, BackendError
+from autofuse.errors import AutofuseError, BackendError
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.ir.devicearrays import type_of_device_array
 from autofuse.lazydataclass import asdict
 from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
@@ -26,6 +21,7 @@ from autofuse.targets.cuda.codegen.producttiles import SIDE
 from autofuse.targets.cuda.cost.counts import features
 from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.decisions import CUDA_DECISIONS
+from autofuse.targets.cuda.devicearrays import DeviceArrays
 from autofuse.targets.cuda.driver import Driver
 from autofuse.targets.cuda.executable import CudaExecutable, build_executable, codes_of
 from autofuse.targets.cuda.gpus import Gpu
@@ -84,17 +80,9 @@ class CudaTarget:
             f"nothing can be measured for {self.device.name}: there is no such GPU here; compile makes a plan for it"
         )
 
-    def fetched(self, array: Any) -> NDArray[Any]:
-        if self.driver is None:
-            raise self._absent()
-        found = self.driver.adopt(array)
-        if found is None:
-            raise ArgumentError(f"backend={self.backend!r} cannot read a {type(array).__name__}; pass NumPy arrays")
-        kind = type_of_device_array(found)
-        copy = np.empty(kind.shape, kind.dtype.numpy)
-        plain = found if self.driver.is_plain(found) else self.driver.copied(found)
-        self.driver.read(self.driver.pointer(plain), copy)
-        return copy
+    @property
+    def arrays(self) -> DeviceArrays:
+        return DeviceArrays(self.backend, self.driver)
 
     def remarks(self, kernels: Sequence[LoweredKernel]) -> dict[str, tuple[str, ...]]:
         """Of each kernel, how it is launched, what it needs, what that leaves of the device, and in which stream."""

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any
-
-from numpy.typing import NDArray
 
 from autofuse.cost_models.features import KernelFeatures
-from autofuse.errors import ArgumentError, AutofuseError
+from autofuse.errors import AutofuseError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.lazydataclass import replace
 from autofuse.lower.lowering import Limits, lower, plain_scalars
@@ -18,6 +15,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.plan.document import PlanDocument
 from autofuse.runtime.planlowering import LoweredKernel, lower_plan
+from autofuse.targets.hostarrays import HostArrays
 from autofuse.testing.counted.device import (
     COUNTED_DECISIONS,
     GENERATOR,
@@ -77,8 +75,9 @@ class CountedTarget:
         """As long as it takes to say so."""
         self.clock.advance(round(1e9 * seconds))
 
-    def fetched(self, array: Any) -> NDArray[Any]:
-        raise ArgumentError(f"backend={self.backend!r} cannot read a {type(array).__name__}; pass NumPy arrays")
+    @property
+    def arrays(self) -> HostArrays:
+        return HostArrays(self.backend)
 
     def remarks(self, kernels: Sequence[LoweredKernel]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002  # nothing to add
         return {}

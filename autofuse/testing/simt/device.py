@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import local
-from types import SimpleNamespace
 from typing import Any, Literal
 from weakref import WeakValueDictionary, finalize
 
@@ -23,12 +22,14 @@ from numpy.typing import NDArray
 
 from autofuse.cost_models.base import KernelFacts, Prices
 from autofuse.errors import ArgumentError, BackendError, NotEnoughMemoryError
+from autofuse.ir.devicearrays import offers_device_memory, type_of_device_array
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import replace
 from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT
 from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.driver import CAPTURED, CudaCode, Function, Node
 from autofuse.targets.cuda.gpus import Gpu
+from autofuse.testing.simt.array import SimulatedArray
 from autofuse.testing.simt.functions import SimulatedFunction, SimulatedGraph
 from autofuse.testing.simt.memory import Block, Pool
 from autofuse.testing.simt.runner import Order, SimtModule
@@ -54,38 +55,6 @@ class SimulatedModel(GpuModel):
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "name": "analytical-simulated"}
-
-
-class SimulatedArray:
-    """An array on the simulated device: what of CuPy's arrays callers need."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], block: Block, timeline: Timeline) -> None:
-        """`block`: where it lies. `timeline`: what must be done before it is looked at."""
-        self.shape, self.dtype = shape, np.dtype(dtype)
-        self.nbytes = int(np.prod(shape, dtype=np.int64)) * self.dtype.itemsize
-        self._block, self._timeline = block, timeline
-        self.data = SimpleNamespace(ptr=self._block.address)
-        self.flags = SimpleNamespace(c_contiguous=True)
-
-    @property
-    def host(self) -> NDArray[Any]:
-        """Its elements, where they are, when all that was started is done."""
-        self._timeline.finish()
-        return self._block.bytes_at(self.data.ptr, self.nbytes).view(self.dtype).reshape(self.shape)
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """What other libraries ask."""
-        return {"version": 3, "shape": self.shape, "typestr": self.dtype.str, "data": (self.data.ptr, False)}
-
-    def __getitem__(self, key: tuple[()]) -> SimulatedArray:
-        """Itself: an array of the device has no scalars."""
-        assert key == ()
-        return self
-
-    def get(self) -> NDArray[Any]:
-        """A copy on the host."""
-        return self.host.copy()
 
 
 class SimulatedDriver:
@@ -248,13 +217,28 @@ class SimulatedDriver:
                 stream.add(partial(self._pool.drop, block), tidies=True)
 
     def adopt(self, value: Any) -> SimulatedArray | None:
-        if not hasattr(type(value), "__cuda_array_interface__"):
-            return None
-        with self._lock:
-            found = self._live.get(value.__cuda_array_interface__["data"][0])
-        if found is None:
-            raise ArgumentError("an array lies on another simulated device than the plan's: copy it there")
+        found = value
+        if not isinstance(value, SimulatedArray):
+            if hasattr(type(value), "__cuda_array_interface__"):
+                found = self._offered(value)
+            elif hasattr(type(value), "__dlpack_device__") and offers_device_memory(value):
+                found = value.__dlpack__(stream=self.current)
+            else:
+                return None
+        if found is None or self._pool.block_of(found.data.ptr) is not found.block:
+            raise ArgumentError("lies on another simulated device than the plan's: copy it there")
         return found
+
+    def _offered(self, value: Any) -> SimulatedArray | None:
+        """The array of an object that has `__cuda_array_interface__`, if it lies here."""
+        offered = value.__cuda_array_interface__
+        with self._lock:
+            block = self._pool.block_of(offered["data"][0])
+            base = None if block is None else self._live.get(block.address)
+        if base is None:
+            return None
+        dtype = type_of_device_array(value).dtype.numpy
+        return base.seen_as(offered["shape"], dtype, offered["data"][0], offered.get("strides"))
 
     def array(self, source: NDArray[Any]) -> SimulatedArray:
         """A copy on the device, as `cupy.asarray` makes one."""
@@ -270,8 +254,11 @@ class SimulatedDriver:
 
     def copied(self, array: SimulatedArray) -> SimulatedArray:
         made = self._made(array.shape, array.dtype)
-        self.move(made.data.ptr, array.data.ptr, array.nbytes)
+        self.assign(made, array)
         return made
+
+    def assign(self, target: SimulatedArray, source: SimulatedArray) -> None:
+        self._copy(lambda: np.copyto(target.now, source.now))
 
     def write(self, pointer: int, source: NDArray[Any]) -> None:
         staged = np.array(source, order="C").reshape(-1).view(np.uint8)

@@ -95,11 +95,17 @@ class Pool:
         """Forget a block that nobody has."""
         self._places = [place for place in self._places if place[1] is not block]
 
+    def block_of(self, address: int) -> Block | None:
+        """The block that begins at or before an address, and ends behind it."""
+        number = bisect_right(self._places, address, key=lambda place: place[0]) - 1
+        block = self._places[number][1] if number >= 0 else None
+        return block if block is not None and address <= block.address + block.capacity else None
+
     def holder(self, address: int, nbytes: int) -> Block:
         """The block where that memory is. Raises BackendError for memory that nobody has."""
-        number = bisect_right(self._places, address, key=lambda place: place[0]) - 1
-        if number >= 0 and self._places[number][1].holds(address, nbytes):
-            return self._places[number][1]
+        block = self.block_of(address)
+        if block is not None and block.holds(address, nbytes):
+            return block
         raise BackendError(f"an illegal memory access: nobody has the {nbytes} bytes at {address:#x}")
 
     def bytes_at(self, address: int, nbytes: int) -> NDArray[Any]:
