@@ -64,7 +64,7 @@ class Planned:
                 return self.plan.blocks
             case Group():
                 points = math.prod(symbol.extent for symbol in self.phase.grid)
-                return max(1, -(-points // self.plan.per_block)) * self.plan.cluster
+                return max(1, -(-points // self.plan.points_per_block)) * self.plan.cluster
 
 
 def generate(program: TileProgram, arch: str) -> CudaKernel:

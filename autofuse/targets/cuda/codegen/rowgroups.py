@@ -12,12 +12,19 @@ from collections.abc import Mapping, Sequence
 
 from autofuse.errors import LegalityError
 from autofuse.ir.index import Symbol
-from autofuse.lazydataclass import dataclass
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import ArgReduce, Buffer, Reduce, Scan, Stage
 from autofuse.targets.cuda.codegen.access import accesses_of, has_scan, vector_width
 from autofuse.targets.cuda.codegen.places import SharedArena
 from autofuse.targets.cuda.codegen.rowscratch import RowScratch, lane_of
+from autofuse.targets.cuda.codegen.sharedinputs import (
+    LARGEST_BLOCK,
+    LEAST_BLOCKS,
+    LEAST_THREADS,
+    rows_wanted,
+    shared_inputs,
+)
 from autofuse.targets.cuda.decisions import CLUSTER, ITEMS, ROW_THREADS, THREADS
 from autofuse.targets.cuda.gpus import has_clusters
 
@@ -53,11 +60,18 @@ class Group:
     """Neighbouring iterations of one thread."""
     cluster: int = 1
     """Blocks that share a grid point, each with a part of every loop."""
+    rounds: int = 1
+    """Grid points that a group takes one after the other."""
 
     @property
     def per_block(self) -> int:
         """Groups in a block."""
         return self.threads // self.width
+
+    @property
+    def points_per_block(self) -> int:
+        """Grid points of a block."""
+        return self.per_block * self.rounds
 
     @property
     def in_warp(self) -> bool:
@@ -126,7 +140,7 @@ def plan_group(
     tried = [wanted] if wanted else [c for c in CLUSTERS if c >= least] if planner.may_cluster else [1]
     group = planner.group(tried[0])
     for cluster in tried:
-        group = planner.group(cluster)
+        group = planner.with_rounds(planner.group(cluster))
         if planner.shared_bytes(group) <= arena.capacity:
             return group
     raise LegalityError(
@@ -145,6 +159,7 @@ class _Planner:
         threads: int | None,
     ) -> None:
         self.stages, self.points, self.schedule, self.threads = stages, points, schedule, threads
+        self.buffers = buffers
         self.spread = [(stage, lane) for stage in stages if (lane := lane_of(stage)) is not None]
         self.longest = longest_loop(stages)
         self.vector = row_vector(stages, buffers, schedule)
@@ -184,6 +199,21 @@ class _Planner:
             rows //= 2
         return Group(rows * width, width, self.vector)
 
+    def with_rounds(self, group: Group) -> Group:
+        """The same group, with several grid points if they read something alike."""
+        if group.cluster > 1 or self.threads is not None:
+            return group
+        wanted, threads, rounds = rows_wanted(self.stages, self.buffers), group.threads, 1
+        free = group.in_warp and THREADS.name not in dict(self.schedule.chosen) and not self._kept_bytes(group.width)
+        while free and threads < LARGEST_BLOCK and threads < wanted * group.width:
+            if self.points * group.width < 2 * threads * LEAST_BLOCKS:
+                break
+            threads *= 2
+        rows = threads // group.width
+        while rounds * rows < wanted and self.points * group.width >= 2 * rounds * LEAST_THREADS:
+            rounds *= 2
+        return replace(group, threads=threads, rounds=rounds)
+
     def _width(self, part: int, cluster: int) -> int:
         enough = _power_above(-(-part // self.vector))
         asked = self.schedule[ROW_THREADS]
@@ -211,8 +241,9 @@ class _Planner:
         """Shared memory of a block."""
         combined = sum(isinstance(s, Reduce | ArgReduce | Scan) for stage in self.stages for s in stage.body)
         partial = 0 if group.in_warp else combined * 2 * (16 * (group.threads // 32) + 32)
+        alike = sum(one.nbytes for one in shared_inputs(self.stages, self.buffers)) if group.points_per_block > 1 else 0
         part = self._most if group.cluster == 1 else group.part(self.longest)
-        return self.scratch.shared_bytes(group.share(self.longest), part) * group.per_block + partial
+        return self.scratch.shared_bytes(group.share(self.longest), part) * group.per_block + partial + alike
 
 
 def longest_loop(stages: Sequence[Stage]) -> int:

@@ -16,6 +16,7 @@ from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.codegen.rowgroups import Group, is_flattened, longest_loop
 from autofuse.targets.cuda.codegen.rowscratch import RowScratch, lane_of
 from autofuse.targets.cuda.codegen.scans import write_scan
+from autofuse.targets.cuda.codegen.sharedinputs import write_shared_inputs
 from autofuse.targets.cuda.codegen.threads import define_symbols, write_serial_stage
 from autofuse.targets.cuda.ctypes_text import memory_type, register_type
 
@@ -64,13 +65,23 @@ def write_rows(
         part = group.part(longest_loop(stages))
         code.out.line(f"const {code.index.type} edge = {block} % {group.cluster} * {part};")
     code.places.update(row_places(stages, buffers, group, arena, code))
+    if group.points_per_block > 1:
+        stages = write_shared_inputs(code, stages, buffers, group.threads, arena)
     writer = RowWriter(code, group, arena)
     with ExitStack() as stack:
         point = block if group.cluster == 1 else f"{block} / {group.cluster}"
-        if group.per_block > 1:
+        if group.rounds > 1:
+            stack.enter_context(code.out.braces(f"for (int round = 0; round < {group.rounds}; ++round)"))
+            point = f"({block} * {group.rounds} + round)"
+            if not group.in_warp or any(place.shared for place in code.places.values()):
+                stack.callback(
+                    code.out.line, group.barrier()
+                )  # the next row's scratch and sums lie where this one's do
+        if group.points_per_block > 1:
+            slot = f" * {group.per_block} + slot" if group.per_block > 1 else ""
+            code.out.line(f"const {code.index.type} point = {point}{slot};")
             point = "point"
-            code.out.line(f"const {code.index.type} point = {block} * {group.per_block} + slot;")
-            if points % group.per_block:
+            if points % group.points_per_block:
                 stack.enter_context(code.out.braces(f"if (point < {points})"))
         define_symbols(code, phase.grid, point)
         writer.write(stages)
