@@ -24,6 +24,7 @@ from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.demand import PhaseBuilder
 from autofuse.lower.phasedrafts import StageDraft
+from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.tile import Dot, Matrix, Scalar, Space, Store
 
 Index = tuple[Affine, ...]
@@ -319,20 +320,19 @@ class ContractionBuilder:
         direct = self._direct_output(total, form)
         if direct is not None:
             return direct
-        phase = self.phase
-        name = phase.scratch(node.name, dtype, columns)
-        exact = form.exact
+        name = self.phase.scratch(node.name, dtype, columns)
+        exact, column_axes = form.exact, form.column_axes
 
-        def read(stage: StageDraft, at: Index, guard: Scalar | None) -> Scalar:
+        def read(frame: PhaseFrame, stage: StageDraft, at: Index, guard: Scalar | None) -> Scalar:
             position = Affine()
             for axis, (wanted, computed) in enumerate(zip(at, exact, strict=True)):
-                if axis in form.column_axes:
+                if axis in column_axes:
                     position = position * node.output.type.shape[axis] + wanted
                 elif wanted != computed:
                     raise LegalityError(f"{node.op} %{node.name} is read at another row than it is computed for")
-            return phase.load_at(stage, name, dtype, phase.row_offset(columns) + position, guard)
+            return frame.load_at(stage, name, dtype, frame.row_offset(columns) + position, guard)
 
-        phase.row_results[total] = read
+        self.phase.row_results[total] = read
         return Matrix(name, Affine(), columns, 1)
 
     def _direct_output(self, value: Value, form: _Form) -> Matrix | None:

@@ -46,7 +46,7 @@ class PhaseBuilder(PhaseFrame):
         super().__init__(candidate, dims, grid, buffers, local)
         self._keep = keep
         self._kept: dict[Instance, str] = {}
-        self._reductions = ReductionBuilder(self)
+        self._reductions = ReductionBuilder()
 
     # ---- roots ---------------------------------------------------------------------------------------------------
 
@@ -96,17 +96,17 @@ class PhaseBuilder(PhaseFrame):
         if role.is_leaf:
             return self._leaf(stage, node, at)
         if value in self.row_results:
-            return self.row_results[value](stage, at, guard)
+            return self.row_results[value](self, stage, at, guard)
         match role:
             case Role.ELEMENTWISE:
                 return (yield from self._elementwise(stage, node, at, guard))
             case Role.REDUCE | Role.ARG_REDUCE:
-                return (yield from self._reductions.result(stage, node, at, guard))
+                return (yield from self._reductions.result(self, stage, node, at, guard))
             case Role.SCAN:
-                yield from self._reductions.scan(node)
-                return self.row_results[value](stage, at, guard)
+                yield from self._reductions.scan(self, node)
+                return self.row_results[value](self, stage, at, guard)
             case Role.WINDOW:
-                return (yield from self._reductions.window(stage, node, at, guard))
+                return (yield from self._reductions.window(self, stage, node, at, guard))
             case _ if role.moves:
                 return (yield from self._pieces(stage, node, at, guard))
             case _:

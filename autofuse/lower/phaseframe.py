@@ -17,8 +17,8 @@ from autofuse.ir.types import TensorType
 from autofuse.lower.phasedrafts import BufferTable, PhaseDraft, StageDraft
 from autofuse.lower.tile import Constant, Load, Map, Scalar, Space, Test
 
-RowReader = Callable[[StageDraft, tuple[Affine, ...], Scalar | None], Scalar]
-"""(stage, index, guard) -> the element of a result that lies in scratch."""
+RowReader = Callable[["PhaseFrame", StageDraft, tuple[Affine, ...], Scalar | None], Scalar]
+"""(frame, stage, index, guard) -> the element of a result in scratch. The frame keeps it, so it keeps no frame."""
 
 
 class PhaseFrame:

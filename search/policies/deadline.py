@@ -24,11 +24,12 @@ from autofuse.search.space.candidates import Space
 DECIDED = "the deadline of"
 """How the note begins of a plan that the deadline decided."""
 
-_WHOLE, _SEGMENTS = (0.5, 0.6, 0.72), (0.82, 0.87, 0.92)
+_WHOLE, _SEGMENTS = (0.5, 0.74, 0.82), (0.88, 0.92, 0.95)
 """Of the deadline: when kernels must be enumerated, priced, and chosen among; in the whole program, and in segments.
 
-Segments need less time: what was lowered for the whole program is known by then."""
-_GREEDY = 0.95
+Pricing takes about half as long as enumerating: who enumerated in time is not cut off with the last prices. Segments
+need less time: what was lowered and priced for the whole program is known by then."""
+_GREEDY = 0.97
 """Of the deadline: when merging must be done. What is left is for a kernel per operation, and for writing the plan."""
 _SEGMENT_ATOMS = 24
 _LEAST_S = 0.05

@@ -4,6 +4,7 @@
 outputs, and compares both with the interpreter.
 """
 
+import gc
 import inspect
 import sys
 
@@ -473,3 +474,20 @@ def test_a_sum_of_many_products_is_lowered():
 
     kernel = fused(total, normal(3, 2), normal(2, 4))
     assert lower(kernel, Schedule(), "k", Limits(scalars=plain_scalars(kernel)))
+
+
+def test_nothing_of_lowering_is_left_to_the_garbage_collector():
+    def attention(q, k, v):
+        e = np.exp(q @ k.T)
+        return (np.cumsum(e, -1) / e.sum(-1, keepdims=True)) @ v
+
+    kernel = fused(attention, normal(8, 4), normal(6, 4), normal(6, 4))
+    of_lowering = {"PhaseBuilder", "PhaseDraft", "StageDraft", "BufferTable"}
+    gc.collect()
+    gc.disable()
+    try:
+        assert count(lower(kernel, Schedule(), "k"), Scan) == 1
+        left = of_lowering & {type(found).__name__ for found in gc.get_objects()}
+    finally:
+        gc.enable()
+    assert left == set()

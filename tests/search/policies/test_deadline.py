@@ -155,7 +155,7 @@ def test_each_step_ends_with_its_share_of_the_time(monkeypatch):
     hurried._price(0.5)
     hurried._chosen(0.65)
     hurried._merged(Greedy())
-    assert (given["solve"], given["merge"]) == (pytest.approx(0.4), pytest.approx(0.95 - 0.25))
+    assert (given["solve"], given["merge"]) == (pytest.approx(0.4), pytest.approx(0.97 - 0.25))
     assert given["clock"] is deadline.clock
     assert not given["is_late"]()
     now[0] = 0.5
