@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 
 from numpy.typing import NDArray
 
+from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import OpaqueProgram, TileProgram
@@ -22,6 +23,8 @@ class KernelFacts:
 
     program: TileProgram | OpaqueProgram
     """Lowered under the schedule in question."""
+    compiled: CompiledFacts | None = None
+    """What its compiler said, if it was compiled; else a model estimates that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from autofuse.targets.registry import DEFAULT, backend_named
 
 if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of these
     from autofuse.cost_models.base import CostModel
+    from autofuse.cost_models.compiled import CompiledFacts
     from autofuse.cost_models.features import KernelFeatures
     from autofuse.fusion.candidate import KernelCandidate
     from autofuse.lower.decisions import Decisions
@@ -200,6 +201,14 @@ class Target(Protocol):
 
     def features(self, program: TileProgram | OpaqueProgram) -> KernelFeatures:
         """Counts of a kernel's work in neutral terms. Raises BackendError for what its kernels cannot do."""
+        ...
+
+    def compiled(self, programs: Sequence[TileProgram | OpaqueProgram]) -> Sequence[CompiledFacts | None]:
+        """What only a compiler knows of kernels, compiled beside each other, for the cost model to be told.
+
+        It may take a tenth of a second for a kernel, and should be kept for other processes. None for a kernel of which
+        nothing is known so: all of them, where there is no such compiler or it tells nothing that matters.
+        """
         ...
 
     def executable(self, document: PlanDocument, kernels: tuple[LoweredKernel, ...] | None = None) -> Executable:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from autofuse.lazydataclass import dataclass
+from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.search.plans.planning import Tuned
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.documents import decided
@@ -16,19 +17,50 @@ from autofuse.search.solve.dominance import undominated
 from autofuse.search.solve.solver import Chosen, Solution, lower_bound
 from autofuse.search.space.candidates import Space
 
+ROUNDS = 12
+"""Most times that a program is solved, compiled and priced anew."""
+
 
 @dataclass(frozen=True, slots=True)
 class Analytical:
-    """The cheapest partition of the full space at the cost model's prices."""
+    """The cheapest partition of the full space at the cost model's prices.
+
+    What only a compiler knows of kernels (registers, spills) is estimated for all of them. The chosen ones are
+    compiled, and if that changes a price, the program is solved anew, until all that is chosen was priced so.
+    """
 
     name: str = "analytical"
+    clock: Callable[[], float] = field(default=time.monotonic, compare=False, repr=False)
+    """Seconds: the context's time for one solve is for all of them."""
 
     def partition(self, context: Context) -> Partition:
-        space = context.space
-        prices = context.prices(space)
-        solution = solve_at(context, space, {digest: price.predicted_us for digest, price in prices.items()})
-        known = predicted(solution.kernels, prices)
-        return Partition(space.atom_graph, solution.kernels, known, solution.price_us, solution)
+        space, kernels = context.space, context.kernels.prices
+        end, note = self.clock() + context.deadline_s, ""
+        tried: list[Solution] = []
+        while not note:
+            left = end - self.clock() if tried else context.deadline_s
+            tried.append(solve_at(context, space, _predicted_us(context, space), left))
+            if not kernels.compile(chosen.candidate for chosen in tried[-1].kernels):
+                return _partition(context, space, tried[-1])
+            if len(tried) == ROUNDS:
+                note = f"in each of {ROUNDS} rounds, compiling what was chosen made it dearer than was expected"
+            elif self.clock() >= end:
+                note = "there was no time to choose anew after kernels were compiled"
+        us = _predicted_us(context, space)
+        sums = [sum(us[chosen.candidate.digest] for chosen in solution.kernels) for solution in tried]
+        least = min(sums)
+        best = tried[sums.index(least)]
+        bound = min(bound_at(context, space, us), least)
+        return _partition(context, space, replace(best, price_us=least, bound_us=bound, optimal=False), note)
+
+
+def _predicted_us(context: Context, space: Space) -> dict[str, float]:
+    return {digest: price.predicted_us for digest, price in context.prices(space).items()}
+
+
+def _partition(context: Context, space: Space, solution: Solution, *notes: str) -> Partition:
+    known = predicted(solution.kernels, context.prices(space))
+    return Partition(space.atom_graph, solution.kernels, known, solution.price_us, solution, notes)
 
 
 def solve_at(

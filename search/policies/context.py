@@ -39,11 +39,12 @@ class Context:
     @staticmethod
     def of(problem: Problem, model: CostModel, bounds: Bounds = USUAL) -> Context:
         """All kernels of a problem within the bounds, at the prices of a model."""
-        return Context(problem, kernels_of(problem, KernelPrices(model), bounds))
+        return Context(problem, kernels_of(problem, KernelPrices(model, problem.target.compiled), bounds))
 
     def about(self, program: Program, bounds: Bounds) -> Context:
         """The same question about another graph. Prices are shared: they belong to kernels. Rules are not."""
-        problem, prices = self.problem.of(program), KernelPrices(self.model, self.kernels.prices)
+        problem, known = self.problem.of(program), self.kernels.prices
+        prices = KernelPrices(self.model, known.compiler, known)
         return replace(self, problem=problem, kernels=kernels_of(problem, prices, bounds))
 
     def within(self, bounds: Bounds, clock: Callable[[], float] = time.monotonic) -> Context:

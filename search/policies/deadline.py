@@ -153,7 +153,7 @@ class _Hurried:
     def _chosen(self, share: float) -> Partition:
         """The solver's choice from the context's space before a share of the time is over."""
         seconds = max(self.deadline.left(share), _LEAST_S)
-        partition = Analytical().partition(replace(self.context, deadline_s=seconds))
+        partition = Analytical(clock=self.deadline.clock).partition(replace(self.context, deadline_s=seconds))
         if partition.solution is not None and not partition.solution.optimal:
             self.missed.append("it was not proved that no choice is cheaper")
         return partition

@@ -71,7 +71,11 @@ def _writing_less(context: Context, atoms: AtomGraph, chosen: Chosen, tuned: Tun
     if tuned.schedule != Schedule():  # what is decided of an output goes with it
         tuned = replace(tuned, schedule=context.limits.decisions.choosable(tuned.schedule, written().program))
     if tuned.predicted_us is not None:
-        price = prices.of(())[digest] if digest in prices.of(()) else prices.of([written()])[digest]
+        if digest not in prices.of(()):
+            kernels = [written()]
+            prices.of(kernels)
+            prices.compile(kernels)
+        price = prices.of(())[digest]
         tuned = replace(tuned, predicted_us=price.predicted_us, bound=price.bound)
     return tuned
 

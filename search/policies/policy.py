@@ -56,8 +56,9 @@ def predicted(kernels: Iterable[Chosen], prices: Mapping[str, ClassPrice]) -> di
 
 
 def at_model_prices(context: Context, atoms: AtomGraph, kernels: tuple[Chosen, ...]) -> Partition:
-    """Kernels in running order, at the model's prices."""
+    """Kernels in running order, compiled, at the model's prices."""
     candidates = [chosen.candidate for chosen in kernels]
+    context.kernels.prices.compile(candidates)
     prices = context.kernels.prices.of(candidates)
     total = sum(prices[candidate.digest].predicted_us for candidate in candidates)
     return Partition(atoms, kernels, predicted(kernels, prices), total)

@@ -3,29 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from autofuse.cost_models.base import CostModel, KernelFacts
+from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.graph import Value
 from autofuse.lazydataclass import replace
-from autofuse.lower.tile import Dot, RowGroup, Space, Step, Store, TileProgram
+from autofuse.lower.tile import Dot, OpaqueProgram, RowGroup, Space, Step, Store, TileProgram
 from autofuse.search.prices.priced import Priced
 from autofuse.search.prices.residual import ClassPrice
 from autofuse.search.space.candidates import Candidate
 from autofuse.search.space.candidates import Space as CandidateSpace
 
+Compiler = Callable[[Sequence[TileProgram | OpaqueProgram]], Sequence[CompiledFacts | None]]
+Facts = Mapping[str, CompiledFacts | None]
 _BATCH = 16
 """Candidates that are priced between two looks at the clock."""
+
+
+def nothing_is_compiled(programs: Sequence[TileProgram | OpaqueProgram]) -> Sequence[None]:
+    """As a target does that has no compiler to ask."""
+    return [None] * len(programs)
 
 
 class KernelPrices:
     """The model's prices, each asked for once."""
 
-    def __init__(self, model: CostModel, like: KernelPrices | None = None) -> None:
-        """`like`: prices by the same model for kernels of another graph; equal kernels cost the same."""
-        self.model = model
+    def __init__(
+        self, model: CostModel, compiler: Compiler = nothing_is_compiled, like: KernelPrices | None = None
+    ) -> None:
+        """`compiler`: see `autofuse.targets.base.Target.compiled`.
+
+        `like`: prices by the same model for kernels of another graph; equal kernels cost the same.
+        """
+        self.model, self.compiler = model, compiler
         self._prices = dict[str, ClassPrice]() if like is None else like._prices
+        self._compiled = dict[str, CompiledFacts | None]() if like is None else like._compiled
         self._saved: dict[str, float] = {}
 
     def of(self, candidates: Sequence[Candidate]) -> Mapping[str, ClassPrice]:
@@ -33,6 +48,22 @@ class KernelPrices:
         fresh = [candidate for candidate in candidates if candidate.digest not in self._prices]
         self._prices.update(class_prices(self.model, fresh))
         return self._prices
+
+    def compile(self, candidates: Iterable[Candidate]) -> bool:
+        """Have classes compiled that were not yet, and price them by what that told; whether a price changed."""
+        fresh = {c.digest: c for c in candidates if c.digest not in self._compiled}
+        if not fresh:
+            return False
+        told = self.compiler([candidate.program for candidate in fresh.values()])
+        facts = dict(zip(fresh, told, strict=True))
+        self._compiled.update(facts)
+        known = [candidate for digest, candidate in fresh.items() if facts[digest] is not None]
+        before = {candidate.digest: self._prices.get(candidate.digest) for candidate in known}
+        self._prices.update(class_prices(self.model, known, self._compiled))
+        changed = [digest for digest, price in before.items() if self._prices[digest] != price]
+        for digest in changed:
+            self._saved.pop(digest, None)
+        return bool(changed)
 
     def saved(self, space: CandidateSpace) -> Mapping[str, float]:
         """The share of a class's price that leaving out all its optional outputs saves, where the model can tell."""
@@ -42,7 +73,7 @@ class KernelPrices:
             optional = optional_outputs(space.atom_graph, candidate)
             if optional and candidate.digest not in self._saved:
                 left_out[candidate.digest] = candidate, [candidate.outputs.index(value) for value in optional]
-        for digest, us in bare_prices(self.model, left_out).items():
+        for digest, us in bare_prices(self.model, left_out, self._compiled).items():
             self._saved[digest] = max(0.0, 1.0 - us / max(prices[digest].predicted_us, 1e-9))
         return self._saved
 
@@ -102,14 +133,17 @@ def optional_outputs(atoms: AtomGraph, candidate: Candidate) -> list[Value]:
     ]
 
 
-def class_prices(model: CostModel, candidates: Sequence[Candidate]) -> dict[str, ClassPrice]:
+def class_prices(
+    model: CostModel, candidates: Sequence[Candidate], compiled: Facts = MappingProxyType({})
+) -> dict[str, ClassPrice]:
     """Price the digest classes of `candidates`; classes that share a program share its price.
 
-    Outputs are taken to be reused memory: fresh pages cost every partition the same, as all write the same outputs.
+    `compiled`: by digest, what compilers said. Outputs are taken to be reused memory: fresh pages cost every partition
+    the same, as all write the same outputs.
     """
     programs = {candidate.digest: candidate.program for candidate in candidates}
-    distinct = {id(program): program for program in programs.values()}
-    prices = model.price([KernelFacts(program) for program in distinct.values()])
+    distinct = {id(program): KernelFacts(program, compiled.get(digest)) for digest, program in programs.items()}
+    prices = model.price(list(distinct.values()))
     found = {
         key: ClassPrice(float(us), bound, float(floor), float(sigma), prices.headroom)
         for key, us, bound, floor, sigma in zip(
@@ -119,16 +153,20 @@ def class_prices(model: CostModel, candidates: Sequence[Candidate]) -> dict[str,
     return {digest: found[id(program)] for digest, program in programs.items()}
 
 
-def bare_prices(model: CostModel, left_out: Mapping[str, tuple[Candidate, Sequence[int]]]) -> dict[str, float]:
+def bare_prices(
+    model: CostModel, left_out: Mapping[str, tuple[Candidate, Sequence[int]]], compiled: Facts = MappingProxyType({})
+) -> dict[str, float]:
     """By digest, the price of a class whose outputs of these numbers are not written; absent where that is not known.
 
-    What they cost is not what writing them takes: a kernel bound by its computations hides it.
+    It is taken to need the registers that `compiled` says, by digest, of the class that writes everything. What outputs
+    cost is not what writing them takes: a kernel bound by its computations hides it.
     """
     keys = {digest: (id(candidate.program), tuple(numbers)) for digest, (candidate, numbers) in left_out.items()}
     distinct = {keys[digest]: entry for digest, entry in left_out.items()}
     bare = {key: _without(candidate, numbers) for key, (candidate, numbers) in distinct.items()}
-    known = {key: program for key, program in bare.items() if program is not None}
-    prices = model.price([KernelFacts(program) for program in known.values()])
+    told = {keys[digest]: compiled.get(digest) for digest in left_out}
+    known = {key: KernelFacts(program, told[key]) for key, program in bare.items() if program is not None}
+    prices = model.price(list(known.values()))
     found = {key: float(us) for key, us in zip(known, prices.us, strict=True)}
     return {digest: found[key] for digest, key in keys.items() if key in found}
 

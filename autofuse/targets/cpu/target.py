@@ -75,6 +75,10 @@ class CpuTarget:
 
         return features(program, vector_bits=self.device.vector_bits)
 
+    def compiled(self, programs: Sequence[TileProgram | OpaqueProgram]) -> list[None]:
+        """Nothing: its model counts registers itself."""
+        return [None] * len(programs)
+
     def executable(self, document: PlanDocument, kernels: tuple[LoweredKernel, ...] | None = None) -> CpuExecutable:
         from autofuse.targets.cpu.executable import build_executable
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -227,7 +227,7 @@ def described(cupy: Any, device: int) -> Gpu:
     attributes = cupy.cuda.Device(device).attributes
     name, arch = properties["name"].decode(), f"sm_{properties['major']}{properties['minor']}"
     known = next((gpu for key, gpu in _BY_DRIVER_NAME.items() if key in name.lower()), None)
-    if known is not None and known.multiprocessors == properties["multiProcessorCount"]:
+    if known is not None and _is_of(known, properties):
         return known
     clock_hz = attributes["ClockRate"] * 1e3
     cores = properties["multiProcessorCount"]
@@ -250,11 +250,21 @@ def described(cupy: Any, device: int) -> Gpu:
     )
 
 
+def _is_of(gpu: Gpu, properties: Mapping[str, Any]) -> bool:
+    """Whether the driver's figures are the data sheet's: parts of one name have other memory (an H100 NVL)."""
+    same_memory = abs(properties["totalGlobalMem"] / gpu.memory_bytes - 1) < _MEMORY_KEPT
+    return same_memory and gpu.multiprocessors == properties["multiProcessorCount"]
+
+
+_MEMORY_KEPT = 0.1
+"""Of the memory: at most so much is kept by the driver, or for error correction."""
 _F32_PER_CLOCK = 128
 _BY_DRIVER_NAME = {
     "h200": ALL["h200"],
     "h100 pcie": ALL["h100-pcie"],
     "h100": ALL["h100"],
     "a100-sxm": ALL["a100"],
+    "nvidia l4": ALL["l4"],
+    "rtx 4090": ALL["rtx4090"],
 }
 """Data sheets by what the driver calls the device; the first that fits."""

@@ -36,8 +36,18 @@ class Gpu:
     f32_flops: float
     """Peak of the ordinary (not matrix) units, a fused multiply-add counted as two."""
     matrix_flops: float
-    """Dense bf16 peak of the matrix units."""
+    """Dense bf16 peak of the matrix units, sums in f32."""
     source: str
+
+    @property
+    def f32_per_clock(self) -> float:
+        """Operations on f32 that a multiprocessor ends in a cycle, a fused multiply-add counted as one."""
+        return round(self.f32_flops / (2 * self.multiprocessors * self.clock_hz))
+
+    @property
+    def f64_per_clock(self) -> int:
+        """The same on f64: CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions"."""
+        return _F64_PER_CLOCK.get(self.arch, 2)
 
 
 _GIB = 1 << 30
@@ -112,7 +122,50 @@ A100 = Gpu(
     source="NVIDIA A100 Tensor Core GPU data sheet; A100 architecture white paper, table 4",
 )
 
-ALL: dict[str, Gpu] = {"h100": H100_SXM, "h100-pcie": H100_PCIE, "h200": H200, "a100": A100}
+L4 = Gpu(
+    name="L4",
+    arch="sm_89",
+    multiprocessors=58,
+    registers=65536,
+    shared_bytes=100 * 1024,
+    shared_bytes_per_block=99 * 1024,
+    threads=1536,
+    blocks=24,
+    l2_bytes=48 * _MIB,
+    memory_bytes=24 * _GIB,
+    memory_bytes_per_s=300e9,
+    clock_hz=2.04e9,
+    f32_flops=30.3e12,
+    matrix_flops=121e12,
+    source="NVIDIA L4 Tensor Core GPU data sheet (bf16 halved: it gives figures with sparsity); L2 as the Ada "
+    "architecture white paper v2 has it for AD104; multiprocessors and boost clock as the driver reports them",
+)
+RTX_4090 = Gpu(
+    name="RTX 4090",
+    arch="sm_89",
+    multiprocessors=128,
+    registers=65536,
+    shared_bytes=100 * 1024,
+    shared_bytes_per_block=99 * 1024,
+    threads=1536,
+    blocks=24,
+    l2_bytes=72 * _MIB,
+    memory_bytes=24 * _GIB,
+    memory_bytes_per_s=1.008e12,
+    clock_hz=2.52e9,
+    f32_flops=82.6e12,
+    matrix_flops=165.2e12,
+    source="NVIDIA Ada GPU architecture white paper v2, appendix A, GeForce RTX 4090 (bf16 with f32 sums)",
+)
+
+ALL: dict[str, Gpu] = {
+    "h100": H100_SXM,
+    "h100-pcie": H100_PCIE,
+    "h200": H200,
+    "a100": A100,
+    "l4": L4,
+    "rtx4090": RTX_4090,
+}
 """By the name that `device=` takes."""
 
 _SHARED_KIB_PER_BLOCK = {
@@ -129,6 +182,9 @@ _SHARED_KIB_PER_BLOCK = {
     "sm_121": 99,
 }
 """CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", opt-in maximum."""
+
+
+_F64_PER_CLOCK = {"sm_80": 32, "sm_90": 64, "sm_100": 64}
 
 
 def gpu_by_name(name: str) -> Gpu:

@@ -26,7 +26,8 @@ from autofuse.targets.cuda import nvrtc
 from autofuse.targets.cuda.codegen.ctext import symbol
 from autofuse.targets.cuda.codegen.cudakernel import CudaLaunch
 from autofuse.targets.cuda.codegen.together import ADDRESS_BYTES, Copies, generate_together
-from autofuse.targets.cuda.cost.model import LAUNCH_US, GpuModel
+from autofuse.targets.cuda.cost.model import GpuModel
+from autofuse.targets.cuda.cost.rates import LAUNCH_US
 from autofuse.targets.cuda.driver import CudaCode, Driver
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.nvrtc import Resources

@@ -65,6 +65,11 @@ def version() -> tuple[int, int]:
     return major.value, minor.value
 
 
+def version_text() -> str:
+    """`13.0`; empty where there is no NVRTC."""
+    return ".".join(map(str, version())) if is_available() else ""
+
+
 def compile_source(source: str, arch: str, name: str = "kernel.cu", options: Sequence[str] = ()) -> Compiled:
     """Compile CUDA C for `arch` (`sm_90`). Raises BackendError showing the numbered source lines of each error."""
     program = _Program(source, name)

@@ -1,4 +1,4 @@
-"""What the launches of a kernel need of a multiprocessor, in words."""
+"""What the launches of a kernel need of a multiprocessor, as their compiler says: for the cost model, and in words."""
 
 from __future__ import annotations
 
@@ -7,32 +7,81 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from autofuse.errors import BackendError
+from autofuse.cost_models.base import KernelFacts
+from autofuse.cost_models.compiled import CompiledFacts, LaunchFacts
+from autofuse.errors import BackendError, LegalityError
+from autofuse.lazydataclass import replace
+from autofuse.lower.tile import OpaqueProgram, TileProgram
+from autofuse.runtime.planlowering import canonical
 from autofuse.targets.cuda import nvrtc
+from autofuse.targets.cuda.codegen import generate
 from autofuse.targets.cuda.codegen.cudakernel import CudaKernel, CudaLaunch
+from autofuse.targets.cuda.cost.model import GpuModel
+from autofuse.targets.cuda.driver import CudaCode
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.machinecode import machine_code
 from autofuse.targets.cuda.nvrtc import Resources
 from autofuse.targets.cuda.occupancy import occupancy
 
 
-def launch_lines(kernels: Sequence[CudaKernel], gpu: Gpu) -> list[tuple[str, ...]]:
-    """For each kernel a line for each launch: grid, block, registers, occupancy and what limits it.
+def compiled_facts(programs: Sequence[TileProgram | OpaqueProgram], arch: str) -> list[CompiledFacts | None]:
+    """What compiling tells of kernels; equal ones are compiled once, all beside each other, and kept on disk.
 
-    Without NVRTC the compiler's figures are missing, and the line says so.
+    None for what the host does, for what NVRTC refuses, and for all without it.
     """
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC holds no lock while it compiles
-        return list(pool.map(partial(_lines, gpu=gpu), kernels))
-
-
-def _lines(kernel: CudaKernel, gpu: Gpu) -> tuple[str, ...]:
     if not nvrtc.is_available():
-        return tuple(f"{_shape(launch)}; registers unknown: NVRTC is not installed" for launch in kernel.launches)
+        return [None] * len(programs)
+    keys = [canonical(program) if isinstance(program, TileProgram) else None for program in programs]
+    distinct = list(dict.fromkeys(key for key in keys if key is not None))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC holds no lock while it compiles
+        found = dict(zip(distinct, pool.map(partial(_facts, arch=arch), distinct), strict=True))
+    return [None if key is None else found[key] for key in keys]
+
+
+def _facts(program: TileProgram, arch: str) -> CompiledFacts | None:
     try:
-        resources = machine_code(kernel.source, kernel.arch, kernel.name).resources
-    except BackendError as error:
-        return (f"NVRTC refuses it: {str(error).splitlines()[0]}",)
-    return tuple(f"{_shape(launch)}; {_use(launch, resources[launch.function], gpu)}" for launch in kernel.launches)
+        return _facts_of(generate(replace(program, name="kernel"), arch))
+    except (BackendError, LegalityError):  # `remarks` and loading say why
+        return None
+
+
+def _facts_of(kernel: CudaKernel) -> CompiledFacts:
+    """Raises BackendError for what NVRTC refuses."""
+    resources = machine_code(kernel.source, kernel.arch, kernel.name).resources
+    needed = [(launch, resources[launch.function]) for launch in kernel.launches]
+    return CompiledFacts(
+        tuple(
+            LaunchFacts(used.registers, used.spill_bytes, used.stack_bytes, launch.shared_bytes + used.shared_bytes)
+            for launch, used in needed
+        )
+    )
+
+
+def launch_lines(codes: Sequence[CudaCode], gpu: Gpu, model: GpuModel) -> list[tuple[str, ...]]:
+    """For each code two lines for each launch: grid, block, registers, occupancy, its limit; and the model's terms.
+
+    Without NVRTC the first line says so, and the terms are those of estimated registers.
+    """
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(partial(_lines, gpu=gpu, model=model), codes))
+
+
+def _lines(code: CudaCode, gpu: Gpu, model: GpuModel) -> tuple[str, ...]:
+    launches, facts, said = code.kernel.launches, None, "registers estimated: NVRTC is not installed"
+    if nvrtc.is_available():
+        try:
+            facts = _facts_of(code.kernel)
+        except BackendError as error:
+            said = f"NVRTC refuses it: {str(error).splitlines()[0]}"
+    uses = [said] * len(launches)
+    if facts is not None:
+        uses = [_use(launch, needs, gpu) for launch, needs in zip(launches, facts.launches, strict=True)]
+    if code.together_us is None:
+        costs = [terms.text() for terms in model.launches(KernelFacts(code.program, facts))]
+    else:
+        costs = [f"by the model, us: {code.together_us:.3g} together"]
+    shapes = [f"{_shape(launch)}; {use}" for launch, use in zip(launches, uses, strict=True)]
+    return tuple(line for lines in zip(shapes, costs, strict=True) for line in lines)
 
 
 def _shape(launch: CudaLaunch) -> str:
@@ -40,13 +89,13 @@ def _shape(launch: CudaLaunch) -> str:
     return f"{blocks} block{'s' * (blocks != 1)} of {threads} threads"
 
 
-def _use(launch: CudaLaunch, used: Resources, gpu: Gpu) -> str:
-    found = occupancy(gpu, used, launch.block[0], launch.shared_bytes)
-    shared = launch.shared_bytes + used.shared_bytes
-    parts = [f"{used.registers} registers a thread"]
-    if shared:
-        parts.append(f"{shared} bytes of shared memory a block")
-    if used.spill_bytes:
-        parts.append(f"{used.spill_bytes} bytes spilled a thread")
+def _use(launch: CudaLaunch, needs: LaunchFacts, gpu: Gpu) -> str:
+    used = Resources(needs.registers, needs.spill_bytes, needs.private_bytes, 0)
+    found = occupancy(gpu, used, launch.block[0], needs.shared_bytes)
+    parts = [f"{needs.registers} registers a thread"]
+    if needs.shared_bytes:
+        parts.append(f"{needs.shared_bytes} bytes of shared memory a block")
+    if needs.spill_bytes:
+        parts.append(f"{needs.spill_bytes} bytes spilled a thread")
     parts.append(f"{found.fraction:.0%} occupancy, limited by {found.limit}")
     return ", ".join(parts)

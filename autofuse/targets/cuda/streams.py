@@ -18,7 +18,7 @@ from autofuse.lazydataclass import dataclass
 from autofuse.runtime.memory import MemoryPlan
 from autofuse.runtime.planlowering import LoweredKernel, groups_of
 from autofuse.targets.cuda.codegen.cudakernel import CudaKernel
-from autofuse.targets.cuda.cost.model import LAUNCH_US
+from autofuse.targets.cuda.cost.rates import LAUNCH_US
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.horizontal import Start
 

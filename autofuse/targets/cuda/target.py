@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from time import sleep
 
+from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.cost_models.features import KernelFeatures
 from autofuse.errors import AutofuseError, BackendError
 from autofuse.fusion.candidate import KernelCandidate
@@ -20,6 +21,7 @@ from autofuse.targets.cuda import nvrtc
 from autofuse.targets.cuda.codegen.producttiles import SIDE
 from autofuse.targets.cuda.cost.counts import features
 from autofuse.targets.cuda.cost.model import GpuModel
+from autofuse.targets.cuda.cost.rates import Rates, sheet_rates
 from autofuse.targets.cuda.decisions import CUDA_DECISIONS
 from autofuse.targets.cuda.devicearrays import DeviceArrays
 from autofuse.targets.cuda.driver import Driver
@@ -28,7 +30,7 @@ from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.horizontal import most_parameter_bytes, starts_of
 from autofuse.targets.cuda.identity import GpuIdentity, gpu_identity
 from autofuse.targets.cuda.passes.prepare import CudaPasses
-from autofuse.targets.cuda.resources import launch_lines
+from autofuse.targets.cuda.resources import compiled_facts, launch_lines
 from autofuse.targets.cuda.runners import CudaRunner, cuda_runners
 from autofuse.targets.cuda.streams import streams_of
 
@@ -39,14 +41,18 @@ class CudaTarget:
     threads = 1
     """Kernels of a plan run one after another."""
 
-    def __init__(self, device: Gpu, driver: Driver | None, backend: str = "cuda") -> None:
-        """`driver`: of the device; None if it is not here, and kernels can only be made for it."""
+    def __init__(self, device: Gpu, driver: Driver | None, backend: str = "cuda", rates: Rates | None = None) -> None:
+        """`driver`: of the device; None if it is not here, and kernels can only be made for it.
+
+        `rates`: by default those of the data sheet.
+        """
         self.device, self.driver, self.backend = device, driver, backend
+        self.rates = sheet_rates(device) if rates is None else rates
 
     @property
     def identity(self) -> GpuIdentity:
-        version = ".".join(map(str, nvrtc.version())) if nvrtc.is_available() else ""
-        return gpu_identity(self.device, nvrtc=version, driver="" if self.driver is None else self.driver.version())
+        driver = "" if self.driver is None else self.driver.version()
+        return gpu_identity(self.device, nvrtc=nvrtc.version_text(), driver=driver)
 
     @property
     def limits(self) -> Limits:
@@ -61,10 +67,13 @@ class CudaTarget:
         )
 
     def cost_model(self) -> GpuModel:
-        return GpuModel(self.device)
+        return GpuModel(self.device, self.rates)
 
     def features(self, program: TileProgram | OpaqueProgram) -> KernelFeatures:
         return features(program, self.device.arch)
+
+    def compiled(self, programs: Sequence[TileProgram | OpaqueProgram]) -> list[CompiledFacts | None]:
+        return compiled_facts(programs, self.device.arch)
 
     def executable(self, document: PlanDocument, kernels: tuple[LoweredKernel, ...] | None = None) -> CudaExecutable:
         lowered = lower_plan(document, self.limits) if kernels is None else kernels
@@ -85,11 +94,12 @@ class CudaTarget:
         return DeviceArrays(self.backend, self.driver)
 
     def remarks(self, kernels: Sequence[LoweredKernel]) -> dict[str, tuple[str, ...]]:
-        """Of each kernel, how it is launched, what it needs, what that leaves of the device, and in which stream."""
+        """Of each kernel, its launches and stream, what it needs and leaves of the device, and the model's terms."""
         codes = codes_of(kernels, self.device.arch)
         starts = starts_of(kernels, codes, self.device, most_parameter_bytes(self.driver))
-        made = {id(start.code): start.code.kernel for start in starts if start.code is not None}
-        lines = dict(zip(made, launch_lines(list(made.values()), self.device), strict=True))
+        made = {id(start.code): start.code for start in starts if start.code is not None}
+        said = launch_lines(list(made.values()), self.device, GpuModel(self.device, self.rates))
+        lines = dict(zip(made, said, strict=True))
         found: dict[str, tuple[str, ...]] = {}
         streams = streams_of(starts, kernels, self.device)
         count = max(streams, default=0) + 1
@@ -108,7 +118,8 @@ class CudaTarget:
         return "runs on the host, by NumPy, between copies"
 
     def fingerprint(self) -> str:
-        return json.dumps({"backend": self.backend, **asdict(self.device)}, sort_keys=True)
+        known = {"backend": self.backend, "nvrtc": nvrtc.version_text(), "rates": asdict(self.rates)}
+        return json.dumps({**known, **asdict(self.device)}, sort_keys=True)
 
     def clock(self) -> int:
         if self.driver is None:

@@ -27,9 +27,17 @@ class CountedModel:
 
     def price(self, kernels: Sequence[KernelFacts]) -> Prices:
         told = [features(facts.program) for facts in kernels]
-        us = np.array([nanoseconds(kernel, self._device) / 1e3 for kernel in told], np.float64)
+        spilt = [self._spilt_ns(facts) for facts in kernels]
+        us = np.array(
+            [(nanoseconds(k, self._device) + ns) / 1e3 for k, ns in zip(told, spilt, strict=True)], np.float64
+        )
         floors = np.array([kernel.launches * self._device.launch_ns / 1e3 for kernel in told], np.float64)
         return Prices(us, np.full(len(told), _SIGMA), floors, tuple(self._bound(kernel) for kernel in told))
+
+    def _spilt_ns(self, facts: KernelFacts) -> int:
+        """Of what its compiler had no registers for: as if all of it crossed to global memory once."""
+        launches = () if facts.compiled is None else facts.compiled.launches
+        return sum(launch.spill_bytes for launch in launches) * self._device.byte_ns
 
     def _bound(self, kernel: KernelFeatures) -> Bound:
         if kernel.opaque is not None:

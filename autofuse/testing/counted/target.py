@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 
+from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.cost_models.features import KernelFeatures
 from autofuse.errors import AutofuseError
 from autofuse.fusion.candidate import KernelCandidate
@@ -28,6 +29,13 @@ from autofuse.testing.counted.hidden import Hidden
 from autofuse.testing.counted.model import CountedModel
 from autofuse.testing.counted.work import features
 
+Compiler = Callable[[TileProgram | OpaqueProgram], CompiledFacts | None]
+
+
+def says_nothing(program: TileProgram | OpaqueProgram) -> None:
+    """As a compiler whose words do not matter."""
+    del program
+
 
 class CountedTarget:
     """See `autofuse.targets.base.Target`. Each has a clock of its own, which begins at 0."""
@@ -35,9 +43,14 @@ class CountedTarget:
     backend = "counted"
     threads = 1
 
-    def __init__(self, device: CountedDevice | None = None, hidden: Hidden | None = None) -> None:
-        """`device`: by default the one that all processes have. `hidden`: what calls take, by default the work."""
-        self.device, self.hidden = device or CountedDevice(), hidden or Hidden()
+    def __init__(
+        self, device: CountedDevice | None = None, hidden: Hidden | None = None, compiler: Compiler = says_nothing
+    ) -> None:
+        """`device`: by default the one that all processes have. `hidden`: what calls take, by default the work.
+
+        `compiler`: what it says of kernels, which the model then adds to the work.
+        """
+        self.device, self.hidden, self.compiler = device or CountedDevice(), hidden or Hidden(), compiler
         self.clock = CountedClock()
 
     @property
@@ -53,6 +66,9 @@ class CountedTarget:
 
     def features(self, program: TileProgram | OpaqueProgram) -> KernelFeatures:
         return features(program)
+
+    def compiled(self, programs: Sequence[TileProgram | OpaqueProgram]) -> list[CompiledFacts | None]:
+        return [self.compiler(program) for program in programs]
 
     def executable(self, document: PlanDocument, kernels: tuple[LoweredKernel, ...] | None = None) -> CountedExecutable:
         lowered = lower_plan(document, self.limits) if kernels is None else kernels

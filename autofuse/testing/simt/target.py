@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
+from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.lazydataclass import dataclass, fields, replace
 from autofuse.lower.lowering import Limits
+from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.identity import GpuIdentity
@@ -29,7 +32,11 @@ class SimulatedTarget(CudaTarget):
         self.driver: SimulatedDriver = driver
 
     def cost_model(self) -> GpuModel:
-        return SimulatedModel(self.device)
+        return SimulatedModel(self.device, self.rates)
+
+    def compiled(self, programs: Sequence[TileProgram | OpaqueProgram]) -> list[CompiledFacts | None]:
+        """Nothing: the host's compiler compiles what runs here."""
+        return [None] * len(programs)
 
     @property
     def limits(self) -> Limits:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import autofuse as af
+from autofuse.cost_models.base import KernelFacts
+from autofuse.cost_models.compiled import CompiledFacts, LaunchFacts
 from autofuse.errors import ArgumentError, BackendError, MeasureError
-from autofuse.targets.cuda import launch, nvrtc
+from autofuse.targets.base import find_target
+from autofuse.targets.cuda import launch, nvrtc, resources
+from autofuse.targets.cuda.nvrtc import Resources
+from autofuse.testing.cost_models import elementwise_kernel
 
 X = np.ones((64, 300), np.float32)
 
@@ -48,12 +54,42 @@ def test_explain_has_grid_and_block(plan: af.Plan) -> None:
 @pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC: pip install 'autofuse[cuda]'")
 def test_explain_has_registers_and_what_limits_occupancy(plan: af.Plan) -> None:
     (lines,) = plan.remarks.values()
-    assert all("registers a thread" in line and "occupancy, limited by" in line for line in lines)
+    assert all("registers a thread" in line and "occupancy, limited by" in line for line in lines[::2])
+
+
+def test_explain_has_what_each_launch_costs_term_by_term(plan: af.Plan) -> None:
+    (lines,) = plan.remarks.values()
+    assert all(line.startswith("by the model, us: memory") for line in lines[1::2])
 
 
 def test_without_nvrtc_explain_says_what_is_missing(plan: af.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "is_available", lambda: False)
-    assert "registers unknown: NVRTC is not installed" in plan.explain()
+    assert "registers estimated: NVRTC is not installed" in plan.explain()
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC: pip install 'autofuse[cuda]'")
+def test_what_is_chosen_is_priced_with_the_registers_that_nvrtc_gives_it() -> None:
+    target = find_target("cuda", device="h200")
+    plan = af.compile(softmax, X, backend="cuda", device="h200", deadline=None)
+    program = plan.lowered[0].program
+    (facts,) = target.compiled([program])
+    assert facts.launches[0].registers > 8
+    assert plan.kernels[0].predicted_us == target.cost_model().price([KernelFacts(program, facts)]).us[0]
+
+
+def test_kernels_of_the_host_are_not_compiled_and_equal_ones_are_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def compiled(source: str, arch: str, name: str) -> Any:
+        asked.append(name)
+        return SimpleNamespace(resources={"kernel": Resources(40, 8, 16, 32)})
+
+    monkeypatch.setattr(resources, "machine_code", compiled)
+    monkeypatch.setattr(nvrtc, "is_available", lambda: True)
+    one, other = elementwise_kernel(100, name="one"), elementwise_kernel(100, name="other")
+    found = resources.compiled_facts([one, other], "sm_90")
+    assert asked == ["kernel"]
+    assert found == [CompiledFacts((LaunchFacts(40, 8, 16, 32),))] * 2
 
 
 def test_it_is_saved_and_read_where_there_is_no_gpu_either(plan: af.Plan, tmp_path) -> None:

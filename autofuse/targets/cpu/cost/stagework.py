@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from autofuse.cost_models.features import AccessCounts, StageFeatures
+from autofuse.cost_models.liveness import most_live, operands_of
 from autofuse.cost_models.loopnest import LoopNest, sources_of
 from autofuse.cost_models.operations import FLOAT_TO_INTEGER, mix_of, price_class
 from autofuse.cost_models.regions import extent_of
@@ -123,7 +124,7 @@ class StageWalk:
             scan_iterations=scans,
             first_touch_bytes=self._first_touch_bytes(seen),
             loops=max(nest.rounds[entry.depth :], default=1) > 1,
-            live=_most_live(stage.body),
+            live=most_live(stage.body),
         )
 
     def _vectorises_itself(self) -> bool:
@@ -401,7 +402,7 @@ def _needed_shares(body: tuple[Statement, ...]) -> dict[int, float]:
         share = 1.0 if isinstance(statement, Store) else needed.get(statement.result, 0.0)
         if isinstance(statement, Reduce | ArgReduce | Scan):
             share = 1.0
-        operands = _operands(statement)
+        operands = operands_of(statement)
         chosen = shares.get(operands[0]) if isinstance(statement, Map) and statement.opcode == "select" else None
         for place, number in enumerate(operands):
             part = 1.0 if chosen is None or place == 0 else (chosen if place == 1 else 1.0 - chosen)
@@ -432,33 +433,3 @@ def _share(condition: Condition) -> float:
     lo, hi = bounds(condition.value)
     inside = min(hi + 1, condition.hi) - max(lo, condition.lo)
     return min(max(inside, 0) / max(hi + 1 - lo, 1), 1.0) / max(condition.multiple, 1)
-
-
-def _most_live(body: tuple[Statement, ...]) -> int:
-    """The most scalars alive at a time in a straight line of statements."""
-    last: dict[int, int] = {}
-    for at, statement in enumerate(body):
-        for number in _operands(statement):
-            last[number] = at
-    held: set[int] = set()
-    most = 0
-    for at, statement in enumerate(body):
-        if not isinstance(statement, Store | Constant | Reduce | ArgReduce) and statement.result in last:
-            held.add(statement.result)
-        most = max(most, len(held))
-        held.difference_update([number for number in _operands(statement) if last[number] == at])
-    return most
-
-
-def _operands(statement: Statement) -> tuple[int, ...]:
-    match statement:
-        case Map():
-            return statement.operands
-        case Store(_, _, value, mask):
-            return (value,) if mask is None else (value, mask)
-        case Load(mask=mask, fill=fill):
-            return tuple(number for number in (mask, fill) if number is not None)
-        case Reduce(operand=operand) | Scan(operand=operand) | ArgReduce(operand=operand):
-            return (operand,)
-        case _:
-            return ()

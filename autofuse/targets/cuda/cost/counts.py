@@ -15,10 +15,12 @@ from autofuse.cost_models.features import (
     Reuse,
     StageFeatures,
 )
+from autofuse.cost_models.liveness import most_live
 from autofuse.cost_models.operations import StatementCosts, price_class, product_of
 from autofuse.cost_models.regions import extent_of, steps_of
 from autofuse.ir import index
 from autofuse.ir.index import Affine, Symbol
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import (
     ArgReduce,
     Buffer,
@@ -38,23 +40,44 @@ from autofuse.targets.cuda.codegen.access import is_threaded
 from autofuse.targets.cuda.codegen.program import shapes
 from autofuse.targets.cuda.codegen.rowscratch import lane_of
 from autofuse.targets.cuda.codegen.transposes import plan_transposes
+from autofuse.targets.cuda.cost.launches import WARP, WAVEFRONT_BYTES, LaunchCounts, asked, together
 from autofuse.targets.cuda.decisions import ITEMS
 
-WARP = 32
 SECTOR_BYTES = 32
 """What memory moves at least, at a multiple of which it starts."""
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A kernel, counted."""
+
+    features: KernelFeatures
+    launches: tuple[LaunchCounts, ...]
+    """() for what the host does."""
+
+
 def features(program: TileProgram | OpaqueProgram, arch: str) -> KernelFeatures:
     """Describe a kernel. Raises BackendError for an unknown opcode, LegalityError for what `arch` has no room for."""
+    return counted(program, arch).features
+
+
+def counted(program: TileProgram | OpaqueProgram, arch: str) -> Counted:
+    """Describe a kernel and its launches. Raises what `features` raises."""
     if isinstance(program, OpaqueProgram):
-        return _opaque(program)
+        return Counted(_opaque(program), ())
     reader = _Reader(program)
-    phases = tuple(
-        reader.phase(phase, number, blocks, threads)
-        for number, (launch, sizes) in enumerate(zip(program.launches, shapes(program, arch), strict=True))
-        for phase, (blocks, threads) in zip(launch, sizes, strict=True)
-    )
+    phases: list[PhaseFeatures] = []
+    launches: list[LaunchCounts] = []
+    for number, (launch, sizes) in enumerate(zip(program.launches, shapes(program, arch), strict=True)):
+        found: list[LaunchCounts] = []
+        for phase, (blocks, threads) in zip(launch, sizes, strict=True):
+            phases.append(reader.phase(phase, number, blocks, threads))
+            found.append(asked(phase, phases[-1], threads, reader.buffers, program.schedule[ITEMS], reader.wavefronts))
+        launches.append(together(found))
+    return Counted(_features(program, reader, tuple(phases)), tuple(launches))
+
+
+def _features(program: TileProgram, reader: _Reader, phases: tuple[PhaseFeatures, ...]) -> KernelFeatures:
     row_blocks = (phase.row_block.size for phase in program.phases() if phase.row_block is not None)
     return KernelFeatures(
         version=FEATURES_VERSION,
@@ -78,11 +101,14 @@ class _Reader:
         self.schedule = program.schedule
         self.tiled: dict[int, Symbol] = {}
         """What goes through a tile in shared memory, and along which symbol it is walked in memory."""
+        self.wavefronts = 0.0
+        """Of shared memory, in the phase at hand."""
         self.touched: dict[tuple[str, bool], tuple[int, int]] = {}
         """(bytes of sectors, bytes of elements that are touched for certain), by buffer and whether it is written."""
 
     def phase(self, phase: Phase, launch: int, blocks: int, threads: int) -> PhaseFeatures:
         """Read one phase."""
+        self.wavefronts = 0.0
         points = math.prod(symbol.extent for symbol in phase.grid)
         moved: dict[tuple[str, bool], int] = {}
         transposes = plan_transposes(phase, self.buffers, self.schedule, threads) if is_threaded(phase) else None
@@ -140,7 +166,7 @@ class _Reader:
             scan_iterations=chain if scans else 0.0,
             first_touch_bytes=0,
             loops=rounds > 1,
-            live=len(stage.body),
+            live=most_live(stage.body),
         )
 
     def _access(
@@ -160,6 +186,7 @@ class _Reader:
         counts[kind] += vectors
         counts["masked"] += vectors * (access.mask is not None)
         if buffer.space is Space.SCRATCH:
+            self.wavefronts += vectors * max(1.0, WARP * itemsize / WAVEFRONT_BYTES if kind != "uniform" else 1.0)
             return
         sectors = {"uniform": 1, "gather": WARP}.get(kind, min(WARP, max(1, step * itemsize)))
         counts["vector_bytes"] += float(vectors * sectors * SECTOR_BYTES)

@@ -1,0 +1,60 @@
+"""At which rates a GPU works: of its data sheet, or measured on the device."""
+
+from __future__ import annotations
+
+from autofuse.lazydataclass import dataclass
+from autofuse.targets.cuda.gpus import Gpu
+
+SHEET = "data sheet"
+LAUNCH_US = 2.0
+"""From one kernel of a stream to the next, where it was not measured: an estimate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Of the whole device, all its multiprocessors busy."""
+
+    source: str
+    """`data sheet` or `measured`."""
+    launch_us: float
+    """From one kernel of a stream to the next."""
+    latency_us: float
+    """Of a load from memory, under load."""
+    memory_bytes_per_s: float
+    """Read and written."""
+    l2_bytes_per_s: float
+    issues_per_s: float
+    """Instructions started, each for a warp."""
+    special_per_s: float
+    """Results of the units that approximate exp2, log2, reciprocals and roots."""
+    product_flops: float
+    """Of generated matrix products on ordinary units; a multiplication with its addition counts as two."""
+    matrix_flops: float
+    """The same on matrix units, of bf16 with f32 sums."""
+    step_us: float
+    """A dependent step of a reduction or scan whose operand comes from a cache."""
+
+
+def sheet_rates(gpu: Gpu) -> Rates:
+    """Rates by the data sheet, less what programs leave of it.
+
+    Special functions: 16 results a cycle and multiprocessor (CUDA C++ Programming Guide, "Throughput of Native
+    Arithmetic Instructions"). Four instructions a cycle start on each multiprocessor (H100 architecture white paper,
+    "four warp schedulers"). The latency of memory and of dependent steps: Luo et al. 2024, "Benchmarking and
+    Dissecting the Nvidia Hopper GPU Architecture", arXiv 2402.13499. The rest are estimates: 92 % of the memory's
+    bandwidth, 24 bytes a cycle and multiprocessor from the L2, 2 us from kernel to kernel, 40 % of the peak for
+    generated products on ordinary units, and 50 % on matrix units.
+    """
+    cycles = gpu.multiprocessors * gpu.clock_hz
+    return Rates(
+        source=SHEET,
+        launch_us=LAUNCH_US,
+        latency_us=0.7,
+        memory_bytes_per_s=0.92 * gpu.memory_bytes_per_s,
+        l2_bytes_per_s=24.0 * cycles,
+        issues_per_s=4.0 * cycles,
+        special_per_s=16.0 * cycles,
+        product_flops=0.4 * gpu.f32_flops,
+        matrix_flops=0.5 * gpu.matrix_flops,
+        step_us=30e6 / gpu.clock_hz,
+    )

@@ -1,0 +1,236 @@
+"""Microseconds of one launch by what limits it: each is what the launch would take if all else were free.
+
+    memory   bytes over what arrives at most: bandwidth, or bytes in flight over the latency (Little's law)
+    l2       bytes of sectors that warps ask for, over the L2's bandwidth
+    issue    instructions of warps, over those that start in a cycle
+    special  approximated functions, over what their units give
+    product  products of matrices, on ordinary or on matrix units
+    shared   wavefronts of shared memory, and local memory that the first-level cache holds
+    serial   chains of dependent steps
+    start    from the kernel before
+
+How many blocks a multiprocessor holds decides how much is in flight and how well latencies are hidden. A last wave that
+does not fill the device has less in flight, and multiprocessors that get a block more than others work longer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from autofuse.cost_models.base import Bound
+from autofuse.cost_models.compiled import LaunchFacts
+from autofuse.cost_models.features import PhaseFeatures, StageFeatures
+from autofuse.lazydataclass import dataclass, fields
+from autofuse.targets.cuda.cost.launches import MOST_REGISTERS, WARP, WAVEFRONT_BYTES, WORD, LaunchCounts
+from autofuse.targets.cuda.cost.rates import Rates
+from autofuse.targets.cuda.gpus import Gpu
+from autofuse.targets.cuda.nvrtc import Resources
+from autofuse.targets.cuda.occupancy import Occupancy, occupancy
+
+_OVERHEAD = 3.0
+"""Instructions of a step of a loop that are neither arithmetic nor memory: addresses, tests, the loop itself."""
+_ISSUE_SLOTS = {
+    "add": 1.0,
+    "multiply": 1.0,
+    "compare": 1.0,
+    "convert": 2.0,
+    "integer": 1.0,
+    "divide": 10.0,
+    "sqrt": 8.0,
+    "exp": 10.0,
+    "log": 12.0,
+    "tanh": 16.0,
+    "sin": 20.0,
+    "erf": 20.0,
+    "power": 40.0,
+    "gather": 1.0,
+}
+"""Instructions behind an operation on f32 in strict arithmetic, by class."""
+_SPECIAL = {"divide": 1.0, "sqrt": 1.0, "exp": 1.0, "tanh": 2.0, "erf": 1.0, "power": 2.0}
+"""Of these, those of the units for approximated functions."""
+_F64_SLOTS = 2.0
+"""Times the instructions, on f64 or 64-bit integers."""
+_HIDING_WARPS = 16.0
+"""Warps of a multiprocessor that, each with one instruction under way, keep its four schedulers busy: a dependent
+instruction starts four cycles later (Luo et al. 2024)."""
+_MOST_PARALLEL = 4.0
+"""Independent instructions that a warp is credited with, at most."""
+_KEPT_REGISTERS = 16
+"""Of a thread: those that no load arrives in."""
+_BOUNDS: dict[str, Bound] = {
+    "memory": "memory",
+    "l2": "memory",
+    "issue": "compute",
+    "special": "compute",
+    "product": "compute",
+    "shared": "compute",
+    "serial": "serial",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Microseconds of one launch, by what limits it; see above."""
+
+    memory: float
+    l2: float
+    issue: float
+    special: float
+    product: float
+    shared: float
+    serial: float
+    start: float
+    flight_bytes: float
+    """In flight on each multiprocessor, in a full wave."""
+    waves: float
+    """Blocks over those that the device holds."""
+
+    @property
+    def us(self) -> float:
+        """All of it: what takes longest, after the start."""
+        return max(getattr(self, name) for name in _BOUNDS) + self.start
+
+    @property
+    def bound(self) -> Bound:
+        """What limits the launch."""
+        longest = max(_BOUNDS, key=lambda name: getattr(self, name))
+        return _BOUNDS[longest] if getattr(self, longest) > self.start else "overhead"
+
+    def text(self) -> str:
+        """For people."""
+        named = [(f.name, getattr(self, f.name)) for f in fields(self) if f.name in _BOUNDS or f.name == "start"]
+        parts = [f"{name} {us:.3g}" for name, us in named if us >= 0.005]
+        return (
+            f"by the model, us: {', '.join(parts)}; {self.flight_bytes / 1024:.0f} KiB in flight a multiprocessor, "
+            f"{self.waves:.2f} waves"
+        )
+
+
+def estimated(counts: LaunchCounts) -> LaunchFacts:
+    """What a launch that is not compiled is taken to need."""
+    return LaunchFacts(registers=counts.registers, spill_bytes=0, private_bytes=0, shared_bytes=counts.shared_bytes)
+
+
+def held(gpu: Gpu, counts: LaunchCounts, facts: LaunchFacts) -> Occupancy:
+    """How many blocks a multiprocessor holds; one, where an estimate says that it holds none."""
+    needed = Resources(facts.registers, facts.spill_bytes, facts.private_bytes, 0)
+    found = occupancy(gpu, needed, counts.threads, min(facts.shared_bytes, gpu.shared_bytes_per_block))
+    warps = -(-counts.threads // WARP)
+    return found if found.blocks else Occupancy(1, warps, warps * WARP / gpu.threads, found.limit)
+
+
+def launch_terms(
+    gpu: Gpu, rates: Rates, phases: Sequence[PhaseFeatures], counts: LaunchCounts, facts: LaunchFacts
+) -> Terms:
+    """The terms of one launch of these phases."""
+    stages = [stage for phase in phases for stage in phase.stages]
+    blocks_held = held(gpu, counts, facts).blocks
+    spread = _Spread(gpu, counts.blocks, blocks_held)
+    threads = counts.blocks * counts.threads
+    spilled = facts.spill_bytes * threads * max(counts.rounds, 1.0)
+    kept = min(1.0, max(gpu.shared_bytes - blocks_held * facts.shared_bytes, 0) / _private_bytes(counts, facts, spread))
+    flight = _flight_bytes(counts, facts)
+    moved = float(sum(sum(phase.reuse.traffic(0)) for phase in phases))
+    requested = sum(stage.accesses.vector_bytes for stage in stages) + spilled * (1.0 - kept)
+    slots = sum(_slots(stage) for stage in stages) + spilled / (WORD * WARP)
+    special = WARP * sum(_SPECIAL.get(name, 0.0) * n for stage in stages for (name, _), n in stage.operations.items())
+    hidden = min(1.0, spread.warps(counts.threads) * min(counts.parallel, _MOST_PARALLEL) / _HIDING_WARPS)
+    slow = spread.slowest / max(hidden, 1e-3)
+    waves = counts.shared_wavefronts + spilled * kept / WAVEFRONT_BYTES
+    chain = max((stage.chain / max(stage.entries, 1) for stage in stages), default=0.0)
+    return Terms(
+        memory=1e6 * _memory_s(gpu, rates, moved, flight * counts.threads, spread),
+        l2=1e6 * requested / rates.l2_bytes_per_s / max(spread.busy, 1e-3),
+        issue=1e6 * slow * max(slots / rates.issues_per_s, _f64_s(gpu, rates, stages)),
+        special=1e6 * slow * special / rates.special_per_s,
+        product=1e6 * spread.slowest * sum(_product_s(rates, phase) for phase in phases),
+        shared=1e6 * slow * waves / (gpu.multiprocessors * gpu.clock_hz),
+        serial=chain * rates.step_us,
+        start=rates.launch_us,
+        flight_bytes=flight * counts.threads * spread.each,
+        waves=spread.waves,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """Blocks over multiprocessors, each of which holds so many."""
+
+    gpu: Gpu
+    blocks: int
+    held: int
+
+    @property
+    def waves(self) -> float:
+        return self.blocks / (self.held * self.gpu.multiprocessors)
+
+    @property
+    def each(self) -> int:
+        """Blocks at work on a multiprocessor, while there are enough."""
+        return max(1, min(self.held, -(-self.blocks // self.gpu.multiprocessors)))
+
+    @property
+    def busy(self) -> float:
+        """The share of multiprocessors that have work."""
+        return min(1.0, self.blocks / self.gpu.multiprocessors)
+
+    @property
+    def slowest(self) -> float:
+        """Times as long as if all blocks were spread evenly: the multiprocessor with the most blocks decides."""
+        even = self.blocks / self.gpu.multiprocessors
+        return math.ceil(even) / even if even else 1.0
+
+    def warps(self, threads: int) -> float:
+        """At work on a multiprocessor."""
+        return self.each * -(-threads // WARP)
+
+
+def _memory_s(gpu: Gpu, rates: Rates, moved: float, block_flight: float, spread: _Spread) -> float:
+    """Full waves, then what is left. Bytes that stay in the L2 from kernel to kernel come at its rate."""
+    top = rates.l2_bytes_per_s if moved <= gpu.l2_bytes / 2 else rates.memory_bytes_per_s
+
+    def rate(blocks: float) -> float:
+        return max(min(top, blocks * block_flight / (rates.latency_us * 1e-6)), 1.0)
+
+    most = spread.held * gpu.multiprocessors
+    full, rest = divmod(spread.blocks, most)
+    each = moved / max(spread.blocks, 1)
+    return full * most * each / rate(most) + (rest * each / rate(rest) if rest else 0.0)
+
+
+def _flight_bytes(counts: LaunchCounts, facts: LaunchFacts) -> float:
+    """Of one thread: what it asks for, as far as there are registers for it."""
+    return min(counts.flight_bytes, WORD * max(min(facts.registers, MOST_REGISTERS) - _KEPT_REGISTERS, 4.0))
+
+
+def _private_bytes(counts: LaunchCounts, facts: LaunchFacts, spread: _Spread) -> float:
+    """Memory of the threads' own on a multiprocessor."""
+    return max(float(facts.private_bytes * counts.threads * spread.each), 1.0)
+
+
+def _slots(stage: StageFeatures) -> float:
+    """Instructions that warps issue for a stage."""
+    accesses = stage.accesses
+    walked = accesses.contiguous + accesses.strided + accesses.gather + accesses.uniform + accesses.masked
+    worked = sum(
+        count * _ISSUE_SLOTS[name] * (_F64_SLOTS if dtype == "f64" else 1.0)
+        for (name, dtype), count in stage.operations.items()
+    )
+    return walked + worked + _OVERHEAD * stage.vectors + stage.horizontal * 2 * WARP.bit_length()
+
+
+def _f64_s(gpu: Gpu, rates: Rates, stages: Sequence[StageFeatures]) -> float:
+    """Of operations on f64, by how many units there are for them."""
+    count = sum(
+        n * _ISSUE_SLOTS[name]
+        for stage in stages
+        for (name, dtype), n in stage.operations.items()
+        if dtype == "f64" and name != "integer"
+    )
+    units = rates.issues_per_s / 4 * gpu.f64_per_clock
+    return WARP * count / units
+
+
+def _product_s(rates: Rates, phase: PhaseFeatures) -> float:
+    return sum(dot.flops / rates.product_flops for dot in phase.dots)

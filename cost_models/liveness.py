@@ -1,0 +1,36 @@
+"""How many scalars of a straight line of statements are alive at a time: what must lie in registers."""
+
+from __future__ import annotations
+
+from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Reduce, Scan, Statement, Store
+
+
+def most_live(body: tuple[Statement, ...]) -> int:
+    """The most scalars alive at a time in a straight line of statements."""
+    last: dict[int, int] = {}
+    for at, statement in enumerate(body):
+        for number in operands_of(statement):
+            last[number] = at
+    held: set[int] = set()
+    most = 0
+    for at, statement in enumerate(body):
+        if not isinstance(statement, Store | Constant | Reduce | ArgReduce) and statement.result in last:
+            held.add(statement.result)
+        most = max(most, len(held))
+        held.difference_update([number for number in operands_of(statement) if last[number] == at])
+    return most
+
+
+def operands_of(statement: Statement) -> tuple[int, ...]:
+    """The scalars that a statement reads."""
+    match statement:
+        case Map():
+            return statement.operands
+        case Store(_, _, value, mask):
+            return (value,) if mask is None else (value, mask)
+        case Load(mask=mask, fill=fill):
+            return tuple(number for number in (mask, fill) if number is not None)
+        case Reduce(operand=operand) | Scan(operand=operand) | ArgReduce(operand=operand):
+            return (operand,)
+        case _:
+            return ()
