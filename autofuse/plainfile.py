@@ -59,3 +59,18 @@ def open_to_others(folder: Path) -> str | None:
         if facts.st_mode & _OPEN_TO_OTHERS and not (facts.st_mode & stat.S_ISVTX and place != folder):
             return f"{place} can be written by others"
     return None
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file in one step: others find the old text or the new one, and the last writer wins. Raises OSError."""
+    import tempfile
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autofuse.errors import BackendError
+from autofuse.errors import ArgumentError
 from autofuse.targets.registry import names
 from autofuse.testing.targets import BackendContract, TargetContract
 
@@ -29,9 +29,9 @@ class TestCuda(BackendContract):
         assert target.device.name.startswith("A100")
         assert self.backend.target_of(target.identity).identity == target.identity
 
-    def test_it_is_not_calibrated_yet(self):
-        with pytest.raises(BackendError, match="not calibrated yet"):
-            self.backend.calibrate(1.0, print, None, force=False)
+    def test_calibrating_takes_no_threads(self):
+        with pytest.raises(ArgumentError, match="threads=2: must be None"):
+            self.backend.calibrate(1.0, print, 2, force=False)
 
 
 class TestSimulated(TargetContract):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ctypes.util
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from autofuse.errors import ArgumentError, BackendError
 
 if TYPE_CHECKING:  # as of every backend: imported when it is asked for
+    from collections.abc import Callable
+
     from autofuse.lower.decisions import Decisions
     from autofuse.plan.identity import Identity
-    from autofuse.targets.base import Findings
+    from autofuse.targets.base import Calibrated, Findings
     from autofuse.targets.cuda.identity import GpuIdentity
     from autofuse.targets.cuda.target import CudaTarget
 
@@ -42,11 +44,12 @@ class CudaBackend:
         wanted = None if device is None else gpu_by_name(device)
         problem = gpu_problem()
         if problem is None:
+            from autofuse.targets.cuda.cost.ratestore import kept_rates
             from autofuse.targets.cuda.cupydriver import CupyDriver
 
             driver = CupyDriver.current()
             if wanted is None or wanted == driver.gpu:
-                return CudaTarget(driver.gpu, driver)
+                return CudaTarget(driver.gpu, driver, rates=kept_rates(driver))
         if wanted is None:
             raise BackendError(
                 f"backend='cuda': {problem}; name a GPU to make plans for one that is not here: device='h200'"
@@ -70,8 +73,18 @@ class CudaBackend:
     def ready(self, name: bytes) -> None:  # noqa: ARG002  # the protocol's
         return None
 
-    def calibrate(self, *args: object, **kwargs: object) -> NoReturn:  # noqa: ARG002  # the protocol's
-        raise BackendError("backend='cuda': its model has the rates of data sheets, and is not calibrated yet")
+    def calibrate(
+        self,
+        seconds: float,
+        report: Callable[[float, str], None],
+        threads: int | None,
+        *,
+        force: bool,  # noqa: ARG002  # a GPU that others use is not told from a slow one
+    ) -> Calibrated:
+        from autofuse.targets.cuda.reporting import calibrated
+
+        require_no_threads(self.name, threads)
+        return calibrated(self.target(), seconds, report)
 
     def diagnosis(self, *, ask_driver: bool) -> Findings:
         from autofuse.targets.base import Findings

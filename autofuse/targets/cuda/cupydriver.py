@@ -17,6 +17,7 @@ from autofuse.ir.devicearrays import type_of_device_array
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT
+from autofuse.targets.cuda.conditions import Conditions, conditions
 from autofuse.targets.cuda.driver import CAPTURED, CudaCode, Function, Node
 from autofuse.targets.cuda.gpus import ALL, Gpu, shared_bytes_per_block
 from autofuse.targets.cuda.graphs import CudaGraph, KernelNode, bindings
@@ -45,6 +46,9 @@ class CupyDriver:
     def version(self) -> str:
         number = int(self._cupy.cuda.runtime.driverGetVersion())
         return f"{number // 1000}.{number % 1000 // 10}"
+
+    def conditions(self) -> Conditions | str:
+        return conditions(self._cupy.cuda.Device(self._device).pci_bus_id)
 
     def load(self, codes: Sequence[CudaCode]) -> Sequence[Function]:
         with ThreadPoolExecutor(min(_COMPILERS, max(len(codes), 1))) as pool:

@@ -16,6 +16,7 @@ from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import TileProgram
 from autofuse.targets.cuda.codegen.cudakernel import CudaKernel
+from autofuse.targets.cuda.conditions import Conditions
 from autofuse.targets.cuda.gpus import Gpu
 
 
@@ -102,6 +103,10 @@ class Driver(Protocol):
 
     def version(self) -> str:
         """Of the driver, for the identity of plans."""
+        ...
+
+    def conditions(self) -> Conditions | str:
+        """Clocks and temperature at the moment; or why they are not known."""
         ...
 
     def load(self, codes: Sequence[CudaCode]) -> Sequence[Function]:

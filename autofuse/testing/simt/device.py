@@ -27,6 +27,7 @@ from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import replace
 from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT
 from autofuse.targets.cuda.cost.model import GpuModel
+from autofuse.targets.cuda.cost.rates import Rates
 from autofuse.targets.cuda.driver import CAPTURED, CudaCode, Function, Node
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.testing.simt.array import SimulatedArray
@@ -60,10 +61,13 @@ class SimulatedModel(GpuModel):
 class SimulatedDriver:
     """See `autofuse.targets.cuda.driver.Driver`. Each is a device of its own."""
 
-    def __init__(self, gpu: Gpu, seed: int = 0, order: Order | None = None, *, graphs: bool = True) -> None:
+    def __init__(
+        self, gpu: Gpu, seed: int = 0, order: Order | None = None, *, graphs: bool = True, rates: Rates | None = None
+    ) -> None:
         """`gpu`: the device that it is like. `seed`: of the order in which work, threads and blocks run.
 
-        `order`: of threads and blocks, in every launch. `graphs`: whether it can replay graphs.
+        `order`: of threads and blocks, in every launch. `graphs`: whether it can replay graphs. `rates`: at
+        which it works, by default those of the data sheet.
         """
         self.gpu, self.has_graphs = gpu, graphs
         self.order: Order | None = order
@@ -71,7 +75,7 @@ class SimulatedDriver:
         """Of its memory."""
         self.calls: Counter[str] = Counter()
         """How often the driver was asked for what: `launch`, `graph launch`, `node update`, `allocate`, ..."""
-        self._model = SimulatedModel(gpu)
+        self._model = SimulatedModel(gpu, rates)
         self._random = random.Random(seed)
         self._timeline = Timeline(seed + 1)
         self._lock = self._timeline.lock
@@ -89,6 +93,9 @@ class SimulatedDriver:
         return "simulated"
 
     # ---- kernels ---------------------------------------------------------------------------------------------------
+    def conditions(self) -> str:
+        """It has no clocks to ask for."""
+        return "unknown: the device is simulated"
 
     def load(self, codes: Sequence[CudaCode]) -> Sequence[Function]:
         self.may_fail("compile")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from autofuse.errors import MeasureError
 from autofuse.host.folders import cache_folder
-from autofuse.plainfile import read_plain
+from autofuse.plainfile import read_plain, write_whole
 from autofuse.strictjson import parse
 from autofuse.targets.cpu.device import detect
 from autofuse.targets.cpu.device.describe import Calibration, CpuDescription, calibration_from
@@ -48,20 +47,9 @@ class CalibrationStore:
 
     def save(self, description: CpuDescription, calibration: Calibration) -> Path:
         """Keep a calibration; atomic, the last writer wins. Raises MeasureError if the folder cannot be written."""
-        import tempfile
-
         path = self.path(description)
-        text = json.dumps(calibration.to_json(), indent=2, sort_keys=True) + "\n"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=".calibration-")
-            try:
-                with os.fdopen(handle, "w") as file:
-                    file.write(text)
-                os.replace(temporary, path)
-            except OSError:
-                Path(temporary).unlink(missing_ok=True)
-                raise
+            write_whole(path, json.dumps(calibration.to_json(), indent=2, sort_keys=True) + "\n")
         except OSError as failure:
             raise MeasureError(f"cannot keep the calibration in {path}: {failure}; set XDG_CACHE_HOME") from failure
         return path

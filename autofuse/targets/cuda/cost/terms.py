@@ -97,10 +97,13 @@ class Terms:
         longest = max(_BOUNDS, key=lambda name: getattr(self, name))
         return _BOUNDS[longest] if getattr(self, longest) > self.start else "overhead"
 
+    def named(self) -> list[tuple[str, float]]:
+        """The microseconds, by name."""
+        return [(f.name, getattr(self, f.name)) for f in fields(self) if f.name in _BOUNDS or f.name == "start"]
+
     def text(self) -> str:
         """For people."""
-        named = [(f.name, getattr(self, f.name)) for f in fields(self) if f.name in _BOUNDS or f.name == "start"]
-        parts = [f"{name} {us:.3g}" for name, us in named if us >= 0.005]
+        parts = [f"{name} {us:.3g}" for name, us in self.named() if us >= 0.005]
         return (
             f"by the model, us: {', '.join(parts)}; {self.flight_bytes / 1024:.0f} KiB in flight a multiprocessor, "
             f"{self.waves:.2f} waves"
