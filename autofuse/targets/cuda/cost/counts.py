@@ -37,10 +37,11 @@ from autofuse.lower.tile import (
     TileProgram,
 )
 from autofuse.targets.cuda.codegen.access import is_threaded
-from autofuse.targets.cuda.codegen.program import shapes
+from autofuse.targets.cuda.codegen.program import Generator, Planned
 from autofuse.targets.cuda.codegen.rowscratch import lane_of
-from autofuse.targets.cuda.codegen.transposes import plan_transposes
+from autofuse.targets.cuda.codegen.transposes import TransposePlan
 from autofuse.targets.cuda.cost.launches import WARP, WAVEFRONT_BYTES, LaunchCounts, asked, together
+from autofuse.targets.cuda.cost.onchip import in_registers
 from autofuse.targets.cuda.decisions import ITEMS
 
 SECTOR_BYTES = 32
@@ -65,14 +66,14 @@ def counted(program: TileProgram | OpaqueProgram, arch: str) -> Counted:
     """Describe a kernel and its launches. Raises what `features` raises."""
     if isinstance(program, OpaqueProgram):
         return Counted(_opaque(program), ())
-    reader = _Reader(program)
+    reader, generator = _Reader(program), Generator(program, arch)
     phases: list[PhaseFeatures] = []
     launches: list[LaunchCounts] = []
-    for number, (launch, sizes) in enumerate(zip(program.launches, shapes(program, arch), strict=True)):
+    for number, launch in enumerate(program.launches):
         found: list[LaunchCounts] = []
-        for phase, (blocks, threads) in zip(launch, sizes, strict=True):
-            phases.append(reader.phase(phase, number, blocks, threads))
-            found.append(asked(phase, phases[-1], threads, reader.buffers, program.schedule[ITEMS], reader.wavefronts))
+        for phase, planned in zip(launch, generator.planned(launch), strict=True):
+            phases.append(reader.phase(phase, number, planned))
+            found.append(asked(planned, phase, phases[-1], program.schedule, reader.wavefronts))
         launches.append(together(found))
     return Counted(_features(program, reader, tuple(phases)), tuple(launches))
 
@@ -98,21 +99,22 @@ class _Reader:
     def __init__(self, program: TileProgram) -> None:
         self.buffers = {buffer.name: buffer for buffer in program.buffers}
         self.costs = StatementCosts()
-        self.schedule = program.schedule
         self.tiled: dict[int, Symbol] = {}
         """What goes through a tile in shared memory, and along which symbol it is walked in memory."""
+        self.inside = frozenset[str]()
+        """Scratch in registers, in the phase at hand."""
         self.wavefronts = 0.0
         """Of shared memory, in the phase at hand."""
         self.touched: dict[tuple[str, bool], tuple[int, int]] = {}
         """(bytes of sectors, bytes of elements that are touched for certain), by buffer and whether it is written."""
 
-    def phase(self, phase: Phase, launch: int, blocks: int, threads: int) -> PhaseFeatures:
+    def phase(self, phase: Phase, launch: int, planned: Planned) -> PhaseFeatures:
         """Read one phase."""
         self.wavefronts = 0.0
         points = math.prod(symbol.extent for symbol in phase.grid)
         moved: dict[tuple[str, bool], int] = {}
-        transposes = plan_transposes(phase, self.buffers, self.schedule, threads) if is_threaded(phase) else None
-        self.tiled = {id(slot.access): transposes.rows for slot in transposes.slots} if transposes is not None else {}
+        plan, self.inside = planned.plan, in_registers(planned)
+        self.tiled = {id(slot.access): plan.rows for slot in plan.slots} if isinstance(plan, TransposePlan) else {}
         steps = [step for step in phase.steps if isinstance(step, RowGroup)]
         stages = tuple(self._stage(stage, phase, points, moved) for step in steps for stage in step.stages)
         dots = tuple(self._dot(step, phase, points, moved) for step in phase.steps if isinstance(step, Dot))
@@ -120,7 +122,8 @@ class _Reader:
         read = sum(nbytes for (_, write), nbytes in moved.items() if not write)
         written = sum(nbytes for (_, write), nbytes in moved.items() if write)
         reuse = Reuse(((0, read, written),))
-        return PhaseFeatures(launch, points, blocks, float(blocks * threads), stages, dots, reuse, sum(scratch))
+        everybody = float(planned.blocks * planned.threads)
+        return PhaseFeatures(launch, points, planned.blocks, everybody, stages, dots, reuse, sum(scratch))
 
     def buffer(self, buffer: Buffer) -> BufferFeatures:
         """What the whole kernel does with a global buffer."""
@@ -186,6 +189,8 @@ class _Reader:
         counts[kind] += vectors
         counts["masked"] += vectors * (access.mask is not None)
         if buffer.space is Space.SCRATCH:
+            if buffer.name in self.inside:
+                return
             self.wavefronts += vectors * max(1.0, WARP * itemsize / WAVEFRONT_BYTES if kind != "uniform" else 1.0)
             return
         sectors = {"uniform": 1, "gather": WARP}.get(kind, min(WARP, max(1, step * itemsize)))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from autofuse.cost_models.features import PhaseFeatures
 from autofuse.cost_models.liveness import most_live
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import Buffer, Load, Phase, RowGroup, Space, Stage, Store
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import Phase
+from autofuse.targets.cuda.codegen.access import stages_of
+from autofuse.targets.cuda.codegen.program import Planned
+from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan
+from autofuse.targets.cuda.cost.onchip import kept_on_chip, product_registers
+from autofuse.targets.cuda.cost.progress import iterations_at_once, load_bytes
 
 WARP = 32
 WORD = 4
@@ -16,11 +22,6 @@ WAVEFRONT_BYTES = 128
 MOST_REGISTERS = 255
 _BASE_REGISTERS = 12
 """For addresses, counters and what math functions keep."""
-_PRODUCT_REGISTERS, _PRODUCT_SHARED_BYTES = 40, 8 << 10
-"""Of generated products: their tiles of both factors."""
-_KEPT_WORDS = 64
-"""Of values that stages pass on, in registers: more lie in shared memory."""
-_LOAD_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class LaunchCounts:
     """Of a block: what is kept on chip, at most."""
     flight_bytes: float
     """That a thread asks memory for before it waits, if registers suffice: the mean of all threads."""
+    copied_bytes: float
+    """The same of what is copied to shared memory without registers, by asynchronous copies."""
     parallel: float
     """Iterations of a thread that do not wait for one another."""
     rounds: float
@@ -44,47 +47,37 @@ class LaunchCounts:
     """Of shared memory, 128 bytes each, without bank conflicts."""
 
 
-def asked(
-    phase: Phase, counts: PhaseFeatures, threads: int, buffers: Mapping[str, Buffer], items: int, wavefronts: float
-) -> LaunchCounts:
+def asked(planned: Planned, phase: Phase, counts: PhaseFeatures, schedule: Schedule, wavefronts: float) -> LaunchCounts:
     """What a phase asks of a multiprocessor.
 
-    `counts`: of it. `threads`: of a block. `items`: elements of a thread, as the schedule has it. `wavefronts`: of
-    shared memory.
+    `planned`: how it is given to threads. `counts`: of the phase. `schedule`: of the kernel. `wavefronts`: of shared
+    memory.
     """
-    stages = [stage for step in phase.steps if isinstance(step, RowGroup) for stage in step.stages]
     everybody = max(counts.shares, 1.0)
     flights, at_once, words = [0.0], [1.0], [0.0]
-    for stage, counted in zip(stages, counts.stages, strict=True):
-        own = counted.iterations / everybody
-        flights.append(_flight(stage, own, buffers, items))
-        at_once.append(min(max(own, 1.0), items))
+    for stage, counted in zip(stages_of(phase), counts.stages, strict=True):
+        own = max(counted.iterations / everybody, 1.0)
+        together = min(own, iterations_at_once(planned, stage, schedule))
+        flights.append(together * load_bytes(stage, planned.buffers))
+        at_once.append(together)
         words.append(most_live(stage.body) + flights[-1] / WORD)
-    kept = counts.scratch_bytes / WORD * counts.points / everybody
-    registers, shared = _BASE_REGISTERS + 2 * len(buffers) + max(words), counts.scratch_bytes
-    if counts.dots:
-        registers, shared = max(registers, _PRODUCT_REGISTERS), shared + _PRODUCT_SHARED_BYTES
-        flights.append(_LOAD_BYTES)
-    elif kept <= _KEPT_WORDS:
-        registers, shared = registers + kept, 0
+    kept = kept_on_chip(planned)
+    registers, shared, copied = _BASE_REGISTERS + 2 * len(planned.buffers) + max(words) + kept.words, kept.nbytes, 0.0
+    if isinstance(planned.plan, RowBlockPlan) and planned.plan.dots:
+        tiles = [shape for _, shape in planned.plan.dots]
+        registers = max(registers, *(product_registers(dot, shape) for dot, shape in planned.plan.dots))
+        copied = max((shape.stages - 1) * shape.stage_bytes for shape in tiles) / planned.threads
     return LaunchCounts(
         blocks=counts.blocks,
-        threads=threads,
+        threads=planned.threads,
         registers=min(round(registers), MOST_REGISTERS),
         shared_bytes=shared,
         flight_bytes=max(flights),
+        copied_bytes=copied,
         parallel=max(at_once),
         rounds=max((stage.vectors * WARP / everybody for stage in counts.stages), default=1.0),
         shared_wavefronts=wavefronts,
     )
-
-
-def _flight(stage: Stage, iterations: float, buffers: Mapping[str, Buffer], items: int) -> float:
-    """Bytes that a thread asks for before it waits, in a stage of which it does so many iterations."""
-    loads = [s for s in stage.body if isinstance(s, Load)] or [s for s in stage.body if isinstance(s, Store)]
-    outside = [buffers[access.buffer] for access in loads]
-    sizes = [buffer.type.dtype.itemsize for buffer in outside if buffer.space is not Space.SCRATCH]
-    return float(sum(min(max(iterations, 1.0) * size, max(items * WORD, size)) for size in sizes))
 
 
 def together(phases: Sequence[LaunchCounts]) -> LaunchCounts:
@@ -97,6 +90,7 @@ def together(phases: Sequence[LaunchCounts]) -> LaunchCounts:
         registers=max(phase.registers for phase in phases),
         shared_bytes=max(phase.shared_bytes for phase in phases),
         flight_bytes=sum(phase.flight_bytes * part for phase, part in zip(phases, share, strict=True)),
+        copied_bytes=sum(phase.copied_bytes * part for phase, part in zip(phases, share, strict=True)),
         parallel=sum(phase.parallel * part for phase, part in zip(phases, share, strict=True)),
         rounds=max(phase.rounds for phase in phases),
         shared_wavefronts=sum(phase.shared_wavefronts for phase in phases),

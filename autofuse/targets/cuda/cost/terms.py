@@ -204,7 +204,8 @@ def _memory_s(gpu: Gpu, rates: Rates, moved: float, block_flight: float, spread:
 
 def _flight_bytes(counts: LaunchCounts, facts: LaunchFacts) -> float:
     """Of one thread: what it asks for, as far as there are registers for it."""
-    return min(counts.flight_bytes, WORD * max(min(facts.registers, MOST_REGISTERS) - _KEPT_REGISTERS, 4.0))
+    held = WORD * max(min(facts.registers, MOST_REGISTERS) - _KEPT_REGISTERS, 4.0)
+    return max(min(counts.flight_bytes, held), counts.copied_bytes)
 
 
 def _private_bytes(counts: LaunchCounts, facts: LaunchFacts, spread: _Spread) -> float:

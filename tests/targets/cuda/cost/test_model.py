@@ -1,7 +1,9 @@
 """The analytical model of GPUs: what must cost more, costs more; each term by hand where it is simple."""
 
+import numpy as np
 import pytest
 
+import autofuse as af
 from autofuse.cost_models.base import KernelFacts
 from autofuse.cost_models.compiled import CompiledFacts, LaunchFacts
 from autofuse.ir.dtypes import F32, F64
@@ -115,3 +117,18 @@ def test_what_a_launch_costs_is_said_term_by_term():
     text = terms(elementwise_kernel(LARGE, ("exp",)), compiled()).text()
     for word in ("memory", "l2", "issue", "special", "start", "KiB in flight", "waves"):
         assert word in text
+
+
+def softmax(x):
+    power = np.exp(x - x.max(1, keepdims=True))
+    return power / power.sum(1, keepdims=True)
+
+
+def test_a_row_that_registers_hold_is_in_flight_whole_and_is_read_once():
+    """As the generator makes it: 64 elements of a thread, all loaded before the first is needed."""
+    plan = af.compile(softmax, np.zeros((4096, 4096), np.float32), backend="cuda", device="h200")
+    (kernel,) = plan.lowered
+    found = terms(kernel.program, compiled(registers=80))
+    assert found.flight_bytes == 6 * 128 * 4 * 64  # six blocks of 128 threads fit, of 80 registers each
+    assert found.memory == pytest.approx(2 * 4096**2 * 4 / sheet_rates(H200).memory_bytes_per_s * 1e6, rel=0.05)
+    assert found.shared < 1.0

@@ -1,0 +1,60 @@
+"""How far a thread goes on before it waits for memory: what it has asked for by then is in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autofuse.ir import index
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import Buffer, Load, Space, Stage, Store
+from autofuse.targets.cuda.codegen.columns import ColumnPlan
+from autofuse.targets.cuda.codegen.program import Planned
+from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan
+from autofuse.targets.cuda.codegen.rowgroups import Group, is_flattened, row_vector
+from autofuse.targets.cuda.codegen.rowscratch import lane_of
+from autofuse.targets.cuda.codegen.threads import ThreadPlan
+from autofuse.targets.cuda.codegen.transposes import TransposePlan
+from autofuse.targets.cuda.cost.onchip import in_registers
+
+_UNROLLED = 4
+"""Iterations of a long loop that are written out, by what the generator asks of NVRTC or by NVRTC itself."""
+_WRITTEN_OUT = 8
+"""Iterations of a loop that are all written out."""
+_WARP = 32
+
+
+def iterations_at_once(planned: Planned, stage: Stage, schedule: Schedule) -> float:
+    """Iterations of a stage that a thread begins before it needs the result of the first."""
+    match planned.plan:
+        case ThreadPlan() as plan:
+            return plan.vector * (_UNROLLED if stage.symbols else plan.chunks)
+        case TransposePlan() as plan:
+            return max(1.0, plan.height * plan.width / plan.threads)
+        case ColumnPlan():
+            return _UNROLLED
+        case Group() as group:
+            return _of_row(planned, stage, group)
+        case RowBlockPlan() as plan:
+            vector = row_vector((stage,), planned.buffers, schedule)
+            width = plan.threads if planned.phase.row_block is None else _WARP
+            return _of_row(planned, stage, Group(plan.threads, width, vector))
+
+
+def _of_row(planned: Planned, stage: Stage, group: Group) -> float:
+    """What is kept in registers is written out whole, and so are short loops."""
+    lane = lane_of(stage)
+    if lane is None or is_flattened(stage, group.width):
+        return _UNROLLED if stage.symbols else 1
+    share = group.share(lane.extent)
+    inside = in_registers(planned)
+    kept = any(isinstance(s, Load | Store) and s.buffer in inside for s in stage.body)
+    return share if kept or share <= _WRITTEN_OUT * group.vector else _UNROLLED * group.vector
+
+
+def load_bytes(stage: Stage, buffers: Mapping[str, Buffer]) -> int:
+    """Bytes that an iteration reads from memory, or writes if it reads none; the same element counts once."""
+    lane = lane_of(stage)
+    loads = [s for s in stage.body if isinstance(s, Load)] or [s for s in stage.body if isinstance(s, Store)]
+    walked = {(s.buffer, s.offset) for s in loads if lane is None or lane in index.symbols_of(s.offset)}
+    outside = [buffers[name] for name, _ in walked]
+    return sum(buffer.type.dtype.itemsize for buffer in outside if buffer.space is not Space.SCRATCH)
