@@ -63,6 +63,15 @@ def both(a, b, c):
     return gate / (1 + np.exp(-gate)) * (a @ c)
 
 
+def merged(heads, w, b):
+    count, rows, width = heads.shape
+    return np.maximum(heads.transpose(1, 0, 2).reshape(rows, count * width) @ w + b, 0)
+
+
+def scaled(x, w):
+    return (x / x.sum(1, keepdims=True)) @ w
+
+
 F32 = np.float32
 CASES = {
     "aligned": (plain, (random(64, 64), random(64, 64))),
@@ -87,6 +96,9 @@ CASES = {
     "one_of_each": (plain, (random(40, 64, dtype=F32), random(64, 64))),
     "no_columns": (layer, (random(40, 64, dtype=F32), random(64, 0, dtype=F32), random(0, dtype=F32))),
     "no_depth": (layer, (random(40, 0), random(0, 64), random(64))),
+    "merged": (merged, (random(3, 37, 20), random(60, 192), random(192))),
+    "merged_f32": (merged, (random(3, 37, 20, dtype=F32), random(60, 256, dtype=F32), random(256, dtype=F32))),
+    "scaled": (scaled, (4 + np.abs(random(50, 40, dtype=F32)), random(40, 256, dtype=F32))),
     "single": (plain, (random(1, 8), random(8, 1))),
 }
 SCHEDULES = {
@@ -141,6 +153,11 @@ def test_products_of_f32_and_old_devices_multiply_as_ever() -> None:
     for name in ("f32", "f32_layer", "one_of_each", "layer_old"):
         assert "multiply_bfloat16(" not in KERNELS[name].source
     assert "copy_async" not in KERNELS["layer_old"].source
+
+
+@pytest.mark.parametrize(("name", "blocks"), [("merged", 9), ("merged_f32", 12), ("scaled", 16)])
+def test_a_product_of_few_rows_is_cut_into_columns_whatever_comes_before_it(name: str, blocks: int) -> None:
+    assert KERNELS[name].launches[0].grid[0] == blocks
 
 
 @pytest.mark.parametrize("fn", [plain, rounded])

@@ -26,7 +26,7 @@ CHUNK_BYTES = 16
 ROWS = (128, 64, 32, 16)
 """Rows of a tile of the result."""
 COLUMNS = (128, 64)
-_BUSY = 128
+BUSY = 128
 """Blocks that a GPU with many multiprocessors works on at a time; code does not depend on how many there are."""
 _MATRIX_RATE, _PLAIN_RATE = 1024.0, 128.0
 """Multiply-adds of a multiprocessor in a clock: of 16-bit floats by its matrix units, of f32 by its ordinary ones."""
@@ -165,7 +165,7 @@ def best_tile(
         padded = COLUMNS[0] if wide > COLUMNS[1] else COLUMNS[1]
         multiplied = high * padded / (_MATRIX_RATE if units == "matrix" else _PLAIN_RATE)
         loaded = (high + padded) * itemsize / _LOAD_RATE
-        return math.ceil(blocks / _BUSY) * (max(multiplied, loaded) + (1 - _HIDDEN) * min(multiplied, loaded))
+        return math.ceil(blocks / BUSY) * (max(multiplied, loaded) + (1 - _HIDDEN) * min(multiplied, loaded))
 
     def fits(size: tuple[int, int]) -> bool:
         padded = COLUMNS[0] if size[1] > COLUMNS[1] else COLUMNS[1]

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from autofuse.ir import index
 from autofuse.ir.dtypes import DType
+from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.tile import Buffer, Load, Space, Stage, Statement
+from autofuse.lower.tile import Buffer, Load, Space, Stage, Statement, Store
 from autofuse.targets.cuda.codegen.access import VECTOR_BYTES, accesses_of, is_unit_stride
 from autofuse.targets.cuda.codegen.body import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
@@ -42,6 +43,12 @@ class SharedInput:
     def nbytes(self) -> int:
         """Of shared memory."""
         return -(-self.extent * self.dtype.itemsize // 16) * 16
+
+    def is_read_by(self, access: Load | Store, lane: Symbol | None) -> bool:
+        """Whether a loop along `lane` reads these elements."""
+        if lane is None or not isinstance(access, Load) or access.buffer != self.buffer or access.mask is not None:
+            return False
+        return lane.extent == self.extent and access.offset == index.of(lane) + index.of(self.first)
 
 
 def shared_inputs(stages: Sequence[Stage], buffers: Mapping[str, Buffer]) -> tuple[SharedInput, ...]:

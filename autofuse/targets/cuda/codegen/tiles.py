@@ -14,15 +14,18 @@ from autofuse.lazydataclass import replace
 from autofuse.lower.columntiles import Columns, cut_columns, find_columns
 from autofuse.lower.rewrite import rewritten, rewritten_dot
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Buffer, Dot, Phase, RowBlock, RowGroup, Space
+from autofuse.lower.tile import Buffer, Dot, Phase, RowBlock, RowGroup, Space, Store
 from autofuse.targets.cuda.codegen.blockproducts import tile_of
-from autofuse.targets.cuda.codegen.producttiles import COLUMNS
+from autofuse.targets.cuda.codegen.producttiles import BUSY, COLUMNS, SIDE
+from autofuse.targets.cuda.gpus import shared_bytes_per_block
 
 _LEAST_WIDTH = 32
 """Narrower tiles would leave most of the dot's threads idle."""
 _PADDING = 8
 """Elements between the rows of a result on chip, beyond its columns: so that stores of fragments share no bank."""
 _WIDTH_STEP = 8
+_PROLOGUE_SHARE = 2
+"""A prologue leaves half of a block's shared memory to the tiles of the product, at least."""
 
 
 def with_product_tiles(
@@ -30,17 +33,40 @@ def with_product_tiles(
 ) -> tuple[Phase, Mapping[str, Buffer]]:
     """The phase and its buffers cut into tiles, or both as they are where that is not possible."""
     columns = find_columns(phase, buffers)
-    if columns is None or phase.row_block is None or columns.prologue or len(phase.steps) < 2:
+    if columns is None or phase.row_block is None or len(phase.steps) < 2:
         return phase, buffers
     widths = _widths(columns)
-    if not widths or not any(buffers[name].space is Space.SCRATCH for name in columns.narrowed):
+    kept = any(buffers[name].space is Space.SCRATCH for name in columns.narrowed)
+    if not widths or not (kept or columns.prologue):
         return phase, buffers
     dot = next(step for step in phase.steps if isinstance(step, Dot))
     extent = phase.row_block.symbol.extent
     others = math.prod(symbol.extent for symbol in phase.grid) // max(extent, 1)
+    if columns.prologue and not _is_repeated(phase, dot, extent * others, widths[0]):
+        return phase, buffers
     high, wide = tile_of(dot, buffers, arch, schedule, extent, others * columns.dots, widths)
+    if columns.prologue:
+        high = min(high, max(SIDE, _most_rows(phase, buffers, columns, arch)))
     phase, buffers = with_rows(phase, buffers, min(high, extent))
     return cut_columns(phase, buffers, columns, wide, wide + _PADDING)
+
+
+def _is_repeated(phase: Phase, dot: Dot, rows: int, width: int) -> bool:
+    """Whether a prologue is done anew for every tile of columns: where without that few blocks would have work."""
+    assert phase.row_block is not None
+    blocks = -(-rows // phase.row_block.size)
+    return dot.columns > width and blocks < BUSY
+
+
+def _most_rows(phase: Phase, buffers: Mapping[str, Buffer], columns: Columns, arch: str) -> int:
+    """Rows of which the prologue leaves as much on chip as a block should keep: a power of two."""
+    assert phase.row_block is not None
+    names = {
+        s.buffer for group in columns.prologue for stage in group.stages for s in stage.body if isinstance(s, Store)
+    }
+    each = sum(buffers[name].type.nbytes for name in names) // phase.row_block.size
+    rows = shared_bytes_per_block(arch) // _PROLOGUE_SHARE // max(each, 1)
+    return 1 << max(rows.bit_length() - 1, 0)
 
 
 def _widths(columns: Columns) -> tuple[int, ...]:

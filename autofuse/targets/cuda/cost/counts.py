@@ -39,9 +39,11 @@ from autofuse.lower.tile import (
 from autofuse.targets.cuda.codegen.access import is_threaded
 from autofuse.targets.cuda.codegen.program import Generator, Planned
 from autofuse.targets.cuda.codegen.rowscratch import lane_of
+from autofuse.targets.cuda.codegen.sharedinputs import SharedInput
 from autofuse.targets.cuda.codegen.transposes import TransposePlan
 from autofuse.targets.cuda.cost.launches import WARP, WAVEFRONT_BYTES, LaunchCounts, asked, together
-from autofuse.targets.cuda.cost.onchip import in_registers
+from autofuse.targets.cuda.cost.onchip import in_registers, read_once
+from autofuse.targets.cuda.cost.progress import dependent_rounds
 from autofuse.targets.cuda.decisions import ITEMS
 
 SECTOR_BYTES = 32
@@ -71,9 +73,9 @@ def counted(program: TileProgram | OpaqueProgram, arch: str) -> Counted:
     launches: list[LaunchCounts] = []
     for number, launch in enumerate(program.launches):
         found: list[LaunchCounts] = []
-        for phase, planned in zip(launch, generator.planned(launch), strict=True):
-            phases.append(reader.phase(phase, number, planned))
-            found.append(asked(planned, phase, phases[-1], program.schedule, reader.wavefronts))
+        for planned in generator.planned(launch):
+            phases.append(reader.phase(number, planned))
+            found.append(asked(planned, phases[-1], program.schedule, reader.wavefronts))
         launches.append(together(found))
     return Counted(_features(program, reader, tuple(phases)), tuple(launches))
 
@@ -105,18 +107,21 @@ class _Reader:
         """Scratch in registers, in the phase at hand."""
         self.wavefronts = 0.0
         """Of shared memory, in the phase at hand."""
+        self.alike: dict[SharedInput, int] = {}
+        """What a block reads once for all its rows, and the bytes that all blocks of the phase at hand read of it."""
         self.touched: dict[tuple[str, bool], tuple[int, int]] = {}
         """(bytes of sectors, bytes of elements that are touched for certain), by buffer and whether it is written."""
 
-    def phase(self, phase: Phase, launch: int, planned: Planned) -> PhaseFeatures:
-        """Read one phase."""
-        self.wavefronts = 0.0
+    def phase(self, launch: int, planned: Planned) -> PhaseFeatures:
+        """Read one phase, cut into tiles as it will be."""
+        self.wavefronts, phase = 0.0, planned.phase
         points = math.prod(symbol.extent for symbol in phase.grid)
         moved: dict[tuple[str, bool], int] = {}
         plan, self.inside = planned.plan, in_registers(planned)
         self.tiled = {id(slot.access): plan.rows for slot in plan.slots} if isinstance(plan, TransposePlan) else {}
+        self.alike = {one: one.nbytes * planned.blocks for one in read_once(planned)}
         steps = [step for step in phase.steps if isinstance(step, RowGroup)]
-        stages = tuple(self._stage(stage, phase, points, moved) for step in steps for stage in step.stages)
+        stages = tuple(self._stage(stage, planned, points, moved) for step in steps for stage in step.stages)
         dots = tuple(self._dot(step, phase, points, moved) for step in phase.steps if isinstance(step, Dot))
         scratch = [buffer.type.nbytes for buffer in self.buffers.values() if buffer.space is Space.SCRATCH]
         read = sum(nbytes for (_, write), nbytes in moved.items() if not write)
@@ -131,7 +136,8 @@ class _Reader:
         written, least_written = self.touched.get((buffer.name, True), (0, 0))
         return BufferFeatures(buffer.name, buffer.space, buffer.type.nbytes, read, written, least_read, least_written)
 
-    def _stage(self, stage: Stage, phase: Phase, points: int, moved: dict[tuple[str, bool], int]) -> StageFeatures:
+    def _stage(self, stage: Stage, planned: Planned, points: int, moved: dict[tuple[str, bool], int]) -> StageFeatures:
+        phase = planned.phase
         lane: Symbol | None = phase.grid[-1] if is_threaded(phase) and phase.grid else lane_of(stage)
         loops = math.prod(symbol.extent for symbol in stage.symbols)
         own = lane is not None and lane in stage.symbols
@@ -153,7 +159,7 @@ class _Reader:
                 flops += float(dtype.is_float) * points * loops
         reduces = sum(isinstance(statement, Reduce | ArgReduce) for statement in stage.body)
         scans = any(isinstance(statement, Scan) for statement in stage.body)
-        chain = float(entries * max(rounds - 1, 0)) if reduces or scans else 0.0
+        chain = float(entries * max(dependent_rounds(planned, stage, rounds) - 1, 0)) if reduces or scans else 0.0
         return StageFeatures(
             entries=entries,
             iterations=points * loops,
@@ -193,10 +199,16 @@ class _Reader:
                 return
             self.wavefronts += vectors * max(1.0, WARP * itemsize / WAVEFRONT_BYTES if kind != "uniform" else 1.0)
             return
-        sectors = {"uniform": 1, "gather": WARP}.get(kind, min(WARP, max(1, step * itemsize)))
-        counts["vector_bytes"] += float(vectors * sectors * SECTOR_BYTES)
+        one = next((one for one in self.alike if one.is_read_by(access, lane)), None)
         touched, least = _touched(access.offset, symbols, itemsize, iterations)
         self._touch(buffer, isinstance(access, Store), touched, 0 if access.mask is not None else least, moved)
+        if one is not None:
+            self.wavefronts += vectors * max(1.0, WARP * itemsize / WAVEFRONT_BYTES)
+            counts["vector_bytes"] += self.alike[one]
+            self.alike[one] = 0  # other stages find it there
+            return
+        sectors = {"uniform": 1, "gather": WARP}.get(kind, min(WARP, max(1, step * itemsize)))
+        counts["vector_bytes"] += float(vectors * sectors * SECTOR_BYTES)
 
     def _touch(self, buffer: Buffer, write: bool, nbytes: int, least: int, moved: dict[tuple[str, bool], int]) -> None:
         """A buffer is touched once more; other parts of it, up to all that there is."""

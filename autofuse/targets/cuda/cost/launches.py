@@ -8,12 +8,12 @@ from autofuse.cost_models.features import PhaseFeatures
 from autofuse.cost_models.liveness import most_live
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Phase
 from autofuse.targets.cuda.codegen.access import stages_of
 from autofuse.targets.cuda.codegen.program import Planned
 from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan
 from autofuse.targets.cuda.cost.onchip import kept_on_chip, product_registers
-from autofuse.targets.cuda.cost.progress import iterations_at_once, load_bytes
+from autofuse.targets.cuda.cost.products import ProductCounts, products_of
+from autofuse.targets.cuda.cost.progress import iterations_at_once, load_bytes, pack_of
 
 WARP = 32
 WORD = 4
@@ -41,13 +41,19 @@ class LaunchCounts:
     """The same of what is copied to shared memory without registers, by asynchronous copies."""
     parallel: float
     """Iterations of a thread that do not wait for one another."""
+    pack: int
+    """Neighbouring elements that a thread loads or stores at once."""
     rounds: float
     """Times that a thread passes through the code of a stage: the most of all stages."""
     shared_wavefronts: float
     """Of shared memory, 128 bytes each, without bank conflicts."""
+    cluster: int
+    """Blocks that start together and share grid points."""
+    products: tuple[ProductCounts, ...]
+    """Of all phases."""
 
 
-def asked(planned: Planned, phase: Phase, counts: PhaseFeatures, schedule: Schedule, wavefronts: float) -> LaunchCounts:
+def asked(planned: Planned, counts: PhaseFeatures, schedule: Schedule, wavefronts: float) -> LaunchCounts:
     """What a phase asks of a multiprocessor.
 
     `planned`: how it is given to threads. `counts`: of the phase. `schedule`: of the kernel. `wavefronts`: of shared
@@ -55,28 +61,32 @@ def asked(planned: Planned, phase: Phase, counts: PhaseFeatures, schedule: Sched
     """
     everybody = max(counts.shares, 1.0)
     flights, at_once, words = [0.0], [1.0], [0.0]
-    for stage, counted in zip(stages_of(phase), counts.stages, strict=True):
+    for stage, counted in zip(stages_of(planned.phase), counts.stages, strict=True):
         own = max(counted.iterations / everybody, 1.0)
         together = min(own, iterations_at_once(planned, stage, schedule))
         flights.append(together * load_bytes(stage, planned.buffers))
         at_once.append(together)
         words.append(most_live(stage.body) + flights[-1] / WORD)
     kept = kept_on_chip(planned)
-    registers, shared, copied = _BASE_REGISTERS + 2 * len(planned.buffers) + max(words) + kept.words, kept.nbytes, 0.0
+    registers, copied = _BASE_REGISTERS + 2 * len(planned.buffers) + max(words) + kept.words, 0.0
+    products: tuple[ProductCounts, ...] = ()
     if isinstance(planned.plan, RowBlockPlan) and planned.plan.dots:
-        tiles = [shape for _, shape in planned.plan.dots]
+        products, tiles = products_of(planned.plan, planned.buffers), [shape for _, shape in planned.plan.dots]
         registers = max(registers, *(product_registers(dot, shape) for dot, shape in planned.plan.dots))
         copied = max((shape.stages - 1) * shape.stage_bytes for shape in tiles) / planned.threads
     return LaunchCounts(
         blocks=counts.blocks,
         threads=planned.threads,
         registers=min(round(registers), MOST_REGISTERS),
-        shared_bytes=shared,
+        shared_bytes=kept.nbytes,
         flight_bytes=max(flights),
         copied_bytes=copied,
         parallel=max(at_once),
+        pack=pack_of(planned),
         rounds=max((stage.vectors * WARP / everybody for stage in counts.stages), default=1.0),
-        shared_wavefronts=wavefronts,
+        shared_wavefronts=wavefronts + sum(product.wavefronts for product in products),
+        cluster=planned.cluster,
+        products=products,
     )
 
 
@@ -92,6 +102,9 @@ def together(phases: Sequence[LaunchCounts]) -> LaunchCounts:
         flight_bytes=sum(phase.flight_bytes * part for phase, part in zip(phases, share, strict=True)),
         copied_bytes=sum(phase.copied_bytes * part for phase, part in zip(phases, share, strict=True)),
         parallel=sum(phase.parallel * part for phase, part in zip(phases, share, strict=True)),
+        pack=min(phase.pack for phase in phases),
         rounds=max(phase.rounds for phase in phases),
         shared_wavefronts=sum(phase.shared_wavefronts for phase in phases),
+        cluster=max(phase.cluster for phase in phases),
+        products=tuple(product for phase in phases for product in phase.products),
     )

@@ -13,7 +13,7 @@ from autofuse.targets.cuda.codegen.program import Planned
 from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan, scratch_of
 from autofuse.targets.cuda.codegen.rowgroups import Group, longest_loop
 from autofuse.targets.cuda.codegen.rowscratch import RowScratch
-from autofuse.targets.cuda.codegen.sharedinputs import shared_inputs
+from autofuse.targets.cuda.codegen.sharedinputs import SharedInput, shared_inputs
 from autofuse.targets.cuda.codegen.threads import REGISTER_WORDS, ThreadPlan
 from autofuse.targets.cuda.codegen.transposes import TransposePlan
 
@@ -66,6 +66,13 @@ def in_registers(planned: Planned) -> frozenset[str]:
             return frozenset()
 
 
+def read_once(planned: Planned) -> tuple[SharedInput, ...]:
+    """What all rows of a block read alike, and so only once."""
+    if not isinstance(planned.plan, Group) or planned.plan.points_per_block == 1:
+        return ()
+    return shared_inputs(tuple(stages_of(planned.phase)), planned.buffers)
+
+
 def _of_rows(planned: Planned, group: Group) -> OnChip:
     stages = tuple(stages_of(planned.phase))
     scratch, longest = RowScratch.of(stages, planned.buffers), longest_loop(stages)
@@ -74,9 +81,8 @@ def _of_rows(planned: Planned, group: Group) -> OnChip:
     words = sum(kept.words(group.share(kept.extent)) for kept in scratch.kept if homes[kept.buffer.name] == "registers")
     most = max((kept.buffer.type.size for kept in scratch.kept), default=0)
     part = most if group.cluster == 1 else group.part(longest)
-    alike = shared_inputs(stages, planned.buffers) if group.points_per_block > 1 else ()
     kept = scratch.shared_bytes(share, part) * group.per_block
-    return OnChip(float(words), kept + sum(one.nbytes for one in alike))
+    return OnChip(float(words), kept + sum(one.nbytes for one in read_once(planned)))
 
 
 def product_registers(dot: Dot, shape: TileShape) -> float:

@@ -51,6 +51,31 @@ def _of_row(planned: Planned, stage: Stage, group: Group) -> float:
     return share if kept or share <= _WRITTEN_OUT * group.vector else _UNROLLED * group.vector
 
 
+def pack_of(planned: Planned) -> int:
+    """Neighbouring elements that a thread takes side by side."""
+    match planned.plan:
+        case ThreadPlan(vector=vector) | Group(vector=vector):
+            return vector
+        case TransposePlan(walk=walk):
+            return walk.vector
+        case _:
+            return 1
+
+
+def dependent_rounds(planned: Planned, stage: Stage, rounds: int) -> int:
+    """How many iterations of a stage one thread does one after the other, neighbours that it takes together as one.
+
+    `rounds`: of a warp, if all its lanes share out the stage's lane; else of a thread that does them all.
+    """
+    match planned.plan:
+        case Group() as group if lane_of(stage) is not None:
+            return -(-rounds * _WARP // (group.step * group.cluster))
+        case ColumnPlan() as plan:
+            return -(-rounds // plan.slices)
+        case _:
+            return rounds
+
+
 def load_bytes(stage: Stage, buffers: Mapping[str, Buffer]) -> int:
     """Bytes that an iteration reads from memory, or writes if it reads none; the same element counts once."""
     lane = lane_of(stage)

@@ -4,13 +4,14 @@
     l2       bytes of sectors that warps ask for, over the L2's bandwidth
     issue    instructions of warps, over those that start in a cycle
     special  approximated functions, over what their units give
-    product  products of matrices, on ordinary or on matrix units
+    product  products of matrices in whole tiles, on ordinary or on matrix units
     shared   wavefronts of shared memory, and local memory that the first-level cache holds
-    serial   chains of dependent steps
+    serial   chains of dependent steps, and rounds of products that wait for their tiles
     start    from the kernel before
 
 How many blocks a multiprocessor holds decides how much is in flight and how well latencies are hidden. A last wave that
-does not fill the device has less in flight, and multiprocessors that get a block more than others work longer.
+does not fill the device has less in flight, and multiprocessors that get a block more than others work longer. A block
+that is alone on its multiprocessor does nothing else while it multiplies.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from autofuse.cost_models.compiled import LaunchFacts
 from autofuse.cost_models.features import PhaseFeatures, StageFeatures
 from autofuse.lazydataclass import dataclass, fields
 from autofuse.targets.cuda.cost.launches import MOST_REGISTERS, WARP, WAVEFRONT_BYTES, WORD, LaunchCounts
+from autofuse.targets.cuda.cost.products import ProductCounts, read_again_bytes
 from autofuse.targets.cuda.cost.rates import Rates
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.nvrtc import Resources
 from autofuse.targets.cuda.occupancy import Occupancy, occupancy
 
 _OVERHEAD = 3.0
-"""Instructions of a step of a loop that are neither arithmetic nor memory: addresses, tests, the loop itself."""
+"""Instructions for neighbours that a thread takes together, beside arithmetic and memory: addresses, tests, loops."""
 _ISSUE_SLOTS = {
     "add": 1.0,
     "multiply": 1.0,
@@ -58,6 +60,11 @@ _MOST_PARALLEL = 4.0
 """Independent instructions that a warp is credited with, at most."""
 _KEPT_REGISTERS = 16
 """Of a thread: those that no load arrives in."""
+_ROUND_CYCLES = 400.0
+"""Of a round of a product whose tiles come from the L2: 261 for a load (Luo et al. 2024), the rest is an estimate for
+its instructions and the barrier."""
+_INTEGER_SHARE, _LONG_SHARE = 0.5, 0.125
+"""Of the rate of products of f32: those of integers, and of 64-bit ones, which take several instructions."""
 _BOUNDS: dict[str, Bound] = {
     "memory": "memory",
     "l2": "memory",
@@ -129,27 +136,35 @@ def launch_terms(
     """The terms of one launch of these phases."""
     stages = [stage for phase in phases for stage in phase.stages]
     blocks_held = held(gpu, counts, facts).blocks
-    spread = _Spread(gpu, counts.blocks, blocks_held)
+    spread = _Spread(gpu, counts.blocks, blocks_held, counts.cluster)
     threads = counts.blocks * counts.threads
     spilled = facts.spill_bytes * threads * max(counts.rounds, 1.0)
     kept = min(1.0, max(gpu.shared_bytes - blocks_held * facts.shared_bytes, 0) / _private_bytes(counts, facts, spread))
     flight = _flight_bytes(counts, facts)
     moved = float(sum(sum(phase.reuse.traffic(0)) for phase in phases))
+    moved += read_again_bytes(counts.products, gpu.l2_bytes, blocks_held * gpu.multiprocessors)
     requested = sum(stage.accesses.vector_bytes for stage in stages) + spilled * (1.0 - kept)
-    slots = sum(_slots(stage) for stage in stages) + spilled / (WORD * WARP)
+    requested += sum(product.requested_bytes for product in counts.products)
+    slots = sum(_slots(stage, counts.pack) for stage in stages) + spilled / (WORD * WARP)
+    own_slots = sum(product.slots for product in counts.products)
     special = WARP * sum(_SPECIAL.get(name, 0.0) * n for stage in stages for (name, _), n in stage.operations.items())
-    hidden = min(1.0, spread.warps(counts.threads) * min(counts.parallel, _MOST_PARALLEL) / _HIDING_WARPS)
+    parallel = _MOST_PARALLEL if counts.products else min(counts.parallel, _MOST_PARALLEL)
+    hidden = min(1.0, spread.warps(counts.threads) * parallel / _HIDING_WARPS)
     slow = spread.slowest / max(hidden, 1e-3)
     waves = counts.shared_wavefronts + spilled * kept / WAVEFRONT_BYTES
     chain = max((stage.chain / max(stage.entries, 1) for stage in stages), default=0.0)
+    work = slow * max(slots / rates.issues_per_s, _f64_s(gpu, rates, stages))
+    multiplied = spread.slowest * sum(_product_s(gpu, rates, product) for product in counts.products)
+    apart = work / spread.each if counts.products else 0.0
+    waited = sum(product.rounds / max(product.stages - 1, 1) for product in counts.products) * math.ceil(spread.waves)
     return Terms(
         memory=1e6 * _memory_s(gpu, rates, moved, flight * counts.threads, spread),
         l2=1e6 * requested / rates.l2_bytes_per_s / max(spread.busy, 1e-3),
-        issue=1e6 * slow * max(slots / rates.issues_per_s, _f64_s(gpu, rates, stages)),
+        issue=1e6 * (work + slow * own_slots / rates.issues_per_s),
         special=1e6 * slow * special / rates.special_per_s,
-        product=1e6 * spread.slowest * sum(_product_s(rates, phase) for phase in phases),
-        shared=1e6 * slow * waves / (gpu.multiprocessors * gpu.clock_hz),
-        serial=chain * rates.step_us,
+        product=1e6 * (multiplied + apart),
+        shared=1e6 * (slow * waves / (gpu.multiprocessors * gpu.clock_hz) + apart),
+        serial=chain * rates.step_us + 1e6 * (waited * _ROUND_CYCLES / gpu.clock_hz + apart),
         start=rates.launch_us,
         flight_bytes=flight * counts.threads * spread.each,
         waves=spread.waves,
@@ -163,15 +178,21 @@ class _Spread:
     gpu: Gpu
     blocks: int
     held: int
+    cluster: int
+
+    @property
+    def usable(self) -> int:
+        """Multiprocessors that clusters can be put on, one block on each."""
+        return max(self.gpu.multiprocessors // self.cluster, 1) * self.cluster
 
     @property
     def waves(self) -> float:
-        return self.blocks / (self.held * self.gpu.multiprocessors)
+        return self.blocks / (self.held * self.usable)
 
     @property
     def each(self) -> int:
         """Blocks at work on a multiprocessor, while there are enough."""
-        return max(1, min(self.held, -(-self.blocks // self.gpu.multiprocessors)))
+        return max(1, min(self.held, -(-self.blocks // self.usable)))
 
     @property
     def busy(self) -> float:
@@ -181,8 +202,9 @@ class _Spread:
     @property
     def slowest(self) -> float:
         """Times as long as if all blocks were spread evenly: the multiprocessor with the most blocks decides."""
-        even = self.blocks / self.gpu.multiprocessors
-        return math.ceil(even) / even if even else 1.0
+        if not self.blocks:
+            return 1.0
+        return math.ceil(self.blocks / self.usable) * self.gpu.multiprocessors / self.blocks
 
     def warps(self, threads: int) -> float:
         """At work on a multiprocessor."""
@@ -196,7 +218,7 @@ def _memory_s(gpu: Gpu, rates: Rates, moved: float, block_flight: float, spread:
     def rate(blocks: float) -> float:
         return max(min(top, blocks * block_flight / (rates.latency_us * 1e-6)), 1.0)
 
-    most = spread.held * gpu.multiprocessors
+    most = spread.held * spread.usable
     full, rest = divmod(spread.blocks, most)
     each = moved / max(spread.blocks, 1)
     return full * most * each / rate(most) + (rest * each / rate(rest) if rest else 0.0)
@@ -213,15 +235,15 @@ def _private_bytes(counts: LaunchCounts, facts: LaunchFacts, spread: _Spread) ->
     return max(float(facts.private_bytes * counts.threads * spread.each), 1.0)
 
 
-def _slots(stage: StageFeatures) -> float:
-    """Instructions that warps issue for a stage."""
+def _slots(stage: StageFeatures, pack: int) -> float:
+    """Instructions that warps issue for a stage; one loads or stores several neighbours of a thread."""
     accesses = stage.accesses
-    walked = accesses.contiguous + accesses.strided + accesses.gather + accesses.uniform + accesses.masked
+    walked = accesses.contiguous / pack + accesses.strided + accesses.gather + accesses.uniform + accesses.masked
     worked = sum(
         count * _ISSUE_SLOTS[name] * (_F64_SLOTS if dtype == "f64" else 1.0)
         for (name, dtype), count in stage.operations.items()
     )
-    return walked + worked + _OVERHEAD * stage.vectors + stage.horizontal * 2 * WARP.bit_length()
+    return walked + worked + _OVERHEAD * stage.vectors / pack + stage.horizontal * 2 * WARP.bit_length()
 
 
 def _f64_s(gpu: Gpu, rates: Rates, stages: Sequence[StageFeatures]) -> float:
@@ -236,5 +258,12 @@ def _f64_s(gpu: Gpu, rates: Rates, stages: Sequence[StageFeatures]) -> float:
     return WARP * count / units
 
 
-def _product_s(rates: Rates, phase: PhaseFeatures) -> float:
-    return sum(dot.flops / rates.product_flops for dot in phase.dots)
+def _product_s(gpu: Gpu, rates: Rates, product: ProductCounts) -> float:
+    if product.units == "matrix":
+        return product.flops / rates.matrix_flops
+    share = 1.0
+    if not product.dtype.is_float:
+        share = _LONG_SHARE if product.dtype.bits == 64 else _INTEGER_SHARE
+    elif product.dtype.bits == 64:
+        share = gpu.f64_per_clock / gpu.f32_per_clock
+    return product.flops / (share * rates.product_flops)

@@ -1,0 +1,161 @@
+"""What matrix products cost beside their multiplications: padded tiles, loads of tiles, waits, uneven work.
+
+A block works on one tile of the result after the other; for each it goes through the depth in rounds. In a round, tiles
+of both operands come to shared memory, and threads (or matrix units) read them there:
+
+    for each tile of the result that the block makes
+        for each round, `shape.depth` deep        a tile of each operand from the L2, unless it is on chip already
+            multiply                              fragments of both from shared memory, by every warp
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from autofuse.ir.dtypes import DType
+from autofuse.lazydataclass import dataclass
+from autofuse.lower.tile import Buffer, Dot, Matrix, Space
+from autofuse.targets.cuda.codegen.producttiles import (
+    CHUNK_BYTES,
+    DOT_THREADS,
+    SIDE,
+    TileShape,
+    Units,
+    compute_dtype,
+    layout_of,
+)
+from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan
+
+_WARP, _WAVEFRONT_BYTES = 32, 128
+_MATRIX_DEPTH, _MATRIX_WAVEFRONTS = 16, 4
+"""Depth of an instruction of the matrix units; `ldmatrix` brings 16 x 16 elements of 16 bits, 512 bytes."""
+_LOAD_SLOTS = 2.0
+"""Instructions for a load from shared memory and its address."""
+_COPY_SLOTS, _ELEMENT_SLOTS = 6.0, 8.0
+"""Instructions of a thread for an asynchronous copy of 16 bytes, and for an element that is brought in by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductCounts:
+    """One product, over all blocks of its phase."""
+
+    units: Units
+    dtype: DType
+    """What is multiplied and summed."""
+    flops: float
+    """Of whole tiles: a multiplication with its addition counts as two."""
+    slots: float
+    """Instructions of warps beside the multiplications."""
+    wavefronts: float
+    """Of shared memory, 128 bytes each."""
+    requested_bytes: float
+    """From the L2."""
+    right_bytes: int
+    """Of one right operand in memory; 0 if it is on chip."""
+    others: int
+    """Products of the same kind, each with a right operand of its own."""
+    row_tiles: int
+    """Blocks of a product one below the other, each of which reads the right operand."""
+    column_tiles: int
+    """Blocks of a product side by side."""
+    rounds: int
+    """Of one block, one after the other."""
+    stages: int
+    """Tiles of each operand that there is shared memory for."""
+
+
+def products_of(plan: RowBlockPlan, buffers: Mapping[str, Buffer]) -> tuple[ProductCounts, ...]:
+    """The products of a phase, in order."""
+    return tuple(_product(plan, dot, shape, buffers) for dot, shape in plan.dots)
+
+
+def _product(plan: RowBlockPlan, dot: Dot, shape: TileShape, buffers: Mapping[str, Buffer]) -> ProductCounts:
+    alone = plan.columns is not None
+    rows = min(plan.rows, shape.rows) if alone else plan.rows
+    down = 1 if alone else -(-rows // shape.rows)
+    across = 1 if alone else -(-dot.columns // shape.columns)
+    rounds = -(-dot.depth // shape.depth)
+    tiles = plan.blocks * down * across
+    left, right = _itemsize(dot.lhs, buffers), _itemsize(dot.rhs, buffers)
+    left_lines, right_lines = min(rows, shape.rows), min(dot.columns, shape.columns)
+    from_left, from_right = tiles * left_lines * dot.depth, tiles * right_lines * dot.depth
+    row_tiles = 1 if plan.row_block is None else plan.row_block.extent
+    column_tiles = math.prod(symbol.extent for symbol in plan.grid if symbol.name == "column_tile")
+    columns = dot.columns if alone else dot.columns * column_tiles
+    fragments = _matrix(shape) if shape.units == "matrix" else _plain(dot, shape)
+    brought = sum(_brought(one, shape, count) for one, count in ((left, from_left), (right, from_right)))
+    stored = tiles * rounds * shape.stage_bytes / _WAVEFRONT_BYTES
+    depth = rounds * shape.depth
+    return ProductCounts(
+        units=shape.units,
+        dtype=compute_dtype(dot),
+        flops=2.0 * tiles * shape.rows * shape.columns * depth,
+        slots=tiles * depth * fragments.slots + brought,
+        wavefronts=tiles * depth * fragments.wavefronts + stored,
+        requested_bytes=float(from_left * left + from_right * right),
+        right_bytes=dot.depth * columns * right,
+        others=max(1, plan.blocks // max(row_tiles * column_tiles, 1)),
+        row_tiles=row_tiles,
+        column_tiles=column_tiles,
+        rounds=down * across * rounds,
+        stages=shape.stages,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fragments:
+    """Of one step of the depth, over all warps of a block."""
+
+    slots: float
+    wavefronts: float
+
+
+def _matrix(shape: TileShape) -> _Fragments:
+    """A warp brings the fragments of its rows and columns by `ldmatrix`, and multiplies 16 x 16 x 8 at a time."""
+    down, across = shape.warps
+    rows, columns = shape.rows // down // 16, shape.columns // across // 16
+    loads = down * across * (rows + columns) / _MATRIX_DEPTH
+    multiplied = down * across * rows * columns * 2 / _MATRIX_DEPTH
+    return _Fragments(loads * _LOAD_SLOTS + multiplied, loads * _MATRIX_WAVEFRONTS)
+
+
+def _plain(dot: Dot, shape: TileShape) -> _Fragments:
+    """16 x 16 threads: a warp reads two places of the left tile, and 16 of the right one."""
+    warps = DOT_THREADS // _WARP
+    loads, wavefronts = 0.0, 0.0
+    for matrix, extent, places, is_left in ((dot.lhs, shape.rows, 2, True), (dot.rhs, shape.columns, SIDE, False)):
+        count, itemsize = extent // SIDE, shape.element.itemsize
+        run = CHUNK_BYTES // itemsize
+        if not layout_of(matrix, extent, shape, is_left=is_left).along_depth:
+            run = min(run, count)
+        loads += warps * count / run
+        wavefronts += warps * count / run * max(1.0, places * run * itemsize / _WAVEFRONT_BYTES)
+    return _Fragments(loads * _LOAD_SLOTS, wavefronts)
+
+
+def _itemsize(matrix: Matrix, buffers: Mapping[str, Buffer]) -> int:
+    """Bytes of an element in memory; 0 for an operand that is on chip."""
+    buffer = buffers[matrix.buffer]
+    return 0 if buffer.space is Space.SCRATCH else buffer.type.dtype.itemsize
+
+
+def _brought(itemsize: int, shape: TileShape, elements: float) -> float:
+    """Instructions of warps that bring an operand's tiles in: copied if they are kept as they are in memory."""
+    if itemsize == shape.element.itemsize:
+        return elements * itemsize / CHUNK_BYTES * _COPY_SLOTS / _WARP
+    return elements * _ELEMENT_SLOTS / _WARP
+
+
+def read_again_bytes(products: Sequence[ProductCounts], l2_bytes: int, resident: int) -> float:
+    """What comes from memory more than once: the right operand, once for each wave, if the L2 does not hold it.
+
+    `resident`: blocks that the device holds at a time. Blocks follow one another along the columns first.
+    """
+    total = 0.0
+    for product in products:
+        rows = max(1, resident // max(product.column_tiles, 1))
+        waves = -(-product.row_tiles // rows)
+        if product.right_bytes > l2_bytes / 2:
+            total += product.others * (waves - 1) * product.right_bytes
+    return total
