@@ -112,6 +112,10 @@ KERNELS |= {
     for name in ("four_bytes", "layer")
     for which, schedule in SCHEDULES.items()
 }
+KERNELS |= {
+    f"{name}_taller": whole(*(lambda fn, args: (fn, *args))(*CASES[name]), schedule=cuda_schedule(tile="32x64"))
+    for name in ("merged", "scaled")
+}
 KERNELS |= {f"{name}_old": whole(CASES[name][0], *CASES[name][1], arch="sm_75") for name in ("layer", "f32_left")}
 
 

@@ -147,6 +147,18 @@ def shape_of(dot: Dot, left: DType, right: DType, arch: str, schedule: Schedule,
     return TileShape(units, rows, columns, depth, stages, element)
 
 
+def step_clocks(high: int, wide: int) -> float:
+    """Clocks of a multiprocessor for one step of the depth of a tile of f32: it multiplies, or reads shared memory.
+
+    Each warp reads what two of the 16 threads along the rows and all 16 along the columns multiply.
+    """
+    rows = max(SIDE, min(ROWS[0], 1 << max(0, high - 1).bit_length()))
+    columns = COLUMNS[0] if wide > COLUMNS[1] else COLUMNS[1]
+    tiles = -(-high // rows)
+    read = WARPS * (max(1, rows // COLUMNS[1]) + columns // 32)
+    return tiles * max(rows * columns / _PLAIN_RATE, float(read))
+
+
 def best_tile(
     rows: int, columns: int, others: int, units: Units, itemsize: int, widths: tuple[int, ...], schedule: Schedule
 ) -> tuple[int, int]:

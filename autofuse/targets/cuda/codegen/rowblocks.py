@@ -18,7 +18,7 @@ from autofuse.targets.cuda.codegen.access import accesses_of
 from autofuse.targets.cuda.codegen.blockproducts import DotWriter, dot_bytes, dot_shape, tile_of
 from autofuse.targets.cuda.codegen.body import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
-from autofuse.targets.cuda.codegen.producttiles import COLUMNS, DOT_THREADS, ROWS, TileShape
+from autofuse.targets.cuda.codegen.producttiles import COLUMNS, DOT_THREADS, ROWS, SIDE, TileShape
 from autofuse.targets.cuda.codegen.rowgroups import Group, row_vector
 from autofuse.targets.cuda.codegen.rows import RowWriter, write_group_head
 from autofuse.targets.cuda.codegen.threads import define_symbols
@@ -110,6 +110,8 @@ def _rows(
     if phase.row_block is None:
         return max(dot.rows for dot in dots), [dot_shape(dot, buffers, arena.arch, schedule, dot.rows) for dot in dots]
     rows = max(1, min(phase.row_block.size, phase.row_block.symbol.extent, MOST_ROWS))
+    if dots and rows > SIDE:
+        rows = 1 << rows.bit_length() - 1  # tiles have so many, and are done whole
     sizes = {b.name: b.type.nbytes // phase.row_block.size for b in scratch_of(phase, buffers)}
 
     def needed(rows: int) -> int:

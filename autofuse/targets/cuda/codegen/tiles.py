@@ -16,7 +16,7 @@ from autofuse.lower.rewrite import rewritten, rewritten_dot
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Dot, Phase, RowBlock, RowGroup, Space, Store
 from autofuse.targets.cuda.codegen.blockproducts import tile_of
-from autofuse.targets.cuda.codegen.producttiles import BUSY, COLUMNS, SIDE
+from autofuse.targets.cuda.codegen.producttiles import BUSY, COLUMNS, SIDE, step_clocks
 from autofuse.targets.cuda.gpus import shared_bytes_per_block
 
 _LEAST_WIDTH = 32
@@ -24,6 +24,8 @@ _LEAST_WIDTH = 32
 _PADDING = 8
 """Elements between the rows of a result on chip, beyond its columns: so that stores of fragments share no bank."""
 _WIDTH_STEP = 8
+_STATEMENT_CLOCKS = 4.0 / 128.0
+"""Of a multiprocessor, for a statement of a prologue and one element: a few instructions, 128 of which end at once."""
 _PROLOGUE_SHARE = 2
 """A prologue leaves half of a block's shared memory to the tiles of the product, at least."""
 
@@ -42,20 +44,30 @@ def with_product_tiles(
     dot = next(step for step in phase.steps if isinstance(step, Dot))
     extent = phase.row_block.symbol.extent
     others = math.prod(symbol.extent for symbol in phase.grid) // max(extent, 1)
-    if columns.prologue and not _is_repeated(phase, dot, extent * others, widths[0]):
-        return phase, buffers
     high, wide = tile_of(dot, buffers, arch, schedule, extent, others * columns.dots, widths)
     if columns.prologue:
         high = min(high, max(SIDE, _most_rows(phase, buffers, columns, arch)))
+        if not _is_repeated(phase, columns, extent * others, high, wide):
+            return phase, buffers
     phase, buffers = with_rows(phase, buffers, min(high, extent))
+    columns = find_columns(phase, buffers)
+    assert columns is not None  # other rows change no column
     return cut_columns(phase, buffers, columns, wide, wide + _PADDING)
 
 
-def _is_repeated(phase: Phase, dot: Dot, rows: int, width: int) -> bool:
-    """Whether a prologue is done anew for every tile of columns: where without that few blocks would have work."""
+def _is_repeated(phase: Phase, columns: Columns, rows: int, high: int, wide: int) -> bool:
+    """Whether it pays to do a prologue anew for every tile of columns.
+
+    `high`, `wide`: of tiles. Else blocks have the rows that they have, and all columns one tile after the other.
+    """
     assert phase.row_block is not None
-    blocks = -(-rows // phase.row_block.size)
-    return dot.columns > width and blocks < BUSY
+    statements = sum(len(stage.body) for group in columns.prologue for stage in group.stages)
+    before = statements * _STATEMENT_CLOCKS
+    across = -(-columns.extent // COLUMNS[0])
+    parts = -(-rows // phase.row_block.size), -(-rows // high) * (columns.extent // wide)
+    in_rows, in_tiles = (-(-blocks // BUSY) for blocks in parts)
+    row_clocks = columns.dots * across * step_clocks(phase.row_block.size, COLUMNS[0]) + before * phase.row_block.size
+    return in_tiles * (columns.dots * step_clocks(high, wide) + before * high) < in_rows * row_clocks
 
 
 def _most_rows(phase: Phase, buffers: Mapping[str, Buffer], columns: Columns, arch: str) -> int:
