@@ -43,7 +43,7 @@ from autofuse.targets.cuda.codegen.sharedinputs import SharedInput
 from autofuse.targets.cuda.codegen.transposes import TransposePlan
 from autofuse.targets.cuda.cost.launches import WARP, WAVEFRONT_BYTES, LaunchCounts, asked, together
 from autofuse.targets.cuda.cost.onchip import in_registers, read_once
-from autofuse.targets.cuda.cost.progress import dependent_rounds
+from autofuse.targets.cuda.cost.progress import dependent_rounds, pack_of
 from autofuse.targets.cuda.decisions import ITEMS
 
 SECTOR_BYTES = 32
@@ -109,6 +109,10 @@ class _Reader:
         """Of shared memory, in the phase at hand."""
         self.alike: dict[SharedInput, int] = {}
         """What a block reads once for all its rows, and the bytes that all blocks of the phase at hand read of it."""
+        self.run = 1
+        """Neighbours that a block reads at about the same time, in the phase at hand."""
+        self.near: dict[tuple[str, Affine], list[int]] = {}
+        """Where loads of the stage at hand begin, by buffer and by how they walk."""
         self.touched: dict[tuple[str, bool], tuple[int, int]] = {}
         """(bytes of sectors, bytes of elements that are touched for certain), by buffer and whether it is written."""
 
@@ -119,6 +123,7 @@ class _Reader:
         moved: dict[tuple[str, bool], int] = {}
         plan, self.inside = planned.plan, in_registers(planned)
         self.tiled = {id(slot.access): plan.rows for slot in plan.slots} if isinstance(plan, TransposePlan) else {}
+        self.run = -(-points // planned.blocks) if is_threaded(phase) else planned.threads * pack_of(planned)
         self.alike = {one: one.nbytes * planned.blocks for one in read_once(planned)}
         steps = [step for step in phase.steps if isinstance(step, RowGroup)]
         stages = tuple(self._stage(stage, planned, points, moved) for step in steps for stage in step.stages)
@@ -144,6 +149,7 @@ class _Reader:
         entries = points if own else -(-points // WARP)
         rounds = loops // max(lane.extent, 1) * -(-lane.extent // WARP) if lane is not None and own else loops
         vectors = entries * rounds
+        self.near = {}
         operations: dict[tuple[str, str], float] = {}
         flops = 0.0
         counts: dict[str, float] = dict.fromkeys(
@@ -208,7 +214,16 @@ class _Reader:
             self.alike[one] = 0  # other stages find it there
             return
         sectors = {"uniform": 1, "gather": WARP}.get(kind, min(WARP, max(1, step * itemsize)))
-        counts["vector_bytes"] += float(vectors * sectors * SECTOR_BYTES)
+        counts["vector_bytes"] += vectors * sectors * SECTOR_BYTES * self._fresh(access)
+
+    def _fresh(self, access: Load | Store) -> float:
+        """The share of an access that goes to the L2: what a block has just read nearby is in the first-level cache."""
+        if isinstance(access, Store):
+            return 1.0
+        known = self.near.setdefault((access.buffer, Affine(0, access.offset.terms)), [])
+        apart = min((abs(access.offset.constant - start) for start in known), default=self.run)
+        known.append(access.offset.constant)
+        return min(1.0, apart / max(self.run, 1))
 
     def _touch(self, buffer: Buffer, write: bool, nbytes: int, least: int, moved: dict[tuple[str, bool], int]) -> None:
         """A buffer is touched once more; other parts of it, up to all that there is."""

@@ -155,6 +155,18 @@ def test_what_a_block_reads_once_is_asked_for_once() -> None:
     assert moved < asked < 1.05 * moved
 
 
+def test_neighbours_in_a_row_are_asked_for_once_and_those_in_other_rows_each_time() -> None:
+    """Blocks have many neighbours of a row, which the first-level cache keeps, and no others."""
+    n = 4096
+
+    def asked(fn: Callable[..., Any]) -> float:
+        (phase,) = counted(whole(fn, zeros(n, n)), "sm_90").features.phases
+        return sum(stage.accesses.vector_bytes for stage in phase.stages) / (4 * n * n)
+
+    assert asked(lambda x: x[:, :-2] + x[:, 1:-1] + x[:, 2:]) == pytest.approx(2.0, rel=0.02)
+    assert asked(lambda x: x[:-2] + x[1:-1] + x[2:]) == pytest.approx(4.0, rel=0.02)
+
+
 def test_clusters_leave_multiprocessors_out_that_do_not_make_up_one() -> None:
     def normed(x: Any) -> Any:
         return x - x.sum(1, keepdims=True)
