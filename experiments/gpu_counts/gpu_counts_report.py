@@ -21,15 +21,12 @@ class Gate(NamedTuple):
     """How a value is written."""
 
 
-_SECTOR_BYTES = 32
-
-
 def _repeated(launch: Record, _: int) -> float:
-    return _ratio(launch["read_bytes"] + launch["written_bytes"], _needed(launch))
+    return _ratio(launch["fetched_bytes"] + launch["written_bytes"], _needed(launch))
 
 
 def _scattered(launch: Record, _: int) -> float:
-    return _ratio(_SECTOR_BYTES * launch["sectors"], _needed(launch))
+    return _ratio(launch["sectors"], launch["ideal_sectors"])
 
 
 def _wide(launch: Record, _: int) -> float:
@@ -63,8 +60,8 @@ def _ratio(what: int, of: int) -> float:
 
 GATES = (
     Gate("bytes asked over needed", "at most 1.05", _repeated, lambda value: value <= 1.05, ".2f"),
-    Gate("bytes of sectors over needed", "at most 1.05", _scattered, lambda value: value <= 1.05, ".2f"),
-    Gate("by 16-byte accesses", "at least 0.95", _wide, lambda value: value >= 0.95, ".2f"),
+    Gate("sectors over ideal", "at most 1.05", _scattered, lambda value: value <= 1.05, ".2f"),
+    Gate("by wide accesses", "at least 0.95", _wide, lambda value: value >= 0.95, ".2f"),
     Gate("shared wavefronts over ideal", "at most 1.05", _conflicted, lambda value: value <= 1.05, ".2f"),
     Gate("last wave loses", "at most 0.10", _lost, lambda value: value <= 0.10, ".2f"),
     Gate("local memory, bytes", "0", _spilled, lambda value: value == 0, ".0f"),

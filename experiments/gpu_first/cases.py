@@ -104,7 +104,7 @@ def cases(scale: int) -> list[Case]:
     return [
         _add(n),
         _add(n + 3, "add_odd"),
-        _add(n, "add_f16", np.float16, items=8),
+        _add(n, "add_f16", np.float16, packs=8),
         _row_sum(rows, 4096, "row_sum"),
         _row_sum(rows * 128, 32, "row_sum_short"),
         _case("column_sum", lambda x: x.sum(axis=0), [wide], lambda _, x: x.sum(axis=0), SUM),
@@ -130,11 +130,11 @@ def sweep(scale: int) -> list[Case]:
     """The same programs under other schedules: what there is to tune."""
     n, rows = (1 << 27) // scale, max(64, 32768 // scale)
     found: list[Case] = []
-    for items in (1, 2, 4, 8, 16):
+    for packs in (1, 2, 4, 8, 16):
         for threads in (128, 256, 512, 1024):
-            tag = f"items{items}_threads{threads}"
-            found.append(_add(n, f"add_{tag}", items=items, threads=threads))
-            if items in (1, 4):
-                found.append(_row_sum(rows, 4096, f"row_sum_{tag}", items=items, threads=threads))
-                found.append(_soft(rows, 4096, f"softmax_{tag}", items=items, threads=threads))
+            tag = f"packs{packs}_threads{threads}"
+            found.append(_add(n, f"add_{tag}", packs=packs, threads=threads))
+            if packs in (1, 4):
+                found.append(_row_sum(rows, 4096, f"row_sum_{tag}", packs=packs, threads=threads))
+                found.append(_soft(rows, 4096, f"softmax_{tag}", packs=packs, threads=threads))
     return found

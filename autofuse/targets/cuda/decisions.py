@@ -6,7 +6,15 @@ from autofuse.lower.decisions import KEEPS, WALKS, Decisions, KernelShape, Rule
 from autofuse.lower.schedule import PRODUCTS, Decision, Options, Range, Schedule, Value
 
 THREADS: Decision[int] = Decision("threads", 256, Range(1, 1024), "threads of a block")
-ITEMS: Decision[int] = Decision("items", 4, Range(1, 1024), "elements of a thread, or as many times 4 bytes")
+PACK_BYTES: Decision[int] = Decision(
+    "pack_bytes", 16, Options((1, 2, 4, 8, 16)), "most bytes that a thread loads or stores at once"
+)
+PACKS: Decision[int] = Decision(
+    "packs",
+    0,
+    Range(0, 64),
+    "packs of neighbouring elements of a thread, all loaded before they are used; 0: as many as keep memory busy",
+)
 ROW_THREADS: Decision[int] = Decision(
     "row_threads",
     0,
@@ -39,7 +47,8 @@ CUDA_DECISIONS = Decisions(
     (
         *(rule for rule in WALKS if rule.decision is not PRODUCTS),
         Rule(THREADS, lambda shape: (64, 128, 256, 512) if shape.staged else ()),
-        Rule(ITEMS, lambda shape: (1, 2, 4, 8, 16) if shape.staged and not shape.in_row_blocks else ()),
+        Rule(PACK_BYTES, lambda shape: (4, 8, 16) if shape.staged else ()),
+        Rule(PACKS, lambda shape: (0, 1, 2, 4, 8) if shape.staged and not shape.in_row_blocks else ()),
         Rule(ROW_THREADS, lambda shape: (0, 8, 32, 64, 128, 256, 512) if _in_rows(shape) else ()),
         Rule(CLUSTER, lambda shape: (0, 1, 2, 4, 8) if _in_rows(shape) and shape.keeps else ()),
         Rule(

@@ -15,6 +15,32 @@ __device__ __forceinline__ Pack<T, N> load_pack(const T* from) {
     return *static_cast<const Pack<T, N>*>(__builtin_assume_aligned(from, sizeof(T) * N));
 }
 """,
+    "load_shifted": """\
+// What starts at any place, out of the two packs that hold it; both must lie in the array.
+template <int N, typename T, typename I>
+__device__ __forceinline__ Pack<T, N> load_shifted(const T* array, I at) {
+    constexpr int words = sizeof(T) * N / 4;
+    const int shift = at & (N - 1), bytes = shift * sizeof(T);
+    const T* const start = array + (at - shift);
+    const Pack<T, N> low = load_pack<N>(start), high = load_pack<N>(start + (shift ? N : 0));
+    unsigned int word[2 * words];
+    memcpy(word, &low, sizeof low);
+    memcpy(word + words, &high, sizeof high);
+    #pragma unroll
+    for (int step = words / 2; step > 0; step /= 2) {
+        #pragma unroll
+        for (int i = 0; i < 2 * words - step; ++i) word[i] = bytes & (4 * step) ? word[i + step] : word[i];
+    }
+    if (sizeof(T) < 4) {
+        #pragma unroll
+        for (int i = 0; i < words; ++i)
+            word[i] = (unsigned int)(((unsigned long long)word[i + 1] << 32 | word[i]) >> 8 * (bytes & 3));
+    }
+    Pack<T, N> found;
+    memcpy(&found, word, sizeof found);
+    return found;
+}
+""",
     "store_pack": """\
 template <typename T, int N>
 __device__ __forceinline__ void store_pack(T* to, const Pack<T, N>& value) {
@@ -218,7 +244,7 @@ __device__ __forceinline__ bool less_first(T a, I at, T b, I bt) {
 }
 NAMES = frozenset(_FUNCTIONS)
 """What no buffer and no kernel may be called."""
-_NEEDS = {"load_pack": ("Pack",), "store_pack": ("Pack",)}
+_NEEDS = {"load_pack": ("Pack",), "store_pack": ("Pack",), "load_shifted": ("Pack", "load_pack")}
 
 
 class Prelude:

@@ -3,6 +3,10 @@
 The unchanged kernel runs in the shim, compiled with hooks at each access. Accesses that the threads of a warp make at
 the same place and for the same time are one instruction. A few blocks stand for all: they are spread evenly over the
 launch, and what they need is counted of them alone.
+
+A byte that several lanes of an instruction ask for is asked for once: memory is asked once, and all of them get it.
+What a block reads again soon is in L1; so a stencil's points, and a scalar that all threads read, cost no memory twice.
+Warps run one after the other between two barriers, so what one walks alone is found there more often than on a GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +27,16 @@ from autofuse.testing.simt.runner import compiled, translation_unit
 
 _MESSAGE = 1024
 SECTOR_BYTES = 32
-_FIGURES = 9
+_VECTOR_BYTES = 16
+_L1_BYTES = 128 << 10
+"""Of a multiprocessor: of the 192 KiB (sm_80) or 256 KiB (sm_90) that it shares with shared memory."""
+_THREADS = 2048
+"""That a multiprocessor holds."""
+_FEWEST_THREADS = 64
+"""Of a block's share of it: a multiprocessor holds at most 32 blocks."""
+_LARGE = 16
+"""A parameter of a launch counts as large if it has at least one part in so many of the bytes of the largest."""
+_FIGURES = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +49,20 @@ class Counts:
     ran: int
     """Of these, how many ran and were counted."""
     read_bytes: int
-    """Asked for by all threads."""
+    """Asked for by all instructions of warps."""
     written_bytes: int
     needed_read_bytes: int
     """Distinct bytes among them."""
     needed_written_bytes: int
+    fetched_bytes: int
+    """Of those read, what was not in the block's share of L1."""
     sectors: int
     """Of 32 bytes, asked for by all instructions of warps; a sector twice in one instruction counts once."""
+    ideal_sectors: int
+    """If the bytes of each instruction lay side by side."""
     wide_bytes: int
-    """Asked for by accesses of 16 bytes a thread."""
+    """Asked for by accesses of 16 bytes a thread, or of as many elements as 16 bytes hold of the widest type: a thread
+    that had 16 bytes of narrower ones would walk the widest with gaps."""
     instructions: int
     """Loads and stores, by warps."""
     wavefronts: int
@@ -53,17 +71,17 @@ class Counts:
 
     @property
     def repeated(self) -> float:
-        """Bytes asked for over bytes needed: 1 where everything is asked for once."""
-        return _ratio(self.read_bytes + self.written_bytes, self.needed_read_bytes + self.needed_written_bytes)
+        """Bytes asked of memory over bytes needed: 1 where everything is asked for once, or soon again."""
+        return _ratio(self.fetched_bytes + self.written_bytes, self.needed_read_bytes + self.needed_written_bytes)
 
     @property
     def scattered(self) -> float:
-        """Bytes of the sectors asked for over bytes needed: 1 where neighbours ask for neighbours, and once."""
-        return _ratio(SECTOR_BYTES * self.sectors, self.needed_read_bytes + self.needed_written_bytes)
+        """Sectors asked for over those that the same bytes fill: 1 where neighbours ask for neighbours."""
+        return _ratio(self.sectors, self.ideal_sectors)
 
     @property
     def wide(self) -> float:
-        """Share of bytes that come by 16-byte accesses."""
+        """Share of bytes that come by wide accesses."""
         return self.wide_bytes / max(self.read_bytes + self.written_bytes, 1)
 
     @property
@@ -104,7 +122,9 @@ def _counted(
     clusters = blocks // launch.cluster
     every = max(1, -(-clusters * launch.cluster // max(most_blocks, launch.cluster)))
     step = ctypes.c_uint64.in_dll(library, "_ZN4simt11count_everyE")  # one for all libraries of this process
-    library.count_begin(len(buffers), pointers, sizes)
+    wide = (ctypes.c_int * max(1, len(buffers)))(*_wide_from(kernel))
+    threads = max(_FEWEST_THREADS, launch.block[0] * launch.block[1] * launch.block[2])
+    library.count_begin(len(buffers), pointers, sizes, wide, _L1_BYTES * threads // _THREADS)
     grid, block = (ctypes.c_uint * 3)(*launch.grid), (ctypes.c_uint * 3)(*launch.block)
     message = ctypes.create_string_buffer(_MESSAGE)
     run: Any = getattr(library, f"run_kernel_0_{launch.function}")
@@ -118,18 +138,28 @@ def _counted(
         raise BackendError(f"{kernel.name}: {launch.function}: {message.value.decode()}")
     figures = np.zeros(_FIGURES, np.uint64)
     library.count_end(ctypes.c_void_p(figures.ctypes.data))
-    read, written, needed_read, needed_written, sectors, wide, asked, waves, ideal = map(int, figures)
+    read, written, needed_read, needed_written, fetched, sectors, packed, wide_bytes, asked, waves, ideal = figures
     return Counts(
         function=launch.function,
         blocks=blocks,
         ran=-(-clusters // every) * launch.cluster,
-        read_bytes=read,
-        written_bytes=written,
-        needed_read_bytes=needed_read,
-        needed_written_bytes=needed_written,
-        sectors=sectors,
-        wide_bytes=wide,
-        instructions=asked,
-        wavefronts=waves,
-        ideal_wavefronts=ideal,
+        read_bytes=int(read),
+        written_bytes=int(written),
+        needed_read_bytes=int(needed_read),
+        needed_written_bytes=int(needed_written),
+        fetched_bytes=int(fetched),
+        sectors=int(sectors),
+        ideal_sectors=int(packed),
+        wide_bytes=int(wide_bytes),
+        instructions=int(asked),
+        wavefronts=int(waves),
+        ideal_wavefronts=int(ideal),
     )
+
+
+def _wide_from(kernel: CudaKernel) -> list[int]:
+    """For each parameter, the bytes from which on an access is wide. The types of large ones alone count."""
+    largest = max((buffer.type.nbytes for buffer in kernel.parameters), default=0)
+    large = [buffer.type.dtype.itemsize for buffer in kernel.parameters if buffer.type.nbytes * _LARGE >= largest]
+    widest = max(large, default=1)
+    return [min(_VECTOR_BYTES, _VECTOR_BYTES * b.type.dtype.itemsize // widest) for b in kernel.parameters]

@@ -5,26 +5,58 @@
 
 #include "simt_races.h"
 
+#include <list>
 #include <unordered_map>
 #include <vector>
 
 namespace {
 
 enum Figure {
-    requested_read, requested_written, needed_read, needed_written, sectors, wide, instructions,
+    requested_read, requested_written, needed_read, needed_written, fetched, sectors, ideal_sectors, wide, instructions,
     wavefronts, ideal_wavefronts, figures
 };
 constexpr int sector_bytes = 32, banks = 32;
 
 struct Buffer {
     uintptr_t begin, end;
+    int wide;                            // bytes from which on an access is a wide one
     std::vector<unsigned char> touched;  // bit 0: read, bit 1: written
 };
 
 // One instruction of one warp: what its lanes asked for so far.
 struct Group {
     int lanes = 0, size = 0;
+    bool write = false;
     uintptr_t at[32];
+};
+
+// A block's share of L1: the sectors that were read last, and which of their bytes somebody asked for.
+struct Cache {
+    struct Line {
+        uint32_t bytes;
+        std::list<uintptr_t>::iterator place;
+    };
+    size_t capacity = 0;
+    std::list<uintptr_t> order;  // the one used last in front
+    std::unordered_map<uintptr_t, Line> lines;
+
+    // How many of these bytes of a sector were not asked for since it came.
+    int ask(uintptr_t sector, uint32_t bytes) {
+        auto known = lines.find(sector);
+        if (known != lines.end()) {
+            order.splice(order.begin(), order, known->second.place);
+            const int fresh = __builtin_popcount(bytes & ~known->second.bytes);
+            known->second.bytes |= bytes;
+            return fresh;
+        }
+        if (lines.size() >= capacity && !order.empty()) {
+            lines.erase(order.back());
+            order.pop_back();
+        }
+        order.push_front(sector);
+        lines[sector] = {bytes, order.begin()};
+        return __builtin_popcount(bytes);
+    }
 };
 
 struct Pack {
@@ -39,6 +71,7 @@ std::vector<uint32_t> times[simt::most_threads * simt::most_cluster];        // 
 std::unordered_map<uint64_t, Group> open;
 Pack packs[simt::most_threads * simt::most_cluster];
 uint64_t found[figures];
+Cache cache;
 
 Buffer* buffer_of(uintptr_t at) {
     for (Buffer& buffer : buffers)
@@ -46,17 +79,22 @@ Buffer* buffer_of(uintptr_t at) {
     return nullptr;
 }
 
+// A byte that several lanes ask for is asked for once.
 void finish_global(const Group& group) {
-    uintptr_t seen[64];
-    int count = 0;
+    std::unordered_map<uintptr_t, uint32_t> asked;  // bytes of each sector
     for (int lane = 0; lane < group.lanes; ++lane)
-        for (uintptr_t sector = group.at[lane] / sector_bytes; sector <= (group.at[lane] + group.size - 1) / sector_bytes;
-             ++sector) {
-            bool known = false;
-            for (int i = 0; i < count && !known; ++i) known = seen[i] == sector;
-            if (!known && count < 64) seen[count++] = sector;
-        }
-    found[sectors] += count;
+        for (uintptr_t byte = group.at[lane]; byte < group.at[lane] + group.size; ++byte)
+            asked[byte / sector_bytes] |= 1u << byte % sector_bytes;
+    int bytes = 0;
+    for (const auto& [sector, which] : asked) {
+        bytes += __builtin_popcount(which);
+        if (!group.write) found[fetched] += cache.ask(sector, which);
+    }
+    found[group.write ? requested_written : requested_read] += bytes;
+    const Buffer* buffer = buffer_of(group.at[0]);
+    if (buffer && group.size >= buffer->wide) found[wide] += bytes;
+    found[sectors] += asked.size();
+    found[ideal_sectors] += (bytes + sector_bytes - 1) / sector_bytes;
     ++found[instructions];
 }
 
@@ -92,8 +130,6 @@ void note(uintptr_t at, int size, bool write, uintptr_t place) {
     Buffer* buffer = buffer_of(at);
     if (!buffer && !(at >= shared_begin && at < shared_end)) return;
     if (buffer) {
-        found[write ? requested_written : requested_read] += size;
-        if (size >= 16) found[wide] += size;
         for (int byte = 0; byte < size && at + byte < buffer->end; ++byte) {
             unsigned char& mark = buffer->touched[at - buffer->begin + byte];
             if (!(mark >> write & 1)) ++found[write ? needed_written : needed_read];
@@ -106,6 +142,7 @@ void note(uintptr_t at, int size, bool write, uintptr_t place) {
     const uint64_t key = uint64_t(thread / 32) << 58 | uint64_t(number) << 40 | uint64_t(simt::cluster.block) << 36 | own[number]++;
     Group& group = open[key];
     group.size = size;
+    group.write = write;
     group.at[group.lanes++] = at;
     const int width = simt::machine.count - thread / 32 * 32 < 32 ? simt::machine.count % 32 : 32;
     if (group.lanes == width) {
@@ -173,12 +210,14 @@ void counted_block() {
 }  // namespace simt
 
 extern "C" {
-void count_begin(int number, void** pointers, const unsigned long long* sizes) {
+void count_begin(int number, void** pointers, const unsigned long long* sizes, const int* wide, int cached_bytes) {
     buffers.clear();
     for (int i = 0; i < number; ++i) {
         const uintptr_t begin = reinterpret_cast<uintptr_t>(pointers[i]);
-        buffers.push_back({begin, begin + sizes[i], std::vector<unsigned char>(sizes[i])});
+        buffers.push_back({begin, begin + sizes[i], wide[i], std::vector<unsigned char>(sizes[i])});
     }
+    cache = {};
+    cache.capacity = cached_bytes / sector_bytes;
     places.clear();
     memset(found, 0, sizeof found);
 }

@@ -229,7 +229,9 @@ def test_a_buffer_that_is_not_aligned_is_refused(driver: SimulatedDriver) -> Non
 def test_a_kernel_that_writes_into_its_input_is_caught(driver: SimulatedDriver) -> None:
     program = handbuilt.binary("add", "add", 8)
     kernel = generate(program, "sm_90")
-    wrong = kernel.source.replace("const float* __restrict__ x", "float* __restrict__ x").replace("z[", "x[")
+    wrong = kernel.source.replace("const float* __restrict__ x", "float* __restrict__ x").replace(
+        "store_pack(z", "store_pack(x"
+    )
     assert wrong != kernel.source
     from dataclasses import replace
 

@@ -1,8 +1,9 @@
-"""What the stages of a phase read and write, and the vector width that allows."""
+"""What the stages of a phase read and write, and how wide: which elements neighbours in a loop or grid access."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from autofuse.ir import index
 from autofuse.ir.dtypes import DType
@@ -11,8 +12,7 @@ from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Buffer, Dot, Load, Phase, RowGroup, Scan, Space, Stage, Store
 
 VECTOR_BYTES = 16
-"""The widest load of one thread."""
-WORD_BYTES = 4
+"""The widest access of one thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +59,39 @@ def is_unit_stride(offset: Affine, lane: Symbol) -> bool:
     return offset.coefficient(lane) == 1 and lane not in index.symbols_of(rest)
 
 
+def is_flat(offset: Affine, grid: Sequence[Symbol]) -> bool:
+    """Whether grid points that follow one another access elements that do, from row to row too."""
+    rest = offset - flat_point(grid)
+    return index.symbols_of(rest).isdisjoint(grid)
+
+
+def flat_point(grid: Sequence[Symbol]) -> Affine:
+    """The number of a grid point, the last symbol fastest."""
+    return index.linearize([index.of(symbol) for symbol in grid], [symbol.extent for symbol in grid])
+
+
+def alignment(offset: Affine, start: Affine, width: int) -> int:
+    """What an access is a multiple of, up to `width` elements, wherever `start` is a multiple of `width`."""
+    apart = offset - start
+    return math.gcd(width, apart.constant, *(c for _, c in apart.terms))
+
+
 def is_aligned(offset: Affine, lane: Symbol, width: int) -> bool:
     """Whether a unit-stride access starts at a multiple of `width` elements wherever `lane` does."""
-    return offset.constant % width == 0 and all(c % width == 0 for variable, c in offset.terms if variable != lane)
+    return alignment(offset, index.of(lane), width) == width
 
 
-def vector_width(accesses: Iterable[tuple[Access, Symbol]], extents: Iterable[int], items: int) -> int:
-    """Elements per load: the widest that every unit-stride access to global memory allows, in at most `items` words.
+def vector_width(accesses: Iterable[tuple[Access, Symbol]], extents: Iterable[int], most_bytes: int) -> int:
+    """Elements that a thread takes side by side: as many as fill `most_bytes` of the widest type that it walks.
 
-    So 16-bit elements come eight at a time where 32-bit ones come four at a time: 16 bytes either way.
+    So 16-bit elements come eight at a time where 32-bit ones come four at a time: 16 bytes either way. Each access
+    decides for itself how it reads so many: whole, shifted, or item by item. All loops must be multiples of them.
     """
-    unit = [(a, lane) for a, lane in accesses if a.buffer.space is not Space.SCRATCH and is_unit_stride(a.offset, lane)]
-    if not unit or any(a.masked for a, _ in unit):
+    unit = [a for a, lane in accesses if a.buffer.space is not Space.SCRATCH and is_unit_stride(a.offset, lane)]
+    if not unit:
         return 1
-    itemsize = max(a.buffer.type.dtype.itemsize for a, _ in unit)
-    width = VECTOR_BYTES // itemsize
-    while width > 1 and not (
-        width * itemsize <= WORD_BYTES * items
-        and all(extent % width == 0 for extent in extents)
-        and all(is_aligned(a.offset, lane, width) for a, lane in unit)
-    ):
-        width //= 2
-    return width
+    width = max(1, most_bytes // max(a.buffer.type.dtype.itemsize for a in unit))
+    return math.gcd(width, *extents)
 
 
 def words(dtype: DType) -> int:

@@ -18,9 +18,9 @@ from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Symbol
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Dot, Space
-from autofuse.targets.cuda.codegen.body import PhaseCode
 from autofuse.targets.cuda.codegen.fusedproducts import FusedProduct
 from autofuse.targets.cuda.codegen.operandtiles import OperandTile
+from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import SharedArena
 from autofuse.targets.cuda.codegen.producttiles import TileShape, best_tile, shape_of, tile_element, units_of
 from autofuse.targets.cuda.codegen.tensorproducts import TensorProduct

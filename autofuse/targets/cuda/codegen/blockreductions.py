@@ -9,7 +9,8 @@ from autofuse.ir.dtypes import DType
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import ArgReduce, Reduce
 from autofuse.targets.cuda import scalars
-from autofuse.targets.cuda.codegen.body import Accumulator, PhaseCode
+from autofuse.targets.cuda.codegen.body import Accumulator
+from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import SharedArena, unwrapped
 from autofuse.targets.cuda.ctypes_text import register_type
 

@@ -16,10 +16,13 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import ArgReduce, Buffer, Phase, Reduce, Space, Stage
 from autofuse.targets.cuda.codegen.access import accesses_of, has_scan, stages_of
 from autofuse.targets.cuda.codegen.blockreductions import ThreadReductions
-from autofuse.targets.cuda.codegen.body import Copies, PhaseCode, StageBody
+from autofuse.targets.cuda.codegen.body import StageBody
+from autofuse.targets.cuda.codegen.copies import Copies
+from autofuse.targets.cuda.codegen.gridpoints import define_symbols
+from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.codegen.rows import StageWriter
-from autofuse.targets.cuda.codegen.threads import ENOUGH_THREADS, define_symbols, write_serial_stage
+from autofuse.targets.cuda.codegen.threads import ENOUGH_THREADS, write_serial_stage
 from autofuse.targets.cuda.ctypes_text import memory_type
 from autofuse.targets.cuda.decisions import THREADS
 

@@ -13,8 +13,8 @@ from autofuse.ir.dtypes import DType
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.summing import sum_block
 from autofuse.targets.cuda import scalars
-from autofuse.targets.cuda.codegen.body import PhaseCode
 from autofuse.targets.cuda.codegen.operandtiles import OperandTile, alignment_of, element_type, matrix_index
+from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import unwrapped
 from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, DOT_THREADS, SIDE, compute_dtype
 from autofuse.targets.cuda.ctypes_text import literal, memory_type, register_type

@@ -13,7 +13,7 @@ from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Dot, Matrix
 from autofuse.targets.cuda import scalars
-from autofuse.targets.cuda.codegen.body import PhaseCode
+from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, unwrapped
 from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, Layout, TileShape, is_new, layout_of
 from autofuse.targets.cuda.ctypes_text import literal, memory_type, register_type

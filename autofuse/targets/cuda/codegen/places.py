@@ -31,6 +31,8 @@ class Place:
     """`striped`: columns."""
     column: str = "threadIdx.x"
     """`striped`: the C expression of the thread's column."""
+    size: int = 0
+    """Elements of an array in global memory; 0 = it is none."""
 
     @property
     def in_registers(self) -> bool:

@@ -11,15 +11,16 @@ from autofuse.lazydataclass import dataclass
 from autofuse.lower.rewrite import affines, statements
 from autofuse.lower.tile import Buffer, Dot, Phase, Space, TileProgram
 from autofuse.targets.cuda.codegen.access import is_threaded, stages_of
-from autofuse.targets.cuda.codegen.body import PhaseCode
 from autofuse.targets.cuda.codegen.columns import ColumnPlan, plan_columns, write_columns
 from autofuse.targets.cuda.codegen.ctext import IndexText, Names, Writer, needs_wide, symbol
 from autofuse.targets.cuda.codegen.cudakernel import CudaKernel, CudaLaunch
+from autofuse.targets.cuda.codegen.gridpoints import ThreadPlan
+from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan, plan_row_blocks, write_row_blocks
 from autofuse.targets.cuda.codegen.rowgroups import Group, plan_group
 from autofuse.targets.cuda.codegen.rows import write_rows
-from autofuse.targets.cuda.codegen.threads import ThreadPlan, plan_threads, thread_places, write_threads
+from autofuse.targets.cuda.codegen.threads import plan_threads, thread_places, write_threads
 from autofuse.targets.cuda.codegen.tiles import with_product_tiles
 from autofuse.targets.cuda.codegen.transposes import TransposePlan, plan_transposes
 from autofuse.targets.cuda.codegen.transposewriting import write_transposes
@@ -58,9 +59,7 @@ class Planned:
     def blocks(self) -> int:
         """Blocks of the phase."""
         match self.plan:
-            case ThreadPlan(blocks=blocks):
-                return blocks
-            case RowBlockPlan() | ColumnPlan() | TransposePlan():
+            case ThreadPlan() | RowBlockPlan() | ColumnPlan() | TransposePlan():
                 return self.plan.blocks
             case Group():
                 points = math.prod(symbol.extent for symbol in self.phase.grid)
@@ -107,7 +106,8 @@ class Generator:
         self.names = Names()
         self.places: dict[str, Place] = {}
         for buffer in program.parameters():
-            self.places[buffer.name] = Place(self.names.fresh(buffer.name), buffer.type.dtype, "memory")
+            name = self.names.fresh(buffer.name)
+            self.places[buffer.name] = Place(name, buffer.type.dtype, "memory", size=buffer.type.size)
 
     def kernel(self) -> CudaKernel:
         """All launches, each a function of its own."""

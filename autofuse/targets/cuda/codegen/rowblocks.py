@@ -16,12 +16,12 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Dot, Load, Phase, RowGroup, Space, Store
 from autofuse.targets.cuda.codegen.access import accesses_of
 from autofuse.targets.cuda.codegen.blockproducts import DotWriter, dot_bytes, dot_shape, tile_of
-from autofuse.targets.cuda.codegen.body import PhaseCode
+from autofuse.targets.cuda.codegen.gridpoints import define_symbols
+from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.codegen.producttiles import COLUMNS, DOT_THREADS, ROWS, SIDE, TileShape
 from autofuse.targets.cuda.codegen.rowgroups import Group, row_vector
 from autofuse.targets.cuda.codegen.rows import RowWriter, write_group_head
-from autofuse.targets.cuda.codegen.threads import define_symbols
 from autofuse.targets.cuda.ctypes_text import memory_type
 from autofuse.targets.cuda.decisions import THREADS
 

@@ -25,7 +25,7 @@ from autofuse.targets.cuda.codegen.sharedinputs import (
     rows_wanted,
     shared_inputs,
 )
-from autofuse.targets.cuda.decisions import CLUSTER, ITEMS, ROW_THREADS, THREADS
+from autofuse.targets.cuda.decisions import CLUSTER, PACK_BYTES, ROW_THREADS, THREADS
 from autofuse.targets.cuda.gpus import has_clusters
 
 LADDER = ((64, 8), (128, 16), (3072, 32), (6144, 64), (16384, 128))
@@ -119,7 +119,7 @@ def row_vector(stages: Sequence[Stage], buffers: Mapping[str, Buffer], schedule:
     lanes = [(stage, lane) for stage in stages if (lane := lane_of(stage)) is not None]
     straight = [(stage, lane) for stage, lane in lanes if not is_flattened(stage, 32)]
     accesses = [(access, lane) for stage, lane in straight for access in accesses_of(stage, buffers)]
-    return vector_width(accesses, [lane.extent for _, lane in straight], schedule[ITEMS])
+    return vector_width(accesses, [lane.extent for _, lane in straight], schedule[PACK_BYTES])
 
 
 def plan_group(

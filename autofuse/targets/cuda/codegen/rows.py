@@ -11,13 +11,16 @@ from autofuse.ir.index import Symbol
 from autofuse.lower.tile import ArgReduce, Buffer, Load, Phase, Reduce, Stage, Store
 from autofuse.targets.cuda.codegen.access import has_scan, stages_of
 from autofuse.targets.cuda.codegen.blockreductions import ThreadReductions
-from autofuse.targets.cuda.codegen.body import Accumulator, Copies, PhaseCode, StageBody
+from autofuse.targets.cuda.codegen.body import Accumulator, StageBody
+from autofuse.targets.cuda.codegen.copies import Copies
+from autofuse.targets.cuda.codegen.gridpoints import define_symbols
+from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.codegen.rowgroups import Group, is_flattened, longest_loop
 from autofuse.targets.cuda.codegen.rowscratch import RowScratch, lane_of
 from autofuse.targets.cuda.codegen.scans import write_scan
 from autofuse.targets.cuda.codegen.sharedinputs import write_shared_inputs
-from autofuse.targets.cuda.codegen.threads import define_symbols, write_serial_stage
+from autofuse.targets.cuda.codegen.threads import write_serial_stage
 from autofuse.targets.cuda.ctypes_text import memory_type, register_type
 
 

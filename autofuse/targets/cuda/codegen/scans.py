@@ -12,9 +12,13 @@ from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Symbol
 from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage, Store
 from autofuse.targets.cuda import scalars
-from autofuse.targets.cuda.codegen.body import Copies, PhaseCode, StageBody
+from autofuse.targets.cuda.codegen.body import StageBody
+from autofuse.targets.cuda.codegen.copies import Copies
+from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import SharedArena, unwrapped
 from autofuse.targets.cuda.codegen.rowgroups import Group
+from autofuse.targets.cuda.codegen.statements import loads_first
+from autofuse.targets.cuda.codegen.transfers import Transfers
 from autofuse.targets.cuda.ctypes_text import register_type
 
 
@@ -65,12 +69,13 @@ class _ScanBody(StageBody):
         """All statements of one chunk; only where the C condition holds does anything last."""
         self._inside = inside
         copies = Copies(walk, self.group.vector, "chunk", combined=True)
-        for statement in self.stage.body:
+        memory = Transfers(self.code, copies)
+        for statement in loads_first(self.stage.body, self.code.places):
             if isinstance(statement, Store | Reduce | ArgReduce) and inside:
                 with self.code.out.braces(f"if ({inside})"):
-                    self.statement(statement, copies)
+                    self.statement(statement, copies, memory)
             else:
-                self.statement(statement, copies)
+                self.statement(statement, copies, memory)
 
     def _scan(self, scan: Scan, copies: Copies) -> None:
         code, dtype, type_ = self.code, scan.dtype, register_type(scan.dtype)
@@ -90,8 +95,7 @@ class _ScanBody(StageBody):
         with code.out.braces(""):
             self._before(scan, before, start, carry, nothing)
         texts = [self._combined(scan, start, name) for name in names]
-        code.types[scan.result] = dtype
-        code.values[scan.result] = self._bind(scan.result, dtype, texts)
+        code.bind(scan.result, dtype, dict(enumerate(texts)), len(texts))
 
     def _before(self, scan: Scan, own: str, start: str, carry: str, nothing: str) -> None:
         """Let `start` hold all that comes before this thread, and `carry` all up to the end of the chunk."""

@@ -13,7 +13,7 @@ from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.tile import Buffer, Load, Space, Stage, Statement, Store
 from autofuse.targets.cuda.codegen.access import VECTOR_BYTES, accesses_of, is_unit_stride
-from autofuse.targets.cuda.codegen.body import PhaseCode
+from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.codegen.rowscratch import lane_of
 from autofuse.targets.cuda.ctypes_text import memory_type

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 
 from autofuse.lazydataclass import dataclass
 from autofuse.targets.cuda import scalars
-from autofuse.targets.cuda.codegen.body import PhaseCode
 from autofuse.targets.cuda.codegen.operandtiles import OperandTile, alignment_of, matrix_index
+from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place
 from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, Layout, compute_dtype
 from autofuse.targets.cuda.ctypes_text import memory_type

@@ -1,59 +1,78 @@
-"""One thread per grid point (or several neighbouring ones): elementwise kernels, column reductions, scans."""
+"""One thread per grid point, or several packs of neighbouring ones: elementwise kernels, column reductions, scans."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from autofuse.errors import LegalityError
 from autofuse.ir.index import Symbol
-from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Phase, Scan, Space, Stage
-from autofuse.targets.cuda.codegen.access import accesses_of, has_scan, stages_of, vector_width, words
-from autofuse.targets.cuda.codegen.body import Copies, PhaseCode, StageBody
+from autofuse.targets.cuda.codegen.access import Access, accesses_of, has_scan, stages_of, vector_width, words
+from autofuse.targets.cuda.codegen.body import StageBody
+from autofuse.targets.cuda.codegen.copies import Copies
+from autofuse.targets.cuda.codegen.gridpoints import ThreadPlan, walked, write_packs
+from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.ctypes_text import memory_type, register_type
-from autofuse.targets.cuda.decisions import ITEMS, THREADS
+from autofuse.targets.cuda.decisions import PACK_BYTES, PACKS, THREADS
 
 ENOUGH_THREADS = 1 << 15
-"""A thread takes several points only when at least this many threads remain: a quarter of what fills a large GPU."""
+"""A thread that has loops of its own takes several points only when at least this many threads remain: a quarter of
+what fills a large GPU."""
+FULL_THREADS = 1 << 18
+"""A thread takes more than one pack only when about as many threads remain as a large GPU holds: fewer would have less
+in flight, not more."""
+BYTES_IN_FLIGHT = 32
+"""Loads of a thread that are asked for before the first is used. 2,048 threads then have 64 KiB on the way, of which a
+multiprocessor of sm_90 wants 32 to 48 (bandwidth times latency: 4.8 TB/s x 1 us / 132 = 36 KiB)."""
+MOST_PACKS = 8
 REGISTER_WORDS = 64
 """Scratch of a thread up to this size is an array in registers (or, indexed by a loop, in local memory: L1)."""
 LOCAL_BYTES = 1 << 16
 """Most local memory for one thread's scratch."""
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadPlan:
-    """How grid points are given to threads."""
-
-    threads: int
-    vector: int
-    """Neighbouring points of one thread."""
-    chunks: int
-    """Groups of `vector` points of one thread, a block's width apart."""
-    points: int
-    blocks: int
+_MOST_STATEMENTS = 2000
+"""Of all copies of a thread: more take NVRTC long, and have loads enough in flight."""
 
 
 def plan_threads(phase: Phase, buffers: Mapping[str, Buffer], schedule: Schedule, threads: int | None) -> ThreadPlan:
     """Decide from the schedule, narrowed to what the phase has work for."""
     points = math.prod(symbol.extent for symbol in phase.grid)
     width = threads or max(32, schedule[THREADS] // 32 * 32)
-    items = max(1, min(schedule[ITEMS], points // ENOUGH_THREADS))
     accesses = [access for stage in stages_of(phase) for access in accesses_of(stage, buffers)]
-    vector = 1
-    if phase.grid and not any(access.buffer.space is Space.SCRATCH for access in accesses):
-        lane = phase.grid[-1]
-        vector = vector_width(((access, lane) for access in accesses), (lane.extent,), items)
-    chunks = max(1, items // vector)
-    while threads is None and width > 32 and points < 128 * width * chunks * vector:
+    grid = walked(phase.grid)
+    vector = packs = 1
+    if grid and not any(access.buffer.space is Space.SCRATCH for access in accesses):
+        vector = _vector(phase, accesses, grid[-1], points, schedule)
+        packs = schedule[PACKS] or _packs(phase, accesses, grid[-1], points, vector)
+    packs = max(1, min(packs, points // (32 * vector)))
+    while threads is None and width > 32 and points < 128 * width * packs * vector:
         width //= 2
         width = width // 32 * 32
-    blocks = max(1, -(-points // (width * chunks * vector)))
-    return ThreadPlan(width, vector, chunks, points, blocks)
+    return ThreadPlan(width, vector, packs, points)
+
+
+def _vector(phase: Phase, accesses: Sequence[Access], lane: Symbol, points: int, schedule: Schedule) -> int:
+    """Points of a pack."""
+    vector = vector_width([(access, lane) for access in accesses], (), schedule[PACK_BYTES])
+    looping = any(stage.symbols for stage in stages_of(phase))
+    while vector > 1 and ((looping and points < ENOUGH_THREADS * vector) or points < vector):
+        vector //= 2
+    return vector
+
+
+def _packs(phase: Phase, accesses: Sequence[Access], lane: Symbol, points: int, vector: int) -> int:
+    """Packs of a thread: as many as keep memory busy."""
+    stages = list(stages_of(phase))
+    if any(stage.symbols for stage in stages):
+        return 1  # its loops are unrolled instead
+    loads = {(a.buffer.name, a.offset): a.buffer.type.dtype.itemsize for a in accesses if not a.is_store}
+    asked = sum(itemsize * vector for (_, offset), itemsize in loads.items() if offset.coefficient(lane))
+    wanted = -(-BYTES_IN_FLIGHT // max(asked, 1)) if asked else 1
+    statements = sum(len(stage.body) for stage in stages) * vector
+    return max(1, min(wanted, MOST_PACKS, points // (FULL_THREADS * vector), _MOST_STATEMENTS // max(statements, 1)))
 
 
 def thread_places(
@@ -86,40 +105,13 @@ def thread_places(
 
 def write_threads(code: PhaseCode, phase: Phase, plan: ThreadPlan, block: str) -> None:
     """The code of one phase; `block` is the C name of the block's number within the phase."""
-    out, type_ = code.out, code.index.type
-    start = f"{block} * {plan.threads} + (int)threadIdx.x"
+    grid = walked(phase.grid)
     with ExitStack() as stack:
-        if plan.chunks > 1:
-            out.line("#pragma unroll")
-            stack.enter_context(out.braces(f"for (int chunk = 0; chunk < {plan.chunks}; ++chunk)"))
-            start = f"({block} * {plan.chunks} + chunk) * {plan.threads} + (int)threadIdx.x"
-        single = len(phase.grid) == 1 and phase.grid[0].extent > 1
-        name = code.loop_name(phase.grid[0]) if single else "point"
-        out.line(f"const {type_} {name} = {start if plan.vector == 1 else f'({start}) * {plan.vector}'};")
-        if plan.points < plan.blocks * plan.threads * plan.chunks * plan.vector:
-            stack.enter_context(out.braces(f"if ({name} < {plan.points})"))
-        if not single:
-            define_symbols(code, phase.grid, "point")
-        copies = Copies(phase.grid[-1] if phase.grid else None, plan.vector)
+        packs = write_packs(code, phase.grid, plan, block, stack)
+        code.symbols.update(packs[0].symbols)
+        copies = Copies(grid[-1] if grid else None, plan.vector * plan.packs, grid=grid, packs=packs)
         for stage in stages_of(phase):
             write_serial_stage(code, stage, copies)
-
-
-def define_symbols(code: PhaseCode, grid: tuple[Symbol, ...], point: str) -> None:
-    """Names for the grid symbols at flat grid point `point`, last symbol fastest."""
-    step = math.prod(symbol.extent for symbol in grid)
-    first = True
-    for symbol in grid:
-        if symbol.extent <= 1:
-            code.symbols[symbol] = "0"
-            continue
-        step //= symbol.extent
-        text = point if step == 1 else f"{point} / {step}"
-        name = code.loop_name(symbol)
-        whole = text if first else (f"{text} % {symbol.extent}" if step == 1 else f"({text}) % {symbol.extent}")
-        code.out.line(f"const {code.index.type} {name} = {whole};")
-        code.symbols[symbol] = name
-        first = False
 
 
 def write_serial_stage(code: PhaseCode, stage: Stage, copies: Copies) -> None:

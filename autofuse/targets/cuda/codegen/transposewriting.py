@@ -11,9 +11,11 @@ from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.rewrite import rewritten
 from autofuse.lower.tile import Load, Phase, Scalar, Stage, Statement, Store
 from autofuse.targets.cuda.codegen.access import is_unit_stride, stages_of
-from autofuse.targets.cuda.codegen.body import Copies, PhaseCode, StageBody
+from autofuse.targets.cuda.codegen.body import StageBody
+from autofuse.targets.cuda.codegen.copies import Copies
+from autofuse.targets.cuda.codegen.gridpoints import define_symbols
+from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena, unwrapped
-from autofuse.targets.cuda.codegen.threads import define_symbols
 from autofuse.targets.cuda.codegen.transposes import Slot, TransposePlan, Walk
 from autofuse.targets.cuda.ctypes_text import memory_type
 

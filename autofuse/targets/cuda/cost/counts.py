@@ -44,7 +44,7 @@ from autofuse.targets.cuda.codegen.transposes import TransposePlan
 from autofuse.targets.cuda.cost.launches import WARP, WAVEFRONT_BYTES, LaunchCounts, asked, together
 from autofuse.targets.cuda.cost.onchip import in_registers, read_once
 from autofuse.targets.cuda.cost.progress import dependent_rounds, pack_of
-from autofuse.targets.cuda.decisions import ITEMS
+from autofuse.targets.cuda.decisions import PACKS
 
 SECTOR_BYTES = 32
 """What memory moves at least, at a multiple of which it starts."""
@@ -90,7 +90,7 @@ def _features(program: TileProgram, reader: _Reader, phases: tuple[PhaseFeatures
         opaque=None,
         vector_bits=WARP * 32,
         stream_stores=False,
-        unroll=program.schedule[ITEMS],
+        unroll=max(1, program.schedule[PACKS]),
         panel_rows=max(row_blocks, default=0),
     )
 

@@ -8,11 +8,11 @@ from autofuse.ir import index
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Load, Space, Stage, Store
 from autofuse.targets.cuda.codegen.columns import ColumnPlan
+from autofuse.targets.cuda.codegen.gridpoints import ThreadPlan
 from autofuse.targets.cuda.codegen.program import Planned
 from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan
 from autofuse.targets.cuda.codegen.rowgroups import Group, is_flattened, row_vector
 from autofuse.targets.cuda.codegen.rowscratch import lane_of
-from autofuse.targets.cuda.codegen.threads import ThreadPlan
 from autofuse.targets.cuda.codegen.transposes import TransposePlan
 from autofuse.targets.cuda.cost.onchip import in_registers
 
@@ -27,7 +27,7 @@ def iterations_at_once(planned: Planned, stage: Stage, schedule: Schedule) -> fl
     """Iterations of a stage that a thread begins before it needs the result of the first."""
     match planned.plan:
         case ThreadPlan() as plan:
-            return plan.vector * (_UNROLLED if stage.symbols else plan.chunks)
+            return plan.vector * (_UNROLLED if stage.symbols else plan.packs)
         case TransposePlan() as plan:
             return max(1.0, plan.height * plan.width / plan.threads)
         case ColumnPlan():

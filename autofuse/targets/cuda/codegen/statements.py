@@ -1,0 +1,51 @@
+"""What the statements of a stage need of one another, and an order in which loads come first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from autofuse.ir import dtypes
+from autofuse.ir.dtypes import DType
+from autofuse.lower.rewrite import operands
+from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Position, Reduce, Scalar, Scan, Statement, Store, Test
+from autofuse.targets.cuda.codegen.places import Place
+
+
+def dtype_of(statement: Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan) -> DType:
+    """The dtype of a statement's result."""
+    return dtypes.BOOL if isinstance(statement, Test) else statement.dtype
+
+
+def loads_first(body: Sequence[Statement], places: Mapping[str, Place]) -> list[Statement | tuple[Load, ...]]:
+    """The statements in an order in which memory is asked as early as can be: loads that can be made together are one.
+
+    Loads of what other loads found come behind these. All else keeps its order.
+    """
+    rounds: dict[Scalar, int] = {}
+    """How many loads lie in a row on the way to a value that this stage makes."""
+    batches: dict[int, list[Load]] = {}
+    for statement in body:
+        if not isinstance(statement, Store):
+            before = max((rounds.get(number, 0) for number in operands(statement)), default=0)
+            rounds[statement.result] = before + isinstance(statement, Load)
+            if isinstance(statement, Load) and places[statement.buffer].size:
+                batches.setdefault(before, []).append(statement)
+    order: list[Statement | tuple[Load, ...]] = []
+    done: set[Scalar] = set()
+    for number in sorted(batches):
+        batch = batches[number]
+        order += _made_before(body, batch, done)
+        order.append(tuple(batch))
+        done.update(load.result for load in batch)
+    return [*order, *(s for s in body if isinstance(s, Store) or s.result not in done)]
+
+
+def _made_before(body: Sequence[Statement], batch: Sequence[Load], done: set[Scalar]) -> Sequence[Statement]:
+    """What loads need that was not made yet; then it is."""
+    wanted = {number for load in batch for number in operands(load)}
+    for statement in reversed(body):
+        if not isinstance(statement, Store) and statement.result in wanted:
+            wanted.update(operands(statement))
+    needed = [s for s in body if not isinstance(s, Store) and s.result in wanted and s.result not in done]
+    done.update(s.result for s in needed)
+    return needed
