@@ -46,6 +46,12 @@ def test_version(cli: Any) -> None:
         (("tune", "a.py:f", "--budget", "-3"), "-3 is not a positive number"),
         (("tune", "a.py:f", "--max-trials", "0"), "'0' is not a whole number from 1"),
         (("compare", "a.py:f", "--policies", "unfused", "--untuned", "rule:xla"), "must be among --policies unfused"),
+        (
+            ("compare", "a.py:f", "--backend", "cudda"),
+            "'cudda' is unknown: must be 'cpu' or 'cuda'; did you mean 'cuda'?",
+        ),
+        (("compare", "a.py:f", "--device", "h200"), "device='h200': must be None for backend='cpu'"),
+        (("compare", "a.py:f", "--backend", "cuda", "--device", "h20"), "did you mean h200?"),
         (("explain", "p.json", "--rules", "r.toml"), "--rules: is for --why-not"),
         (("compare", "a.py:f", "--policies", "rule:xlla"), "did you mean rule:xla?"),
         (("compare", "a.py:f", "--policies", ","), "--policies ',': names none"),

@@ -300,6 +300,18 @@ def test_compare_prints_policies_side_by_side(cli: Any, model: Path, tmp_path: P
     assert "is no policy here; did you mean unfused?" in cli("compare", f"{model}:dense", "--policies", "unfusd").err
 
 
+def test_what_compare_is_asked_for_reaches_its_plans(cli: Any, model: Path, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[forbid]]\nnodes = ["h", "reduce"]\n')
+    asked = ("--backend", "cpu", "--numerics", "fast", "--rules", rules, "--save", tmp_path / "plans")
+    policies = ("--policies", "analytical", "--untuned", "analytical", "--blocks", "2")
+    done = cli("compare", f"{model}:dense", *DENSE, *policies, *asked)
+    assert done.code == 0, done.err
+    plan = json.loads((tmp_path / "plans" / "dense-analytical.json").read_text())
+    assert (plan["backend"], plan["numerics"]) == ("cpu", "fast")
+    assert not any({"h", "reduce"} <= set(kernel["nodes"]) for kernel in plan["kernels"])
+
+
 def test_compare_goes_on_without_a_policy_that_gives_no_plan(
     cli: Any, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ Figures per multiprocessor and per block are those of the compute capability (CU
 
 from __future__ import annotations
 
-from autofuse.errors import BackendError
+from autofuse.errors import BackendError, did_you_mean
 from autofuse.lazydataclass import dataclass
 
 
@@ -192,7 +192,8 @@ def gpu_by_name(name: str) -> Gpu:
     try:
         return ALL[name.lower()]
     except KeyError:
-        raise BackendError(f"unknown GPU {name!r}; known: {', '.join(ALL)}") from None
+        meant = did_you_mean(name.lower(), ALL)
+        raise BackendError(f"unknown GPU {name!r}; known: {', '.join(ALL)}{meant}") from None
 
 
 def shared_bytes_per_block(arch: str) -> int:
