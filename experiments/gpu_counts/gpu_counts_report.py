@@ -2,76 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from journal import Journal, Record
 
-
-class Gate(NamedTuple):
-    """What a launch should keep to."""
-
-    name: str
-    limit: str
-    value: Callable[[Record, int], float | None]
-    """Of a launch, on so many multiprocessors; None where it does not apply."""
-    passes: Callable[[float], bool]
-    shown: str
-    """How a value is written."""
-
-
-def _repeated(launch: Record, _: int) -> float:
-    return _ratio(launch["fetched_bytes"] + launch["written_bytes"], _needed(launch))
-
-
-def _scattered(launch: Record, _: int) -> float:
-    return _ratio(launch["sectors"], launch["ideal_sectors"])
-
-
-def _wide(launch: Record, _: int) -> float:
-    return launch["wide_bytes"] / max(launch["read_bytes"] + launch["written_bytes"], 1)
-
-
-def _conflicted(launch: Record, _: int) -> float:
-    return _ratio(launch["wavefronts"], launch["ideal_wavefronts"])
-
-
-def _lost(launch: Record, multiprocessors: int) -> float | None:
-    """Share of the device that has nothing to do in the last wave."""
-    at_once = launch.get("resident_blocks", 0) * multiprocessors
-    if not at_once:
-        return None
-    waves = launch["blocks"] / at_once
-    return 1.0 - waves / math.ceil(waves) if waves > 1 else 0.0
-
-
-def _spilled(launch: Record, _: int) -> float | None:
-    return launch["spill_bytes"] + launch["stack_bytes"] if "spill_bytes" in launch else None
-
-
-def _needed(launch: Record) -> int:
-    return launch["needed_read_bytes"] + launch["needed_written_bytes"]
-
-
-def _ratio(what: int, of: int) -> float:
-    return what / of if of else 1.0
-
-
-GATES = (
-    Gate("bytes asked over needed", "at most 1.05", _repeated, lambda value: value <= 1.05, ".2f"),
-    Gate("sectors over ideal", "at most 1.05", _scattered, lambda value: value <= 1.05, ".2f"),
-    Gate("by wide accesses", "at least 0.95", _wide, lambda value: value >= 0.95, ".2f"),
-    Gate("shared wavefronts over ideal", "at most 1.05", _conflicted, lambda value: value <= 1.05, ".2f"),
-    Gate("last wave loses", "at most 0.10", _lost, lambda value: value <= 0.10, ".2f"),
-    Gate("local memory, bytes", "0", _spilled, lambda value: value == 0, ".0f"),
-)
+from autofuse.testing.simt.gates import GATES, ONE_LAUNCH, Gate, is_computing, standing
 
 
 def render(run: Record, journal: Journal) -> str:
     """All of it."""
-    programs = {record["program"]: record for record in journal.records if record.get("status") == "ok"}
-    settings = run["settings"]
+    programs, settings = counted(journal), run["settings"]
     return "\n".join(
         (
             "# What kernels ask of a GPU",
@@ -81,10 +22,34 @@ def render(run: Record, journal: Journal) -> str:
             f"commit {run['commit']}. `python experiments/gpu_counts/run.py` makes it again.",
             "",
             *_totals(programs),
+            *_programs(programs),
             *_table(programs),
             *_failures(journal, programs),
         )
     )
+
+
+def counted(journal: Journal) -> dict[str, Record]:
+    """The last record of each program that was counted."""
+    return {record["program"]: record for record in journal.records if record.get("status") == "ok"}
+
+
+def baseline(run: Record, journal: Journal) -> dict[str, Any]:
+    """What a test compares later counts with."""
+    programs = {name: standing(record) for name, record in sorted(counted(journal).items())}
+    return {**run["settings"], "nvrtc": run["machine"]["nvrtc"], "programs": programs}
+
+
+def _programs(programs: dict[str, Record]) -> list[str]:
+    """What concerns a program: launches, and calls of the driver that replay it."""
+    rows: list[str] = []
+    for name, record in programs.items():
+        found = standing(record)
+        launches, calls = str(found["launches"]), str(found["replay_calls"])
+        launches = f"**{launches}**" if name in ONE_LAUNCH and found["launches"] > 1 else launches
+        rows.append(f"| `{name}` | {launches} | {calls if calls == '1' else f'**{calls}**'} |")
+    note = f"One launch is the aim for {' and '.join(f'`{name}`' for name in sorted(ONE_LAUNCH))}."
+    return [note, "", "| program | launches | driver calls of a replay |", "|---|---:|---:|", *rows, ""]
 
 
 def _totals(programs: dict[str, Record]) -> list[str]:
@@ -98,7 +63,7 @@ def _totals(programs: dict[str, Record]) -> list[str]:
             if (value := gate.value(launch, record["multiprocessors"])) is not None
         ]
         passed = sum(map(gate.passes, values))
-        rows.append(f"| {gate.name} | {gate.limit} | {passed} of {len(values)} |")
+        rows.append(f"| {gate.name} | {gate.wish} | {passed} of {len(values)} |")
     return ["| gate | limit | launches that pass |", "|---|---|---:|", *rows, ""]
 
 
@@ -115,14 +80,17 @@ def _table(programs: dict[str, Record]) -> list[str]:
                 f"| `{name}` | {launch['function']}{times} | {shape} | {launch.get('registers', '-')} | "
                 f"{' | '.join(cells)} |"
             )
-    note = "Values that do not pass are bold."
+    note = (
+        "Values that do not pass are bold. Bytes in flight are asked of launches that read as much on each "
+        "multiprocessor. `compute`: the model says that arithmetic limits the launch."
+    )
     return [note, "", f"| {' | '.join(head)} |", f"|---|---|---:|---:|{'---:|' * len(GATES)}", *rows, ""]
 
 
 def _cell(gate: Gate, launch: Record, multiprocessors: int) -> str:
     value = gate.value(launch, multiprocessors)
     if value is None:
-        return "-"
+        return "compute" if gate.name == "instructions per byte" and is_computing(launch) else "-"
     text = format(value, gate.shown)
     return text if gate.passes(value) else f"**{text}**"
 

@@ -1,13 +1,14 @@
 """What kernels for a GPU ask of it, counted without one: python experiments/gpu_counts/run.py, or `make gpu-counts`.
 
 Every program is planned for a named GPU at full size, and some blocks of each kernel run in the shim. The gates say
-what a kernel that is bound by memory should keep to. Writes gpu-counts.jsonl and gpu-counts.md into --out; the same
-command again does what is missing.
+what a kernel that is bound by memory should keep to. Writes gpu-counts.jsonl, gpu-counts.md and gpu-counts.json into
+--out; the same command again does what is missing. A test compares new counts with the committed gpu-counts.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -15,11 +16,12 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 
 from children import exit_code, in_child, tell
-from gpu_counts_report import render
+from gpu_counts_report import baseline, render
 from journal import Journal, Record
 from provenance import ROOT, machine, open_run
 
 from autofuse.measurement.workloads import discover
+from autofuse.targets.cuda import nvrtc
 
 CHILD = Path(__file__).resolve().parent / "child.py"
 _LIMIT_S = 900.0
@@ -41,7 +43,7 @@ def study(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     journal = Journal(options.out / "gpu-counts.jsonl", options.fresh)
     settings: Record = {"device": options.device, "size": options.size, "most_blocks": options.blocks}
-    run = open_run(journal, settings, machine())
+    run = open_run(journal, settings, {**machine(), "nvrtc": nvrtc.version_text()})
     names = options.programs.split(",") if options.programs else [program.name for program in discover()]
     try:
         for name in names:
@@ -52,6 +54,7 @@ def study(options: argparse.Namespace) -> None:
     finally:
         path = options.out / "gpu-counts.md"
         path.write_text(render(run, journal))
+        path.with_suffix(".json").write_text(json.dumps(baseline(run, journal), indent=1) + "\n")
         print(f"wrote {path}, {journal.path}", file=sys.stderr)
 
 

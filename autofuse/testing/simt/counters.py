@@ -68,6 +68,8 @@ class Counts:
     wavefronts: int
     """Of shared memory: a bank gives one word in each."""
     ideal_wavefronts: int
+    fetched_of: tuple[int, ...] = ()
+    """`fetched_bytes` of each parameter."""
 
     @property
     def repeated(self) -> float:
@@ -136,8 +138,8 @@ def _counted(
         step.value = 1
     if failed:
         raise BackendError(f"{kernel.name}: {launch.function}: {message.value.decode()}")
-    figures = np.zeros(_FIGURES, np.uint64)
-    library.count_end(ctypes.c_void_p(figures.ctypes.data))
+    figures, fetched_of = np.zeros(_FIGURES, np.uint64), np.zeros(len(buffers), np.uint64)
+    library.count_end(ctypes.c_void_p(figures.ctypes.data), ctypes.c_void_p(fetched_of.ctypes.data))
     read, written, needed_read, needed_written, fetched, sectors, packed, wide_bytes, asked, waves, ideal = figures
     return Counts(
         function=launch.function,
@@ -154,6 +156,7 @@ def _counted(
         instructions=int(asked),
         wavefronts=int(waves),
         ideal_wavefronts=int(ideal),
+        fetched_of=tuple(map(int, fetched_of)),
     )
 
 

@@ -21,6 +21,7 @@ struct Buffer {
     uintptr_t begin, end;
     int wide;                            // bytes from which on an access is a wide one
     std::vector<unsigned char> touched;  // bit 0: read, bit 1: written
+    uint64_t fetched = 0;                // bytes that were not in L1
 };
 
 // One instruction of one warp: what its lanes asked for so far.
@@ -85,13 +86,15 @@ void finish_global(const Group& group) {
     for (int lane = 0; lane < group.lanes; ++lane)
         for (uintptr_t byte = group.at[lane]; byte < group.at[lane] + group.size; ++byte)
             asked[byte / sector_bytes] |= 1u << byte % sector_bytes;
-    int bytes = 0;
+    int bytes = 0, arrived = 0;
     for (const auto& [sector, which] : asked) {
         bytes += __builtin_popcount(which);
-        if (!group.write) found[fetched] += cache.ask(sector, which);
+        if (!group.write) arrived += cache.ask(sector, which);
     }
+    found[fetched] += arrived;
     found[group.write ? requested_written : requested_read] += bytes;
-    const Buffer* buffer = buffer_of(group.at[0]);
+    Buffer* buffer = buffer_of(group.at[0]);
+    if (buffer) buffer->fetched += arrived;
     if (buffer && group.size >= buffer->wide) found[wide] += bytes;
     found[sectors] += asked.size();
     found[ideal_sectors] += (bytes + sector_bytes - 1) / sector_bytes;
@@ -221,8 +224,9 @@ void count_begin(int number, void** pointers, const unsigned long long* sizes, c
     places.clear();
     memset(found, 0, sizeof found);
 }
-void count_end(unsigned long long* into) {
+void count_end(unsigned long long* into, unsigned long long* of_buffers) {
     for (int i = 0; i < figures; ++i) into[i] = found[i];
+    for (size_t i = 0; i < buffers.size(); ++i) of_buffers[i] = buffers[i].fetched;
     buffers.clear();
 }
 #define HOOK(bytes) \

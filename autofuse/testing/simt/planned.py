@@ -1,0 +1,155 @@
+"""What each launch of a plan for a GPU asks of it, counted and read from its machine code, as plain records.
+
+    count_plan(plan, arguments, most_blocks=16)["launches"]
+
+is a list of mappings: `Counts` of the blocks that ran, what the compiler says of registers, and what `gates` needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, cast
+
+from autofuse.cost_models.base import KernelFacts
+from autofuse.ir.graph import Value
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import values_of
+from autofuse.ir.tree import flatten
+from autofuse.lazydataclass import asdict
+from autofuse.lower.tile import Buffer, Dot, Matrix, Phase, Space, TileProgram
+from autofuse.runtime.planlowering import LoweredKernel
+from autofuse.targets.cuda import nvrtc
+from autofuse.targets.cuda.codegen import CudaKernel, CudaLaunch
+from autofuse.targets.cuda.codegen.producttiles import units_of
+from autofuse.targets.cuda.driver import CudaCode
+from autofuse.targets.cuda.horizontal import Start
+from autofuse.targets.cuda.machinecode import machine_code
+from autofuse.targets.cuda.occupancy import occupancy
+from autofuse.targets.cuda.resources import compiled_facts
+from autofuse.targets.cuda.target import CudaTarget
+from autofuse.testing.simt.counters import Counts, count
+from autofuse.testing.simt.instructions import facts_of
+
+if TYPE_CHECKING:
+    from autofuse.api.plan import Plan
+    from autofuse.targets.cuda.executable import CudaExecutable
+
+Record = dict[str, Any]
+
+
+def count_plan(plan: Plan, arguments: Sequence[Any], most_blocks: int) -> Record:
+    """`launches`, `replay_calls` (of the driver, if all addresses are as before), and `multiprocessors` of the GPU.
+
+    `arguments`: those of the traced function, which indices are taken from. `most_blocks`: of each launch, at most so
+    many run. Equal kernels are counted once, with `times`. Raises BackendError as `count` does.
+    """
+    target = cast("CudaTarget", plan.target)
+    leaves, _ = flatten(arguments, lambda value: hasattr(value, "dtype"))
+    known = dict(zip(plan.graph.inputs, leaves, strict=False))
+    graph = plan.graph
+    known |= {value: graph.producers[value].attrs["value"] for value in values_of(graph, Role.CONSTANT)}
+    starts = cast("CudaExecutable", plan.executable).starts
+    seen: dict[int, list[Record]] = {}
+    for start in starts:
+        if start.code is None:
+            continue
+        if id(start.code) in seen:
+            for record in seen[id(start.code)]:
+                record["times"] += 1
+            continue
+        inputs = _inputs_of(start, plan.lowered, known)
+        seen[id(start.code)] = [{**launch, "times": 1} for launch in _launches(start.code, inputs, target, most_blocks)]
+    return {
+        "launches": [record for records in seen.values() for record in records],
+        "replay_calls": sum(on_device for on_device, _ in groupby(start.code is not None for start in starts)),
+        "multiprocessors": target.device.multiprocessors,
+    }
+
+
+def _inputs_of(start: Start, kernels: Sequence[LoweredKernel], known: Mapping[Value, Any]) -> dict[str, Any]:
+    """What is known of the parameters of a start, by name."""
+    assert start.code is not None
+    names = iter(start.code.kernel.parameters)
+    found: dict[str, Any] = {}
+    for kernel in (kernels[number] for number in start.kernels):
+        reads = iter(kernel.reads)
+        for buffer in kernel.program.buffers:
+            if buffer.space is Space.SCRATCH:
+                continue
+            name = next(names).name
+            if buffer.space is Space.INPUT and (value := next(reads)) in known:
+                found[name] = known[value]
+    return found
+
+
+def _launches(code: CudaCode, inputs: Mapping[str, Any], target: CudaTarget, most_blocks: int) -> Iterator[Record]:
+    """A record for each launch of a kernel."""
+    kernel, program = code.kernel, code.program
+    is_one = not kernel.members
+    bounds: list[str] = []
+    if is_one:
+        (facts,) = compiled_facts([program], kernel.arch)
+        bounds = [terms.bound for terms in target.cost_model().launches(KernelFacts(program, facts))]
+    for number, (launch, counts) in enumerate(zip(kernel.launches, count(kernel, inputs, most_blocks), strict=True)):
+        record = asdict(counts) | {"name": kernel.name, "members": len(kernel.members) or 1}
+        record |= {"threads": math.prod(launch.block), "shared_bytes": launch.shared_bytes}
+        record |= _compiled(kernel, launch, target)
+        if is_one:
+            record["bound"] = bounds[number]
+            record |= _products(program, program.launches[number], kernel, counts)
+        yield record
+
+
+def _compiled(kernel: CudaKernel, launch: CudaLaunch, target: CudaTarget) -> Record:
+    """What machine code says; nothing without NVRTC."""
+    if not nvrtc.is_available():
+        return {}
+    compiled = machine_code(kernel.source, kernel.arch, kernel.name)
+    used, code = compiled.resources[launch.function], facts_of(compiled.cubin)[launch.function]
+    threads = math.prod(launch.block)
+    resident = occupancy(target.device, used, threads, launch.shared_bytes)
+    return {
+        "registers": used.registers,
+        "spill_bytes": used.spill_bytes,
+        "stack_bytes": used.stack_bytes,
+        "resident_blocks": resident.blocks,
+        "limit": resident.limit,
+        "flight_bytes": code.flight_bytes + min(code.copied_bytes, launch.shared_bytes // threads),
+        "code_instructions": code.instructions,
+        "code_bytes": code.moved_bytes,
+        "matrix_instructions": code.matrix,
+    }
+
+
+def _products(program: TileProgram, phases: Sequence[Phase], kernel: CudaKernel, counts: Counts) -> Record:
+    """Of a launch that multiplies: whether matrix units could, and how often chained products read their operands."""
+    dots = [step for phase in phases for step in phase.steps if isinstance(step, Dot)]
+    if not dots:
+        return {}
+    buffers = {buffer.name: buffer for buffer in program.buffers}
+
+    def units(dot: Dot) -> str:
+        return units_of(dot, buffers[dot.lhs.buffer].type.dtype, buffers[dot.rhs.buffer].type.dtype, kernel.arch)
+
+    found: Record = {"narrow_products": any(units(dot) == "matrix" for dot in dots)}
+    if len(dots) > 1 and (queries := _lines_of(dots[0].lhs, buffers[dots[0].lhs.buffer])):
+        fetched = dict(zip([buffer.name for buffer in kernel.parameters], counts.fetched_of, strict=True))
+        shares = [
+            fetched[dot.rhs.buffer] * counts.blocks / counts.ran / buffers[dot.rhs.buffer].type.nbytes
+            for dot in dots
+            if dot.rhs.buffer in fetched and buffers[dot.rhs.buffer].type.nbytes
+        ]
+        found["reads_for_128_rows"] = max(shares, default=0.0) / -(-queries // 128)
+    return found
+
+
+def _lines_of(operand: Matrix, buffer: Buffer) -> int:
+    """Rows of one product of a batch: the extent of the axis that the operand's rows go along; 0 if there is none."""
+    stride = 1
+    for extent in reversed(buffer.type.shape):
+        if stride == operand.row_stride and extent > 1:
+            return extent
+        stride *= extent
+    return 0

@@ -1,0 +1,164 @@
+"""What kernels of all workloads ask of a GPU is no worse than what is committed: gpu-counts.json beside its table."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import autofuse as af
+from autofuse.measurement.workloads import Workload, discover
+from autofuse.targets.cuda import nvrtc
+from autofuse.testing.simt.gates import GATES, Gate, compared, standing
+from autofuse.testing.simt.planned import count_plan
+
+BASELINE = json.loads((Path(__file__).parents[3] / "experiments" / "results" / "gpu-counts.json").read_text())
+QUICK = ("adam", "attention", "black_scholes", "cumulative", "softmax")
+"""They take few seconds together, and have one of each: joined launches, products, a loop, a scan, rows."""
+
+
+def plan_and_arguments(workload: Workload, size: str, device: str) -> tuple[af.Plan, Any]:
+    arguments = workload.inputs(size, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plan = af.compile(workload.function, *arguments, backend="cuda", device=device, deadline=None)
+    return plan, arguments
+
+
+def compare_with_baseline(workload: Workload) -> None:
+    """Fails for what got worse; says what got better, which is to be committed."""
+    known = BASELINE["programs"].get(workload.name)
+    assert known is not None, (
+        f"{workload.name} is not in gpu-counts.json: run make gpu-counts and commit what it writes"
+    )
+    plan, arguments = plan_and_arguments(workload, BASELINE["size"], BASELINE["device"])
+    now = standing(count_plan(plan, arguments, BASELINE["most_blocks"]))
+    found = compared(workload.name, known, now, same_compiler=BASELINE["nvrtc"] == nvrtc.version_text())
+    if found.better:
+        warnings.warn("\n".join(("better than gpu-counts.json (run make gpu-counts):", *found.better)), stacklevel=1)
+    assert not found.worse, "\n".join(("worse than gpu-counts.json:", *found.worse))
+
+
+@pytest.mark.parametrize("workload", [w for w in discover() if w.name in QUICK], ids=lambda w: w.name)
+def test_some_workloads_ask_for_no_more_than_before(workload: Workload) -> None:
+    compare_with_baseline(workload)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workload", [w for w in discover() if w.name not in QUICK], ids=lambda w: w.name)
+def test_no_workload_asks_for_more_than_before(workload: Workload) -> None:
+    compare_with_baseline(workload)
+
+
+def test_all_workloads_are_in_the_table() -> None:
+    assert set(BASELINE["programs"]) == {workload.name for workload in discover()}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC: pip install 'autofuse[cuda]'")
+@pytest.mark.parametrize("device", ["a100", "h200"])
+@pytest.mark.parametrize("workload", discover(), ids=lambda w: w.name)
+def test_kernels_of_all_workloads_compile(workload: Workload, device: str) -> None:
+    """For sm_80 and sm_90, as they are chosen."""
+    plan, _ = plan_and_arguments(workload, "full", device)
+    for text in plan.source().values():
+        nvrtc.compile_source(text, plan.target.device.arch)
+
+
+LAUNCH = {
+    "function": "f",
+    "times": 1,
+    "blocks": 1056,
+    "ran": 16,
+    "threads": 256,
+    "needed_read_bytes": 1 << 20,
+    "needed_written_bytes": 0,
+    "read_bytes": 1 << 20,
+    "fetched_bytes": 1 << 20,
+    "written_bytes": 0,
+    "sectors": 1 << 15,
+    "ideal_sectors": 1 << 15,
+    "wide_bytes": 1 << 20,
+    "wavefronts": 0,
+    "ideal_wavefronts": 0,
+    "spill_bytes": 0,
+    "stack_bytes": 0,
+    "resident_blocks": 8,
+    "flight_bytes": 32,
+    "code_instructions": 100,
+    "code_bytes": 32,
+    "bound": "memory",
+    "narrow_products": True,
+    "matrix_instructions": 8,
+    "reads_for_128_rows": 1.0,
+}
+BAD = {
+    "bytes asked over needed": {"fetched_bytes": 2 << 20},
+    "sectors over ideal": {"sectors": 1 << 16},
+    "by wide accesses": {"wide_bytes": 1 << 19},
+    "KiB in flight": {"flight_bytes": 16},
+    "last wave loses": {"blocks": 1057},
+    "local memory, bytes": {"stack_bytes": 8},
+    "instructions per byte": {"code_instructions": 300},
+    "shared wavefronts over ideal": {"wavefronts": 2, "ideal_wavefronts": 1},
+    "16-bit products on matrix units": {"matrix_instructions": 0},
+    "operands of chained products read for 128 rows": {"reads_for_128_rows": 2.0},
+}
+MULTIPROCESSORS = 132
+
+
+def result(**changed: Any) -> dict[str, Any]:
+    return standing({"launches": [LAUNCH | changed], "replay_calls": 1, "multiprocessors": MULTIPROCESSORS})
+
+
+@pytest.mark.parametrize("gate", GATES, ids=lambda gate: gate.name)
+def test_each_gate_notices_what_it_is_for(gate: Gate) -> None:
+    assert gate.passes(gate.value(LAUNCH, MULTIPROCESSORS))
+    assert not gate.passes(gate.value(LAUNCH | BAD[gate.name], MULTIPROCESSORS))
+
+
+@pytest.mark.parametrize("gate", GATES, ids=lambda gate: gate.name)
+def test_what_got_worse_is_named_with_its_gate_and_what_got_better_too(gate: Gate) -> None:
+    good, bad = result(), result(**BAD[gate.name])
+    (line,) = compared("program", good, bad, same_compiler=True).worse
+    assert line.startswith(f"program: f: {gate.name} ({gate.wish}): ")
+    (line,) = compared("program", bad, good, same_compiler=True).better
+    assert line.startswith(f"program: f: {gate.name}")
+
+
+def test_what_stays_as_bad_as_it_was_is_neither() -> None:
+    bad = result(sectors=1 << 16)
+    assert compared("program", bad, bad, same_compiler=True) == ([], [])
+
+
+def test_another_compiler_is_not_blamed_on_kernels() -> None:
+    found = compared("program", result(), result(stack_bytes=8, sectors=1 << 16), same_compiler=False)
+    assert [line.split(":")[2] for line in found.worse] == [" sectors over ideal (at most 1.05)"]
+
+
+def test_a_kernel_of_a_new_name_is_compared_with_the_worst_of_its_program() -> None:
+    known, now = result(sectors=1 << 16), result(sectors=1 << 16, function="g")
+    assert compared("program", known, now, same_compiler=True) == ([], [])
+    worse = compared("program", known, result(sectors=1 << 17, function="g"), same_compiler=True).worse
+    assert worse == ["program: g: sectors over ideal (at most 1.05): 2.0 -> 4.0"]
+
+
+def test_more_launches_are_worse() -> None:
+    assert compared("program", result(), result(times=3), same_compiler=True).worse == ["program: launches: 1 -> 3"]
+
+
+def test_a_small_launch_loses_no_last_wave_and_has_nothing_to_be_in_flight() -> None:
+    values = standing({"launches": [LAUNCH | {"blocks": 16}], "replay_calls": 1, "multiprocessors": 132})["kernels"][
+        "f"
+    ]
+    assert values["last wave loses"] == 0.0
+    assert "KiB in flight" not in values
+
+
+def test_what_arithmetic_limits_is_not_asked_for_bytes_in_flight() -> None:
+    values = result(bound="compute")["kernels"]["f"]
+    assert "KiB in flight" not in values
+    assert "instructions per byte" not in values
