@@ -70,6 +70,22 @@ def version_text() -> str:
     return ".".join(map(str, version())) if is_available() else ""
 
 
+@cache
+def architectures() -> frozenset[str]:
+    """What the NVRTC in use makes machine code for: `sm_80` and others. Raises BackendError when there is none."""
+    library, count = _library(), ctypes.c_int()
+    library.nvrtcGetNumSupportedArchs(ctypes.byref(count))
+    numbers = (ctypes.c_int * count.value)()
+    library.nvrtcGetSupportedArchs(numbers)
+    return frozenset(f"sm_{number}" for number in numbers)
+
+
+def can_compile(source: str, arch: str) -> bool:
+    """Whether this machine has what it takes: NVRTC, one that knows `arch`, and the headers that `source` includes."""
+    has_headers = bool(_header_folders()) or "#include" not in source
+    return is_available() and arch in architectures() and has_headers
+
+
 def compile_source(source: str, arch: str, name: str = "kernel.cu", options: Sequence[str] = ()) -> Compiled:
     """Compile CUDA C for `arch` (`sm_90`). Raises BackendError showing the numbered source lines of each error."""
     program = _Program(source, name)

@@ -27,7 +27,9 @@ from autofuse.targets.cuda.occupancy import occupancy
 def compiled_facts(programs: Sequence[TileProgram | OpaqueProgram], arch: str) -> list[CompiledFacts | None]:
     """What compiling tells of kernels; equal ones are compiled once, all beside each other, and kept on disk.
 
-    None for what the host does, for what NVRTC refuses, and for all without it.
+    None for what the host does, for what has no code on this architecture (making an executable of it says why), and
+    where NVRTC or a header is not here, or does not know the architecture. Raises BackendError for code that NVRTC
+    refuses: no plan is to have it.
     """
     if not nvrtc.is_available():
         return [None] * len(programs)
@@ -40,9 +42,10 @@ def compiled_facts(programs: Sequence[TileProgram | OpaqueProgram], arch: str) -
 
 def _facts(program: TileProgram, arch: str) -> CompiledFacts | None:
     try:
-        return _facts_of(generate(replace(program, name="kernel"), arch))
-    except (BackendError, LegalityError):  # `remarks` and loading say why
+        kernel = generate(replace(program, name="kernel"), arch)
+    except LegalityError:
         return None
+    return _facts_of(kernel) if nvrtc.can_compile(kernel.source, arch) else None
 
 
 def _facts_of(kernel: CudaKernel) -> CompiledFacts:

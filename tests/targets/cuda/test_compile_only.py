@@ -12,10 +12,14 @@ import autofuse as af
 from autofuse.cost_models.base import KernelFacts
 from autofuse.cost_models.compiled import CompiledFacts, LaunchFacts
 from autofuse.errors import ArgumentError, BackendError, MeasureError
+from autofuse.ir.dtypes import F16
+from autofuse.lazydataclass import replace
 from autofuse.targets.base import find_target
 from autofuse.targets.cuda import launch, nvrtc, resources
+from autofuse.targets.cuda.codegen import generate
 from autofuse.targets.cuda.nvrtc import Resources
 from autofuse.testing.cost_models import elementwise_kernel
+from tests.fixtures import handbuilt
 
 X = np.ones((64, 300), np.float32)
 
@@ -86,10 +90,32 @@ def test_kernels_of_the_host_are_not_compiled_and_equal_ones_are_once(monkeypatc
 
     monkeypatch.setattr(resources, "machine_code", compiled)
     monkeypatch.setattr(nvrtc, "is_available", lambda: True)
+    monkeypatch.setattr(nvrtc, "can_compile", lambda source, arch: True)
     one, other = elementwise_kernel(100, name="one"), elementwise_kernel(100, name="other")
     found = resources.compiled_facts([one, other], "sm_90")
     assert asked == ["kernel"]
     assert found == [CompiledFacts((LaunchFacts(40, 8, 16, 32),))] * 2
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC: pip install 'autofuse[cuda]'")
+def test_code_that_nvrtc_refuses_is_in_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(program: Any, arch: str) -> Any:
+        kernel = generate(program, arch)
+        return replace(kernel, source=f"{kernel.source}\nnonsense;\n")
+
+    monkeypatch.setattr(resources, "generate", wrong)
+    with pytest.raises(BackendError, match=r"NVRTC rejects kernel\.cu for sm_90"):
+        af.compile(softmax, X, backend="cuda", device="h200")
+
+
+def test_code_that_cannot_be_compiled_here_is_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An NVRTC that does not know the architecture yet, and one without the headers of 16-bit floats."""
+    monkeypatch.setattr(nvrtc, "is_available", lambda: True)
+    monkeypatch.setattr(nvrtc, "architectures", lambda: frozenset({"sm_80"}))
+    assert resources.compiled_facts([elementwise_kernel(100)], "sm_90") == [None]
+    monkeypatch.setattr(nvrtc, "_header_folders", lambda: ())
+    halves = handbuilt.unary("opposite", "negate", 64, F16, F16)
+    assert resources.compiled_facts([halves], "sm_80") == [None]
 
 
 def test_it_is_saved_and_read_where_there_is_no_gpu_either(plan: af.Plan, tmp_path) -> None:

@@ -45,6 +45,13 @@ def test_a_kernel_compiles_without_a_gpu(arch: str) -> None:
 
 
 @needs_nvrtc
+def test_it_says_what_it_makes_code_for() -> None:
+    assert {"sm_80", "sm_90"} <= nvrtc.architectures()
+    assert nvrtc.can_compile("", "sm_90")
+    assert not nvrtc.can_compile("", "sm_35")
+
+
+@needs_nvrtc
 def test_headers_for_half_types_are_found() -> None:
     source = '#include <cuda_fp16.h>\nextern "C" __global__ void f(__half* x) { *x = __float2half_rn(1.0f); }'
     assert "f" in nvrtc.compile_source(source, "sm_90").resources
