@@ -16,7 +16,7 @@ def main() -> None:
     """The task's outcome."""
     warnings.simplefilter("ignore")
     task = json.loads(Path(sys.argv[1]).read_text())
-    program = load(task["program"])
+    program = load(task["file"])
     arguments = program.inputs(task["size"], 0)
     plan = af.compile(program.function, *arguments, backend="cuda", device=task["device"], deadline=None)
     outcome = {"kernels": len(plan.kernels), **count_plan(plan, arguments, task["most_blocks"])}

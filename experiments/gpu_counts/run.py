@@ -1,8 +1,9 @@
 """What kernels for a GPU ask of it, counted without one: python experiments/gpu_counts/run.py, or `make gpu-counts`.
 
-Every program is planned for a named GPU at full size, and some blocks of each kernel run in the shim. The gates say
-what a kernel that is bound by memory should keep to. Writes gpu-counts.jsonl, gpu-counts.md and gpu-counts.json into
---out; the same command again does what is missing. A test compares new counts with the committed gpu-counts.json.
+Every workload, and every program beside this file, is planned for a named GPU at full size, and some blocks of each
+kernel run in the shim. The gates say what a kernel that is bound by memory should keep to. Writes gpu-counts.jsonl,
+gpu-counts.md and gpu-counts.json into --out; the same command again does what is missing. A test compares new counts
+with the committed gpu-counts.json.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from gpu_counts_report import baseline, render
 from journal import Journal, Record
 from provenance import ROOT, machine, open_run
 
+from autofuse.errors import ArgumentError
 from autofuse.measurement.workloads import discover
 from autofuse.targets.cuda import nvrtc
 
 CHILD = Path(__file__).resolve().parent / "child.py"
+PROGRAMS = CHILD.parent / "programs"
+"""Of 64 MB and more, one for each form of kernel."""
 _LIMIT_S = 900.0
 
 
@@ -44,11 +48,14 @@ def study(options: argparse.Namespace) -> None:
     journal = Journal(options.out / "gpu-counts.jsonl", options.fresh)
     settings: Record = {"device": options.device, "size": options.size, "most_blocks": options.blocks}
     run = open_run(journal, settings, {**machine(), "nvrtc": nvrtc.version_text()})
-    names = options.programs.split(",") if options.programs else [program.name for program in discover()]
+    files = {program.name: str(program.file) for program in (*discover(), *discover(PROGRAMS))}
+    names = options.programs.split(",") if options.programs else list(files)
+    if unknown := [name for name in names if name not in files]:
+        raise ArgumentError(f"--programs: must be among {', '.join(files)}; got {', '.join(unknown)}")
     try:
         for name in names:
             if journal.latest(program=name, status="ok") is None:
-                outcome = in_child(CHILD, {"program": name, **settings}, _LIMIT_S)
+                outcome = in_child(CHILD, {"file": files[name], **settings}, _LIMIT_S)
                 journal.append({"program": name, **outcome})
                 tell(name, outcome)
     finally:

@@ -15,7 +15,9 @@ from autofuse.targets.cuda import nvrtc
 from autofuse.testing.simt.gates import GATES, Gate, compared, standing
 from autofuse.testing.simt.planned import count_plan
 
-BASELINE = json.loads((Path(__file__).parents[3] / "experiments" / "results" / "gpu-counts.json").read_text())
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+BASELINE = json.loads((EXPERIMENTS / "results" / "gpu-counts.json").read_text())
+WORKLOADS = (*discover(), *discover(EXPERIMENTS / "gpu_counts" / "programs"))
 QUICK = ("adam", "attention", "black_scholes", "cumulative", "softmax")
 """They take few seconds together, and have one of each: joined launches, products, a loop, a scan, rows."""
 
@@ -42,25 +44,25 @@ def compare_with_baseline(workload: Workload) -> None:
     assert not found.worse, "\n".join(("worse than gpu-counts.json:", *found.worse))
 
 
-@pytest.mark.parametrize("workload", [w for w in discover() if w.name in QUICK], ids=lambda w: w.name)
+@pytest.mark.parametrize("workload", [w for w in WORKLOADS if w.name in QUICK], ids=lambda w: w.name)
 def test_some_workloads_ask_for_no_more_than_before(workload: Workload) -> None:
     compare_with_baseline(workload)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workload", [w for w in discover() if w.name not in QUICK], ids=lambda w: w.name)
+@pytest.mark.parametrize("workload", [w for w in WORKLOADS if w.name not in QUICK], ids=lambda w: w.name)
 def test_no_workload_asks_for_more_than_before(workload: Workload) -> None:
     compare_with_baseline(workload)
 
 
 def test_all_workloads_are_in_the_table() -> None:
-    assert set(BASELINE["programs"]) == {workload.name for workload in discover()}
+    assert set(BASELINE["programs"]) == {workload.name for workload in WORKLOADS}
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC: pip install 'autofuse[cuda]'")
 @pytest.mark.parametrize("device", ["a100", "h200"])
-@pytest.mark.parametrize("workload", discover(), ids=lambda w: w.name)
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.name)
 def test_kernels_of_all_workloads_compile(workload: Workload, device: str) -> None:
     """For sm_80 and sm_90, as they are chosen."""
     plan, _ = plan_and_arguments(workload, "full", device)
