@@ -14,6 +14,7 @@ from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Space, TileProgram
 from autofuse.targets.cuda.codegen import CudaKernel, generate
+from autofuse.targets.cuda.codegen.producttiles import best_tile
 from autofuse.targets.cuda.decisions import cuda_schedule
 from autofuse.targets.registry import backend_named
 from autofuse.testing.simt import SimtModule
@@ -170,3 +171,14 @@ def test_large_products_ask_for_16_bytes_and_share_no_banks(fn: Callable[..., An
     (found,) = count(kernel, most_blocks=1)
     assert (found.blocks, found.wide, found.repeated) == (1024, 1.0, 1.0)
     assert found.conflicted <= 1.05 or fn is rounded
+
+
+@pytest.mark.parametrize(("most_rows", "tile"), [(128, (128, 64)), (64, (64, 128)), (16, (16, 128))])
+def test_tiles_are_wider_where_shared_memory_has_space_for_few_rows(most_rows, tile):
+    """128 blocks of a product of 1,024 x 1,024: what precedes it is done anew for each tile of columns."""
+    chosen = best_tile(1024, 1024, 1, "matrix", 2, (128, 64), cuda_schedule(), most_rows)
+    assert chosen == tile
+
+
+def test_a_tile_that_was_asked_for_is_cut_to_the_rows_that_there_is_space_for():
+    assert best_tile(1024, 1024, 1, "matrix", 2, (128, 64), cuda_schedule(tile="128x64"), 32) == (32, 64)

@@ -22,7 +22,7 @@ from autofuse.targets.cuda.codegen.fusedproducts import FusedProduct
 from autofuse.targets.cuda.codegen.operandtiles import OperandTile
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import SharedArena
-from autofuse.targets.cuda.codegen.producttiles import TileShape, best_tile, shape_of, tile_element, units_of
+from autofuse.targets.cuda.codegen.producttiles import ROWS, TileShape, best_tile, shape_of, tile_element, units_of
 from autofuse.targets.cuda.codegen.tensorproducts import TensorProduct
 
 
@@ -52,11 +52,12 @@ def tile_of(
     rows: int,
     others: int,
     widths: tuple[int, ...],
+    most_rows: int = ROWS[0],
 ) -> tuple[int, int]:
     """Rows and columns of the tiles of a dot with `rows` rows in all: see `best_tile`."""
     left, right = (_dtype(matrix.buffer, buffers) for matrix in (dot.lhs, dot.rhs))
     units, size = units_of(dot, left, right, arch), tile_element(dot, left, right, arch).itemsize
-    return best_tile(rows, dot.columns, others, units, size, widths, schedule)
+    return best_tile(rows, dot.columns, others, units, size, widths, schedule, most_rows)
 
 
 class DotWriter:

@@ -160,16 +160,24 @@ def step_clocks(high: int, wide: int) -> float:
 
 
 def best_tile(
-    rows: int, columns: int, others: int, units: Units, itemsize: int, widths: tuple[int, ...], schedule: Schedule
+    rows: int,
+    columns: int,
+    others: int,
+    units: Units,
+    itemsize: int,
+    widths: tuple[int, ...],
+    schedule: Schedule,
+    most_rows: int = ROWS[0],
 ) -> tuple[int, int]:
     """Rows and columns of the tiles in which a product of `rows` x `columns` is shared out to blocks.
 
     `others`: products of the same kind beside it. `widths`: of tiles, those that may be. `itemsize`: of an operand.
+    `most_rows`: those that shared memory has space for beside the tiles.
     """
     asked = schedule[TILE]
     if asked != "auto":
         high, wide = map(int, asked.split("x"))
-        return high, max((width for width in widths if width <= wide), default=min(widths))
+        return min(high, most_rows), max((width for width in widths if width <= wide), default=min(widths))
 
     def cost(size: tuple[int, int]) -> float:
         high, wide = size
@@ -183,4 +191,5 @@ def best_tile(
         padded = COLUMNS[0] if size[1] > COLUMNS[1] else COLUMNS[1]
         return units == "matrix" or size[0] * padded * itemsize // (4 * DOT_THREADS) <= _MOST_SUMS
 
-    return min(filter(fits, ((high, wide) for high in ROWS for wide in widths)), key=cost)
+    heights = list(dict.fromkeys(min(high, most_rows) for high in ROWS))
+    return min(filter(fits, ((high, wide) for high in heights for wide in widths)), key=cost)

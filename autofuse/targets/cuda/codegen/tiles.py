@@ -16,7 +16,7 @@ from autofuse.lower.rewrite import rewritten, rewritten_dot
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Dot, Phase, RowBlock, RowGroup, Space, Store
 from autofuse.targets.cuda.codegen.blockproducts import tile_of
-from autofuse.targets.cuda.codegen.producttiles import BUSY, COLUMNS, SIDE, step_clocks
+from autofuse.targets.cuda.codegen.producttiles import BUSY, COLUMNS, ROWS, SIDE, step_clocks
 from autofuse.targets.cuda.gpus import shared_bytes_per_block
 
 _LEAST_WIDTH = 32
@@ -44,11 +44,10 @@ def with_product_tiles(
     dot = next(step for step in phase.steps if isinstance(step, Dot))
     extent = phase.row_block.symbol.extent
     others = math.prod(symbol.extent for symbol in phase.grid) // max(extent, 1)
-    high, wide = tile_of(dot, buffers, arch, schedule, extent, others * columns.dots, widths)
-    if columns.prologue:
-        high = min(high, max(SIDE, _most_rows(phase, buffers, columns, arch)))
-        if not _is_repeated(phase, columns, extent * others, high, wide):
-            return phase, buffers
+    most = max(SIDE, _most_rows(phase, buffers, columns, arch)) if columns.prologue else ROWS[0]
+    high, wide = tile_of(dot, buffers, arch, schedule, extent, others * columns.dots, widths, most)
+    if columns.prologue and not _is_repeated(phase, columns, extent * others, high, wide):
+        return phase, buffers
     phase, buffers = with_rows(phase, buffers, min(high, extent))
     columns = find_columns(phase, buffers)
     assert columns is not None  # other rows change no column
