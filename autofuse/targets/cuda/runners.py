@@ -29,14 +29,28 @@ def cuda_runners(
 ) -> list[CudaRunner | AutofuseError]:
     """A kernel under each schedule, or why that cannot be. They compile beside each other."""
     made = [_code(kernel, schedule, limits, driver.gpu.arch) for schedule in schedules]
+    functions = iter(_loaded([code for code in made if isinstance(code, CudaCode)], driver))
+    return [code if isinstance(code, AutofuseError) else _runner(kernel, code, functions, driver) for code in made]
+
+
+def _loaded(codes: Sequence[CudaCode], driver: Driver) -> Sequence[Function | AutofuseError]:
+    """All beside each other; where one of them is refused, each alone, so that it does not keep the others back."""
     try:
-        functions = iter(driver.load([code for code in made if isinstance(code, CudaCode)]))
+        return driver.load(codes)
     except AutofuseError as refused:
-        return [made_one if isinstance(made_one, AutofuseError) else refused for made_one in made]
-    return [
-        code if isinstance(code, AutofuseError) else CudaRunner(kernel, driver, code, _next(code, functions))
-        for code in made
-    ]
+        if len(codes) == 1:
+            return [refused]
+    return [function for code in codes for function in _loaded([code], driver)]
+
+
+def _runner(
+    kernel: KernelCandidate,
+    code: CudaCode | OpaqueProgram,
+    functions: Iterator[Function | AutofuseError],
+    driver: Driver,
+) -> CudaRunner | AutofuseError:
+    function = next(functions) if isinstance(code, CudaCode) else None
+    return function if isinstance(function, AutofuseError) else CudaRunner(kernel, driver, code, function)
 
 
 def _code(
@@ -48,10 +62,6 @@ def _code(
         return program if isinstance(program, OpaqueProgram) else CudaCode(program, generate(program, arch))
     except AutofuseError as refused:
         return refused
-
-
-def _next(code: CudaCode | OpaqueProgram, functions: Iterator[Function]) -> Function | None:
-    return next(functions) if isinstance(code, CudaCode) else None
 
 
 @dataclass(frozen=True, slots=True)
