@@ -83,7 +83,7 @@ fidelity: $(PEERS)/.installed ## do the rule policies fuse what the real XLA:CPU
 gpu: $(if $(GPU_PYTHON),,$(TUNE) $(CUDA)) ## plans on this machine's GPU, for MINUTES; GPU_PYTHON=a Python that has all it needs
 	$(or $(GPU_PYTHON),$(BIN)/python) experiments/gpu/run.py --minutes $(MINUTES) $(STUDY_OPTIONS)
 
-gpu-counts: $(TEST) ## what kernels ask of a GPU, counted on the host without one (ten minutes)
+gpu-counts: $(TEST) ## what kernels ask of a GPU, counted on the host without one (a few minutes)
 	$(BIN)/python experiments/gpu_counts/run.py $(STUDY_OPTIONS)
 
 clean: ## remove the environments, caches and build results; plans/ stays
