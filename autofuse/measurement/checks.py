@@ -118,9 +118,9 @@ def _largest(dtype: np.dtype[Any]) -> float:
 
 
 def _apart(actual: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64]:
-    """How far integers are apart, which may be more than their type holds."""
-    close = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
-    return np.maximum(close, (actual != expected).astype(np.float64))  # neighbours beyond 2**53 are not the same
+    """How far integers are apart, which may be more than their type holds: differences of their bits are exact."""
+    a, e = _bits(actual), _bits(expected)
+    return np.where(actual > expected, a - e, e - a).astype(np.float64)
 
 
 def _deviation(actual: NDArray[Any], expected: NDArray[Any], allowed: NDArray[Any], wrong: NDArray[np.bool_]) -> str:

@@ -142,3 +142,19 @@ def test_one_wrong_element_of_many_is_found(at):
     poison(actual[at : at + 1])
     with pytest.raises(WrongAnswerError, match=rf"x\[{at}\] was not written"):
         check("x", actual, expected)
+
+
+@pytest.mark.parametrize(
+    ("found", "right", "apart"),
+    [
+        (4630328877507525119, 4630328877507525126, 7),  # on two sides of a number that float64 rounds
+        (2**63 - 1, -(2**63), 2**64 - 1),
+        (2**62, 2**62 + 1, 1),
+    ],
+)
+def test_integers_beyond_2_to_53_are_as_far_apart_as_they_are(found, right, apart):
+    for one, other in ((found, right), (right, found)):
+        actual, expected = np.array([one], np.int64), np.array([other], np.int64)
+        check("whole", actual, expected, np.array([float(apart)]))
+        with pytest.raises(WrongAnswerError):
+            check("whole", actual, expected, np.array([apart * 0.9]))
