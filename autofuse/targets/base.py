@@ -228,9 +228,8 @@ class Target(Protocol):
         """What people should know of kernels beside what their TilePrograms say, by their names; may be empty."""
         ...
 
-    @property
-    def library_note(self) -> str | None:
-        """What a plan with calls of the interpreter should say of them; None if there is nothing to it."""
+    def library_note(self, program: OpaqueProgram) -> str | None:
+        """What a plan should say of a kernel that is no generated code; None if there is nothing to it."""
         ...
 
     def fingerprint(self) -> str:

@@ -6,16 +6,19 @@ from collections.abc import Iterable
 
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.lazydataclass import replace
-from autofuse.lower.lowering import lower, plain_scalars
+from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import OpaqueProgram
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import Identity
+from autofuse.runtime.planlowering import lower_kernel
 from autofuse.search.plans.planning import Tuned, one_by_one, plan_document
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition
 from autofuse.search.solve.solver import Chosen, Solution
 from autofuse.search.space.candidates import Candidate, Space
 from autofuse.search.space.classes import class_digest
+from autofuse.targets.base import Target
 
 
 def document_of(context: Context, partition: Partition, identity: Identity) -> PlanDocument:
@@ -33,16 +36,22 @@ def document_of(context: Context, partition: Partition, identity: Identity) -> P
         notes += space_notes(context.space)
     if partition.solution is not None:
         notes += _certainty(partition.solution, problem.memory is not None)
-    notes += library_notes(document, problem.target.library_note)
+    notes += library_notes(document, problem.target, context.limits)
     notes += partition.notes
     return replace(document, notes=(*document.notes, *notes))
 
 
-def library_notes(document: PlanDocument, note: str | None) -> Iterable[str]:
-    """What a target says of calls of the interpreter, where the plan has any."""
-    called = [kernel.name for kernel in document.kernels if kernel.kind == "library"]
-    if called and note is not None:
-        yield f"{', '.join(called)}: {note}"
+def library_notes(document: PlanDocument, target: Target, limits: Limits) -> Iterable[str]:
+    """What a target says of kernels that are no generated code, where the plan has any; of equal words once."""
+    said: dict[str, list[str]] = {}
+    for planned in document.kernels:
+        if planned.kind == "library":
+            program = lower_kernel(document.graph, planned, limits).program
+            note = target.library_note(program) if isinstance(program, OpaqueProgram) else None
+            if note is not None:
+                said.setdefault(note, []).append(planned.name)
+    for note, names in said.items():
+        yield f"{', '.join(names)}: {note}"
 
 
 def decided(context: Context, partition: Partition) -> list[Tuned]:

@@ -202,3 +202,51 @@ def test_loops_and_branches_carry_bounds():
     found, right, bound = judged(steps, X[:4])
     check("loop", found, right, bound)
     assert bound.max() < 1e-4
+
+
+def test_other_orders_of_equal_keys_are_right_answers_and_other_orders_are_not():
+    keys = RNG.integers(0, 4, (3, 50)).astype(np.int32)
+    _, right, bound = judged(lambda k: np.argsort(k, 1), keys)
+    check("stable", np.argsort(keys, 1, kind="stable"), right, bound)
+    swapped = np.argsort(keys, 1, kind="stable")
+    swapped[:, [0, -1]] = swapped[:, [-1, 0]]
+    with pytest.raises(WrongAnswerError):
+        check("swapped", swapped, right, bound)
+    assert bounds_of(af.trace(lambda k: np.argsort(k, 1, kind="stable"), keys), [keys]) == (None,)
+
+
+@pytest.mark.filterwarnings("ignore::autofuse.errors.LeftToNumpyWarning")
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_sorted_array_is_a_partition_and_one_that_is_wrong_where_it_was_asked_for_is_not(axis):
+    x = normal(40, 30)
+    _, right, bound = judged(lambda x: np.partition(x, (3, -4), axis), x)
+    check("sorted", np.sort(x, axis), right, bound)
+    wrong = np.sort(x, axis)
+    np.moveaxis(wrong, axis, 0)[[2, 3]] = np.moveaxis(wrong, axis, 0)[[3, 2]].copy()
+    with pytest.raises(WrongAnswerError):
+        check("swapped", wrong, right, bound)
+
+
+A = (normal(12, 12) + 6 * np.eye(12)).astype(np.float32)
+B = normal(12, 3)
+LIBRARIES = {
+    "solve": (np.linalg.solve, lambda a, b: np.linalg.inv(a) @ b, A, B),
+    "inv": (np.linalg.inv, lambda a: np.linalg.solve(a, np.eye(12, dtype=np.float32)), A),
+    "cholesky": (
+        np.linalg.cholesky,
+        lambda a: np.linalg.cholesky(a.astype(np.float64)).astype(np.float32),
+        (A @ A.T).astype(np.float32),
+    ),
+    "det": (np.linalg.det, lambda a: np.exp(np.linalg.slogdet(a)[1]), A),
+    "svdvals": (np.linalg.svdvals, lambda a: np.sqrt(np.linalg.eigvalsh(a @ a.T))[::-1], A),
+}
+
+
+@pytest.mark.filterwarnings("ignore::autofuse.errors.LeftToNumpyWarning")
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_another_librarys_rounding_is_right_and_a_thousandth_is_not(name):
+    function, other, *arguments = LIBRARIES[name]
+    _, right, bound = judged(function, *arguments)
+    check(name, np.asarray(other(*arguments), right.dtype), right, bound)
+    with pytest.raises(WrongAnswerError):
+        check(name, (right * np.float32(1.003)).astype(right.dtype), right, bound)

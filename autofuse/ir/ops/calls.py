@@ -19,7 +19,7 @@ from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
 _CALLS: dict[str, Callable[..., Any]] = {}
-_UPDATES = "ufunc.at."
+UPDATES = "ufunc.at."
 """How the targets begin that are `ufunc.at`."""
 
 
@@ -37,7 +37,7 @@ def call_target(name: str) -> Callable[..., Any]:
     """The function registered as `name`, or the library function it spells. Raises GraphError for any other name."""
     if name in _CALLS:
         return library_calls.guarded(_CALLS[name], name, copies=True)
-    if name.startswith(_UPDATES):
+    if name.startswith(UPDATES):
         return library_calls.guarded(_updates(name), name, copies=True)
     if library_calls.is_library_call(name):
         return library_calls.resolve(name)
@@ -50,12 +50,12 @@ def call_target(name: str) -> Callable[..., Any]:
 
 def update_target(ufunc: np.ufunc) -> str:
     """The target that is `ufunc.at`: of a 1-D array, positions in it, and as many operands; it returns a new array."""
-    return _UPDATES + ufunc.__name__
+    return UPDATES + ufunc.__name__
 
 
 def _updates(name: str) -> Callable[..., Array]:
     """What `update_target` names. Raises GraphError where NumPy and SciPy have no such ufunc."""
-    word = name.removeprefix(_UPDATES)
+    word = name.removeprefix(UPDATES)
     ufunc = getattr(np, word, None) or getattr(import_module("scipy.special"), word, None)
     if not isinstance(ufunc, np.ufunc):
         raise GraphError(f"custom_call target {name!r:.200}: NumPy and SciPy have no ufunc {word!r:.100}")

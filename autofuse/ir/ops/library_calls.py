@@ -115,7 +115,7 @@ def _resolved(name: str) -> Callable[..., Any]:
     target = getattr(import_module(call.module), call.function, None)
     if not callable(target) or isinstance(target, type):
         raise GraphError(f"custom_call target {name!r:.200}: {call.module} has no function {call.function!r}")
-    return guarded(_bound(target, call.args, call.kwargs), call.label, copies=not call.module.startswith("numpy"))
+    return guarded(of_operands(target, call.args, call.kwargs), call.label, copies=not call.module.startswith("numpy"))
 
 
 _kept = lru_cache(maxsize=256)(_resolved)
@@ -124,7 +124,9 @@ _kept = lru_cache(maxsize=256)(_resolved)
 
 def bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
     """`function` of the operands alone; the other arguments are fixed. Arguments are as in a target's name."""
-    return _bound(function, [_encoded(item) for item in args], {key: _encoded(item) for key, item in kwargs.items()})
+    return of_operands(
+        function, [_encoded(item) for item in args], {key: _encoded(item) for key, item in kwargs.items()}
+    )
 
 
 def guarded(function: Callable[..., Any], label: str, *, copies: bool) -> Callable[..., Any]:
@@ -150,7 +152,9 @@ def _read_only(operand: Any) -> NDArray[Any]:
     return view
 
 
-def _bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+def of_operands(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+    """`function` of the operands alone; the other arguments are as a target's name has them."""
+
     def call(*operands: Any) -> Any:
         return function(*_filled(args, operands), **_filled(kwargs, operands))
 

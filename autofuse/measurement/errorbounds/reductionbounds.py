@@ -13,6 +13,7 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import lookup, role_of
 from autofuse.ir.types import TensorType
 from autofuse.lower.summing import sum_block
+from autofuse.measurement.errorbounds.callbounds import spread_of_runs
 from autofuse.measurement.errorbounds.roundings import (
     BLOCK,
     Array,
@@ -189,6 +190,8 @@ def sort(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], results
     """Sorted keys are off by no more than the worst of them; what moves with a key in reach of the next may be any."""
     axis, keys = node.attrs["dimension"], bounds[0]
     moved = _carried(node, operands, bounds)
+    if not node.attrs["stable"]:
+        moved = (moved[0], *(summed(*both) for both in zip(moved[1:], _among_equals(results, axis), strict=True)))
     if keys is None or not keys.size:
         return moved
     worst = np.broadcast_to(np.max(keys, axis=axis, keepdims=True), keys.shape)
@@ -197,6 +200,17 @@ def sort(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], results
     unsure = np.concatenate([near, edge], axis) | np.concatenate([edge, near], axis)
     others = [np.where(unsure, np.inf, 0.0 if bound is None else bound) for bound in moved[1:]]
     return (worst, *others)
+
+
+def _among_equals(results: Sequence[Array], axis: int) -> list[Bound]:
+    """What moves with equal keys may stand in any order, if that is not asked for; equal to the bit elsewhere."""
+    keys, *others = (np.moveaxis(result, axis, -1) for result in results)
+    before, after = keys[..., :-1], keys[..., 1:]
+    ties = (before == after) | ((before != before) & (after != after))
+    if not others or not ties.any():
+        return [None] * len(others)
+    starts = np.concatenate([np.ones((*keys.shape[:-1], 1), np.bool_), ~ties], -1)
+    return [np.moveaxis(spread_of_runs(other, starts), -1, axis) for other in others]
 
 
 def _carried(node: Node, operands: Sequence[Array], bounds: Sequence[Bound]) -> tuple[Bound, ...]:

@@ -10,16 +10,11 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.interpreter import evaluate_node, live_nodes
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import index_op, lookup, role_of
-from autofuse.measurement.errorbounds import elementwisebounds, reductionbounds
-from autofuse.measurement.errorbounds.roundings import Array, Bound, anything, distance, precision, shifted, summed
+from autofuse.measurement.errorbounds import callbounds, elementwisebounds, reductionbounds
+from autofuse.measurement.errorbounds.roundings import Array, Bound, anything, distance, precision, summed
 
 Known = tuple[Array, Bound]
 """A value and its bound."""
-
-_TRIES = 2
-"""Evaluations of a call of which nothing is known, on arguments moved at random within their bounds."""
-_BEYOND = 8.0
-"""Times what such an evaluation moved is what a call may be off by."""
 
 
 def bounds_of(graph: Graph, arrays: Sequence[Array]) -> tuple[Bound, ...]:
@@ -74,7 +69,7 @@ def _bounds(
         case role if role.moves:
             return (_moved(node, operands, bounds, results[0]),)
         case _:
-            return _called(node, operands, bounds, results)
+            return callbounds.called(node, operands, bounds, results)
 
 
 def _moved(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], result: Array) -> Bound:
@@ -107,26 +102,6 @@ def _scattered(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], r
         if node.attrs["combiner"] == "multiply":
             carried = np.where(carried > 0, np.inf, 0).astype(carried.dtype)
     return carried
-
-
-def _called(
-    node: Node, operands: Sequence[Array], bounds: Sequence[Bound], results: Sequence[Array]
-) -> tuple[Bound, ...]:
-    """A call of which nothing is known but that equal arguments give equal results."""
-    if all(bound is None for bound in bounds):
-        return (None,) * len(results)
-    rng = np.random.default_rng(0)
-    found: list[Bound] = [None] * len(results)
-    for _ in range(_TRIES):
-        given = [
-            x if b is None else shifted(x, b * rng.uniform(0.5, 1.0, b.shape), 1 if rng.integers(2) else -1)
-            for x, b in zip(operands, bounds, strict=True)
-        ]
-        moved = lookup(node.op).evaluate(given, node.attrs, ())
-        for number, (here, right, value) in enumerate(zip(moved, results, node.outputs, strict=True)):
-            peak = np.max(distance(here, right, value.type.dtype), initial=0.0)
-            found[number] = summed(found[number], np.full(right.shape, _BEYOND * peak))
-    return tuple(found)
 
 
 def _while(node: Node, known: Mapping[Value, Known]) -> Sequence[Known]:

@@ -12,7 +12,6 @@ from autofuse.errors import ArgumentError
 from autofuse.ir import dtypes
 from autofuse.ir.devicearrays import is_read_only
 from autofuse.ir.graph import Value
-from autofuse.ir.interpreter import interpret_into
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
 from autofuse.ir.types import TensorType
@@ -24,6 +23,7 @@ from autofuse.runtime.planlowering import LoweredKernel
 from autofuse.targets.cuda.driver import Driver
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.horizontal import Start
+from autofuse.targets.cuda.librarysteps import LibraryStep, library_step
 from autofuse.targets.cuda.segments import Launch, Place, Segment
 from autofuse.targets.cuda.streams import order_of, streams_of
 
@@ -71,16 +71,21 @@ class SharedByCalls:
         """Where a value lies."""
         return self._place[value]
 
-    def _loaded(self) -> list[Launch | None]:
-        """How each start is made, in order; None for those of the host."""
+    def _loaded(self) -> list[Launch | LibraryStep]:
+        """How each start is made, in order."""
         codes = {id(start.code): start.code for start in self.starts if start.code is not None}
         loaded = dict(zip(codes, self.driver.load(list(codes.values())), strict=True))
         return [
-            None
+            self._called(start.kernels[0])
             if start.code is None
             else Launch(loaded[id(start.code)], tuple(place for n in start.kernels for place in self._places(n)))
             for start in self.starts
         ]
+
+    def _called(self, number: int) -> LibraryStep:
+        program = self.kernels[number].program
+        assert isinstance(program, OpaqueProgram)
+        return library_step(self.driver, program, self._place.__getitem__)
 
     def _places(self, number: int) -> list[Place]:
         """Of the parameters of a kernel."""
@@ -94,18 +99,17 @@ class SharedByCalls:
             if buffer.space is not Space.SCRATCH
         ]
 
-    def _segments(self, streams: Sequence[int]) -> list[Segment | int]:
-        """All of a plan: starts that follow each other, and the numbers of kernels of the host."""
-        found: list[Segment | int] = []
-        for is_host, numbers in groupby(range(len(self.steps)), key=lambda number: self.steps[number] is None):
-            run = list(numbers)
-            if is_host:
-                found += [self.starts[number].kernels[0] for number in run]
+    def _segments(self, streams: Sequence[int]) -> list[Segment | LibraryStep]:
+        """All of a plan: launches that follow each other, and calls between them."""
+        found: list[Segment | LibraryStep] = []
+        for kind, run in groupby(enumerate(self.steps), key=lambda step: type(step[1])):
+            numbers, steps = zip(*run, strict=True)
+            if kind is LibraryStep:
+                found += steps
                 continue
-            steps = [self.starts[number].kernels for number in run]
-            waits = order_of(self.document.graph, self.kernels, steps, [streams[n] for n in run], self.memory)
-            launches = [launch for number in run if (launch := self.steps[number]) is not None]
-            found.append(Segment(launches, waits, self.driver))
+            kernels = [self.starts[number].kernels for number in numbers]
+            waits = order_of(self.document.graph, self.kernels, kernels, [streams[n] for n in numbers], self.memory)
+            found.append(Segment(steps, waits, self.driver))
         return found
 
     def _constant(self, value: Value) -> Any:
@@ -243,21 +247,15 @@ class Call:
         """Start all kernels."""
         arena = self._arena()
         for segment in self._shared.segments:
-            if isinstance(segment, int):
-                self._interpret(segment)
-            else:
-                segment.start(self._arrays)
+            segment.start(self._arrays)
         del arena
 
     def run_each(self, between: Callable[[], object]) -> None:
         """Start the kernels one after another. `between`: called before, and after each start."""
         arena = self._arena()
         between()
-        for start, launch in zip(self._shared.starts, self._shared.steps, strict=True):
-            if launch is None:
-                self._interpret(start.kernels[0])
-            else:
-                launch.function(launch.pointers(self._arrays))
+        for step in self._shared.steps:
+            step.start(self._arrays)
             between()
         del arena
 
@@ -274,18 +272,6 @@ class Call:
             self._hold(self._driver.empty(value.type) if own is None else own)
         self._arrays.append(self._driver.pointer(arena))
         return arena
-
-    def _interpret(self, number: int) -> None:
-        """A kernel on the host."""
-        kernel = self._shared.kernels[number]
-        assert isinstance(kernel.program, OpaqueProgram)
-        inputs = [np.empty(value.type.shape, value.type.dtype.numpy) for value in kernel.reads]
-        for value, array in zip(kernel.reads, inputs, strict=True):
-            self._driver.read(self.at(value), array)
-        outs = [np.empty(value.type.shape, value.type.dtype.numpy) for value in kernel.writes]
-        interpret_into(kernel.program.graph, inputs, outs)
-        for value, array in zip(kernel.writes, outs, strict=True):
-            self._driver.write(self.at(value), array)
 
     # ---- results ---------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ from autofuse.targets.cuda.driver import CAPTURED, CudaCode, Function, Node
 from autofuse.targets.cuda.gpus import ALL, Gpu, shared_bytes_per_block
 from autofuse.targets.cuda.graphs import CudaGraph, KernelNode, bindings
 from autofuse.targets.cuda.launch import LoadedKernel, cupy_with_gpu
+from autofuse.targets.cuda.library.cupylibrary import CupyLibrary
+from autofuse.targets.cuda.library.form import Form, Given
 
 _COMPILERS = 8
 """Kernels that are compiled beside each other: NVRTC holds no lock while it does."""
@@ -34,6 +36,7 @@ class CupyDriver:
         """`gpu`: what is known of it. `device`: its number."""
         self.gpu, self._device = gpu, device
         self._cupy = cupy_with_gpu()
+        self._library = CupyLibrary(self._cupy, device)
         self._lock = Lock()
         self._streams: list[_Stream] = []
         """Others than the caller's, made when they are asked for."""
@@ -97,6 +100,9 @@ class CupyDriver:
             packed = bool(loaded.kernel.members)
             kernels.append(KernelNode(loaded.handles, loaded.kernel.launches, node.pointers, packed, node.after))
         return CudaGraph(driver, lambda: int(self._cupy.cuda.get_current_stream().ptr), kernels)
+
+    def call(self, form: Form, operands: Sequence[Given], results: Sequence[Given]) -> None:
+        self._library.call(form, operands, results)
 
     def empty(self, kind: TensorType) -> Any:
         return self._cupy.empty(kind.shape, kind.dtype.numpy)

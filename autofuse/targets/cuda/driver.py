@@ -18,6 +18,7 @@ from autofuse.lower.tile import TileProgram
 from autofuse.targets.cuda.codegen.cudakernel import CudaKernel
 from autofuse.targets.cuda.conditions import Conditions
 from autofuse.targets.cuda.gpus import Gpu
+from autofuse.targets.cuda.library.form import Form, Given
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,14 @@ class Driver(Protocol):
 
     def graph(self, nodes: Sequence[Node]) -> Graph | None:
         """A graph of functions that this driver loaded; None where there are none. Raises BackendError."""
+        ...
+
+    def call(self, form: Form, operands: Sequence[Given], results: Sequence[Given]) -> None:
+        """Start what the device's array library computes, on the caller's current stream.
+
+        Results may lie where no operand does. A form that `raises` is done when this returns. Raises CallError, for
+        what the library refuses, BackendError and NotEnoughMemoryError.
+        """
         ...
 
     def empty(self, kind: TensorType) -> Any:

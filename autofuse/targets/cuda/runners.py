@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import AutofuseError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Value
-from autofuse.ir.interpreter import interpret_into
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule
@@ -20,6 +17,8 @@ from autofuse.lower.tile import OpaqueProgram, Space
 from autofuse.runtime.fitting import all_fit
 from autofuse.targets.cuda.codegen import generate
 from autofuse.targets.cuda.driver import CudaCode, Driver, Function
+from autofuse.targets.cuda.librarysteps import LibraryStep, library_step
+from autofuse.targets.cuda.segments import Place
 
 Array = NDArray[Any]
 
@@ -89,13 +88,13 @@ class CudaRunner:
     def _bound(self, inputs: Sequence[Array], outs: Sequence[Array]) -> tuple[Callable[[], object], list[Any]]:
         """What starts it on copies of the inputs on the device, and the arrays there that it writes."""
         driver = self.driver
-        if self.function is None:
-            assert isinstance(self.code, OpaqueProgram)
-            made = [driver.empty(value.type) for value in self.kernel.outputs]
-            return partial(_interpreted, driver, self.code, inputs, made), made
-        assert isinstance(self.code, CudaCode)
         there = [self._copy(value, array) for value, array in zip(self.kernel.inputs, inputs, strict=True)]
         made = [self._copy(value, out) for value, out in zip(self.kernel.outputs, outs, strict=True)]
+        if isinstance(self.code, OpaqueProgram):
+            arrays = dict(zip((*self.kernel.inputs, *self.kernel.outputs), (*there, *made), strict=True))
+            step = library_step(driver, self.code, {value: Place(n) for n, value in enumerate(arrays)}.__getitem__)
+            return _Call(step, tuple(map(driver.pointer, arrays.values())), tuple(arrays.values())), made
+        assert self.function is not None
         values = iter((*there, *made))
         arrays = [
             driver.empty(buffer.type) if buffer.space is Space.WORKSPACE else next(values)
@@ -121,12 +120,12 @@ class _Launch:
         self.function(self.pointers)
 
 
-def _interpreted(driver: Driver, program: OpaqueProgram, inputs: Sequence[Array], made: Sequence[Any]) -> None:
-    """What a plan does there: operands from the device, and results to it."""
-    there = [driver.empty(buffer.type) for buffer in program.buffers if buffer.space is Space.INPUT]
-    outs = [np.empty(array.shape, array.dtype) for array in made]
-    for array, given in zip(there, inputs, strict=True):
-        driver.write(driver.pointer(array), given)
-    interpret_into(program.graph, list(inputs), outs)
-    for array, out in zip(made, outs, strict=True):
-        driver.write(driver.pointer(array), out)
+@dataclass(frozen=True, slots=True)
+class _Call:
+    step: LibraryStep
+    pointers: tuple[int, ...]
+    held: tuple[Any, ...]
+    """Arrays whose memory that is."""
+
+    def __call__(self) -> None:
+        self.step.start(self.pointers)

@@ -44,6 +44,10 @@ class Launch:
         """Addresses of its parameters, given those of the call's arrays."""
         return [arrays[place.array] + place.offset for place in self.places]
 
+    def start(self, arrays: Sequence[int]) -> None:
+        """Start it alone. Raises BackendError."""
+        self.function(self.pointers(arrays))
+
 
 @dataclass(frozen=True, slots=True)
 class _Replay:
@@ -116,7 +120,7 @@ class Segment:
         order = self._order
         if order.streams == 1:
             for launch in self._launches:
-                launch.function(launch.pointers(arrays))
+                launch.start(arrays)
             return
         streams = self._driver.streams(order.streams)
         events: dict[int, Any] = {BEGINNING: streams[0].record()}
@@ -125,7 +129,7 @@ class Segment:
                 for wait in step.waits:
                     streams[step.stream].wait_event(events[wait])
                 with streams[step.stream] if step.stream else nullcontext():
-                    launch.function(launch.pointers(arrays))
+                    launch.start(arrays)
                 if number in order.awaited:
                     events[number] = streams[step.stream].record()
         except BaseException:  # the call gives its memory back, which no other stream is to use then

@@ -29,6 +29,7 @@ from autofuse.targets.cuda.executable import CudaExecutable, build_executable, c
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.horizontal import most_parameter_bytes, starts_of
 from autofuse.targets.cuda.identity import GpuIdentity, gpu_identity
+from autofuse.targets.cuda.librarysteps import library_note
 from autofuse.targets.cuda.passes.prepare import CudaPasses
 from autofuse.targets.cuda.resources import compiled_facts, launch_lines
 from autofuse.targets.cuda.runners import CudaRunner, cuda_runners
@@ -105,7 +106,12 @@ class CudaTarget:
         count = max(streams, default=0) + 1
         for start, stream in zip(starts, streams, strict=True):
             first, *others = [kernels[number].planned.name for number in start.kernels]
-            found[first] = (self.library_note,) if start.code is None else lines[id(start.code)]
+            program = kernels[start.kernels[0]].program
+            if isinstance(program, OpaqueProgram):
+                found[first] = (self.library_note(program),)
+            else:
+                assert start.code is not None
+                found[first] = lines[id(start.code)]
             if others:
                 found[first] = (f"together with {len(others)} more:", *found[first])
             if count > 1:
@@ -113,9 +119,8 @@ class CudaTarget:
             found |= dict.fromkeys(others, (f"together with {first}",))
         return found
 
-    @property
-    def library_note(self) -> str:
-        return "runs on the host, by NumPy, between copies"
+    def library_note(self, program: OpaqueProgram) -> str:
+        return library_note(program)
 
     def fingerprint(self) -> str:
         known = {"backend": self.backend, "nvrtc": nvrtc.version_text(), "rates": asdict(self.rates)}

@@ -26,12 +26,15 @@ from autofuse.ir.devicearrays import offers_device_memory, type_of_device_array
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import replace
 from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT
+from autofuse.targets.cuda.cost.librarycosts import form_us
 from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.cost.rates import Rates
 from autofuse.targets.cuda.driver import CAPTURED, CudaCode, Function, Node
 from autofuse.targets.cuda.gpus import Gpu
+from autofuse.targets.cuda.library.form import Form, Given
 from autofuse.testing.simt.array import SimulatedArray
 from autofuse.testing.simt.functions import SimulatedFunction, SimulatedGraph
+from autofuse.testing.simt.library import SimulatedLibrary
 from autofuse.testing.simt.memory import Block, Pool
 from autofuse.testing.simt.runner import Order, SimtModule
 from autofuse.testing.simt.timeline import Operation, SimulatedStream, Timeline
@@ -74,7 +77,7 @@ class SimulatedDriver:
         self.limit_bytes = gpu.memory_bytes
         """Of its memory."""
         self.calls: Counter[str] = Counter()
-        """How often the driver was asked for what: `launch`, `graph launch`, `node update`, `allocate`, ..."""
+        """How often the driver was asked for what: `launch`, `graph launch`, `library call`, `allocate`, ..."""
         self._model = SimulatedModel(gpu, rates)
         self._random = random.Random(seed)
         self._timeline = Timeline(seed + 1)
@@ -88,6 +91,7 @@ class SimulatedDriver:
         self._streams: list[SimulatedStream] = []
         self._thread = local()
         self._default = self.stream()
+        self._library = SimulatedLibrary(self)
 
     def version(self) -> str:
         return "simulated"
@@ -114,6 +118,19 @@ class SimulatedDriver:
         self.may_fail("graph")
         self.calls["instantiate"] += 1
         return SimulatedGraph(self, nodes)
+
+    def call(self, form: Form, operands: Sequence[Given], results: Sequence[Given]) -> None:
+        self.calls["library call"] += 1
+        self.may_fail("launch")
+        reads, writes = [given.type for given in operands], [given.type for given in results]
+        takes_ns = round(1e3 * SLOWER * form_us(form, reads, writes, self._model.rates))
+        called = self.start(partial(self._called, form, tuple(operands), tuple(results)), takes_ns=takes_ns)
+        if form.raises:
+            self._timeline.finish(called)
+
+    def _called(self, form: Form, operands: Sequence[Given], results: Sequence[Given]) -> None:
+        self.may_fail("kernel")
+        self._library.run(form, operands, results)
 
     # ---- streams ---------------------------------------------------------------------------------------------------
 

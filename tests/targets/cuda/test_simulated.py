@@ -142,9 +142,10 @@ def test_results_are_arrays_of_their_own():
         np.testing.assert_array_equal(array.get(), right)
 
 
+@pytest.mark.filterwarnings("ignore::autofuse.errors.LeftToNumpyWarning")
 def test_what_no_kernel_computes_runs_on_the_host_and_the_plan_says_so():
-    plan = af.compile(lambda x: np.sort(x * 2, axis=1), X, backend="simulated")
-    np.testing.assert_array_equal(plan(X), np.sort(X * 2, axis=1))
+    plan = af.compile(lambda x: np.linalg.qr(x * 2)[1], X, backend="simulated")
+    np.testing.assert_array_equal(plan(X), np.linalg.qr(X * 2)[1])
     assert any("runs on the host" in note for note in plan.document.notes)
     assert "runs on the host" in plan.explain()
 

@@ -18,18 +18,18 @@ from autofuse.cost_models.base import Bound, KernelFacts, Prices
 from autofuse.cost_models.features import FEATURES_VERSION, KernelFeatures
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import asdict
+from autofuse.lower.tile import OpaqueProgram
 from autofuse.targets.cuda.cost.counts import Counted, counted
+from autofuse.targets.cuda.cost.librarycosts import opaque_us
 from autofuse.targets.cuda.cost.rates import SHEET, Rates, sheet_rates
 from autofuse.targets.cuda.cost.terms import Terms, estimated, launch_terms
 from autofuse.targets.cuda.gpus import Gpu
 
-MODEL_VERSION = 3
+MODEL_VERSION = 4
 """Raised when prices change."""
 SIGMA, MEASURED_SIGMA = 0.7, 0.4
 """Deviation of log(measured / predicted), with rates of the data sheet and with measured ones: guesses, as no kernels
 were measured."""
-_HOST_US, _HOST_BYTES_PER_S, _HOST_NODE_S = 30.0, 12e9, 2e-9
-"""An operation of the host: waiting for the device, copies over the bus, and an element of a result."""
 _MATRIX_SHARE = {"bf16": 1.0, "f16": 1.0, "f32": 0.5}
 """Of the matrix units' peak for 16-bit types: TF32 has half of it (data sheets of all parts in `gpus.py`)."""
 
@@ -46,8 +46,10 @@ class GpuModel:
         told = [counted(facts.program, self._gpu.arch) for facts in kernels]
         terms = [self._terms(kernel, facts) for kernel, facts in zip(told, kernels, strict=True)]
         us = [
-            sum(launch.us for launch in launches) if kernel.features.opaque is None else _host_us(kernel.features)
-            for kernel, launches in zip(told, terms, strict=True)
+            opaque_us(facts.program, self.rates)
+            if isinstance(facts.program, OpaqueProgram)
+            else sum(launch.us for launch in launches)
+            for facts, launches in zip(kernels, terms, strict=True)
         ]
         floors = np.array([self._floor_us(kernel.features) for kernel in told], np.float64)
         sigma = SIGMA if self.rates.source == SHEET else MEASURED_SIGMA
@@ -55,7 +57,7 @@ class GpuModel:
         return Prices(np.maximum(np.array(us, np.float64), floors), np.full(len(told), sigma), floors, bounds)
 
     def launches(self, facts: KernelFacts) -> tuple[Terms, ...]:
-        """What each launch of a kernel is taken to cost, by what limits it; () for what the host does."""
+        """What each launch of a kernel is taken to cost, by what limits it; () for calls."""
         return self._terms(counted(facts.program, self._gpu.arch), facts)
 
     def write_us(self, value: TensorType) -> float:
@@ -99,12 +101,6 @@ class GpuModel:
     def _most_flops(self, dtype: str) -> float:
         """Of products of a type, whichever units do them."""
         return max(self._gpu.f32_flops, _MATRIX_SHARE.get(dtype, 0.0) * self._gpu.matrix_flops)
-
-
-def _host_us(kernel: KernelFeatures) -> float:
-    opaque = kernel.opaque
-    assert opaque is not None
-    return _HOST_US + 1e6 * (opaque.moved_bytes / _HOST_BYTES_PER_S + opaque.elements * _HOST_NODE_S)
 
 
 def _bound(launches: Sequence[Terms]) -> Bound:
