@@ -271,10 +271,13 @@ class TileProgram:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueProgram:
-    """A kernel that is one call into the interpreter's library (sort, scatter, a custom call): no generated code."""
+    """A kernel that is one call into the interpreter's library (sort, scatter, a custom call).
+
+    Targets may have code for one.
+    """
 
     name: str
     graph: Graph
     """What to evaluate: its inputs and outputs are the parameters, in order."""
     buffers: tuple[Buffer, ...]
-    """INPUT buffers, then OUTPUT buffers."""
+    """INPUT buffers, then OUTPUT buffers, then the WORKSPACE of code that a target has for it."""

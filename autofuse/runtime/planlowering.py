@@ -196,7 +196,8 @@ def _scatters_into(program: OpaqueProgram, source: str, target: str) -> bool:
     """Whether `target` is a scatter into `source`, which the kernel reads for nothing else."""
     graph = program.graph
     node = scatter_in(graph)
-    values = dict(zip((b.name for b in program.buffers), (*graph.inputs, *graph.outputs), strict=True))
+    held = [buffer.name for buffer in program.buffers if buffer.space is not Space.WORKSPACE]
+    values = dict(zip(held, (*graph.inputs, *graph.outputs), strict=True))
     reads = [value for reader in graph.nodes for value in graph.reads(reader)].count(values[source])
     return node is not None and values[target] in node.outputs and node.inputs[0] is values[source] and reads == 1
 

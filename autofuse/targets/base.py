@@ -228,7 +228,7 @@ class Target(Protocol):
         """What people should know of kernels beside what their TilePrograms say, by their names; may be empty."""
         ...
 
-    def library_note(self, program: OpaqueProgram) -> str | None:
+    def library_note(self, program: TileProgram | OpaqueProgram) -> str | None:
         """What a plan should say of a kernel that is no generated code; None if there is nothing to it."""
         ...
 

@@ -8,7 +8,6 @@ from autofuse.fusion.atoms import AtomGraph
 from autofuse.lazydataclass import replace
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import OpaqueProgram
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import Identity
 from autofuse.runtime.planlowering import lower_kernel
@@ -46,8 +45,7 @@ def library_notes(document: PlanDocument, target: Target, limits: Limits) -> Ite
     said: dict[str, list[str]] = {}
     for planned in document.kernels:
         if planned.kind == "library":
-            program = lower_kernel(document.graph, planned, limits).program
-            note = target.library_note(program) if isinstance(program, OpaqueProgram) else None
+            note = target.library_note(lower_kernel(document.graph, planned, limits).program)
             if note is not None:
                 said.setdefault(note, []).append(planned.name)
     for note, names in said.items():

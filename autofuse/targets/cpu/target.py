@@ -96,7 +96,7 @@ class CpuTarget:
     def remarks(self, kernels: Sequence[LoweredKernel]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002  # nothing to add
         return {}
 
-    def library_note(self, program: OpaqueProgram) -> None:  # noqa: ARG002  # the protocol's
+    def library_note(self, program: TileProgram | OpaqueProgram) -> None:  # noqa: ARG002  # the protocol's
         return None
 
     def __repr__(self) -> str:

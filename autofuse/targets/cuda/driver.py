@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import TileProgram
+from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.targets.cuda.codegen.cudakernel import CudaKernel
 from autofuse.targets.cuda.conditions import Conditions
 from autofuse.targets.cuda.gpus import Gpu
@@ -25,7 +25,7 @@ from autofuse.targets.cuda.library.form import Form, Given
 class CudaCode:
     """A lowered kernel with its CUDA C, or several that are launched together."""
 
-    program: TileProgram
+    program: TileProgram | OpaqueProgram
     """Of several, the first."""
     kernel: CudaKernel
     together_us: float | None = None

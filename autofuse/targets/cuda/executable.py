@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from autofuse.errors import ArgumentError, BackendError
 from autofuse.lazydataclass import dataclass, field
-from autofuse.lower.tile import TileProgram
 from autofuse.plan.document import PlanDocument
 from autofuse.runtime.memory import MemoryPlan, plan_memory
-from autofuse.runtime.planlowering import LoweredKernel, canonical
+from autofuse.runtime.planlowering import LoweredKernel
 from autofuse.targets.cuda.calls import SharedByCalls
-from autofuse.targets.cuda.codegen import generate
+from autofuse.targets.cuda.codes import CodeKey, codes_of, with_workspaces
 from autofuse.targets.cuda.driver import CudaCode, Driver
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.horizontal import Start, most_parameter_bytes, starts_of
@@ -45,8 +44,8 @@ class CudaExecutable:
 
     document: PlanDocument
     kernels: tuple[LoweredKernel, ...]
-    codes: Mapping[TileProgram, CudaCode]
-    """By the kernel in canonical form: equal kernels share code."""
+    codes: Mapping[CodeKey, CudaCode]
+    """Equal kernels share code."""
     memory: MemoryPlan
     gpu: Gpu
     driver: Driver | None
@@ -139,21 +138,8 @@ def build_executable(
     document: PlanDocument, kernels: tuple[LoweredKernel, ...], gpu: Gpu, driver: Driver | None
 ) -> CudaExecutable:
     """Plan memory and generate code. Raises PlanError, LegalityError or BackendError."""
+    kernels = tuple(with_workspaces(kernel) for kernel in kernels)
     memory = plan_memory(document.graph, document.writebacks, kernels)
     codes = codes_of(kernels, gpu.arch)
     starts = starts_of(kernels, codes, gpu, most_parameter_bytes(driver))
     return CudaExecutable(document, kernels, codes, memory, gpu, driver, starts)
-
-
-def codes_of(kernels: Sequence[LoweredKernel], arch: str) -> dict[TileProgram, CudaCode]:
-    """The CUDA C of kernels, by their canonical form: equal ones share it, under the first one's name.
-
-    Raises LegalityError or BackendError.
-    """
-    codes: dict[TileProgram, CudaCode] = {}
-    for kernel in kernels:
-        if isinstance(kernel.program, TileProgram):
-            key = canonical(kernel.program)
-            if key not in codes:
-                codes[key] = CudaCode(kernel.program, generate(kernel.program, arch))
-    return codes

@@ -21,11 +21,12 @@ from autofuse.cost_models.base import KernelFacts
 from autofuse.errors import LegalityError
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.tile import TileProgram
-from autofuse.runtime.planlowering import LoweredKernel, canonical, groups_of
+from autofuse.runtime.planlowering import LoweredKernel, groups_of
 from autofuse.targets.cuda import nvrtc
 from autofuse.targets.cuda.codegen.ctext import symbol
 from autofuse.targets.cuda.codegen.cudakernel import CudaLaunch
 from autofuse.targets.cuda.codegen.together import ADDRESS_BYTES, Copies, generate_together
+from autofuse.targets.cuda.codes import CodeKey, code_key
 from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.cost.rates import LAUNCH_US
 from autofuse.targets.cuda.driver import CudaCode, Driver
@@ -50,7 +51,7 @@ class Start:
     kernels: tuple[int, ...]
     """Kernels by their number in running order; several are in one launch, in the order of the code's members."""
     code: CudaCode | None
-    """None: what the host evaluates."""
+    """None: a call, of the device's library or of the host."""
     shares: tuple[float, ...] = (1.0,)
     """Of the time, by kernel: what the model says that each would take alone, over their sum."""
 
@@ -75,6 +76,12 @@ class _Member:
     blocks: int
     threads: int
     """Resident at once, at most, on the whole device."""
+
+    @property
+    def program(self) -> TileProgram:
+        """Of the code."""
+        assert isinstance(self.code.program, TileProgram), "only their launches are joined"
+        return self.code.program
 
     @property
     def width(self) -> int:
@@ -103,9 +110,9 @@ class _Member:
 
 
 def starts_of(
-    kernels: Sequence[LoweredKernel], codes: Mapping[TileProgram, CudaCode], gpu: Gpu, most_bytes: int
+    kernels: Sequence[LoweredKernel], codes: Mapping[CodeKey, CudaCode], gpu: Gpu, most_bytes: int
 ) -> tuple[Start, ...]:
-    """What a call starts, in order. `codes`: of each kernel alone, by canonical form. `most_bytes`: of parameters."""
+    """What a call starts, in order. `codes`: of each kernel alone. `most_bytes`: of parameters."""
     model = GpuModel(gpu)
     found: list[Start] = []
     for _, numbers in groupby(range(len(kernels)), key=groups_of(kernels).__getitem__):
@@ -116,7 +123,7 @@ def starts_of(
 def _group(
     numbers: Sequence[int],
     kernels: Sequence[LoweredKernel],
-    codes: Mapping[TileProgram, CudaCode],
+    codes: Mapping[CodeKey, CudaCode],
     model: GpuModel,
     gpu: Gpu,
     most_bytes: int,
@@ -124,15 +131,11 @@ def _group(
     """What a group starts."""
     ofs: dict[int, tuple[CudaCode, list[int]]] = {}
     for number in numbers:
-        program = kernels[number].program
-        if isinstance(program, TileProgram):
-            code = codes[canonical(program)]
-            if len(numbers) > 1 and _joins(code):
-                ofs.setdefault(id(code), (code, []))[1].append(number)
-                continue
-            yield Start((number,), code)
+        code = codes.get(code_key(kernels[number].program))
+        if code is not None and len(numbers) > 1 and _joins(code):
+            ofs.setdefault(id(code), (code, []))[1].append(number)
         else:
-            yield Start((number,), None)
+            yield Start((number,), code)
     if ofs:
         members = _members(list(ofs.values()), model, gpu)
         for part in _cut(members, gpu):
@@ -141,8 +144,8 @@ def _group(
 
 
 def _joins(code: CudaCode) -> bool:
-    """Whether its launches are plain: nothing but blocks, threads and shared memory."""
-    return all(
+    """Whether it is of a TileProgram, and launches are plain: nothing but blocks, threads and shared memory."""
+    return isinstance(code.program, TileProgram) and all(
         launch == CudaLaunch(launch.function, launch.grid, launch.block, launch.shared_bytes)
         and launch.grid[1:] == launch.block[1:] == (1, 1)
         for launch in code.kernel.launches
@@ -232,7 +235,7 @@ def _starts(part: Sequence[_Member], gpu: Gpu) -> Iterator[Start]:
         try:
             made = generate_together(
                 name,
-                [Copies(member.code.program, len(member.kernels)) for member in ordered],
+                [Copies(member.program, len(member.kernels)) for member in ordered],
                 gpu.arch,
                 max(member.width for member in part),
             )

@@ -9,7 +9,8 @@ import numpy as np
 from autofuse.ir.graph import Value
 from autofuse.ir.interpreter import interpret_into
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import OpaqueProgram
+from autofuse.lower.tile import OpaqueProgram, TileProgram
+from autofuse.targets.cuda.codes import generated_scatter
 from autofuse.targets.cuda.driver import Driver
 from autofuse.targets.cuda.library.form import Form, Given
 from autofuse.targets.cuda.library.forms import device_form
@@ -65,8 +66,10 @@ def interpret_between_copies(
         driver.write(given.pointer, array)
 
 
-def library_note(program: OpaqueProgram) -> str:
-    """Where a kernel that is no generated code is computed, and why not on the device."""
+def library_note(program: TileProgram | OpaqueProgram) -> str | None:
+    """Where a kernel that is no generated code is computed, and why not on the device; None for generated code."""
+    if isinstance(program, TileProgram) or generated_scatter(program) is not None:
+        return None
     form = device_form(program)
     return f"{HOST_NOTE}: {form}" if isinstance(form, str) else f"{LIBRARY_NOTE}: {form.label}"
 

@@ -79,12 +79,15 @@ def _lines(code: CudaCode, gpu: Gpu, model: GpuModel) -> tuple[str, ...]:
     uses = [said] * len(launches)
     if facts is not None:
         uses = [_use(launch, needs, gpu) for launch, needs in zip(launches, facts.launches, strict=True)]
-    if code.together_us is None:
+    if code.together_us is not None:
+        costs = [f"by the model, us: {code.together_us:.3g} together"]
+    elif isinstance(code.program, TileProgram):
         costs = [terms.text() for terms in model.launches(KernelFacts(code.program, facts))]
     else:
-        costs = [f"by the model, us: {code.together_us:.3g} together"]
+        (us,) = model.price([KernelFacts(code.program)]).us
+        costs = [*[""] * (len(launches) - 1), f"by the model, us: {us:.3g} for all {len(launches)}"]
     shapes = [f"{_shape(launch)}; {use}" for launch, use in zip(launches, uses, strict=True)]
-    return tuple(line for lines in zip(shapes, costs, strict=True) for line in lines)
+    return tuple(line for lines in zip(shapes, costs, strict=True) for line in lines if line)
 
 
 def _shape(launch: CudaLaunch) -> str:

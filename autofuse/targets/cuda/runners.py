@@ -15,7 +15,7 @@ from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, Space
 from autofuse.runtime.fitting import all_fit
-from autofuse.targets.cuda.codegen import generate
+from autofuse.targets.cuda.codes import code_of
 from autofuse.targets.cuda.driver import CudaCode, Driver, Function
 from autofuse.targets.cuda.librarysteps import LibraryStep, library_step
 from autofuse.targets.cuda.segments import Place
@@ -58,7 +58,11 @@ def _code(
     scalars = max(limits.scalars, plain_scalars(kernel))
     try:
         program = lower(kernel, schedule, "kernel", replace(limits, scalars=scalars))
-        return program if isinstance(program, OpaqueProgram) else CudaCode(program, generate(program, arch))
+        code = code_of(program, arch)
+        if code is not None:
+            return code
+        assert isinstance(program, OpaqueProgram)
+        return program
     except AutofuseError as refused:
         return refused
 
@@ -98,7 +102,7 @@ class CudaRunner:
         values = iter((*there, *made))
         arrays = [
             driver.empty(buffer.type) if buffer.space is Space.WORKSPACE else next(values)
-            for buffer in self.code.program.parameters()
+            for buffer in self.code.kernel.parameters
         ]
         return _Launch(self.function, tuple(driver.pointer(array) for array in arrays), tuple(arrays)), made
 

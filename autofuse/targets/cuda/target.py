@@ -19,13 +19,14 @@ from autofuse.plan.verify import MAX_GROUP_PLACES
 from autofuse.runtime.planlowering import LoweredKernel, lower_plan
 from autofuse.targets.cuda import nvrtc
 from autofuse.targets.cuda.codegen.producttiles import SIDE
+from autofuse.targets.cuda.codes import codes_of
 from autofuse.targets.cuda.cost.counts import features
 from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.cost.rates import Rates, sheet_rates
 from autofuse.targets.cuda.decisions import CUDA_DECISIONS
 from autofuse.targets.cuda.devicearrays import DeviceArrays
 from autofuse.targets.cuda.driver import Driver
-from autofuse.targets.cuda.executable import CudaExecutable, build_executable, codes_of
+from autofuse.targets.cuda.executable import CudaExecutable, build_executable
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.horizontal import most_parameter_bytes, starts_of
 from autofuse.targets.cuda.identity import GpuIdentity, gpu_identity
@@ -107,11 +108,7 @@ class CudaTarget:
         for start, stream in zip(starts, streams, strict=True):
             first, *others = [kernels[number].planned.name for number in start.kernels]
             program = kernels[start.kernels[0]].program
-            if isinstance(program, OpaqueProgram):
-                found[first] = (self.library_note(program),)
-            else:
-                assert start.code is not None
-                found[first] = lines[id(start.code)]
+            found[first] = lines[id(start.code)] if start.code is not None else (str(self.library_note(program)),)
             if others:
                 found[first] = (f"together with {len(others)} more:", *found[first])
             if count > 1:
@@ -119,7 +116,7 @@ class CudaTarget:
             found |= dict.fromkeys(others, (f"together with {first}",))
         return found
 
-    def library_note(self, program: OpaqueProgram) -> str:
+    def library_note(self, program: TileProgram | OpaqueProgram) -> str | None:
         return library_note(program)
 
     def fingerprint(self) -> str:

@@ -98,7 +98,7 @@ class CountedTarget:
     def remarks(self, kernels: Sequence[LoweredKernel]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002  # nothing to add
         return {}
 
-    def library_note(self, program: OpaqueProgram) -> None:  # noqa: ARG002  # the protocol's
+    def library_note(self, program: TileProgram | OpaqueProgram) -> None:  # noqa: ARG002  # the protocol's
         return None
 
     def fingerprint(self) -> str:

@@ -87,8 +87,8 @@ def _inputs_of(start: Start, kernels: Sequence[LoweredKernel], known: Mapping[Va
 def _launches(code: CudaCode, inputs: Mapping[str, Any], target: CudaTarget, most_blocks: int) -> Iterator[Record]:
     """A record for each launch of a kernel."""
     kernel, program = code.kernel, code.program
-    is_one = not kernel.members
     bounds: list[str] = []
+    is_one = not kernel.members and isinstance(program, TileProgram)
     if is_one:
         (facts,) = compiled_facts([program], kernel.arch)
         bounds = [terms.bound for terms in target.cost_model().launches(KernelFacts(program, facts))]
@@ -97,6 +97,7 @@ def _launches(code: CudaCode, inputs: Mapping[str, Any], target: CudaTarget, mos
         record |= {"threads": math.prod(launch.block), "shared_bytes": launch.shared_bytes}
         record |= _compiled(kernel, launch, target)
         if is_one:
+            assert isinstance(program, TileProgram)
             record["bound"] = bounds[number]
             record |= _products(program, program.launches[number], kernel, counts)
         yield record

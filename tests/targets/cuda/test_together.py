@@ -175,7 +175,7 @@ class Group:
     def __init__(self, programs: list[TileProgram]) -> None:
         self.kernels: Any = [Kernel(program, number) for number, program in enumerate(programs)]
         self.codes: Any = {
-            horizontal.canonical(program): CudaCode(program, generate(program, "sm_90")) for program in programs
+            horizontal.code_key(program): CudaCode(program, generate(program, "sm_90")) for program in programs
         }
 
     def starts(self, most_bytes: int = 32764) -> list[tuple[int, ...]]:

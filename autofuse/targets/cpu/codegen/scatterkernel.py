@@ -19,12 +19,12 @@ from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.ops.scatter import roles_of
 from autofuse.ir.ops.windowroles import Roles
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.librarykernels import scatter_in
+from autofuse.lower.librarykernels import Fixed, Source, Stored, follows, has_lanes, scatter_in, source_of
 from autofuse.lower.tile import OpaqueProgram
 from autofuse.targets.cpu.codegen.metadata import Metadata
 from autofuse.targets.cpu.codegen.offsets import scalar_index
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, counted_loop
-from autofuse.targets.cpu.codegen.viewed import Fixed, Reader, Source, Stored, follows, has_lanes, source_of
+from autofuse.targets.cpu.codegen.viewed import Reader
 from autofuse.targets.cpu.llvmtext import FunctionText, ModuleText, Vec
 from autofuse.targets.cpu.machine import Machine
 from autofuse.targets.cpu.native.nativeprogram import KernelCode, PhaseCode

@@ -243,6 +243,6 @@ _NO_LIBRARY: Mapping[Role, str] = {
     Role.BRANCH: "a branch that is chosen only while it runs",
     Role.WINDOW: "a window too large for a kernel",
     Role.CONVOLUTION: "a convolution in groups",
-    Role.SCATTER: "a scatter with something after it",
+    Role.SCATTER: "a scatter that is too large, or has something after it",
 }
 _RULES: Mapping[Role, Callable[[Node], _Made | str]] = {Role.SORT: _sort, Role.CALL: _called}
