@@ -21,16 +21,16 @@ from autofuse.ir.types import TensorType, of_array
 def normalized(op: OpDef, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """`attrs` in the op table's order and in normal form.
 
-    Raises GraphError for an unknown or missing attribute and for a value of another kind.
+    Raises GraphError for an unknown attribute, one that is missing though not optional, a value of another kind.
     """
     unknown = sorted(set(attrs) - set(op.attrs))
-    missing = sorted(set(op.attrs) - set(attrs))
+    missing = sorted(key for key, spec in op.attrs.items() if key not in attrs and not spec.optional)
     if unknown or missing:
         parts = [f"unknown attributes {', '.join(unknown)}"] if unknown else []
         parts += [f"missing attributes {', '.join(missing)}"] if missing else []
         known = ", ".join(op.attrs) or "none"
         raise GraphError(f"{op.name}: {' and '.join(parts)}; its attributes: {known}")
-    return {key: _value(op.name, key, spec, attrs[key]) for key, spec in op.attrs.items()}
+    return {key: _value(op.name, key, spec, attrs[key]) for key, spec in op.attrs.items() if key in attrs}
 
 
 def _value(op: str, key: str, spec: AttrSpec, value: Any) -> Any:

@@ -111,6 +111,20 @@ class AttrSpec:
     """`int`, `ints`, `bool`, `str`, `float`, `dtype`, `array`, `int_pairs` (tuple of (lo, hi)) or `types`."""
     doc: str
     choices: tuple[str, ...] = ()
+    optional: bool = False
+    """Whether a node may be without it."""
+
+
+NUMERICS: Mapping[str, AttrSpec] = {
+    "numerics": AttrSpec("str", "fast: targets may approximate it", choices=("fast",), optional=True)
+}
+"""The attribute of ops that a target may approximate, of f32 and shorter floats: within what
+`autofuse.measurement.errorbounds.approximations` allows. A node without it is strict."""
+
+
+def is_fast(attrs: Attrs) -> bool:
+    """Whether a node with these attributes may be approximated."""
+    return attrs.get("numerics") == "fast"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

@@ -17,7 +17,7 @@ from autofuse.ir import index
 from autofuse.ir.dtypes import F32, DType
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Affine, Symbol
-from autofuse.ir.oprecord import Role
+from autofuse.ir.oprecord import Role, is_fast
 from autofuse.ir.optable import role_of
 from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType
@@ -106,9 +106,8 @@ class ContractionBuilder:
         if not accumulate:
             self._places[total] = self._result(node, total, form, columns, dtype)
         rows = self.block_rows if self.rows else 1
-        self.phase.draft.dots.append(
-            (level, Dot(self._places[total], lhs, rhs, rows, columns, depth, dtype, accumulate))
-        )
+        dot = Dot(self._places[total], lhs, rhs, rows, columns, depth, dtype, accumulate, is_fast(node.attrs))
+        self.phase.draft.dots.append((level, dot))
 
     # ---- sums of products ----------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from autofuse.fusion.dimensions import AxisFactor, Dimensions
 from autofuse.ir import dtypes, index
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
-from autofuse.ir.oprecord import Role
+from autofuse.ir.oprecord import Role, is_fast
 from autofuse.ir.optable import elementwise_op, index_op, role_of
 from autofuse.ir.pieces import Condition, Piece
 from autofuse.lazydataclass import replace
@@ -144,7 +144,8 @@ class PhaseBuilder(PhaseFrame):
             waiting.pop()
             stage.reads[node.output, at] = [(operand, at) for operand in node.inputs]
             opcode = elementwise_op(node).opcode(node.attrs)
-            scalar = guarded[node.output] = self.map(stage, node.output.type.dtype, opcode, *operands)
+            dtype, fast = node.output.type.dtype, is_fast(node.attrs)
+            scalar = guarded[node.output] = self.map(stage, dtype, opcode, *operands, fast=fast)
             if not waiting:
                 return scalar
             waiting[-1][1].append(scalar)

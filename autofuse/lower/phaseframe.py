@@ -113,10 +113,10 @@ class PhaseFrame:
             stage.conditions[key] = result
         return stage.conditions[key]
 
-    def map(self, stage: StageDraft, dtype: DType, opcode: str, *operands: Scalar) -> Scalar:
+    def map(self, stage: StageDraft, dtype: DType, opcode: str, *operands: Scalar, fast: bool = False) -> Scalar:
         """Apply a scalar opcode."""
         result = self.draft.scalar(dtype)
-        stage.body.append(Map(result, dtype, opcode, operands))
+        stage.body.append(Map(result, dtype, opcode, operands, fast))
         return result
 
     def test(self, stage: StageDraft, conditions: tuple[Condition, ...]) -> Scalar | None:

@@ -123,6 +123,8 @@ class Map:
     dtype: DType
     opcode: str
     operands: tuple[Scalar, ...]
+    fast: bool = False
+    """Whether a target may approximate it, as `autofuse.measurement.errorbounds.approximations` allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,8 @@ class Dot:
     dtype: DType
     accumulate: bool = False
     """Add to what `out` holds instead of replacing it."""
+    fast: bool = False
+    """Whether f32 operands may be rounded to TF32."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, Protocol
 
 from autofuse.ir.graph import Graph
 from autofuse.ir.verifier import verify
+from autofuse.passes.approximation import MarkApproximations
 from autofuse.passes.arithmetic import SimplifyArithmetic
 from autofuse.passes.choices import DEFAULT, Choices
 from autofuse.passes.common_subexpressions import MergeCommon
@@ -60,7 +61,8 @@ def clean(graph: Graph, numerics: Numerics = "strict", choices: Choices = DEFAUL
     """`graph` simplified for fusion, its outputs distinct computed values.
 
     Under "strict" results are equal bit for bit, but for the order of sums and NaN payloads; "fast" also reassociates
-    and ignores NaN, infinities and the sign of zero where a simpler form is won, and contracts sums with products.
+    and ignores NaN, infinities and the sign of zero where a simpler form is won, contracts sums with products, and marks
+    what targets may approximate.
     Cleaning twice changes no more.
     `choices` other than the defaults are made on the graph that the defaults give.
     """
@@ -71,6 +73,7 @@ def clean(graph: Graph, numerics: Numerics = "strict", choices: Choices = DEFAUL
         graph = _checked(StoreTransposes(), graph)
     if numerics == "fast":
         graph = _checked(ContractProducts(), graph)
+        graph = _checked(MarkApproximations(), graph)
     return _checked(MaterialiseOutputs(), graph)
 
 

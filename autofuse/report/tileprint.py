@@ -133,8 +133,8 @@ def _right_side(statement: Statement) -> str:
         case Load(_, dtype, buffer, offset, mask, fill):
             other = f" else %{fill}" if fill is not None else ""
             return f"load {buffer}[{print_affine(offset)}] {dtype.name}{_where(mask)}{other}"
-        case Map(_, dtype, opcode, operands):
-            return f"{opcode} {' '.join(f'%{number}' for number in operands)} {dtype.name}"
+        case Map(_, dtype, opcode, operands, fast):
+            return f"{opcode}{' fast' if fast else ''} {' '.join(f'%{number}' for number in operands)} {dtype.name}"
         case _:
             return _reduction(statement)
 

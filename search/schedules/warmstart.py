@@ -168,7 +168,7 @@ def family_of(program: TileProgram) -> str:
 
 def _described(step: Step) -> Iterator[str]:
     if isinstance(step, Dot):
-        yield f"dot {step.dtype.name}"
+        yield f"dot {step.dtype.name}{' fast' if step.fast else ''}"
         return
     for stage in step.stages:
         operations = {_operation(statement) for statement in stage.body}
@@ -181,8 +181,8 @@ def _operation(statement: Statement) -> str:
             return f"load:{dtype.name}"
         case Store():
             return "store"
-        case Map(opcode=opcode, dtype=dtype):
-            return f"{opcode}:{dtype.name}"
+        case Map(opcode=opcode, dtype=dtype, fast=fast):
+            return f"{opcode}{'~' if fast else ''}:{dtype.name}"
         case Reduce(combiner=combiner, dtype=dtype):
             return f"reduce_{combiner}:{dtype.name}"
         case Scan(combiner=combiner, dtype=dtype):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autofuse.errors import GraphError
 from autofuse.ir import dtypes
 from autofuse.ir.graph import Attrs, Graph
-from autofuse.ir.oprecord import AttrSpec, OpDef, Region, Role
+from autofuse.ir.oprecord import NUMERICS, AttrSpec, OpDef, Region, Role
 from autofuse.ir.ops import numerics, require
 from autofuse.ir.ops.joins import padded
 from autofuse.ir.ops.windows import padded_extent, require_padding, window_extent, windows_of
@@ -168,6 +168,7 @@ OPS = (
             "output_spatial_dimensions": AttrSpec("ints", "spatial dimensions of the result, in window order"),
             "feature_group_count": AttrSpec("int", "groups of features that do not mix"),
             "batch_group_count": AttrSpec("int", "groups of the batch that give different output features"),
+            **NUMERICS,
         },
         arity=2,
         flops=_flops,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import GraphError
 from autofuse.ir.graph import Attrs, Graph
-from autofuse.ir.oprecord import AttrSpec, OpDef, Region, Role
+from autofuse.ir.oprecord import NUMERICS, AttrSpec, OpDef, Region, Role
 from autofuse.ir.ops import numerics, require
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
@@ -86,6 +86,7 @@ OPS = (
             "rhs_batching_dimensions": AttrSpec("ints", "their partners in rhs, in the same order"),
             "lhs_contracting_dimensions": AttrSpec("ints", "dimensions of lhs that are summed over"),
             "rhs_contracting_dimensions": AttrSpec("ints", "their partners in rhs, in the same order"),
+            **NUMERICS,
         },
         arity=2,
         flops=_flops,

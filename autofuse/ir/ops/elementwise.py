@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from autofuse.errors import GraphError
 from autofuse.ir import dtypes
 from autofuse.ir.graph import Attrs, Graph
-from autofuse.ir.oprecord import AttrSpec, ElementwiseOp, EvaluateRule, InferRule, Mix, Region, Work
+from autofuse.ir.oprecord import NUMERICS, AttrSpec, ElementwiseOp, EvaluateRule, InferRule, Mix, Region, Work
 from autofuse.ir.ops import numerics, require
 from autofuse.ir.ops.require import ANY, BITS, FLOAT, INTEGER, NUMBER, Kinds
 from autofuse.ir.types import TensorType
@@ -171,14 +171,19 @@ def _same(
     doc: str,
     *,
     commutes: bool,
+    approximates: bool = False,
 ) -> ElementwiseOp:
-    """An op whose operands and result have one type. `code` and `work` as in the record."""
+    """An op whose operands and result have one type. `code` and `work` as in the record.
+
+    `approximates`: whether `numerics="fast"` has a cheaper form of it.
+    """
     return ElementwiseOp(
         name=name,
         doc=doc,
         infer=_infer_same(name, kinds, names),
         evaluate=_evaluate_with(function),
         code=code,
+        attrs=NUMERICS if approximates else {},
         arity=len(names),
         work=work,
         commutative=commutes,
@@ -186,6 +191,7 @@ def _same(
 
 
 _unary = partial(_same, ("x",), commutes=False)
+_approximated = partial(_same, ("x",), commutes=False, approximates=True)
 _commuting = partial(_same, ("x", "y"), commutes=True)
 _ordered = partial(_same, ("x", "y"), commutes=False)
 _BITWISE = _plain(None, _ONE)
@@ -195,13 +201,17 @@ OPS = (
     _unary("abs", ANY, _abs, 1, _plain({"compare": 1}, _ONE), "Absolute value; of INT_MIN it is INT_MIN."),
     _unary("negate", NUMBER, np.negative, 1, _plain({"add": 1}, _ONE), "-x; integers wrap."),
     _unary("sign", ANY, numerics.sign, 1, _plain({"compare": 4}, _ONE), "-1, 0 or 1; of NaN NaN, of -0. -0."),
-    _unary("exp", FLOAT, np.exp, 30, _function({"exp": 1}, None, 12), "e**x."),
-    _unary("exp2", FLOAT, np.exp2, 30, _function({"exp": 1}, None, 12), "2**x."),
+    _approximated("exp", FLOAT, np.exp, 30, _function({"exp": 1}, None, 12), "e**x."),
+    _approximated("exp2", FLOAT, np.exp2, 30, _function({"exp": 1}, None, 12), "2**x."),
     _unary("expm1", FLOAT, np.expm1, 30, _function({"exp": 1.5}, None, 16), "e**x - 1, exact near 0."),
-    _unary("log", FLOAT, np.log, 30, _function({"log": 1}, None, 14), "Natural logarithm; -inf at 0, NaN below."),
-    _unary("log2", FLOAT, np.log2, 30, _function({"log": 1}, None, 14), "Logarithm to base 2; -inf at 0, NaN below."),
+    _approximated(
+        "log", FLOAT, np.log, 30, _function({"log": 1}, None, 14), "Natural logarithm; -inf at 0, NaN below."
+    ),
+    _approximated(
+        "log2", FLOAT, np.log2, 30, _function({"log": 1}, None, 14), "Logarithm to base 2; -inf at 0, NaN below."
+    ),
     _unary("log1p", FLOAT, np.log1p, 30, _function({"log": 1.3}, None, 16), "log(1 + x), exact near 0."),
-    _unary(
+    _approximated(
         "sqrt",
         FLOAT,
         np.sqrt,
@@ -209,15 +219,15 @@ OPS = (
         _rounding({"sqrt": 1}, None, 8),
         "Square root, correctly rounded; NaN below 0, -0. at -0.",
     ),
-    _unary(
+    _approximated(
         "rsqrt", FLOAT, _rsqrt, 1, _function({"sqrt": 1, "divide": 1}, None, 12), "1 / sqrt(x); inf at 0, NaN below."
     ),
     _unary("cbrt", FLOAT, np.cbrt, 30, _function({"power": 0.7}, None, 20), "Cube root, of negative numbers too."),
-    _unary("tanh", FLOAT, np.tanh, 30, _function({"tanh": 1}, None, 18), "Hyperbolic tangent."),
-    _unary("sin", FLOAT, np.sin, 100, _function({"sin": 1}, None, 18), "Sine; NaN at infinity."),
-    _unary("cos", FLOAT, np.cos, 100, _function({"sin": 1}, None, 18), "Cosine; NaN at infinity."),
+    _approximated("tanh", FLOAT, np.tanh, 30, _function({"tanh": 1}, None, 18), "Hyperbolic tangent."),
+    _approximated("sin", FLOAT, np.sin, 100, _function({"sin": 1}, None, 18), "Sine; NaN at infinity."),
+    _approximated("cos", FLOAT, np.cos, 100, _function({"sin": 1}, None, 18), "Cosine; NaN at infinity."),
     _unary("tan", FLOAT, np.tan, 100, _function({"sin": 1.2, "divide": 1}, None, 24), "Tangent; NaN at infinity."),
-    _unary("logistic", FLOAT, _logistic, 30, _function({"exp": 1, "divide": 1}, None, 18), "1 / (1 + exp(-x))."),
+    _approximated("logistic", FLOAT, _logistic, 30, _function({"exp": 1, "divide": 1}, None, 18), "1 / (1 + exp(-x))."),
     _unary("erf", FLOAT, _erf, 30, _function({"erf": 1}, None, 18), "Error function."),
     _unary("floor", FLOAT, np.floor, 1, _plain({"convert": 1}, None), "Greatest integer not above x."),
     _unary("ceil", FLOAT, np.ceil, 1, _plain({"convert": 1}, None), "Least integer not below x."),
@@ -257,6 +267,7 @@ OPS = (
         1,
         _rounding({"divide": 1}, {"divide": 2, "integer": 6}, 8),
         "x / y. Integers truncate toward zero; x/0 is -1 (all ones when unsigned), INT_MIN/-1 is INT_MIN.",
+        approximates=True,
     ),
     _ordered(
         "remainder",

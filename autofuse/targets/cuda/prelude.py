@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from autofuse.targets.cuda.approximations import FUNCTIONS as _APPROXIMATIONS
+from autofuse.targets.cuda.approximations import NEEDS as _OF_APPROXIMATIONS
+
 _FUNCTIONS: dict[str, str] = {
     "Pack": """\
 template <typename T, int N>
@@ -88,6 +91,33 @@ __device__ __forceinline__ void multiply_half(
 }
 #endif
 """,
+    "round_tf32": """\
+#ifdef __CUDACC__
+// To 10 bits behind the first, halves away from zero.
+__device__ __forceinline__ float round_tf32(float x) {
+    unsigned int result;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(result) : "f"(x));
+    return __uint_as_float(result);
+}
+#endif
+""",
+    "round_fragment": """\
+__device__ __forceinline__ void round_fragment(unsigned int (&words)[4]) {
+    #pragma unroll
+    for (int n = 0; n < 4; ++n) words[n] = __float_as_uint(round_tf32(__uint_as_float(words[n])));
+}
+""",
+    "multiply_tf32": """\
+#ifdef __CUDACC__
+__device__ __forceinline__ void multiply_tf32(
+    float (&sum)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#endif
+""",
     "copy_async": """\
 #ifdef __CUDACC__
 // `asked` bytes into shared memory, and zeros behind them, while the thread goes on.
@@ -120,6 +150,14 @@ template <int chunks>
 __device__ __forceinline__ int swizzled(int line, int chunk) {
     const int turn = chunks >= 8 ? line & 7 : chunks == 4 ? line >> 1 & 3 : chunks == 2 ? line >> 2 & 1 : 0;
     return line * chunks + (chunk ^ turn);
+}
+""",
+    "swizzled_words": """\
+// The same for words of a chunk each of which another lane reads: four neighbouring lines are in other groups of banks
+// in pairs of chunks, so that eight neighbours of each line are read at once.
+template <int chunks>
+__device__ __forceinline__ int swizzled_words(int line, int chunk) {
+    return line * chunks + (chunk ^ ((line & 3) << 1 | (line >> 2 & 1)));
 }
 """,
     "floor_divide": """\
@@ -241,10 +279,17 @@ __device__ __forceinline__ bool less_first(T a, I at, T b, I bt) {
     return b == b && (a < b || (a == b && at < bt));
 }
 """,
+    **_APPROXIMATIONS,
 }
 NAMES = frozenset(_FUNCTIONS)
 """What no buffer and no kernel may be called."""
-_NEEDS = {"load_pack": ("Pack",), "store_pack": ("Pack",), "load_shifted": ("Pack", "load_pack")}
+_NEEDS = {
+    "load_pack": ("Pack",),
+    "store_pack": ("Pack",),
+    "load_shifted": ("Pack", "load_pack"),
+    "round_fragment": ("round_tf32",),
+    **_OF_APPROXIMATIONS,
+}
 
 
 class Prelude:

@@ -2,7 +2,8 @@
 
 Operands are C expressions without side effects and of the highest precedence (names, literals, calls, parenthesised),
 so that they may be repeated. Numerics are `strict`: IEEE, one rounding per op, correctly rounded division and square
-root; f16 and bf16 are computed in float and rounded after every op. Integer edges as in docs/ops.md.
+root; f16 and bf16 are computed in float and rounded after every op. Integer edges as in docs/ops.md. Opcodes that may be
+approximated take the forms of `fastmath`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
 from autofuse.ir.optable import scalar_op
 from autofuse.targets.cuda.ctypes_text import literal, memory_type, register_type, signed_type, unsigned_type
+from autofuse.targets.cuda.fastmath import fast_form, has_fast_form
 from autofuse.targets.cuda.prelude import Prelude
 
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -49,10 +51,21 @@ _BOOL: Mapping[str, str] = {
 
 
 def map_expression(
-    prelude: Prelude, opcode: str, operands: Sequence[str], operand_dtypes: Sequence[DType], result: DType
+    prelude: Prelude,
+    opcode: str,
+    operands: Sequence[str],
+    operand_dtypes: Sequence[DType],
+    result: DType,
+    *,
+    fast: bool = False,
 ) -> str:
-    """The value of a scalar opcode. Raises BackendError for an opcode that the dtype does not have."""
+    """The value of a scalar opcode; `fast`: it may be approximated.
+
+    Raises BackendError for an opcode that the dtype does not have.
+    """
     dtype = operand_dtypes[0]
+    if fast and has_fast_form(opcode, dtype):
+        return narrow(prelude, fast_form(prelude, opcode, operands, dtype), dtype)
     match opcode:
         case "select":
             return f"({operands[0]} ? {operands[1]} : {operands[2]})"

@@ -474,5 +474,6 @@ SIMT_VECTORS(float, float)
 SIMT_VECTORS(int, int)
 SIMT_VECTORS(unsigned int, uint)
 
+#include "simt_approximate.h"
 #include "simt_cluster.h"
 #include "simt_matrix.h"

@@ -137,10 +137,10 @@ class StageBody:
     def _expression(self, statement: Position | Test | Map, copies: Copies, copy: int) -> str:
         code = self.code
         match statement:
-            case Map(_, dtype, opcode, numbers):
+            case Map(_, dtype, opcode, numbers, fast):
                 operands = [code.value(number, copy) for number in numbers]
                 kinds = [code.types[number] for number in numbers]
-                return scalars.map_expression(code.prelude, opcode, operands, kinds, dtype)
+                return scalars.map_expression(code.prelude, opcode, operands, kinds, dtype, fast=fast)
             case Position(_, dtype, value):
                 source = dtypes.I64 if code.index.type == "long long" else dtypes.I32
                 return scalars.convert(code.prelude, code.at(value, copies, copy), source, dtype)
