@@ -27,7 +27,7 @@ class MarkApproximations:
         return rewrite(graph, lambda: _RULES)
 
 
-def mark(node: Node, facts: Facts) -> Call | None:  # noqa: ARG001  # rules have one signature
+def mark(node: Node, facts: Facts) -> Call | None:
     """The same node, marked. Products of 16-bit floats are exact in any case, and f64 has no cheaper forms."""
     dtype = node.output.type.dtype
     widest = dtypes.F32.bits

@@ -61,9 +61,8 @@ def clean(graph: Graph, numerics: Numerics = "strict", choices: Choices = DEFAUL
     """`graph` simplified for fusion, its outputs distinct computed values.
 
     Under "strict" results are equal bit for bit, but for the order of sums and NaN payloads; "fast" also reassociates
-    and ignores NaN, infinities and the sign of zero where a simpler form is won, contracts sums with products, and marks
-    what targets may approximate.
-    Cleaning twice changes no more.
+    and ignores NaN, infinities and the sign of zero where a simpler form is won, contracts sums with products, and
+    marks what targets may approximate. Cleaning twice changes no more.
     `choices` other than the defaults are made on the graph that the defaults give.
     """
     graph = _settled(graph, passes_for(numerics))

@@ -13,8 +13,9 @@ import numpy as np
 
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Node
+from autofuse.ir.oprecord import is_fast
 from autofuse.ir.optable import elementwise_op, lookup
-from autofuse.measurement.errorbounds import integerbounds
+from autofuse.measurement.errorbounds import approximations, integerbounds
 from autofuse.measurement.errorbounds.roundings import (
     BLOCK,
     Array,
@@ -60,7 +61,8 @@ def _part(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], result
             carried = written(operands, bounds, dtype)
         else:
             carried = _moved(node, operands, bounds, result, dtype)
-    return summed(carried, op_rounding(elementwise_op(node).work.ulps, dtype, result) if _rounds(node) else None)
+    rounding = op_rounding(elementwise_op(node).work.ulps, dtype, result) if _rounds(node) else None
+    return summed(carried, rounding, approximations.allowed(node.op, operands, result) if is_fast(node.attrs) else None)
 
 
 def _rule(node: Node) -> Rule | None:

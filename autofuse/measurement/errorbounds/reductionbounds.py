@@ -9,10 +9,11 @@ import numpy as np
 
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Node
-from autofuse.ir.oprecord import Role
+from autofuse.ir.oprecord import Role, is_fast
 from autofuse.ir.optable import lookup, role_of
 from autofuse.ir.types import TensorType
 from autofuse.lower.summing import sum_block
+from autofuse.measurement.errorbounds.approximations import by_tf32, flipped
 from autofuse.measurement.errorbounds.callbounds import spread_of_runs
 from autofuse.measurement.errorbounds.roundings import (
     BLOCK,
@@ -133,6 +134,9 @@ def product(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], resu
     summed_sizes = multiplied(*sizes)
     rounding = sum_rounding(dtype, depth, chain, summed_sizes, result) + precision(dtype)(underflow(dtype, depth))
     rounding = _unless_too_large(rounding, summed_sizes, lambda: multiplied(*(_reduced(size, dtype) for size in sizes)))
+    if is_fast(node.attrs):
+        rounding = rounding + by_tf32(operands, multiplied, result)
+        bounds = [flipped(factor, bound) for factor, bound in zip(operands, bounds, strict=True)]
     return summed(rounding, _carried_by_factors([finite(size) for size in sizes], bounds, multiplied, dtype), unsure)
 
 

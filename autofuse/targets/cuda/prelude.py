@@ -153,11 +153,11 @@ __device__ __forceinline__ int swizzled(int line, int chunk) {
 }
 """,
     "swizzled_words": """\
-// The same for words of a chunk each of which another lane reads: four neighbouring lines are in other groups of banks
-// in pairs of chunks, so that eight neighbours of each line are read at once.
+// The same where lanes read words: two neighbouring chunks of four lines are in eight groups of banks.
 template <int chunks>
 __device__ __forceinline__ int swizzled_words(int line, int chunk) {
-    return line * chunks + (chunk ^ ((line & 3) << 1 | (line >> 2 & 1)));
+    const int turn = chunks >= 8 ? (line & 3) << 1 | (line >> 2 & 1) : line & 2;
+    return line * chunks + (chunk ^ turn);
 }
 """,
     "floor_divide": """\

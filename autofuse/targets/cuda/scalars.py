@@ -2,8 +2,8 @@
 
 Operands are C expressions without side effects and of the highest precedence (names, literals, calls, parenthesised),
 so that they may be repeated. Numerics are `strict`: IEEE, one rounding per op, correctly rounded division and square
-root; f16 and bf16 are computed in float and rounded after every op. Integer edges as in docs/ops.md. Opcodes that may be
-approximated take the forms of `fastmath`.
+root; f16 and bf16 are computed in float and rounded after every op. Integer edges as in docs/ops.md. Opcodes that may
+be approximated take the forms of `fastmath`.
 """
 
 from __future__ import annotations

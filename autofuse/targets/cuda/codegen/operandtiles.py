@@ -58,6 +58,11 @@ class OperandTile:
     """Of what symbols in offsets are multiples."""
 
     @property
+    def side(self) -> str:
+        """C: where the tile that is multiplied lies."""
+        return "left" if self.is_left else "right"
+
+    @property
     def matrix(self) -> Matrix:
         return self.dot.lhs if self.is_left else self.dot.rhs
 
@@ -70,6 +75,12 @@ class OperandTile:
     @property
     def place(self) -> Place:
         return self.code.places[self.matrix.buffer]
+
+    def chunk_at(self, line: str, chunk: str) -> str:
+        """C: where in the tile a chunk of a line stands, in chunks."""
+        by_words = self.shape.units == "matrix" and self.layout.by_words
+        swizzle = self.code.prelude.use("swizzled_words" if by_words else "swizzled")
+        return f"{swizzle}<{self.layout.chunks}>({line}, {chunk})"
 
     def fill(self, into: str) -> None:
         """Fill the tile at `into`, from depth `step` on, and `top` or `edge` along the result."""
@@ -120,7 +131,7 @@ class OperandTile:
             out.line(f"const int asked = {line} < {lines} && {first} < {limit} ? {within} : 0;")
             inside = "" if each == 1 else f" + piece % {each} * {width}"
             chunk = "piece" if each == 1 else f"piece / {each}"
-            target = f"{into} + {prelude.use('swizzled')}<{layout.chunks}>(line, {chunk}) * {CHUNK_BYTES}{inside}"
+            target = f"{into} + {self.chunk_at('line', chunk)} * {CHUNK_BYTES}{inside}"
             source = f"{self.place.name} + {matrix_index(self.code, self.matrix)}"
             out.line(f"{prelude.use('copy_async')}<{width}>({target}, {source}, asked);")
 
@@ -140,7 +151,7 @@ class OperandTile:
                 value, zero = scalars.convert(prelude, value, place.dtype, dtype), literal(0, dtype)
             tests = " && ".join(f"{at} < {limit}" for at, limit in self._bounds())
             per = CHUNK_BYTES // layout.itemsize
-            at = f"{prelude.use('swizzled')}<{layout.chunks}>(line, at / {per}) * {per} + at % {per}"
+            at = f"{self.chunk_at('line', f'at / {per}')} * {per} + at % {per}"
             out.line(f"reinterpret_cast<{type_}*>({into})[{at}] = {tests} ? {value} : {zero};")
 
     def _every(self, count: int) -> AbstractContextManager[None]:

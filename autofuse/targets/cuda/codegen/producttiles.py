@@ -29,11 +29,14 @@ COLUMNS = (128, 64)
 BUSY = 128
 """Blocks that a GPU with many multiprocessors works on at a time; code does not depend on how many there are."""
 _MATRIX_RATE, _PLAIN_RATE = 1024.0, 128.0
-"""Multiply-adds of a multiprocessor in a clock: of 16-bit floats by its matrix units, of f32 by its ordinary ones."""
+"""Multiply-adds of a multiprocessor in a clock: of 16-bit floats by its matrix units, half as many of TF32; and of f32
+by its ordinary ones."""
 _LOAD_RATE = 64.0
 """Bytes that a multiprocessor gets from the L2 in a clock."""
 _HIDDEN = 0.75
 """Share of the shorter of loading and multiplying that the longer one hides."""
+_LINE_BYTES = 64
+"""Matrix units: of a row or column of a tile, along the depth; two of their instructions."""
 _MOST_SUMS = 32
 """Words of sums of one thread, where blocks of the depth are summed on their own and so need as many again."""
 
@@ -52,12 +55,19 @@ def is_new(arch: str) -> bool:
 
 
 def units_of(dot: Dot, left: DType, right: DType, arch: str) -> Units:
-    """Products of two 16-bit floats of one type, summed in f32, are for the matrix units where there are any.
+    """What multiplies operands that are kept as `left` and `right`.
 
-    Such products are exact in f32. `left`, `right`: what the operands are kept as.
+    Products of two 16-bit floats of one type, summed in f32, are for the matrix units where there are any: they are
+    exact in f32. Others of f32 are for them if they may be rounded to TF32.
     """
-    fits = left == right and left.is_float and left.bits == 16 and compute_dtype(dot) == dtypes.F32
+    summed = compute_dtype(dot) == dtypes.F32 and left.is_float and right.is_float
+    fits = summed and (_is_exact(left, right) or (dot.fast and max(left.bits, right.bits) <= dtypes.F32.bits))
     return "matrix" if fits and is_new(arch) else "plain"
+
+
+def _is_exact(left: DType, right: DType) -> bool:
+    """Whether matrix units have products of such floats as they are."""
+    return left == right and left.bits == 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +124,11 @@ class Layout:
         """Of 16 bytes, of a line: a power of two."""
         return self.elements * self.itemsize // CHUNK_BYTES
 
+    @property
+    def by_words(self) -> bool:
+        """Matrix units: whether lanes read their words one by one; rows of 16-bit elements can be turned on the way."""
+        return not self.along_depth and self.itemsize == dtypes.F32.itemsize
+
 
 def layout_of(matrix: Matrix, extent: int, shape: TileShape, *, is_left: bool) -> Layout:
     """The layout of the tile of an operand, `extent` rows of the left one or columns of the right one."""
@@ -123,12 +138,12 @@ def layout_of(matrix: Matrix, extent: int, shape: TileShape, *, is_left: bool) -
 
 
 def tile_element(dot: Dot, left: DType, right: DType, arch: str) -> DType:
-    """What operands are kept as in shared memory: as they are for matrix units, else as they are multiplied.
+    """What operands are kept as in shared memory: 16-bit floats for matrix units as they are, else as multiplied.
 
-    Integers of fewer than 32 bits take 32 there.
+    TF32 is rounded on its way to the units. Integers of fewer than 32 bits take 32.
     """
     if units_of(dot, left, right, arch) == "matrix":
-        return left
+        return left if _is_exact(left, right) else dtypes.F32
     dtype = compute_dtype(dot)
     return dtype if dtype.itemsize >= dtypes.I32.itemsize else dtypes.I32
 
@@ -136,7 +151,7 @@ def tile_element(dot: Dot, left: DType, right: DType, arch: str) -> DType:
 def shape_of(dot: Dot, left: DType, right: DType, arch: str, schedule: Schedule, most: tuple[int, int]) -> TileShape:
     """The shape for a dot of which a block has at most `most` rows and columns at a time."""
     units, element = units_of(dot, left, right, arch), tile_element(dot, left, right, arch)
-    depth = 32 if units == "matrix" else max(8, 64 // element.itemsize)
+    depth = _LINE_BYTES // element.itemsize if units == "matrix" else max(8, 64 // element.itemsize)
     rows = max(SIDE, min(ROWS[0], 1 << max(0, most[0] - 1).bit_length()))
     columns = COLUMNS[0] if most[1] > COLUMNS[1] else COLUMNS[1]
     if units == "plain":
@@ -183,7 +198,7 @@ def best_tile(
         high, wide = size
         blocks = others * math.ceil(rows / high) * math.ceil(columns / wide)
         padded = COLUMNS[0] if wide > COLUMNS[1] else COLUMNS[1]
-        multiplied = high * padded / (_MATRIX_RATE if units == "matrix" else _PLAIN_RATE)
+        multiplied = high * padded / (2 * _MATRIX_RATE / itemsize if units == "matrix" else _PLAIN_RATE)
         loaded = (high + padded) * itemsize / _LOAD_RATE
         return math.ceil(blocks / BUSY) * (max(multiplied, loaded) + (1 - _HIDDEN) * min(multiplied, loaded))
 

@@ -3,6 +3,9 @@
 Products of two 16-bit floats are exact; each instruction adds 16 of them to a sum in f32, and the instructions of a sum
 run in order of the depth. Units differ in how they round inside an instruction, so a block of the depth, as ordinary
 multiply-adds have it, would gain nothing: a depth of 4,096 is 256 roundings or so.
+
+Of f32, which is rounded to TF32, an instruction has half the depth; then the bytes of all fragments are the same, and
+lie in the same lanes. Only `ldmatrix` does not turn rows of 32-bit elements: lanes read their words where it would.
 """
 
 from __future__ import annotations
@@ -14,11 +17,13 @@ from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.operandtiles import OperandTile, alignment_of, matrix_index
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place
-from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, Layout, compute_dtype
+from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, compute_dtype
 from autofuse.targets.cuda.ctypes_text import memory_type
 
-_DEPTH = 16
-"""Of one instruction."""
+_DEPTH_BYTES = 32
+"""Of a row or column, that one instruction takes."""
+_WORD = 4
+_MULTIPLY = {"bf16": "multiply_bfloat16", "f16": "multiply_half", "f32": "multiply_tf32"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,38 +74,57 @@ class TensorProduct:
         """Add the products of the tiles at `left` and `right` to the sums."""
         out, prelude, shape = self.code.out, self.code.prelude, self.left.shape
         rows, columns = self._fragments
-        name = "multiply_bfloat16" if shape.element.name == "bf16" else "multiply_half"
+        name = _MULTIPLY[shape.element.name]
         with self._warps_only():
             out.line("#pragma unroll")
-            with out.braces(f"for (int k = 0; k < {shape.depth}; k += {_DEPTH})"):
+            with out.braces(f"for (int k = 0; k < {shape.depth}; k += {_DEPTH_BYTES // shape.element.itemsize})"):
                 out.line(f"unsigned int from_left[{rows}][4], from_right[{columns // 2}][4];")
                 out.line("#pragma unroll")
-                out.line(f"for (int m = 0; m < {rows}; ++m) {self._load_left(self.left.layout)}")
+                out.line(f"for (int m = 0; m < {rows}; ++m) {self._load_left()}")
                 out.line("#pragma unroll")
-                out.line(f"for (int n = 0; n < {columns // 2}; ++n) {self._load_right(self.right.layout)}")
+                out.line(f"for (int n = 0; n < {columns // 2}; ++n) {self._load_right()}")
                 with self._each():
                     halves = "from_right[n / 2][n % 2 * 2], from_right[n / 2][n % 2 * 2 + 1]"
                     out.line(f"{prelude.use(name)}(sum[m][n], from_left[m], {halves});")
 
-    def _load_left(self, layout: Layout) -> str:
-        """Matrices of a fragment: rows 0-7 and 8-15 of depths 0-7, then of depths 8-15."""
+    def _load_left(self) -> str:
+        """Matrices of a fragment: rows 0-7 and 8-15 of depths 0-7, then of depths 8-15 (of f32 0-3 and 4-7)."""
+        layout, per = self.left.layout, CHUNK_BYTES // self.left.layout.itemsize
         if layout.along_depth:
-            return self._load("from_left[m]", "left", layout, "down + m * 16 + lane % 16", "k / 8 + lane / 16", False)
+            return self._load(self.left, "m", "down + m * 16 + lane % 16", f"k / {per} + lane / 16", False)
+        if layout.by_words:
+            return self._words(self.left, "m", "k + lane % 4 + q / 2 * 4", "down + m * 16 + lane / 4 + q % 2 * 8")
         line, chunk = "k + lane % 8 + lane / 16 * 8", "(down + m * 16) / 8 + lane / 8 % 2"
-        return self._load("from_left[m]", "left", layout, line, chunk, True)
+        return self._load(self.left, "m", line, chunk, True)
 
-    def _load_right(self, layout: Layout) -> str:
-        """Matrices of two fragments: depths 0-7 and 8-15 of columns 0-7, then of columns 8-15."""
+    def _load_right(self) -> str:
+        """Matrices of two fragments: depths 0-7 and 8-15 (0-3 and 4-7) of columns 0-7, then of columns 8-15."""
+        layout, per = self.right.layout, CHUNK_BYTES // self.right.layout.itemsize
         if layout.along_depth:
-            line, chunk = "across + n * 16 + lane % 8 + lane / 16 * 8", "k / 8 + lane / 8 % 2"
-            return self._load("from_right[n]", "right", layout, line, chunk, False)
-        line, chunk = "k + lane % 16", "(across + n * 16) / 8 + lane / 16"
-        return self._load("from_right[n]", "right", layout, line, chunk, True)
+            line = "across + n * 16 + lane % 8 + lane / 16 * 8"
+            return self._load(self.right, "n", line, f"k / {per} + lane / 8 % 2", False)
+        if layout.by_words:
+            return self._words(self.right, "n", "k + lane % 4 + q % 2 * 4", "across + n * 16 + lane / 4 + q / 2 * 8")
+        return self._load(self.right, "n", "k + lane % 16", "(across + n * 16) / 8 + lane / 16", True)
 
-    def _load(self, to: str, tile: str, layout: Layout, line: str, chunk: str, transposed: bool) -> str:
+    def _load(self, tile: OperandTile, number: str, line: str, chunk: str, transposed: bool) -> str:
+        """C: four matrices at once; each lane gives a line and the chunk of it that a matrix's row is."""
         load = self.code.prelude.use("load_transposed" if transposed else "load_matrices")
-        at = f"{self.code.prelude.use('swizzled')}<{layout.chunks}>({line}, {chunk}) * {CHUNK_BYTES}"
-        return f"{load}({to}, {tile} + {at});"
+        text = f"{load}({self._fragment(tile, number)}, {tile.side} + {tile.chunk_at(line, chunk)} * {CHUNK_BYTES});"
+        return f"{{ {text} {self._rounded(tile, number)} }}" if tile.layout.itemsize == _WORD else text
+
+    def _words(self, tile: OperandTile, number: str, line: str, element: str) -> str:
+        """C: the four words of a lane, one by one: word q stands in a line at an element."""
+        fragment = self._fragment(tile, number)
+        at = f"{tile.chunk_at(line, f'({element}) / 4')} * {CHUNK_BYTES} + ({element}) % 4 * {_WORD}"
+        word = f"*reinterpret_cast<const unsigned int*>({tile.side} + {at})"
+        return f"{{ for (int q = 0; q < 4; ++q) {fragment}[q] = {word}; {self._rounded(tile, number)} }}"
+
+    def _rounded(self, tile: OperandTile, number: str) -> str:
+        return f"{self.code.prelude.use('round_fragment')}({self._fragment(tile, number)});"
+
+    def _fragment(self, tile: OperandTile, number: str) -> str:
+        return f"from_{tile.side}[{number}]"
 
     def store(self) -> None:
         """The sums into the result: where it is on chip, else by way of the operands' tiles, in order and in chunks."""
