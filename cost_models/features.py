@@ -102,7 +102,10 @@ class StageFeatures:
     unroll: int
     """Vectors in flight: 4."""
     operations: Mapping[tuple[str, str], float] = field(hash=False)
-    """(class, dtype) -> instructions on vectors, hoisted ones once: `exp`: `("exp", "f32"): 63`."""
+    """(class, dtype) -> instructions on vectors, hoisted ones once: `exp`: `("exp", "f32"): 63`.
+
+    `fast` in place of the dtype: of f32, where a target approximates them.
+    """
     flops: float
     """Arithmetic on floats, per element, each opcode counted once; a lower bound of the real work. `exp`: 1000."""
     accesses: AccessCounts
@@ -258,6 +261,10 @@ def matrix(kernels: Sequence[KernelFeatures]) -> NDArray[np.float64]:
     return rows
 
 
+def _counted(operations: Mapping[tuple[str, str], float], name: str, price_classes: tuple[str, ...]) -> float:
+    return sum(operations.get((name, one), 0.0) for one in price_classes)
+
+
 def _row(kernel: KernelFeatures) -> list[float]:
     phases = kernel.phases
     stages = [stage for phase in phases for stage in phase.stages]
@@ -291,7 +298,7 @@ def _row(kernel: KernelFeatures) -> list[float]:
         math.fsum(c.gathered_elements for c in counts),
         math.fsum(c.vector_bytes for c in counts),
         math.fsum(c.far_steps for c in counts),
-        *(operations.get((name, dtype), 0.0) for name in _CLASSES for dtype in ("f32", "f64")),
+        *(_counted(operations, name, dtypes) for name in _CLASSES for dtypes in (("f32", "fast"), ("f64",))),
         vectors,
         iterations,
         sum(stage.entries for stage in stages),

@@ -8,7 +8,10 @@ import pytest
 from autofuse.errors import GraphError
 from autofuse.ir import dtypes
 from autofuse.ir.attributes import normalized
+from autofuse.ir.digest import digest, subgraph_digest
 from autofuse.ir.graphbuilder import GraphBuilder
+from autofuse.ir.graphparser import parse_graph
+from autofuse.ir.graphtext import print_graph
 from autofuse.ir.optable import all_ops, lookup
 from autofuse.ir.types import parse_type
 
@@ -60,7 +63,8 @@ def test_a_constant_that_nobody_can_change_is_not_copied():
     [
         ("transpose", {}, "transpose: missing attributes permutation; its attributes: permutation"),
         ("transpose", {"permutation": (0,), "axis": 1}, "transpose: unknown attributes axis"),
-        ("exp", {"dtype": dtypes.F32}, "exp: unknown attributes dtype; its attributes: none"),
+        ("erf", {"dtype": dtypes.F32}, "erf: unknown attributes dtype; its attributes: none"),
+        ("exp", {"numerics": "strict"}, "attribute numerics must be one of fast; got 'strict'"),
         ("transpose", {"permutation": (0.5,)}, r"attribute permutation must be a tuple of ints .*got \(0.5,\)"),
         ("transpose", {"permutation": (True,)}, "attribute permutation must be a tuple of ints"),
         ("transpose", {"permutation": 3}, "attribute permutation must be a tuple of ints"),
@@ -83,6 +87,19 @@ def test_the_builder_holds_attributes_in_normal_form():
     x = builder.input(parse_type("f32[2,3]"))
     builder.emit("transpose", [x], permutation=[1, 0])
     assert builder.finish([]).nodes[0].attrs == {"permutation": (1, 0)}
+
+
+def test_an_optional_attribute_may_be_left_out_and_is_kept_in_texts():
+    builder = GraphBuilder("g")
+    x = builder.input(parse_type("f32[3]"), "x")
+    graph = builder.finish([builder.emit("exp", [x]), builder.emit("exp", [x], numerics="fast")])
+    assert [node.attrs for node in graph.nodes] == [{}, {"numerics": "fast"}]
+    again = parse_graph(*print_graph(graph))
+    assert [node.attrs for node in again.nodes] == [{}, {"numerics": "fast"}]
+    assert digest(again) == digest(graph)
+    assert subgraph_digest(graph, graph.nodes[:1], graph.outputs[:1]) != subgraph_digest(
+        graph, graph.nodes[1:], graph.outputs[1:]
+    )
 
 
 def test_every_op_documents_itself_and_its_attributes():

@@ -256,7 +256,8 @@ def described(cupy: Any, device: int) -> Gpu:
         clock_hz=clock_hz,
         f32_flops=2.0 * _F32_PER_CLOCK * cores * clock_hz,
         matrix_flops=16.0 * _F32_PER_CLOCK * cores * clock_hz,
-        source="the driver; 128 f32 units a multiprocessor, and matrix units eight times as fast",
+        tf32_flops=8.0 * _F32_PER_CLOCK * cores * clock_hz,
+        source="the driver; 128 f32 units a multiprocessor, and matrix units eight times as fast, of TF32 four times",
     )
 
 

@@ -37,6 +37,8 @@ class Gpu:
     """Peak of the ordinary (not matrix) units, a fused multiply-add counted as two."""
     matrix_flops: float
     """Dense bf16 peak of the matrix units, sums in f32."""
+    tf32_flops: float
+    """Dense TF32 peak of the matrix units: of f32 operands rounded to 10 bits behind the first, sums in f32."""
     source: str
 
     @property
@@ -68,7 +70,9 @@ H100_SXM = Gpu(
     clock_hz=1.98e9,
     f32_flops=66.9e12,
     matrix_flops=989e12,
-    source="NVIDIA H100 Tensor Core GPU data sheet; H100 architecture white paper v1.04, table 3",
+    tf32_flops=494.5e12,
+    source="NVIDIA H100 Tensor Core GPU data sheet (bf16 and TF32 halved: it gives figures with sparsity); H100 "
+    "architecture white paper v1.04, table 3",
 )
 H100_PCIE = Gpu(
     name="H100 PCIe",
@@ -85,7 +89,9 @@ H100_PCIE = Gpu(
     clock_hz=1.755e9,
     f32_flops=51.2e12,
     matrix_flops=756e12,
-    source="NVIDIA H100 PCIe product brief PB-11133; H100 architecture white paper v1.04, table 3",
+    tf32_flops=378e12,
+    source="NVIDIA H100 PCIe product brief PB-11133 (bf16 and TF32 halved, as above); H100 architecture white paper "
+    "v1.04, table 3",
 )
 H200 = Gpu(
     name="H200",
@@ -102,7 +108,8 @@ H200 = Gpu(
     clock_hz=1.98e9,
     f32_flops=66.9e12,
     matrix_flops=989e12,
-    source="NVIDIA H200 Tensor Core GPU data sheet; L2 as the driver reports it",
+    tf32_flops=494.5e12,
+    source="NVIDIA H200 Tensor Core GPU data sheet (bf16 and TF32 halved, as above); L2 as the driver reports it",
 )
 A100 = Gpu(
     name="A100 SXM 80 GB",
@@ -119,6 +126,7 @@ A100 = Gpu(
     clock_hz=1.41e9,
     f32_flops=19.5e12,
     matrix_flops=312e12,
+    tf32_flops=156e12,
     source="NVIDIA A100 Tensor Core GPU data sheet; A100 architecture white paper, table 4",
 )
 
@@ -137,7 +145,8 @@ L4 = Gpu(
     clock_hz=2.04e9,
     f32_flops=30.3e12,
     matrix_flops=121e12,
-    source="NVIDIA L4 Tensor Core GPU data sheet (bf16 halved: it gives figures with sparsity); L2 as the Ada "
+    tf32_flops=60.5e12,
+    source="NVIDIA L4 Tensor Core GPU data sheet (bf16 and TF32 halved: it gives figures with sparsity); L2 as the Ada "
     "architecture white paper v2 has it for AD104; multiprocessors and boost clock as the driver reports them",
 )
 RTX_4090 = Gpu(
@@ -155,7 +164,8 @@ RTX_4090 = Gpu(
     clock_hz=2.52e9,
     f32_flops=82.6e12,
     matrix_flops=165.2e12,
-    source="NVIDIA Ada GPU architecture white paper v2, appendix A, GeForce RTX 4090 (bf16 with f32 sums)",
+    tf32_flops=82.6e12,
+    source="NVIDIA Ada GPU architecture white paper v2, appendix A, GeForce RTX 4090 (bf16 with f32 sums, TF32)",
 )
 
 ALL: dict[str, Gpu] = {

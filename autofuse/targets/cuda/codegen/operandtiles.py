@@ -144,9 +144,9 @@ class OperandTile:
             value = place.read(prelude, f"{place.name}[{matrix_index(self.code, self.matrix)}]")
             dtype = self.shape.element
             if self.shape.units == "matrix":
-                value, zero = (f"{place.name}[{matrix_index(self.code, self.matrix)}]", f"{type_}()")
-                if place.in_registers or place.dtype != dtype:
-                    value = scalars.to_memory(prelude, value, dtype)
+                held, zero = f"{place.name}[{matrix_index(self.code, self.matrix)}]", f"{type_}()"
+                as_it_is = place.dtype == dtype and not place.in_registers
+                value = held if as_it_is else scalars.to_memory(prelude, value, dtype)
             else:
                 value, zero = scalars.convert(prelude, value, place.dtype, dtype), literal(0, dtype)
             tests = " && ".join(f"{at} < {limit}" for at, limit in self._bounds())

@@ -16,7 +16,7 @@ from autofuse.cost_models.features import (
     StageFeatures,
 )
 from autofuse.cost_models.liveness import most_live
-from autofuse.cost_models.operations import StatementCosts, price_class, product_of
+from autofuse.cost_models.operations import StatementCosts, product_of
 from autofuse.cost_models.regions import extent_of, steps_of
 from autofuse.ir import index
 from autofuse.ir.index import Affine, Symbol
@@ -41,6 +41,7 @@ from autofuse.targets.cuda.codegen.program import Generator, Planned
 from autofuse.targets.cuda.codegen.rowscratch import lane_of
 from autofuse.targets.cuda.codegen.sharedinputs import SharedInput
 from autofuse.targets.cuda.codegen.transposes import TransposePlan
+from autofuse.targets.cuda.cost.fastwork import operations_of
 from autofuse.targets.cuda.cost.launches import WARP, WAVEFRONT_BYTES, LaunchCounts, asked, together
 from autofuse.targets.cuda.cost.onchip import in_registers, read_once
 from autofuse.targets.cuda.cost.progress import dependent_rounds, pack_of
@@ -159,8 +160,7 @@ class _Reader:
             if isinstance(statement, Load | Store):
                 walked = self.tiled.get(id(statement), lane)
                 self._access(statement, (*phase.grid, *stage.symbols), walked, vectors, points * loops, counts, moved)
-            for name, dtype, count in self.costs.of(statement):
-                key = name, price_class(dtype)
+            for key, dtype, count in operations_of(self.costs, statement):
                 operations[key] = operations.get(key, 0.0) + count * vectors
                 flops += float(dtype.is_float) * points * loops
         reduces = sum(isinstance(statement, Reduce | ArgReduce) for statement in stage.body)

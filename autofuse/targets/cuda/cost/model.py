@@ -30,8 +30,6 @@ MODEL_VERSION = 4
 SIGMA, MEASURED_SIGMA = 0.7, 0.4
 """Deviation of log(measured / predicted), with rates of the data sheet and with measured ones: guesses, as no kernels
 were measured."""
-_MATRIX_SHARE = {"bf16": 1.0, "f16": 1.0, "f32": 0.5}
-"""Of the matrix units' peak for 16-bit types: TF32 has half of it (data sheets of all parts in `gpus.py`)."""
 
 
 class GpuModel:
@@ -100,7 +98,8 @@ class GpuModel:
 
     def _most_flops(self, dtype: str) -> float:
         """Of products of a type, whichever units do them."""
-        return max(self._gpu.f32_flops, _MATRIX_SHARE.get(dtype, 0.0) * self._gpu.matrix_flops)
+        matrix = {"bf16": self._gpu.matrix_flops, "f16": self._gpu.matrix_flops, "f32": self._gpu.tf32_flops}
+        return max(self._gpu.f32_flops, matrix.get(dtype, 0.0))
 
 
 def _bound(launches: Sequence[Terms]) -> Bound:

@@ -28,8 +28,10 @@ from autofuse.targets.cuda.codegen.producttiles import (
 from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan
 
 _WARP, _WAVEFRONT_BYTES = 32, 128
-_MATRIX_DEPTH, _MATRIX_WAVEFRONTS = 16, 4
-"""Depth of an instruction of the matrix units; `ldmatrix` brings 16 x 16 elements of 16 bits, 512 bytes."""
+_FRAGMENT_BYTES, _FRAGMENT_LINES = 512, 16
+"""`ldmatrix` brings 16 lines of 32 bytes: 16 x 16 elements of 16 bits, or 16 x 8 of 32."""
+_ROUNDED_SLOTS = 16.0
+"""Instructions that round the four words of a lane to TF32, counted in machine code."""
 _LOAD_SLOTS = 2.0
 """Instructions for a load from shared memory and its address."""
 _COPY_SLOTS, _ELEMENT_SLOTS = 6.0, 8.0
@@ -42,7 +44,9 @@ class ProductCounts:
 
     units: Units
     dtype: DType
-    """What is multiplied and summed."""
+    """What is summed."""
+    element: DType
+    """What operands are kept as."""
     flops: float
     """Of whole tiles: a multiplication with its addition counts as two."""
     slots: float
@@ -64,6 +68,11 @@ class ProductCounts:
     stages: int
     """Tiles of each operand that there is shared memory for."""
 
+    @property
+    def is_tf32(self) -> bool:
+        """Whether matrix units round its operands."""
+        return self.units == "matrix" and self.element.bits == 32
+
 
 def products_of(plan: RowBlockPlan, buffers: Mapping[str, Buffer]) -> tuple[ProductCounts, ...]:
     """The products of a phase, in order."""
@@ -83,13 +92,14 @@ def _product(plan: RowBlockPlan, dot: Dot, shape: TileShape, buffers: Mapping[st
     row_tiles = 1 if plan.row_block is None else plan.row_block.extent
     column_tiles = math.prod(symbol.extent for symbol in plan.grid if symbol.name == "column_tile")
     columns = dot.columns if alone else dot.columns * column_tiles
-    fragments = _matrix(shape) if shape.units == "matrix" else _plain(dot, shape)
+    fragments = _matrix(dot, shape) if shape.units == "matrix" else _plain(dot, shape)
     brought = sum(_brought(one, shape, count) for one, count in ((left, from_left), (right, from_right)))
     stored = tiles * rounds * shape.stage_bytes / _WAVEFRONT_BYTES
     depth = rounds * shape.depth
     return ProductCounts(
         units=shape.units,
         dtype=compute_dtype(dot),
+        element=shape.element,
         flops=2.0 * tiles * shape.rows * shape.columns * depth,
         slots=tiles * depth * fragments.slots + brought,
         wavefronts=tiles * depth * fragments.wavefronts + stored,
@@ -111,13 +121,22 @@ class _Fragments:
     wavefronts: float
 
 
-def _matrix(shape: TileShape) -> _Fragments:
-    """A warp brings the fragments of its rows and columns by `ldmatrix`, and multiplies 16 x 16 x 8 at a time."""
+def _matrix(dot: Dot, shape: TileShape) -> _Fragments:
+    """A warp brings the fragments of its rows and columns by `ldmatrix`, and multiplies 16 x 16 x 8 at a time.
+
+    Of f32 the depth of both is half, words are rounded, and read one by one where lines run along the result.
+    """
     down, across = shape.warps
     rows, columns = shape.rows // down // 16, shape.columns // across // 16
-    loads = down * across * (rows + columns) / _MATRIX_DEPTH
-    multiplied = down * across * rows * columns * 2 / _MATRIX_DEPTH
-    return _Fragments(loads * _LOAD_SLOTS + multiplied, loads * _MATRIX_WAVEFRONTS)
+    depth = _FRAGMENT_BYTES // _FRAGMENT_LINES // shape.element.itemsize
+    multiplied = down * across * rows * columns * 2 / depth
+    slots = wavefronts = 0.0
+    for matrix, extent, count, is_left in ((dot.lhs, shape.rows, rows, True), (dot.rhs, shape.columns, columns, False)):
+        layout, loads = layout_of(matrix, extent, shape, is_left=is_left), down * across * count / depth
+        slots += loads * (4 * _LOAD_SLOTS if layout.by_words else _LOAD_SLOTS)
+        slots += loads * (_ROUNDED_SLOTS if shape.element.bits == 32 else 0.0)
+        wavefronts += loads * _FRAGMENT_BYTES / _WAVEFRONT_BYTES
+    return _Fragments(slots + multiplied, wavefronts)
 
 
 def _plain(dot: Dot, shape: TileShape) -> _Fragments:

@@ -33,6 +33,8 @@ class Rates:
     """Of generated matrix products on ordinary units; a multiplication with its addition counts as two."""
     matrix_flops: float
     """The same on matrix units, of bf16 with f32 sums."""
+    tf32_flops: float
+    """The same of TF32."""
     step_us: float
     """A dependent step of a reduction or scan whose operand comes from a cache."""
 
@@ -59,5 +61,6 @@ def sheet_rates(gpu: Gpu) -> Rates:
         special_per_s=16.0 * cycles,
         product_flops=0.4 * gpu.f32_flops,
         matrix_flops=_MATRIX_SHARE.get(gpu.arch, 0.65) * gpu.matrix_flops,
+        tf32_flops=_MATRIX_SHARE.get(gpu.arch, 0.65) * gpu.tf32_flops,
         step_us=30e6 / gpu.clock_hz,
     )

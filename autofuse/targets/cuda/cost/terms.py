@@ -23,6 +23,7 @@ from autofuse.cost_models.base import Bound
 from autofuse.cost_models.compiled import LaunchFacts
 from autofuse.cost_models.features import PhaseFeatures, StageFeatures
 from autofuse.lazydataclass import dataclass, fields
+from autofuse.targets.cuda.cost.fastwork import FAST
 from autofuse.targets.cuda.cost.launches import MOST_REGISTERS, WARP, WAVEFRONT_BYTES, WORD, LaunchCounts
 from autofuse.targets.cuda.cost.products import ProductCounts, read_again_bytes
 from autofuse.targets.cuda.cost.rates import Rates
@@ -51,6 +52,9 @@ _ISSUE_SLOTS = {
 """Instructions behind an operation on f32 in strict arithmetic, by class."""
 _SPECIAL = {"divide": 1.0, "sqrt": 1.0, "exp": 1.0, "tanh": 2.0, "erf": 1.0, "power": 2.0}
 """Of these, those of the units for approximated functions."""
+_FAST_SLOTS = {"divide": 2.0, "sqrt": 1.0, "exp": 1.5, "log": 1.5, "tanh": 5.0, "sin": 7.0}
+_FAST_SPECIAL = {"divide": 1.0, "sqrt": 1.0, "exp": 1.0, "log": 1.0, "tanh": 2.0, "sin": 1.0}
+"""The same of operations of the price class `FAST`, counted in machine code for 8.0 and 9.0."""
 _F64_SLOTS = 2.0
 """Times the instructions, on f64 or 64-bit integers."""
 _HIDING_WARPS = 16.0
@@ -147,7 +151,7 @@ def launch_terms(
     requested += sum(product.requested_bytes for product in counts.products)
     slots = sum(_slots(stage, counts.pack) for stage in stages) + spilled / (WORD * WARP)
     own_slots = sum(product.slots for product in counts.products)
-    special = WARP * sum(_SPECIAL.get(name, 0.0) * n for stage in stages for (name, _), n in stage.operations.items())
+    special = WARP * sum(_special(*key) * n for stage in stages for key, n in stage.operations.items())
     parallel = _MOST_PARALLEL if counts.products else min(counts.parallel, _MOST_PARALLEL)
     hidden = min(1.0, spread.warps(counts.threads) * parallel / _HIDING_WARPS)
     slow = spread.slowest / max(hidden, 1e-3)
@@ -239,11 +243,20 @@ def _slots(stage: StageFeatures, pack: int) -> float:
     """Instructions that warps issue for a stage; one loads or stores several neighbours of a thread."""
     accesses = stage.accesses
     walked = accesses.contiguous / pack + accesses.strided + accesses.gather + accesses.uniform + accesses.masked
-    worked = sum(
-        count * _ISSUE_SLOTS[name] * (_F64_SLOTS if dtype == "f64" else 1.0)
-        for (name, dtype), count in stage.operations.items()
-    )
+    worked = sum(count * _issued(*key) for key, count in stage.operations.items())
     return walked + worked + _OVERHEAD * stage.vectors / pack + stage.horizontal * 2 * WARP.bit_length()
+
+
+def _issued(name: str, price_class: str) -> float:
+    """Instructions behind an operation of a class."""
+    if price_class == FAST:
+        return _FAST_SLOTS[name]
+    return _ISSUE_SLOTS[name] * (_F64_SLOTS if price_class == "f64" else 1.0)
+
+
+def _special(name: str, price_class: str) -> float:
+    """Those of the units for approximated functions."""
+    return _FAST_SPECIAL[name] if price_class == FAST else _SPECIAL.get(name, 0.0)
 
 
 def _f64_s(gpu: Gpu, rates: Rates, stages: Sequence[StageFeatures]) -> float:
@@ -260,7 +273,7 @@ def _f64_s(gpu: Gpu, rates: Rates, stages: Sequence[StageFeatures]) -> float:
 
 def _product_s(gpu: Gpu, rates: Rates, product: ProductCounts) -> float:
     if product.units == "matrix":
-        return product.flops / rates.matrix_flops
+        return product.flops / (rates.tf32_flops if product.is_tf32 else rates.matrix_flops)
     share = 1.0
     if not product.dtype.is_float:
         share = _LONG_SHARE if product.dtype.bits == 64 else _INTEGER_SHARE
