@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -63,7 +64,9 @@ def plan(task: Task) -> dict[str, Any]:
 
     program, given, there = _on_device(task)
     start = perf_counter()
-    made = af.compile(program.function, *copy.deepcopy(given), backend=task["backend"], deadline=None)
+    made = af.compile(
+        program.function, *copy.deepcopy(given), backend=task["backend"], numerics=task["numerics"], deadline=None
+    )
     compile_s = perf_counter() - start
     used = there(given)
     start = perf_counter()
@@ -94,6 +97,7 @@ def plan(task: Task) -> dict[str, Any]:
 
 def cupy_eager(task: Task) -> dict[str, Any]:
     """The NumPy program on CuPy arrays: one kernel per function."""
+    os.environ["CUPY_TF32"] = "1" if task["numerics"] == "fast" else "0"  # read as CuPy is imported
     import cupy
 
     program, given = load(task["program"]), load(task["program"]).inputs(task["size"], 0)
@@ -103,7 +107,7 @@ def cupy_eager(task: Task) -> dict[str, Any]:
 
 
 def jax_jit(task: Task) -> dict[str, Any]:
-    """The program over jax.numpy under `jax.jit`, as for the peers; full f32 products."""
+    """The program over jax.numpy under `jax.jit`, as for the peers; products of full f32, or TF32 if plans are fast."""
     sys.path.append(str(PEERS))
     import jax
     import jax.numpy as jnp
@@ -113,7 +117,7 @@ def jax_jit(task: Task) -> dict[str, Any]:
 
     program, given = load(task["program"]), load(task["program"]).inputs(task["size"], 0)
     jax.config.update("jax_enable_x64", wants_64_bits(given))
-    jax.config.update("jax_default_matmul_precision", "highest")
+    jax.config.update("jax_default_matmul_precision", "tensorfloat32" if task["numerics"] == "fast" else "highest")
     compiled = jax.jit(REWRITES.get(program.name) or load_over(program, jnp))
     held = jax.tree.map(jnp.array, given)
     timing = measure(lambda: jax.block_until_ready(compiled(*held)), _POLICY)
@@ -121,7 +125,7 @@ def jax_jit(task: Task) -> dict[str, Any]:
 
 
 def torch_compiled(task: Task) -> dict[str, Any]:
-    """The program under `torch.compile(mode="max-autotune")`, as for the peers; full f32 products."""
+    """The program under `torch.compile(mode="max-autotune")`, as for the peers; products as for `jax_jit`."""
     sys.path.append(str(PEERS))
     import torch
     from torch.utils import _pytree as pytree
@@ -129,7 +133,7 @@ def torch_compiled(task: Task) -> dict[str, Any]:
     from torch_side import tensors, translated
 
     torch.set_grad_enabled(False)
-    torch.set_float32_matmul_precision("highest")
+    torch.set_float32_matmul_precision("high" if task["numerics"] == "fast" else "highest")
     program, given = load(task["program"]), load(task["program"]).inputs(task["size"], 0)
     held = pytree.tree_map(lambda part: part.cuda(), tensors(given))
     function = PROGRAMS.get(program.name) or translated(program)

@@ -11,6 +11,10 @@ PEERS = {"cupy": "CuPy, eager", "jax": "jax.jit", "torch": "torch.compile"}
 _RIGHT = 1e-3
 """Largest relative error of a right answer: bf16 and sums in another order; f32 programs lie far below."""
 _WORST = 5
+_PRECISION = {
+    "strict": "Plans are strict, and all sides multiply f32 in full.",
+    "fast": "Plans have fast numerics, and all sides may multiply f32 as TF32, which is the default of JAX.",
+}
 
 
 def render(run: Record, journal: Journal) -> str:
@@ -47,12 +51,13 @@ def _head(run: Record, here: Record) -> list[str]:
         return [f"The device could not be described: {here.get('error', 'not asked yet')}. {command}", ""]
     copy = here.get("copy_bytes_per_s")
     rate = f"; a plain copy moves {copy / 1e12:.2f} TB/s" if copy else ""
+    numerics = run.get("settings", {}).get("numerics", "strict")
     simulated = (
         " Times are the cost model's, a thousandfold: nothing ran on a GPU." if here["driver"] == "simulated" else ""
     )
     return [
         f"{here['device']}, driver {here['driver']}, NVRTC {here['nvrtc']}, CuPy {here.get('cupy', 'not used')}, "
-        f"NumPy {here['numpy']}{rate}. {command}{simulated}",
+        f"NumPy {here['numpy']}{rate}. {command}{simulated} {_PRECISION[numerics]}",
         "",
     ]
 

@@ -49,6 +49,13 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--peers", default=",".join(PEERS), help="separated by commas, or none (default %(default)s)")
     parser.add_argument("--size", default="full", help="of programs (default full)")
     parser.add_argument("--backend", default="cuda", help='"simulated" shows what the study does without a GPU')
+    parser.add_argument(
+        "--numerics",
+        default="strict",
+        choices=("strict", "fast"),
+        help="of plans, and the same of others: strict with products of full f32, fast with TF32, which JAX has by "
+        "default; fast writes gpu-fast.*",
+    )
     parser.add_argument("--no-contract", action="store_true", help="leave out the tests")
     parser.add_argument("--fresh", action="store_true", help="throw away the records that there are")
     return parser.parse_args(argv)
@@ -59,8 +66,10 @@ def study(options: argparse.Namespace) -> None:
     if options.backend == "cuda" and (problem := gpu_problem()) is not None:
         raise BackendError(f"nothing to measure on: {problem}")
     options.out.mkdir(parents=True, exist_ok=True)
-    journal = Journal(options.out / "gpu.jsonl", options.fresh)
-    run = open_run(journal, {"backend": options.backend, "size": options.size}, machine())
+    name = "gpu" if options.numerics == "strict" else "gpu-fast"
+    journal = Journal(options.out / f"{name}.jsonl", options.fresh)
+    settings: Record = {"backend": options.backend, "size": options.size, "numerics": options.numerics}
+    run = open_run(journal, settings, machine())
     end = monotonic() + 60 * options.minutes
     try:
         for task in _order(options):
@@ -71,11 +80,12 @@ def study(options: argparse.Namespace) -> None:
             if left_s < _LEAST_S:
                 print("the time is up; the same command carries on", file=sys.stderr)
                 break
-            outcome = in_child(CHILD, {**task, "backend": options.backend}, left_s)
+            asked = {**task, "backend": options.backend, "numerics": options.numerics}
+            outcome = in_child(CHILD, asked, left_s)
             journal.append({**task, **outcome})
             tell(" ".join(str(task[name]) for name in ("step", "program") if name in task), outcome)
     finally:
-        path = options.out / "gpu.md"
+        path = options.out / f"{name}.md"
         path.write_text(render(run, journal))
         print(f"wrote {path}, {journal.path}", file=sys.stderr)
 

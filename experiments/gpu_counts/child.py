@@ -18,7 +18,10 @@ def main() -> None:
     task = json.loads(Path(sys.argv[1]).read_text())
     program = load(task["file"])
     arguments = program.inputs(task["size"], 0)
-    plan = af.compile(program.function, *arguments, backend="cuda", device=task["device"], deadline=None)
+    numerics = task.get("numerics", "strict")
+    plan = af.compile(
+        program.function, *arguments, backend="cuda", device=task["device"], numerics=numerics, deadline=None
+    )
     outcome = {"kernels": len(plan.kernels), **count_plan(plan, arguments, task["most_blocks"])}
     Path(sys.argv[2]).write_text(json.dumps(outcome))
 

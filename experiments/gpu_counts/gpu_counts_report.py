@@ -17,7 +17,8 @@ def render(run: Record, journal: Journal) -> str:
         (
             "# What kernels ask of a GPU",
             "",
-            f"Counted on the host, for a plan of each program for {settings['device']} at {settings['size']} size. "
+            f"Counted on the host, for a plan of each program for {settings['device']} at {settings['size']} size, "
+            f"{settings.get('numerics', 'strict')} numerics. "
             f"At most {settings['most_blocks']} blocks of each launch ran. Nothing ran on a GPU. {run['begun']}, "
             f"commit {run['commit']}. `python experiments/gpu_counts/run.py` makes it again.",
             "",

@@ -37,6 +37,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--programs", help="separated by commas; default all")
     parser.add_argument("--device", default="h200", help="the GPU that plans are for (default %(default)s)")
     parser.add_argument("--size", default="full", help="of programs (default full)")
+    parser.add_argument(
+        "--numerics", default="strict", choices=("strict", "fast"), help="of plans; fast writes gpu-counts-fast.*"
+    )
     parser.add_argument("--blocks", type=int, default=16, help="of a launch, run at most so many (default 16)")
     parser.add_argument("--fresh", action="store_true", help="throw away the records that there are")
     return parser.parse_args(argv)
@@ -45,21 +48,23 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 def study(options: argparse.Namespace) -> None:
     """All of it; the report is written even when it is interrupted."""
     options.out.mkdir(parents=True, exist_ok=True)
-    journal = Journal(options.out / "gpu-counts.jsonl", options.fresh)
+    name = "gpu-counts" if options.numerics == "strict" else "gpu-counts-fast"
+    journal = Journal(options.out / f"{name}.jsonl", options.fresh)
     settings: Record = {"device": options.device, "size": options.size, "most_blocks": options.blocks}
+    settings |= {} if options.numerics == "strict" else {"numerics": options.numerics}
     run = open_run(journal, settings, {**machine(), "nvrtc": nvrtc.version_text()})
     files = {program.name: str(program.file) for program in (*discover(), *discover(PROGRAMS))}
     names = options.programs.split(",") if options.programs else list(files)
-    if unknown := [name for name in names if name not in files]:
+    if unknown := [program for program in names if program not in files]:
         raise ArgumentError(f"--programs: must be among {', '.join(files)}; got {', '.join(unknown)}")
     try:
-        for name in names:
-            if journal.latest(program=name, status="ok") is None:
-                outcome = in_child(CHILD, {"file": files[name], **settings}, _LIMIT_S)
-                journal.append({"program": name, **outcome})
-                tell(name, outcome)
+        for program in names:
+            if journal.latest(program=program, status="ok") is None:
+                outcome = in_child(CHILD, {"file": files[program], **settings}, _LIMIT_S)
+                journal.append({"program": program, **outcome})
+                tell(program, outcome)
     finally:
-        path = options.out / "gpu-counts.md"
+        path = options.out / f"{name}.md"
         path.write_text(render(run, journal))
         path.with_suffix(".json").write_text(json.dumps(baseline(run, journal), indent=1) + "\n")
         print(f"wrote {path}, {journal.path}", file=sys.stderr)
