@@ -131,6 +131,10 @@ _FLIPPED = 2.0**-8
 """Of a factor that may be rounded another way: four steps of TF32, as many such factors seldom all err to one side."""
 
 
+_DEVIATIONS = 6.0
+"""Times what rounding does: errors that come together later are taken as independent, and are there in full."""
+
+
 def to_tf32(x: Array) -> Array:
     """f32 rounded to TF32, halves away from zero."""
     bits = x.astype(np.float32, copy=False).view(np.uint32)
@@ -138,11 +142,11 @@ def to_tf32(x: Array) -> Array:
 
 
 def by_tf32(operands: Sequence[Array], multiplied: Callable[[Array, Array], Array], result: Array) -> Array:
-    """What rounding both factors to TF32 does to products of f32: known exactly, as the factors are.
+    """What rounding both factors to TF32 does to products of f32, some times over.
 
-    Subnormal factors may count as zeros.
+    It is known exactly, as the factors are, and so whatever they have in common. Subnormal ones may count as zeros.
     """
-    bound = np.abs(multiplied(*map(to_tf32, operands)) - result)
+    bound = np.float32(_DEVIATIONS) * np.abs(multiplied(*map(to_tf32, operands)) - result)
     for number, factor in enumerate(operands):
         least = _is_least(factor)
         if least.any():

@@ -51,10 +51,10 @@ def on(plan: af.Plan, array: NDArray[Any]) -> SimulatedArray:
     return found.driver.array(array)
 
 
-@pytest.mark.parametrize("workload", discover(), ids=lambda workload: workload.name)
-def test_a_workload_gives_the_interpreters_answer(workload: Workload) -> None:
+def assert_right(workload: Workload, **options: Any) -> None:
+    """Raise WrongAnswerError unless a plan's answer on the simulated device is the interpreter's, within its bounds."""
     given = workload.inputs("small", 0)
-    plan = af.compile(workload.function, *copy.deepcopy(given), backend="simulated", deadline=None)
+    plan = af.compile(workload.function, *copy.deepcopy(given), backend="simulated", deadline=None, **options)
     used = copy.deepcopy(given)
     results = plan(*used)
     leaves = arrays(given)
@@ -62,6 +62,24 @@ def test_a_workload_gives_the_interpreters_answer(workload: Workload) -> None:
     found = [*arrays(results), *(arrays(used)[number] for number in plan.document.writebacks)]
     for value, actual, right, bound in zip(plan.graph.outputs, found, expected, bounds, strict=True):
         check(value.name, np.asarray(actual), right, bound)
+
+
+@pytest.mark.parametrize("workload", discover(), ids=lambda workload: workload.name)
+def test_a_workload_gives_the_interpreters_answer(workload: Workload) -> None:
+    assert_right(workload)
+
+
+QUICK = ("black_scholes", "softmax", "gelu_mlp", "attention", "layer_norm_residual", "gaussian_mixture")
+"""Workloads with much that can be approximated."""
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [pytest.param(one, marks=() if one.name in QUICK else pytest.mark.slow) for one in discover()],
+    ids=lambda workload: workload.name,
+)
+def test_a_workload_is_within_its_bounds_under_fast_numerics(workload: Workload) -> None:
+    assert_right(workload, numerics="fast")
 
 
 def test_results_lie_where_the_arguments_do():
