@@ -202,3 +202,14 @@ def test_two_products_in_one_kernel_keep_a_bound() -> None:
     assert bound is not None
     check("attention", np.asarray(plan(q, k, v)), right, bound)
     assert np.median(bound / np.abs(right)) < 0.05
+
+
+@pytest.mark.parametrize("name", ["deep", "left", "right", "both", "batched"])
+def test_factors_are_rounded_to_nearest(module: SimtModule, name: str) -> None:
+    """As near to the product of rounded factors as f32 sums are."""
+    kernel, graph, (fn, args) = KERNELS[name], GRAPHS[name], CASES[name]
+    (out,) = (buffer for buffer in kernel.parameters if buffer.space is Space.OUTPUT)
+    answer = np.full(out.type.shape, 99, F32)
+    module.run(kernel, {**{v.name: a for v, a in zip(graph.inputs, args, strict=True)}, out.name: answer})
+    wanted = fn(*(to_tf32(array).astype(np.float64) for array in args))
+    np.testing.assert_allclose(answer, wanted, rtol=0, atol=1e-6 * float(np.abs(wanted).max()))
