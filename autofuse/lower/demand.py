@@ -21,6 +21,7 @@ from autofuse.ir.oprecord import Role, is_fast
 from autofuse.ir.optable import elementwise_op, index_op, role_of
 from autofuse.ir.pieces import Condition, Piece
 from autofuse.lazydataclass import replace
+from autofuse.lower.knownpositions import at_known, known_positions
 from autofuse.lower.phasedrafts import BufferTable, Demand, Instance, StageDraft, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.reducing import ReductionBuilder
@@ -161,7 +162,9 @@ class PhaseBuilder(PhaseFrame):
 
     def pieces_of(self, node: Node, at: tuple[Affine, ...]) -> tuple[Piece, ...]:
         """Where an index op's element comes from."""
-        return index_op(node).access([value.type for value in node.inputs], node.output.type, node.attrs, at)
+        pieces = index_op(node).access([value.type for value in node.inputs], node.output.type, node.attrs, at)
+        known = known_positions(node, self.producers)
+        return at_known(pieces, known) if known else pieces
 
     def _pieces(self, stage: StageDraft, node: Node, at: tuple[Affine, ...], guard: Scalar | None) -> Demand[Scalar]:
         found: list[tuple[Scalar | None, Scalar]] = []

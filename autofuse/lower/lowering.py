@@ -63,6 +63,9 @@ class Limits:
     """The target's rewrites of what was lowered: whoever asks about a kernel sees it as its code will be."""
     small_us: float = 40.0
     """A kernel that takes at least so long is worth the whole device; shorter ones may run at the same time."""
+    classes_a_kind: float = math.inf
+    """For plans that are not measured: how many distinct kernels are worth trying for each distinct one of a single
+    fusion atom. More take time, and differ by less than the target's model can tell."""
     most_together: int = 128
     """Most kernels that are planned to run at the same time; more are as well served by two groups."""
 

@@ -57,12 +57,15 @@ class _Enumeration:
         self.builder, self.space, self.bounds, self.clock = builder, builder.space, bounds, clock
         self.graph = builder.space.atom_graph
         self.growth = Growth(builder, bounds, clock)
+        self.classes = bounds.classes
+        """Most distinct kernels to try beside single atoms and what greedy growth tries."""
 
     def run(self, leaner: bool) -> Space:
         atoms = self.graph.atoms
         end = self.clock() + self.bounds.seconds
         for atom in atoms:
             self.growth.timed(lambda alone=frozenset((atom,)): self.builder.require(alone))
+        self.classes = self.bounds.most_classes(len(self.builder.tried))
         segments = cut(self.graph, self.bounds.segment) if len(atoms) > self.bounds.whole else (atoms,)
         grown = self._within(1 - _LEANER_SHARE, end) if leaner else end
         if len(segments) > 1:
@@ -71,7 +74,7 @@ class _Enumeration:
             self.growth.stop = self._within(0.5, grown)
             self.growth.most_nodes = self.builder.lowered_nodes + self.bounds.grown_nodes
             self.growth.grow_all(atoms)
-            self.growth.most_programs = len(self.builder.tried) + self.bounds.classes
+            self.growth.most_programs = len(self.builder.tried) + self.classes
             self.growth.stop = grown
             self.growth.enumerate(atoms)
         self.growth.stop = end
@@ -92,7 +95,7 @@ class _Enumeration:
         self.space.segments = tuple(segments)
         self.growth.keep_inside(segments)
         shapes = self._shapes(segments)
-        left, waiting = _MANY * self.bounds.classes, len(set(shapes))
+        left, waiting = _MANY * self.classes, len(set(shapes))
         explored: dict[Hashable, _Explored] = {}
         for segment, shape in zip(segments, shapes, strict=True):
             if shape in explored:
@@ -101,7 +104,7 @@ class _Enumeration:
                 continue
             before = len(self.builder.tried)
             self.growth.most_nodes = self.builder.lowered_nodes + self.bounds.grown_nodes // len(set(shapes))
-            classes = min(self.bounds.classes, max(left, 0) // waiting)
+            classes = min(self.classes, max(left, 0) // waiting)
             explored[shape] = self._explore(segment, classes, self._within(1 / waiting, end))
             left -= len(self.builder.tried) - before
             waiting -= 1

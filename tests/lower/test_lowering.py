@@ -7,6 +7,7 @@ outputs, and compares both with the interpreter.
 import gc
 import inspect
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,10 +16,10 @@ from autofuse.errors import LegalityError
 from autofuse.ir.dtypes import BOOL, F32, I32
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import TensorType
-from autofuse.lower.lowering import Limits, lower, plain_scalars
+from autofuse.lower.lowering import Limits, as_it_is, lower, plain_scalars
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Load, Map, Reduce, Scan, Space
+from autofuse.lower.tile import Constant, Load, Map, Reduce, Scan, Space
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.fusions import LIMITS, whole_kernel
 from tests.fixtures.kernelchecks import check_fused, check_kernel, fused
@@ -88,6 +89,25 @@ def test_run_time_indices_are_clamped_as_the_interpreter_clamps_them():
     graph = build.finish([build.emit("dynamic_update_slice", [x, block, j, i])])
     for begin in ((0, 0), (2, 1), (-4, 9), (100, -1), (2**31 - 1, -(2**31))):
         check_kernel(graph, [normal(5, 6), *(np.int32(n) * np.ones((), np.int32) for n in begin)])
+
+
+def updated(start, shape):
+    """`x` with a block that begins at a constant row and a column that is an argument."""
+    build = GraphBuilder("updated")
+    x, y = build.input(TensorType((7, 11), F32), "x"), build.input(TensorType(shape, F32), "y")
+    row, column = build.constant(np.asarray(start, np.int32)), build.input(TensorType((), I32), "column")
+    return build.finish([build.emit("dynamic_update_slice", (x, y, row, column))])
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (7, 4), (1, 11), (0, 4)])
+@pytest.mark.parametrize("start", [-3, 0, 2, 4, 9])
+def test_positions_that_the_graph_holds_are_numbers(start, shape):
+    graph = updated(start, shape)
+    check_kernel(graph, (normal(7, 11), normal(*shape, seed=1), np.asarray(5, np.int32)))
+    limits = replace(LIMITS, passes=as_it_is)
+    program = lower(whole_kernel(graph), Schedule(), "k", limits)
+    made = [s for phase in program.phases() for _, s in statements(phase.steps) if isinstance(s, Constant)]
+    assert not [s for s in made if s.dtype == I32], "no scalar holds where the block begins"
 
 
 def test_gather_then_work_on_what_was_gathered():

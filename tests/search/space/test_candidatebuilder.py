@@ -53,6 +53,21 @@ def sets(space):
     return {candidate.atoms for candidate in space.candidates}
 
 
+@pytest.mark.parametrize(
+    ("a_kind", "kinds", "most"),
+    [(math.inf, 3, 400), (8, 3, 150), (8, 30, 240), (8, 100, 400), (0, 30, 150)],
+)
+def test_kernels_that_are_tried_for_a_plan_that_is_not_measured(a_kind, kinds, most):
+    assert Bounds(classes_a_kind=a_kind).most_classes(kinds) == most
+
+
+def test_fewer_kernels_are_tried_where_nothing_is_measured():
+    graph = layers_graph(3)
+    few, usual = space_of(graph, Bounds(classes_a_kind=8)), space_of(graph)
+    assert few.cut_off > 0
+    assert len(few.classes) < len(usual.classes) - 100
+
+
 def named(space, *names):
     """The set of the atoms that hold the named nodes."""
     return frozenset(atom for atom in space.atom_graph.atoms for node in atom.nodes if node.name in names)
