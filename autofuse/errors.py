@@ -68,6 +68,10 @@ class PlanError(AutofuseError):
     """A plan file is corrupt, truncated, hostile, from another version, or for another device."""
 
 
+class DeviceLostError(BackendError):
+    """After an error of a kernel a device can do nothing more for this process; another process can use it."""
+
+
 class NotEnoughMemoryError(PlanError):
     """A call of a plan takes more memory than there is at the moment."""
 

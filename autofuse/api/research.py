@@ -137,11 +137,14 @@ def measure(
     option: KernelOption,
     schedule: Mapping[str, Any] | None = None,
     db: str | os.PathLike[str] | None = None,
+    *,
+    cold: bool = False,
 ) -> KernelTime:
     """Time one candidate in a worker process, its answer checked against the interpreter first.
 
     `schedule`: decisions inside the kernel that differ from the defaults, e.g. `{"unroll": 2}`. `db`: file that keeps
-    the measurement, and gives it back where it is known. A kernel that fails has an infinite time and a message.
+    the measurement, and gives it back where it is known. `cold`: on operands that lie in memory, in place of caches;
+    such times are kept apart. A kernel that fails has an infinite time and a message.
     Raises PlanError for a schedule that is unknown, or that decides what is not to decide in this kernel, BackendError
     for a kernel of a device that is not here.
     """
@@ -159,7 +162,7 @@ def measure(
         Database(db or Path(folder, "measure.db"), identity) as base,
         Bench(program.graph, space.arrays, base, identity) as bench,
     ):
-        return bench.kernel(option.digest, option.candidate.kernel, chosen)
+        return bench.kernel(option.digest, option.candidate.kernel, chosen, cold=cold)
 
 
 def _names(atoms: Any) -> tuple[str, ...]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import gc
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from itertools import cycle
 from time import perf_counter_ns
 from typing import Any
 
@@ -51,6 +53,11 @@ _INTERPRETING_S = 600.0
 """Most time for what the interpreter computes for a kernel. It does not hang; calls of a user's functions may."""
 _JUDGING = 30.0
 """Times what the interpreter took for a kernel, or a program: most for the bounds of its answer."""
+
+_BEYOND = 2.0
+"""Times the largest cache: what is read in turns from so much memory is no longer there when its turn comes."""
+_MOST_COPIES = 256
+"""Of the arrays of a kernel that is to be timed cold. Where the cache holds so many, some of it stays there."""
 
 NO_SESSION = "no such session: the worker was started anew"
 
@@ -130,11 +137,11 @@ def open_session(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: 
 def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> dict[str, Any]:
     """Runner: check a kernel's answer, then time it for a moment, and hold it ready for `time_again`.
 
-    Payload: `session`, `nodes`, `outputs`, `schedule`, `time_cap_us`, `worth_us` (stop early if it takes longer than
-    that, and do not hold it; null: never), `expected_us` (what a call may take, as far as anything is known of that),
-    `deadline_s` (a call without an answer for so long hangs, unless it is expected to take long), `left_s` (of the run;
-    null: no limit). Answer: the samples, whether it was stopped early, and whether it met values that arithmetic may be
-    slow with.
+    Payload: `session`, `nodes`, `outputs`, `schedule`, `cold` (see `_in_turns`), `time_cap_us`, `worth_us` (stop early
+    if it takes longer than that, and do not hold it; null: never), `expected_us` (what a call may take, as far as
+    anything is known of that), `deadline_s` (a call without an answer for so long hangs, unless it is expected to take
+    long), `left_s` (of the run; null: no limit). Answer: the samples, whether it was stopped early, whether it met
+    values that arithmetic may be slow with, and the conditions of the device.
     """
     del arrays
     session = _session(payload)
@@ -162,8 +169,8 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
     bounds = session.bounds(kernel, payload, inputs)
     for value, out, right, bound in zip(kernel.outputs, outs, expected, bounds, strict=True):
         check(f"%{value.name}", out, right, bound)
-    with asking(session.target.backend, "Runner.bound", MeasureError):
-        call = runner.bound(inputs, outs)
+    with _running(session.target, "Runner.bound"):
+        call = _in_turns(session.target, runner, inputs, outs) if payload["cold"] else runner.bound(inputs, outs)
     wait.up_to(_patience_s(payload, _CALLS * seen_s))
     worth_us = payload["worth_us"]
     policy = TimingPolicy(
@@ -173,14 +180,21 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
     )
     timing = _timed(session.target, call, policy)
     if not timing.pruned:
-        session.ready[_key(payload, payload["schedule"])] = call, seen_s
-    return {"samples_us": list(timing.samples_us), "pruned": timing.pruned, "unusual": unusual}
+        session.ready[_ready_key(payload)] = call, seen_s
+    with asking(session.target.backend, "Target.conditions", MeasureError):
+        conditions = session.target.conditions()
+    return {
+        "samples_us": list(timing.samples_us),
+        "pruned": timing.pruned,
+        "unusual": unusual,
+        "conditions": conditions or "",
+    }
 
 
 def _run_once(target: Target, runner: Runner, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
     """Run a kernel, and see that time passes meanwhile: a clock that stands still would be read for ever."""
     start = _now(target)
-    with asking(target.backend, "Runner.run_into", MeasureError):
+    with _running(target, "Runner.run_into"):
         taken = runner.run_into(inputs, outs)
     if not taken:
         raise MeasureError("the kernel refused its own inputs")
@@ -192,13 +206,35 @@ def _run_once(target: Target, runner: Runner, inputs: Sequence[Array], outs: Seq
 
 
 def _now(target: Target) -> int:
-    with asking(target.backend, "Target.clock", MeasureError):
+    with _running(target, "Target.clock"):
         return target.clock()
 
 
 def _timed(target: Target, call: Callable[[], object], policy: TimingPolicy) -> Timing:
-    with asking(target.backend, "what Runner.bound gave, or Target.clock,", MeasureError):
+    with _running(target, "what Runner.bound gave, or Target.clock,"):
         return measure(call, policy, target.clock)
+
+
+@contextmanager
+def _running(target: Target, piece: str) -> Generator[None]:
+    """What a kernel that was compiled raises while it runs: nobody refused it, so it is an error of its own."""
+    with asking(target.backend, piece, MeasureError):
+        try:
+            yield
+        except BackendError as failed:
+            raise MeasureError(f"it fails while it runs: {failed}") from failed
+
+
+def _in_turns(target: Target, runner: Runner, inputs: Sequence[Array], outs: Sequence[Array]) -> Callable[[], object]:
+    """Calls on copies of the arrays in turns, so many that those of a call have left the caches when it comes again."""
+    nbytes = max(sum(array.nbytes for array in (*inputs, *outs)), 1)
+    copies = min(_MOST_COPIES, 1 + math.ceil(_BEYOND * target.cache_bytes / nbytes))
+    calls = cycle([runner.bound([x.copy() for x in inputs], [x.copy() for x in outs]) for _ in range(copies)])
+
+    def call() -> object:
+        return next(calls)()
+
+    return call
 
 
 def _nonsense(target: Target, what: str) -> str:
@@ -215,15 +251,15 @@ def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wa
     """Runner: time the kernels that are held ready for some more moments, in rounds over all of them.
 
     What else the machine does slows everything down for a while, and one moment may be such a while. Payload:
-    `session`, `kernels` (each with `nodes`, `outputs`, `schedule`), `rounds`, `round_us` (least time from one round to
-    the next), `time_cap_us` (of one moment), `seed`, and `deadline_s` and `left_s` as for `time_kernel`. Answer: the
-    fastest sample of each moment, by kernel; none for a kernel that is not held. No kernel is held any more when this
-    returns.
+    `session`, `kernels` (each with `nodes`, `outputs`, `schedule`, `cold`), `rounds`, `round_us` (least time from one
+    round to the next), `time_cap_us` (of one moment), `seed`, and `deadline_s` and `left_s` as for `time_kernel`.
+    Answer: the fastest sample of each moment, by kernel; none for a kernel that is not held. No kernel is held any more
+    when this returns.
     """
     del arrays
     session = _session(payload)
     held, session.ready = session.ready, {}
-    ready = [held.get(_key(kernel, kernel["schedule"])) for kernel in payload["kernels"]]
+    ready = [held.get(_ready_key(kernel)) for kernel in payload["kernels"]]
     policy = TimingPolicy(min_samples=_FEW_SAMPLES, time_cap_us=float(payload["time_cap_us"]))
     rng = np.random.default_rng(payload["seed"])
     fastest: list[list[float]] = [[] for _ in ready]
@@ -261,6 +297,11 @@ def compile_kernels(payload: Mapping[str, Any], arrays: Mapping[str, Array], wai
 def _key(payload: Mapping[str, Any], schedule: Mapping[str, Any]) -> str:
     """What a kernel of a session goes by under a schedule."""
     return json.dumps([payload["nodes"], payload["outputs"], schedule], sort_keys=True)
+
+
+def _ready_key(payload: Mapping[str, Any]) -> str:
+    """What a kernel goes by that is held ready: warm and cold times of one are taken apart."""
+    return f"{'cold' if payload['cold'] else 'warm'} {_key(payload, payload['schedule'])}"
 
 
 def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> dict[str, Any]:

@@ -71,6 +71,8 @@ class _Begun:
     """Of that moment."""
     unusual: bool = False
     """Whether the kernel met values that arithmetic may be slow with."""
+    conditions: str = ""
+    """Of the device, at that moment."""
 
 
 class Bench:
@@ -141,10 +143,16 @@ class Bench:
         return True
 
     def kernel(
-        self, digest: str, kernel: KernelCandidate, schedule: Schedule, worth_us: float = math.inf
+        self,
+        digest: str,
+        kernel: KernelCandidate,
+        schedule: Schedule,
+        worth_us: float = math.inf,
+        *,
+        cold: bool = False,
     ) -> KernelTime:
         """Time one kernel; as `kernels`."""
-        return self.kernels([Trial(digest, kernel, schedule, worth_us)])[0]
+        return self.kernels([Trial(digest, kernel, schedule, worth_us, cold=cold)])[0]
 
     def kernels(self, trials: Sequence[Trial], go_on: Callable[[], bool] = lambda: True) -> list[KernelTime]:
         """Time kernels, each checked against the interpreter first. A failing kernel costs one record.
@@ -172,7 +180,7 @@ class Bench:
             begun = self._begin(trial, len(found), go_on)
             found.append(begun.time)
             if begun.time.status != "ok" or begun.time.pruned:
-                self._records.add(trial, begun.time, begun.samples_us, begun.unusual)
+                self._records.add(trial, begun.time, begun.samples_us, begun.unusual, begun.conditions)
                 continue
             waiting.append(begun)
             if len(waiting) == _TOGETHER or _memory(w.trial.kernel for w in waiting) > _TOGETHER_BYTES:
@@ -191,7 +199,7 @@ class Bench:
         self._kernel_s = outcome.build_s + outcome.run_s
         samples = tuple(float(s) for s in outcome.data["samples_us"])
         time = KernelTime("ok", min(samples), pruned=bool(outcome.data["pruned"]))
-        return _Begun(trial, place, time, samples, bool(outcome.data["unusual"]))
+        return _Begun(trial, place, time, samples, bool(outcome.data["unusual"]), str(outcome.data["conditions"]))
 
     def _finish(self, waiting: list[_Begun], found: list[KernelTime]) -> None:
         """Time the kernels that wait for the moments that are left, record them, and put their times in place."""
@@ -212,7 +220,7 @@ class Bench:
         outcome = self._first_moment(begun.trial)
         if outcome.status == "ok" and outcome.data["pruned"]:
             pruned = replace(begun.time, us=min(outcome.data["samples_us"]), pruned=True)
-            self._records.add(begun.trial, pruned, tuple(outcome.data["samples_us"]), begun.unusual)
+            self._records.add(begun.trial, pruned, tuple(outcome.data["samples_us"]), begun.unusual, begun.conditions)
             return pruned
         if outcome.status == "ok":
             outcome = self._later_moments([begun])
@@ -253,7 +261,7 @@ class Bench:
     def _finished(self, begun: _Begun, fastest_us: Sequence[float]) -> KernelTime:
         """Record the first moment and the later ones."""
         samples = (begun.time.us, *(float(us) for us in fastest_us))
-        self._records.add(begun.trial, begun.time, samples, begun.unusual)
+        self._records.add(begun.trial, begun.time, samples, begun.unusual, begun.conditions)
         return replace(begun.time, us=min(samples))
 
     def recorded(self, digest: str, kernel: KernelCandidate, schedule: Schedule) -> KernelTime | None:
@@ -332,7 +340,7 @@ class Bench:
 
 def _described(trial: Trial) -> dict[str, Any]:
     """A trial as the worker is told of it."""
-    return {**_names(trial.kernel), "schedule": trial.schedule.to_json()}
+    return {**_names(trial.kernel), "schedule": trial.schedule.to_json(), "cold": trial.cold}
 
 
 def _memory(kernels: Iterable[KernelCandidate]) -> int:

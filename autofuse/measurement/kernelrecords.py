@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Mapping
 
 from autofuse.fusion.candidate import KernelCandidate, work_of
-from autofuse.lazydataclass import dataclass
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.database import Database
 from autofuse.measurement.inputvalues import InputValues
@@ -24,7 +24,10 @@ PRUNED = "+pruned"
 """Ends the policy of a measurement that was given up after a few samples."""
 PRUNED_POLICY = MEASUREMENT_POLICY + PRUNED
 """Its times say that a kernel is slower than something, not how fast it is, so nothing else may count them."""
-AGAIN_POLICY = MEASUREMENT_POLICY + "+again"
+COLD_POLICY = "cold-fastest/1"
+"""Of kernels whose operands lie in memory when they start."""
+AGAIN = "+again"
+AGAIN_POLICY = MEASUREMENT_POLICY + AGAIN
 """Of a kernel's second time. Apart from the first, so that who asks for the first gets the same whenever it asks."""
 _ANY_VALUES = ""
 
@@ -43,6 +46,14 @@ class Trial:
     """What it is thought to take, if anything is: what takes many times as long is taken to hang."""
     again: bool = False
     """Time it a second time, at another moment and in other memory. That is not counted as a measurement."""
+    cold: bool = False
+    """Time it on operands that lie in memory, in place of caches: on copies of them in turns."""
+
+    @property
+    def policy(self) -> str:
+        """Of its records: times of warm and of cold operands are not to be compared, nor first and second ones."""
+        warmth = COLD_POLICY if self.cold else MEASUREMENT_POLICY
+        return warmth + AGAIN if self.again else warmth
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,32 +92,42 @@ class KernelRecords:
 
     def known(self, trial: Trial) -> KernelTime | None:
         """What answers a trial without a measurement. A kernel that was given up for less is known to be too slow."""
-        policy = AGAIN_POLICY if trial.again else MEASUREMENT_POLICY
-        found = self._time(trial, policy)
+        found = self._time(trial, trial.policy)
         if found is not None:
             return found
-        given_up = [m for m in self._find(trial, PRUNED_POLICY) if min(m.samples_us, default=0.0) > trial.worth_us]
+        pruned = replace(trial, again=False).policy + PRUNED
+        given_up = [m for m in self._find(trial, pruned) if min(m.samples_us, default=0.0) > trial.worth_us]
         return KernelTime("ok", min(given_up[-1].samples_us), "", True, True) if given_up else None
 
     def best(self, trial: Trial) -> KernelTime | None:
         """The best of a kernel's first and second time; None if nothing is known. Failing once is failing."""
-        times = [self._time(trial, policy) for policy in (MEASUREMENT_POLICY, AGAIN_POLICY)]
+        times = [self._time(trial, replace(trial, again=again).policy) for again in (False, True)]
         known = [time for time in times if time is not None]
         return min(known, key=lambda time: (time.status == "ok", time.us), default=None)
 
-    def add(self, trial: Trial, time: KernelTime, samples_us: tuple[float, ...], unusual: bool = False) -> None:
-        """Keep a measurement. `unusual`: whether it met values that arithmetic may be slow with."""
+    def add(
+        self,
+        trial: Trial,
+        time: KernelTime,
+        samples_us: tuple[float, ...],
+        unusual: bool = False,
+        conditions: str = "",
+    ) -> None:
+        """Keep a measurement. `unusual`: whether it met values that arithmetic may be slow with.
+
+        `conditions`: of the device, which a record without anything else to say holds.
+        """
         slow = f"stopped early: slower than {trial.worth_us:g} us"
-        policy = AGAIN_POLICY if trial.again else MEASUREMENT_POLICY
+        pruned = replace(trial, again=False).policy + PRUNED
         self._database.add(
             Measurement(
                 kernel=work_of(trial.digest),
                 schedule=trial.schedule,
                 signature=signature_of(trial.kernel),
-                policy=PRUNED_POLICY if time.pruned else policy,
+                policy=pruned if time.pruned else trial.policy,
                 code_version=self._code_version,
                 status=time.status,
-                message=slow if time.pruned else time.message,
+                message="; ".join(filter(None, (slow if time.pruned else time.message, conditions))),
                 samples_us=samples_us,
                 input_values=self._holds_for(trial.kernel, time.status, unusual),
             )

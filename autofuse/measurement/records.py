@@ -15,8 +15,8 @@ from autofuse.strictjson import Item, parse
 
 Status = Literal["ok", "wrong", "refused", "error", "crash", "timeout", "memory", "killed"]
 """How a measurement ended: `refused` by lowering or the compiler, `error` raised while running, `crash` by a signal
-that the code itself caused, `memory` that was not there, `killed` by somebody else, as the system does where memory is
-short."""
+that the code itself caused, or by an error after which the device does nothing more for the process, `memory` that was
+not there, `killed` by somebody else, as the system does where memory is short."""
 STATUSES: tuple[Status, ...] = ("ok", "wrong", "refused", "error", "crash", "timeout", "memory", "killed")
 PASSING: frozenset[Status] = frozenset(("timeout", "memory", "killed"))
 """Failures that say more about the moment than about the kernel. They are stored, and never taken for an answer."""
@@ -42,7 +42,8 @@ class Measurement:
     """Code generator that made the kernel."""
     status: Status
     message: str = ""
-    """Why, when the status is not `ok`, why there are few samples, or what is wrong with a plan's answer."""
+    """Why, when the status is not `ok`, why there are few samples, or what is wrong with a plan's answer; and in which
+    state the device was (clocks, temperature), where it tells."""
     samples_us: tuple[float, ...] = ()
     """Raw samples, in the order in which they were taken."""
     input_values: str = ""

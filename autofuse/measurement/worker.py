@@ -6,7 +6,8 @@ A job names a runner, a function that its module lists in `RUNNERS`:
 
 It gets the job's JSON payload and arrays, prepares (compiles), calls `wait.up_to(seconds)`, then runs and times; it
 calls it again whenever it knows better how long the rest takes. Its answer is JSON data. It raises `WrongAnswerError`
-if the kernel computes something wrong, and any other exception if something fails.
+if the kernel computes something wrong, DeviceLostError where nothing more can be run in this process, which then ends,
+and any other exception if something fails.
 """
 
 from __future__ import annotations
@@ -28,7 +29,15 @@ from typing import Any, cast
 
 from numpy.typing import NDArray
 
-from autofuse.errors import AutofuseError, BackendError, LegalityError, MeasureError, NotEnoughMemoryError, PlanError
+from autofuse.errors import (
+    AutofuseError,
+    BackendError,
+    DeviceLostError,
+    LegalityError,
+    MeasureError,
+    NotEnoughMemoryError,
+    PlanError,
+)
 from autofuse.measurement.channel import Channel, ChannelClosedError, Message
 from autofuse.measurement.checks import WrongAnswerError
 from autofuse.measurement.records import Status
@@ -79,7 +88,7 @@ def find_runner(name: str) -> Runner:
 
 
 def serve(channel: Channel) -> None:
-    """Answer jobs until the tuner closes the connection."""
+    """Answer jobs until the tuner closes the connection, or nothing more can be run in this process."""
     channel.send(Message("ready"))
     while True:
         try:
@@ -93,6 +102,8 @@ def serve(channel: Channel) -> None:
             return
         except AutofuseError as bad:  # raised before anything was sent: the answer cannot be put into a message
             channel.send(Message("error", {"message": str(bad)}))
+        if done.type == "crash":  # what this process had on the device is gone
+            return
 
 
 def answer(job: Message, tell: Callable[[float], object]) -> Message:
@@ -116,6 +127,8 @@ def _kind_of(bad: Exception) -> Status:
         causes.append(causes[-1].__cause__)
     if any(isinstance(cause, MemoryError | NotEnoughMemoryError) for cause in causes):
         return "memory"
+    if any(isinstance(cause, DeviceLostError) for cause in causes):
+        return "crash"
     match bad:
         case WrongAnswerError():
             return "wrong"

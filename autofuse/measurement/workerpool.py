@@ -147,6 +147,9 @@ class Worker:
                 return self._ended("ok", "", start, answer.data)
             case "wrong" | "refused" | "error" | "memory" as status:
                 return self._ended(status, str(answer.data.get("message", "")), start)
+            case "crash":
+                self._kill()
+                return self._ended("crash", str(answer.data.get("message", "")), start)
             case _:
                 self._kill()
                 return self._ended("error", f"the worker sent {answer.type!r:.40} out of turn", start)

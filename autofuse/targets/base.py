@@ -236,6 +236,15 @@ class Target(Protocol):
         """Of the device, all that decides what is chosen for it and what code that becomes: differs where these may."""
         ...
 
+    @property
+    def cache_bytes(self) -> int:
+        """Of the largest cache: what was read from more memory since is read from memory again."""
+        ...
+
+    def conditions(self) -> str | None:
+        """What may make times other than usual at this moment, as clocks and temperature, for people; None: nothing."""
+        ...
+
     def clock(self) -> int:
         """Nanoseconds, from any moment on. Reading it waits for what was started before.
 

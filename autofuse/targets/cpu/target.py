@@ -100,6 +100,13 @@ class CpuTarget:
     def remarks(self, kernels: Sequence[LoweredKernel]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002  # nothing to add
         return {}
 
+    @property
+    def cache_bytes(self) -> int:
+        return max(self.device.l2_bytes * self.device.cores, self.device.l3_bytes)
+
+    def conditions(self) -> None:
+        return None
+
     def library_note(self, program: TileProgram | OpaqueProgram) -> None:  # noqa: ARG002  # the protocol's
         return None
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from autofuse.lazydataclass import dataclass
 
+_IDLE = 1
+"""NVML's bit for clocks that are low since nothing runs."""
 MISSING = "unknown: pip install nvidia-ml-py"
 
 
@@ -27,6 +29,12 @@ class Conditions:
     power_w: float
     throttled: int
     """Why clocks are low, as NVML's bits; 0 and 1 (idle) are nothing to worry about."""
+
+    def text(self) -> str:
+        """In a line."""
+        clocks = f"{self.multiprocessor_mhz} MHz of {self.multiprocessor_most_mhz}, memory {self.memory_mhz} MHz"
+        slowed = f", slowed down (NVML's reasons {self.throttled:#x})" if self.throttled & ~_IDLE else ""
+        return f"{clocks}, {self.temperature_c} C, {self.power_w:.0f} W, driver {self.driver}{slowed}"
 
 
 def conditions(pci_bus_id: str) -> Conditions | str:

@@ -7,12 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from threading import Lock
-from time import perf_counter_ns
 from typing import Any
 
 from numpy.typing import NDArray
 
-from autofuse.errors import ArgumentError, BackendError, NotEnoughMemoryError
+from autofuse.errors import ArgumentError, BackendError, DeviceLostError, NotEnoughMemoryError
 from autofuse.ir.devicearrays import type_of_device_array
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
@@ -25,6 +24,10 @@ from autofuse.targets.cuda.launch import LoadedKernel, cupy_with_gpu
 from autofuse.targets.cuda.library.cupylibrary import CupyLibrary
 from autofuse.targets.cuda.library.form import Form, Given
 
+LASTING = frozenset((214, 220, 700, 702, 709, 710, *range(714, 720), 721))
+"""Errors after which a context does nothing more, by CUDA's numbers: uncorrectable memory and links, illegal addresses,
+time-outs, assertions, and other exceptions of kernels (CUDA runtime API, "cudaError": "the process must be terminated
+and relaunched")."""
 _COMPILERS = 8
 """Kernels that are compiled beside each other: NVRTC holds no lock while it does."""
 
@@ -38,6 +41,9 @@ class CupyDriver:
         self._cupy = cupy_with_gpu()
         self._library = CupyLibrary(self._cupy, device)
         self._lock = Lock()
+        self._read: Any = None
+        """The event of the last reading of the clock."""
+        self._now_ns = 0
         self._streams: list[_Stream] = []
         """Others than the caller's, made when they are asked for."""
 
@@ -73,7 +79,13 @@ class CupyDriver:
                     f"{self.gpu.name}: {error}; free device arrays, or use smaller ones"
                 ) from error
             except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
-                raise BackendError(f"{self.gpu.name}: {error}") from error
+                raise self._failure(error) from error
+
+    def _failure(self, error: Any) -> BackendError:
+        """What an error of CUDA means: that something failed, or that nothing more will work."""
+        if int(error.status) in LASTING:
+            return DeviceLostError(f"{self.gpu.name}: a kernel failed, and nothing more runs in this process: {error}")
+        return BackendError(f"{self.gpu.name}: {error}")
 
     def _require_no_capture(self) -> None:
         """The default stream, which nobody can capture, is not asked: launches say if another's capture forbids it."""
@@ -168,14 +180,24 @@ class CupyDriver:
             self._cupy.cuda.runtime.memcpyAsync(target, source, nbytes, kind, stream)
 
     def wait(self) -> None:
+        cuda = self._cupy.cuda
         try:
-            self._cupy.cuda.get_current_stream().synchronize()
-        except self._cupy.cuda.runtime.CUDARuntimeError as error:
-            raise BackendError(f"{self.gpu.name}: a kernel failed: {error}") from error
+            cuda.get_current_stream().synchronize()
+        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
+            raise self._failure(error) from error
 
     def clock(self) -> int:
-        self.wait()
-        return perf_counter_ns()
+        """By events, which the device stamps: what the host needs to hear of the last one does not count."""
+        cuda = self._cupy.cuda
+        with cuda.Device(self._device):
+            now = cuda.Event()
+            now.record()
+            self.wait()
+            with self._lock:
+                if self._read is not None:  # milliseconds in f32: of the time since the last reading only
+                    self._now_ns += max(1, round(1e6 * cuda.get_elapsed_time(self._read, now)))
+                self._read = now
+                return self._now_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,10 @@ class Driver(Protocol):
         ...
 
     def wait(self) -> None:
-        """Until all that was started is done. Raises BackendError for what went wrong meanwhile."""
+        """Until all that was started is done. Raises BackendError for what went wrong meanwhile.
+
+        DeviceLostError where nothing can be started any more: other methods then raise it too.
+        """
         ...
 
     def clock(self) -> int:

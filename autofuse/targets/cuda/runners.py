@@ -17,7 +17,7 @@ from autofuse.lower.tile import OpaqueProgram, Space
 from autofuse.runtime.fitting import all_fit
 from autofuse.targets.cuda.codes import code_of
 from autofuse.targets.cuda.driver import CudaCode, Driver, Function
-from autofuse.targets.cuda.librarysteps import LibraryStep, library_step
+from autofuse.targets.cuda.librarysteps import library_step
 from autofuse.targets.cuda.segments import Place
 
 Array = NDArray[Any]
@@ -80,14 +80,16 @@ class CudaRunner:
         types = [[value.type for value in values] for values in (self.kernel.inputs, self.kernel.outputs)]
         if not all(map(all_fit, (inputs, outs), types)):
             return False
-        call, made = self._bound(inputs, outs)
-        call()
-        for out, array in zip(outs, made, strict=True):
-            self.driver.read(self.driver.pointer(array), out)
+        with self.driver.entered():
+            call, made = self._bound(inputs, outs)
+            call()
+            for out, array in zip(outs, made, strict=True):
+                self.driver.read(self.driver.pointer(array), out)
         return True
 
     def bound(self, inputs: Sequence[Array], outs: Sequence[Array]) -> Callable[[], object]:
-        return self._bound(inputs, outs)[0]
+        with self.driver.entered():
+            return self._bound(inputs, outs)[0]
 
     def _bound(self, inputs: Sequence[Array], outs: Sequence[Array]) -> tuple[Callable[[], object], list[Any]]:
         """What starts it on copies of the inputs on the device, and the arrays there that it writes."""
@@ -97,14 +99,14 @@ class CudaRunner:
         if isinstance(self.code, OpaqueProgram):
             arrays = dict(zip((*self.kernel.inputs, *self.kernel.outputs), (*there, *made), strict=True))
             step = library_step(driver, self.code, {value: Place(n) for n, value in enumerate(arrays)}.__getitem__)
-            return _Call(step, tuple(map(driver.pointer, arrays.values())), tuple(arrays.values())), made
+            return _Bound(driver, step.start, tuple(map(driver.pointer, arrays.values())), tuple(arrays.values())), made
         assert self.function is not None
         values = iter((*there, *made))
         arrays = [
             driver.empty(buffer.type) if buffer.space is Space.WORKSPACE else next(values)
             for buffer in self.code.kernel.parameters
         ]
-        return _Launch(self.function, tuple(driver.pointer(array) for array in arrays), tuple(arrays)), made
+        return _Bound(driver, self.function, tuple(driver.pointer(array) for array in arrays), tuple(arrays)), made
 
     def _copy(self, value: Value, array: Array) -> Any:
         """Poison in outputs goes to the device too."""
@@ -114,22 +116,20 @@ class CudaRunner:
 
 
 @dataclass(frozen=True, slots=True)
-class _Launch:
-    function: Function
+class _Bound:
+    """A kernel, and the memory that it works in."""
+
+    driver: Driver
+    start: Callable[[Sequence[int]], object]
     pointers: tuple[int, ...]
     held: tuple[Any, ...]
     """Arrays whose memory that is."""
 
     def __call__(self) -> None:
-        self.function(self.pointers)
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    step: LibraryStep
-    pointers: tuple[int, ...]
-    held: tuple[Any, ...]
-    """Arrays whose memory that is."""
-
-    def __call__(self) -> None:
-        self.step.start(self.pointers)
+        try:
+            self.start(self.pointers)
+        except AutofuseError:
+            raise
+        except Exception:  # what CUDA says; a device that is lost says so whatever it is asked
+            self.driver.wait()
+            raise

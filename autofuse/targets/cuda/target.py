@@ -119,6 +119,14 @@ class CudaTarget:
     def library_note(self, program: TileProgram | OpaqueProgram) -> str | None:
         return library_note(program)
 
+    @property
+    def cache_bytes(self) -> int:
+        return self.device.l2_bytes
+
+    def conditions(self) -> str | None:
+        found = None if self.driver is None else self.driver.conditions()
+        return found if found is None or isinstance(found, str) else found.text()
+
     def fingerprint(self) -> str:
         known = {"backend": self.backend, "nvrtc": nvrtc.version_text(), "rates": asdict(self.rates)}
         return json.dumps({**known, **asdict(self.device)}, sort_keys=True)

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from threading import local
+from threading import Event, local
 from typing import Any, Literal
 from weakref import WeakValueDictionary, finalize
 
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.cost_models.base import KernelFacts, Prices
-from autofuse.errors import ArgumentError, BackendError, NotEnoughMemoryError
+from autofuse.errors import ArgumentError, BackendError, DeviceLostError, NotEnoughMemoryError
 from autofuse.ir.devicearrays import offers_device_memory, type_of_device_array
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import replace
@@ -43,8 +43,9 @@ _ORDERS: tuple[Order, ...] = ("forward", "reverse")
 _COPY_NS = 5_000_000
 SLOWER = 1000
 """Times the device that it is like: few calls then fill a moment, as each takes the host milliseconds."""
-Failing = Literal["compile", "allocate", "launch", "kernel", "graph"]
-"""What can be made to fail: compiling, giving out memory, starting a kernel, a kernel that runs, making a graph."""
+Failing = Literal["compile", "allocate", "launch", "kernel", "graph", "lose", "hang"]
+"""What can be made to fail: compiling, giving out memory, starting a kernel, a kernel that runs, making a graph; a
+kernel after which the device does nothing more for this process, and one that does not end."""
 
 
 class SimulatedModel(GpuModel):
@@ -88,6 +89,8 @@ class SimulatedDriver:
         """Of arrays that nobody has any more: garbage is collected at any moment, in any thread."""
         self._live: WeakValueDictionary[int, SimulatedArray] = WeakValueDictionary()
         self._failing: dict[Failing, int] = {}
+        self.is_lost = False
+        """Whether an error of a kernel has ended all use of it."""
         self._streams: list[SimulatedStream] = []
         self._thread = local()
         self._default = self.stream()
@@ -169,15 +172,18 @@ class SimulatedDriver:
     ) -> Operation:
         """Start something in the current stream, or, if it is said what it needs, in none."""
         with self._lock:
+            self._require_here()
             self._collect()
             if needs is None:
                 return self.current.add(run, takes_ns=takes_ns, share=share)
             return self._timeline.add(run, needs, takes_ns=takes_ns, share=share)
 
     def wait(self) -> None:
+        self._require_here()
         self.current.synchronize()
 
     def clock(self) -> int:
+        self._require_here()
         self._timeline.finish()
         return self._timeline.now_ns
 
@@ -198,14 +204,23 @@ class SimulatedDriver:
         self._failing[what] = skip
 
     def may_fail(self, what: Failing) -> None:
-        """Raise BackendError, or NotEnoughMemoryError for memory, if this is the time."""
+        """Raise BackendError, or NotEnoughMemoryError for memory, if this is the time; for ever once it is lost."""
         with self._lock:
             left = self._failing.pop(what, None)
             if left:
                 self._failing[what] = left - 1
+        if left == 0 and what == "hang":
+            Event().wait()
+        self.is_lost |= left == 0 and what == "lose"
+        self._require_here()
         if left == 0:
             kind = NotEnoughMemoryError if what == "allocate" else BackendError
             raise kind(f"{self.gpu.name}: a failure on demand: {what}")
+
+    def _require_here(self) -> None:
+        """Raise DeviceLostError if it is lost."""
+        if self.is_lost:
+            raise DeviceLostError(f"{self.gpu.name}: a kernel failed on demand: nothing more runs in this process")
 
     # ---- memory ----------------------------------------------------------------------------------------------------
 

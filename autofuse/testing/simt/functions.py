@@ -56,7 +56,8 @@ class SimulatedFunction:
         return partial(self._run, tuple(pointers), self.driver.drawn_order())
 
     def _run(self, pointers: Sequence[int], order: Order) -> None:
-        self.driver.may_fail("kernel")
+        for failure in ("kernel", "lose", "hang"):
+            self.driver.may_fail(failure)
         kernel = self.code.kernel
         held = [self.driver.holder(p, b.type.nbytes) for b, p in zip(kernel.parameters, pointers, strict=True)]
         read = [

@@ -1,0 +1,133 @@
+"""Kernels of a GPU measured in a worker: those that hang or lose the device, warm and cold times, what records say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autofuse as af
+from autofuse.errors import BackendError, DeviceLostError
+from autofuse.lower.schedule import Schedule
+from autofuse.measurement import client
+from autofuse.measurement.client import Bench
+from autofuse.measurement.database import Database
+from autofuse.measurement.kernelrecords import COLD_POLICY, Trial
+from autofuse.plan.identity import MEASUREMENT_POLICY
+from autofuse.runtime.planlowering import candidate_of
+from autofuse.targets.base import find_target
+from autofuse.targets.cuda.conditions import Conditions
+from autofuse.targets.cuda.gpus import H200
+from autofuse.testing.simt.device import SimulatedDriver
+from autofuse.testing.simt.target import SimulatedTarget
+from autofuse.testing.sketches import Sketch
+
+FAULTS = ("lose", "hang", "kernel")
+
+
+def _graph() -> Any:
+    sketch = Sketch("faults")
+    x = sketch.arg("f32[16,8]")
+    outputs = [sketch.op("abs", x, name="fine")]
+    outputs += [sketch.op("multiply", x, sketch.splat(number, x), name=name) for number, name in enumerate(FAULTS, 2)]
+    return sketch.finish([*outputs, sketch.op("negate", x, name="fine_too")])
+
+
+GRAPH = _graph()
+X = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
+
+
+def trial(name: str, **options: Any) -> Trial:
+    return Trial(name, candidate_of(GRAPH, [name], [name]), Schedule(), **options)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Any:
+    with Database(tmp_path / "records.db", find_target("simulated").identity) as base:
+        yield base
+
+
+def bench_on(database: Database) -> Bench:
+    return Bench(GRAPH, [X], database, find_target("simulated").identity, time_cap_us=2000.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "message", "lost"),
+    [
+        ("lose", "crash", "nothing more runs in this process", 2),
+        ("hang", "timeout", "run deadline", 2),
+        ("kernel", "error", "it fails while it runs", 0),
+    ],
+)
+def test_a_kernel_that_fails_costs_one_record_and_at_most_a_worker(
+    name: str, status: str, message: str, lost: int, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_RUNNERS", "tests.fixtures.devicefaults")
+    with bench_on(database) as bench:
+        before, failed, after = bench.kernels([trial("fine"), trial(name), trial("fine_too")])
+        assert (before.status, failed.status, after.status) == ("ok", status, "ok")
+        assert message in failed.message
+        assert bench._worker.restarts == lost  # what may have been the moment's fault is tried a second time
+    (record,) = database.find(name, code_version=bench._records._code_version)
+    assert record.measurement.status == status
+    with bench_on(database) as again:
+        known = again._records.known(trial(name))
+        assert (known is None) == (status == "timeout")  # what may pass is no answer
+
+
+def test_a_lost_device_is_lost_for_the_process() -> None:
+    driver = SimulatedDriver(H200)
+    plan = af.compile(lambda x: np.exp(x).sum(), X, backend="simulated")
+    executable = SimulatedTarget(H200, driver, "simulated").executable(plan.document)
+    driver.fail("lose")
+    with pytest.raises(DeviceLostError):
+        executable.run([X])
+    for asked in (lambda: executable.run([X]), driver.clock, driver.wait):
+        with pytest.raises(DeviceLostError):
+            asked()
+    assert issubclass(DeviceLostError, BackendError)
+
+
+def test_cold_and_warm_times_have_records_of_their_own(database: Database) -> None:
+    with bench_on(database) as bench:
+        warm, cold = bench.kernels([trial("fine"), trial("fine", cold=True)])
+        assert warm.status == cold.status == "ok"
+        assert not cold.replayed
+        assert bench.kernel("fine", trial("fine").kernel, Schedule(), cold=True).replayed
+    policies = {
+        record.measurement.policy for record in database.find("fine", code_version=bench._records._code_version)
+    }
+    assert policies == {MEASUREMENT_POLICY, COLD_POLICY}
+
+
+def test_records_say_in_which_state_the_device_was(database: Database) -> None:
+    with bench_on(database) as bench:
+        bench.kernels([trial("fine")])
+    (record,) = database.find("fine", code_version=bench._records._code_version)
+    assert record.measurement.message == find_target("simulated").conditions()
+    hot = Conditions("580.82", 1500, 1980, 3201, 88, 690.5, 0x40)
+    assert hot.text() == (
+        "1500 MHz of 1980, memory 3201 MHz, 88 C, 690 W, driver 580.82, slowed down (NVML's reasons 0x40)"
+    )
+
+
+def test_cold_calls_walk_more_memory_than_the_cache_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    from autofuse.measurement import bench
+
+    bound: list[int] = []
+
+    class Counting:
+        def bound(self, inputs: Any, outs: Any) -> Any:
+            number = len(bound)
+            bound.append(0)
+            return lambda: bound.__setitem__(number, bound[number] + 1)
+
+    class Target:
+        cache_bytes = 10 * X.nbytes
+
+    call = bench._in_turns(Target(), Counting(), [X], [X.copy()])  # type: ignore[arg-type]
+    for _ in range(22):
+        call()
+    assert bound == [2] * 11
