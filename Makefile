@@ -80,7 +80,7 @@ before-after: $(TUNE) ## bits, plans, calls and loads beside another checkout (a
 fidelity: $(PEERS)/.installed ## do the rule policies fuse what the real XLA:CPU and Inductor fuse? (a quarter of an hour)
 	$(PEERS)/bin/python experiments/rule_fidelity/run.py
 
-gpu: $(if $(GPU_PYTHON),,$(TUNE) $(CUDA)) ## plans on this machine's GPU, for MINUTES; GPU_PYTHON=a Python that has all it needs
+gpu: $(if $(GPU_PYTHON),,$(TUNE) $(CUDA)) ## what this machine's GPU does, for MINUTES (carries on); GPU_PYTHON=a Python that has all it needs
 	$(or $(GPU_PYTHON),$(BIN)/python) experiments/gpu/run.py --minutes $(MINUTES) $(STUDY_OPTIONS)
 
 gpu-counts: $(TEST) ## what kernels ask of a GPU, counted on the host without one (a few minutes)

@@ -9,21 +9,21 @@ import platform
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
+import kernelsteps
 import numpy as np
+from device import POLICY, Task, error_of, host, leaves, there
 
-from autofuse.measurement.timer import TimingPolicy, measure
+from autofuse.measurement.timer import measure
 from autofuse.measurement.workloads import Workload, arrays, load
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / "experiments" / "peers"
-Task = Mapping[str, Any]
 _COPIED = 1 << 30
-_POLICY = TimingPolicy(time_cap_us=500_000.0)
 
 
 def environment(task: Task) -> dict[str, Any]:
@@ -36,6 +36,7 @@ def environment(task: Task) -> dict[str, Any]:
         "device": target.device.name,
         "memory_bytes_per_s": target.device.memory_bytes_per_s,
         "driver": target.driver.version(),
+        "conditions": target.conditions(),
         "nvrtc": ".".join(map(str, nvrtc.version())) if nvrtc.is_available() else "missing",
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -45,7 +46,7 @@ def environment(task: Task) -> dict[str, Any]:
     import cupy
 
     source, copied = cupy.ones(_COPIED, np.uint8), cupy.empty(_COPIED, np.uint8)
-    us = measure(lambda: cupy.copyto(copied, source), _POLICY, _cupy_clock(cupy)).median_us
+    us = measure(lambda: cupy.copyto(copied, source), POLICY, _cupy_clock(cupy)).median_us
     return found | {"cupy": cupy.__version__, "copy_bytes_per_s": 2 * _COPIED / us * 1e6}
 
 
@@ -59,40 +60,80 @@ def contract(task: Task) -> dict[str, Any]:
 
 
 def plan(task: Task) -> dict[str, Any]:
-    """A plan of the analytical policy: right, how fast, and its kernels."""
+    """A plan of the analytical policy: right, how fast, and its kernels.
+
+    Right is what the program's unfused plan gives on the device, which was held against NumPy at a small size.
+    """
     import autofuse as af
 
-    program, given, there = _on_device(task)
+    program = load(task["program"])
+    small = program.inputs("small", 0)
+    reference = af.compile(program.function, *copy.deepcopy(small), backend=task["backend"], policy="unfused")
+    reference_error = _worst(_answers(reference, task, small), _expected(program, small))
+    given = program.inputs(task["size"], 0)
     start = perf_counter()
     made = af.compile(
         program.function, *copy.deepcopy(given), backend=task["backend"], numerics=task["numerics"], deadline=None
     )
     compile_s = perf_counter() - start
-    used = there(given)
     start = perf_counter()
-    result = made(*used)
-    found = [_host(array) for array in (*_leaves(result), *_leaves(used))]
+    found = _answers(made, task, given)
     first_s = perf_counter() - start
-    held = there(given)
+    unfused = af.compile(
+        program.function, *copy.deepcopy(given), backend=task["backend"], policy="unfused", deadline=None
+    )
+    error = _worst(found, _answers(unfused, task, given))
+    held = there(task, given)
     target: Any = made.target
-    timing = measure(lambda: made(*held), _POLICY, target.clock)
+    timing = measure(lambda: made(*held), POLICY, target.clock)
     profile = made.profile(*copy.deepcopy(given))
     kernels = [
         {"name": kernel.name, "kind": kernel.kind, "predicted_us": kernel.predicted_us, "us": us, "launch": list(said)}
         for kernel, (_, us), said in zip(made.kernels, profile, made.remarks.values(), strict=True)
     ]
-    expected = _expected(program, given)
     return {
         "us": timing.median_us,
         "low_us": timing.low_us,
         "high_us": timing.high_us,
-        "error": max((_error(a, b) for a, b in zip(found, expected, strict=True)), default=0.0),
+        "error": error,
+        "reference_error": reference_error,
         "compile_s": compile_s,
         "first_s": first_s,
         "predicted_us": sum(kernel.predicted_us or 0.0 for kernel in made.kernels),
-        "moved_bytes": sum(array.nbytes for array in (*arrays(given), *arrays(_tree_of(result)))),
+        "moved_bytes": sum(array.nbytes for array in (*arrays(given), *found[: len(made.graph.outputs)])),
         "kernels": kernels,
+        "conditions": target.conditions(),
     }
+
+
+def _answers(made: Any, task: Task, given: tuple[Any, ...]) -> list[Any]:
+    """Results of a plan, and its arguments after them, on the host."""
+    used = there(task, copy.deepcopy(given))
+    return [host(array) for array in (*leaves(made(*used)), *leaves(used))]
+
+
+def _expected(program: Workload, given: tuple[Any, ...]) -> list[Any]:
+    """NumPy's results, and the arguments after them."""
+    used = copy.deepcopy(given)
+    result = program.function(*used)
+    return [np.asarray(array) for array in (*leaves(result), *leaves(used))]
+
+
+def _worst(found: list[Any], expected: list[Any]) -> float:
+    return max((error_of(np.asarray(a), np.asarray(b)) for a, b in zip(found, expected, strict=True)), default=0.0)
+
+
+def calibrate(task: Task) -> dict[str, Any]:
+    """Rates of the device, measured by kernels of its own and kept for later plans; the simulated one has none."""
+    from autofuse.targets.base import find_backend
+
+    found = find_backend(task["backend"]).calibrate(task["budget_s"], _quietly, None, force=True)
+    return {"facts": dict(found.facts), "file": found.file}
+
+
+def _quietly(share: float, what: str) -> None:
+    """Nobody looks on."""
+    del share, what
 
 
 def cupy_eager(task: Task) -> dict[str, Any]:
@@ -102,7 +143,7 @@ def cupy_eager(task: Task) -> dict[str, Any]:
 
     program, given = load(task["program"]), load(task["program"]).inputs(task["size"], 0)
     held = [cupy.asarray(part) if isinstance(part, np.ndarray) else part for part in copy.deepcopy(given)]
-    timing = measure(lambda: program.function(*held), _POLICY, _cupy_clock(cupy))
+    timing = measure(lambda: program.function(*held), POLICY, _cupy_clock(cupy))
     return {"us": timing.median_us, "low_us": timing.low_us, "high_us": timing.high_us}
 
 
@@ -120,7 +161,7 @@ def jax_jit(task: Task) -> dict[str, Any]:
     jax.config.update("jax_default_matmul_precision", "tensorfloat32" if task["numerics"] == "fast" else "highest")
     compiled = jax.jit(REWRITES.get(program.name) or load_over(program, jnp))
     held = jax.tree.map(jnp.array, given)
-    timing = measure(lambda: jax.block_until_ready(compiled(*held)), _POLICY)
+    timing = measure(lambda: jax.block_until_ready(compiled(*held)), POLICY)
     return {"us": timing.median_us, "low_us": timing.low_us, "high_us": timing.high_us, "on": str(jax.devices()[0])}
 
 
@@ -143,7 +184,7 @@ def torch_compiled(task: Task) -> dict[str, Any]:
         torch.cuda.synchronize()
         return perf_counter_ns()
 
-    timing = measure(lambda: compiled(*held), _POLICY, clock)
+    timing = measure(lambda: compiled(*held), POLICY, clock)
     return {"us": timing.median_us, "low_us": timing.low_us, "high_us": timing.high_us}
 
 
@@ -155,71 +196,17 @@ def _cupy_clock(cupy: Any) -> Callable[[], int]:
     return clock
 
 
-def _on_device(task: Task) -> tuple[Workload, tuple[Any, ...], Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
-    """A program, its arguments, and what makes copies of them on the device."""
-    program = load(task["program"])
-    if task["backend"] == "cuda":
-        import cupy
-
-        array: Callable[[Any], Any] = cupy.array
-    else:
-        from autofuse.targets.base import find_target
-
-        target: Any = find_target(task["backend"])
-        array = target.driver.array
-
-    def there(given: tuple[Any, ...]) -> tuple[Any, ...]:
-        return _mapped(lambda part: array(part) if isinstance(part, np.ndarray) else part, given)
-
-    return program, program.inputs(task["size"], 0), there
-
-
-def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _mapped(change, part) for name, part in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)(_mapped(change, part) for part in value)
-    return change(value)
-
-
-def _leaves(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, tuple | list):
-        return [leaf for part in value for leaf in _leaves(part)]
-    return [] if value is None else [value]
-
-
-def _host(array: Any) -> np.ndarray:
-    return array.get() if hasattr(array, "get") else np.asarray(array)
-
-
-def _tree_of(value: Any) -> Any:
-    return _mapped(lambda part: None if part is None else _host(part), value)
-
-
-def _expected(program: Workload, given: tuple[Any, ...]) -> list[np.ndarray]:
-    """NumPy's results, and the arguments after them."""
-    used = copy.deepcopy(given)
-    result = program.function(*used)
-    return [np.asarray(array) for array in (*_leaves(result), *_leaves(used))]
-
-
-def _error(found: np.ndarray, expected: np.ndarray) -> float:
-    """The norm of the difference over the norm of the expected; infinite where NaN or integers differ."""
-    if expected.dtype.kind in "biu":
-        return 0.0 if np.array_equal(found, expected) else float("inf")
-    a, b = found.astype(np.float64), expected.astype(np.float64)
-    finite = np.isfinite(b)
-    if not np.array_equal(np.isnan(a), np.isnan(b)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
-        return float("inf")
-    return float(np.linalg.norm((a - b)[finite]) / max(float(np.linalg.norm(b[finite])), 1e-30))
-
-
 STEPS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "environment": environment,
+    "calibrate": calibrate,
     "contract": contract,
+    "form": kernelsteps.form,
     "plan": plan,
+    "counted": kernelsteps.counted,
+    "aim": kernelsteps.aim,
+    "tune": kernelsteps.tune,
+    "race": kernelsteps.race,
+    "profile": kernelsteps.profile,
     "cupy": cupy_eager,
     "jax": jax_jit,
     "torch": torch_compiled,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gates_report import gate_lines
 from journal import Journal, Record
+from section_report import aim_lines, calibration_lines, form_lines, profile_lines, raced_lines, tuned_lines
 from standings import geometric_mean
 
 PEERS = {"cupy": "CuPy, eager", "jax": "jax.jit", "torch": "torch.compile"}
@@ -26,9 +28,16 @@ def render(run: Record, journal: Journal) -> str:
             "# Plans on a GPU",
             "",
             *_head(run, here),
+            *calibration_lines(latest.get(("calibrate", None))),
+            *form_lines(latest),
             *_contract(latest.get(("contract", None))),
+            *gate_lines(list(latest.values()), _bytes_per_s(here)),
+            *aim_lines(latest, here),
             *_programs(latest, here),
+            *tuned_lines(latest),
+            *raced_lines(latest),
             *_slowest(latest),
+            *profile_lines(journal.records),
             *_failures(latest),
         )
     )
@@ -55,11 +64,17 @@ def _head(run: Record, here: Record) -> list[str]:
     simulated = (
         " Times are the cost model's, a thousandfold: nothing ran on a GPU." if here["driver"] == "simulated" else ""
     )
+    state = f" State: {here['conditions']}." if here.get("conditions") else ""
     return [
         f"{here['device']}, driver {here['driver']}, NVRTC {here['nvrtc']}, CuPy {here.get('cupy', 'not used')}, "
-        f"NumPy {here['numpy']}{rate}. {command}{simulated} {_PRECISION[numerics]}",
+        f"NumPy {here['numpy']}{rate}. {command}{state}{simulated} {_PRECISION[numerics]}",
         "",
     ]
+
+
+def _bytes_per_s(here: Record) -> float:
+    """Of a plain copy, or what the data sheet says."""
+    return here.get("copy_bytes_per_s") or here.get("memory_bytes_per_s") or float("nan")
 
 
 def _contract(record: Record | None) -> list[str]:
@@ -75,15 +90,16 @@ def _programs(latest: dict[tuple[str, str | None], Record], here: Record) -> lis
     plans = {name: record for (step, name), record in latest.items() if step == "plan" and record["status"] == "ok"}
     if not plans:
         return []
-    copy = here.get("copy_bytes_per_s") or here.get("memory_bytes_per_s") or float("nan")
+    copy = _bytes_per_s(here)
     rows: list[str] = []
     over: dict[str, list[float]] = {peer: [] for peer in PEERS}
     for name, record in plans.items():
         floor_us = record["moved_bytes"] / copy * 1e6
-        wrong = "" if record["error"] <= _RIGHT else " **wrong**"
+        error = max(record["error"], record.get("reference_error", 0.0))
+        wrong = "" if error <= _RIGHT else " **wrong**"
         cells = [
             str(len(record["kernels"])),
-            f"{record['error']:.1e}{wrong}",
+            f"{error:.1e}{wrong}",
             f"{record['us']:.1f} ({record['low_us']:.1f} to {record['high_us']:.1f})",
             f"{record['predicted_us']:.1f}",
             f"{floor_us:.1f}",
@@ -99,7 +115,8 @@ def _programs(latest: dict[tuple[str, str | None], Record], here: Record) -> lis
     means = [f"{geometric_mean(over[peer]):.2f} ({len(over[peer])})" if over[peer] else "-" for peer in PEERS]
     return [
         "Arguments and results on the device, one call in microseconds, median and its 95 % interval. Error: norm of "
-        "the difference from NumPy over the norm of its answer. Floor: bytes of arguments and results at the copy's "
+        "the difference from the unfused plan on the device over the norm of its answer, or of that plan from NumPy at "
+        "a small size, if that is larger. Floor: bytes of arguments and results at the copy's "
         "rate. Peers: their time, and how many times as long they take; products in full f32.",
         "",
         f"| program | kernels | error | plan | predicted | floor | {' | '.join(PEERS.values())} |",

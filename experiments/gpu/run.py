@@ -1,13 +1,17 @@
 """What plans are worth on this machine's GPU: python experiments/gpu/run.py --minutes 10, or `make gpu MINUTES=10`.
 
-The most valuable comes first: the device and its copy rate; the tests that need a GPU; then each program: is its plan
-right, how fast is it and each of its kernels, and how fast are CuPy, jax.jit and torch.compile. Each step is a process
-of its own. Writes gpu.jsonl and gpu.md into --out; the same command again does what is missing.
+The most valuable comes first (`sections.py`): the device, its copy rate and its calibration; whether every form of
+kernel is right; kernels beside what is counted of them; what an H200 should reach; programs beside CuPy, jax.jit and
+torch.compile; schedule records; graphs and streams; the kernels that the model knows least about. Each step is a
+process of its own, and on disk before the next one begins: a kill loses nothing, and the same command does what is
+missing. All is in one folder (--out): gpu.jsonl, gpu.md, records of schedules and tuned plans. `--backend simulated`
+rehearses it, with times of the model.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from time import monotonic
@@ -19,36 +23,27 @@ from children import exit_code, in_child, tell
 from gpu_report import render
 from journal import Journal, Record
 from provenance import ROOT, machine, open_run
+from sections import SECTIONS, Plan, Section, time_of
 
 from autofuse.errors import BackendError
-from autofuse.measurement.workloads import discover
 from autofuse.targets.cuda.launch import gpu_problem
 
 CHILD = Path(__file__).resolve().parent / "child.py"
 PEERS = ("cupy", "jax", "torch")
-FIRST = (
-    "softmax",
-    "layer_norm_residual",
-    "gelu_mlp",
-    "adam",
-    "attention",
-    "bert_layer",
-    "small_heads",
-    "fused_add_sum",
-)
-"""Programs that matter most; the others follow."""
 _LEAST_S = 10.0
 """Nothing begins with less time left."""
+_BUDGETED = frozenset(("calibrate", "tune"))
+"""Steps that are told how long they may take: half of what they have, since compiling and races come on top."""
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=ROOT / "experiments" / "results", help="folder for the report")
+    results = ROOT / "experiments" / "results" / "gpu"
+    parser.add_argument("--out", type=Path, default=results, help="folder of results (default %(default)s)")
     parser.add_argument("--minutes", type=float, default=10.0, help="most time of this command (default 10)")
-    parser.add_argument("--programs", help="separated by commas; default all")
+    parser.add_argument("--programs", default="", help="and forms, separated by commas; default all")
     parser.add_argument("--peers", default=",".join(PEERS), help="separated by commas, or none (default %(default)s)")
     parser.add_argument("--size", default="full", help="of programs (default full)")
-    parser.add_argument("--backend", default="cuda", help='"simulated" shows what the study does without a GPU')
     parser.add_argument(
         "--numerics",
         default="strict",
@@ -56,13 +51,15 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         help="of plans, and the same of others: strict with products of full f32, fast with TF32, which JAX has by "
         "default; fast writes gpu-fast.*",
     )
+    parser.add_argument("--backend", default="cuda", help='"simulated" shows what the study does without a GPU')
+    parser.add_argument("--sections", default="", help="beginnings of names, separated by commas; default all")
     parser.add_argument("--no-contract", action="store_true", help="leave out the tests")
     parser.add_argument("--fresh", action="store_true", help="throw away the records that there are")
     return parser.parse_args(argv)
 
 
 def study(options: argparse.Namespace) -> None:
-    """All of it that there is time for; the report is written even when it is interrupted."""
+    """All of it that there is time for; the report is written after each section, and when it is interrupted."""
     if options.backend == "cuda" and (problem := gpu_problem()) is not None:
         raise BackendError(f"nothing to measure on: {problem}")
     options.out.mkdir(parents=True, exist_ok=True)
@@ -70,38 +67,55 @@ def study(options: argparse.Namespace) -> None:
     journal = Journal(options.out / f"{name}.jsonl", options.fresh)
     settings: Record = {"backend": options.backend, "size": options.size, "numerics": options.numerics}
     run = open_run(journal, settings, machine())
+    plan = Plan(
+        backend=options.backend,
+        programs=_listed(options.programs),
+        peers=() if options.peers == "none" else _listed(options.peers),
+        size=options.size,
+        contract=not options.no_contract,
+        database=str(options.out / "records.db"),
+    )
     end = monotonic() + 60 * options.minutes
-    try:
-        for task in _order(options):
-            known = journal.latest(**task)
-            if known is not None and known["status"] == "ok":
-                continue
-            left_s = end - monotonic()
-            if left_s < _LEAST_S:
-                print("the time is up; the same command carries on", file=sys.stderr)
-                break
-            asked = {**task, "backend": options.backend, "numerics": options.numerics}
-            outcome = in_child(CHILD, asked, left_s)
-            journal.append({**task, **outcome})
-            tell(" ".join(str(task[name]) for name in ("step", "program") if name in task), outcome)
-    finally:
-        path = options.out / f"{name}.md"
-        path.write_text(render(run, journal))
-        print(f"wrote {path}, {journal.path}", file=sys.stderr)
+    for section in SECTIONS:
+        if options.sections and not section.name.startswith(_listed(options.sections)):
+            continue
+        try:
+            _do(section, plan, journal, {"backend": options.backend, "numerics": options.numerics}, end)
+        finally:
+            _write(options.out / f"{name}.md", render(run, journal))
 
 
-def _order(options: argparse.Namespace) -> list[Record]:
-    """Steps, the most valuable first."""
-    names = [program.name for program in discover()]
-    names = [*FIRST, *(name for name in names if name not in FIRST)]
-    if options.programs:
-        names = options.programs.split(",")
-    peers = [] if options.peers == "none" else options.peers.split(",")
-    tasks: list[Record] = [{"step": "environment"}]
-    if not options.no_contract:
-        tasks.append({"step": "contract"})
-    tasks += [{"step": "plan", "program": name, "size": options.size} for name in names]
-    return tasks + [{"step": peer, "program": name, "size": options.size} for name in names for peer in peers]
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.split(",") if name)
+
+
+def _do(section: Section, plan: Plan, journal: Journal, settings: Record, end: float) -> None:
+    """What there is time for of a section, but for what is known. `settings`: of all steps."""
+    until = monotonic() + time_of(section, max(end - monotonic(), 0.0))
+    tasks = [task for task in section.tasks(plan, journal) if not _is_known(journal, task)]
+    for number, task in enumerate(tasks):
+        left_s = until - monotonic()
+        if left_s < _LEAST_S:
+            print(f"{section.name}: the time is up; the same command carries on", file=sys.stderr)
+            return
+        share_s = left_s / (len(tasks) - number)
+        more: Record = {"budget_s": max(share_s, _LEAST_S) / 2} if task["step"] in _BUDGETED else {}
+        outcome = in_child(CHILD, {**task, **more, **settings}, left_s)
+        journal.append({"section": section.name, **task, **outcome})
+        tell(" ".join(str(task[name]) for name in ("step", "program", "kernel") if name in task), outcome)
+
+
+def _is_known(journal: Journal, task: Record) -> bool:
+    known = journal.latest(**task)
+    return known is not None and known["status"] == "ok"
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    part = path.with_suffix(".part")
+    part.write_text(text)
+    os.replace(part, path)
+    print(f"wrote {path}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from autofuse.targets.cuda.launch import gpu_problem
 
 ROOT = Path(__file__).parents[2]
 STUDY = ROOT / "experiments" / "gpu"
-MODULES = ("gpu_report", "journal")
+MODULES = ("gpu_report", "journal", "sections", "gates_report", "forms")
 RUN = {"begun": "now", "commit": "c"}
 HERE = {"step": "environment", "status": "ok", "device": "G", "driver": "13.0", "nvrtc": "13.1", "numpy": "2"}
 
@@ -21,15 +21,46 @@ def run(tmp_path, *options):
     return subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
 
 
+REHEARSED = (
+    *("--backend", "simulated", "--size", "small", "--programs", "softmax,rows"),
+    *("--peers", "none", "--no-contract"),
+)
+
+
+def steps(folder):
+    """Of all records."""
+    records = [json.loads(line) for line in (folder / "gpu.jsonl").read_text().splitlines()]
+    return [record["step"] for record in records if "step" in record]
+
+
 def test_it_runs_on_the_simulated_device_and_carries_on(tmp_path):
-    options = ("--backend", "simulated", "--size", "small", "--programs", "softmax", "--peers", "none", "--no-contract")
     for _ in range(2):
-        assert run(tmp_path, *options).returncode == 0
-    steps = [json.loads(line) for line in (tmp_path / "gpu.jsonl").read_text().splitlines()]
-    assert [record["step"] for record in steps if "step" in record] == ["environment", "plan"]
+        assert run(tmp_path, *REHEARSED, "--sections", "environment,correct,programs").returncode == 0
+    assert steps(tmp_path) == ["environment", "form", "plan"]
     report = (tmp_path / "gpu.md").read_text()
     assert "nothing ran on a GPU" in report
+    assert "1 of 1 forms of kernels and calls" in report
     assert "| `softmax` | 1 |" in report
+
+
+@pytest.mark.slow
+def test_all_sections_are_rehearsed_on_the_simulated_device(tmp_path):
+    assert run(tmp_path, *REHEARSED).returncode == 0
+    assert steps(tmp_path) == ["environment", "form", "counted", "plan", "tune", "profile"]
+    report = (tmp_path / "gpu.md").read_text()
+    assert "rank correlation" in report
+    assert "Looked at closely" in report
+    assert (tmp_path / "records.db").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sections", ["correctness", "aims", "graphs"])
+def test_every_form_aim_and_race_ends(tmp_path, sections):
+    options = [option for option in REHEARSED if option not in ("--programs", "softmax,rows")]
+    assert run(tmp_path, *options, "--sections", sections).returncode == 0
+    records = [json.loads(line) for line in (tmp_path / "gpu.jsonl").read_text().splitlines()]
+    assert [record.get("error", "") for record in records if record.get("status") == "failed"] == []
+    assert all(record["right"] for record in records if record.get("step") == "form")
 
 
 @pytest.mark.skipif(gpu_problem() is None, reason="there is a GPU here")
@@ -62,3 +93,60 @@ def test_a_failure_after_a_success_does_not_hide_it(tmp_path, study):
     journal.append(plan(20.0))
     journal.append({"step": "plan", "program": "f", "status": "failed", "error": "killed"})
     assert "| `f` | 1 |" in study["gpu_report"].render(RUN, journal)
+
+
+def test_what_a_section_leaves_of_its_time_the_others_have(study):
+    sections = study["sections"]
+    shares = [section.share for section in sections.SECTIONS]
+    assert sum(shares) == pytest.approx(1.0)
+    first, second = sections.SECTIONS[:2]
+    assert sections.time_of(first, 600.0) == pytest.approx(600.0 * first.share)
+    in_turn = sections.time_of(second, 600.0 - 600.0 * first.share)
+    assert sections.time_of(second, 590.0) > in_turn == pytest.approx(600.0 * second.share)
+    assert sections.time_of(sections.SECTIONS[-1], 100.0) == pytest.approx(100.0)
+
+
+def test_the_kernels_that_were_misjudged_most_are_looked_at(tmp_path, study):
+    journal = study["journal"].Journal(tmp_path / "gpu.jsonl")
+    near = {"name": "near", "kind": "loop", "predicted_us": 10.0, "us": 11.0, "launch": ["1 block"]}
+    journal.append({**plan(20.0), "kernels": [near, {**near, "name": "far", "us": 2.0}]})
+    joined = {**near, "name": "joined", "us": 90.0, "launch": ["together with near"]}
+    journal.append({**plan(20.0), "program": "g", "kernels": [joined, {**near, "name": "call", "kind": "library"}]})
+    found = sorted(study["sections"].misjudged(journal), reverse=True)
+    assert [(program, kernel) for _, program, kernel in found] == [("f", "far"), ("f", "near")]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "rank"), [((1, 2, 3, 4), (2, 4, 6, 9), 1.0), ((1, 2, 3, 4), (9, 6, 4, 2), -1.0)]
+)
+def test_gates_are_correlated_with_times_by_rank(study, one, other, rank):
+    correlation = study["gates_report"].correlation
+    assert correlation(one, other) == pytest.approx(rank)
+    assert correlation((1, 2, 3), (1, 2, 3)) is None
+    assert correlation((1, 1, 1, 1), (1, 2, 3, 4)) is None
+
+
+def test_a_gate_that_predicts_time_is_told_from_one_that_does_not(tmp_path, study):
+    journal = study["journal"].Journal(tmp_path / "gpu.jsonl")
+    journal.append({**HERE, "copy_bytes_per_s": 1e12})
+    kernels = [
+        {"kernel": f"k{n}", "us": 100.0 * (n + 1), "predicted_us": 1.0, "moved_bytes": 10**8, "gates": gates}
+        for n in range(4)
+        for gates in [{"sectors over ideal": 1.0 + n, "by wide accesses": 0.5}]
+    ]
+    journal.append({"step": "counted", "program": "f", "status": "ok", "kernels": kernels})
+    report = study["gpu_report"].render(RUN, journal)
+    assert "| sectors over ideal (at most 1.05) | 4 | 3 | 1.00 |" in report
+    assert "| by wide accesses (at least 0.95) | 4 | 4 | - |" in report
+
+
+@pytest.mark.parametrize(
+    ("device", "driver", "verdict"),
+    [("NVIDIA H200", "13.0", "met"), ("NVIDIA H100", "13.0", "no H200"), ("NVIDIA H200", "simulated", "no H200")],
+)
+def test_aims_are_judged_on_the_device_that_they_are_for(tmp_path, study, device, driver, verdict):
+    journal = study["journal"].Journal(tmp_path / "gpu.jsonl")
+    journal.append({**HERE, "device": device, "driver": driver})
+    found = {"us": 250.0, "unfused_us": 900.0, "aim_us": 278, "error": 1e-7}
+    journal.append({"step": "aim", "program": "softmax", "status": "ok", **found})
+    assert f"| softmax | 278 | 250.0 | {verdict} | 900.0 | 1.0e-07 |" in study["gpu_report"].render(RUN, journal)

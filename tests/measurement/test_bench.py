@@ -57,7 +57,7 @@ def falsify(session, name):
 
 
 def kernel_payload(nodes, outputs, schedule=Schedule(), session="s"):  # noqa: B008 - frozen
-    plain = {"nodes": nodes, "outputs": outputs, "schedule": schedule.to_json()}
+    plain = {"nodes": nodes, "outputs": outputs, "schedule": schedule.to_json(), "cold": False}
     return {"session": session, "time_cap_us": 2000.0, "worth_us": None, "expected_us": 0.0, **LIMITS, **plain}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ LASTING = frozenset((214, 220, 700, 702, 709, 710, *range(714, 720), 721))
 """Errors after which a context does nothing more, by CUDA's numbers: uncorrectable memory and links, illegal addresses,
 time-outs, assertions, and other exceptions of kernels (CUDA runtime API, "cudaError": "the process must be terminated
 and relaunched")."""
-_COMPILERS = 8
+_COMPILERS = os.cpu_count() or 8
 """Kernels that are compiled beside each other: NVRTC holds no lock while it does."""
 
 

@@ -1,0 +1,198 @@
+"""Steps of the GPU study that look at kernels: forms, counts beside times, tuning, races of graphs, profiles, aims."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from device import POLICY, Task, array_maker, error_of, host, leaves, there
+
+import autofuse as af
+from autofuse.api.plan import Plan
+from autofuse.errors import BackendError
+from autofuse.ir.interpreter import interpret
+from autofuse.measurement.checks import WrongAnswerError, check
+from autofuse.measurement.errorbounds import bounds_of
+from autofuse.measurement.timer import measure
+from autofuse.measurement.workloads import Workload, load
+from autofuse.search.plans.planning import one_by_one
+from autofuse.targets.cuda.executable import build_executable
+from autofuse.testing.simt.gates import GATES
+from autofuse.testing.simt.planned import count_plan
+
+Outcome = dict[str, Any]
+_BLOCKS = 8
+"""Of a launch that are counted."""
+
+
+def form(task: Task) -> Outcome:
+    """One form of kernel, unfused and fused, called and replayed, for two sets of values: its worst finding."""
+    from forms import FORMS
+
+    function, make = FORMS[task["program"]]
+    given = make()
+    found: Outcome = {"kernels": 0, "right": True, "said": ""}
+    for policy in ("unfused", "analytical"):
+        plan = af.compile(function, *copy.deepcopy(given), backend=task["backend"], policy=policy, deadline=None)
+        found["kernels"] = len(plan.kernels)
+        for scale in (1, 2, 1):
+            arrays = [(x * scale).astype(x.dtype) if x.dtype.kind != "i" else x for x in given]
+            results = [host(x) for x in leaves(plan(*there(task, tuple(arrays))))]
+            right, bounds = interpret(plan.graph, *arrays), bounds_of(plan.graph, arrays)
+            try:
+                for number, (actual, expected, bound) in enumerate(zip(results, right, bounds, strict=False)):
+                    check(f"{policy}: result {number}", np.asarray(actual), expected, bound)
+            except WrongAnswerError as wrong:
+                return {**found, "right": False, "said": str(wrong)}
+    return found
+
+
+def counted(task: Task) -> Outcome:
+    """Each kernel of a program: its time on the device, alone and in order, and what the gates count of it."""
+    program = _program(task)
+    given = program.inputs(task["size"], 0)
+    compiled = af.compile(
+        program.function, *copy.deepcopy(given), backend=task["backend"], policy="unfused", **_mode(task)
+    )
+    plan = Plan(one_by_one(compiled.document))  # what is launched together has no time of its own
+    held = there(task, copy.deepcopy(given))
+    times = [[us for _, us in plan.profile(*held)] for _ in range(5)]
+    counts = count_plan(plan, given, _BLOCKS)
+    gates: dict[str, dict[str, float]] = {}
+    for launch in counts["launches"]:
+        values = gates.setdefault(launch["name"], {})
+        for gate in GATES:
+            value = gate.value(launch, counts["multiprocessors"])
+            if value is not None:
+                worst = max if gate.at_most else min
+                values[gate.name] = worst(values.get(gate.name, value), value)
+    rows = [
+        {
+            "kernel": kernel.name,
+            "us": min(column),
+            "predicted_us": kernel.predicted_us,
+            "moved_bytes": sum(v.type.nbytes for v in (*lowered.reads, *lowered.writes)),
+            "gates": gates[kernel.name],
+        }
+        for kernel, lowered, column in zip(plan.kernels, plan.lowered, zip(*times, strict=True), strict=True)
+        if kernel.name in gates  # of equal ones the first, and none of calls
+    ]
+    return {"kernels": rows}
+
+
+def tune(task: Task) -> Outcome:
+    """Schedule records of a program, into the database of the results folder."""
+    program = _program(task)
+    given = program.inputs(task["size"], 0)
+    start = perf_counter()
+    limits: dict[str, Any] = {"max_trials": 4} if task["backend"] != "cuda" else {"budget": task["budget_s"]}
+    plan = af.tune(
+        program.function,
+        *copy.deepcopy(given),
+        backend=task["backend"],
+        db=task["database"],
+        progress=False,
+        numerics=task["numerics"],
+        **limits,
+    )
+    plan.save(Path(task["database"]).parent / f"{program.name}.json")
+    certificate = plan.document.certificate
+    assert certificate is not None
+    return {
+        "us": certificate.e2e_us,
+        "unfused_us": certificate.unfused_us,
+        "measured": certificate.measured,
+        "schedules": certificate.schedules_tried,
+        "seconds": perf_counter() - start,
+    }
+
+
+class _WithoutGraphs:
+    """A driver that can replay nothing."""
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+
+    def graph(self, nodes: Any) -> None:
+        del nodes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+
+def race(task: Task) -> Outcome:
+    """A program's plan as graphs, without them, and without concurrent groups: microseconds of a call."""
+    program = _program(task)
+    given = program.inputs(task["size"], 0)
+    plan = af.compile(program.function, *copy.deepcopy(given), backend=task["backend"], **_mode(task))
+    target: Any = plan.target
+    make = array_maker(task)
+    arrays = [make(x) for x in leaves(given) if isinstance(x, np.ndarray)]
+    alone = target.executable(one_by_one(plan.document))
+    ways: Mapping[str, Any] = {
+        "graphs": plan.executable,
+        "launches": build_executable(plan.document, plan.lowered, target.device, _WithoutGraphs(target.driver)),  # type: ignore[arg-type]
+        "one stream": alone,
+    }
+    found: Outcome = {"starts": len(alone.starts)}
+    for name, executable in ways.items():
+        if executable.run(arrays) is NotImplemented:
+            raise BackendError("the plan takes its arguments in another form")
+        executable.run(arrays)
+        found[name] = measure(lambda executable=executable: executable.run(arrays), POLICY, target.clock).median_us
+    return found
+
+
+def profile(task: Task) -> Outcome:
+    """One kernel looked at closely: launches, terms of the model, and its time warm and cold."""
+    program = _program(task)
+    given = program.inputs(task["size"], 0)
+    plan = af.compile(program.function, *copy.deepcopy(given), backend=task["backend"], **_mode(task))
+    said = list(plan.remarks.get(task["kernel"], ()))
+    (planned,) = (kernel for kernel in plan.document.kernels if kernel.name == task["kernel"])
+    space = af.candidates(program.function, *copy.deepcopy(given), backend=task["backend"])
+    alike = [one for one in space.options if set(one.outputs) == set(planned.outputs)]
+    option = max(alike, key=lambda one: len(set(planned.nodes).intersection(one.nodes)), default=None)
+    times: Outcome = {}
+    for name, cold in (("warm_us", False), ("cold_us", True)):
+        if option is not None:
+            timed = af.measure(option, cold=cold)
+            times[name] = timed.us if timed.status == "ok" else f"{timed.status}: {timed.message[:200]}"
+    return {"launch": said, **times}
+
+
+def aim(task: Task) -> Outcome:
+    """A program that has a time to reach: its plan's time, and how far its answer is from the unfused plan's."""
+    from aims import AIMS
+
+    wanted = AIMS[task["program"]]
+    given = wanted.inputs(task["size"])
+    make = array_maker(task)
+    held = [make(x) for x in given]
+    results: dict[str, list[Any]] = {}
+    times: dict[str, float] = {}
+    for policy in ("unfused", "analytical"):
+        plan = af.compile(wanted.function, *given, backend=task["backend"], policy=policy, **_mode(task))
+        results[policy] = [host(x) for x in leaves(plan(*held))]
+        target: Any = plan.target
+        times[policy] = measure(lambda plan=plan: plan(*held), POLICY, target.clock).median_us
+    pairs = zip(results["analytical"], results["unfused"], strict=True)
+    return {
+        "us": times["analytical"],
+        "unfused_us": times["unfused"],
+        "aim_us": wanted.us,
+        "error": max(error_of(a, b) for a, b in pairs),
+    }
+
+
+def _mode(task: Task) -> dict[str, Any]:
+    """How a program is compiled: as it is asked for, without hurry."""
+    return {"numerics": task["numerics"], "deadline": None}
+
+
+def _program(task: Task) -> Workload:
+    return load(task.get("file") or task["program"])

@@ -1,0 +1,137 @@
+"""The sections of the GPU study, the most valuable first, and how the time is divided among them.
+
+A section has a share of the time that is left when it begins, beside the shares of those behind it: what one does not
+need, the others have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aims import AIMS
+from forms import FORMS
+from journal import Journal, Record
+
+from autofuse.measurement.workloads import discover
+
+COUNTED = Path(__file__).resolve().parents[1] / "gpu_counts" / "programs"
+FIRST = (
+    "softmax",
+    "layer_norm_residual",
+    "gelu_mlp",
+    "adam",
+    "attention",
+    "bert_layer",
+    "small_heads",
+    "fused_add_sum",
+)
+"""Programs that matter most; the others follow."""
+_TUNED = ("softmax", "layer_norm_residual", "gelu_mlp", "attention", "small_heads")
+_RACED = ("small_heads", "bert_layer", "adam", "lstm_sequence")
+WORST = 5
+"""Kernels that are looked at closely."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the study is asked for."""
+
+    backend: str
+    programs: tuple[str, ...]
+    """And forms; empty: all."""
+    peers: tuple[str, ...]
+    size: str
+    contract: bool
+    """Whether tests that need a GPU are run."""
+    database: str
+    """File for schedule records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Tasks that belong together."""
+
+    name: str
+    share: float
+    tasks: Callable[[Plan, Journal], Sequence[Record]]
+    """Asked when the section begins: the last one depends on what the others found."""
+
+
+def chosen(plan: Plan, names: Sequence[str]) -> list[str]:
+    """Those that are asked for."""
+    return [name for name in names if not plan.programs or name in plan.programs]
+
+
+def _environment(plan: Plan, _: Journal) -> list[Record]:
+    """A simulated device has no rates but the model's."""
+    return [{"step": "environment"}, *([{"step": "calibrate"}] if plan.backend == "cuda" else [])]
+
+
+def _correct(plan: Plan, _: Journal) -> list[Record]:
+    forms: list[Record] = [{"step": "form", "program": name} for name in chosen(plan, list(FORMS))]
+    return [*forms, *([{"step": "contract"}] if plan.contract else [])]
+
+
+def _counted(plan: Plan, _: Journal) -> list[Record]:
+    files = {program.name: str(program.file) for program in (*discover(COUNTED), *discover())}
+    names = [*(program.name for program in discover(COUNTED)), *FIRST]
+    return [
+        {"step": "counted", "program": name, "file": files[name], "size": plan.size} for name in chosen(plan, names)
+    ]
+
+
+def _aims(plan: Plan, _: Journal) -> list[Record]:
+    return [{"step": "aim", "program": name, "size": plan.size} for name in AIMS if not plan.programs]
+
+
+def _programs(plan: Plan, _: Journal) -> list[Record]:
+    others = (program.name for program in discover() if program.name not in FIRST)
+    names = chosen(plan, [*FIRST, *others])
+    tasks: list[Record] = [{"step": "plan", "program": name, "size": plan.size} for name in names]
+    return tasks + [{"step": peer, "program": name, "size": plan.size} for name in names for peer in plan.peers]
+
+
+def _tuned(plan: Plan, _: Journal) -> list[Record]:
+    rest = {"size": plan.size, "database": plan.database}
+    return [{"step": "tune", "program": name, **rest} for name in chosen(plan, _TUNED)]
+
+
+def _raced(plan: Plan, _: Journal) -> list[Record]:
+    return [{"step": "race", "program": name, "size": plan.size} for name in chosen(plan, _RACED)]
+
+
+def _worst(plan: Plan, journal: Journal) -> list[Record]:
+    """The kernels whose predictions were furthest off; what is launched together has a share of a time only."""
+    found = sorted(misjudged(journal), key=lambda one: -one[0])[:WORST]
+    return [{"step": "profile", "program": name, "kernel": kernel, "size": plan.size} for _, name, kernel in found]
+
+
+def misjudged(journal: Journal) -> Iterator[tuple[float, str, str]]:
+    """How many times off, program and kernel, of each kernel of a plan that was measured."""
+    for record in journal.records:
+        if record.get("step") == "plan" and record["status"] == "ok":
+            for kernel in record["kernels"]:
+                is_alone = kernel["kind"] != "library" and not any("together" in said for said in kernel["launch"])
+                if kernel["predicted_us"] and kernel["us"] and is_alone:
+                    ratio = kernel["us"] / kernel["predicted_us"]
+                    yield max(ratio, 1 / ratio), record["program"], kernel["name"]
+
+
+SECTIONS = (
+    Section("environment and calibration", 0.08, _environment),
+    Section("correctness of every form", 0.17, _correct),
+    Section("kernels beside their counts", 0.15, _counted),
+    Section("aims", 0.10, _aims),
+    Section("programs and peers", 0.25, _programs),
+    Section("schedule records", 0.15, _tuned),
+    Section("graphs and streams", 0.05, _raced),
+    Section("the worst kernels", 0.05, _worst),
+)
+
+
+def time_of(section: Section, left_s: float) -> float:
+    """Seconds for a section that begins when so much is left."""
+    behind = sum(one.share for one in SECTIONS[SECTIONS.index(section) :])
+    return left_s * section.share / behind
