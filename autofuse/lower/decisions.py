@@ -28,6 +28,8 @@ class KernelShape:
     """Whether it has products of matrices."""
     multiplies_floats: bool
     """Whether one of them is of f32 or f64, which libraries have."""
+    sweeps: bool
+    """Whether products over a softmax walk their axis once."""
     reduces: bool
     keeps: bool
     """Whether it keeps values on chip from stage to stage."""
@@ -48,6 +50,7 @@ class KernelShape:
             looping=any(stage.symbols for stage in stages),
             multiplies=bool(dots),
             multiplies_floats=any(dot.dtype.name in ("f32", "f64") for dot in dots),
+            sweeps=any(phase.sweep is not None for phase in program.phases()),
             reduces=any(isinstance(statement, Reduce) for stage in stages for statement in stage.body),
             keeps=any(buffer.space is Space.SCRATCH for buffer in program.buffers),
             largest_output_bytes=max(outputs, default=0),

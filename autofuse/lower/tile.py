@@ -243,6 +243,33 @@ Step = RowGroup | Dot
 
 
 @dataclass(frozen=True, slots=True)
+class Sweep:
+    """Four steps that walk one axis together, a tile of it at a time, so that nothing of the axis is kept whole.
+
+    The axis is the columns of a product and the depth of the next one. What the steps mean is what they mean one after
+    another; a backend may take them for one tile after the other and rescale what it has by then, which is allowed as
+    the maximum goes out of all that is carried:
+
+        dot        s = lhs @ rhs                            the columns k of a tile
+        row group  stage (k) { x = f(s[k]); m = reduce maximum x; store x }
+                   stage (k) { e = exp(x[k] - m), scaled; reduce add e; store p[k] }
+                                                            all that it reduces or stores is proportional to exp(-m)
+                   stage ()  { ... }                        of each row, once the axis is done
+        dot        out = p @ values                         for the depths of a tile
+        row group  stage (j) { store y = g(out[j], ...) }   once the axis is done
+
+    Scratch that is indexed by k is touched by these steps alone, each row and each k at its own place.
+    """
+
+    first: int
+    """Which of the phase's steps is the first of them."""
+    tile: int
+    """Extent of a tile of the axis; the last one may have less."""
+    maximum: Scalar
+    """The maximum m that the sums are stabilised by, reduced in the first stage."""
+
+
+@dataclass(frozen=True, slots=True)
 class Phase:
     """One parallel loop nest."""
 
@@ -253,6 +280,8 @@ class Phase:
     vectorised: Symbol | None = None
     """The last grid symbol, if grid points (not iterations) are spread over lanes or threads; no row block then."""
     row_block: RowBlock | None = None
+    sweep: Sweep | None = None
+    """Steps that may be taken tile by tile."""
 
 
 @dataclass(frozen=True, slots=True)

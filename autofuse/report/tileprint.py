@@ -81,7 +81,9 @@ def _phase_head(phase: Phase) -> str:
     vectorised = phase.vectorised.name if phase.vectorised is not None else "stage"
     block = phase.row_block
     rows = f" row_block({block.symbol.name} by {block.size})" if block is not None else ""
-    return f"phase grid({_symbols(phase.grid)}) vectorised={vectorised}{rows}"
+    sweep = phase.sweep
+    swept = f" sweep(steps {sweep.first} to {sweep.first + 3} by {sweep.tile})" if sweep is not None else ""
+    return f"phase grid({_symbols(phase.grid)}) vectorised={vectorised}{rows}{swept}"
 
 
 def _step_loops(phase: Phase) -> Iterator[str]:

@@ -42,6 +42,13 @@ TILE: Decision[str] = Decision(
 STAGES: Decision[int] = Decision(
     "stages", 3, Range(2, 5), "tiles of each 16-bit operand in shared memory: one is multiplied, the others come in"
 )
+ONLINE: Decision[str] = Decision(
+    "online",
+    "auto",
+    Options(("auto", "off", *(f"{rows}x{tile}" for rows in range(128, 0, -16) for tile in (64, 32)))),
+    "rows of a block, and elements of the axis that it takes at a time, where products over a softmax walk it once with"
+    " rescaled sums; off: scores are kept whole; auto goes by the products' shapes",
+)
 
 CUDA_DECISIONS = Decisions(
     (
@@ -60,6 +67,12 @@ CUDA_DECISIONS = Decisions(
             STAGES,
             lambda shape: (2, 3, 4) if shape.multiplies else (),
             lambda shape: not shape.multiplies,
+        ),
+        Rule(
+            ONLINE,
+            lambda shape: (
+                ("auto", "off", "128x64", "128x32", "96x64", "64x64", "64x32", "32x64", "16x64") if shape.sweeps else ()
+            ),
         ),
         *KEEPS,
     )

@@ -144,6 +144,16 @@ template <int left>
 __device__ __forceinline__ void copy_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(left) : "memory"); }
 #endif
 """,
+    "paired": """\
+// Two elements of 16 bits in one register, the first in the low half.
+template <typename T>
+__device__ __forceinline__ unsigned int paired(T low, T high) {
+    const T pair[2] = {low, high};
+    unsigned int bits;
+    memcpy(&bits, pair, sizeof bits);
+    return bits;
+}
+""",
     "swizzled": """\
 // Where a chunk of 16 bytes stands, so that the same chunk of eight neighbouring lines is in eight groups of banks.
 template <int chunks>

@@ -21,7 +21,7 @@ from autofuse.targets.cuda.ctypes_text import literal, memory_type, register_typ
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class Side:
     """How a thread walks one operand."""
 
     name: str
@@ -43,7 +43,23 @@ class _Side:
         """C: the row or column in the tile of the thread's sum `number`."""
         if self.run == 1:
             return f"{self.at} + {SIDE} * {number}"
-        return f"{self.at} * {self.run} + {number} % {self.run} + {SIDE * self.run} * ({number} / {self.run})"
+        return self.neighbour(number)
+
+    @property
+    def _neighbours(self) -> int:
+        """Rows or columns that follow one another where a thread has such, whatever it reads together."""
+        return min(self.count, CHUNK_BYTES // self.tile.layout.itemsize)
+
+    def neighbour(self, number: str) -> str:
+        """C: the row or column of the thread's sum `number`, if a thread has several that follow one another."""
+        run = self._neighbours
+        return f"{self.at} * {run} + {number} % {run} + {SIDE * run} * ({number} / {run})"
+
+    @property
+    def order(self) -> str:
+        """C: which row or column stands in a `line` that runs along the depth, so that a thread has neighbours."""
+        run = self._neighbours
+        return f"line % {SIDE} * {run} + line / {SIDE} % {run} + {SIDE * run} * (line / {SIDE * run})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +68,8 @@ class FusedProduct:
 
     left: OperandTile
     right: OperandTile
+    sums: str = "sum"
+    """The C array of a thread's sums."""
 
     @property
     def code(self) -> PhaseCode:
@@ -62,11 +80,12 @@ class FusedProduct:
         return compute_dtype(self.left.dot)
 
     @property
-    def _sides(self) -> tuple[_Side, _Side]:
+    def sides(self) -> tuple[Side, Side]:
+        """How a thread walks the left and the right operand."""
         shape = self.left.shape
         return (
-            _Side("left", self.left, f"down % {SIDE}", shape.rows // SIDE),
-            _Side("right", self.right, "across", shape.columns // SIDE),
+            Side("left", self.left, f"down % {SIDE}", shape.rows // SIDE),
+            Side("right", self.right, "across", shape.columns // SIDE),
         )
 
     @property
@@ -75,33 +94,48 @@ class FusedProduct:
 
     def declare(self) -> None:
         """The sums, and where the thread stands."""
-        out, type_, (left, right) = self.code.out, register_type(self._dtype), self._sides
-        out.line(f"const int across = threadIdx.x % {SIDE}, down = threadIdx.x / {SIDE};")
-        names = ("sum", "total") if self._blocked else ("sum",)
-        for name in names:
-            out.line(f"{type_} {name}[{left.count}][{right.count}];")
+        self.stand()
+        self.declare_sums()
+        self.clear()
+
+    def stand(self) -> None:
+        """Where the thread stands."""
+        self.code.out.line(f"const int across = threadIdx.x % {SIDE}, down = threadIdx.x / {SIDE};")
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return (self.sums, "total") if self._blocked else (self.sums,)
+
+    def declare_sums(self) -> None:
+        """Arrays, which hold nothing yet."""
+        left, right = self.sides
+        for name in self._names:
+            self.code.out.line(f"{register_type(self._dtype)} {name}[{left.count}][{right.count}];")
+
+    def clear(self) -> None:
+        """All sums become zero."""
         with self._each():
-            out.line(" ".join(f"{name}[m][n] = {literal(0, self._dtype)};" for name in names))
+            self.code.out.line(" ".join(f"{name}[m][n] = {literal(0, self._dtype)};" for name in self._names))
 
     def _each(self) -> ExitStack:
         stack, out = ExitStack(), self.code.out
-        for name, side in zip("mn", self._sides, strict=True):
+        for name, side in zip("mn", self.sides, strict=True):
             out.line("#pragma unroll")
             stack.enter_context(out.braces(f"for (int {name} = 0; {name} < {side.count}; ++{name})"))
         return stack
 
     def multiply(self) -> None:
         """Add the products of the tiles at `left` and `right` to the sums."""
-        out, shape, sides = self.code.out, self.left.shape, self._sides
+        out, shape, sides = self.code.out, self.left.shape, self.sides
         if self._blocked:
             with out.braces(f"if (round * {shape.depth} % {sum_block(self.left.dot.depth)} == 0)"), self._each():
-                out.line(f"total[m][n] = {self._added('total[m][n]', 'sum[m][n]')};")
-                out.line(f"sum[m][n] = {literal(0, self._dtype)};")
+                out.line(f"total[m][n] = {self._added('total[m][n]', f'{self.sums}[m][n]')};")
+                out.line(f"{self.sums}[m][n] = {literal(0, self._dtype)};")
         together = max(
             CHUNK_BYTES // side.tile.layout.itemsize if side.tile.layout.along_depth else 1 for side in sides
         )
         out.line("#pragma unroll 1" if together > 1 else "#pragma unroll 4")  # more would take registers, not time
-        with out.braces(f"for (int k = 0; k < {shape.depth}; k += {together})"):
+        with out.braces(f"for (int k = 0; k < {shape.reached(self.left.dot.depth, together)}; k += {together})"):
             for side in sides:
                 if side.tile.layout.along_depth:
                     self._load_along(side, together)
@@ -110,18 +144,22 @@ class FusedProduct:
                 for side in sides:
                     self._take(side)
                 with self._each():
-                    out.line(f"sum[m][n] = {self._fused()};")
+                    out.line(f"{self.sums}[m][n] = {self._fused()};")
 
     def _pack(self, count: int) -> str:
         return f"{self.code.prelude.use('Pack')}<{element_type(self.left.shape)}, {count}>"
 
-    def _address(self, side: _Side, line: str, element: str) -> str:
-        """C: a pointer to an element of a tile."""
+    def _address(self, side: Side, line: str, element: str) -> str:
+        """C: a pointer to an element of a tile, to read it."""
+        return self.place_in(side.name, side, line, element, constant="const ")
+
+    def place_in(self, tile: str, side: Side, line: str, element: str, constant: str = "") -> str:
+        """C: a pointer to an element of the tile of that side at `tile`."""
         per, type_ = CHUNK_BYTES // side.tile.layout.itemsize, element_type(self.left.shape)
         at = f"{self.code.prelude.use('swizzled')}<{side.tile.layout.chunks}>({line}, ({element}) / {per}) * {per}"
-        return f"reinterpret_cast<const {type_}*>({side.name}) + {at} + ({element}) % {per}"
+        return f"reinterpret_cast<{constant}{type_}*>({tile}) + {at} + ({element}) % {per}"
 
-    def _load_along(self, side: _Side, together: int) -> None:
+    def _load_along(self, side: Side, together: int) -> None:
         """Neighbours along the depth, of each row or column of the thread."""
         out, prelude = self.code.out, self.code.prelude
         out.line(f"{self._pack(together)} along_{side.name}[{side.count}];")
@@ -130,7 +168,7 @@ class FusedProduct:
         load = f"{prelude.use('load_pack')}<{together}>({address})"
         out.line(f"for (int m = 0; m < {side.count}; ++m) along_{side.name}[m] = {load};")
 
-    def _take(self, side: _Side) -> None:
+    def _take(self, side: Side) -> None:
         """The thread's elements at one depth, in registers."""
         out, name, type_ = self.code.out, f"from_{side.name}", register_type(self._dtype)
         out.line(f"{type_} {name}[{side.count}];")
@@ -156,9 +194,9 @@ class FusedProduct:
         prelude, dtype = self.code.prelude, self._dtype
         operands = ("from_left[m]", "from_right[n]")
         if dtype.is_float:
-            return scalars.map_expression(prelude, "fma", (*operands, "sum[m][n]"), (dtype,) * 3, dtype)
+            return scalars.map_expression(prelude, "fma", (*operands, f"{self.sums}[m][n]"), (dtype,) * 3, dtype)
         product = scalars.map_expression(prelude, "multiply", operands, (dtype,) * 2, dtype)
-        return self._added("sum[m][n]", f"({product})")
+        return self._added(f"{self.sums}[m][n]", f"({product})")
 
     def _added(self, a: str, b: str) -> str:
         return scalars.map_expression(self.code.prelude, "add", (a, b), (self._dtype, self._dtype), self._dtype)
@@ -168,7 +206,7 @@ class FusedProduct:
         if self._blocked:
             with self._each():
                 out = self.code.out
-                out.line(f"sum[m][n] = {self._added('total[m][n]', 'sum[m][n]')};")
+                out.line(f"{self.sums}[m][n] = {self._added('total[m][n]', f'{self.sums}[m][n]')};")
         with ExitStack() as stack:
             if self.left.threads > DOT_THREADS:
                 stack.enter_context(self.code.out.braces(f"if (threadIdx.x < {DOT_THREADS})"))
@@ -179,7 +217,7 @@ class FusedProduct:
 
     def _packed(self) -> int:
         """Neighbours that are stored as one."""
-        dot, run = self.left.dot, self._sides[1].run
+        dot, run = self.left.dot, self.sides[1].run
         itemsize = self.code.places[dot.out.buffer].dtype.itemsize
         width = min(run, CHUNK_BYTES // itemsize)
         aligned = alignment_of(dot.out, itemsize, self.left.steps) // itemsize
@@ -191,7 +229,7 @@ class FusedProduct:
 
     def _store_packs(self, width: int) -> None:
         out, prelude, dot = self.code.out, self.code.prelude, self.left.dot
-        place, (left, right) = self.code.places[dot.out.buffer], self._sides
+        place, (left, right) = self.code.places[dot.out.buffer], self.sides
         out.line("#pragma unroll")
         with out.braces(f"for (int m = 0; m < {left.count}; ++m)"):
             out.line("#pragma unroll")
@@ -200,7 +238,7 @@ class FusedProduct:
                 with out.braces(f"if (i < {self.left.rows} && j < {dot.columns})"):
                     out.line(f"{prelude.use('Pack')}<{memory_type(place.dtype)}, {width}> several;")
                     for n in range(width):
-                        value, dtype = self._value(f"sum[m][n + {n}]")
+                        value, dtype = self._value(f"{self.sums}[m][n + {n}]")
                         value = scalars.convert(prelude, value, dtype, place.dtype)
                         out.line(f"several.at[{n}] = {place.written(prelude, value)};")
                     out.line(
@@ -209,11 +247,11 @@ class FusedProduct:
 
     def _store_each(self) -> None:
         out, prelude, dot = self.code.out, self.code.prelude, self.left.dot
-        place, (left, right) = self.code.places[dot.out.buffer], self._sides
+        place, (left, right) = self.code.places[dot.out.buffer], self.sides
         with self._each():
             out.line(f"const int i = top + {left.place('m')}, j = edge + {right.place('n')};")
             target = f"{place.name}[{matrix_index(self.code, dot.out)}]"
-            value, dtype = self._value("sum[m][n]")
+            value, dtype = self._value(f"{self.sums}[m][n]")
             if dot.accumulate:
                 before = scalars.convert(prelude, place.read(prelude, target), place.dtype, dtype)
                 value = scalars.map_expression(prelude, "add", (before, f"({value})"), (dtype, dtype), dtype)

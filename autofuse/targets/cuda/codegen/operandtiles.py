@@ -56,6 +56,8 @@ class OperandTile:
     """C: rows of the dot."""
     steps: dict[Symbol, int]
     """Of what symbols in offsets are multiples."""
+    order: str = "line"
+    """C: which row or column stands in a `line`, where lines run along the depth."""
 
     @property
     def side(self) -> str:
@@ -103,11 +105,11 @@ class OperandTile:
         aligned = alignment_of(self.matrix, place.dtype.itemsize, self.steps)
         return next((width for width in _COPIED if width <= aligned), None)
 
-    def _position(self, line: str, across: str) -> None:
-        """Define i and j, the row and the column in the operand."""
+    def _position(self, across: str) -> None:
+        """Define i and j, the row and the column in the operand, of what is `across` in a `line`."""
         out, along = self.code.out, self.layout.along_depth
         start = "top" if self.is_left else "edge"
-        beside, deep = (line, across) if along else (across, line)
+        beside, deep = (self.order, across) if along else (across, "line")
         i, j = (f"{start} + {beside}", f"step + {deep}") if self.is_left else (f"step + {deep}", f"{start} + {beside}")
         out.line(f"const int i = {i}, j = {j};")
 
@@ -123,7 +125,7 @@ class OperandTile:
         each = CHUNK_BYTES // width
         with self._every(layout.lines * pieces):
             out.line(f"const int line = each / {pieces}, piece = each % {pieces};")
-            self._position("line", f"piece * {width // layout.itemsize}")
+            self._position(f"piece * {width // layout.itemsize}")
             (line, lines), (first, limit) = self._bounds()
             left = f"({limit} - {first}) * {layout.itemsize}"
             whole = limit.isdigit() and int(limit) * layout.itemsize % width == 0
@@ -140,7 +142,7 @@ class OperandTile:
         type_ = element_type(self.shape)
         with self._every(layout.lines * layout.elements):
             out.line(f"const int line = each / {layout.elements}, at = each % {layout.elements};")
-            self._position("line", "at")
+            self._position("at")
             value = place.read(prelude, f"{place.name}[{matrix_index(self.code, self.matrix)}]")
             dtype = self.shape.element
             if self.shape.units == "matrix":

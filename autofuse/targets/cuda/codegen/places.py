@@ -11,7 +11,7 @@ from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.ctypes_text import memory_type, register_type
 from autofuse.targets.cuda.prelude import Prelude
 
-PlaceKind = Literal["memory", "private", "striped", "owned"]
+PlaceKind = Literal["memory", "private", "striped", "owned", "single"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Place:
     kind: PlaceKind
     """`memory`: a pointer to global or shared memory. `private`: an array of the thread, by offset. `owned`: an array
     of the thread that holds the elements whose lanes it walks, by chunk. `striped`: shared memory with one column per
-    thread, or per slice of threads."""
+    thread, or per slice of threads. `single`: a variable of the thread, which is the one element that code is about."""
     shared: bool = False
     """Several threads see it and it is written: accesses need barriers between them."""
     stride: int = 1
@@ -36,7 +36,7 @@ class Place:
 
     @property
     def in_registers(self) -> bool:
-        return self.kind in ("private", "owned")
+        return self.kind in ("private", "owned", "single")
 
     @property
     def element(self) -> str:
@@ -46,6 +46,8 @@ class Place:
     def at(self, offset: str, chunk: str) -> str:
         """The element at `offset`; `chunk` numbers it among those of an owning thread."""
         match self.kind:
+            case "single":
+                return self.name
             case "owned":
                 return f"{self.name}[{chunk}]"
             case "striped":

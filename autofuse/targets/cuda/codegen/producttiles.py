@@ -84,13 +84,21 @@ class TileShape:
     """Tiles of each operand in shared memory: all but one are under way while one is multiplied."""
     element: DType
     """What the operands' tiles hold."""
+    is_split_by_rows: bool = False
+    """Matrix units: whether a warp has all columns of its rows."""
 
     @property
     def warps(self) -> tuple[int, int]:
         """Matrix units: the warps along the rows and the columns, so that what each loads is least."""
+        if self.is_split_by_rows:
+            return self.rows // 16, 1
         sizes = [(r, c) for r in (1, 2, 4, 8) for c in (1, 2, 4, 8) if r * c <= WARPS]
         fits = [(r, c) for r, c in sizes if self.rows % (16 * r) == 0 and self.columns % (16 * c) == 0]
         return max(fits, key=lambda size: (size[0] * size[1], -self.rows // size[0] - self.columns // size[1]))
+
+    def reached(self, depth: int, step: int) -> int:
+        """Depths of a tile that hold something of an operand, in whole steps."""
+        return min(self.depth, -(-depth // step) * step)
 
     @property
     def stage_bytes(self) -> int:

@@ -19,9 +19,11 @@ from autofuse.targets.cuda.codegen.blockproducts import DotWriter, dot_bytes, do
 from autofuse.targets.cuda.codegen.gridpoints import define_symbols
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
-from autofuse.targets.cuda.codegen.producttiles import COLUMNS, DOT_THREADS, ROWS, SIDE, TileShape
+from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, COLUMNS, DOT_THREADS, ROWS, SIDE, TileShape
 from autofuse.targets.cuda.codegen.rowgroups import Group, row_vector
 from autofuse.targets.cuda.codegen.rows import RowWriter, write_group_head
+from autofuse.targets.cuda.codegen.sweeps import SweepWriter
+from autofuse.targets.cuda.codegen.sweepshapes import SWEPT_STEPS, SweepShape, swept_bytes, swept_scratch, swept_shape
 from autofuse.targets.cuda.ctypes_text import memory_type
 from autofuse.targets.cuda.decisions import THREADS
 
@@ -46,6 +48,8 @@ class RowBlockPlan:
     """The dots, in order, and how each is done."""
     aliased: str | None
     """A scratch buffer that lies where the operands' tiles do: the result of the only dot, made when they are read."""
+    sweep: SweepShape | None = None
+    """How steps that are taken tile by tile are done: two of the dots are theirs."""
 
     @property
     def blocks(self) -> int:
@@ -60,6 +64,8 @@ def plan_row_blocks(
     width = threads or (DOT_THREADS if dots else max(32, schedule[THREADS] // 32 * 32))
     if len(phase.steps) == 1 and dots:
         return _plan_lone(phase, dots[0], buffers, schedule, width, arena)
+    if phase.sweep is not None:
+        return _plan_sweep(phase, dots, buffers, schedule, threads, arena)
     rows, shapes = _rows(phase, buffers, dots, schedule, arena)
     grid, row_block = phase.grid, None
     if phase.row_block is not None:
@@ -82,6 +88,35 @@ def _plan_lone(
     grid = tuple(symbol for symbol in phase.grid if phase.row_block is None or symbol != phase.row_block.symbol)
     rows = extent if phase.row_block is None else shape.rows
     return RowBlockPlan(threads, rows, (*grid, row_block, columns), row_block, columns, ((dot, shape),), None)
+
+
+def _plan_sweep(
+    phase: Phase,
+    dots: Sequence[Dot],
+    buffers: Mapping[str, Buffer],
+    schedule: Schedule,
+    threads: int | None,
+    arena: SharedArena,
+) -> RowBlockPlan:
+    """Rows that are swept together, as many as the row block says; what is done before and after has as many."""
+    sweep, block = phase.sweep, phase.row_block
+    assert sweep is not None
+    assert block is not None
+    rows, shape = block.size, swept_shape(phase, buffers, arena.arch)
+    own = {id(phase.steps[sweep.first]): shape.scores, id(phase.steps[sweep.first + 2]): shape.product}
+    shapes = [own.get(id(dot)) or dot_shape(dot, buffers, arena.arch, schedule, rows) for dot in dots]
+    width = threads or (shape.workers if len(dots) == len(own) else DOT_THREADS)
+    tiles = [dot_bytes(d, buffers, s) for d, s in zip(dots, shapes, strict=True) if id(d) not in own]
+    kept = sum(buffer.type.nbytes + CHUNK_BYTES for buffer in scratch_of(phase, buffers))
+    needed = max(*tiles, swept_bytes(phase, shape, buffers), 0) + kept
+    if needed > arena.capacity:
+        raise LegalityError(
+            f"a sweep of {rows} rows needs {needed} bytes of shared memory; a block on {arena.arch} has "
+            f"{arena.capacity}: use fewer rows, or split the kernel"
+        )
+    row_block = Symbol("panel", -(-block.symbol.extent // rows))
+    grid = tuple(row_block if symbol == block.symbol else symbol for symbol in phase.grid)
+    return RowBlockPlan(width, rows, grid, row_block, None, tuple(zip(dots, shapes, strict=True)), None, shape)
 
 
 def _aliased(
@@ -134,14 +169,15 @@ def _rows(
 
 
 def scratch_of(phase: Phase, buffers: Mapping[str, Buffer]) -> list[Buffer]:
-    """The scratch buffers a phase touches, each once."""
+    """The scratch buffers that a phase has in shared memory, each once."""
     names: list[str] = []
     for step in phase.steps:
         if isinstance(step, Dot):
             names += [step.lhs.buffer, step.rhs.buffer, step.out.buffer]
         else:
             names += [a.buffer.name for stage in step.stages for a in accesses_of(stage, buffers)]
-    return [buffers[name] for name in dict.fromkeys(names) if buffers[name].space is Space.SCRATCH]
+    swept = swept_scratch(phase)
+    return [b for name in dict.fromkeys(names) if (b := buffers[name]).space is Space.SCRATCH and name not in swept]
 
 
 def write_row_blocks(
@@ -157,13 +193,20 @@ def write_row_blocks(
     define_symbols(code, plan.grid, block)
     rows = _write_rows_head(code, phase, plan)
     writer = DotWriter(
-        code, arena, plan.threads, buffers, plan.dots, _steps(phase, plan), _aliased_bytes(phase, plan, buffers)
+        code, arena, plan.threads, buffers, plan.dots, _steps(phase, plan), _least_bytes(phase, plan, buffers)
     )
     code.places.update(_declare_scratch(code, phase, plan, buffers, arena, writer.offset))
     shapes = iter(plan.dots)
     for number, step in enumerate(phase.steps):
+        place = 0 if phase.sweep is None else number - phase.sweep.first
+        if phase.sweep is not None and 0 < place < SWEPT_STEPS:
+            continue  # written with the first of them
         if number:
             code.out.line("__syncthreads();")
+        if phase.sweep is not None and place == 0:
+            _write_sweep(code, phase, plan, buffers, arena, rows, writer.offset)
+            shapes = iter(plan.dots[sum(isinstance(s, Dot) for s in phase.steps[: number + SWEPT_STEPS]) :])
+            continue
         if isinstance(step, Dot):
             if phase.row_block is not None:
                 code.symbols[phase.row_block.symbol], code.symbols[phase.row_block.local] = "first", "0"
@@ -177,6 +220,24 @@ def write_row_blocks(
             _write_row_group(code, phase, step, group, arena, rows)
 
 
+def _write_sweep(
+    code: PhaseCode,
+    phase: Phase,
+    plan: RowBlockPlan,
+    buffers: Mapping[str, Buffer],
+    arena: SharedArena,
+    rows: str,
+    tiles: int,
+) -> None:
+    """The steps that are taken tile by tile. `tiles`: where tiles lie in shared memory."""
+    assert phase.row_block is not None
+    assert plan.sweep is not None
+    code.symbols[phase.row_block.symbol], code.symbols[phase.row_block.local] = "first", "0"
+    with code.out.braces(""):
+        steps = _steps(phase, plan)
+        SweepWriter(code, phase, plan.sweep, buffers, arena, plan.threads, rows, steps).write(tiles)
+
+
 def _steps(phase: Phase, plan: RowBlockPlan) -> dict[Symbol, int]:
     """What the symbols in a dot's offsets are multiples of."""
     if phase.row_block is None:
@@ -184,8 +245,10 @@ def _steps(phase: Phase, plan: RowBlockPlan) -> dict[Symbol, int]:
     return {phase.row_block.symbol: plan.rows, phase.row_block.local: 0}
 
 
-def _aliased_bytes(phase: Phase, plan: RowBlockPlan, buffers: Mapping[str, Buffer]) -> int:
-    """Of the scratch that shares memory with the operands' tiles."""
+def _least_bytes(phase: Phase, plan: RowBlockPlan, buffers: Mapping[str, Buffer]) -> int:
+    """Of what shares memory with the operands' tiles of products: scratch, or the tiles of a sweep."""
+    if plan.sweep is not None:
+        return swept_bytes(phase, plan.sweep, buffers)
     if plan.aliased is None or phase.row_block is None:
         return 0
     return buffers[plan.aliased].type.nbytes // phase.row_block.size * plan.rows

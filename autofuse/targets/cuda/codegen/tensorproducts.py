@@ -32,6 +32,10 @@ class TensorProduct:
 
     left: OperandTile
     right: OperandTile
+    sums: str = "sum"
+    """The C array of a thread's sums."""
+    packed: str = ""
+    """The C array of the left operand's fragments, if they are in registers."""
 
     @property
     def code(self) -> PhaseCode:
@@ -46,15 +50,28 @@ class TensorProduct:
 
     def declare(self) -> None:
         """The sums, and where the thread's warp stands."""
+        self.stand()
+        self.declare_sums()
+        self.clear()
+
+    def stand(self) -> None:
+        """Where the thread's warp stands."""
         out, shape = self.code.out, self.left.shape
         down, across = shape.warps
         out.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;")
         out.line(f"const int down = warp / {across} * {shape.rows // down};")
         out.line(f"const int across = warp % {across} * {shape.columns // across};")
+
+    def declare_sums(self) -> None:
+        """An array, which holds nothing yet."""
         rows, columns = self._fragments
-        out.line(f"float sum[{rows}][{columns}][4];")
+        self.code.out.line(f"float {self.sums}[{rows}][{columns}][4];")
+
+    def clear(self) -> None:
+        """All sums become zero."""
         with self._each():
-            out.line("sum[m][n][0] = sum[m][n][1] = sum[m][n][2] = sum[m][n][3] = 0.0f;")
+            places = " = ".join(f"{self.sums}[m][n][{place}]" for place in range(4))
+            self.code.out.line(f"{places} = 0.0f;")
 
     def _each(self) -> ExitStack:
         stack, out = ExitStack(), self.code.out
@@ -77,15 +94,20 @@ class TensorProduct:
         name = _MULTIPLY[shape.element.name]
         with self._warps_only():
             out.line("#pragma unroll")
-            with out.braces(f"for (int k = 0; k < {shape.depth}; k += {_DEPTH_BYTES // shape.element.itemsize})"):
-                out.line(f"unsigned int from_left[{rows}][4], from_right[{columns // 2}][4];")
-                out.line("#pragma unroll")
-                out.line(f"for (int m = 0; m < {rows}; ++m) {self._load_left()}")
+            deep = _DEPTH_BYTES // shape.element.itemsize
+            with out.braces(f"for (int k = 0; k < {shape.reached(self.left.dot.depth, deep)}; k += {deep})"):
+                from_left = f"{self.packed}[k / {deep}]" if self.packed else "from_left[m]"
+                if self.packed:
+                    out.line(f"unsigned int from_right[{columns // 2}][4];")
+                else:
+                    out.line(f"unsigned int from_left[{rows}][4], from_right[{columns // 2}][4];")
+                    out.line("#pragma unroll")
+                    out.line(f"for (int m = 0; m < {rows}; ++m) {self._load_left()}")
                 out.line("#pragma unroll")
                 out.line(f"for (int n = 0; n < {columns // 2}; ++n) {self._load_right()}")
                 with self._each():
                     halves = "from_right[n / 2][n % 2 * 2], from_right[n / 2][n % 2 * 2 + 1]"
-                    out.line(f"{prelude.use(name)}(sum[m][n], from_left[m], {halves});")
+                    out.line(f"{prelude.use(name)}({self.sums}[m][n], {from_left}, {halves});")
 
     def _load_left(self) -> str:
         """Matrices of a fragment: rows 0-7 and 8-15 of depths 0-7, then of depths 8-15 (of f32 0-3 and 4-7)."""
@@ -177,7 +199,7 @@ class TensorProduct:
             with out.braces("for (int next = 0; next < 2; ++next)"):
                 out.line("const int j = edge + across + n * 8 + lane % 4 * 2 + next;")
                 element = f"{target}[{matrix_index(self.code, dot.out)}]"
-                value = self._added(element, self._value("sum[m][n][half * 2 + next]"))
+                value = self._added(element, self._value(f"{self.sums}[m][n][half * 2 + next]"))
                 guard = f"i < {self.left.rows} && j < {dot.columns}"
                 out.line(f"if ({guard}) {element} = {place.written(prelude, value)};")
 
@@ -197,7 +219,7 @@ class TensorProduct:
         out, prelude, place = self.code.out, self.code.prelude, self._out
         out.line(f"{prelude.use('Pack')}<{memory_type(place.dtype)}, 2> pair;")
         for n in range(2):
-            value = self._value(f"sum[m][n][half * 2 + {n}]")
+            value = self._value(f"{self.sums}[m][n][half * 2 + {n}]")
             out.line(f"pair.at[{n}] = {place.written(prelude, value)};")
         out.line(f"{prelude.use('store_pack')}({address}, pair);")
 

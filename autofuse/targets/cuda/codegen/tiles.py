@@ -34,7 +34,7 @@ def with_product_tiles(
     phase: Phase, buffers: Mapping[str, Buffer], schedule: Schedule, arch: str
 ) -> tuple[Phase, Mapping[str, Buffer]]:
     """The phase and its buffers cut into tiles, or both as they are where that is not possible."""
-    columns = find_columns(phase, buffers)
+    columns = None if phase.sweep is not None else find_columns(phase, buffers)
     if columns is None or phase.row_block is None or len(phase.steps) < 2:
         return phase, buffers
     widths = _widths(columns)

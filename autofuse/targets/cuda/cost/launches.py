@@ -14,6 +14,7 @@ from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan
 from autofuse.targets.cuda.cost.onchip import kept_on_chip, product_registers
 from autofuse.targets.cuda.cost.products import ProductCounts, products_of
 from autofuse.targets.cuda.cost.progress import iterations_at_once, load_bytes, pack_of
+from autofuse.targets.cuda.cost.sweeps import swept_copies, swept_products, swept_registers
 
 WARP = 32
 WORD = 4
@@ -74,6 +75,11 @@ def asked(planned: Planned, counts: PhaseFeatures, schedule: Schedule, wavefront
         products, tiles = products_of(planned.plan, planned.buffers), [shape for _, shape in planned.plan.dots]
         registers = max(registers, *(product_registers(dot, shape) for dot, shape in planned.plan.dots))
         copied = max((shape.stages - 1) * shape.stage_bytes for shape in tiles) / planned.threads
+        if (sweep := planned.plan.sweep) is not None:
+            own = [dot for dot, shape in planned.plan.dots if shape is sweep.scores or shape is sweep.product]
+            products = (*products, *swept_products(planned.plan, planned.buffers))
+            registers = max(registers, swept_registers(sweep, *own))
+            copied = max(copied, swept_copies(sweep) / planned.threads)
     return LaunchCounts(
         blocks=counts.blocks,
         threads=planned.threads,

@@ -25,7 +25,7 @@ from autofuse.targets.cuda.cost.rates import SHEET, Rates, sheet_rates
 from autofuse.targets.cuda.cost.terms import Terms, estimated, launch_terms
 from autofuse.targets.cuda.gpus import Gpu
 
-MODEL_VERSION = 4
+MODEL_VERSION = 5
 """Raised when prices change."""
 SIGMA, MEASURED_SIGMA = 0.7, 0.4
 """Deviation of log(measured / predicted), with rates of the data sheet and with measured ones: guesses, as no kernels

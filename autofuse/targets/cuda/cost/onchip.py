@@ -15,6 +15,7 @@ from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan, scratch_of
 from autofuse.targets.cuda.codegen.rowgroups import Group, longest_loop
 from autofuse.targets.cuda.codegen.rowscratch import RowScratch
 from autofuse.targets.cuda.codegen.sharedinputs import SharedInput, shared_inputs
+from autofuse.targets.cuda.codegen.sweepshapes import swept_bytes, swept_scratch
 from autofuse.targets.cuda.codegen.threads import REGISTER_WORDS
 from autofuse.targets.cuda.codegen.transposes import TransposePlan
 
@@ -45,7 +46,8 @@ def kept_on_chip(planned: Planned) -> OnChip:
             rows = plan.rows if planned.phase.row_block is not None else 1
             aliased = 0 if plan.aliased is None else scratch[plan.aliased].type.nbytes // size * rows
             tiles = max((dot_bytes(dot, planned.buffers, shape) for dot, shape in plan.dots), default=0)
-            return OnChip(0.0, each // size * rows - aliased + max(tiles, aliased))
+            swept = 0 if plan.sweep is None else swept_bytes(planned.phase, plan.sweep, planned.buffers)
+            return OnChip(0.0, each // size * rows - aliased + max(tiles, aliased, swept))
         case TransposePlan() as plan:
             return OnChip(0.0, sum(slot.nbytes for slot in plan.slots))
         case ColumnPlan() as plan:
@@ -63,6 +65,8 @@ def in_registers(planned: Planned) -> frozenset[str]:
             return frozenset(name for name, home in homes.items() if home == "registers")
         case ThreadPlan():
             return frozenset(buffer.name for buffer in scratch_of(planned.phase, planned.buffers))
+        case RowBlockPlan():
+            return swept_scratch(planned.phase)
         case _:
             return frozenset()
 

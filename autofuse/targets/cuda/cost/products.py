@@ -27,12 +27,12 @@ from autofuse.targets.cuda.codegen.producttiles import (
 )
 from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan
 
-_WARP, _WAVEFRONT_BYTES = 32, 128
-_FRAGMENT_BYTES, _FRAGMENT_LINES = 512, 16
+WARP, WAVEFRONT_BYTES = 32, 128
+FRAGMENT_BYTES, _FRAGMENT_LINES = 512, 16
 """`ldmatrix` brings 16 lines of 32 bytes: 16 x 16 elements of 16 bits, or 16 x 8 of 32."""
 _ROUNDED_SLOTS = 16.0
 """Instructions that round the four words of a lane to TF32, counted in machine code."""
-_LOAD_SLOTS = 2.0
+LOAD_SLOTS = 2.0
 """Instructions for a load from shared memory and its address."""
 _COPY_SLOTS, _ELEMENT_SLOTS = 6.0, 8.0
 """Instructions of a thread for an asynchronous copy of 16 bytes, and for an element that is brought in by itself."""
@@ -75,8 +75,11 @@ class ProductCounts:
 
 
 def products_of(plan: RowBlockPlan, buffers: Mapping[str, Buffer]) -> tuple[ProductCounts, ...]:
-    """The products of a phase, in order."""
-    return tuple(_product(plan, dot, shape, buffers) for dot, shape in plan.dots)
+    """The products of a phase, in order, without those of a sweep."""
+    swept = () if plan.sweep is None else (plan.sweep.scores, plan.sweep.product)
+    return tuple(
+        _product(plan, dot, shape, buffers) for dot, shape in plan.dots if not any(shape is own for own in swept)
+    )
 
 
 def _product(plan: RowBlockPlan, dot: Dot, shape: TileShape, buffers: Mapping[str, Buffer]) -> ProductCounts:
@@ -86,22 +89,22 @@ def _product(plan: RowBlockPlan, dot: Dot, shape: TileShape, buffers: Mapping[st
     across = 1 if alone else -(-dot.columns // shape.columns)
     rounds = -(-dot.depth // shape.depth)
     tiles = plan.blocks * down * across
-    left, right = _itemsize(dot.lhs, buffers), _itemsize(dot.rhs, buffers)
+    left, right = itemsize_of(dot.lhs, buffers), itemsize_of(dot.rhs, buffers)
     left_lines, right_lines = min(rows, shape.rows), min(dot.columns, shape.columns)
     from_left, from_right = tiles * left_lines * dot.depth, tiles * right_lines * dot.depth
     row_tiles = 1 if plan.row_block is None else plan.row_block.extent
     column_tiles = math.prod(symbol.extent for symbol in plan.grid if symbol.name == "column_tile")
     columns = dot.columns if alone else dot.columns * column_tiles
-    fragments = _matrix(dot, shape) if shape.units == "matrix" else _plain(dot, shape)
-    brought = sum(_brought(one, shape, count) for one, count in ((left, from_left), (right, from_right)))
-    stored = tiles * rounds * shape.stage_bytes / _WAVEFRONT_BYTES
+    fragments = _matrix(dot, shape) if shape.units == "matrix" else plain_fragments(dot, shape)
+    moved = sum(brought(one, shape, count) for one, count in ((left, from_left), (right, from_right)))
+    stored = tiles * rounds * shape.stage_bytes / WAVEFRONT_BYTES
     depth = rounds * shape.depth
     return ProductCounts(
         units=shape.units,
         dtype=compute_dtype(dot),
         element=shape.element,
         flops=2.0 * tiles * shape.rows * shape.columns * depth,
-        slots=tiles * depth * fragments.slots + brought,
+        slots=tiles * depth * fragments.slots + moved,
         wavefronts=tiles * depth * fragments.wavefronts + stored,
         requested_bytes=float(from_left * left + from_right * right),
         right_bytes=dot.depth * columns * right,
@@ -114,34 +117,34 @@ def _product(plan: RowBlockPlan, dot: Dot, shape: TileShape, buffers: Mapping[st
 
 
 @dataclass(frozen=True, slots=True)
-class _Fragments:
+class Fragments:
     """Of one step of the depth, over all warps of a block."""
 
     slots: float
     wavefronts: float
 
 
-def _matrix(dot: Dot, shape: TileShape) -> _Fragments:
+def _matrix(dot: Dot, shape: TileShape) -> Fragments:
     """A warp brings the fragments of its rows and columns by `ldmatrix`, and multiplies 16 x 16 x 8 at a time.
 
     Of f32 the depth of both is half, words are rounded, and read one by one where lines run along the result.
     """
     down, across = shape.warps
     rows, columns = shape.rows // down // 16, shape.columns // across // 16
-    depth = _FRAGMENT_BYTES // _FRAGMENT_LINES // shape.element.itemsize
+    depth = FRAGMENT_BYTES // _FRAGMENT_LINES // shape.element.itemsize
     multiplied = down * across * rows * columns * 2 / depth
     slots = wavefronts = 0.0
     for matrix, extent, count, is_left in ((dot.lhs, shape.rows, rows, True), (dot.rhs, shape.columns, columns, False)):
         layout, loads = layout_of(matrix, extent, shape, is_left=is_left), down * across * count / depth
-        slots += loads * (4 * _LOAD_SLOTS if layout.by_words else _LOAD_SLOTS)
+        slots += loads * (4 * LOAD_SLOTS if layout.by_words else LOAD_SLOTS)
         slots += loads * (_ROUNDED_SLOTS if shape.element.bits == 32 else 0.0)
-        wavefronts += loads * _FRAGMENT_BYTES / _WAVEFRONT_BYTES
-    return _Fragments(slots + multiplied, wavefronts)
+        wavefronts += loads * FRAGMENT_BYTES / WAVEFRONT_BYTES
+    return Fragments(slots + multiplied, wavefronts)
 
 
-def _plain(dot: Dot, shape: TileShape) -> _Fragments:
+def plain_fragments(dot: Dot, shape: TileShape) -> Fragments:
     """16 x 16 threads: a warp reads two places of the left tile, and 16 of the right one."""
-    warps = DOT_THREADS // _WARP
+    warps = DOT_THREADS // WARP
     loads, wavefronts = 0.0, 0.0
     for matrix, extent, places, is_left in ((dot.lhs, shape.rows, 2, True), (dot.rhs, shape.columns, SIDE, False)):
         count, itemsize = extent // SIDE, shape.element.itemsize
@@ -149,21 +152,21 @@ def _plain(dot: Dot, shape: TileShape) -> _Fragments:
         if not layout_of(matrix, extent, shape, is_left=is_left).along_depth:
             run = min(run, count)
         loads += warps * count / run
-        wavefronts += warps * count / run * max(1.0, places * run * itemsize / _WAVEFRONT_BYTES)
-    return _Fragments(loads * _LOAD_SLOTS, wavefronts)
+        wavefronts += warps * count / run * max(1.0, places * run * itemsize / WAVEFRONT_BYTES)
+    return Fragments(loads * LOAD_SLOTS, wavefronts)
 
 
-def _itemsize(matrix: Matrix, buffers: Mapping[str, Buffer]) -> int:
+def itemsize_of(matrix: Matrix, buffers: Mapping[str, Buffer]) -> int:
     """Bytes of an element in memory; 0 for an operand that is on chip."""
     buffer = buffers[matrix.buffer]
     return 0 if buffer.space is Space.SCRATCH else buffer.type.dtype.itemsize
 
 
-def _brought(itemsize: int, shape: TileShape, elements: float) -> float:
+def brought(itemsize: int, shape: TileShape, elements: float) -> float:
     """Instructions of warps that bring an operand's tiles in: copied if they are kept as they are in memory."""
     if itemsize == shape.element.itemsize:
-        return elements * itemsize / CHUNK_BYTES * _COPY_SLOTS / _WARP
-    return elements * _ELEMENT_SLOTS / _WARP
+        return elements * itemsize / CHUNK_BYTES * _COPY_SLOTS / WARP
+    return elements * _ELEMENT_SLOTS / WARP
 
 
 def read_again_bytes(products: Sequence[ProductCounts], l2_bytes: int, resident: int) -> float:

@@ -10,6 +10,7 @@ from autofuse.lower.vectorscans import vectorise_scans
 from autofuse.targets.cuda.codegen.program import shapes
 from autofuse.targets.cuda.codegen.rowgroups import CLUSTERS
 from autofuse.targets.cuda.gpus import has_clusters, shared_bytes_per_block
+from autofuse.targets.cuda.passes.online import sweep_products
 from autofuse.targets.cuda.passes.rows import keep_rows
 
 
@@ -21,7 +22,7 @@ class CudaPasses:
 
     def __call__(self, program: TileProgram) -> TileProgram:
         """Raises LegalityError where a block has no room for the program as it came."""
-        plain = vectorise_scans(merge_scans(program), strided=True)
+        plain = self._swept(vectorise_scans(merge_scans(program), strided=True))
         block = shared_bytes_per_block(self.arch)
         blocks = (CLUSTERS[-1], 2, 1) if has_clusters(self.arch) else (2, 1)  # registers hold about as much again
         for most_bytes in (block * number for number in blocks):
@@ -30,6 +31,10 @@ class CudaPasses:
                 return kept
         shapes(plain, self.arch)
         return plain
+
+    def _swept(self, program: TileProgram) -> TileProgram:
+        swept = sweep_products(program, self.arch)
+        return swept if swept is program or self._fits(swept) else program
 
     def _fits(self, program: TileProgram) -> bool:
         try:

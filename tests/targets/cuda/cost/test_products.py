@@ -197,3 +197,32 @@ def test_a_normalisation_is_not_joined_to_a_product_whose_blocks_it_would_make_f
         for launch in counted(kernel.program, gpu.arch).launches:
             assert not launch.products or launch.blocks >= 48
     assert len(plan.kernels) <= 4
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    scores = q @ k.transpose(0, 2, 1)
+    power = np.exp(scores - scores.max(-1, keepdims=True))
+    return (power / power.sum(-1, keepdims=True)) @ v
+
+
+def heads(dtype: Any, **decisions: Any) -> TileProgram:
+    args = (zeros(16, 2048, 128, dtype=dtype),) * 3
+    return whole(attention, *args, schedule=cuda_schedule(**decisions))
+
+
+@pytest.mark.parametrize(("dtype", "units"), [(F32, "plain"), (np.float16, "matrix")])
+def test_a_sweep_is_priced_by_what_passes_through_its_tiles(dtype: Any, units: str) -> None:
+    rows, keys, width, itemsize = 64, 2048, 128, np.dtype(dtype).itemsize
+    found = counts(heads(dtype, online=f"{rows}x32"))
+    scores, values = found.products
+    assert (found.blocks, scores.units, values.units) == (512, units, units)
+    assert scores.flops == values.flops == 2 * 512 * rows * keys * width
+    assert scores.requested_bytes == 512 * (rows + keys) * width * itemsize  # queries once
+    assert values.requested_bytes == 512 * keys * width * itemsize
+    assert found.copied_bytes * found.threads == 32 * width * itemsize
+
+
+@pytest.mark.parametrize("dtype", [F32, np.float16])
+def test_a_sweep_of_many_keys_is_worth_it(dtype: Any) -> None:
+    swept, whole_rows = terms(heads(dtype)), terms(heads(dtype, online="off"))
+    assert swept.us < 0.7 * whole_rows.us

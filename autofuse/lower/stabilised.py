@@ -1,0 +1,291 @@
+"""Sums that are stabilised by a maximum, found in the stages of a row: what may be rescaled as the maximum grows.
+
+    stage (k) { x = ...; m = reduce maximum x }
+    stage (k) { e = exp(x - m); l = reduce add e }
+    stage (k) { p = e / l; store p }
+
+Values are numbered: equal expressions of equal iterations are one, whichever stage computes them and under whichever
+scalar. A value is a *weight* if it is exp(x - m) times what no reduction decides, and then times or over *factors* that
+a row has one of. A maximum m' that is smaller makes all weights exp(m - m') times as large, and so their sums: these
+can be made while the maximum is not known yet (Milakov and Gimelshein 2018, "Online normalizer calculation for
+softmax").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from autofuse.ir import index
+from autofuse.ir.dtypes import BOOL, DType
+from autofuse.ir.index import Affine, Element, Symbol
+from autofuse.lazydataclass import dataclass, field, replace
+from autofuse.lower.rewrite import affines, operands, rewritten
+from autofuse.lower.tile import (
+    Constant,
+    Load,
+    Map,
+    Position,
+    Reduce,
+    Scalar,
+    Stage,
+    Statement,
+    Store,
+    Test,
+)
+
+Number = int
+"""Of a value: equal values have one."""
+WALK = "walked"
+"""The name of the symbol that stands for the loops of all stages."""
+
+
+class UnknownFormError(Exception):
+    """The stages hold something that is not looked through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a number stands for."""
+
+    statement: Statement
+    """Makes it, of operands that are numbers; for a reduction, as it stands in its stage."""
+    walked: bool
+    """Whether it differs along the axis."""
+    reduced: bool
+    """Whether a reduction decides it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """What a weight is multiplied with or divided by, and all weights of a row alike."""
+
+    opcode: str
+    """`multiply` or `divide`."""
+    value: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A value that is proportional to exp(-maximum)."""
+
+    base: Number
+    """It without the factors: how large it is depends on the maximum alone."""
+    factors: tuple[Factor, ...]
+    """In order."""
+    maximum: Number
+    """A reduction."""
+    argument: Number
+    """What the maximum is of, and is subtracted from."""
+
+
+@dataclass(slots=True)
+class RowValues:
+    """The values of the stages of a row, which all walk one axis or nothing."""
+
+    extent: int
+    """Of the axis."""
+    values: list[Value] = field(default_factory=list[Value])
+    stores: list[tuple[Store, Number, bool]] = field(default_factory=list[tuple[Store, Number, bool]])
+    """What is stored, the value, and whether it is for each element of the axis; offsets walk `walk`."""
+    reductions: list[Number] = field(default_factory=list[Number])
+    _numbers: dict[Statement, Number] = field(default_factory=dict[Statement, Number])
+    _kept: dict[tuple[str, Affine], Number] = field(default_factory=dict[tuple[str, Affine], Number])
+    """What stands in scratch, by buffer and place."""
+
+    @property
+    def walk(self) -> Symbol:
+        """The loop of all stages."""
+        return Symbol(WALK, self.extent)
+
+    def read(self, stages: Iterable[Stage], scratch: frozenset[str]) -> None:
+        """Number the values of stages in order. Raises UnknownFormError where a stage walks or computes otherwise.
+
+        `scratch`: buffers whose elements are found again by their places.
+        """
+        known: dict[Scalar, Number] = {}
+        for stage in stages:
+            if any(symbol.extent != self.extent for symbol in stage.symbols) or len(stage.symbols) > 1:
+                raise UnknownFormError
+            place = {symbol: index.of(self.walk) for symbol in stage.symbols}
+            for statement in stage.body:
+                self._read(statement, place, known, scratch, walked=bool(stage.symbols))
+
+    def _read(
+        self,
+        statement: Statement,
+        place: dict[Symbol, Affine],
+        known: dict[Scalar, Number],
+        scratch: frozenset[str],
+        *,
+        walked: bool,
+    ) -> None:
+        moved = rewritten(statement, lambda value: _numbered(index.renamed(value, place), known))
+        match moved:
+            case Store(buffer, offset, scalar, mask):
+                self.stores.append((replace(moved, value=known[scalar]), known[scalar], walked))
+                if mask is not None:
+                    raise UnknownFormError
+                if buffer in scratch:
+                    self._kept[buffer, offset] = known[scalar]
+            case Load(result, _, buffer, offset, mask, fill):
+                found = self._kept.get((buffer, offset)) if mask is None else None
+                asked = replace(moved, result=0, mask=_of(mask, known), fill=_of(fill, known))
+                known[result] = self.number(asked) if found is None else found
+            case Map(result=result, operands=numbers):
+                inside = tuple(known[number] for number in numbers)
+                known[result] = self.number(replace(moved, result=0, operands=inside))
+            case Constant(result) | Position(result) | Test(result):
+                known[result] = self.number(replace(moved, result=0))
+            case Reduce(result) if walked:
+                known[result] = self._add(replace(moved, operand=known[moved.operand]), walked=False, reduced=True)
+                self.reductions.append(known[result])
+            case _:
+                raise UnknownFormError
+
+    def number(self, statement: Statement) -> Number:
+        """The number of what a statement makes of values that have numbers."""
+        known = self._numbers.get(statement)
+        if known is None:
+            before = [self.values[number] for number in operands(statement)]
+            here = any(self.walk in index.symbols_of(value) for value in affines(statement))
+            walked, reduced = here or any(v.walked for v in before), any(v.reduced for v in before)
+            known = self._numbers[statement] = self._add(statement, walked=walked, reduced=reduced)
+        return known
+
+    def _add(self, statement: Statement, *, walked: bool, reduced: bool) -> Number:
+        self.values.append(Value(statement, walked, reduced))
+        return len(self.values) - 1
+
+    def needed(self, roots: Iterable[Number], known: Iterable[Number]) -> list[Number]:
+        """What has to be computed for some values, in an order in which it can be; `known` is there already."""
+        wanted, there = set(roots), set(known)
+        for number in range(len(self.values) - 1, -1, -1):
+            if number in wanted and number not in there:
+                wanted.update(operands(self.values[number].statement))
+        return sorted(wanted - there)
+
+
+class Weights:
+    """Which of the values of a row are weights."""
+
+    def __init__(self, row: RowValues) -> None:
+        self._row = row
+        self._found: dict[Number, Weight] = {}
+        for number in range(len(row.values)):  # operands come first; bases are added behind
+            statement = row.values[number].statement
+            weight = self._of(number, statement) if isinstance(statement, Map) else None
+            if weight is not None:
+                self._found[number] = weight
+
+    def of(self, number: Number) -> Weight | None:
+        """A value as a weight; None if it is none."""
+        return self._found.get(number)
+
+    def _of(self, number: Number, statement: Map) -> Weight | None:
+        match statement.opcode, statement.operands:
+            case "exp", (inside,):
+                return self._exponential(number, inside)
+            case "convert", (inside,) if statement.dtype.is_float:
+                return self._passed(statement, inside, 0)
+            case "multiply", (a, b):
+                return self._scaled(statement, a, b) or self._scaled(statement, b, a)
+            case "divide", (a, b):
+                return self._scaled(statement, a, b)
+            case "select", (test, a, b) if not self._row.values[test].reduced:
+                return self._selected(statement, a, b)
+            case _:
+                return None
+
+    def _exponential(self, number: Number, inside: Number) -> Weight | None:
+        difference = self._row.values[inside].statement
+        if not isinstance(difference, Map) or difference.opcode != "subtract":
+            return None
+        argument = self._unwidened(difference.operands[0])
+        maximum = self._maximum_behind(difference.operands[1], argument)
+        if self._row.values[argument].reduced or maximum is None:
+            return None
+        return Weight(number, (), maximum, argument)
+
+    def _maximum_behind(self, number: Number, argument: Number) -> Number | None:
+        """The reduction whose result a value is, if it is the maximum of `argument` and no conversion rounds it."""
+        least = dtype_of(self._row.values[argument].statement)
+        while True:
+            match self._row.values[number].statement:
+                case Reduce(dtype=dtype, combiner="maximum", operand=operand) if dtype.is_float:
+                    return number if self._unwidened(operand) == argument else None
+                case Map(dtype=dtype, opcode="convert", operands=(inside,)) if _holds(dtype, least):
+                    number = inside
+                case _:
+                    return None
+
+    def _unwidened(self, number: Number) -> Number:
+        """A value before conversions that change nothing."""
+        while True:
+            match self._row.values[number].statement:
+                case Map(dtype=dtype, opcode="convert", operands=(inside,)) if _holds(
+                    dtype, dtype_of(self._row.values[inside].statement)
+                ):
+                    number = inside
+                case _:
+                    return number
+
+    def _scaled(self, statement: Map, number: Number, by: Number) -> Weight | None:
+        """A weight times or over another value: what a row has one of is a factor, all else stays inside."""
+        weight, other = self.of(number), self._row.values[by]
+        if weight is None or (other.walked and other.reduced):
+            return None
+        if other.reduced:
+            return replace(weight, factors=(*weight.factors, Factor(statement.opcode, by)))
+        return self._passed(statement, number, statement.operands.index(number))
+
+    def _selected(self, statement: Map, a: Number, b: Number) -> Weight | None:
+        """A weight, or zero."""
+        if self._is_zero(b):
+            return self._passed(statement, a, 1)
+        return self._passed(statement, b, 2) if self._is_zero(a) else None
+
+    def _passed(self, statement: Map, number: Number, place: int) -> Weight | None:
+        """The weight that an operation makes of one that is its operand number `place`."""
+        weight = self.of(number)
+        if weight is None:
+            return None
+        inside = (*statement.operands[:place], weight.base, *statement.operands[place + 1 :])
+        return replace(weight, base=self._row.number(replace(statement, operands=inside)))
+
+    def _is_zero(self, number: Number) -> bool:
+        statement = self._row.values[number].statement
+        return isinstance(statement, Constant) and statement.value == 0
+
+
+def dtype_of(statement: Statement) -> DType:
+    """Of what a statement makes. Raises TypeError for a store, which makes nothing."""
+    match statement:
+        case Test():
+            return BOOL
+        case Store():
+            raise TypeError("a store has no result")
+        case _:
+            return statement.dtype
+
+
+def _holds(dtype: DType, other: DType) -> bool:
+    """Whether one type of floats has all values of another."""
+    wider = dtype.bits > other.bits and dtype.is_float and other.is_float
+    return dtype == other or wider
+
+
+def _numbered(value: Affine, known: Mapping[Scalar, Number]) -> Affine:
+    """An index expression whose elements are read by number."""
+    if index.is_static(value):
+        return value
+
+    def numbered(variable: index.Variable) -> Affine | None:
+        if isinstance(variable, Element):
+            return index.of(Element(known[int(variable.source)], (), variable.lo, variable.hi))
+        return None
+
+    return index.substitute(value, numbered)
+
+
+def _of(scalar: Scalar | None, known: Mapping[Scalar, Number]) -> Number | None:
+    return None if scalar is None else known[scalar]

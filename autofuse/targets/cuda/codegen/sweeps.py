@@ -1,0 +1,406 @@
+"""A sweep by one block: scores, maxima, sums and the second product stay in registers while the axis passes by.
+
+    the left operand and the first tile of the right one come in
+    for each tile of the axis:    wait; meet
+                                  the tile's values come in, while
+                                      scores = left x right; the maximum; weights; sums
+                                  wait; meet
+                                  the next tile of the right operand comes in, while
+                                      out = out * rescaling + weights x values
+
+    what a row has one of; out of the registers
+
+A row whose elements are all -inf so far has no maximum that could be subtracted; zero is, so that its weights are zero.
+If it stays like that, its sums are NaN, as exp(-inf - -inf) is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+from autofuse.ir import index
+from autofuse.ir.dtypes import DType
+from autofuse.ir.index import Affine, Symbol
+from autofuse.lazydataclass import replace
+from autofuse.lower.tile import (
+    Buffer,
+    Dot,
+    Load,
+    Matrix,
+    Phase,
+    Reduce,
+    RowBlock,
+    RowGroup,
+    Space,
+    Stage,
+    Store,
+)
+from autofuse.targets.cuda import scalars
+from autofuse.targets.cuda.codegen.blockreductions import ThreadReductions
+from autofuse.targets.cuda.codegen.body import Accumulator
+from autofuse.targets.cuda.codegen.fragments import Fragment, FragmentWriter, Product, fragment_of, touches_memory
+from autofuse.targets.cuda.codegen.fusedproducts import FusedProduct
+from autofuse.targets.cuda.codegen.operandtiles import OperandTile, element_type
+from autofuse.targets.cuda.codegen.phasecode import PhaseCode
+from autofuse.targets.cuda.codegen.places import Place, SharedArena, unwrapped
+from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, compute_dtype
+from autofuse.targets.cuda.codegen.sweepshapes import SweepShape
+from autofuse.targets.cuda.codegen.tensorproducts import TensorProduct
+from autofuse.targets.cuda.ctypes_text import literal, register_type
+
+
+class SweepWriter:
+    """Writes the steps of one sweep."""
+
+    def __init__(
+        self,
+        code: PhaseCode,
+        phase: Phase,
+        shape: SweepShape,
+        buffers: Mapping[str, Buffer],
+        arena: SharedArena,
+        threads: int,
+        rows: str,
+        steps: dict[Symbol, int],
+    ) -> None:
+        """`threads`: of the block. `rows`: C, those that the block has. `steps`: of what symbols are multiples."""
+        sweep, block = phase.sweep, phase.row_block
+        assert sweep is not None
+        assert block is not None
+        self.code, self.shape, self.threads, self.tile = code, shape, threads, sweep.tile
+        scores, group, product, result = phase.steps[sweep.first : sweep.first + 4]
+        assert isinstance(scores, Dot)
+        assert isinstance(group, RowGroup)
+        assert isinstance(product, Dot)
+        assert isinstance(result, RowGroup)
+        self.extent = scores.columns
+        self._stages, (self._result,) = group.stages, result.stages
+        self._maximum = sweep.maximum
+        self._buffers = buffers
+        self._block = block
+        self._out = written_matrix(self._result, block)
+        self._lanes = ThreadReductions(code, arena)
+        self._fragments = FragmentWriter(code, block.symbol, block.local, rows, shape.scores.rows)
+        names = code.names
+        self._names = {what: names.fresh(what) for what in ("scores", "weights", "out", "part", "packed", "tile_start")}
+        self._set_operands(arena.arch, scores, product, rows, steps)
+
+    def _set_operands(self, arch: str, scores: Dot, product: Dot, rows: str, steps: dict[Symbol, int]) -> None:
+        code, shape = self.code, self.shape
+
+        def operand(dot: Dot, is_left: bool, order: str = "line") -> OperandTile:
+            kind = shape.scores if dot is scores else shape.product
+            return OperandTile(code, arch, dot, kind, is_left, self.threads, rows, steps, order)
+
+        self._left, self._right, self._values = operand(scores, True), operand(scores, False), operand(product, False)
+        matrix = Matrix(product.lhs.buffer, Affine(), self.tile, 1)
+        if not self._left.layout.along_depth:
+            matrix = Matrix(product.lhs.buffer, Affine(), 1, shape.product.rows)
+        tiled = replace(product, lhs=matrix, depth=self.tile)
+        of_tile = operand(tiled, True), operand(tiled, False)
+        self._first: Product
+        self._second: Product
+        if shape.units == "matrix":
+            self._first = TensorProduct(self._left, self._right, self._names["scores"])
+            self._second = TensorProduct(*of_tile, self._names["out"], self._names["packed"])
+            self._final = replace(self._second, left=replace(of_tile[0], dot=self._stored(tiled)))
+        else:
+            self._first = FusedProduct(self._left, self._right, self._names["scores"])
+            self._right = replace(self._right, order=self._first.sides[1].order)
+            self._second = FusedProduct(*of_tile, self._names["part"])
+            self._final = FusedProduct(replace(of_tile[0], dot=self._stored(tiled)), of_tile[1], self._names["out"])
+
+    def _stored(self, product: Dot) -> Dot:
+        """The second product as it leaves the registers."""
+        return replace(product, out=self._out, dtype=self._buffers[self._out.buffer].type.dtype)
+
+    # ---- the whole -----------------------------------------------------------------------------------------------
+
+    def write(self, offset: int) -> None:
+        """The code. `offset`: of the tiles in shared memory."""
+        out, shape = self.code.out, self.shape
+        out.line(f"unsigned char* const tiles = shared_memory + {offset};")
+        self._write_fills()
+        self._first.stand()
+        fragment = fragment_of(self._first)
+        out.line(f"const int rank = {'lane % 4' if shape.units == 'matrix' else 'across'};")
+        self._declare(fragment.rows)
+        start = self._names["tile_start"]
+        out.line("fill_left();")
+        out.line("fill_right(0);")
+        self._commit()
+        with out.braces(f"for (int {start} = 0; {start} < {self.extent}; {start} += {self.tile})"):
+            self._meet()
+            out.line(f"fill_values({start});")
+            self._commit()
+            self._declare_tile(fragment)
+            with self._workers():
+                self._weigh(start)
+            self._meet()
+            out.line(f"if ({start} + {self.tile} < {self.extent}) fill_right({start} + {self.tile});")
+            self._commit()
+            with self._workers():
+                self._multiply()
+        self._finish(fragment)
+
+    def _workers(self) -> AbstractContextManager[None]:
+        """Braces for the threads that multiply; a block may have more."""
+        more = self.threads > self.shape.workers
+        return self.code.out.braces(f"if (threadIdx.x < {self.shape.workers})" if more else "")
+
+    # ---- tiles in shared memory ----------------------------------------------------------------------------------
+
+    def _write_fills(self) -> None:
+        out, shape = self.code.out, self.shape
+        right = shape.left_bytes
+        values = right + shape.right_bytes
+        fills = (
+            ("left", "", ("top = 0", "step = 0"), self._left, 0),
+            ("right", "int edge", ("step = 0",), self._right, right),
+            ("values", "int step", ("edge = 0",), self._values, values),
+        )
+        for name, given, fixed, operand, place in fills:
+            with out.braces(f"const auto fill_{name} = [&]({given})"):
+                out.line(" ".join(f"const int {one};" for one in fixed))
+                operand.fill(f"tiles + {place}" if place else "tiles")
+            out.line(";")
+        out.line("__syncthreads();")  # what was computed before may be an operand, or lie where tiles do
+
+    @property
+    def _is_copied(self) -> bool:
+        return any(operand.is_copied for operand in (self._left, self._right, self._values))
+
+    def _commit(self) -> None:
+        if self._is_copied:
+            self.code.out.line(f"{self.code.prelude.use('copy_commit')}();")
+
+    def _meet(self) -> None:
+        """What was asked for has come, and all are done with what they read before."""
+        if self._is_copied:
+            self.code.out.line(f"{self.code.prelude.use('copy_wait')}<0>();")
+        self.code.out.line("__syncthreads();")
+
+    # ---- what is kept in registers -------------------------------------------------------------------------------
+
+    @property
+    def _reduces(self) -> list[Reduce]:
+        return [s for stage in self._stages for s in stage.body if isinstance(s, Reduce)]
+
+    @property
+    def _sums(self) -> list[Reduce]:
+        """What is proportional to exp(-maximum)."""
+        return [s for s in self._stages[1].body if isinstance(s, Reduce)]
+
+    def _top(self, name: str = "") -> str:
+        """C: the maximum of row m, or another array for what belongs to it."""
+        return f"{name or self._totals[self._maximum]}[m]"
+
+    def _declare(self, rows: int) -> None:
+        """Arrays of what a thread has of its rows, and the second product."""
+        code, out = self.code, self.code.out
+        self._totals = {reduce.result: code.names.fresh(f"r{reduce.result}") for reduce in self._reduces}
+        self._row_places: dict[str, Place] = {}
+        self._hold, self._scale = code.names.fresh("hold"), code.names.fresh("scale")
+        for reduce in self._reduces:
+            code.types[reduce.result] = reduce.dtype
+            out.line(f"{register_type(reduce.dtype)} {self._totals[reduce.result]}[{rows}];")
+        out.line(f"{register_type(self._dtype)} {self._hold}[{rows}], {self._scale}[{rows}];")
+        starts = [
+            f"{self._totals[r.result]}[m] = {unwrapped(scalars.identity(r.combiner, r.dtype))};" for r in self._reduces
+        ]
+        self._each_row(rows, *starts)
+        for stage in self._stages[2:]:
+            for store in stage.body:
+                if isinstance(store, Store) and self._buffers[store.buffer].space is Space.SCRATCH:
+                    dtype, name = self._buffers[store.buffer].type.dtype, code.names.fresh("factor")
+                    out.line(f"{register_type(dtype)} {name}[{rows}];")
+                    self._row_places[store.buffer] = Place(f"{name}[m]", dtype, "single")
+        self._final.declare_sums()
+        self._final.clear()
+
+    def _each_row(self, rows: int, *lines: str) -> None:
+        out = self.code.out
+        out.line("#pragma unroll")
+        with out.braces(f"for (int m = 0; m < {rows}; ++m)"):
+            for line in lines:
+                out.line(line)
+
+    def _declare_tile(self, fragment: Fragment) -> None:
+        """Arrays of what a thread has of a tile."""
+        code, out = self.code, self.code.out
+        self._first.declare_sums()
+        self._walked = {self._left.dot.out.buffer: self._single(fragment, self._left.dot.out.buffer, "scores")}
+        for name, stage in zip(("argument", "weights"), self._stages, strict=False):
+            for store in stage.body:
+                if isinstance(store, Store) and store.buffer not in self._walked:
+                    self._names.setdefault(name, code.names.fresh(name))
+                    dtype = self._buffers[store.buffer].type.dtype
+                    out.line(f"{register_type(dtype)} {self._names[name]}{fragment.shape};")
+                    self._walked[store.buffer] = self._single(fragment, store.buffer, name)
+        if self.shape.units == "matrix":
+            out.line(f"unsigned int {self._names['packed']}[{self.tile // 16}][4];")
+        else:
+            self._second.declare_sums()
+
+    def _single(self, fragment: Fragment, buffer: str, name: str) -> Place:
+        return Place(fragment.element.format(self._names[name]), self._buffers[buffer].type.dtype, "single")
+
+    @property
+    def _dtype(self) -> DType:
+        """Of the maximum."""
+        return next(reduce.dtype for reduce in self._reduces if reduce.result == self._maximum)
+
+    # ---- a tile --------------------------------------------------------------------------------------------------
+
+    def _weigh(self, start: str) -> None:
+        """Scores, the maximum, weights and their sums."""
+        code, out, shape = self.code, self.code.out, self.shape
+        fragment = fragment_of(self._first, ordered=True)
+        out.line("const unsigned char* const left = tiles;")
+        out.line(f"const unsigned char* const right = tiles + {shape.left_bytes};")
+        self._first.clear()
+        self._first.multiply()
+        self._each_row(fragment.rows, f"{self._top(self._scale)} = {self._top()};")
+        scores, dot = fragment.element.format(self._names["scores"]), self._left.dot
+        rounded = scalars.convert(code.prelude, scores, compute_dtype(dot), dot.dtype)
+        rounding = [] if rounded == scores else [f"{scores} = {rounded};"]
+        self._walk(self._stages[0], fragment, start, rounding)
+        self._across_lanes(fragment, [r for r in self._reduces if r.result == self._maximum])
+        least, zero = (literal(value, self._dtype) for value in (-math.inf, 0))
+        apart = f"({self._top(self._scale)} - {self._top(self._hold)})"
+        shrunk = scalars.map_expression(code.prelude, "exp", (apart,), (self._dtype,), self._dtype)
+        self._each_row(
+            fragment.rows,
+            f"{self._top(self._hold)} = {self._top()} == {least} ? {zero} : {self._top()};",
+            f"{self._top(self._scale)} = {shrunk};",
+            *(f"{self._top(self._totals[s.result])} *= {self._top(self._scale)};" for s in self._sums),
+        )
+        code.values[self._maximum] = (self._top(self._hold),)
+        self._walk(self._stages[1], fragment, start, [f"{fragment.element.format(self._names['weights'])} = 0;"])
+        if shape.units == "matrix":
+            self._pack()
+        else:
+            self._publish(fragment)
+
+    def _walk(self, stage: Stage, fragment: Fragment, start: str, clear: list[str]) -> None:
+        (walk,) = stage.symbols
+        has_less = self.extent % self.tile > 0
+        totals = {scalar: f"{name}[m]" for scalar, name in self._totals.items()}
+        with self._fragments.each(fragment, walk, start, least=has_less, clear=clear):
+            self._fragments.statements(stage, totals, self._walked)
+
+    def _across_lanes(self, fragment: Fragment, reduces: list[Reduce]) -> None:
+        """Combine what the threads of a row have of reductions."""
+        out = self.code.out
+        for reduce in reduces:
+            out.line("#pragma unroll")
+            with out.braces(f"for (int m = 0; m < {fragment.rows}; ++m)"):
+                total = Accumulator((f"{self._totals[reduce.result]}[m]",))
+                self._lanes.across_lanes(reduce, total, fragment.lanes, "0xffffffffu")
+
+    def _pack(self) -> None:
+        """Weights as fragments of the left operand: a thread has what it needs of them already."""
+        out, prelude, weights = self.code.out, self.code.prelude, self._names["weights"]
+        dtype = self.shape.product.element
+        out.line("#pragma unroll")
+        with out.braces(f"for (int k = 0; k < {self.tile // 16}; ++k)"):
+            out.line("#pragma unroll")
+            with out.braces("for (int n = 0; n < 4; ++n)"):
+                pair = (f"{weights}[0][k * 2 + n / 2][n % 2 * 2 + {next_}]" for next_ in range(2))
+                values = ", ".join(scalars.to_memory(prelude, value, dtype) for value in pair)
+                out.line(f"{self._names['packed']}[k][n] = {prelude.use('paired')}({values});")
+
+    def _publish(self, fragment: Fragment) -> None:
+        """Weights into shared memory, where ordinary multiply-adds read them: several neighbours at a time."""
+        out, prelude = self.code.out, self.code.prelude
+        assert isinstance(self._second, FusedProduct)
+        left, _ = self._second.sides
+        along, itemsize = left.tile.layout.along_depth, left.tile.layout.itemsize
+        type_, width = element_type(self.shape.product), 1
+        if along:
+            width = min(fragment.columns, CHUNK_BYTES // itemsize)
+        out.line(f"unsigned char* const left_tile = tiles + {self._weights_offset};")
+        line, element = (fragment.row, fragment.column) if along else (fragment.column, fragment.row)
+        out.line("#pragma unroll")
+        with out.braces(f"for (int m = 0; m < {fragment.rows}; ++m)"):
+            out.line("#pragma unroll")
+            with out.braces(f"for (int n = 0; n < {fragment.columns}; n += {width})"):
+                out.line(f"{prelude.use('Pack')}<{type_}, {width}> several;")
+                for n in range(width):
+                    out.line(f"several.at[{n}] = {self._names['weights']}[m][n + {n}];")
+                place = self._second.place_in("left_tile", left, line, element)
+                out.line(f"{prelude.use('store_pack')}({place}, several);")
+
+    @property
+    def _weights_offset(self) -> int:
+        return self.shape.left_bytes + self.shape.right_bytes + self.shape.values_bytes
+
+    def _multiply(self) -> None:
+        """Add the weights' products with the tile's values to what there is, rescaled."""
+        out, shape, prelude = self.code.out, self.shape, self.code.prelude
+        fragment = fragment_of(self._second)
+        dtype = compute_dtype(self._second.left.dot)
+        total, scale = fragment.element.format(self._names["out"]), self._top(self._scale)
+        right = f"const unsigned char* const right = tiles + {shape.left_bytes + shape.right_bytes};"
+        if shape.units == "matrix":
+            self._each_element(fragment, f"{total} *= {scale};")
+            out.line(right)
+            self._second.multiply()
+            return
+        out.line(f"const unsigned char* const left = tiles + {self._weights_offset};")
+        out.line(right)
+        self._second.clear()
+        self._second.multiply()
+        part = fragment.element.format(self._names["part"])
+        fused = scalars.map_expression(prelude, "fma", (total, scale, part), (dtype,) * 3, dtype)
+        self._each_element(fragment, f"{total} = {fused};")
+
+    def _each_element(self, fragment: Fragment, line: str) -> None:
+        out = self.code.out
+        out.line("#pragma unroll")
+        with out.braces(f"for (int m = 0; m < {fragment.rows}; ++m)"):
+            out.line("#pragma unroll")
+            out.line(f"for (int n = 0; n < {fragment.columns}; ++n) {line}")
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def _finish(self, fragment: Fragment) -> None:
+        """The sums of whole rows, what is made of them, and the second product with it."""
+        code, out = self.code, self.code.out
+        result = fragment_of(self._second)
+        dtype = compute_dtype(self._second.left.dot)
+        with self._workers():
+            self._across_lanes(fragment, [r for r in self._reduces if r.result != self._maximum])
+            is_empty = f"{self._top()} == {literal(-math.inf, self._dtype)}"
+            lost = [f"{self._totals[s.result]}[m] = {literal(math.nan, s.dtype)};" for s in self._sums]
+            for line in lost:
+                self._each_row(fragment.rows, f"if ({is_empty}) {line}")
+            total = result.element.format(self._names["out"])
+            self._each_element(result, f"if ({is_empty}) {total} = {literal(math.nan, dtype)};")
+            for scalar, name in self._totals.items():
+                code.values[scalar] = (f"{name}[m]",)
+            for stage in self._stages[2:]:
+                guarded = touches_memory(stage, self._row_places)
+                with self._fragments.each_row(fragment, guarded=guarded):
+                    self._fragments.statements(stage, {}, self._row_places)
+            (load,) = (s for s in self._result.body if isinstance(s, Load) and s.buffer not in self._row_places)
+            places = {load.buffer: Place(total, dtype, "single")}
+            places[self._out.buffer] = Place(total, self._buffers[self._out.buffer].type.dtype, "single")
+            with self._fragments.each(result, self._result.symbols[0], "0", least=False):
+                self._fragments.statements(self._result, {}, self._row_places | places)
+        code.symbols[self._block.symbol], code.symbols[self._block.local] = "first", "0"
+        out.line("__syncthreads();")
+        with out.braces(""):
+            out.line("const int top = 0, edge = 0;")
+            self._final.store()
+
+
+def written_matrix(result: Stage, block: RowBlock) -> Matrix:
+    """Where the last stage of a sweep stores. Raises StopIteration where it stores nothing."""
+    store = next(s for s in result.body if isinstance(s, Store))
+    (walk,) = result.symbols
+    row = store.offset.coefficient(block.symbol) + store.offset.coefficient(block.local)
+    offset = index.renamed(store.offset, {walk: Affine()})
+    return Matrix(store.buffer, offset, row, store.offset.coefficient(walk))

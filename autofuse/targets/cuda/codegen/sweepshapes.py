@@ -1,0 +1,232 @@
+"""The shapes of a sweep: how many rows a block has, how long a tile of the axis is, and what lies in shared memory.
+
+    left operand of the first product    whole, for all rows of the block
+    a tile of its right operand          comes in while the second product is made
+    a tile of that one's right operand   comes in while the first product is made
+    weights                              ordinary multiply-adds read them from here; matrix units have them in registers
+
+Scores, sums and the second product are in registers. With matrix units a warp has 16 rows and all that is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autofuse.ir import dtypes
+from autofuse.lazydataclass import dataclass, replace
+from autofuse.lower.rewrite import statements
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import Buffer, Dot, Phase, Store
+from autofuse.targets.cuda.codegen.access import words
+from autofuse.targets.cuda.codegen.producttiles import (
+    BUSY,
+    CHUNK_BYTES,
+    COLUMNS,
+    DOT_THREADS,
+    ROWS,
+    SIDE,
+    WARPS,
+    TileShape,
+    Units,
+    compute_dtype,
+    units_of,
+)
+from autofuse.targets.cuda.decisions import ONLINE
+from autofuse.targets.cuda.gpus import shared_bytes_per_block
+
+SWEPT_STEPS = 4
+"""Of a phase, that make up a sweep."""
+TILES = (64, 32)
+"""Elements of the axis in a tile."""
+HEIGHTS = tuple(range(ROWS[0], 0, -SIDE))
+"""Rows of a block, where its rows are lines of the left operand."""
+MOST_WIDTH = 256
+"""Of both products: a wider one leaves no registers, or no shared memory."""
+_MOST_WORDS = 160
+"""Registers of a thread for scores, sums and what is read beside them; with more, ptxas spills."""
+_SWIZZLED = 8
+"""Chunks of a line that are swizzled together."""
+_RATES: Mapping[Units, float] = {"matrix": 640.0, "plain": 64.0}
+"""Multiply-adds of a multiprocessor in a clock: half of what its units could do, and a little more of matrix units."""
+_WEIGHT_CLOCKS = 24.0 / 128.0
+"""For an element of the scores: instructions of a mask, an exponential and a sum, 128 of which end at once."""
+_TILE_CLOCKS = 200.0
+"""For two barriers, and what a row keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSize:
+    """How a sweep is cut."""
+
+    rows: int
+    """Of a block."""
+    tile: int
+    """Elements of the axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepShape:
+    """How a block does its part of a sweep."""
+
+    scores: TileShape
+    """Of the first product, for one tile of the axis."""
+    product: TileShape
+    """Of the second one: its depth is a tile."""
+
+    @property
+    def units(self) -> Units:
+        """What multiplies."""
+        return self.scores.units
+
+    @property
+    def workers(self) -> int:
+        """Threads that multiply."""
+        return 32 * (self.scores.rows // 16) if self.units == "matrix" else DOT_THREADS
+
+    @property
+    def left_bytes(self) -> int:
+        """Of the first left operand."""
+        return self.scores.rows * self.scores.depth * self.scores.element.itemsize
+
+    @property
+    def right_bytes(self) -> int:
+        """Of a tile of the first right operand."""
+        return self.scores.columns * self.scores.depth * self.scores.element.itemsize
+
+    @property
+    def values_bytes(self) -> int:
+        """Of a tile of the second right operand."""
+        return self.product.columns * self.product.depth * self.product.element.itemsize
+
+    @property
+    def weights_bytes(self) -> int:
+        """Of a tile of the second left operand; 0 if it is in registers."""
+        if self.units == "matrix":
+            return 0
+        return self.product.rows * self.product.depth * self.product.element.itemsize
+
+    def nbytes(self, itemsize: int) -> int:
+        """Shared memory. `itemsize`: of the result, which goes out through the same memory from matrix units."""
+        staged = self.product.rows * self.product.staging_pitch * itemsize if self.units == "matrix" else 0
+        return max(self.left_bytes + self.right_bytes + self.values_bytes + self.weights_bytes, staged)
+
+
+def sweep_shape(
+    scores: Dot, product: Dot, buffers: Mapping[str, Buffer], arch: str, rows: int, tile: int
+) -> SweepShape:
+    """The shape for a sweep by blocks of `rows` rows, with tiles of `tile` elements of the axis.
+
+    Matrix units do both products, or neither; only those of 16-bit floats.
+    """
+    pairs = [(buffers[dot.lhs.buffer].type.dtype, buffers[dot.rhs.buffer].type.dtype) for dot in (scores, product)]
+    both = all(
+        units_of(dot, left, right, arch) == "matrix" and max(left.bits, right.bits) == dtypes.F16.bits
+        for dot, (left, right) in zip((scores, product), pairs, strict=True)
+    )
+    units: Units = "matrix" if both else "plain"
+    high = -(-max(rows, 1) // SIDE) * SIDE
+    if scores.lhs.column_stride != 1:  # rows are along lines, whose chunks are swizzled
+        high = 1 << (high - 1).bit_length()
+    shapes = [
+        TileShape(units, high, tile, 0, 1, pair[0] if both else compute_dtype(dot), is_split_by_rows=True)
+        for dot, pair in zip((scores, product), pairs, strict=True)
+    ]
+    depth, columns = (
+        _padded(width, shape.element.itemsize)
+        for width, shape in zip((scores.depth, product.columns), shapes, strict=True)
+    )
+    return SweepShape(
+        replace(shapes[0], depth=depth),
+        replace(shapes[1], columns=max(columns, COLUMNS[1]) if not both else columns, depth=tile),
+    )
+
+
+def _padded(width: int, itemsize: int) -> int:
+    """Elements of a line of a tile: as many chunks as can be swizzled."""
+    chunks = max(-(-width * itemsize // CHUNK_BYTES), 16 * itemsize // CHUNK_BYTES)
+    whole = 1 << (chunks - 1).bit_length() if chunks < _SWIZZLED else -(-chunks // _SWIZZLED) * _SWIZZLED
+    return whole * CHUNK_BYTES // itemsize
+
+
+def swept_shape(phase: Phase, buffers: Mapping[str, Buffer], arch: str) -> SweepShape:
+    """The shape for a phase that sweeps."""
+    assert phase.sweep is not None
+    assert phase.row_block is not None
+    scores, product = phase.steps[phase.sweep.first], phase.steps[phase.sweep.first + 2]
+    assert isinstance(scores, Dot)
+    assert isinstance(product, Dot)
+    return sweep_shape(scores, product, buffers, arch, phase.row_block.size, phase.sweep.tile)
+
+
+def swept_bytes(phase: Phase, shape: SweepShape, buffers: Mapping[str, Buffer]) -> int:
+    """Shared memory of a sweep's tiles."""
+    assert phase.sweep is not None
+    stores = [s for _, s in statements(phase.steps[phase.sweep.first + 3 :][:1]) if isinstance(s, Store)]
+    return -(-shape.nbytes(max((buffers[s.buffer].type.dtype.itemsize for s in stores), default=0)) // 16) * 16
+
+
+def swept_scratch(phase: Phase) -> frozenset[str]:
+    """The buffers that only a sweep touches: what they hold is in registers."""
+    if phase.sweep is None:
+        return frozenset()
+    scores, group, product, _ = phase.steps[phase.sweep.first : phase.sweep.first + SWEPT_STEPS]
+    assert isinstance(scores, Dot)
+    assert isinstance(product, Dot)
+    stored = (s.buffer for _, s in statements((group,)) if isinstance(s, Store))
+    return frozenset((scores.out.buffer, product.out.buffer, *stored))
+
+
+def choose_sweep(
+    scores: Dot,
+    product: Dot,
+    buffers: Mapping[str, Buffer],
+    extent: int,
+    others: int,
+    schedule: Schedule,
+    arch: str,
+) -> SweepSize | None:
+    """How a sweep is cut; None where it should not be one, or where a block has no space for it.
+
+    `extent`: of all rows. `others`: sweeps of the same kind beside it.
+    """
+    asked = schedule[ONLINE]
+    if asked == "off" or not compute_dtype(scores).is_float or max(scores.depth, product.columns) > MOST_WIDTH:
+        return None
+    heights = HEIGHTS if scores.lhs.column_stride == 1 else ROWS
+    sizes = [SweepSize(rows, tile) for rows in heights for tile in TILES]
+    if asked != "auto":
+        rows, tile = map(int, asked.split("x"))
+        sizes = [SweepSize(rows, tile)]
+    shapes = {size: sweep_shape(scores, product, buffers, arch, min(size.rows, extent), size.tile) for size in sizes}
+    fitting = [(size, shape) for size, shape in shapes.items() if _fits(shape, scores, product, buffers, arch)]
+    if not fitting:
+        return None
+    size, _ = min(fitting, key=lambda one: _clocks(*one, scores, extent, others))
+    return replace(size, rows=min(size.rows, extent))
+
+
+def _fits(shape: SweepShape, scores: Dot, product: Dot, buffers: Mapping[str, Buffer], arch: str) -> bool:
+    """Whether a block has shared memory and registers enough."""
+    each = _words(shape.scores, scores) / shape.workers, _words(shape.product, product) / shape.workers
+    more = shape.product.columns / 4 if shape.units == "matrix" else each[1]  # fragments of values; sums of a tile
+    result = buffers[product.out.buffer].type.dtype.itemsize
+    return sum(each) + more <= _MOST_WORDS and shape.nbytes(result) <= shared_bytes_per_block(arch)
+
+
+def _words(shape: TileShape, dot: Dot) -> int:
+    """Registers of all threads for a tile of sums."""
+    return shape.rows * shape.columns * words(compute_dtype(dot))
+
+
+def _clocks(size: SweepSize, shape: SweepShape, scores: Dot, extent: int, others: int) -> float:
+    """Of a multiprocessor, for all blocks that it gets: products of whole tiles, and a round's start for each tile."""
+    tiles = -(-scores.columns // size.tile)
+    high, widths = shape.scores.rows, (shape.scores.depth, shape.product.columns)
+    multiplied = high * size.tile * sum(widths) / _RATES[shape.units]
+    if shape.units == "plain":
+        read = WARPS * (max(1.0, high / COLUMNS[1]) + size.tile / 32) * shape.scores.depth
+        read += WARPS * (max(1.0, high / COLUMNS[1]) + widths[1] / 32) * size.tile
+        multiplied = max(multiplied, read)
+    weighed = high * size.tile * _WEIGHT_CLOCKS
+    blocks = others * -(-extent // min(size.rows, extent))
+    return -(-blocks // BUSY) * tiles * (multiplied + weighed + _TILE_CLOCKS)

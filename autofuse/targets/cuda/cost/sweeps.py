@@ -1,0 +1,108 @@
+"""What the two products of a sweep cost beside their multiplications, and what a thread keeps for them.
+
+once                     the left operand of the first product from the L2
+for each tile            a tile of each right operand from the L2, while the other product is made
+                         fragments of both from shared memory; weights from there too, if ordinary units multiply
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from autofuse.lower.tile import Buffer, Dot
+from autofuse.targets.cuda.codegen.access import words
+from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, TileShape, compute_dtype
+from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan
+from autofuse.targets.cuda.codegen.sweepshapes import SweepShape
+from autofuse.targets.cuda.cost.products import (
+    FRAGMENT_BYTES,
+    LOAD_SLOTS,
+    WARP,
+    WAVEFRONT_BYTES,
+    Fragments,
+    ProductCounts,
+    brought,
+    itemsize_of,
+    plain_fragments,
+)
+
+_MATRIX_DEPTH = 16
+"""Of an instruction of the matrix units, for 16-bit floats."""
+_REGISTERS = 80
+"""Of a thread, beside the elements of scores and of the second product: rows, fragments, addresses. From kernels that
+were compiled (docs/decisions/0062-sums-over-a-softmax-are-rescaled.md)."""
+
+
+def swept_products(plan: RowBlockPlan, buffers: Mapping[str, Buffer]) -> tuple[ProductCounts, ...]:
+    """The products of a sweep, in order."""
+    assert plan.sweep is not None
+    shapes = {id(plan.sweep.scores): True, id(plan.sweep.product): False}
+    return tuple(
+        _swept(plan, plan.sweep, dot, shape, buffers, is_first=shapes[id(shape)])
+        for dot, shape in plan.dots
+        if id(shape) in shapes
+    )
+
+
+def swept_registers(sweep: SweepShape, scores: Dot, product: Dot) -> float:
+    """Of a thread: ordinary sums of the second product are there twice, as those of a tile are added at its end."""
+    twice = 2 if sweep.units == "plain" else 1
+    first = sweep.scores.rows * sweep.scores.columns * words(compute_dtype(scores))
+    second = sweep.product.rows * sweep.product.columns * words(compute_dtype(product))
+    return _REGISTERS + (first + twice * second) / sweep.workers
+
+
+def swept_copies(sweep: SweepShape) -> int:
+    """Bytes of tiles that are under way at a time."""
+    return min(sweep.right_bytes, sweep.values_bytes)
+
+
+def _swept(
+    plan: RowBlockPlan, sweep: SweepShape, dot: Dot, shape: TileShape, buffers: Mapping[str, Buffer], *, is_first: bool
+) -> ProductCounts:
+    tiles = -(-(dot.columns if is_first else dot.depth) // sweep.scores.columns)
+    rounds = plan.blocks * tiles
+    """Of all blocks."""
+    right = itemsize_of(dot.rhs, buffers)
+    from_right = float(plan.blocks * dot.columns * dot.depth)
+    from_left, left = (
+        (float(plan.blocks * plan.rows * dot.depth), itemsize_of(dot.lhs, buffers)) if is_first else (0.0, 0)
+    )
+    stored = rounds * shape.columns * shape.depth * shape.element.itemsize
+    if is_first:
+        stored += plan.blocks * sweep.left_bytes
+        moved = brought(left, shape, from_left)
+    else:
+        stored += rounds * sweep.weights_bytes
+        moved = rounds * sweep.product.rows * shape.depth * shape.element.itemsize / CHUNK_BYTES * LOAD_SLOTS / WARP
+    deep = shape.reached(dot.depth, _MATRIX_DEPTH) if is_first else shape.depth
+    fragments = _fragments(dot, shape, in_registers=not is_first)
+    row_tiles = 1 if plan.row_block is None else plan.row_block.extent
+    return ProductCounts(
+        units=shape.units,
+        dtype=compute_dtype(dot),
+        element=shape.element,
+        flops=2.0 * rounds * shape.rows * shape.columns * deep,
+        slots=rounds * deep * fragments.slots + moved + brought(right, shape, from_right),
+        wavefronts=rounds * deep * fragments.wavefronts + stored / WAVEFRONT_BYTES,
+        requested_bytes=from_left * left + from_right * right,
+        right_bytes=dot.depth * dot.columns * right,
+        others=max(1, plan.blocks // max(row_tiles, 1)),
+        row_tiles=row_tiles,
+        column_tiles=1,
+        rounds=tiles,
+        stages=2,  # a tile comes in while the other product is made
+    )
+
+
+def _fragments(dot: Dot, shape: TileShape, *, in_registers: bool) -> Fragments:
+    """Of one step of the depth: a warp of matrix units brings all columns for its 16 rows.
+
+    `in_registers`: whether it has its rows.
+    """
+    if shape.units == "plain":
+        return plain_fragments(dot, shape)
+    warps, columns = shape.rows // 16, math.ceil(shape.columns / 16)
+    loads = warps * (columns + (0 if in_registers else 1)) / _MATRIX_DEPTH
+    return Fragments(loads * LOAD_SLOTS + warps * columns * 2 / _MATRIX_DEPTH, loads * FRAGMENT_BYTES / WAVEFRONT_BYTES)

@@ -1,0 +1,298 @@
+"""Products over a softmax that walk their axis once, against the interpreter; races are errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import autofuse as af
+from autofuse.lower.evaluate import evaluate_program
+from autofuse.lower.lowering import lower
+from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import Space, TileProgram
+from autofuse.measurement.checks import check
+from autofuse.measurement.errorbounds import bounds_of
+from autofuse.targets.cuda.codegen import generate
+from autofuse.targets.cuda.decisions import CUDA_DECISIONS, cuda_schedule
+from autofuse.targets.registry import backend_named
+from autofuse.testing.simt import SimtModule
+from autofuse.testing.simt.counters import count
+
+BF16 = ml_dtypes.bfloat16
+F32 = np.float32
+F64 = np.float64
+
+
+def program_of(fn: Callable[..., Any], *args: Any, schedule: Schedule = Schedule()) -> TileProgram:  # noqa: B008
+    """A function as one kernel."""
+    limits = backend_named("cuda").target(device="h200").limits
+    widest = max(af.candidates(fn, *args).options, key=lambda option: len(option.nodes))
+    program = lower(widest.candidate.kernel, schedule, "attention", limits)
+    assert isinstance(program, TileProgram)
+    return program
+
+
+def is_swept(program: TileProgram) -> bool:
+    return any(phase.sweep is not None for phase in program.phases())
+
+
+def normal(*shape: int, dtype: Any = F32, scale: float = 1.0) -> Any:
+    return (np.random.default_rng(sum(shape)).standard_normal(shape) * scale).astype(dtype)
+
+
+def softmax(x: Any) -> Any:
+    power = np.exp(x - x.max(-1, keepdims=True))
+    return power / power.sum(-1, keepdims=True)
+
+
+def attention(q, k, v):
+    return softmax(q @ np.swapaxes(k, -1, -2) * q.dtype.type(0.25)) @ v
+
+
+def turned(q, k, v):
+    """Keys lie along the head."""
+    return softmax(q @ k) @ v
+
+
+def turned_queries(q, k, v):
+    return softmax(np.swapaxes(q, -1, -2) @ np.swapaxes(k, -1, -2)) @ v
+
+
+def scaled_first(q, k, v):
+    return softmax((q * F32(0.25)) @ np.swapaxes(k, -1, -2)) @ v
+
+
+def masked(q, k, v, mask):
+    return softmax(q @ np.swapaxes(k, -1, -2) + mask) @ v
+
+
+def causal(q, k, v):
+    rows, columns = np.arange(q.shape[-2]), np.arange(k.shape[-2])
+    scores = np.where(rows[:, None] >= columns[None, :], q @ np.swapaxes(k, -1, -2), F32(-np.inf))
+    return softmax(scores) @ v
+
+
+def merged(q, k, v):
+    heads, steps, width = q.shape
+    return attention(q, k, v).transpose(1, 0, 2).reshape(steps, heads * width)
+
+
+def unnormalised(q, k, v, mask):
+    scores = q @ np.swapaxes(k, -1, -2) + mask
+    return np.exp(scores - scores.max(-1, keepdims=True)) @ v
+
+
+def dropped(q, k, v, keep):
+    return np.where(keep, softmax(q @ np.swapaxes(k, -1, -2)) * F32(1.25), F32(0)) @ v
+
+
+def with_statistics(q, k, v):
+    """What a backward pass needs."""
+    scores = q @ np.swapaxes(k, -1, -2)
+    top = scores.max(-1, keepdims=True)
+    power = np.exp(scores - top)
+    total = power.sum(-1, keepdims=True)
+    return (power / total) @ v, np.log(total) + top
+
+
+def biased(q, k, v, table, distance):
+    """What is added is looked up."""
+    return softmax(q @ np.swapaxes(k, -1, -2) + table[distance]) @ v
+
+
+def between_products(x, w, k, v, o):
+    """Queries are made in the kernel, and what comes out is multiplied again."""
+    return np.maximum(softmax((x @ w) @ k.T) @ v @ o, 0)
+
+
+def in_f32(q, k, v):
+    """Scores and weights are f32, products are of 16 bits."""
+    scores = (q @ np.swapaxes(k, -1, -2)).astype(F32) * F32(0.25)
+    return softmax(scores).astype(q.dtype) @ v
+
+
+def heads(batch: int, rows: int, keys: int, width: int, dtype: Any = F32, values: int = 0) -> tuple[Any, ...]:
+    shapes = ((batch, rows, width), (batch, keys, width), (batch, keys, values or width))
+    return tuple(normal(*shape, dtype=dtype) for shape in shapes)
+
+
+def hidden(rows: int, keys: int) -> Any:
+    """A mask that leaves rows 3 and 4 nothing, row 5 nothing of the first tile, and row 6 a NaN and an infinity."""
+    mask = np.where(np.random.default_rng(5).random((rows, keys)) < 0.3, -np.inf, 0).astype(F32)
+    mask[3:5] = -np.inf
+    mask[5, :70] = -np.inf
+    mask[6, 2], mask[7, 1] = np.nan, np.inf
+    return mask
+
+
+HALF = {"f16": np.float16, "bf16": BF16}
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "plain": (attention, heads(2, 70, 100, 16)),
+    "one_key": (attention, heads(2, 7, 1, 16)),
+    "one_row": (attention, heads(2, 1, 129, 33)),
+    "odd": (attention, heads(1, 129, 7, 19, values=5)),
+    "wide": (attention, heads(1, 40, 65, 128)),
+    "widths_differ": (attention, heads(1, 33, 129, 24, values=100)),
+    "many_keys": (attention, heads(1, 20, 1000, 16)),
+    "turned": (turned, (normal(2, 50, 16), normal(2, 16, 92), normal(2, 92, 16))),
+    "turned_queries": (turned_queries, (normal(2, 16, 50), normal(2, 92, 16), normal(2, 92, 16))),
+    "turned_values": (
+        lambda q, k, v: attention(q, k, np.swapaxes(v, -1, -2)),
+        (*heads(1, 40, 72, 16)[:2], normal(1, 16, 72)),
+    ),
+    "scaled_first": (scaled_first, heads(2, 40, 70, 16)),
+    "masked": (masked, (*heads(2, 40, 130, 16), hidden(40, 130))),
+    "causal": (causal, heads(2, 100, 100, 16)),
+    "merged": (merged, heads(3, 37, 37, 20)),
+    "unnormalised": (unnormalised, (*heads(1, 40, 130, 16), hidden(40, 130))),
+    "dropped": (dropped, (*heads(1, 40, 70, 16), np.random.default_rng(1).random((40, 70)) < 0.8)),
+    "with_statistics": (with_statistics, heads(2, 30, 70, 16)),
+    "biased": (biased, (*heads(1, 40, 70, 16), normal(9), np.random.default_rng(2).integers(0, 9, (40, 70)))),
+    "between_products": (
+        between_products,
+        (normal(40, 24), normal(24, 16), normal(70, 16), normal(70, 16), normal(16, 33)),
+    ),
+    "f64": (attention, heads(1, 40, 70, 16, F64)),
+    "large": (attention, tuple(30 * array for array in heads(1, 40, 130, 16))),
+}
+for _name, _dtype in HALF.items():
+    CASES |= {
+        f"{_name}": (attention, heads(2, 70, 100, 16, _dtype)),
+        f"{_name}_one": (attention, heads(2, 1, 1, 16, _dtype)),
+        f"{_name}_odd": (attention, heads(1, 129, 33, 19, _dtype, values=5)),
+        f"{_name}_wide": (attention, heads(1, 40, 129, 128, _dtype)),
+        f"{_name}_in_f32": (in_f32, heads(2, 40, 70, 32, _dtype)),
+        f"{_name}_turned": (turned, tuple(normal(*s, dtype=_dtype) for s in ((2, 50, 16), (2, 16, 96), (2, 96, 16)))),
+        f"{_name}_turned_queries": (
+            turned_queries,
+            tuple(normal(*s, dtype=_dtype) for s in ((2, 16, 48), (2, 96, 16), (2, 96, 16))),
+        ),
+        f"{_name}_between_products": (
+            between_products,
+            tuple(normal(*s, dtype=_dtype, scale=0.5) for s in ((40, 24), (24, 16), (70, 16), (70, 16), (16, 33))),
+        ),
+        f"{_name}_masked": (masked, (*heads(2, 40, 130, 16, _dtype), hidden(40, 130).astype(_dtype))),
+    }
+SHORT = ("one_key", "one_row", "f16_one", "bf16_one")
+"""Without a loop over rows or keys there is nothing to sweep."""
+SIZES = ("128x64", "128x32", "64x64", "48x32", "16x64", "16x32")
+PROGRAMS = {name: program_of(fn, *args) for name, (fn, args) in CASES.items()}
+PROGRAMS |= {
+    f"{name}_{size}": program_of(*(lambda fn, args: (fn, *args))(*CASES[name]), schedule=cuda_schedule(online=size))
+    for name in ("plain", "f16", "causal")
+    for size in SIZES
+}
+KERNELS = {name: generate(program, "sm_90") for name, program in PROGRAMS.items()}
+KERNELS |= {f"{name}_old": generate(PROGRAMS[name], "sm_75") for name in ("plain", "f16")}
+
+
+@pytest.fixture(scope="module")
+def module() -> SimtModule:
+    return SimtModule(list(KERNELS.values()), races=True)
+
+
+def case_of(name: str) -> str:
+    return next(case for case in sorted(CASES, key=len, reverse=True) if name == case or name.startswith(f"{case}_"))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_answers_are_right(module: SimtModule, name: str) -> None:
+    kernel = KERNELS[name]
+    fn, args = CASES[case_of(name)]
+    graph = af.trace(fn, *args)
+    wanted, bounds = af.interpret(graph, *args), bounds_of(graph, args)
+    given = dict(zip((value.name for value in graph.inputs), args, strict=True))
+    inputs = {b.name: given[b.name] for b in kernel.parameters if b.space is Space.INPUT}
+    outputs = [b for b in kernel.parameters if b.space is Space.OUTPUT]
+    answers: list[list[bytes]] = []
+    for order in ("forward", "reverse"):
+        found = [np.full(b.type.shape, 99, b.type.dtype.numpy) for b in outputs]
+        module.run(kernel, {**inputs, **{b.name: f for b, f in zip(outputs, found, strict=True)}}, order=order)
+        for answer, expected, bound in zip(found, wanted, bounds, strict=True):
+            check(name, answer, expected, bound)
+            assert (np.isnan(answer) == np.isnan(expected)).all()
+        answers.append([answer.tobytes() for answer in found])
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_steps_mean_what_they_did(name: str) -> None:
+    fn, args = CASES[name]
+    program, graph = PROGRAMS[name], af.trace(fn, *args)
+    assert is_swept(program) == (name not in SHORT)
+    given = dict(zip((value.name for value in graph.inputs), args, strict=True))
+    found = evaluate_program(program, {b.name: given[b.name] for b in program.buffers if b.space is Space.INPUT})
+    for answer, expected, bound in zip(found.values(), af.interpret(graph, *args), bounds_of(graph, args), strict=True):
+        check(name, answer, expected, bound)
+
+
+def weights_too(q, k, v):
+    weights = softmax(q @ np.swapaxes(k, -1, -2))
+    return weights @ v, weights
+
+
+def by_minimum(q, k, v):
+    scores = q @ np.swapaxes(k, -1, -2)
+    return np.exp(scores - scores.min(-1, keepdims=True)) @ v
+
+
+def by_another_maximum(q, k, v):
+    scores = q @ np.swapaxes(k, -1, -2)
+    return np.exp(scores - np.abs(scores).max(-1, keepdims=True)) @ v
+
+
+def products_of_weights(q, k, v):
+    scores = q @ np.swapaxes(k, -1, -2)
+    power = np.exp(scores - scores.max(-1, keepdims=True))
+    return (power / (power * power).sum(-1, keepdims=True)) @ v
+
+
+def weights_and_more(q, k, v):
+    return (softmax(q @ np.swapaxes(k, -1, -2)) + F32(1)) @ v
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [weights_too, by_minimum, by_another_maximum, products_of_weights, weights_and_more],
+    ids=lambda fn: fn.__name__,
+)
+def test_what_a_larger_maximum_does_not_only_scale_is_kept_whole(fn: Callable[..., Any]) -> None:
+    assert not is_swept(program_of(fn, *heads(2, 40, 70, 16)))
+
+
+def test_a_schedule_says_whether_and_how() -> None:
+    fn, args = CASES["plain"]
+    default = PROGRAMS["plain"]
+    (known,) = [values for decision, values in CUDA_DECISIONS.choices(default).items() if decision.name == "online"]
+    assert {"auto", "off", "128x64"} <= set(known)
+    assert not is_swept(program_of(fn, *args, schedule=cuda_schedule(online="off")))
+    (phase,) = program_of(fn, *args, schedule=cuda_schedule(online="48x32")).phases()
+    assert phase.row_block is not None
+    assert phase.sweep is not None
+    assert (phase.row_block.size, phase.sweep.tile) == (48, 32)
+    product = program_of(lambda a, b: a @ b, normal(8, 8), normal(8, 8))
+    assert "online" not in {decision.name for decision in CUDA_DECISIONS.choices(product)}
+
+
+@pytest.mark.parametrize("dtype", [F32, np.float16])
+def test_long_sequences_read_keys_and_values_once_for_128_rows(dtype: Any) -> None:
+    args = tuple(np.zeros((8, 2048, 64), dtype) for _ in range(3))
+    program = program_of(attention, *args)
+    kernel = generate(program, "sm_90")
+    (found,) = count(kernel, most_blocks=1)
+    assert (found.blocks, found.wide, found.conflicted <= 1.05) == (128, 1.0, True)
+    fetched = dict(zip([b.name for b in kernel.parameters], found.fetched_of, strict=True))
+    assert fetched["k"] == fetched["v"] == 2048 * 64 * np.dtype(dtype).itemsize
+    if dtype != F32:
+        assert "multiply_half(" in kernel.source
+        assert "fmaf(" not in kernel.source
+
+
+def test_few_rows_get_small_blocks_so_that_all_multiprocessors_have_some() -> None:
+    (phase,) = program_of(attention, *heads(12, 128, 128, 64)).phases()
+    assert phase.row_block is not None
+    assert phase.row_block.size == 16
