@@ -36,6 +36,7 @@ H200 = GpuIdentity(
     driver="580.1",
     nvrtc="13.0",
     cublas="13.0",
+    library="cupy 14.2.0",
     generator="cuda/1",
     policy="warm-median/1",
 )

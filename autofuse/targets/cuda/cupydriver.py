@@ -57,6 +57,9 @@ class CupyDriver:
         number = int(self._cupy.cuda.runtime.driverGetVersion())
         return f"{number // 1000}.{number % 1000 // 10}"
 
+    def library(self) -> str:
+        return f"cupy {self._cupy.__version__}"
+
     def conditions(self) -> Conditions | str:
         return conditions(self._cupy.cuda.Device(self._device).pci_bus_id)
 

@@ -106,6 +106,10 @@ class Driver(Protocol):
         """Of the driver, for the identity of plans."""
         ...
 
+    def library(self) -> str:
+        """The array library that calls are made with, and its version, for the identity of plans."""
+        ...
+
     def conditions(self) -> Conditions | str:
         """Clocks and temperature at the moment; or why they are not known."""
         ...

@@ -38,9 +38,11 @@ class GpuIdentity(Identity):
     generator: str
     policy: str = field(default="", metadata=RECORDED)
     """How times were taken; of plans of old (recorded only)."""
+    library: str = ""
+    """The array library that calls are made with. Empty = compiled where there was none; then it is not compared."""
 
 
-def gpu_identity(gpu: Gpu, *, nvrtc: str, driver: str = "", cublas: str = "") -> GpuIdentity:
+def gpu_identity(gpu: Gpu, *, nvrtc: str, driver: str = "", cublas: str = "", library: str = "") -> GpuIdentity:
     """The identity of plans made by this version for a GPU, described by its data sheet or by its driver.
 
     The two descriptions of one part differ by some percent in memory size and bandwidth; both become classes, in steps
@@ -58,6 +60,7 @@ def gpu_identity(gpu: Gpu, *, nvrtc: str, driver: str = "", cublas: str = "") ->
         nvrtc=nvrtc,
         cublas=cublas,
         generator=GENERATOR,
+        library=library,
     )
 
 

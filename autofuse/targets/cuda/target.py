@@ -53,8 +53,8 @@ class CudaTarget:
 
     @property
     def identity(self) -> GpuIdentity:
-        driver = "" if self.driver is None else self.driver.version()
-        return gpu_identity(self.device, nvrtc=nvrtc.version_text(), driver=driver)
+        there = {} if self.driver is None else {"driver": self.driver.version(), "library": self.driver.library()}
+        return gpu_identity(self.device, nvrtc=nvrtc.version_text(), **there)
 
     @property
     def limits(self) -> Limits:

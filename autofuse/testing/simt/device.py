@@ -99,6 +99,10 @@ class SimulatedDriver:
     def version(self) -> str:
         return "simulated"
 
+    def library(self) -> str:
+        """In the place of CuPy."""
+        return f"numpy {np.__version__}"
+
     # ---- kernels ---------------------------------------------------------------------------------------------------
     def conditions(self) -> str:
         """It has no clocks to ask for."""
