@@ -7,6 +7,7 @@ from typing import Any
 
 from autofuse.errors import PlanError
 from autofuse.lazydataclass import dataclass
+from autofuse.lower.plainproducts import plain_product
 from autofuse.lower.schedule import PANEL_ROWS, PLACEMENT, PRODUCTS, SPLIT, VECTORISED, Decision, Schedule
 from autofuse.lower.tile import Dot, OpaqueProgram, Reduce, RowGroup, Space, TileProgram
 
@@ -30,6 +31,8 @@ class KernelShape:
     """Whether one of them is of f32 or f64, which libraries have."""
     sweeps: bool
     """Whether products over a softmax walk their axis once."""
+    is_plain_product: bool
+    """Whether it is what libraries of products do in one call."""
     reduces: bool
     keeps: bool
     """Whether it keeps values on chip from stage to stage."""
@@ -51,6 +54,7 @@ class KernelShape:
             multiplies=bool(dots),
             multiplies_floats=any(dot.dtype.name in ("f32", "f64") for dot in dots),
             sweeps=any(phase.sweep is not None for phase in program.phases()),
+            is_plain_product=bool(dots) and plain_product(program) is not None,
             reduces=any(isinstance(statement, Reduce) for stage in stages for statement in stage.body),
             keeps=any(buffer.space is Space.SCRATCH for buffer in program.buffers),
             largest_output_bytes=max(outputs, default=0),

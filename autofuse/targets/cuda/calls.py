@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
+from warnings import warn
 
 import numpy as np
 
-from autofuse.errors import ArgumentError
+from autofuse.errors import ArgumentError, BackendError
 from autofuse.ir import dtypes
 from autofuse.ir.devicearrays import is_read_only
 from autofuse.ir.graph import Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import replace
 from autofuse.lower.tile import OpaqueProgram, Space
 from autofuse.plan.document import PlanDocument
 from autofuse.runtime.fitting import fit_to_write, fits
 from autofuse.runtime.memory import MemoryPlan
 from autofuse.runtime.planlowering import LoweredKernel
-from autofuse.targets.cuda.driver import Driver
+from autofuse.targets.cuda.driver import CudaCode, Driver, Function
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.horizontal import Start
 from autofuse.targets.cuda.librarysteps import LibraryStep, library_step
@@ -74,13 +76,23 @@ class SharedByCalls:
     def _loaded(self) -> list[Launch | LibraryStep]:
         """How each start is made, in order."""
         codes = {id(start.code): start.code for start in self.starts if start.code is not None}
-        loaded = dict(zip(codes, self.driver.load(list(codes.values())), strict=True))
+        loaded = dict(zip(codes, self._functions(list(codes.values())), strict=True))
         return [
             self._called(start.kernels[0])
             if start.code is None
             else Launch(loaded[id(start.code)], tuple(place for n in start.kernels for place in self._places(n)))
             for start in self.starts
         ]
+
+    def _functions(self, codes: Sequence[CudaCode]) -> Sequence[Function]:
+        """Loaded; what cuBLASLt was to compute by generated code, if it is not here or refuses."""
+        try:
+            return self.driver.load(codes)
+        except BackendError as refused:
+            if all(code.library is None for code in codes):
+                raise
+            warn(f"plan {self.document.name}: {refused}; generated code computes it", stacklevel=2)
+            return self.driver.load([replace(code, library=None) for code in codes])
 
     def _called(self, number: int) -> LibraryStep:
         program = self.kernels[number].program

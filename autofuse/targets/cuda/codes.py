@@ -12,6 +12,7 @@ from autofuse.runtime.planlowering import LoweredKernel, canonical
 from autofuse.targets.cuda.codegen import generate
 from autofuse.targets.cuda.codegen.scatterplan import ScatterPlan, scatter_plan
 from autofuse.targets.cuda.codegen.scatters import generate_scatter
+from autofuse.targets.cuda.cublaslt import library_code, with_library_workspace
 from autofuse.targets.cuda.driver import CudaCode
 
 CodeKey = TileProgram | str
@@ -26,7 +27,8 @@ def code_key(program: TileProgram | OpaqueProgram) -> CodeKey:
 def code_of(program: TileProgram | OpaqueProgram, arch: str) -> CudaCode | None:
     """The CUDA C of a kernel; None for a call that there is none for. Raises LegalityError or BackendError."""
     if isinstance(program, TileProgram):
-        return CudaCode(program, generate(program, arch))
+        program = with_library_workspace(program, arch)
+        return CudaCode(program, generate(program, arch), library=library_code(program))
     return None if generated_scatter(program) is None else CudaCode(program, generate_scatter(program, arch))
 
 
@@ -51,10 +53,12 @@ def codes_of(kernels: Sequence[LoweredKernel], arch: str) -> dict[CodeKey, CudaC
     return codes
 
 
-def with_workspaces(kernel: LoweredKernel) -> LoweredKernel:
+def with_workspaces(kernel: LoweredKernel, arch: str) -> LoweredKernel:
     """The kernel with the memory that its code works in."""
     program = kernel.program
-    plan = generated_scatter(program) if isinstance(program, OpaqueProgram) else None
+    if isinstance(program, TileProgram):
+        return replace(kernel, program=with_library_workspace(program, arch))
+    plan = generated_scatter(program)
     if plan is None or not plan.workspaces or kernel.workspaces:
         return kernel
     return replace(kernel, program=replace(program, buffers=(*program.buffers, *plan.workspaces)))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from threading import Lock
 from typing import Any
 
@@ -18,9 +18,11 @@ from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT
 from autofuse.targets.cuda.conditions import Conditions, conditions
+from autofuse.targets.cuda.cublaslt import CublasLt, ProductFunction, product_function
+from autofuse.targets.cuda.cublaslt import bindings as bindings_of_products
 from autofuse.targets.cuda.driver import CAPTURED, CudaCode, Function, Node
 from autofuse.targets.cuda.gpus import ALL, Gpu, shared_bytes_per_block
-from autofuse.targets.cuda.graphs import CudaGraph, KernelNode, bindings
+from autofuse.targets.cuda.graphs import CallNode, CudaGraph, KernelNode, bindings
 from autofuse.targets.cuda.launch import LoadedKernel, cupy_with_gpu
 from autofuse.targets.cuda.library.cupylibrary import CupyLibrary
 from autofuse.targets.cuda.library.form import Form, Given
@@ -65,11 +67,28 @@ class CupyDriver:
 
     def load(self, codes: Sequence[CudaCode]) -> Sequence[Function]:
         with ThreadPoolExecutor(min(_COMPILERS, max(len(codes), 1))) as pool:
-            return [CupyFunction(loaded) for loaded in pool.map(self._loaded, codes)]
+            return list(pool.map(self._loaded, codes))
 
-    def _loaded(self, code: CudaCode) -> LoadedKernel:
+    def _loaded(self, code: CudaCode) -> CupyFunction | ProductFunction:
         with self._cupy.cuda.Device(self._device):  # of this thread
-            return LoadedKernel(code.kernel)
+            if code.library is None:
+                return CupyFunction(LoadedKernel(code.kernel))
+            return product_function(self._products, code.library, code.kernel.parameters, self._current)
+
+    @cached_property
+    def _products(self) -> CublasLt | None:
+        own = bindings_of_products()
+        if own is None:
+            return None
+        with self._cupy.cuda.Device(self._device):
+            return CublasLt(own)
+
+    def cublas_version(self) -> str:
+        return "" if self._products is None else self._products.version
+
+    def _current(self) -> int:
+        """The caller's current stream."""
+        return int(self._cupy.cuda.get_current_stream().ptr)
 
     @contextmanager
     def entered(self) -> Generator[None]:
@@ -109,13 +128,7 @@ class CupyDriver:
         driver = bindings()
         if driver is None:
             return None
-        kernels: list[KernelNode] = []
-        for node in nodes:
-            assert isinstance(node.function, CupyFunction)
-            loaded = node.function.loaded
-            packed = bool(loaded.kernel.members)
-            kernels.append(KernelNode(loaded.handles, loaded.kernel.launches, node.pointers, packed, node.after))
-        return CudaGraph(driver, lambda: int(self._cupy.cuda.get_current_stream().ptr), kernels)
+        return CudaGraph(driver, self._current, [_graph_node(node) for node in nodes])
 
     def call(self, form: Form, operands: Sequence[Given], results: Sequence[Given]) -> None:
         self._library.call(form, operands, results)
@@ -216,6 +229,17 @@ class CupyFunction:
     @property
     def launches(self) -> int:
         return len(self.loaded.kernel.launches)
+
+
+def _graph_node(node: Node) -> KernelNode | CallNode:
+    match node.function:
+        case ProductFunction() as function:
+            return CallNode(function.start, node.pointers, node.after)
+        case CupyFunction(loaded):
+            packed = bool(loaded.kernel.members)
+            return KernelNode(loaded.handles, loaded.kernel.launches, node.pointers, packed, node.after)
+        case _:
+            raise BackendError(f"a {type(node.function).__name__} is not of this driver")
 
 
 class _AsBits:

@@ -49,6 +49,13 @@ ONLINE: Decision[str] = Decision(
     "rows of a block, and elements of the axis that it takes at a time, where products over a softmax walk it once with"
     " rescaled sums; off: scores are kept whole; auto goes by the products' shapes",
 )
+LIBRARY: Decision[int] = Decision(
+    "library",
+    0,
+    Range(0, 16),
+    "who does a product with at most a bias and a clip at zero: 0: generated code; else cuBLASLt, by the algorithm of"
+    " that number among those that it proposes",
+)
 
 CUDA_DECISIONS = Decisions(
     (
@@ -73,6 +80,11 @@ CUDA_DECISIONS = Decisions(
             lambda shape: (
                 ("auto", "off", "128x64", "128x32", "96x64", "64x64", "64x32", "32x64", "16x64") if shape.sweeps else ()
             ),
+        ),
+        Rule(
+            LIBRARY,
+            lambda shape: (0, 1, 2, 3, 4) if shape.is_plain_product else (),
+            lambda shape: not shape.is_plain_product,
         ),
         *KEEPS,
     )

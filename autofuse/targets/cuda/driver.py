@@ -17,6 +17,7 @@ from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.targets.cuda.codegen.cudakernel import CudaKernel
 from autofuse.targets.cuda.conditions import Conditions
+from autofuse.targets.cuda.cublaslt import LibraryCode
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.library.form import Form, Given
 
@@ -30,6 +31,8 @@ class CudaCode:
     kernel: CudaKernel
     together_us: float | None = None
     """Of several: what the model says that they take."""
+    library: LibraryCode | None = None
+    """What cuBLASLt does in place of the kernel."""
 
 
 class Function(Protocol):
@@ -110,12 +113,19 @@ class Driver(Protocol):
         """The array library that calls are made with, and its version, for the identity of plans."""
         ...
 
+    def cublas_version(self) -> str:
+        """Of cuBLASLt, for the identity of plans; empty where there are no bindings of it."""
+        ...
+
     def conditions(self) -> Conditions | str:
         """Clocks and temperature at the moment; or why they are not known."""
         ...
 
     def load(self, codes: Sequence[CudaCode]) -> Sequence[Function]:
-        """Compile kernels and load them, beside each other. Raises BackendError."""
+        """Compile kernels and load them, beside each other. Raises BackendError.
+
+        So it does where cuBLASLt is to compute one, and is not here or refuses.
+        """
         ...
 
     def entered(self) -> AbstractContextManager[None]:

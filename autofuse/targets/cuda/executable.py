@@ -138,7 +138,7 @@ def build_executable(
     document: PlanDocument, kernels: tuple[LoweredKernel, ...], gpu: Gpu, driver: Driver | None
 ) -> CudaExecutable:
     """Plan memory and generate code. Raises PlanError, LegalityError or BackendError."""
-    kernels = tuple(with_workspaces(kernel) for kernel in kernels)
+    kernels = tuple(with_workspaces(kernel, gpu.arch) for kernel in kernels)
     memory = plan_memory(document.graph, document.writebacks, kernels)
     codes = codes_of(kernels, gpu.arch)
     starts = starts_of(kernels, codes, gpu, most_parameter_bytes(driver))

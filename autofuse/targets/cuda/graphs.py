@@ -1,13 +1,16 @@
 """Kernels as the nodes of a CUDA graph, built by hand through cuda-bindings: a replay is one call of the driver.
 
 Capturing a stream would do for kernels too, but a captured graph does not say which node a launch became, and so could
-not be told other addresses. Nothing here needs a GPU to be imported; cuda-bindings is asked for by its module's name.
+not be told other addresses. Of a library nobody else knows the kernels: its call is captured, and becomes a child
+graph, which another capture replaces where addresses change. Nothing here needs a GPU to be imported; cuda-bindings is
+asked for by its module's name.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Any, Protocol, cast
@@ -23,9 +26,16 @@ class Bindings(Protocol):
     CUDA_KERNEL_NODE_PARAMS: Callable[[], Any]
     CUfunction: Callable[[int], Any]
     CUstream: Callable[[int], Any]
+    CUstreamCaptureMode: Callable[[int], Any]
 
     def cuGraphCreate(self, flags: int) -> tuple[Any, ...]: ...  # noqa: N802  # CUDA's names
     def cuGraphAddKernelNode(self, graph: Any, dependencies: Any, count: int, params: Any) -> tuple[Any, ...]: ...  # noqa: N802
+    def cuGraphAddChildGraphNode(self, graph: Any, dependencies: Any, count: int, child: Any) -> tuple[Any, ...]: ...  # noqa: N802
+    def cuGraphExecChildGraphNodeSetParams(self, execution: Any, node: Any, child: Any) -> tuple[Any, ...]: ...  # noqa: N802
+    def cuStreamCreate(self, flags: int) -> tuple[Any, ...]: ...  # noqa: N802
+    def cuStreamDestroy(self, stream: Any) -> tuple[Any, ...]: ...  # noqa: N802
+    def cuStreamBeginCapture(self, stream: Any, mode: Any) -> tuple[Any, ...]: ...  # noqa: N802
+    def cuStreamEndCapture(self, stream: Any) -> tuple[Any, ...]: ...  # noqa: N802
     def cuGraphInstantiate(self, graph: Any, flags: int) -> tuple[Any, ...]: ...  # noqa: N802
     def cuGraphExecKernelNodeSetParams(self, execution: Any, node: Any, params: Any) -> tuple[Any, ...]: ...  # noqa: N802
     def cuGraphLaunch(self, execution: Any, stream: Any) -> tuple[Any, ...]: ...  # noqa: N802
@@ -57,10 +67,25 @@ class KernelNode:
     """Earlier kernels that must be done before."""
 
 
+@dataclass(frozen=True, slots=True)
+class CallNode:
+    """A call of a library that starts kernels in a stream."""
+
+    start: Callable[[Sequence[int], int], None]
+    """(addresses, stream)."""
+    pointers: Sequence[int]
+    after: tuple[int, ...]
+    """As of a kernel."""
+
+
+_NON_BLOCKING, _OF_THIS_THREAD = 1, 1
+"""CU_STREAM_NON_BLOCKING; CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: what other threads do meanwhile is their matter."""
+
+
 class CudaGraph:
     """See `autofuse.targets.cuda.driver.Graph`. Belongs to the context that is current when it is made."""
 
-    def __init__(self, driver: Bindings, stream: Callable[[], int], kernels: Sequence[KernelNode]) -> None:
+    def __init__(self, driver: Bindings, stream: Callable[[], int], kernels: Sequence[KernelNode | CallNode]) -> None:
         """`stream`: gives the caller's current one. Raises BackendError, and then leaves nothing behind."""
         self._driver, self._stream, self._kernels = driver, stream, list(kernels)
         self._nodes: list[list[Any]] = []
@@ -70,8 +95,12 @@ class CudaGraph:
             self._add(kernel)
         self._execution = self._asked("cuGraphInstantiate", self._graph, 0)
 
-    def _add(self, kernel: KernelNode) -> None:
+    def _add(self, kernel: KernelNode | CallNode) -> None:
         before = [self._nodes[number][-1] for number in kernel.after]
+        if isinstance(kernel, CallNode):
+            with self._captured(kernel, kernel.pointers) as child:
+                self._nodes.append([self._asked("cuGraphAddChildGraphNode", self._graph, before, len(before), child)])
+            return
         nodes: list[Any] = []
         for handle, launch in zip(kernel.handles, kernel.launches, strict=True):
             with_memory = _Parameters(self._driver, handle, launch, kernel.pointers, kernel.is_packed)
@@ -82,10 +111,35 @@ class CudaGraph:
     def __call__(self, changed: Mapping[int, Sequence[int]]) -> None:
         for number, pointers in changed.items():
             kernel = self._kernels[number]
+            if isinstance(kernel, CallNode):
+                with self._captured(kernel, pointers) as child:
+                    (node,) = self._nodes[number]
+                    self._asked("cuGraphExecChildGraphNodeSetParams", self._execution, node, child)
+                continue
             for node, handle, launch in zip(self._nodes[number], kernel.handles, kernel.launches, strict=True):
                 with_memory = _Parameters(self._driver, handle, launch, pointers, kernel.is_packed)
                 self._asked("cuGraphExecKernelNodeSetParams", self._execution, node, with_memory.parameters)
         self._asked("cuGraphLaunch", self._execution, self._driver.CUstream(self._stream()))
+
+    @contextmanager
+    def _captured(self, call: CallNode, pointers: Sequence[int]) -> Generator[Any]:
+        """A graph of what a library starts, for as long as it takes to copy it."""
+        driver = self._driver
+        stream = self._asked("cuStreamCreate", _NON_BLOCKING)
+        child: Any = None
+        try:
+            self._asked("cuStreamBeginCapture", stream, driver.CUstreamCaptureMode(_OF_THIS_THREAD))
+            try:
+                call.start(pointers, int(stream))
+            except BaseException:
+                driver.cuStreamEndCapture(stream)
+                raise
+            child = self._asked("cuStreamEndCapture", stream)
+            yield child
+        finally:
+            if child is not None:
+                driver.cuGraphDestroy(child)
+            driver.cuStreamDestroy(stream)
 
     def _asked(self, name: str, *arguments: Any) -> Any:
         status, *made = getattr(self._driver, name)(*arguments)

@@ -145,10 +145,14 @@ def _group(
 
 def _joins(code: CudaCode) -> bool:
     """Whether it is of a TileProgram, and launches are plain: nothing but blocks, threads and shared memory."""
-    return isinstance(code.program, TileProgram) and all(
-        launch == CudaLaunch(launch.function, launch.grid, launch.block, launch.shared_bytes)
-        and launch.grid[1:] == launch.block[1:] == (1, 1)
-        for launch in code.kernel.launches
+    return (
+        isinstance(code.program, TileProgram)
+        and code.library is None
+        and all(
+            launch == CudaLaunch(launch.function, launch.grid, launch.block, launch.shared_bytes)
+            and launch.grid[1:] == launch.block[1:] == (1, 1)
+            for launch in code.kernel.launches
+        )
     )
 
 

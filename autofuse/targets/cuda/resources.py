@@ -17,6 +17,7 @@ from autofuse.targets.cuda import nvrtc
 from autofuse.targets.cuda.codegen import generate
 from autofuse.targets.cuda.codegen.cudakernel import CudaKernel, CudaLaunch
 from autofuse.targets.cuda.cost.model import GpuModel
+from autofuse.targets.cuda.cublaslt import library_code
 from autofuse.targets.cuda.driver import CudaCode
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.machinecode import machine_code
@@ -27,13 +28,16 @@ from autofuse.targets.cuda.occupancy import occupancy
 def compiled_facts(programs: Sequence[TileProgram | OpaqueProgram], arch: str) -> list[CompiledFacts | None]:
     """What compiling tells of kernels; equal ones are compiled once, all beside each other, and kept on disk.
 
-    None for what the host does, for what has no code on this architecture (making an executable of it says why), and
-    where NVRTC or a header is not here, or does not know the architecture. Raises BackendError for code that NVRTC
-    refuses: no plan is to have it.
+    None for what the host or a library does, for what has no code on this architecture (making an executable of it says
+    why), and where NVRTC or a header is not here, or does not know the architecture. Raises BackendError for code that
+    NVRTC refuses: no plan is to have it.
     """
     if not nvrtc.is_available():
         return [None] * len(programs)
-    keys = [canonical(program) if isinstance(program, TileProgram) else None for program in programs]
+    keys = [
+        canonical(program) if isinstance(program, TileProgram) and library_code(program) is None else None
+        for program in programs
+    ]
     distinct = list(dict.fromkeys(key for key in keys if key is not None))
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC holds no lock while it compiles
         found = dict(zip(distinct, pool.map(partial(_facts, arch=arch), distinct), strict=True))
@@ -70,6 +74,9 @@ def launch_lines(codes: Sequence[CudaCode], gpu: Gpu, model: GpuModel) -> list[t
 
 
 def _lines(code: CudaCode, gpu: Gpu, model: GpuModel) -> tuple[str, ...]:
+    if code.library is not None:
+        costs = [terms.text() for terms in model.launches(KernelFacts(code.program))]
+        return (f"one call of cuBLASLt, by its algorithm {code.library.algorithm}", *costs)
     launches, facts, said = code.kernel.launches, None, "registers estimated: NVRTC is not installed"
     if nvrtc.is_available():
         try:

@@ -53,8 +53,15 @@ class CudaTarget:
 
     @property
     def identity(self) -> GpuIdentity:
-        there = {} if self.driver is None else {"driver": self.driver.version(), "library": self.driver.library()}
-        return gpu_identity(self.device, nvrtc=nvrtc.version_text(), **there)
+        if self.driver is None:
+            return gpu_identity(self.device, nvrtc=nvrtc.version_text())
+        return gpu_identity(
+            self.device,
+            nvrtc=nvrtc.version_text(),
+            driver=self.driver.version(),
+            library=self.driver.library(),
+            cublas=self.driver.cublas_version(),
+        )
 
     @property
     def limits(self) -> Limits:

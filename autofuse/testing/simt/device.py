@@ -29,11 +29,13 @@ from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT
 from autofuse.targets.cuda.cost.librarycosts import form_us
 from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.cost.rates import Rates
+from autofuse.targets.cuda.cublaslt import CublasLt, product_function
 from autofuse.targets.cuda.driver import CAPTURED, CudaCode, Function, Node
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.library.form import Form, Given
 from autofuse.testing.simt.array import SimulatedArray
-from autofuse.testing.simt.functions import SimulatedFunction, SimulatedGraph
+from autofuse.testing.simt.cublaslt import FakeCublasLt
+from autofuse.testing.simt.functions import SimulatedFunction, SimulatedGraph, SimulatedProduct
 from autofuse.testing.simt.library import SimulatedLibrary
 from autofuse.testing.simt.memory import Block, Pool
 from autofuse.testing.simt.runner import Order, SimtModule
@@ -66,12 +68,19 @@ class SimulatedDriver:
     """See `autofuse.targets.cuda.driver.Driver`. Each is a device of its own."""
 
     def __init__(
-        self, gpu: Gpu, seed: int = 0, order: Order | None = None, *, graphs: bool = True, rates: Rates | None = None
+        self,
+        gpu: Gpu,
+        seed: int = 0,
+        order: Order | None = None,
+        *,
+        graphs: bool = True,
+        rates: Rates | None = None,
+        cublaslt: bool = False,
     ) -> None:
         """`gpu`: the device that it is like. `seed`: of the order in which work, threads and blocks run.
 
         `order`: of threads and blocks, in every launch. `graphs`: whether it can replay graphs. `rates`: at
-        which it works, by default those of the data sheet.
+        which it works, by default those of the data sheet. `cublaslt`: whether there are bindings of it.
         """
         self.gpu, self.has_graphs = gpu, graphs
         self.order: Order | None = order
@@ -95,6 +104,9 @@ class SimulatedDriver:
         self._thread = local()
         self._default = self.stream()
         self._library = SimulatedLibrary(self)
+        self.cublaslt = FakeCublasLt(self.bytes_at) if cublaslt else None
+        """In place of its bindings."""
+        self._products = None if self.cublaslt is None else CublasLt(self.cublaslt)
 
     def version(self) -> str:
         return "simulated"
@@ -110,14 +122,27 @@ class SimulatedDriver:
 
     def load(self, codes: Sequence[CudaCode]) -> Sequence[Function]:
         self.may_fail("compile")
-        module = SimtModule([code.kernel for code in codes])
+        module = SimtModule([code.kernel for code in codes if code.library is None])
         prices = self._model.price([KernelFacts(code.program) for code in codes])
         expected = [
             us if code.together_us is None else SLOWER * code.together_us
             for code, us in zip(codes, prices.us, strict=True)
         ]
         times = [max(1, round(1e3 * us)) for us in expected]
-        return [SimulatedFunction(self, module, code, time) for code, time in zip(codes, times, strict=True)]
+        return [
+            SimulatedFunction(self, module, code, time)
+            if code.library is None
+            else SimulatedProduct(
+                self,
+                product_function(self._products, code.library, code.kernel.parameters, lambda: 0),
+                tuple(buffer.type.nbytes for buffer in code.kernel.parameters),
+                time,
+            )
+            for code, time in zip(codes, times, strict=True)
+        ]
+
+    def cublas_version(self) -> str:
+        return "" if self._products is None else self._products.version
 
     def graph(self, nodes: Sequence[Node]) -> SimulatedGraph | None:
         if not self.has_graphs:

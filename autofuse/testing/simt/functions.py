@@ -13,6 +13,7 @@ from autofuse.errors import BackendError
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.tile import Buffer, Space
 from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT, CudaKernel
+from autofuse.targets.cuda.cublaslt import ProductFunction
 from autofuse.targets.cuda.driver import CudaCode, Node
 from autofuse.targets.cuda.streams import share_of
 from autofuse.testing.simt.runner import Order, SimtModule
@@ -82,6 +83,43 @@ class SimulatedFunction:
         return any(at[buffer.name] == at[output.name] for output in outputs)
 
 
+@dataclass(frozen=True, slots=True)
+class SimulatedProduct:
+    """A kernel that the stand-in for cuBLASLt computes. See `autofuse.targets.cuda.driver.Function`."""
+
+    driver: SimulatedDriver
+    function: ProductFunction
+    parameter_bytes: tuple[int, ...]
+    takes_ns: int
+
+    def __call__(self, pointers: Sequence[int]) -> None:
+        self.driver.calls["launch"] += 1
+        self.driver.may_fail("launch")
+        takes_ns, share = self.cost
+        self.driver.start(self.work(pointers), takes_ns=takes_ns, share=share)
+
+    @property
+    def launches(self) -> int:
+        """One call."""
+        return 1
+
+    @property
+    def cost(self) -> tuple[int, float]:
+        """Nanoseconds, and that it fills the device."""
+        return self.takes_ns, 1.0
+
+    def work(self, pointers: Sequence[int]) -> partial[None]:
+        """What runs it on these addresses."""
+        return partial(self._run, tuple(pointers))
+
+    def _run(self, pointers: Sequence[int]) -> None:
+        self.driver.may_fail("kernel")
+        held = [self.driver.holder(at, size) for at, size in zip(pointers, self.parameter_bytes, strict=True)]
+        self.function(pointers)
+        for block in held:
+            block.check()
+
+
 def _require_apart(kernel: CudaKernel, pointers: Sequence[int]) -> None:
     """Raise BackendError if kernels that are launched together touch what one of them writes."""
     members = [number for number, count in enumerate(kernel.members) for _ in range(count)]
@@ -118,7 +156,7 @@ class SimulatedGraph:
             stream.wait_event(self._last)  # the launches of one graph wait for each other
         begin, ends = stream.record(), list[Operation]()
         for node in self._nodes:
-            assert isinstance(node.function, SimulatedFunction)
+            assert isinstance(node.function, SimulatedFunction | SimulatedProduct)
             takes_ns, share = node.function.cost
             needs = (begin, *(ends[number] for number in node.after))
             ends.append(driver.start(node.function.work(node.pointers), needs, takes_ns=takes_ns, share=share))

@@ -18,11 +18,13 @@ from autofuse.cost_models.base import Bound, KernelFacts, Prices
 from autofuse.cost_models.features import FEATURES_VERSION, KernelFeatures
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import asdict
-from autofuse.lower.tile import OpaqueProgram
+from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.targets.cuda.cost.counts import Counted, counted
 from autofuse.targets.cuda.cost.librarycosts import opaque_us
+from autofuse.targets.cuda.cost.libraryproducts import library_terms
 from autofuse.targets.cuda.cost.rates import SHEET, Rates, sheet_rates
 from autofuse.targets.cuda.cost.terms import Terms, estimated, launch_terms
+from autofuse.targets.cuda.cublaslt import library_code
 from autofuse.targets.cuda.gpus import Gpu
 
 MODEL_VERSION = 5
@@ -71,6 +73,9 @@ class GpuModel:
         }
 
     def _terms(self, kernel: Counted, facts: KernelFacts) -> tuple[Terms, ...]:
+        code = library_code(facts.program) if isinstance(facts.program, TileProgram) else None
+        if code is not None:
+            return (library_terms(self._gpu, self.rates, code.product),)
         compiled = None if facts.compiled is None else facts.compiled.launches
         if compiled is None or len(compiled) != len(kernel.launches):
             compiled = tuple(estimated(launch) for launch in kernel.launches)
