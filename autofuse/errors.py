@@ -108,5 +108,9 @@ class LeftToNumpyWarning(UserWarning):
     """Calls, or a whole function, run through NumPy as they are written: nothing is fused there."""
 
 
+class LibraryRefusedWarning(UserWarning):
+    """A kernel that a library was to compute is computed by generated code: the library is not here, or refuses it."""
+
+
 class SlowerThanNumpyWarning(UserWarning):
     """A plan was measured slower than the function that it was made from."""

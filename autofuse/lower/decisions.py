@@ -112,8 +112,9 @@ that its kernels honour, with its own between them."""
 class Decisions:
     """All decisions of a target."""
 
-    def __init__(self, rules: tuple[Rule, ...]) -> None:
-        self.rules = rules
+    def __init__(self, rules: tuple[Rule, ...], untried: frozenset[str] = frozenset()) -> None:
+        """`untried`: names of decisions that a schedule may make, and that nothing is to be gained from here."""
+        self.rules, self._untried = rules, untried
         self.by_name = {rule.decision.name: rule.decision for rule in rules}
         self.contextual = tuple(rule.decision for rule in rules if rule.contextual)
         """What may pay for a kernel alone and not in a plan, or the other way round."""
@@ -135,6 +136,15 @@ class Decisions:
 
         `program`: under the default schedule.
         """
+        found = self._open(program)
+        return {decision: values for decision, values in found.items() if decision.name not in self._untried}
+
+    def without_trying(self, *decisions: Decision[Any]) -> Decisions:
+        """The same, but that some are left as they are by default; a schedule may still make them."""
+        return Decisions(self.rules, self._untried | {decision.name for decision in decisions})
+
+    def _open(self, program: TileProgram | OpaqueProgram) -> Choices:
+        """What may be decided, whether it is tried or not."""
         if isinstance(program, OpaqueProgram):
             return {}
         shape = KernelShape.of(program)
@@ -178,7 +188,7 @@ class Decisions:
 
     def _foreign(self, schedule: Schedule, program: TileProgram | OpaqueProgram) -> Choices:
         """Decisions of a schedule that a search could not make for a kernel, each with the values that it could."""
-        choices = self.choices(program)
+        choices = self._open(program)
         found: dict[Decision[Any], tuple[Any, ...]] = {}
         for name, value in schedule.chosen:
             decision = self.by_name[name]

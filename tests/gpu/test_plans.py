@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,10 +28,11 @@ class TestGpu(TargetContract):
     name = "cuda"
 
 
+@pytest.mark.parametrize("numerics", ["strict", "fast"])
 @pytest.mark.parametrize("workload", discover(), ids=lambda workload: workload.name)
-def test_a_workload_gives_the_interpreters_answer(workload: Workload) -> None:
+def test_a_workload_gives_the_interpreters_answer(workload: Workload, numerics: Any) -> None:
     given = workload.inputs("small", 0)
-    plan = af.compile(workload.function, *copy.deepcopy(given), backend="cuda", deadline=None)
+    plan = af.compile(workload.function, *copy.deepcopy(given), backend="cuda", numerics=numerics, deadline=None)
     used = copy.deepcopy(given)
     results = plan(*used)
     leaves = arrays(given)

@@ -9,7 +9,7 @@ from warnings import warn
 
 import numpy as np
 
-from autofuse.errors import ArgumentError, BackendError
+from autofuse.errors import ArgumentError, BackendError, LibraryRefusedWarning
 from autofuse.ir import dtypes
 from autofuse.ir.devicearrays import is_read_only
 from autofuse.ir.graph import Value
@@ -91,7 +91,8 @@ class SharedByCalls:
         except BackendError as refused:
             if all(code.library is None for code in codes):
                 raise
-            warn(f"plan {self.document.name}: {refused}; generated code computes it", stacklevel=2)
+            said = f"plan {self.document.name}: {refused}; generated code computes it"
+            warn(said, LibraryRefusedWarning, stacklevel=2)
             return self.driver.load([replace(code, library=None) for code in codes])
 
     def _called(self, number: int) -> LibraryStep:

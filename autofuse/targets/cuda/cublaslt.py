@@ -121,9 +121,9 @@ class CublasLt:
         return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
     def prepared(self, product: PlainProduct, algorithm: int, workspace_bytes: int) -> PreparedProduct:
-        """A product by an algorithm, numbered from 1 in the order in which it proposes them.
+        """A product by an algorithm, numbered from 1 as it proposes them; the last one, where there are not so many.
 
-        Raises BackendError where it has none for it, or not so many.
+        Raises BackendError where there is none.
         """
         return PreparedProduct(self._own, self._handle, product, algorithm, workspace_bytes)
 
@@ -187,13 +187,13 @@ class PreparedProduct:
         layouts = self._right, self._left, self._out, self._out
         places = results.ctypes.data, count.ctypes.data
         asked(own.matmul_algo_get_heuristic, self._handle, self._description, *layouts, wish, number, *places)
-        if count[0] < number or results[number - 1]["state"]:
+        chosen = min(number, int(count[0])) - 1
+        if chosen < 0 or results[chosen]["state"]:
             raise BackendError(
-                f"cuBLASLt proposes {int(count[0])} algorithms for a product of {product.rows} x {product.depth} x "
-                f"{product.columns} {product.left.dtype}, and number {number} was asked for; give the kernel another "
-                "schedule"
+                f"cuBLASLt has no algorithm for a product of {product.rows} x {product.depth} x {product.columns} "
+                f"{product.left.dtype}; give the kernel another schedule"
             )
-        return results[number - 1 : number]["algorithm"].copy()
+        return results[chosen : chosen + 1]["algorithm"].copy()
 
     def __call__(self, at: Addresses, stream: int) -> None:
         """Start it. Raises BackendError."""

@@ -54,7 +54,7 @@ LIBRARY: Decision[int] = Decision(
     0,
     Range(0, 16),
     "who does a product with at most a bias and a clip at zero: 0: generated code; else cuBLASLt, by the algorithm of"
-    " that number among those that it proposes",
+    " that number among those that it proposes, or the last of them",
 )
 
 CUDA_DECISIONS = Decisions(

@@ -23,7 +23,7 @@ from autofuse.targets.cuda.codes import codes_of
 from autofuse.targets.cuda.cost.counts import features
 from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.cost.rates import Rates, sheet_rates
-from autofuse.targets.cuda.decisions import CUDA_DECISIONS
+from autofuse.targets.cuda.decisions import CUDA_DECISIONS, LIBRARY
 from autofuse.targets.cuda.devicearrays import DeviceArrays
 from autofuse.targets.cuda.driver import Driver
 from autofuse.targets.cuda.executable import CudaExecutable, build_executable
@@ -70,10 +70,14 @@ class CudaTarget:
             workers=self.device.multiprocessors,
             least_rows=SIDE,
             widens=True,
-            decisions=CUDA_DECISIONS,
+            decisions=CUDA_DECISIONS if self._has_cublaslt else CUDA_DECISIONS.without_trying(LIBRARY),
             passes=CudaPasses(self.device.arch),
             most_together=MAX_GROUP_PLACES,
         )
+
+    @property
+    def _has_cublaslt(self) -> bool:
+        return self.driver is not None and bool(self.driver.cublas_version())
 
     def cost_model(self) -> GpuModel:
         return GpuModel(self.device, self.rates)

@@ -22,7 +22,7 @@ _OF_COMPUTE = {69: (0,), 71: (1,), 68: (2, 14), 77: (0,)}
 """Types of operands by type of computing."""
 _TF32 = 77
 PROPOSED = 3
-"""Algorithms."""
+"""Algorithms, unless a test says otherwise."""
 
 
 class FakeCublasLt:
@@ -30,7 +30,7 @@ class FakeCublasLt:
 
     def __init__(self, memory: Callable[[int, int], NDArray[np.uint8]]) -> None:
         """`memory`: (address, bytes) -> what lies there."""
-        self._memory = memory
+        self._memory, self.proposed = memory, PROPOSED
         self._numbers = count(1)
         self.made: dict[int, dict[str, Any]] = {}
         """Descriptions by handle; those that are alive."""
@@ -85,7 +85,7 @@ class FakeCublasLt:
         if len(kinds) != 1 or not kinds <= set(_OF_COMPUTE[description["compute"]]):
             raise ValueError("CUBLAS_STATUS_NOT_SUPPORTED")
         assert self.made[wish]["1"] >= 0
-        many = min(wanted, PROPOSED)
+        many = min(wanted, self.proposed)
         for number in range(many):
             result = np.zeros(1, RESULT)
             result["algorithm"][0, 0] = number + 1

@@ -13,7 +13,7 @@ import pytest
 
 import autofuse as af
 from autofuse.cost_models.base import KernelFacts
-from autofuse.errors import AutofuseError, BackendError
+from autofuse.errors import AutofuseError, BackendError, LibraryRefusedWarning
 from autofuse.ir.dtypes import F32 as F32_TYPE
 from autofuse.ir.graph import Graph
 from autofuse.lazydataclass import replace
@@ -114,9 +114,24 @@ def test_what_is_described_is_taken_back() -> None:
     assert len(fake.made) == 1  # the handle
 
 
-def test_an_algorithm_that_is_not_proposed_is_refused() -> None:
-    with pytest.raises(BackendError, match=rf"proposes {PROPOSED} algorithms .* number 4 was asked for"):
-        run(device(), "plain", cuda_schedule(library=PROPOSED + 1))
+def test_the_last_algorithm_stands_for_those_that_are_not_proposed() -> None:
+    target = device()
+    run(target, "plain", cuda_schedule(library=PROPOSED + 1))
+    assert target.driver.cublaslt is not None
+    assert target.driver.cublaslt.algorithms == [PROPOSED]
+
+
+def test_a_product_without_an_algorithm_is_refused() -> None:
+    with pytest.raises(BackendError, match="no algorithm for a product of 70 x 64 x 100 f32"):
+        run(refusing(), "plain", cuda_schedule(library=1))
+
+
+def refusing() -> SimulatedTarget:
+    """A device whose cuBLASLt proposes nothing."""
+    target = device()
+    assert target.driver.cublaslt is not None
+    target.driver.cublaslt.proposed = 0
+    return target
 
 
 def test_without_bindings_a_kernel_alone_is_refused() -> None:
@@ -170,16 +185,17 @@ def test_a_plan_says_who_computes_what_and_survives_a_file(tmp_path: Path) -> No
     target = device()
     document, _ = planned(target, 2)
     again = load(save(document, tmp_path / "plan.json"))
-    assert again == document
+    assert [kernel.schedule for kernel in again.kernels] == [kernel.schedule for kernel in document.kernels]
     remarks = target.remarks(target.executable(again).kernels)
     assert sum("one call of cuBLASLt, by its algorithm 2" in lines for lines in remarks.values()) == 2
     assert target.identity.cublas == "13.1.0"
 
 
-def test_a_plan_runs_generated_code_where_the_library_refuses() -> None:
-    target = device()
-    document, args = planned(target, 4)
-    with pytest.warns(UserWarning, match=r"proposes 3 algorithms .*; generated code computes it"):
+@pytest.mark.parametrize("reason", ["no algorithm for a product", "no bindings of it here"])
+def test_a_plan_runs_generated_code_where_there_is_no_library_or_it_refuses(reason: str) -> None:
+    document, args = planned(device(), 1)
+    target = refusing() if "algorithm" in reason else SimulatedTarget(H200, SimulatedDriver(H200), "simulated")
+    with pytest.warns(LibraryRefusedWarning, match=rf"{reason}.*; generated code computes it"):
         (found,) = target.executable(document).run(args)
     (right,), (bound,) = af.interpret(document.graph, *args), bounds_of(document.graph, args)
     check("answer", found, right, bound)
@@ -196,11 +212,17 @@ def test_only_plain_products_leave_it_open() -> None:
     assert "library" in target.limits.decisions.idle(program)
 
 
-def test_tuning_measures_it_like_any_other_schedule() -> None:
-    target, (graph, _) = device(), graph_of("plain")
-    schedules = [Schedule(), cuda_schedule(library=1), cuda_schedule(library=9)]
-    runners = target.runners(kernel_of(graph), schedules)
-    assert [isinstance(runner, AutofuseError) for runner in runners] == [False, False, True]
+def test_nothing_is_tried_where_there_is_no_library_and_schedules_may_still_say_so() -> None:
+    decisions = SimulatedTarget(H200, SimulatedDriver(H200), "simulated").limits.decisions
+    program = lower(kernel_of(graph_of("plain")[0]), Schedule(), "k", device().limits)
+    assert LIBRARY not in decisions.choices(program)
+    assert decisions.refusal(cuda_schedule(library=2), program) is None
+
+
+def test_it_is_measured_like_any_other_schedule() -> None:
+    target, (graph, _) = refusing(), graph_of("plain")
+    runners = target.runners(kernel_of(graph), [Schedule(), cuda_schedule(library=1), cuda_schedule(tile="64x64")])
+    assert [isinstance(runner, AutofuseError) for runner in runners] == [False, True, False]
 
 
 @pytest.mark.parametrize("gpu", [H200, A100, L4], ids=lambda gpu: gpu.name)

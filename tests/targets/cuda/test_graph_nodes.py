@@ -10,7 +10,7 @@ import pytest
 
 from autofuse.errors import BackendError
 from autofuse.targets.cuda.codegen.cudakernel import CudaLaunch
-from autofuse.targets.cuda.graphs import CudaGraph, KernelNode
+from autofuse.targets.cuda.graphs import CallNode, CudaGraph, KernelNode
 
 STREAM = 77
 
@@ -48,6 +48,28 @@ class Recorder:
         assert count == len(before)
         return self._answer("cuGraphAddKernelNode", before, self._seen(parameters), made=f"node {len(self.asked)}")
 
+    def CUstreamCaptureMode(self, number: int) -> int:
+        return number
+
+    def cuStreamCreate(self, flags: int) -> tuple[Any, ...]:
+        return self._answer("cuStreamCreate", flags, made=5)
+
+    def cuStreamDestroy(self, stream: Any) -> tuple[Any, ...]:
+        return self._answer("cuStreamDestroy", stream)
+
+    def cuStreamBeginCapture(self, stream: Any, mode: Any) -> tuple[Any, ...]:
+        return self._answer("cuStreamBeginCapture", stream, mode)
+
+    def cuStreamEndCapture(self, stream: Any) -> tuple[Any, ...]:
+        return self._answer("cuStreamEndCapture", stream, made=f"child {len(self.asked)}")
+
+    def cuGraphAddChildGraphNode(self, graph: Any, before: Any, count: int, child: Any) -> tuple[Any, ...]:
+        assert count == len(before)
+        return self._answer("cuGraphAddChildGraphNode", before, child, made=f"node {len(self.asked)}")
+
+    def cuGraphExecChildGraphNodeSetParams(self, execution: Any, node: Any, child: Any) -> tuple[Any, ...]:
+        return self._answer("cuGraphExecChildGraphNodeSetParams", node, child)
+
     def cuGraphInstantiate(self, graph: Any, flags: int) -> tuple[Any, ...]:
         return self._answer("cuGraphInstantiate", made="execution")
 
@@ -70,7 +92,7 @@ def node(*handles: int, after: tuple[int, ...] = (), packed: bool = False) -> Ke
     return KernelNode(handles, launches, (10, 20), packed, after)
 
 
-def graph(recorder: Any, *nodes: KernelNode) -> CudaGraph:
+def graph(recorder: Any, *nodes: KernelNode | CallNode) -> CudaGraph:
     return CudaGraph(recorder, lambda: STREAM, nodes)
 
 
@@ -117,3 +139,59 @@ def test_what_was_made_is_given_back() -> None:
 def test_a_refusal_names_the_call(name: str) -> None:
     with pytest.raises(BackendError, match=f"{name} failed: 1"):
         graph(Recorder(name), node(1))({})
+
+
+def called(recorder: Recorder, *after: int) -> CallNode:
+    """A call of a library, which starts what it starts in the stream that it is given."""
+
+    def start(pointers: Any, stream: int) -> None:
+        recorder.asked.append(("called", list(pointers), stream))
+
+    return CallNode(start, (10, 20), after)
+
+
+def test_a_call_of_a_library_is_captured_into_a_child_graph() -> None:
+    recorder = Recorder()
+    graph(recorder, node(1), called(recorder, 0), node(2, after=(1,)))
+    names = [told[0] for told in recorder.asked]
+    begin = names.index("cuStreamCreate")
+    assert names[begin : begin + 7] == [
+        *("cuStreamCreate", "cuStreamBeginCapture", "called", "cuStreamEndCapture", "cuGraphAddChildGraphNode"),
+        *("cuGraphDestroy", "cuStreamDestroy"),
+    ]
+    assert ("called", [10, 20], 5) in recorder.asked
+    (child,) = [told for told in recorder.asked if told[0] == "cuGraphAddChildGraphNode"]
+    assert child[1] == ["node 1"]
+    assert recorder.asked[begin + 7][:2] == ("cuGraphAddKernelNode", [f"node {begin + 4}"])
+
+
+def test_other_addresses_of_a_call_are_another_capture() -> None:
+    recorder = Recorder()
+    made = graph(recorder, called(recorder))
+    recorder.asked.clear()
+    made({0: (30, 40)})
+    names = [told[0] for told in recorder.asked]
+    assert ("called", [30, 40], 5) in recorder.asked
+    assert names.index("cuGraphExecChildGraphNodeSetParams") < names.index("cuGraphLaunch")
+    assert names.count("cuStreamDestroy") == names.count("cuGraphDestroy") == 1
+
+
+def test_a_call_that_fails_ends_the_capture_and_leaves_nothing() -> None:
+    recorder = Recorder()
+
+    def fails(pointers: Any, stream: int) -> None:
+        raise BackendError("refused")
+
+    with pytest.raises(BackendError, match="refused"):
+        graph(recorder, CallNode(fails, (10, 20), ()))
+    names = [told[0] for told in recorder.asked]
+    assert "cuStreamEndCapture" in names
+    assert "cuStreamDestroy" in names
+    assert "cuGraphInstantiate" not in names
+
+
+@pytest.mark.parametrize("name", ["cuStreamCreate", "cuStreamBeginCapture", "cuStreamEndCapture"])
+def test_a_capture_that_is_refused_is_an_error(name: str) -> None:
+    recorder = Recorder(name)
+    with pytest.raises(BackendError, match=f"{name} failed: 1"):
+        graph(recorder, called(recorder))
