@@ -174,7 +174,8 @@ def _has_types(product: PlainProduct, buffers: Mapping[str, Buffer]) -> bool:
     read, made = product.left.dtype, product.out.dtype
     if read != product.right.dtype or not read.is_float or made not in (read, F32) or (made == F32 and read.bits > 32):
         return False
-    biased = product.bias is None or (made == F32 and buffers[product.bias[0]].type.dtype == F32)
+    several = product.rows * product.count > 1  # of one row, the result may lie where the bias does
+    biased = product.bias is None or (several and made == F32 and buffers[product.bias[0]].type.dtype == F32)
     return biased and (product.fast or not product.clips)
 
 

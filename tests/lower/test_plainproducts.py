@@ -67,6 +67,8 @@ def test_a_bias_is_added_before_anything_is_rounded() -> None:
     turned = read(lambda x, w, b: b + x @ w, zeros(70, 64), zeros(64, 128), zeros(128))
     assert turned is not None
     assert turned.bias == ("b", 0)
+    one_row = zeros(1, 64), zeros(64, 128), zeros(1, 128)
+    assert read(lambda x, w, b: x @ w + b, *one_row) is None  # the result may lie where the bias does
     short = [zeros(70, 64, dtype=BF16), zeros(64, 128, dtype=BF16), zeros(128, dtype=BF16)]
     assert read(lambda x, w, b: (x @ w).astype(BF16) + b, *short) is None
 

@@ -12,8 +12,8 @@ from autofuse.runtime.planlowering import LoweredKernel, canonical
 from autofuse.targets.cuda.codegen import generate
 from autofuse.targets.cuda.codegen.scatterplan import ScatterPlan, scatter_plan
 from autofuse.targets.cuda.codegen.scatters import generate_scatter
-from autofuse.targets.cuda.cublaslt import library_code, with_library_workspace
 from autofuse.targets.cuda.driver import CudaCode
+from autofuse.targets.cuda.productcalls import library_code, with_library_workspace
 
 CodeKey = TileProgram | str
 """A kernel in canonical form, or a digest of what it calls: equal ones become equal code but for names."""

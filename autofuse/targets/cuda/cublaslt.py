@@ -8,7 +8,7 @@ up in the type of sums, in an order that the algorithm fixes, so that bits are t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from threading import Lock
@@ -18,13 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import BackendError
-from autofuse.ir.dtypes import U8, DType
-from autofuse.ir.types import TensorType
-from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.plainproducts import PlainProduct, Side, line_of, plain_product
-from autofuse.lower.tile import Buffer, Space, TileProgram
-from autofuse.targets.cuda.decisions import LIBRARY
-from autofuse.targets.cuda.gpus import has_clusters
+from autofuse.lazydataclass import dataclass
+from autofuse.lower.plainproducts import PlainProduct, Side, line_of
 
 INSTALL = "install it with: pip install 'autofuse[cublaslt]'"
 _TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}
@@ -77,21 +72,6 @@ def bindings() -> Bindings | None:
     except (ImportError, RuntimeError, OSError):  # it looks for the library when it is first asked
         return None
     return found
-
-
-WORKSPACE = "cublaslt_workspace"
-"""The buffer that it works in."""
-_MIB = 1 << 20
-"""cuBLAS User's Guide, "cublasSetWorkspace": 32 of them for Hopper, 4 for others."""
-
-
-@dataclass(frozen=True, slots=True)
-class LibraryCode:
-    """What cuBLASLt does in place of a kernel's own code."""
-
-    product: PlainProduct
-    algorithm: int
-    """From 1, as it proposes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +156,7 @@ class PreparedProduct:
     def _proposed(self, product: PlainProduct, number: int) -> NDArray[Any]:
         own = self._own
         if self._epilogue & BIASED:
-            self._describe(_BIAS_POINTER, "Q", _ALIGNMENT)  # of what is to come, only its alignment is known
+            self._describe(_BIAS_POINTER, "Q", _aligned_bias(product))  # that is all that is known of what is to come
         wish = self._create(own.matmul_preference_create, own.matmul_preference_destroy)
         _set(own.matmul_preference_set_attribute, wish, _WORKSPACE, "Q", self._workspace_bytes)
         _set(own.matmul_preference_set_attribute, wish, _REDUCTIONS, "I", _IN_SUMS)
@@ -198,12 +178,12 @@ class PreparedProduct:
     def __call__(self, at: Addresses, stream: int) -> None:
         """Start it. Raises BackendError."""
         one, nothing = (self._scales[n:].ctypes.data for n in range(2))
+        operands = at.right, self._right, at.left, self._left
+        target = at.out, self._out, at.out, self._out
+        rest = self._algorithm.ctypes.data, at.workspace, self._workspace_bytes, stream
         with self._lock:
             if at.bias:
                 self._describe(_BIAS_POINTER, "Q", at.bias)
-            operands = at.right, self._right, at.left, self._left
-            target = at.out, self._out, at.out, self._out
-            rest = self._algorithm.ctypes.data, at.workspace, self._workspace_bytes, stream
             asked(self._own.matmul, self._handle, self._description, one, *operands, nothing, *target, *rest)
 
     def __del__(self) -> None:
@@ -240,63 +220,6 @@ def _aligned(side: Side) -> int:
     return math.gcd(_ALIGNMENT, side.offset * side.dtype.itemsize)
 
 
-@dataclass(frozen=True, slots=True)
-class ProductFunction:
-    """A kernel that cuBLASLt computes. See `autofuse.targets.cuda.driver.Function`."""
-
-    prepared: PreparedProduct
-    product: PlainProduct
-    parameters: tuple[str, ...]
-    """Names of the kernel's buffers, in order."""
-    stream: Callable[[], int]
-    """The caller's current one."""
-
-    def __call__(self, pointers: Sequence[int]) -> None:
-        self.start(pointers, self.stream())
-
-    def start(self, pointers: Sequence[int], stream: int) -> None:
-        """The same in another stream."""
-        self.prepared(_addresses(self.product, dict(zip(self.parameters, pointers, strict=True))), stream)
-
-    @property
-    def launches(self) -> int:
-        """One call."""
-        return 1
-
-
-def product_function(
-    library: CublasLt | None, code: LibraryCode, parameters: Sequence[Buffer], stream: Callable[[], int]
-) -> ProductFunction:
-    """A kernel with these parameters. Raises BackendError where there is no library, or it refuses."""
-    if library is None:
-        raise BackendError(f"a kernel is to be computed by cuBLASLt, and there are no bindings of it here; {INSTALL}")
-    (space,) = (buffer.type.nbytes for buffer in parameters if buffer.name == WORKSPACE)
-    prepared = library.prepared(code.product, code.algorithm, space)
-    return ProductFunction(prepared, code.product, tuple(buffer.name for buffer in parameters), stream)
-
-
-def library_code(program: TileProgram) -> LibraryCode | None:
-    """What cuBLASLt is to do in place of a kernel's own code, if its schedule says so and it can."""
-    algorithm = program.schedule[LIBRARY]
-    product = plain_product(program) if algorithm else None
-    return None if product is None else LibraryCode(product, algorithm)
-
-
-def with_library_workspace(program: TileProgram, arch: str) -> TileProgram:
-    """The program with the memory that cuBLASLt works in, if it is to compute it."""
-    if library_code(program) is None or any(buffer.name == WORKSPACE for buffer in program.buffers):
-        return program
-    space = Buffer(WORKSPACE, TensorType((_MIB * (32 if has_clusters(arch) else 4),), U8), Space.WORKSPACE)
-    return replace(program, buffers=(*program.buffers, space))
-
-
-def _addresses(product: PlainProduct, at: Mapping[str, int]) -> Addresses:
-    """Where a call's matrices begin. `at`: where buffers do."""
-
-    def begin(buffer: str, offset: int, dtype: DType) -> int:
-        return at[buffer] + offset * dtype.itemsize
-
-    sides = (product.left, product.right, product.out)
-    left, right, out = (begin(side.buffer, side.offset, side.dtype) for side in sides)
-    bias = 0 if product.bias is None else begin(*product.bias, product.out.dtype)
-    return Addresses(left, right, out, bias, at[WORKSPACE])
+def _aligned_bias(product: PlainProduct) -> int:
+    """The same of the bias."""
+    return math.gcd(_ALIGNMENT, 0 if product.bias is None else product.bias[1] * product.out.dtype.itemsize)

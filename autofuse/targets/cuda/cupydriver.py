@@ -18,7 +18,7 @@ from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT
 from autofuse.targets.cuda.conditions import Conditions, conditions
-from autofuse.targets.cuda.cublaslt import CublasLt, ProductFunction, product_function
+from autofuse.targets.cuda.cublaslt import CublasLt
 from autofuse.targets.cuda.cublaslt import bindings as bindings_of_products
 from autofuse.targets.cuda.driver import CAPTURED, CudaCode, Function, Node
 from autofuse.targets.cuda.gpus import ALL, Gpu, shared_bytes_per_block
@@ -26,6 +26,7 @@ from autofuse.targets.cuda.graphs import CallNode, CudaGraph, KernelNode, bindin
 from autofuse.targets.cuda.launch import LoadedKernel, cupy_with_gpu
 from autofuse.targets.cuda.library.cupylibrary import CupyLibrary
 from autofuse.targets.cuda.library.form import Form, Given
+from autofuse.targets.cuda.productcalls import ProductFunction, product_function
 
 LASTING = frozenset((214, 220, 700, 702, 709, 710, *range(714, 720), 721))
 """Errors after which a context does nothing more, by CUDA's numbers: uncorrectable memory and links, illegal addresses,

@@ -17,9 +17,9 @@ from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.targets.cuda.codegen.cudakernel import CudaKernel
 from autofuse.targets.cuda.conditions import Conditions
-from autofuse.targets.cuda.cublaslt import LibraryCode
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.library.form import Form, Given
+from autofuse.targets.cuda.productcalls import LibraryCode
 
 
 @dataclass(frozen=True, slots=True)

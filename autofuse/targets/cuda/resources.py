@@ -17,12 +17,12 @@ from autofuse.targets.cuda import nvrtc
 from autofuse.targets.cuda.codegen import generate
 from autofuse.targets.cuda.codegen.cudakernel import CudaKernel, CudaLaunch
 from autofuse.targets.cuda.cost.model import GpuModel
-from autofuse.targets.cuda.cublaslt import library_code
 from autofuse.targets.cuda.driver import CudaCode
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.machinecode import machine_code
 from autofuse.targets.cuda.nvrtc import Resources
 from autofuse.targets.cuda.occupancy import occupancy
+from autofuse.targets.cuda.productcalls import library_code
 
 
 def compiled_facts(programs: Sequence[TileProgram | OpaqueProgram], arch: str) -> list[CompiledFacts | None]:

@@ -29,10 +29,11 @@ from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT
 from autofuse.targets.cuda.cost.librarycosts import form_us
 from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.cost.rates import Rates
-from autofuse.targets.cuda.cublaslt import CublasLt, product_function
+from autofuse.targets.cuda.cublaslt import CublasLt
 from autofuse.targets.cuda.driver import CAPTURED, CudaCode, Function, Node
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.library.form import Form, Given
+from autofuse.targets.cuda.productcalls import product_function
 from autofuse.testing.simt.array import SimulatedArray
 from autofuse.testing.simt.cublaslt import FakeCublasLt
 from autofuse.testing.simt.functions import SimulatedFunction, SimulatedGraph, SimulatedProduct

@@ -13,8 +13,8 @@ from autofuse.errors import BackendError
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.tile import Buffer, Space
 from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT, CudaKernel
-from autofuse.targets.cuda.cublaslt import ProductFunction
 from autofuse.targets.cuda.driver import CudaCode, Node
+from autofuse.targets.cuda.productcalls import ProductFunction
 from autofuse.targets.cuda.streams import share_of
 from autofuse.testing.simt.runner import Order, SimtModule
 from autofuse.testing.simt.timeline import Operation

@@ -28,9 +28,10 @@ from autofuse.plan.file import load, save
 from autofuse.runtime.planlowering import candidate_of
 from autofuse.targets.cuda import cublaslt
 from autofuse.targets.cuda.cost.model import GpuModel
-from autofuse.targets.cuda.cublaslt import CublasLt, LibraryCode, product_function
+from autofuse.targets.cuda.cublaslt import CublasLt
 from autofuse.targets.cuda.decisions import LIBRARY, cuda_schedule
 from autofuse.targets.cuda.gpus import A100, H200, L4
+from autofuse.targets.cuda.productcalls import LibraryCode, product_function, with_library_workspace
 from autofuse.testing.simt.cublaslt import PROPOSED, FakeCublasLt
 from autofuse.testing.simt.device import SimulatedDriver
 from autofuse.testing.simt.target import SimulatedTarget
@@ -257,7 +258,7 @@ def test_a_function_in_a_stream_passes_it_on() -> None:
     target, (graph, _) = device(), graph_of("plain")
     program = lower(kernel_of(graph), cuda_schedule(library=1), "k", target.limits)
     assert isinstance(program, TileProgram)
-    program = cublaslt.with_library_workspace(program, "sm_90")
+    program = with_library_workspace(program, "sm_90")
     product = plain_product(program)
     assert product is not None
     function = product_function(library, LibraryCode(product, 1), program.parameters(), lambda: 5)

@@ -24,8 +24,8 @@ from autofuse.targets.cuda.cost.librarycosts import opaque_us
 from autofuse.targets.cuda.cost.libraryproducts import library_terms
 from autofuse.targets.cuda.cost.rates import SHEET, Rates, sheet_rates
 from autofuse.targets.cuda.cost.terms import Terms, estimated, launch_terms
-from autofuse.targets.cuda.cublaslt import library_code
 from autofuse.targets.cuda.gpus import Gpu
+from autofuse.targets.cuda.productcalls import library_code
 
 MODEL_VERSION = 5
 """Raised when prices change."""
