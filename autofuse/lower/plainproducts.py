@@ -78,7 +78,7 @@ def plain_product(program: TileProgram) -> PlainProduct | None:
     if len(program.launches) != 1 or len(program.launches[0]) != 1:
         return None
     (phase,), buffers = program.launches[0], {buffer.name: buffer for buffer in program.buffers}
-    if not phase.steps or not isinstance(phase.steps[0], Dot):
+    if not phase.steps or not isinstance(phase.steps[0], Dot) or phase.sweep is not None:
         return None
     reader = _Reader(phase, phase.steps[0], buffers)
     if len(phase.steps) == 1:
