@@ -289,3 +289,16 @@ def test_nothing_warns_where_all_is_well() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         target.executable(document).run(args)
+
+
+def test_its_calls_are_not_joined_with_other_launches() -> None:
+    target, args = device(), (random(20, 16), random(16, 24), random(16, 40))
+    plan = af.compile(lambda x, v, w: (x @ v, x @ w), *args, backend="simulated", policy="unfused")
+    beside = [replace(launch, group_place=number) for number, launch in enumerate(plan.document.order)]
+    for algorithm, launches in ((0, 1), (1, 2)):
+        kernels = tuple(replace(kernel, schedule=cuda_schedule(library=algorithm)) for kernel in plan.document.kernels)
+        document = replace(plan.document, kernels=kernels, order=tuple(beside), identity=target.identity)
+        executable = target.executable(document)
+        assert len(executable.starts) == launches
+        for found, right in zip(executable.run(args), af.interpret(document.graph, *args), strict=True):
+            np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)
