@@ -33,6 +33,8 @@ class KernelShape:
     """Whether products over a softmax walk their axis once."""
     is_plain_product: bool
     """Whether it is what libraries of products do in one call."""
+    rescales: bool
+    """Whether sums of a row are rescaled as a maximum grows."""
     reduces: bool
     keeps: bool
     """Whether it keeps values on chip from stage to stage."""
@@ -55,6 +57,7 @@ class KernelShape:
             multiplies_floats=any(dot.dtype.name in ("f32", "f64") for dot in dots),
             sweeps=any(phase.sweep is not None for phase in program.phases()),
             is_plain_product=bool(dots) and plain_product(program) is not None,
+            rescales=any(stage.stabiliser is not None for stage in stages),
             reduces=any(isinstance(statement, Reduce) for stage in stages for statement in stage.body),
             keeps=any(buffer.space is Space.SCRATCH for buffer in program.buffers),
             largest_output_bytes=max(outputs, default=0),

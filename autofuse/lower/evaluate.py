@@ -178,7 +178,7 @@ class _StageRun:
         self.stage = stage
         self.grid_rank = len(phase.shape)
         self.shape = phase.shape + tuple(s.extent for s in stage.symbols)
-        extra = (1,) * len(stage.symbols)
+        extra = self.inner = (1,) * len(stage.symbols)
         indices = np.indices(self.shape)[self.grid_rank :]
         self.at: dict[Variable, Array] = {s: self._widen(v.reshape(v.shape + extra)) for s, v in phase.points.items()}
         self.at.update(zip(stage.symbols, indices, strict=True))
@@ -194,7 +194,9 @@ class _StageRun:
         for statement in self.stage.body:
             match statement:
                 case Reduce() | ArgReduce():
-                    totals[statement.result] = self._reduction(statement)
+                    total = totals[statement.result] = self._reduction(statement)
+                    if statement.result == self.stage.stabiliser:
+                        self.scalars[statement.result] = self._widen(total.reshape(total.shape + self.inner))
                 case Store():
                     memory = self.phase.memory[statement.buffer]
                     value = self.scalars[statement.value]

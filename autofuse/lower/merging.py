@@ -98,7 +98,7 @@ def _joined(first: Stage, second: Stage, phase: Phase) -> Stage | None:
     else:
         return None
     made = _with_values(first, body)
-    return None if made is None else Stage(first.symbols, _once([*first.body, *made]), vectorised)
+    return None if made is None else Stage(first.symbols, once([*first.body, *made]), vectorised)
 
 
 def _loop_alike(first: Stage, second: Stage) -> bool:
@@ -119,7 +119,7 @@ def _share_loads(first: Stage, body: Sequence[Statement]) -> bool:
     return any(index.symbols_of(offset) & set(first.symbols) for offset in both)
 
 
-def _once(body: Sequence[Statement]) -> tuple[Statement, ...]:
+def once(body: Sequence[Statement]) -> tuple[Statement, ...]:
     """The statements less those that compute what one before them does. Nothing here is loaded after it is stored."""
     if any(True for s in body for a in affines(s) for _ in sources(a)):
         return tuple(body)

@@ -88,6 +88,8 @@ class RowValues:
     stores: list[tuple[Store, Number, bool]] = field(default_factory=list[tuple[Store, Number, bool]])
     """What is stored, the value, and whether it is for each element of the axis; offsets walk `walk`."""
     reductions: list[Number] = field(default_factory=list[Number])
+    known: dict[Scalar, Number] = field(default_factory=dict[Scalar, Number])
+    """The numbers of the stages' scalars."""
     _numbers: dict[Statement, Number] = field(default_factory=dict[Statement, Number])
     _kept: dict[tuple[str, Affine], Number] = field(default_factory=dict[tuple[str, Affine], Number])
     """What stands in scratch, by buffer and place."""
@@ -102,7 +104,7 @@ class RowValues:
 
         `scratch`: buffers whose elements are found again by their places.
         """
-        known: dict[Scalar, Number] = {}
+        known = self.known
         for stage in stages:
             if any(symbol.extent != self.extent for symbol in stage.symbols) or len(stage.symbols) > 1:
                 raise UnknownFormError
@@ -180,6 +182,21 @@ class Weights:
     def of(self, number: Number) -> Weight | None:
         """A value as a weight; None if it is none."""
         return self._found.get(number)
+
+    def carries(self, number: Number, maximum: Number) -> bool:
+        """Whether a reduction can be made before the maximum is known: no maximum decides it, or all of it alike."""
+        reduce = self._row.values[number].statement
+        if not isinstance(reduce, Reduce):
+            return False
+        if not self._row.values[reduce.operand].reduced:
+            return True
+        weight = self.of(reduce.operand)
+        return (
+            weight is not None
+            and weight.base == reduce.operand
+            and weight.maximum == maximum
+            and reduce.combiner == "add"
+        )
 
     def _of(self, number: Number, statement: Map) -> Weight | None:
         match statement.opcode, statement.operands:

@@ -187,6 +187,9 @@ class Stage:
     body: tuple[Statement, ...]
     vectorised: Symbol | None
     """The stream symbol spread over SIMD lanes or threads; None if scalar, or if the phase vectorises a grid symbol."""
+    stabiliser: Scalar | None = None
+    """A maximum that the stage reduces and reads, as it is once complete, for sums proportional to exp(-maximum) alone.
+    A backend may read the maximum so far, and rescale what it has of these sums as that grows."""
 
 
 @dataclass(frozen=True, slots=True)

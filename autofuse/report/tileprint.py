@@ -110,7 +110,8 @@ def _matrix(matrix: Matrix) -> str:
 
 def _stage_lines(stage: Stage, indent: str) -> Iterator[str]:
     vectorised = stage.vectorised.name if stage.vectorised is not None else "none"
-    yield f"{indent}stage ({_symbols(stage.symbols)}) vectorised={vectorised} {{"
+    stabilised = f" stabilised by %{stage.stabiliser}" if stage.stabiliser is not None else ""
+    yield f"{indent}stage ({_symbols(stage.symbols)}) vectorised={vectorised}{stabilised} {{"
     for statement in stage.body:
         yield f"{indent}  {_statement(statement)}"
     yield f"{indent}}}"

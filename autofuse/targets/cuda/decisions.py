@@ -57,6 +57,13 @@ LIBRARY: Decision[int] = Decision(
     " that number among those that it proposes, or the last of them",
 )
 
+
+def _online(shape: KernelShape) -> tuple[str, ...]:
+    if shape.sweeps:
+        return ("auto", "off", "128x64", "128x32", "96x64", "64x64", "64x32", "32x64", "16x64")
+    return ("auto", "off") if shape.rescales else ()
+
+
 CUDA_DECISIONS = Decisions(
     (
         *(rule for rule in WALKS if rule.decision is not PRODUCTS),
@@ -75,12 +82,7 @@ CUDA_DECISIONS = Decisions(
             lambda shape: (2, 3, 4) if shape.multiplies else (),
             lambda shape: not shape.multiplies,
         ),
-        Rule(
-            ONLINE,
-            lambda shape: (
-                ("auto", "off", "128x64", "128x32", "96x64", "64x64", "64x32", "32x64", "16x64") if shape.sweeps else ()
-            ),
-        ),
+        Rule(ONLINE, _online),
         Rule(
             LIBRARY,
             lambda shape: (0, 1, 2, 3, 4) if shape.is_plain_product else (),

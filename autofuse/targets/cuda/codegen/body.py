@@ -25,6 +25,7 @@ from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.copies import Copies
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import unwrapped
+from autofuse.targets.cuda.codegen.rescaling import Rescaling
 from autofuse.targets.cuda.codegen.statements import dtype_of, loads_first
 from autofuse.targets.cuda.codegen.transfers import Transfers
 from autofuse.targets.cuda.ctypes_text import literal, register_type
@@ -48,6 +49,8 @@ class StageBody:
         self.points = points
         """Grid points the thread works on side by side."""
         self.accumulators: dict[Scalar, Accumulator] = {}
+        self.rescaling = Rescaling.of(code, stage)
+        """How sums follow a maximum; None where none does."""
 
     def declare(self) -> None:
         """Start values of reductions and scans."""
@@ -168,9 +171,14 @@ class StageBody:
         totals = self.accumulators[reduce.result].values
         if copies.combined:
             values = [self._tree(reduce.combiner, values, reduce.dtype)]
+        rescaling = self.rescaling if reduce.result == self.stage.stabiliser else None
+        if rescaling is not None:
+            rescaling.keep(totals[0])
         for total, value in zip(totals, values, strict=True):
             text = scalars.combine(code.prelude, reduce.combiner, total, value, reduce.dtype)
             code.out.line(f"{total} = {unwrapped(text)};")
+        if rescaling is not None:
+            rescaling.apply(totals[0], [self.accumulators[scalar].values[0] for scalar in rescaling.sums])
 
     def _tree(self, combiner: str, values: list[str], dtype: DType) -> str:
         while len(values) > 1:

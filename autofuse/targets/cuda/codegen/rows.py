@@ -218,8 +218,22 @@ class RowWriter(StageWriter):
 
     def _combine(self, stage: Stage, body: StageBody) -> None:
         """Combine each thread's partial results over the group; every thread gets the result."""
-        group = self.group
         pairs = [(s, body.accumulators[s.result]) for s in stage.body if isinstance(s, Reduce | ArgReduce)]
+        rescaling = body.rescaling
+        if rescaling is None:
+            self._combine_alike(pairs)
+            return
+        maximum = body.accumulators[rescaling.maximum].values[0]
+        sums = [body.accumulators[scalar].values[0] for scalar in rescaling.sums]
+        rescaling.keep(maximum)
+        self._combine_alike([pair for pair in pairs if pair[0].result == rescaling.maximum])
+        rescaling.apply(maximum, sums)
+        self._combine_alike([pair for pair in pairs if pair[0].result != rescaling.maximum])
+        rescaling.end(maximum, sums)
+
+    def _combine_alike(self, pairs: Sequence[tuple[Reduce | ArgReduce, Accumulator]]) -> None:
+        """Combine reductions that do not wait for one another."""
+        group = self.group
         for reduction, total in pairs:
             self.reductions.across_lanes(reduction, total, min(32, group.width), group.mask)
         if not pairs:

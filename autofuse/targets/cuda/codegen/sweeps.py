@@ -10,8 +10,7 @@
 
     what a row has one of; out of the registers
 
-A row whose elements are all -inf so far has no maximum that could be subtracted; zero is, so that its weights are zero.
-If it stays like that, its sums are NaN, as exp(-inf - -inf) is.
+How sums follow a maximum, `rescaling` says.
 """
 
 from __future__ import annotations
@@ -46,6 +45,7 @@ from autofuse.targets.cuda.codegen.operandtiles import OperandTile, element_type
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena, unwrapped
 from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, compute_dtype
+from autofuse.targets.cuda.codegen.rescaling import held, is_empty, shrunk
 from autofuse.targets.cuda.codegen.sweepshapes import SweepShape
 from autofuse.targets.cuda.codegen.tensorproducts import TensorProduct
 from autofuse.targets.cuda.ctypes_text import literal, register_type
@@ -268,13 +268,12 @@ class SweepWriter:
         rounding = [] if rounded == scores else [f"{scores} = {rounded};"]
         self._walk(self._stages[0], fragment, start, rounding)
         self._across_lanes(fragment, [r for r in self._reduces if r.result == self._maximum])
-        least, zero = (literal(value, self._dtype) for value in (-math.inf, 0))
-        apart = f"({self._top(self._scale)} - {self._top(self._hold)})"
-        shrunk = scalars.map_expression(code.prelude, "exp", (apart,), (self._dtype,), self._dtype)
+        hold = self._top(self._hold)
+        scale = shrunk(code.prelude, self._top(self._scale), hold, self._dtype)
         self._each_row(
             fragment.rows,
-            f"{self._top(self._hold)} = {self._top()} == {least} ? {zero} : {self._top()};",
-            f"{self._top(self._scale)} = {shrunk};",
+            f"{hold} = {held(self._top(), self._dtype)};",
+            f"{self._top(self._scale)} = {scale};",
             *(f"{self._top(self._totals[s.result])} *= {self._top(self._scale)};" for s in self._sums),
         )
         code.values[self._maximum] = (self._top(self._hold),)
@@ -373,12 +372,12 @@ class SweepWriter:
         dtype = compute_dtype(self._second.left.dot)
         with self._workers():
             self._across_lanes(fragment, [r for r in self._reduces if r.result != self._maximum])
-            is_empty = f"{self._top()} == {literal(-math.inf, self._dtype)}"
+            empty = is_empty(self._top(), self._dtype)
             lost = [f"{self._totals[s.result]}[m] = {literal(math.nan, s.dtype)};" for s in self._sums]
             for line in lost:
-                self._each_row(fragment.rows, f"if ({is_empty}) {line}")
+                self._each_row(fragment.rows, f"if ({empty}) {line}")
             total = result.element.format(self._names["out"])
-            self._each_element(result, f"if ({is_empty}) {total} = {literal(math.nan, dtype)};")
+            self._each_element(result, f"if ({empty}) {total} = {literal(math.nan, dtype)};")
             for scalar, name in self._totals.items():
                 code.values[scalar] = (f"{name}[m]",)
             for stage in self._stages[2:]:

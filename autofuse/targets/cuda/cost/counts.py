@@ -163,6 +163,9 @@ class _Reader:
             for key, dtype, count in operations_of(self.costs, statement):
                 operations[key] = operations.get(key, 0.0) + count * vectors
                 flops += float(dtype.is_float) * points * loops
+        if stage.stabiliser is not None:  # once for neighbours that a thread takes together
+            for name in ("exp", "add", "multiply", "compare"):
+                operations[name, "f32"] = operations.get((name, "f32"), 0.0) + vectors / pack_of(planned)
         reduces = sum(isinstance(statement, Reduce | ArgReduce) for statement in stage.body)
         scans = any(isinstance(statement, Scan) for statement in stage.body)
         chain = float(entries * max(dependent_rounds(planned, stage, rounds) - 1, 0)) if reduces or scans else 0.0

@@ -159,19 +159,7 @@ def _weighed(
     ]
     if any(access.offset != chain.place for access in own):
         return None
-    return chain if all(_is_carried(row, weights, number, weight) for number in row.reductions) else None
-
-
-def _is_carried(row: RowValues, weights: Weights, number: Number, stored: Weight) -> bool:
-    """Whether a reduction can be made tile by tile."""
-    reduce = row.values[number].statement
-    assert isinstance(reduce, Reduce)
-    if not row.values[reduce.operand].reduced:
-        return True
-    weight = weights.of(reduce.operand)
-    if weight is None or weight.base != reduce.operand or reduce.combiner != "add":
-        return False
-    return weight.maximum == stored.maximum
+    return chain if all(weights.carries(number, weight.maximum) for number in row.reductions) else None
 
 
 class _Writer:

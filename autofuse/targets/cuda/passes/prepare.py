@@ -11,6 +11,7 @@ from autofuse.targets.cuda.codegen.program import shapes
 from autofuse.targets.cuda.codegen.rowgroups import CLUSTERS
 from autofuse.targets.cuda.gpus import has_clusters, shared_bytes_per_block
 from autofuse.targets.cuda.passes.online import sweep_products
+from autofuse.targets.cuda.passes.onlinerows import walk_once
 from autofuse.targets.cuda.passes.rows import keep_rows
 
 
@@ -29,6 +30,7 @@ class CudaPasses:
             kept = keep_rows(plain, most_bytes)
             if kept is not plain and self._fits(kept):
                 return kept
+        plain = walk_once(plain)
         shapes(plain, self.arch)
         return plain
 
