@@ -249,6 +249,14 @@ class TargetContract(BackendContract, CostModelContract):
         assert all(type(time) is int for time in read)
         assert all(before < after for before, after in pairwise(read))
 
+    def test_it_says_what_times_depend_on(self) -> None:
+        """The size of its caches, 0 if it has none, and its state in words, if it matters."""
+        target = self.target()
+        assert type(target.cache_bytes) is int
+        assert target.cache_bytes >= 0
+        state = target.conditions()
+        assert state is None or (type(state) is str and state)
+
     # ---- plans ---------------------------------------------------------------------------------------------------
 
     def test_a_plan_gives_the_interpreters_answers(self) -> None:

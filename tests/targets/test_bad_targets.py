@@ -296,6 +296,7 @@ NOTICED = {
     "test_prices_are_finite_and_not_below_the_floor": {"cost_model": lambda self: Priceless(self.device)},
     "test_runners_give_the_interpreters_answers": {"runners": kernels_of(Idle)},
     "test_what_is_no_kernel_is_an_error_returned_and_not_raised": {"runners": broken},
+    "test_it_says_what_times_depend_on": {"cache_bytes": -1},
     "test_the_clock_moves_with_the_work": {"bases": (Clocked,), "read": lambda clock: 7},
     "test_a_plan_gives_the_interpreters_answers": {"executable": executables_of(lambda self, inputs: (inputs[0],))},
     "test_what_is_written_back_is_where_the_plan_says": {

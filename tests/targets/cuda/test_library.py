@@ -16,8 +16,10 @@ from autofuse.ir import dtypes
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.ops.library_checks import is_listed
 from autofuse.ir.ops.library_signatures import parameters
+from autofuse.ir.optable import all_ops
 from autofuse.lower.tile import OpaqueProgram
 from autofuse.targets.cuda.gpus import H200
+from autofuse.targets.cuda.library import forms
 from autofuse.targets.cuda.library.cupyhas import CUPY, REASONS, parameters_there
 from autofuse.targets.cuda.library.forms import host_reason
 from autofuse.targets.cuda.librarysteps import HOST_NOTE, LIBRARY_NOTE
@@ -207,6 +209,32 @@ def test_a_call_is_tuned_profiled_and_loaded(tmp_path: Any) -> None:
     sort = next(kernel for kernel in loaded.kernels if kernel.kind == "library")
     assert sort.measured_us is not None
     assert [us > 0 for _, us in loaded.profile(X)]
+
+
+def test_every_view_and_leaf_has_a_form() -> None:
+    ops = list(all_ops())
+    assert {op.name for op in ops if op.role.is_view} == set(forms._VIEWS)
+    assert {op.name for op in ops if op.role.is_leaf} == set(forms._LEAVES)
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+def test_calls_read_and_give_views(axis: int) -> None:
+    x = RNG.standard_normal((6, 5, 4)).astype(np.float32)
+
+    def function(x: Any) -> Any:
+        seen = np.broadcast_to(x.transpose(2, 0, 1)[::-1, ::2][:, :, None], (4, 3, 2, 5))
+        return np.sort(seen.reshape(4, 6, 5), axis)[1:, ::-1]
+
+    plan = planned(function, x)
+    np.testing.assert_array_equal(plan(x), function(x))
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0,)])
+def test_empty_arrays(shape: tuple[int, ...]) -> None:
+    x = np.zeros(shape, np.float32)
+    plan = planned(lambda x: (np.sort(x, -1), np.argsort(x, 0, kind="stable")), x)
+    for found, right in zip(plan(x), (np.sort(x, -1), np.argsort(x, 0)), strict=True):
+        np.testing.assert_array_equal(found, right)
 
 
 def test_the_tables_name_listed_functions_and_parameters_that_they_have() -> None:

@@ -43,7 +43,7 @@ class _Made:
 def device_form(program: OpaqueProgram) -> Form | str:
     """How the device computes a kernel, or in words why the host does."""
     graph = program.graph
-    (node,) = (node for node in graph.nodes if role_of(node).computes and not role_of(node).is_leaf)
+    (node,) = (node for node in graph.nodes if role_of(node).computes)
     made = _RULES.get(role_of(node), _of_no_library)(node)
     return made if isinstance(made, str) else Form(made.label, partial(_run, graph, node, made.call), made.raises)
 
