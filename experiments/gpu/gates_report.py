@@ -38,8 +38,8 @@ def gate_lines(records: Sequence[Record], bytes_per_s: float) -> list[str]:
         for k in sorted(slow, key=_slowness, reverse=True)
     ]
     return [
-        f"{len(slow)} kernels, each measured alone in its unfused plan, and what is counted of it. Over the floor: its "
-        "time over that of its bytes at the copy's rate.",
+        f"{len(slow)} kernels, each measured in its plan with nothing beside it, and what is counted of it. Over the "
+        "floor: its time over that of its bytes at the copy's rate.",
         "",
         f"| {' | '.join(head)} |",
         f"|---|---|{'---:|' * (len(head) - 2)}",
