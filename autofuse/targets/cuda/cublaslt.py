@@ -108,6 +108,14 @@ class CublasLt:
         return PreparedProduct(self._own, self._handle, product, algorithm, workspace_bytes)
 
 
+def opened(own: Bindings | None) -> CublasLt | None:
+    """The library on the current device; None where there are no bindings, or it cannot be started."""
+    try:
+        return None if own is None else CublasLt(own)
+    except BackendError:
+        return None
+
+
 class PreparedProduct:
     """A product, ready to be called."""
 

@@ -16,10 +16,10 @@ from autofuse.errors import ArgumentError, BackendError, DeviceLostError, NotEno
 from autofuse.ir.devicearrays import type_of_device_array
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
+from autofuse.targets.cuda import cublaslt
 from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT
 from autofuse.targets.cuda.conditions import Conditions, conditions
 from autofuse.targets.cuda.cublaslt import CublasLt
-from autofuse.targets.cuda.cublaslt import bindings as bindings_of_products
 from autofuse.targets.cuda.driver import CAPTURED, CudaCode, Function, Node
 from autofuse.targets.cuda.gpus import ALL, Gpu, shared_bytes_per_block
 from autofuse.targets.cuda.graphs import CallNode, CudaGraph, KernelNode, bindings
@@ -78,11 +78,8 @@ class CupyDriver:
 
     @cached_property
     def _products(self) -> CublasLt | None:
-        own = bindings_of_products()
-        if own is None:
-            return None
         with self._cupy.cuda.Device(self._device):
-            return CublasLt(own)
+            return cublaslt.opened(cublaslt.bindings())
 
     def cublas_version(self) -> str:
         return "" if self._products is None else self._products.version

@@ -283,6 +283,16 @@ def test_bindings_that_find_no_library_are_none(monkeypatch: pytest.MonkeyPatch)
         assert cublaslt.bindings.__wrapped__() is None
 
 
+def test_a_library_that_cannot_be_started_is_none() -> None:
+    class Failing(FakeCublasLt):
+        def create(self) -> int:
+            raise RuntimeError("CUBLAS_STATUS_NOT_INITIALIZED")
+
+    assert cublaslt.opened(None) is None
+    assert cublaslt.opened(Failing(lambda address, size: np.zeros(size, np.uint8))) is None
+    assert cublaslt.opened(FakeCublasLt(lambda address, size: np.zeros(size, np.uint8))) is not None
+
+
 def test_nothing_warns_where_all_is_well() -> None:
     target = device()
     document, args = planned(target, 1)
