@@ -24,6 +24,7 @@ from autofuse.lower.phasedrafts import BufferTable, Instance, PhaseDraft, StageD
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import PANEL_ROWS, PLACEMENT, PRODUCTS, SPLIT, Schedule
 from autofuse.lower.split import split_reductions
+from autofuse.lower.splitting import BY_SIZE, Splitting
 from autofuse.lower.tile import Buffer, OpaqueProgram, Phase, Space, Store, TileProgram
 
 _BLOCK_ROWS = 256
@@ -57,6 +58,8 @@ class Limits:
     """Whether products of f32 read operands of 16-bit floats as they are: such products are exact in f32."""
     scalars: int = 1200
     """Most scalar values in one phase: recomputation (a stencil of a stencil of ...) can multiply them without end."""
+    splitting: Splitting = BY_SIZE
+    """Which loops of few grid points are cut into parts, and into how many."""
     decisions: Decisions = LOWERING
     """What schedules of the target's kernels decide."""
     passes: Callable[[TileProgram], TileProgram] = as_it_is
@@ -88,7 +91,7 @@ def lower(
     if domain is None:
         return _opaque(candidate, name)
     program = _Lowering(candidate, domain, schedule, name, limits).run()
-    return limits.passes(split_reductions(program, schedule[SPLIT]))
+    return limits.passes(split_reductions(program, schedule[SPLIT], limits.splitting))
 
 
 class _Lowering:

@@ -5,7 +5,9 @@
     launch 1  grid(part) { stage piece { reduce partial }  stage j' { uses the sum; store } }
 
 Each long stage becomes a launch of its own, whose grid has the parts of its loop besides. Whoever needs a reduced value
-combines the partial results, in one order everywhere. What lay in scratch between two launches lies in a workspace.
+combines the partial results, in one order everywhere; where there are too many for that, a launch does it once. What
+lay in scratch between two launches lies in a workspace. Which loops are long, and in how many parts they are cut, a
+target says (`Splitting`).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.firstplace import is_searchable, search_stages, with_extrema
 from autofuse.lower.rewrite import operands, rewritten
+from autofuse.lower.splitting import BY_SIZE, Splitting
 from autofuse.lower.tile import (
     ArgReduce,
     Buffer,
@@ -37,18 +40,16 @@ from autofuse.lower.tile import (
     TileProgram,
 )
 
-AUTOMATIC_PARTS = 16
-"""Fewest parts of an automatic split. The number is a function of the loop alone, so that a result does not depend on
-the number of threads."""
-_MOST_PARTS = 64
-_PART_ITERATIONS = 1 << 14
-_LEAST_ITERATIONS = 1 << 15
-_FEW_POINTS = 8
-_ROUND = 64
-"""Parts of vectorised loops hold a multiple of these iterations where they are long: whole vectors in flight."""
+_PART = "part"
+"""The grid symbol that numbers parts."""
 
 
-def split_reductions(program: TileProgram, parts: int) -> TileProgram:
+def parts_of(launch: Sequence[Phase]) -> int:
+    """In how many parts a launch of a split kernel walks a loop; 0 where it walks none in parts."""
+    return sum(symbol.extent for phase in launch for symbol in phase.grid if symbol.name == _PART)
+
+
+def split_reductions(program: TileProgram, parts: int, splitting: Splitting = BY_SIZE) -> TileProgram:
     """Split a program that starts with a reduction over few grid points into `parts`; 0 = decide, 1 = leave."""
     if parts == 1 or len(program.launches) != 1 or len(program.launches[0]) != 1:
         return program
@@ -56,29 +57,10 @@ def split_reductions(program: TileProgram, parts: int) -> TileProgram:
     if phase.row_block is not None or len(phase.steps) != 1 or not isinstance(phase.steps[0], RowGroup):
         return program
     stage = phase.steps[0].stages[0]
-    if not _can_split(phase, stage, parts) or not any(isinstance(s, Reduce | ArgReduce) for s in stage.body):
+    splitter = _Splitter(program, phase, parts, splitting)
+    if not any(isinstance(s, Reduce | ArgReduce) for s in stage.body) or not splitter.can_split(stage):
         return program
-    if parts == 0 and not _worth_splitting(phase, stage):
-        return program
-    return _Splitter(program, phase, parts).run()
-
-
-def _can_split(phase: Phase, stage: Stage, parts: int) -> bool:
-    if not any(symbol.extent > 1 for symbol in stage.symbols) or any(isinstance(s, Scan) for s in stage.body):
-        return False
-    searches = [s for s in stage.body if isinstance(s, ArgReduce)]
-    cut = _cut(stage, parts).symbol
-    return not searches or (phase.vectorised is None and all(is_searchable(search, stage, cut) for search in searches))
-
-
-def _worth_splitting(phase: Phase, stage: Stage) -> bool:
-    points = math.prod(symbol.extent for symbol in phase.grid)
-    lanes = 64 if phase.vectorised is not None else 1
-    return points // lanes < _FEW_POINTS and _iterations(stage) * min(points, 64) >= _LEAST_ITERATIONS
-
-
-def _iterations(stage: Stage) -> int:
-    return math.prod(symbol.extent for symbol in stage.symbols)
+    return splitter.run() if parts or splitter.is_long(stage) else program
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +79,9 @@ class _Cut:
     def pieces(self) -> Iterator[tuple[Symbol, Symbol, int]]:
         """(symbol of the part, symbol inside it, number of the first part) of each loop nest."""
         name = self.symbol.name
-        yield Symbol("part", self.parts), Symbol(name, self.chunk), 0
+        yield Symbol(_PART, self.parts), Symbol(name, self.chunk), 0
         if self.rest:
-            yield Symbol("part", 1), Symbol(name, self.rest), self.parts
-
-
-def _cut(stage: Stage, parts: int) -> _Cut:
-    outer = next((s for s in stage.symbols if s.extent > 1), stage.symbols[0])
-    wanted = parts or min(_MOST_PARTS, max(AUTOMATIC_PARTS, _iterations(stage) // _PART_ITERATIONS))
-    if outer.extent < wanted:
-        outer = max(stage.symbols, key=lambda symbol: symbol.extent)
-    chunk = -(-outer.extent // min(wanted, outer.extent))
-    if outer == stage.vectorised and chunk >= _ROUND * _ROUND:
-        chunk = -(-chunk // _ROUND) * _ROUND
-    return _Cut(outer, outer.extent // chunk, chunk, outer.extent % chunk)
+            yield Symbol(_PART, 1), Symbol(name, self.rest), self.parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +98,10 @@ class _Partial:
 class _Splitter:
     """Rewrites one phase into launches."""
 
-    def __init__(self, program: TileProgram, phase: Phase, parts: int) -> None:
-        self.program, self.phase, self.parts = program, phase, parts
+    def __init__(self, program: TileProgram, phase: Phase, parts: int, splitting: Splitting) -> None:
+        """`parts`: of the loops that are split; 0: as many as `splitting` says."""
+        self.program, self.phase, self.asked, self.splitting = program, phase, parts, splitting
+        self.buffers = {buffer.name: buffer for buffer in program.buffers}
         (group,) = phase.steps
         assert isinstance(group, RowGroup)
         self.stages = group.stages
@@ -142,43 +115,76 @@ class _Splitter:
         """The program as several launches."""
         short: list[Stage] = []
         for number, stage in enumerate(self.stages):
-            if number and not self._is_long(stage):
+            if number and not (self.can_split(stage) and self.is_long(stage)):
                 short.append(stage)
                 continue
-            self._flush(short)
+            self._flush(short, self.stages[number:])
+            if self.splitting.combines_once:
+                self._total([stage])
             self._long(stage)
             short = []
-        self._flush(short)
+        self._flush(short, ())
         launches = tuple(self.launches)
         program = replace(self.program, buffers=(*self.program.buffers, *self.workspaces), launches=launches)
         return self._without_shared_scratch(program)
 
-    def _flush(self, short: Sequence[Stage]) -> None:
-        """Write the short stages between two long ones; results alone join the launch before, if not made there."""
+    def can_split(self, stage: Stage) -> bool:
+        """Whether a stage's loop has parts that can be walked apart."""
+        if not any(symbol.extent > 1 for symbol in stage.symbols) or any(isinstance(s, Scan) for s in stage.body):
+            return False
+        searches = [s for s in stage.body if isinstance(s, ArgReduce)]
+        if not searches:
+            return True
+        cut = self._cut(stage).symbol
+        return self.phase.vectorised is None and all(is_searchable(search, stage, cut) for search in searches)
+
+    def is_long(self, stage: Stage) -> bool:
+        """Whether parts are better than a whole."""
+        return self.splitting.parts(self.phase, stage, self.buffers) > 1
+
+    def _cut(self, stage: Stage) -> _Cut:
+        wanted = self.asked or self.splitting.parts(self.phase, stage, self.buffers)
+        outer = next((s for s in stage.symbols if s.extent > 1), stage.symbols[0])
+        if outer.extent < wanted:
+            outer = max(stage.symbols, key=lambda symbol: symbol.extent)
+        least = -(-outer.extent // min(wanted, outer.extent))
+        chunk = self.splitting.chunk(self.phase, stage, outer, least)
+        return _Cut(outer, outer.extent // chunk, chunk, outer.extent % chunk)
+
+    def _flush(self, short: Sequence[Stage], later: Sequence[Stage]) -> None:
+        """Write the short stages between two long ones; results alone join the launch before, if not made there.
+
+        `later`: all stages behind them.
+        """
         if not short:
             return
-        wanted = {number for stage in short for s in stage.body for number in operands(s)}
+        wanted = _wanted(short)
         fresh = any(partial.launch == len(self.launches) - 1 for n, partial in self.partials.items() if n in wanted)
         reduces = any(isinstance(s, Reduce | ArgReduce) for stage in short for s in stage.body)
-        phase = self._short(short)
+        again = [p for p in self._needed(short) if p.reduce.result in _wanted(later)]
+        phase = self._short(short, again if self.splitting.combines_once else [])
         if fresh or reduces or any(buffer.space is Space.SCRATCH for buffer in self.program.buffers):
             self.launches.append((phase,))
         else:
             self.launches[-1] = (*self.launches[-1], phase)
 
-    def _is_long(self, stage: Stage) -> bool:
-        return _can_split(self.phase, stage, self.parts) and _worth_splitting(self.phase, stage)
+    def _total(self, stages: Sequence[Stage]) -> None:
+        """Append a launch that combines what `stages` need, where nobody did."""
+        parted = [partial for partial in self._needed(stages) if partial.parts > 1]
+        if parted:
+            combining = self._combining(parted)
+            self.launches.append((self._phase([*combining, self._totals(parted)], None),))
 
     # ---- launches ------------------------------------------------------------------------------------------------
 
     def _long(self, stage: Stage) -> None:
         """Append a launch over the parts of one stage's loop, and one for the positions that it is to find."""
-        cut = _cut(stage, self.parts)
+        cut = self._cut(stage)
         stage, searches = with_extrema(stage, self._fresh)
         stores: list[tuple[Reduce, str]] = []
         for reduce in (s for s in stage.body if isinstance(s, Reduce)):
             stores.append((reduce, self._workspace("partial", TensorType((cut.all_parts, self.points), reduce.dtype))))
-        combining = self._combining([stage])
+        combining = self._combining(self._needed([stage]))
         phases: list[Phase] = []
         for part, inner, first in cut.pieces():
             place = index.of(part) + first
@@ -207,19 +213,30 @@ class _Splitter:
         result = self._fresh()
         last = Map(result, search.dtype, "convert", (found,)), Store(name, self._point(), result)
         self.partials[search.result] = _Partial(_combine(search), name, 1, len(self.launches))
-        return self._phase([*self._combining([stage]), *stages, Stage((), last, None)], None)
+        return self._phase([*self._combining(self._needed([stage])), *stages, Stage((), last, None)], None)
 
-    def _short(self, stages: Sequence[Stage]) -> Phase:
-        """Stages that are not split, as they were."""
+    def _short(self, stages: Sequence[Stage], again: Sequence[_Partial]) -> Phase:
+        """Stages that are not split, as they were; and the totals of what is needed `again`."""
         late: list[Statement] = []
-        combining = self._combining(stages)
+        combining = self._combining(self._needed(stages))
         for reduce in (s for stage in stages for s in stage.body if isinstance(s, Reduce | ArgReduce)):
-            name = self._workspace("total", TensorType((1, self.points), reduce.dtype))
-            late.append(Store(name, self._point(), reduce.result))
-            self.partials[reduce.result] = _Partial(_combine(reduce), name, 1, len(self.launches))
+            late.append(self._kept(_combine(reduce), len(self.launches)))
+        parted = [partial for partial in again if partial.parts > 1]
+        if parted:
+            late += self._totals(parted).body
         if late:
             stages = (*stages, Stage((), tuple(late), None))
         return self._phase([*combining, *stages], None)
+
+    def _totals(self, partials: Sequence[_Partial]) -> Stage:
+        """A stage that stores what was combined; whoever needs it later finds one part of it."""
+        return Stage((), tuple(self._kept(partial.reduce, len(self.launches)) for partial in partials), None)
+
+    def _kept(self, reduce: Reduce, launch: int) -> Store:
+        """Stores a value that a launch has reduced, for later ones."""
+        name = self._workspace("total", TensorType((1, self.points), reduce.dtype))
+        self.partials[reduce.result] = _Partial(reduce, name, 1, launch)
+        return Store(name, self._point(), reduce.result)
 
     def _phase(self, stages: Sequence[Stage], part: Symbol | None) -> Phase:
         grid, vectorised = self.phase.grid, self.phase.vectorised
@@ -227,10 +244,13 @@ class _Splitter:
             grid = (*(s for s in grid if s != vectorised), part, *(s for s in grid if s == vectorised))
         return Phase(grid, (RowGroup(tuple(stages)),), vectorised)
 
-    def _combining(self, stages: Sequence[Stage]) -> list[Stage]:
-        """Stages that combine the partial results that `stages` need, one for each number of parts."""
-        wanted = {number for stage in stages for s in stage.body for number in operands(s)}
-        needed = [partial for number, partial in self.partials.items() if number in wanted]
+    def _needed(self, stages: Sequence[Stage]) -> list[_Partial]:
+        """What `stages` need of earlier launches."""
+        wanted = _wanted(stages)
+        return [partial for number, partial in self.partials.items() if number in wanted]
+
+    def _combining(self, needed: Sequence[_Partial]) -> list[Stage]:
+        """Stages that combine partial results, one for each number of parts."""
         found: list[Stage] = []
         for parts in dict.fromkeys(partial.parts for partial in needed):
             walk = Symbol("piece", parts)
@@ -241,6 +261,10 @@ class _Splitter:
                     slot = index.of(walk) * self.points + self._point()
                     body.append(Load(scalar, partial.reduce.dtype, partial.buffer, slot))
                     body.append(replace(partial.reduce, operand=scalar))
+            if parts == 1 and self.splitting.combines_once:
+                body = [rewritten(s, lambda a, w=walk: index.renamed(a, {w: Affine()})) for s in body]
+                found.append(Stage((), tuple(body), None))
+                continue
             found.append(Stage((walk,), tuple(body), None if self.phase.vectorised is not None else walk))
         return found
 
@@ -289,6 +313,11 @@ class _Splitter:
         )
         launches = tuple(tuple(map(moved, launch)) for launch in program.launches)
         return replace(program, buffers=buffers, launches=launches)
+
+
+def _wanted(stages: Sequence[Stage]) -> set[Scalar]:
+    """All scalars that stages read."""
+    return {number for stage in stages for s in stage.body for number in operands(s)}
 
 
 def _combine(reduce: Reduce | ArgReduce) -> Reduce:

@@ -8,7 +8,7 @@ from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import TensorType
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.split import AUTOMATIC_PARTS
+from autofuse.lower.splitting import AUTOMATIC_PARTS
 from autofuse.lower.tile import Space
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.fusions import LIMITS, kernel_inputs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autofuse.lower.decisions import KEEPS, WALKS, Decisions, KernelShape, Rule
-from autofuse.lower.schedule import PRODUCTS, Decision, Options, Range, Schedule, Value
+from autofuse.lower.schedule import PRODUCTS, SPLIT, Decision, Options, Range, Schedule, Value
 
 THREADS: Decision[int] = Decision("threads", 256, Range(1, 1024), "threads of a block")
 PACK_BYTES: Decision[int] = Decision(
@@ -88,7 +88,12 @@ CUDA_DECISIONS = Decisions(
             lambda shape: (0, 1, 2, 3, 4) if shape.is_plain_product else (),
             lambda shape: not shape.is_plain_product,
         ),
-        *KEEPS,
+        *(rule for rule in KEEPS if rule.decision is not SPLIT),
+        Rule(
+            SPLIT,
+            lambda shape: (0, 1, 4, 8, 32, 128, 512) if shape.reduces and not shape.in_row_blocks else (),
+            lambda shape: not shape.reduces,
+        ),
     )
 )
 """The kernels of all devices leave the same things open."""

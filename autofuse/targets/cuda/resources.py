@@ -11,6 +11,7 @@ from autofuse.cost_models.base import KernelFacts
 from autofuse.cost_models.compiled import CompiledFacts, LaunchFacts
 from autofuse.errors import BackendError, LegalityError
 from autofuse.lazydataclass import replace
+from autofuse.lower.split import parts_of
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.runtime.planlowering import canonical
 from autofuse.targets.cuda import nvrtc
@@ -93,13 +94,23 @@ def _lines(code: CudaCode, gpu: Gpu, model: GpuModel) -> tuple[str, ...]:
     else:
         (us,) = model.price([KernelFacts(code.program)]).us
         costs = [*[""] * (len(launches) - 1), f"by the model, us: {us:.3g} for all {len(launches)}"]
-    shapes = [f"{_shape(launch)}; {use}" for launch, use in zip(launches, uses, strict=True)]
+    shapes = [
+        f"{_shape(launch)}{parts}; {use}" for launch, parts, use in zip(launches, _parts(code), uses, strict=True)
+    ]
     return tuple(line for lines in zip(shapes, costs, strict=True) for line in lines if line)
 
 
 def _shape(launch: CudaLaunch) -> str:
     blocks, threads = launch.grid[0], launch.block[0]
     return f"{blocks} block{'s' * (blocks != 1)} of {threads} threads"
+
+
+def _parts(code: CudaCode) -> list[str]:
+    """Of each launch, in how many parts it walks the loops that are split."""
+    if code.together_us is not None or not isinstance(code.program, TileProgram):
+        return [""] * len(code.kernel.launches)
+    counts = [parts_of(launch) for launch in code.program.launches]
+    return [f", loops in {count} parts" if count else "" for count in counts]
 
 
 def _use(launch: CudaLaunch, needs: LaunchFacts, gpu: Gpu) -> str:

@@ -32,6 +32,7 @@ from autofuse.targets.cuda.horizontal import most_parameter_bytes, starts_of
 from autofuse.targets.cuda.identity import GpuIdentity, gpu_identity
 from autofuse.targets.cuda.librarysteps import library_note
 from autofuse.targets.cuda.passes.prepare import CudaPasses
+from autofuse.targets.cuda.passes.splits import SplitByDevice
 from autofuse.targets.cuda.resources import compiled_facts, launch_lines
 from autofuse.targets.cuda.runners import CudaRunner, cuda_runners
 from autofuse.targets.cuda.streams import streams_of
@@ -72,6 +73,7 @@ class CudaTarget:
             widens=True,
             decisions=CUDA_DECISIONS if self._has_cublaslt else CUDA_DECISIONS.without_trying(LIBRARY),
             passes=CudaPasses(self.device.arch),
+            splitting=SplitByDevice(self.device.multiprocessors),
             most_together=MAX_GROUP_PLACES,
         )
 

@@ -25,15 +25,33 @@ softmax(const float* __restrict__ x, float* __restrict__ y) {
     const int point = block * 2 + slot;
     const int i0 = point;
     float r1 = __int_as_float(0xff800000);
-    #pragma unroll 4
-    for (int chunk = 0; chunk < 16; ++chunk) {
-        const int k0 = (chunk * 64 + rank) * 4;
-        const Pack<float, 4> p0 = load_pack<4>(x + 4096 * i0 + k0);
-        const float v0_0 = p0.at[0];
-        const float v0_1 = p0.at[1];
-        const float v0_2 = p0.at[2];
-        const float v0_3 = p0.at[3];
-        r1 = maximum(r1, maximum(maximum(v0_0, v0_1), maximum(v0_2, v0_3)));
+    #pragma unroll 1
+    for (int chunk = 0; chunk < 16; chunk += 4) {
+        const int k0_0 = (chunk * 64 + rank) * 4;
+        const int k0_1 = ((chunk + 1) * 64 + rank) * 4;
+        const int k0_2 = ((chunk + 2) * 64 + rank) * 4;
+        const int k0_3 = ((chunk + 3) * 64 + rank) * 4;
+        const Pack<float, 4> p0_0 = load_pack<4>(x + 4096 * i0 + k0_0);
+        const float v0_0 = p0_0.at[0];
+        const float v0_1 = p0_0.at[1];
+        const float v0_2 = p0_0.at[2];
+        const float v0_3 = p0_0.at[3];
+        const Pack<float, 4> p0_4 = load_pack<4>(x + 4096 * i0 + k0_1);
+        const float v0_4 = p0_4.at[0];
+        const float v0_5 = p0_4.at[1];
+        const float v0_6 = p0_4.at[2];
+        const float v0_7 = p0_4.at[3];
+        const Pack<float, 4> p0_8 = load_pack<4>(x + 4096 * i0 + k0_2);
+        const float v0_8 = p0_8.at[0];
+        const float v0_9 = p0_8.at[1];
+        const float v0_10 = p0_8.at[2];
+        const float v0_11 = p0_8.at[3];
+        const Pack<float, 4> p0_12 = load_pack<4>(x + 4096 * i0 + k0_3);
+        const float v0_12 = p0_12.at[0];
+        const float v0_13 = p0_12.at[1];
+        const float v0_14 = p0_12.at[2];
+        const float v0_15 = p0_12.at[3];
+        r1 = maximum(r1, maximum(maximum(maximum(maximum(v0_0, v0_1), maximum(v0_2, v0_3)), maximum(maximum(v0_4, v0_5), maximum(v0_6, v0_7))), maximum(maximum(maximum(v0_8, v0_9), maximum(v0_10, v0_11)), maximum(maximum(v0_12, v0_13), maximum(v0_14, v0_15)))));
     }
     #pragma unroll
     for (int apart = 16; apart > 0; apart /= 2) {
@@ -84,10 +102,10 @@ softmax(const float* __restrict__ x, float* __restrict__ y) {
     for (int part = 1; part < 2; ++part) {
         r5 = r5 + partial_r5[slot * 2 + part];
     }
+    const float v6 = r5;
     #pragma unroll
     for (int chunk = 0; chunk < 16; ++chunk) {
         const int k0 = (chunk * 64 + rank) * 4;
-        const float v6 = r5;
         const float v7_0 = s[chunk * 4 + 0];
         const float v7_1 = s[chunk * 4 + 1];
         const float v7_2 = s[chunk * 4 + 2];

@@ -61,6 +61,13 @@ def test_explain_has_registers_and_what_limits_occupancy(plan: af.Plan) -> None:
     assert all("registers a thread" in line and "occupancy, limited by" in line for line in lines[::2])
 
 
+def test_explain_says_in_how_many_parts_loops_are_cut() -> None:
+    plan = af.compile(lambda x: x.sum(0), np.zeros((4096, 1024), np.float32), backend="cuda", device="h200")
+    (lines,) = plan.remarks.values()
+    assert lines[0].startswith("512 blocks of 256 threads, loops in 64 parts; ")
+    assert "parts" not in lines[2]
+
+
 def test_explain_has_what_each_launch_costs_term_by_term(plan: af.Plan) -> None:
     (lines,) = plan.remarks.values()
     assert all(line.startswith("by the model, us: memory") for line in lines[1::2])

@@ -13,6 +13,10 @@ from autofuse.lower.tile import Buffer, Dot, Load, Phase, RowGroup, Scan, Space,
 
 VECTOR_BYTES = 16
 """The widest access of one thread."""
+BEGUN_BYTES = 96
+"""Of a thread, at most: loads of the iterations that it begins together. 1,024 threads then have 48 to 96 KiB on the
+way, of which a multiprocessor of sm_90 wants 32 to 48 (bandwidth times latency)."""
+_MOST_BEGUN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,17 @@ def vector_width(accesses: Iterable[tuple[Access, Symbol]], extents: Iterable[in
         return 1
     width = max(1, most_bytes // max(a.buffer.type.dtype.itemsize for a in unit))
     return math.gcd(width, *extents)
+
+
+def begun_together(stage: Stage, vector: int) -> int:
+    """Iterations of a long loop whose loads a thread makes before it uses the first: a power of two.
+
+    `vector`: neighbours that it takes in each.
+    """
+    walked = frozenset(stage.symbols)
+    loads = {(s.buffer, s.offset): s.dtype.itemsize for s in stage.body if isinstance(s, Load)}
+    read = sum(size for (_, offset), size in loads.items() if not walked.isdisjoint(index.symbols_of(offset)))
+    return 1 << max(1, min(_MOST_BEGUN, BEGUN_BYTES // max(read * vector, 1))).bit_length() - 1
 
 
 def words(dtype: DType) -> int:

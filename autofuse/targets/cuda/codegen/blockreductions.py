@@ -5,6 +5,8 @@ The tree is fixed by the shape of the group, so a result is the same in every ru
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from autofuse.ir.dtypes import DType
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import ArgReduce, Reduce
@@ -19,10 +21,10 @@ Reduction = Reduce | ArgReduce
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The C arrays in shared memory that hold partial results."""
+    """The C arrays in shared memory that hold partial results: one for each value of a thread."""
 
-    values: str
-    positions: str
+    values: tuple[str, ...]
+    positions: tuple[str, ...]
     """Empty unless an ArgReduce."""
 
 
@@ -33,31 +35,42 @@ class ThreadReductions:
         self.code = code
         self.arena = arena
 
-    def across_lanes(self, reduction: Reduction, total: Accumulator, width: int, mask: str) -> None:
-        """Combine over `width` neighbouring lanes of a warp; all of them get the result. Needs `rank`."""
-        code, dtype = self.code, self.dtype(reduction)
-        if width == 1:
+    def across_lanes(
+        self, reduction: Reduction, total: Accumulator, width: int, mask: str, *, least: int = 1, rank: str = "rank"
+    ) -> None:
+        """Combine over lanes of a warp, out of `width` neighbours those that are a multiple of `least` apart.
+
+        All of them get the result. `rank` is the C expression of a lane's number among the neighbours.
+        """
+        code, dtype, count = self.code, self.dtype(reduction), len(total.values)
+        if width <= least:
             return
         code.out.line("#pragma unroll")
-        with code.out.braces(f"for (int apart = {width // 2}; apart > 0; apart /= 2)"):
-            code.out.line(f"const {register_type(dtype)} other = {_shuffled(total.values[0], dtype, mask)};")
-            if isinstance(reduction, ArgReduce):
-                at = f"__shfl_xor_sync({mask}, {total.positions[0]}, apart)"
-                code.out.line(f"const {code.index.type} other_at = {at};")
-            self._merge(reduction, total, "other", "other_at", "(rank & apart)")
+        last = f"apart >= {least}" if least > 1 else "apart > 0"
+        with code.out.braces(f"for (int apart = {width // 2}; {last}; apart /= 2)"):
+            for number, value in enumerate(total.values):
+                suffix = f"_{number}" if count > 1 else ""
+                code.out.line(f"const {register_type(dtype)} other{suffix} = {_shuffled(value, dtype, mask)};")
+                if isinstance(reduction, ArgReduce):
+                    at = f"__shfl_xor_sync({mask}, {total.positions[number]}, apart)"
+                    code.out.line(f"const {code.index.type} other_at{suffix} = {at};")
+                self._merge(reduction, total, number, f"other{suffix}", f"other_at{suffix}", f"({rank} & apart)")
 
     def publish(self, reduction: Reduction, total: Accumulator, count: int, at: str, when: str = "") -> Published:
-        """Write partial results to element `at` of a fresh array of `count`, where `when` holds."""
+        """Write partial results to element `at` of fresh arrays of `count`, where `when` holds."""
         code = self.code
-        values = self._array(total.values[0], register_type(self.dtype(reduction)), count)
-        stores = [f"{values}[{at}] = {total.values[0]};"]
-        positions = ""
-        if isinstance(reduction, ArgReduce):
-            positions = self._array(total.positions[0], code.index.type, count)
-            stores.append(f"{positions}[{at}] = {total.positions[0]};")
+        values: list[str] = []
+        positions: list[str] = []
+        stores: list[str] = []
+        for number, value in enumerate(total.values):
+            values.append(self._array(value, register_type(self.dtype(reduction)), count))
+            stores.append(f"{values[-1]}[{at}] = {value};")
+            if isinstance(reduction, ArgReduce):
+                positions.append(self._array(total.positions[number], code.index.type, count))
+                stores.append(f"{positions[-1]}[{at}] = {total.positions[number]};")
         for store in stores:
             code.out.line(f"if ({when}) {store}" if when else store)
-        return Published(values, positions)
+        return Published(tuple(values), tuple(positions))
 
     def _array(self, what: str, type_: str, count: int) -> str:
         name = self.code.names.fresh(f"partial_{what}")
@@ -70,38 +83,47 @@ class ThreadReductions:
 
         The parts must be visible: a barrier lies between `publish` and this.
         """
-        out = self.code.out
-        out.line(f"{total.values[0]} = {parts.values}[{at.format(0)}];")
-        if parts.positions:
-            out.line(f"{total.positions[0]} = {parts.positions}[{at.format(0)}];")
-        if count == 1:
-            return
-        out.line("#pragma unroll")
-        with out.braces(f"for (int part = 1; part < {count}; ++part)"):
-            place = at.format("part")
-            self._merge(reduction, total, f"{parts.values}[{place}]", f"{parts.positions}[{place}]")
+        self._in_order(reduction, total, parts, count, lambda array, part: f"{array}[{at.format(part)}]")
 
     def collect_blocks(self, reduction: Reduction, total: Accumulator, parts: Published, blocks: int) -> None:
         """Combine what each block of a cluster published at element 0, in order.
 
         All blocks must have published: a barrier of the cluster lies between.
         """
-        out, read = self.code.out, self.code.prelude.use("in_block")
-        out.line(f"{total.values[0]} = {read}({parts.values}, 0);")
-        if parts.positions:
-            out.line(f"{total.positions[0]} = {read}({parts.positions}, 0);")
+        read = self.code.prelude.use("in_block")
+        self._in_order(reduction, total, parts, blocks, lambda array, part: f"{read}({array}, {part})")
+
+    def _in_order(
+        self, reduction: Reduction, total: Accumulator, parts: Published, count: int, read: Callable[[str, object], str]
+    ) -> None:
+        """Combine published parts; `read` is the C expression of an array's part of a number."""
+        out = self.code.out
+        for number, value in enumerate(total.values):
+            out.line(f"{value} = {read(parts.values[number], 0)};")
+            if parts.positions:
+                out.line(f"{total.positions[number]} = {read(parts.positions[number], 0)};")
+        if count == 1:
+            return
         out.line("#pragma unroll")
-        with out.braces(f"for (int part = 1; part < {blocks}; ++part)"):
-            self._merge(reduction, total, f"{read}({parts.values}, part)", f"{read}({parts.positions}, part)")
+        with out.braces(f"for (int part = 1; part < {count}; ++part)"):
+            for number, array in enumerate(parts.values):
+                position = read(parts.positions[number], "part") if parts.positions else ""
+                self._merge(reduction, total, number, read(array, "part"), position)
 
     def _merge(
-        self, reduction: Reduction, total: Accumulator, other: str, other_at: str, swapped: str | None = None
+        self,
+        reduction: Reduction,
+        total: Accumulator,
+        number: int,
+        other: str,
+        other_at: str,
+        swapped: str | None = None,
     ) -> None:
-        """Combine `other` into `total`; where `swapped` holds, `other` is the earlier operand."""
-        code, value, dtype = self.code, total.values[0], self.dtype(reduction)
+        """Combine `other` into a value of `total`; where `swapped` holds, `other` is the earlier operand."""
+        code, value, dtype = self.code, total.values[number], self.dtype(reduction)
         if isinstance(reduction, ArgReduce):
             first = code.prelude.use("greater_first" if reduction.direction == "argmax" else "less_first")
-            at = total.positions[0]
+            at = total.positions[number]
             call = f"{first}<{register_type(dtype)}, {code.index.type}>"
             with code.out.braces(f"if ({call}({other}, {other_at}, {value}, {at}))"):
                 code.out.line(f"{value} = {other};")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autofuse.ir import dtypes, index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.pieces import Condition
@@ -26,7 +28,7 @@ from autofuse.targets.cuda.codegen.copies import Copies
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import unwrapped
 from autofuse.targets.cuda.codegen.rescaling import Rescaling
-from autofuse.targets.cuda.codegen.statements import dtype_of, loads_first
+from autofuse.targets.cuda.codegen.statements import dtype_of, invariants, loads_first
 from autofuse.targets.cuda.codegen.transfers import Transfers
 from autofuse.targets.cuda.ctypes_text import literal, register_type
 
@@ -51,6 +53,8 @@ class StageBody:
         self.accumulators: dict[Scalar, Accumulator] = {}
         self.rescaling = Rescaling.of(code, stage)
         """How sums follow a maximum; None where none does."""
+        self.inside: Sequence[Statement] = stage.body
+        """What is written in each iteration."""
 
     def declare(self) -> None:
         """Start values of reductions and scans."""
@@ -99,10 +103,17 @@ class StageBody:
                 code.values[statement.result] = names
                 code.types[statement.result] = statement.dtype
 
+    def ahead(self, copies: Copies) -> None:
+        """Before the loops: what is the same in all iterations. `copies`: of the grid points, or one."""
+        outside, self.inside = invariants(self.stage, self.code.places)
+        memory = Transfers(self.code, copies)
+        for statement in outside:
+            self.statement(statement, copies, memory)
+
     def body(self, copies: Copies) -> None:
         """All statements of one iteration (of `copies.count` neighbouring ones)."""
         memory = Transfers(self.code, copies)
-        for statement in loads_first(self.stage.body, self.code.places):
+        for statement in loads_first(self.inside, self.code.places):
             self.statement(statement, copies, memory)
 
     def statement(self, statement: Statement | tuple[Load, ...], copies: Copies, memory: Transfers) -> None:
@@ -169,12 +180,11 @@ class StageBody:
             for copy in range(copies.count)
         ]
         totals = self.accumulators[reduce.result].values
-        if copies.combined:
-            values = [self._tree(reduce.combiner, values, reduce.dtype)]
         rescaling = self.rescaling if reduce.result == self.stage.stabiliser else None
         if rescaling is not None:
             rescaling.keep(totals[0])
-        for total, value in zip(totals, values, strict=True):
+        for point, total in enumerate(totals):
+            value = self._tree(reduce.combiner, values[point :: len(totals)], reduce.dtype)
             text = scalars.combine(code.prelude, reduce.combiner, total, value, reduce.dtype)
             code.out.line(f"{total} = {unwrapped(text)};")
         if rescaling is not None:
@@ -190,7 +200,7 @@ class StageBody:
         code, best = self.code, self.accumulators[reduce.result]
         first = code.prelude.use("greater_first" if reduce.direction == "argmax" else "less_first")
         for copy in range(copies.count):
-            point = 0 if copies.combined else copy
+            point = copy % self.points
             value, at = code.value(reduce.operand, copy), best.positions[point]
             place = code.at(reduce.position, copies, copy)
             call = f"{first}<{register_type(code.types[reduce.operand])}, {code.index.type}>"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from autofuse.ir import index
 from autofuse.ir.index import Affine, Symbol
-from autofuse.lazydataclass import dataclass
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.tile import Test
 from autofuse.targets.cuda.codegen.access import (
     VECTOR_BYTES,
@@ -54,7 +54,24 @@ class Copies:
     """Copies are iterations (a reduction combines them), not grid points (a reduction keeps one result for each)."""
     grid: tuple[Symbol, ...] = ()
     packs: tuple[Neighbours, ...] = ()
-    """Of grid points, one after the other; empty if copies are neighbours in a loop."""
+    """Of grid points, one after the other; or of iterations that are begun together, each with its place in the loop
+    (`iterations`). Empty if copies are neighbours in a loop."""
+    walked: Symbol | None = None
+    """What tells packs of iterations from one another."""
+
+    def iterations(self, symbol: Symbol, names: Sequence[str]) -> Copies:
+        """Several iterations of a loop over `symbol`, whose C names those are: each with a pack of these copies."""
+        (pack,) = self.packs or (Neighbours({}),)
+        packs = tuple(
+            replace(
+                pack,
+                symbols={**pack.symbols, symbol: name},
+                others=tuple({**other, symbol: name} for other in pack.others),
+            )
+            for name in names
+        )
+        grid = self.grid if self.packs or self.lane is None else (self.lane,)
+        return replace(self, count=self.count * len(names), grid=grid, packs=packs, walked=symbol)
 
     @property
     def width(self) -> int:
@@ -82,7 +99,8 @@ class Copies:
             return 0
         if self.lane in symbols or (self.crosses and not symbols.isdisjoint(self.grid)):
             return 2
-        return 1 if len(self.packs) > 1 and not symbols.isdisjoint(self.grid) else 0
+        apart = self.grid if self.walked is None else (self.walked,)
+        return 1 if len(self.packs) > 1 and not symbols.isdisjoint(apart) else 0
 
     def level_of_test(self, test: Test) -> Level:
         """Who shares a test: a pack does if no limit lies inside one."""
@@ -127,13 +145,16 @@ ITEMS = Form("items")
 def form_of(offset: Affine, place: Place, copies: Copies, *, stores: bool) -> Form:
     """How an access is made: as wide as where it starts allows."""
     width, lane = copies.width, copies.lane
-    if width == 1 or lane is None or place.kind != "memory" or place.dtype.itemsize * width > VECTOR_BYTES:
+    if width == 1 or lane is None or place.kind != "memory":
         return ITEMS
     if not is_unit_stride(offset, lane):
         return ITEMS
     row = copies.crosses and not is_flat(offset, copies.grid)
     start = flat_point(copies.grid) if copies.packs else index.of(lane)
     step = alignment(offset, start, width)
+    widest = VECTOR_BYTES // place.dtype.itemsize
+    if width > widest:  # results of another type than what was read
+        return Form("narrow", row, min(step, widest)) if min(step, widest) > 1 else ITEMS
     if step == width:
         return Form("pack", row, width)
     if not stores and place.size and place.dtype.itemsize * width >= 4:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import Protocol
 
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
@@ -37,6 +38,18 @@ class ThreadPlan:
         return self.points < self.blocks * self.threads * self.packs * self.vector
 
 
+class Packs(Protocol):
+    """Grid points in packs."""
+
+    @property
+    def vector(self) -> int:
+        """Neighbouring points of a pack."""
+        ...
+
+    @property
+    def points(self) -> int: ...
+
+
 def walked(grid: tuple[Symbol, ...]) -> tuple[Symbol, ...]:
     """The symbols that have more than one value."""
     return tuple(symbol for symbol in grid if symbol.extent > 1)
@@ -47,15 +60,21 @@ def write_packs(
 ) -> tuple[Neighbours, ...]:
     """Define where the packs of a thread stand. A thread without any does nothing until `stack` closes."""
     if plan.packs > 1:
-        return tuple(_pack(code, grid, plan, f"({block} * {plan.packs} + {n})", f"_{n}") for n in range(plan.packs))
-    start = _defined(code, _start_name(grid), _start(plan, block))
+        numbers = [_number(plan, f"({block} * {plan.packs} + {n})") for n in range(plan.packs)]
+        return tuple(
+            pack_at(code, grid, plan, number, f"_{n}", exceeds=plan.exceeds) for n, number in enumerate(numbers)
+        )
+    start = _defined(code, _start_name(grid), _start(plan, _number(plan, block)))
     if plan.exceeds:
         stack.enter_context(code.out.braces(f"if ({start} < {plan.points})"))
     return (_neighbours(code, grid, plan, start, "", ""),)
 
 
-def _start(plan: ThreadPlan, block: str) -> str:
-    number = f"{block} * {plan.threads} + (int)threadIdx.x"
+def _number(plan: ThreadPlan, block: str) -> str:
+    return f"{block} * {plan.threads} + (int)threadIdx.x"
+
+
+def _start(plan: Packs, number: str) -> str:
     return number if plan.vector == 1 else f"({number}) * {plan.vector}"
 
 
@@ -70,13 +89,18 @@ def _defined(code: PhaseCode, name: str, text: str) -> str:
     return own
 
 
-def _pack(code: PhaseCode, grid: tuple[Symbol, ...], plan: ThreadPlan, block: str, suffix: str) -> Neighbours:
-    """One of several packs: past the end it stands at the last one, and nothing is stored there."""
+def pack_at(
+    code: PhaseCode, grid: tuple[Symbol, ...], plan: Packs, number: str, suffix: str = "", *, exceeds: bool
+) -> Neighbours:
+    """Define where the pack stands that the C expression `number` numbers.
+
+    `exceeds`: whether there may be none of that number. It stands at the last one then, and nothing is stored there.
+    """
     name, inside = _start_name(grid) + suffix, ""
-    if not plan.exceeds:
-        return _neighbours(code, grid, plan, _defined(code, name, _start(plan, block)), suffix, inside)
+    if not exceeds:
+        return _neighbours(code, grid, plan, _defined(code, name, _start(plan, number)), suffix, inside)
     last = (plan.points - 1) // plan.vector * plan.vector
-    first = _defined(code, f"start{suffix}", _start(plan, block))
+    first = _defined(code, f"start{suffix}", _start(plan, number))
     inside = code.names.fresh(f"inside{suffix}")
     code.out.line(f"const bool {inside} = {first} < {plan.points};")
     start = _defined(code, name, f"{inside} ? {first} : {last}")
@@ -84,7 +108,7 @@ def _pack(code: PhaseCode, grid: tuple[Symbol, ...], plan: ThreadPlan, block: st
 
 
 def _neighbours(
-    code: PhaseCode, grid: tuple[Symbol, ...], plan: ThreadPlan, start: str, suffix: str, inside: str
+    code: PhaseCode, grid: tuple[Symbol, ...], plan: Packs, start: str, suffix: str, inside: str
 ) -> Neighbours:
     """The pack that begins at the point `start`."""
     symbols, width = walked(grid), plan.vector

@@ -28,7 +28,8 @@ class PhaseCode:
     symbols: dict[Symbol, str] = field(default_factory=dict[Symbol, str])
     """C names of the symbols in scope."""
     values: dict[Scalar, tuple[str, ...]] = field(default_factory=dict[Scalar, tuple[str, ...]])
-    """C names of each scalar: one per copy (those of a pack may be one), or a single one that serves all copies."""
+    """C names of each scalar: one per copy (those of a pack may be one), one per grid point of several iterations, or a
+    single one that serves all copies."""
     types: dict[Scalar, DType] = field(default_factory=dict[Scalar, DType])
     _loops: dict[Symbol, str] = field(default_factory=dict[Symbol, str])
 
@@ -53,7 +54,7 @@ class PhaseCode:
 
     def value(self, number: Scalar, copy: int = 0) -> str:
         names = self.values[number]
-        return names[copy if len(names) > 1 else 0]
+        return names[copy % len(names)]
 
     def level(self, number: Scalar, starts: range) -> int:
         """Who shares a scalar, where packs start at `starts`: all copies (0), those of a pack (1), none (2)."""

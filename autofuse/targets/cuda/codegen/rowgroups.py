@@ -14,7 +14,7 @@ from autofuse.errors import LegalityError
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import ArgReduce, Buffer, Reduce, Scan, Stage
+from autofuse.lower.tile import ArgReduce, Buffer, Reduce, Scan, Space, Stage
 from autofuse.targets.cuda.codegen.access import accesses_of, has_scan, vector_width
 from autofuse.targets.cuda.codegen.places import SharedArena
 from autofuse.targets.cuda.codegen.rowscratch import RowScratch, lane_of
@@ -34,14 +34,16 @@ MOST_SHARING = 256
 """Threads that share a longer row."""
 LEAST_BLOCK = 128
 """Threads of a block, if there are rows for them."""
-FILLING_THREADS = 1 << 16
-"""Fewer threads leave a large GPU idle."""
+FILLING_THREADS = 1 << 17
+"""Fewer threads leave a large GPU idle: half of what it holds."""
 THREAD_SHARED_BYTES = 448
 """Shared memory of a row for each thread at most: a multiprocessor then has 512 of them at work."""
 MOST_CROWDED = 512
 """Threads of a row that fills shared memory."""
 BLOCK_SHARED_BYTES = 32 << 10
 """Several rows share a block as long as they keep no more than this."""
+SHORT = 8
+"""A loop so many times shorter than the longest takes what neighbours it can, and does not decide for the others."""
 CLUSTERS = (1, 2, 4, 8, 16)
 """Blocks that may share a row. More than eight have to be allowed for a kernel when it is loaded."""
 CLUSTER_ELEMENTS = 32768
@@ -99,6 +101,13 @@ class Group:
             first = f"({first}) * {self.vector}" if chunk != "0" else f"rank * {self.vector}"
         return first if self.cluster == 1 else f"edge + {first}"
 
+    def of_stage(self, stage: Stage, holds: bool) -> Group:
+        """The same threads, with neighbours that suit a stage. `holds`: it keeps them for other stages."""
+        lane = lane_of(stage)
+        if holds or lane is None or lane.extent % self.vector == 0:
+            return self
+        return replace(self, vector=math.gcd(self.vector, lane.extent))
+
     def part(self, extent: int) -> int:
         """Iterations of a loop that each block of a cluster takes; the last ones may have fewer."""
         return extent if self.cluster == 1 else -(-extent // (self.cluster * self.step)) * self.step
@@ -115,11 +124,20 @@ def is_flattened(stage: Stage, width: int) -> bool:
 
 
 def row_vector(stages: Sequence[Stage], buffers: Mapping[str, Buffer], schedule: Schedule) -> int:
-    """Neighbouring iterations of one thread that all stages allow."""
+    """Neighbouring iterations of one thread that all stages allow, but short ones that keep nothing for others."""
     lanes = [(stage, lane) for stage in stages if (lane := lane_of(stage)) is not None]
-    straight = [(stage, lane) for stage, lane in lanes if not is_flattened(stage, 32)]
+    longest = max((lane.extent for _, lane in lanes), default=1)
+    straight = [
+        (stage, lane)
+        for stage, lane in lanes
+        if not is_flattened(stage, 32) and (lane.extent * SHORT > longest or has_scan(stage) or _keeps(stage, buffers))
+    ]
     accesses = [(access, lane) for stage, lane in straight for access in accesses_of(stage, buffers)]
     return vector_width(accesses, [lane.extent for _, lane in straight], schedule[PACK_BYTES])
+
+
+def _keeps(stage: Stage, buffers: Mapping[str, Buffer]) -> bool:
+    return any(access.buffer.space is Space.SCRATCH for access in accesses_of(stage, buffers))
 
 
 def plan_group(

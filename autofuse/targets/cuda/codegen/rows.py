@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
-from autofuse.ir.index import Symbol
 from autofuse.lower.tile import ArgReduce, Buffer, Load, Phase, Reduce, Stage, Store
 from autofuse.targets.cuda.codegen.access import has_scan, stages_of
 from autofuse.targets.cuda.codegen.blockreductions import ThreadReductions
@@ -17,6 +16,7 @@ from autofuse.targets.cuda.codegen.gridpoints import define_symbols
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.codegen.rowgroups import Group, is_flattened, longest_loop
+from autofuse.targets.cuda.codegen.rowloops import LaneLoop
 from autofuse.targets.cuda.codegen.rowscratch import RowScratch, lane_of
 from autofuse.targets.cuda.codegen.scans import write_scan
 from autofuse.targets.cuda.codegen.sharedinputs import write_shared_inputs
@@ -161,10 +161,11 @@ class RowWriter(StageWriter):
             return
         body = StageBody(self.code, stage, 1)
         body.declare()
+        body.ahead(Copies(None, 1))
         if is_flattened(stage, self.group.width):
             self._flat_loop(stage, body)
         else:
-            self._lane_loop(stage, body)
+            LaneLoop(self.code, self.group, stage, body).write()
         self._combine(stage, body)
         body.finish()
 
@@ -173,48 +174,6 @@ class RowWriter(StageWriter):
         with code.out.braces(f"for ({code.index.type} each = rank; each < {total}; each += {self.group.width})"):
             define_symbols(code, stage.symbols, "each")
             body.body(Copies(None, 1, combined=True))
-
-    def _lane_loop(self, stage: Stage, body: StageBody) -> None:
-        code, group, lane = self.code, self.group, lane_of(stage)
-        assert lane is not None
-        part = group.part(lane.extent)
-        whole = group.cluster == 1 or lane.extent % part == 0
-        """Whether all blocks of a cluster have the same to do."""
-        full = part // group.step if whole else 0
-        with ExitStack() as stack:
-            for symbol in stage.symbols:
-                if symbol != lane:
-                    name = code.loop_name(symbol)
-                    head = f"for ({code.index.type} {name} = 0; {name} < {symbol.extent}; ++{name})"
-                    stack.enter_context(code.out.braces(head))
-            name = code.loop_name(lane)
-            if not whole:
-                self._unroll(stage, part // group.step)
-                with code.out.braces(f"for (int chunk = 0; chunk < {part // group.step}; ++chunk)"):
-                    self._tail(body, lane, name, "chunk")
-            elif full == 1:
-                with code.out.braces(""):
-                    self._chunk(body, lane, name, "0")
-            elif full > 1:
-                self._unroll(stage, full)
-                with code.out.braces(f"for (int chunk = 0; chunk < {full}; ++chunk)"):
-                    self._chunk(body, lane, name, "chunk")
-            if whole and part % group.step:
-                self._tail(body, lane, name, str(full))
-
-    def _unroll(self, stage: Stage, count: int) -> None:
-        places = self.code.places
-        owned = any(places[b].kind == "owned" for s in stage.body if (b := getattr(s, "buffer", None)) is not None)
-        self.code.out.line("#pragma unroll" if owned or count <= 8 else "#pragma unroll 4")
-
-    def _chunk(self, body: StageBody, lane: Symbol, name: str, chunk: str) -> None:
-        self.code.out.line(f"const {self.code.index.type} {name} = {self.group.start(chunk)};")
-        body.body(Copies(lane, self.group.vector, chunk, combined=True))
-
-    def _tail(self, body: StageBody, lane: Symbol, name: str, chunk: str) -> None:
-        start = self.group.start(chunk)
-        with self.code.out.braces(f"if (const {self.code.index.type} {name} = {start}; {name} < {lane.extent})"):
-            body.body(Copies(lane, self.group.vector, chunk, combined=True))
 
     def _combine(self, stage: Stage, body: StageBody) -> None:
         """Combine each thread's partial results over the group; every thread gets the result."""

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autofuse.ir import dtypes
+from autofuse.ir import dtypes, index
 from autofuse.ir.dtypes import DType
-from autofuse.lower.rewrite import operands
-from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Position, Reduce, Scalar, Scan, Statement, Store, Test
+from autofuse.lower.rewrite import affines, operands
+from autofuse.lower.tile import (
+    ArgReduce,
+    Constant,
+    Load,
+    Map,
+    Position,
+    Reduce,
+    Scalar,
+    Scan,
+    Stage,
+    Statement,
+    Store,
+    Test,
+)
 from autofuse.targets.cuda.codegen.places import Place
 
 
@@ -49,3 +62,27 @@ def _made_before(body: Sequence[Statement], batch: Sequence[Load], done: set[Sca
     needed = [s for s in body if not isinstance(s, Store) and s.result in wanted and s.result not in done]
     done.update(s.result for s in needed)
     return needed
+
+
+def invariants(stage: Stage, places: Mapping[str, Place]) -> tuple[list[Statement], list[Statement]]:
+    """Statements of a stage that give the same in all of its iterations, and the others, both in order.
+
+    Of loads, those of global memory that nothing in the stage writes. A loop without iterations has none.
+    """
+    if not all(symbol.extent for symbol in stage.symbols):
+        return [], list(stage.body)
+    stored = {statement.buffer for statement in stage.body if isinstance(statement, Store)}
+    walked = frozenset(stage.symbols)
+    varying: set[Scalar] = set()
+    same: list[Statement] = []
+    others: list[Statement] = []
+    for statement in stage.body:
+        varies = isinstance(statement, Store | Reduce | ArgReduce | Scan)
+        varies = varies or not all(walked.isdisjoint(index.symbols_of(value)) for value in affines(statement))
+        varies = varies or not varying.isdisjoint(operands(statement))
+        if isinstance(statement, Load):
+            varies = varies or not places[statement.buffer].size or statement.buffer in stored
+        (others if varies else same).append(statement)
+        if varies and not isinstance(statement, Store):
+            varying.add(statement.result)
+    return same, others

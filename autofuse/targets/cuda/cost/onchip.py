@@ -7,7 +7,7 @@ from autofuse.lower.summing import sum_block
 from autofuse.lower.tile import Dot
 from autofuse.targets.cuda.codegen.access import stages_of, words
 from autofuse.targets.cuda.codegen.blockproducts import dot_bytes
-from autofuse.targets.cuda.codegen.columns import ColumnPlan
+from autofuse.targets.cuda.codegen.columns import ColumnPlan, shared_bytes
 from autofuse.targets.cuda.codegen.gridpoints import ThreadPlan
 from autofuse.targets.cuda.codegen.producttiles import DOT_THREADS, TileShape, compute_dtype
 from autofuse.targets.cuda.codegen.program import Planned
@@ -51,7 +51,7 @@ def kept_on_chip(planned: Planned) -> OnChip:
         case TransposePlan() as plan:
             return OnChip(0.0, sum(slot.nbytes for slot in plan.slots))
         case ColumnPlan() as plan:
-            return OnChip(0.0, each * plan.width)
+            return OnChip(0.0, shared_bytes(tuple(stages_of(planned.phase)), planned.buffers, plan))
         case _:
             return OnChip(each / _WORD, 0) if each <= _WORD * REGISTER_WORDS else OnChip(0.0, 0)
 

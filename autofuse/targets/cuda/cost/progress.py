@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from autofuse.ir import index
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Load, Space, Stage, Store
+from autofuse.targets.cuda.codegen.access import begun_together
 from autofuse.targets.cuda.codegen.columns import ColumnPlan
 from autofuse.targets.cuda.codegen.gridpoints import ThreadPlan
 from autofuse.targets.cuda.codegen.program import Planned
 from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan
 from autofuse.targets.cuda.codegen.rowgroups import Group, is_flattened, row_vector
+from autofuse.targets.cuda.codegen.rowloops import WRITTEN_OUT
 from autofuse.targets.cuda.codegen.rowscratch import lane_of
 from autofuse.targets.cuda.codegen.transposes import TransposePlan
 from autofuse.targets.cuda.cost.onchip import in_registers
 
 _UNROLLED = 4
 """Iterations of a long loop that are written out, by what the generator asks of NVRTC or by NVRTC itself."""
-_WRITTEN_OUT = 8
-"""Iterations of a loop that are all written out."""
 _WARP = 32
 
 
@@ -30,8 +31,8 @@ def iterations_at_once(planned: Planned, stage: Stage, schedule: Schedule) -> fl
             return plan.vector * (_UNROLLED if stage.symbols else plan.packs)
         case TransposePlan() as plan:
             return max(1.0, plan.height * plan.width / plan.threads)
-        case ColumnPlan():
-            return _UNROLLED
+        case ColumnPlan() as plan:
+            return plan.vector * begun_together(stage, plan.vector)
         case Group() as group:
             return _of_row(planned, stage, group)
         case RowBlockPlan() as plan:
@@ -41,20 +42,23 @@ def iterations_at_once(planned: Planned, stage: Stage, schedule: Schedule) -> fl
 
 
 def _of_row(planned: Planned, stage: Stage, group: Group) -> float:
-    """What is kept in registers is written out whole, and so are short loops."""
+    """What is kept in registers is written out whole; of other loops, several iterations are begun together."""
     lane = lane_of(stage)
     if lane is None or is_flattened(stage, group.width):
         return _UNROLLED if stage.symbols else 1
     share = group.share(lane.extent)
     inside = in_registers(planned)
     kept = any(isinstance(s, Load | Store) and s.buffer in inside for s in stage.body)
-    return share if kept or share <= _WRITTEN_OUT * group.vector else _UNROLLED * group.vector
+    if kept or group.vector < share <= WRITTEN_OUT * group.vector:
+        return share
+    lines = math.prod(symbol.extent for symbol in stage.symbols if symbol != lane) if share <= group.vector else 1
+    return min(share * lines, group.vector * begun_together(stage, group.vector))
 
 
 def pack_of(planned: Planned) -> int:
     """Neighbouring elements that a thread takes side by side."""
     match planned.plan:
-        case ThreadPlan(vector=vector) | Group(vector=vector):
+        case ThreadPlan(vector=vector) | Group(vector=vector) | ColumnPlan(vector=vector):
             return vector
         case TransposePlan(walk=walk):
             return walk.vector
