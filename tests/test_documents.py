@@ -29,8 +29,8 @@ SMALLER = {
     r"\b4096, ?512\b": "48,16",
 }
 """What a test leaves out of examples: size and time."""
-NOT_HERE = re.compile(r"^(make|pip|AUTOFUSE_PERF=1 perf) ")
-"""Commands that need a network, or another program."""
+NOT_HERE = re.compile(r"^(make|pip|AUTOFUSE_PERF=1 perf|python experiments/\S+|autofuse tune \S+ --backend cuda) ")
+"""Commands that need a network, another program, a GPU, or minutes."""
 BLOCK = re.compile(r"^```(python|toml|)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -102,6 +102,11 @@ def test_the_examples_of_the_readme_run(tmp_path: Path) -> None:
 def test_the_examples_of_the_howto_run(tmp_path: Path) -> None:
     run_page(ROOT / "docs" / "howto.md", tmp_path)
     assert list((tmp_path / "dump").rglob("*.ll"))
+
+
+def test_the_examples_of_the_page_on_gpus_run(tmp_path: Path) -> None:
+    run_page(ROOT / "docs" / "gpu.md", tmp_path)
+    assert (tmp_path / "forward-h200.json").is_file()
 
 
 def test_the_product_of_the_readme_is_right_at_its_full_size(
