@@ -19,6 +19,7 @@ from autofuse.ir.ops import (
     gather,
     joins,
     leaves,
+    randombits,
     reduce,
     scatter,
     sort,
@@ -29,12 +30,14 @@ from autofuse.ir.ops import (
 
 FAMILIES = (
     *(calls, while_and_if, convolution, dot, dynamic, elementwise, gather),
-    *(joins, leaves, reduce, scatter, sort, views, windows),
+    *(joins, leaves, randombits, reduce, scatter, sort, views, windows),
 )
 """The modules that hold the records."""
 _TABLE: Mapping[str, OpDef] = {op.name: op for family in FAMILIES for op in family.OPS}
 _ROLES: Mapping[str, Role] = {name: op.role for name, op in _TABLE.items()}
-_OPCODES: Mapping[str, ElementwiseOp] = {opcode: op for op in elementwise.OPS for opcode in op.opcodes}
+_OPCODES: Mapping[str, ElementwiseOp] = {
+    opcode: op for op in _TABLE.values() if isinstance(op, ElementwiseOp) for opcode in op.opcodes
+}
 
 
 def lookup(name: str) -> OpDef:

@@ -13,6 +13,7 @@ from autofuse.ir.dtypes import BOOL, I32, I64
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.oprecord import Role
+from autofuse.ir.ops import randombits
 from autofuse.ir.optable import all_ops
 from autofuse.ir.types import TensorType
 from autofuse.targets.cpu.executable import build_executable
@@ -83,24 +84,26 @@ def variants(op, dtype):
             return [{"dtype": other} for other in dtypes.ALL if other != dtype]
         case "bitcast_convert":
             return [{"dtype": other} for other in dtypes.ALL if other.bits == dtype.bits and other != dtype]
+        case "threefry2x32":
+            return [{"word": word} for word in map(str.upper, randombits.OPCODES)]
         case _:
             return [{}]
 
 
-def operands(op, pred, x, y, z):
+def operands(op, pred, *values):
     arity = next(entry.arity for entry in all_ops() if entry.name == op)
     if op == "select":
-        return [pred, x, y]
-    return [x, y, z][:arity]
+        return [pred, *values[:2]]
+    return list(values[:arity])
 
 
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
 def test_every_elementwise_op(dtype):
     rng = np.random.default_rng(7)
-    columns = [special(dtype, rng) for _ in range(3)]
+    columns = [special(dtype, rng) for _ in range(4)]
     build = GraphBuilder("elementwise")
     pred = build.input(TensorType(columns[0].shape, BOOL), "pred")
-    values = [build.input(TensorType(column.shape, dtype), name) for name, column in zip("xyz", columns, strict=True)]
+    values = [build.input(TensorType(column.shape, dtype), name) for name, column in zip("xyzw", columns, strict=True)]
     outputs = []
     for op in ELEMENTWISE:
         for attrs in variants(op, dtype):

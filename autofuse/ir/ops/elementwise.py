@@ -17,6 +17,7 @@ from autofuse.ir import dtypes
 from autofuse.ir.graph import Attrs, Graph
 from autofuse.ir.oprecord import NUMERICS, AttrSpec, ElementwiseOp, EvaluateRule, InferRule, Mix, Region, Work
 from autofuse.ir.ops import numerics, require
+from autofuse.ir.ops.error_function_inverse import erf_inv
 from autofuse.ir.ops.require import ANY, BITS, FLOAT, INTEGER, NUMBER, Kinds
 from autofuse.ir.types import TensorType
 
@@ -229,6 +230,14 @@ OPS = (
     _unary("tan", FLOAT, np.tan, 100, _function({"sin": 1.2, "divide": 1}, None, 24), "Tangent; NaN at infinity."),
     _approximated("logistic", FLOAT, _logistic, 30, _function({"exp": 1, "divide": 1}, None, 18), "1 / (1 + exp(-x))."),
     _unary("erf", FLOAT, _erf, 30, _function({"erf": 1}, None, 18), "Error function."),
+    _unary(
+        "erf_inv",
+        FLOAT,
+        erf_inv,
+        60,
+        _function({"log": 1.3, "sqrt": 1, "multiply": 12, "add": 10, "compare": 12}, None, 50),
+        "The inverse of the error function by Giles' polynomials; infinite at -1 and 1, NaN beyond.",
+    ),
     _unary("floor", FLOAT, np.floor, 1, _plain({"convert": 1}, None), "Greatest integer not above x."),
     _unary("ceil", FLOAT, np.ceil, 1, _plain({"convert": 1}, None), "Least integer not below x."),
     _unary("round_nearest_even", FLOAT, np.round, 1, _plain({"convert": 1}, None), "Nearest integer, halves to even."),

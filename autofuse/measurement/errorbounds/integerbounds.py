@@ -107,6 +107,12 @@ def _unless_it_wraps(bound: Bound, size: Array, dtype: DType) -> Bound:
     return np.where(wraps & (bound > 0), np.inf, bound).astype(precision(dtype))
 
 
+def _scrambled(_: Sequence[Array], bounds: Sequence[Bound], dtype: DType) -> Bound:
+    """One bit of a cipher's operands turns over half of its result."""
+    moved = summed(*bounds)
+    return None if moved is None else np.where(moved > 0, np.inf, 0).astype(precision(dtype))
+
+
 def _all(mask: Array) -> Array:
     return ~np.zeros_like(mask)
 
@@ -119,4 +125,5 @@ _RULES: Mapping[str, Rule] = {
     "popcnt": _counted,
     "multiply": _times,
     "convert": _wrapped,
+    "threefry2x32": _scrambled,
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from autofuse.ir.ops import randombits
 from autofuse.targets.cpu.vectormath.lanes import Lanes, width
 from autofuse.targets.cpu.vectormath.library import outlined
 
@@ -115,6 +116,19 @@ def _flagged(name: str) -> Callable[[bool, Lanes], Lanes]:
     return emit
 
 
+def _turned(word: Lanes, bits: int) -> Lanes:
+    return word.intrinsic("fshl", word, bits)
+
+
+def _random_bits(opcode: str) -> Callable[..., Lanes]:
+    """A straight line of instructions in the caller's block: LLVM does once what several words share."""
+
+    def emit(unsigned: bool, *words: Lanes) -> Lanes:  # noqa: ARG001 - the table's signature
+        return randombits.result_of(opcode, randombits.threefry2x32(words, _turned))
+
+    return emit
+
+
 OPERATIONS: Mapping[str, Callable[..., Lanes]] = {
     "add": lambda _, a, b: a + b,
     "subtract": lambda _, a, b: a - b,
@@ -137,5 +151,6 @@ OPERATIONS: Mapping[str, Callable[..., Lanes]] = {
     "shift_right_arithmetic": _shift("ashr"),
     "popcnt": lambda _, x: x.intrinsic("ctpop"),
     "count_leading_zeros": _flagged("ctlz"),
+    **{opcode: _random_bits(opcode) for opcode in randombits.OPCODES},
 }
 """Opcode -> emitter(unsigned, *operands)."""

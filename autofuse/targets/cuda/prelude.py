@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from autofuse.targets.cuda.approximations import FUNCTIONS as _APPROXIMATIONS
 from autofuse.targets.cuda.approximations import NEEDS as _OF_APPROXIMATIONS
+from autofuse.targets.cuda.draws import FUNCTIONS as _DRAWS
+from autofuse.targets.cuda.draws import NEEDS as _OF_DRAWS
 
 _FUNCTIONS: dict[str, str] = {
     "Pack": """\
@@ -290,6 +292,7 @@ __device__ __forceinline__ bool less_first(T a, I at, T b, I bt) {
 }
 """,
     **_APPROXIMATIONS,
+    **_DRAWS,
 }
 NAMES = frozenset(_FUNCTIONS)
 """What no buffer and no kernel may be called."""
@@ -299,6 +302,7 @@ _NEEDS = {
     "load_shifted": ("Pack", "load_pack"),
     "round_fragment": ("round_tf32",),
     **_OF_APPROXIMATIONS,
+    **_OF_DRAWS,
 }
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from autofuse.errors import BackendError
 from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
+from autofuse.ir.ops import randombits
 from autofuse.ir.optable import scalar_op
 from autofuse.targets.cuda.ctypes_text import literal, memory_type, register_type, signed_type, unsigned_type
 from autofuse.targets.cuda.fastmath import fast_form, has_fast_form
@@ -94,13 +95,13 @@ def _arithmetic(prelude: Prelude, opcode: str, operands: Sequence[str], dtype: D
         return f"{prelude.use(opcode)}({', '.join(operands)})"
     if not dtype.is_float:
         return _integer(prelude, opcode, operands, dtype)
-    text = _float(opcode, operands, dtype)
+    text = _float(prelude, opcode, operands, dtype)
     if text is None or not scalar_op(opcode).work.rounds:
         return text
     return narrow(prelude, text, dtype)
 
 
-def _float(opcode: str, operands: Sequence[str], dtype: DType) -> str | None:
+def _float(prelude: Prelude, opcode: str, operands: Sequence[str], dtype: DType) -> str | None:
     f = "" if dtype.name == "f64" else "f"
     one = "1.0" + f
     match opcode:
@@ -114,6 +115,8 @@ def _float(opcode: str, operands: Sequence[str], dtype: DType) -> str | None:
             return f"({one} / sqrt{f}({operands[0]}))"
         case "logistic":
             return f"({one} / ({one} + exp{f}(-{operands[0]})))"
+        case "erf_inv":
+            return f"{prelude.use(opcode + f)}({operands[0]})"
         case "is_finite":
             infinity = literal(np.inf, dtypes.F64 if dtype.name == "f64" else dtypes.F32)
             return f"(fabs{f}({operands[0]}) < {infinity})"
@@ -131,8 +134,8 @@ def _integer(prelude: Prelude, opcode: str, operands: Sequence[str], dtype: DTyp
     if opcode in _SHIFTS:
         same = unsigned_type(dtype) + (f", {signed_type(dtype)}" if opcode == "shift_right_arithmetic" else "")
         return f"{prelude.use(opcode)}<{same}>({operands[0]}, {operands[1]})"
-    if opcode in ("divide", "power"):
-        return f"{prelude.use(opcode)}({operands[0]}, {operands[1]})"
+    if opcode in ("divide", "power") or opcode in randombits.OPCODES:
+        return f"{prelude.use(opcode)}({', '.join(operands)})"
     if opcode == "remainder":
         return f"{prelude.use('remainder_of')}({operands[0]}, {operands[1]})"
     return _unary_integer(opcode, operands[0], dtype, wide)

