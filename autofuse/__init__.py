@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from autofuse.api.research import candidates, measure
     from autofuse.api.tracing import trace
     from autofuse.api.tuning import tune
-    from autofuse.errors import AutofuseError, NumberWarning, UnrolledLoopWarning
+    from autofuse.errors import AutofuseError, KeyReuseWarning, NumberWarning, UnrolledLoopWarning
+    from autofuse.frontend import random
     from autofuse.frontend.control import cond, fori_loop, scan, while_loop
     from autofuse.frontend.spec import Spec, spec
     from autofuse.fusion.userrules import Forbid, Force, Pin
@@ -28,6 +29,7 @@ _WHERE = {
     "AutofuseError": "autofuse.errors",
     "Forbid": "autofuse.fusion.userrules",
     "Force": "autofuse.fusion.userrules",
+    "KeyReuseWarning": "autofuse.errors",
     "NumberWarning": "autofuse.errors",
     "Pin": "autofuse.fusion.userrules",
     "Plan": "autofuse.api.plan",
@@ -47,11 +49,13 @@ _WHERE = {
     "tune": "autofuse.api.tuning",
     "while_loop": "autofuse.frontend.control",
 }
+_MODULES = {"random": "autofuse.frontend.random"}
 
 __all__ = [
     "AutofuseError",
     "Forbid",
     "Force",
+    "KeyReuseWarning",
     "NumberWarning",
     "Pin",
     "Plan",
@@ -66,6 +70,7 @@ __all__ = [
     "jit",
     "load",
     "measure",
+    "random",
     "scan",
     "spec",
     "trace",
@@ -75,14 +80,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    try:
-        module = _WHERE[name]
-    except KeyError:
-        raise AttributeError(f"module 'autofuse' has no attribute {name!r}") from None
-    value = getattr(import_module(module), name)
+    if name in _MODULES:
+        value = import_module(_MODULES[name])
+    elif name in _WHERE:
+        value = getattr(import_module(_WHERE[name]), name)
+    else:
+        raise AttributeError(f"module 'autofuse' has no attribute {name!r}")
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_WHERE})
+    return sorted({*globals(), *_WHERE, *_MODULES})

@@ -100,6 +100,10 @@ class UnrolledLoopWarning(UserWarning):
     """A Python loop was traced step by step; `af.scan` and `af.fori_loop` trace its body once."""
 
 
+class KeyReuseWarning(UserWarning):
+    """Random numbers are drawn twice from one key, so they are the same, or depend on one another."""
+
+
 class NumberWarning(UserWarning):
     """A jitted function is compiled again and again for Python numbers; as arrays they would be arguments."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontend.bounds import joined, none_yet
+from autofuse.frontend.keyuse import check_carried
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, convert, reshape, result_dtype
 from autofuse.frontend.tracecontext import CallScope, Checks, Tracing, active, current, is_active
@@ -69,11 +70,12 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     with CallScope():
         values, structure = _settled(body_fun, init_val)
         types_ = [value.type for value in values]
-        body, condition = _Region("body", types_), _Region("condition", types_)
+        body, condition = (_Region(name, types_, repeats=True) for name in ("body", "condition"))
         result = body.run(lambda leaves: body_fun(tree.unflatten(structure, leaves)))
         holds = condition.run(lambda leaves: cond_fun(tree.unflatten(structure, leaves)))
         if [value.shape for value in holds.values] != [()]:
             raise trace_error("the condition of while_loop must be one scalar", "reduce it: np.any(...) or np.all(...)")
+        body.check_keys(result)
         seen = _carried_checks(body, condition)
         regions = (
             condition.finish(holds.values, [TensorType((), dtypes.BOOL)]),
@@ -192,8 +194,8 @@ class _Result:
 class _Region:
     """A nested trace that becomes a region."""
 
-    def __init__(self, name: str, inputs: Sequence[TensorType]) -> None:
-        self._tracing = Tracing(name, parent=current())
+    def __init__(self, name: str, inputs: Sequence[TensorType], *, repeats: bool = False) -> None:
+        self._tracing = Tracing(name, parent=current(), repeats=repeats)
         self._inputs = [self._tracing.input(type_, f"{name}_{i}") for i, type_ in enumerate(inputs)]
 
     def run(self, function: Callable[[list[Any]], Any]) -> _Result:
@@ -207,6 +209,12 @@ class _Region:
             carry, ys = function()
             leaves, structure = _flatten(ys)
         return carry, tree.unflatten(structure, [_like(leaf) for leaf in leaves])
+
+    def check_keys(self, result: _Result) -> None:
+        """Warn of keys that a loop's body draws from and returns as they came."""
+        with active(self._tracing):
+            returned = [array.value for array in result.values]
+            check_carried(self._tracing, zip(self._inputs, returned, strict=True))
 
     @property
     def checks(self) -> tuple[BoundsCheck, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from autofuse.errors import TraceError
 from autofuse.frontend import finishing
+from autofuse.frontend.drawnkeys import DrawnKeys
 from autofuse.frontend.location import assigned_name, location_of, user_frame
 from autofuse.ir import dtypes
 from autofuse.ir.contracts import BoundsCheck
@@ -44,9 +45,13 @@ class Tracing:
         parent: Tracing | None = None,
         on_unsupported: OnUnsupported = "error",
         check_bounds: bool = False,
+        repeats: bool = False,
     ) -> None:
         self.builder = GraphBuilder(name)
         self.parent = parent
+        self.repeats = repeats
+        """Whether it is a region that runs once in every iteration of a loop."""
+        self.drawn_keys = DrawnKeys(None if parent is None else parent.drawn_keys)
         self.on_unsupported: OnUnsupported = parent.on_unsupported if parent is not None else on_unsupported
         """What becomes of calls that have no implementation here."""
         self.left_to_numpy: list[str] = parent.left_to_numpy if parent is not None else []

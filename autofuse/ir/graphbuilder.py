@@ -35,6 +35,7 @@ class GraphBuilder:
         """Given to every node emitted from now on."""
         self._inputs: list[Value] = []
         self._nodes: list[Node] = []
+        self._producers: dict[Value, Node] = {}
         self._counts: dict[str, int] = {} if parent is None else parent._counts
 
     def input(self, type_: TensorType, name: str = "arg") -> Value:
@@ -42,6 +43,15 @@ class GraphBuilder:
         value = Value(self._unique(name), type_)
         self._inputs.append(value)
         return value
+
+    @property
+    def inputs(self) -> Sequence[Value]:
+        """The inputs so far."""
+        return self._inputs
+
+    def producer(self, value: Value) -> Node | None:
+        """The node of this graph that makes a value, if one does."""
+        return self._producers.get(value)
 
     def emit(
         self,
@@ -74,7 +84,9 @@ class GraphBuilder:
         held = attributes.normalized(entry, attrs)
         result_types = entry.infer([value.type for value in inputs], held, regions)
         outputs = tuple(Value(self._unique(name or op), t) for t in result_types)
-        self._nodes.append(Node(op, tuple(inputs), outputs, held, tuple(regions), self.location))
+        node = Node(op, tuple(inputs), outputs, held, tuple(regions), self.location)
+        self._nodes.append(node)
+        self._producers.update(dict.fromkeys(outputs, node))
         return outputs
 
     def constant(self, array: NDArray[Any], name: str = "constant") -> Value:
