@@ -19,6 +19,8 @@ from autofuse.frontend.location import source_of
 from autofuse.frontend.tracecontext import Tracing, current
 from autofuse.frontend.tracer import TracerArray
 from autofuse.ir.graph import Location, Node, Value
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
 
 _DEPTH = 64
 """How many operations a key is followed back for."""
@@ -85,8 +87,8 @@ def _class_of(value: Value, depth: int = _DEPTH) -> int:
 def _description(node: Node, value: Value, depth: int) -> Hashable:
     attrs = tuple((name, _frozen(item)) for name, item in sorted(node.attrs.items()))
     operands = tuple(_class_of(operand, depth - 1) for operand in node.inputs)
-    if node.op == "constant":
-        return attrs[0][1]
+    if role_of(node) is Role.CONSTANT:
+        return _frozen(node.attrs["value"])
     return node.op, attrs, operands, node.outputs.index(value)
 
 
