@@ -7,6 +7,9 @@
     Stage         = stream symbols (loops inside one worker)  x  body, a straight line of scalar statements
     statement     = Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan | Store
 
+Steps of a phase that walk one axis may be taken a tile at a time (`Sweep`): that changes how they are done, not what
+they mean.
+
 Scalars are numbered; numbers are unique in a phase. A statement's result lives for one iteration of its stage, except
 those of Reduce and ArgReduce, which are complete when their stage ends and can be read by every later stage of the same
 RowGroup (they hold one value per grid point). Everything else passes from stage to stage through a scratch buffer.

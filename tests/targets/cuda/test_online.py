@@ -16,6 +16,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Space, TileProgram
 from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of
+from autofuse.report.tileprint import print_program
 from autofuse.targets.cuda.codegen import generate
 from autofuse.targets.cuda.decisions import CUDA_DECISIONS, cuda_schedule
 from autofuse.targets.registry import backend_named
@@ -290,6 +291,10 @@ def test_long_sequences_read_keys_and_values_once_for_128_rows(dtype: Any) -> No
     if dtype != F32:
         assert "multiply_half(" in kernel.source
         assert "fmaf(" not in kernel.source
+
+
+def test_reports_say_that_steps_are_swept() -> None:
+    assert "row_block(i1 by 16) sweep(steps 0 to 3 by 64)" in print_program(PROGRAMS["plain"])
 
 
 def test_few_rows_get_small_blocks_so_that_all_multiprocessors_have_some() -> None:

@@ -17,6 +17,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import RowGroup, Space, Stage, TileProgram
 from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of
+from autofuse.report.tileprint import print_program
 from autofuse.targets.cuda.codegen import generate
 from autofuse.targets.cuda.decisions import CUDA_DECISIONS, cuda_schedule
 from autofuse.targets.registry import backend_named
@@ -138,6 +139,7 @@ def test_what_a_larger_maximum_does_not_only_scale_is_walked_again(fn: Callable[
 def test_rows_that_fit_are_kept_and_a_schedule_can_refuse() -> None:
     assert not is_rescaled(program_of(log_sum, rows(9, 1000), schedule=cuda_schedule()))
     assert not is_rescaled(program_of(log_sum, rows(5, 100_003), schedule=cuda_schedule(online="off", split=1)))
+    assert "vectorised=k0 stabilised by %" in print_program(PROGRAMS["long"])
     choices = {decision.name: values for decision, values in CUDA_DECISIONS.choices(PROGRAMS["long"]).items()}
     assert choices["online"] == ("auto", "off")
 
