@@ -19,7 +19,9 @@ from autofuse.lower.splitting import BY_SIZE
 from autofuse.lower.tile import RowGroup, Space, TileProgram
 from autofuse.measurement.checks import check, poisoned
 from autofuse.measurement.errorbounds import bounds_of
+from autofuse.targets.cuda import nvrtc
 from autofuse.targets.cuda.codegen import CudaKernel, generate
+from autofuse.targets.cuda.codegen.program import shapes
 from autofuse.targets.cuda.decisions import CUDA_DECISIONS, cuda_schedule
 from autofuse.targets.cuda.passes.prepare import CudaPasses
 from autofuse.targets.cuda.passes.splits import SplitByDevice
@@ -224,6 +226,22 @@ def test_columns_go_by_16_bytes_and_nothing_is_asked_for_twice(name: str) -> Non
         assert found.wide > 0.95
         assert found.repeated == 1.0
         assert found.conflicted == 1.0
+
+
+def test_what_is_left_over_adds_no_more_blocks_than_a_part() -> None:
+    """1,025 packs side by side are 33 blocks, of each of twelve parts together and of the rest."""
+    program = lowered(lambda x: x.sum(0), (4099, 4097), processors=108)
+    ((parts, _), (rest, _)) = shapes(program, "sm_80")[0]
+    assert (parts, rest) == (385, 33)
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC: pip install 'autofuse[cuda]'")
+@pytest.mark.parametrize("name", ["u1", "f2", "f4", "i8"])
+def test_totals_of_all_columns_of_a_pack_are_in_registers(name: str) -> None:
+    kernel = generate(lowered(lambda x: x.max(0), (4096, 4096), name), "sm_90")
+    for used in nvrtc.compile_source(kernel.source, "sm_90", "k").resources.values():
+        assert used.spill_bytes == used.stack_bytes == 0
+        assert used.registers <= 128
 
 
 def test_other_devices_are_cut_otherwise_and_the_cpu_as_before() -> None:

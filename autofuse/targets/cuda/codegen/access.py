@@ -17,6 +17,8 @@ BEGUN_BYTES = 96
 """Of a thread, at most: loads of the iterations that it begins together. 1,024 threads then have 48 to 96 KiB on the
 way, of which a multiprocessor of sm_90 wants 32 to 48 (bandwidth times latency)."""
 _MOST_BEGUN = 8
+_MOST_VALUES = 32
+"""Elements of an array that a thread works on together: of narrow types, more would take all of its registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,8 @@ def begun_together(stage: Stage, vector: int) -> int:
     walked = frozenset(stage.symbols)
     loads = {(s.buffer, s.offset): s.dtype.itemsize for s in stage.body if isinstance(s, Load)}
     read = sum(size for (_, offset), size in loads.items() if not walked.isdisjoint(index.symbols_of(offset)))
-    return 1 << max(1, min(_MOST_BEGUN, BEGUN_BYTES // max(read * vector, 1))).bit_length() - 1
+    most = min(_MOST_BEGUN, BEGUN_BYTES // max(read * vector, 1), _MOST_VALUES // vector)
+    return 1 << max(1, most).bit_length() - 1
 
 
 def words(dtype: DType) -> int:

@@ -86,7 +86,10 @@ class ColumnPlan:
 def plan_columns(
     phase: Phase, buffers: Mapping[str, Buffer], schedule: Schedule, threads: int | None, arena: SharedArena
 ) -> ColumnPlan | None:
-    """The plan, or None where one thread for a pack does as well."""
+    """The plan, or None where one thread for a pack does as well.
+
+    `threads`: of a block that other phases have too; then there are others at work, and blocks stay wide.
+    """
     stages = list(stages_of(phase))
     points = math.prod(symbol.extent for symbol in phase.grid)
     longest = max((_loop(stage).extent for stage in stages if stage.symbols), default=1)
@@ -98,7 +101,10 @@ def plan_columns(
         return None
     pack_bytes = vector * _widest_bytes(stages, buffers)
     most = threads or max(_WARP, schedule[THREADS] // _WARP * _WARP)
-    width = _width(packs, pack_bytes, most, longest)
+    if threads is None:
+        width = _width(packs, pack_bytes, most, longest)
+    else:
+        width = min(1 << (packs - 1).bit_length(), _WARP)
     while threads is None and most > _WARP and most // width * LEAST_ITERATIONS > longest:
         most = max(_WARP, most // 64 * 32)
         width = _width(packs, pack_bytes, most, longest)
