@@ -41,7 +41,7 @@ def noted(key: TracerArray, function: str) -> Value:
             _warn_of_second(earlier, use)
             break
     for around in _outwards(tracing):
-        if around.repeats and _stays(value, around):
+        if around.repeats and _stays(value, around, {}):
             _warn_of_loop(around, use)
             break
     record.uses.setdefault(kind, use)
@@ -98,14 +98,20 @@ def _frozen(attribute: Any) -> Hashable:
     return attribute
 
 
-def _stays(value: Value, loop: Tracing, depth: int = _DEPTH) -> bool:
-    """Whether a value is the same in every iteration."""
+def _stays(value: Value, loop: Tracing, found: dict[Value, bool], depth: int = _DEPTH) -> bool:
+    """Whether a value is the same in every iteration. `found`: what is known of others, as keys share their makings."""
+    if value not in found:
+        found[value] = _is_made_of_what_stays(value, loop, found, depth)
+    return found[value]
+
+
+def _is_made_of_what_stays(value: Value, loop: Tracing, found: dict[Value, bool], depth: int) -> bool:
     for around in _outwards(current()):
         if value in around.builder.inputs:
             return False
         node = around.builder.producer(value)
         if node is not None:
-            return depth > 0 and not node.regions and all(_stays(one, loop, depth - 1) for one in node.inputs)
+            return depth > 0 and not node.regions and all(_stays(one, loop, found, depth - 1) for one in node.inputs)
         if around is loop:
             return True
     return True

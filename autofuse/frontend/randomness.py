@@ -113,8 +113,9 @@ def _refusing(what: str) -> Any:
 def _frozen(what: str) -> TraceError:
     return trace_error(
         f"{what} would freeze today's numbers into the graph",
-        "draw them outside and pass them as an argument; where every call is meant to use the same numbers, make the"
-        " generator inside the function, from a seed: np.random.default_rng(0)",
+        "af.random.uniform(key) and the like, with a key, af.random.key(seed), as an argument; or draw them outside and"
+        " pass them as an argument; where every call is meant to use the same numbers, make the generator inside the"
+        " function, from a seed: np.random.default_rng(0)",
     )
 
 

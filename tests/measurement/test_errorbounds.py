@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import autofuse as af
+from autofuse.ir import dtypes
 from autofuse.measurement.checks import WrongAnswerError, check
-from autofuse.measurement.errorbounds import bounds_of
+from autofuse.measurement.errorbounds import bounds_of, integerbounds
 
 RNG = np.random.default_rng(3)
 
@@ -187,6 +188,14 @@ def test_one_element_that_may_be_anything_leaves_the_other_rows_of_a_product_bou
     _, _, bound = judged(function, X, W)
     assert np.isinf(bound[0]).all()
     assert np.isfinite(bound[1:]).mean() > 0.9
+
+
+def test_random_bits_of_a_counter_that_may_differ_may_be_anything():
+    rule = integerbounds.rule("threefry2x32", dtypes.U32, dtypes.U32)
+    words = [np.arange(3, dtype=np.uint32)] * 4
+    bound = rule(words, [None, None, None, np.array([0.0, 1.0, 0.0])], dtypes.U32)
+    np.testing.assert_array_equal(bound, [0, np.inf, 0])
+    assert rule(words, [None] * 4, dtypes.U32) is None
 
 
 def test_a_half_below_the_normal_numbers_may_be_one_unit_off():

@@ -172,6 +172,22 @@ def test_a_key_that_is_carried_unchanged_is_a_warning():
     assert len(found) == 1
 
 
+@pytest.mark.filterwarnings("ignore::autofuse.KeyReuseWarning")  # that of each key of the chain
+def test_long_chains_of_keys_are_followed_once():
+    def chained(key):
+        def step(i, x):
+            chain = key
+            for _ in range(20):
+                chain, sub = af.random.split(chain)
+                x = x + af.random.uniform(sub)
+            return x
+
+        return af.fori_loop(0, 5, step, np.float32(0))
+
+    with pytest.warns(af.KeyReuseWarning, match="af.random.split draws from the same key in every iteration"):
+        af.trace(chained, KEY)
+
+
 def folded(key):
     return af.fori_loop(0, 5, lambda i, x: x + af.random.uniform(af.random.fold_in(key, i)), np.float32(0))
 
