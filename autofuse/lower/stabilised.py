@@ -9,11 +9,18 @@ scalar. A value is a *weight* if it is exp(x - m) times what no reduction decide
 a row has one of. A maximum m' that is smaller makes all weights exp(m - m') times as large, and so their sums: these
 can be made while the maximum is not known yet (Milakov and Gimelshein 2018, "Online normalizer calculation for
 softmax").
+
+What is no weight, as the rescaled sums would not be what they were: a choice between one and zero (where nothing is
+chosen, zero is right though the maximum, or a factor, is NaN or infinite), and what could be too large for its type
+while the maximum is small.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+
+import ml_dtypes
 
 from autofuse.ir import index
 from autofuse.ir.dtypes import BOOL, DType
@@ -76,6 +83,8 @@ class Weight:
     """A reduction."""
     argument: Number
     """What the maximum is of, and is subtracted from."""
+    most: float
+    """Magnitude that a finite base does not exceed, whatever the maximum."""
 
 
 @dataclass(slots=True)
@@ -203,13 +212,11 @@ class Weights:
             case "exp", (inside,):
                 return self._exponential(number, inside)
             case "convert", (inside,) if statement.dtype.is_float:
-                return self._passed(statement, inside, 0)
+                return self._passed(statement, inside, 1.0)
             case "multiply", (a, b):
                 return self._scaled(statement, a, b) or self._scaled(statement, b, a)
             case "divide", (a, b):
                 return self._scaled(statement, a, b)
-            case "select", (test, a, b) if not self._row.values[test].reduced:
-                return self._selected(statement, a, b)
             case _:
                 return None
 
@@ -221,7 +228,7 @@ class Weights:
         maximum = self._maximum_behind(difference.operands[1], argument)
         if self._row.values[argument].reduced or maximum is None:
             return None
-        return Weight(number, (), maximum, argument)
+        return Weight(number, (), maximum, argument, 1.0)
 
     def _maximum_behind(self, number: Number, argument: Number) -> Number | None:
         """The reduction whose result a value is, if it is the maximum of `argument` and no conversion rounds it."""
@@ -253,25 +260,38 @@ class Weights:
             return None
         if other.reduced:
             return replace(weight, factors=(*weight.factors, Factor(statement.opcode, by)))
-        return self._passed(statement, number, statement.operands.index(number))
+        most = self._most(by)
+        if statement.opcode == "divide":  # by what is known: else it may be as small as there is
+            most = 1 / most if isinstance(other.statement, Constant) and most > 0 else math.inf
+        return self._passed(statement, number, most)
 
-    def _selected(self, statement: Map, a: Number, b: Number) -> Weight | None:
-        """A weight, or zero."""
-        if self._is_zero(b):
-            return self._passed(statement, a, 1)
-        return self._passed(statement, b, 2) if self._is_zero(a) else None
-
-    def _passed(self, statement: Map, number: Number, place: int) -> Weight | None:
-        """The weight that an operation makes of one that is its operand number `place`."""
+    def _passed(self, statement: Map, number: Number, larger: float) -> Weight | None:
+        """The weight that an operation makes of one, which it makes up to so many times as large."""
         weight = self.of(number)
-        if weight is None:
+        if weight is None or not (most := weight.most * larger) <= _largest(statement.dtype):
             return None
-        inside = (*statement.operands[:place], weight.base, *statement.operands[place + 1 :])
-        return replace(weight, base=self._row.number(replace(statement, operands=inside)))
+        inside = tuple(weight.base if one == number else one for one in statement.operands)
+        return replace(weight, base=self._row.number(replace(statement, operands=inside)), most=most)
 
-    def _is_zero(self, number: Number) -> bool:
+    def _most(self, number: Number) -> float:
+        """Magnitude that a finite value does not exceed."""
         statement = self._row.values[number].statement
-        return isinstance(statement, Constant) and statement.value == 0
+        match statement:
+            case Constant(value=value):
+                return abs(float(value))
+            case Map(opcode="convert", operands=(inside,)):
+                return min(self._most(inside), _largest(statement.dtype))
+            case Map(opcode="select", operands=(_, a, b)):
+                return max(self._most(a), self._most(b))
+            case _:
+                return _largest(dtype_of(statement))
+
+
+def _largest(dtype: DType) -> float:
+    """A power of two that stands for the largest finite values of a type, which is the same for f32 and bf16."""
+    if dtype.is_float:
+        return 2.0 ** (int(ml_dtypes.finfo(dtype.numpy).maxexp) - 1)
+    return 1.0 if dtype == BOOL else 2.0**dtype.bits
 
 
 def dtype_of(statement: Statement) -> DType:

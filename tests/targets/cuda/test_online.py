@@ -88,7 +88,13 @@ def unnormalised(q, k, v, mask):
 
 
 def dropped(q, k, v, keep):
-    return np.where(keep, softmax(q @ np.swapaxes(k, -1, -2)) * F32(1.25), F32(0)) @ v
+    return (softmax(q @ np.swapaxes(k, -1, -2)) * (keep.astype(F32) * F32(1.25))) @ v
+
+
+def dropped_16(q, k, v, keep):
+    """The factor of a weight is known to fit 16 bits."""
+    scores = (q @ np.swapaxes(k, -1, -2)).astype(F32)
+    return (softmax(scores) * keep.astype(F32) * F32(1.25)).astype(q.dtype) @ v
 
 
 def with_statistics(q, k, v):
@@ -151,6 +157,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "merged": (merged, heads(3, 37, 37, 20)),
     "unnormalised": (unnormalised, (*heads(1, 40, 130, 16), hidden(40, 130))),
     "dropped": (dropped, (*heads(1, 40, 70, 16), np.random.default_rng(1).random((40, 70)) < 0.8)),
+    "dropped_16": (
+        dropped_16,
+        (*heads(1, 40, 70, 16, np.float16), np.random.default_rng(1).random((40, 70)) < 0.8),
+    ),
     "with_statistics": (with_statistics, heads(2, 30, 70, 16)),
     "biased": (biased, (*heads(1, 40, 70, 16), normal(9), np.random.default_rng(2).integers(0, 9, (40, 70)))),
     "between_products": (
@@ -256,12 +266,58 @@ def weights_and_more(q, k, v):
     return (softmax(q @ np.swapaxes(k, -1, -2)) + F32(1)) @ v
 
 
+def chosen(q, k, v):
+    """Rows of which nothing is chosen are zero, though their sums are NaN."""
+    scores = q @ np.swapaxes(k, -1, -2)
+    keep = scores > 0
+    return np.where(keep, softmax(np.where(keep, scores, F32(-np.inf))), F32(0)) @ v
+
+
+def factors(v):
+    """One for each key."""
+    return np.swapaxes(v, -1, -2)[..., :1, :]
+
+
+def scaled_twice(q, k, v):
+    return (softmax(q @ np.swapaxes(k, -1, -2)) * factors(v) * factors(v)) @ v
+
+
+def scaled_and_narrowed(q, k, v):
+    return (softmax(q @ np.swapaxes(k, -1, -2)) * factors(v)).astype(np.float16) @ v.astype(np.float16)
+
+
+def divided(q, k, v):
+    return (softmax(q @ np.swapaxes(k, -1, -2)) / factors(v)) @ v
+
+
+def test_rows_of_which_no_weight_is_chosen_are_zero() -> None:
+    args = heads(2, 40, 70, 16)
+    args[0][:, 0] = 0
+    program, graph = program_of(chosen, *args), af.trace(chosen, *args)
+    given = dict(zip((value.name for value in graph.inputs), args, strict=True))
+    found = evaluate_program(program, {b.name: given[b.name] for b in program.buffers if b.space is Space.INPUT})
+    (answer,), (wanted,), (bound,) = found.values(), af.interpret(graph, *args), bounds_of(graph, args)
+    check("chosen", answer, wanted, bound)
+    assert not answer[:, 0].any()
+
+
 @pytest.mark.parametrize(
     "fn",
-    [weights_too, by_minimum, by_another_maximum, products_of_weights, weights_and_more],
+    [
+        weights_too,
+        by_minimum,
+        by_another_maximum,
+        products_of_weights,
+        weights_and_more,
+        chosen,
+        scaled_twice,
+        scaled_and_narrowed,
+        divided,
+    ],
     ids=lambda fn: fn.__name__,
 )
 def test_what_a_larger_maximum_does_not_only_scale_is_kept_whole(fn: Callable[..., Any]) -> None:
+    """Weights that are scaled by more than one unknown factor could overflow under a smaller maximum."""
     assert not is_swept(program_of(fn, *heads(2, 40, 70, 16)))
 
 
