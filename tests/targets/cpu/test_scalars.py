@@ -8,7 +8,7 @@ import pytest
 from autofuse.errors import BackendError, GraphError
 from autofuse.ir import dtypes, optable
 from autofuse.ir.dtypes import BOOL, F32, F64, I32, I64, DType
-from autofuse.ir.oprecord import Role
+from autofuse.ir.oprecord import ElementwiseOp
 from autofuse.ir.types import TensorType
 from autofuse.targets.cpu import scalars
 from autofuse.targets.cpu.llvmtext import FunctionText
@@ -346,9 +346,10 @@ def test_undefined_opcodes_say_so(run_map, op, dtype):
 
 
 LANEWISE = [
-    op.name
+    (op.name, {} if op.variant is None else {op.variant: choice})
     for op in optable.all_ops()
-    if op.role is Role.ELEMENTWISE and op.name not in ("compare", "convert", "bitcast_convert", "select", "is_finite")
+    if isinstance(op, ElementwiseOp) and op.name not in ("compare", "convert", "bitcast_convert", "select", "is_finite")
+    for choice in ((None,) if op.variant is None else op.attrs[op.variant].choices)
 ]
 
 
@@ -361,18 +362,18 @@ def operands_for(dtype: DType, count: int):
     return [grid.ravel() for grid in grids]
 
 
-@pytest.mark.parametrize("name", LANEWISE)
-def test_every_lanewise_op_agrees_with_the_interpreter(run_map, name):
+@pytest.mark.parametrize(("name", "attrs"), LANEWISE, ids=lambda part: part if isinstance(part, str) else "")
+def test_every_lanewise_op_agrees_with_the_interpreter(run_map, name, attrs):
     op = optable.lookup(name)
-    assert op.arity is not None
+    assert isinstance(op, ElementwiseOp)
     for dtype in dtypes.ALL:
         operands = operands_for(dtype, op.arity)
         try:
-            op.infer([TensorType(operand.shape, dtype) for operand in operands], {}, ())
+            op.infer([TensorType(operand.shape, dtype) for operand in operands], attrs, ())
         except GraphError:
             continue  # the op is not defined on this dtype
-        (expected,) = op.evaluate(operands, {}, ())
-        actual = run_map(name, *operands)
+        (expected,) = op.evaluate(operands, attrs, ())
+        actual = run_map(op.opcode(attrs), *operands)
         if not dtype.is_float:
             np.testing.assert_array_equal(actual, expected, err_msg=str(dtype))
             continue
