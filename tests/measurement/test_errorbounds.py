@@ -107,6 +107,16 @@ def test_cancellation_widens_the_bound_by_as_much_as_it_costs():
     assert (np.abs(right) < 100 * bound).all()
 
 
+def test_a_product_of_one_term_rounds_what_was_off_by_a_rounding():
+    """A factor one unit off gives a product that is off by that, and by another rounding."""
+    x = np.random.default_rng(0).uniform(1, 2, (400, 2)).astype(np.float32)
+    w, y = np.ones((2, 1), np.float32), np.random.default_rng(1).uniform(1, 2, (1, 30)).astype(np.float32)
+    graph = af.trace(lambda x, w, y: (x @ w) @ y, x, w, y)
+    (wanted,), (bound,) = af.interpret(graph, x, w, y), bounds_of(graph, (x, w, y))
+    for other in (np.nextafter(x @ w, np.float32(9)), np.nextafter(x @ w, np.float32(0))):
+        check("products", other @ y, wanted, bound)
+
+
 def test_an_integer_may_differ_only_where_the_float_that_decides_it_is_near_a_step():
     x = np.linspace(-2, 2, 257).astype(np.float32)
     _, right, bound = judged(lambda x: np.floor(np.exp(x) / np.exp(x)).astype(np.int32), x)

@@ -132,7 +132,8 @@ def product(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], resu
     depth = _depth(node, operands)
     chain = min(depth, 2 * sum_block(depth)) + depth / sum_block(depth)
     summed_sizes = multiplied(*sizes)
-    rounding = sum_rounding(dtype, depth, chain, summed_sizes, result) + precision(dtype)(underflow(dtype, depth))
+    terms = depth if all(bound is None for bound in bounds) else max(depth, 2)  # products of other factors round anew
+    rounding = sum_rounding(dtype, terms, chain, summed_sizes, result) + precision(dtype)(underflow(dtype, depth))
     rounding = _unless_too_large(rounding, summed_sizes, lambda: multiplied(*(_reduced(size, dtype) for size in sizes)))
     if is_fast(node.attrs):
         rounding = rounding + by_tf32(operands, multiplied, result)
