@@ -27,7 +27,12 @@ def test_draws_fuse_with_what_uses_them(policy):
     np.testing.assert_allclose(plan(KEY, x), noisy(KEY, x), rtol=1e-5)
     other = af.random.key(43)
     np.testing.assert_allclose(plan(other, x), noisy(other, x), rtol=1e-5)
-    assert (len(plan.kernels) == 1) == (policy == "analytical")
+
+
+def test_draws_and_all_that_uses_them_can_be_one_kernel():
+    space = af.candidates(noisy, KEY, np.zeros((13, 37), np.float32))
+    alone = {name for option in space.options for name in option.nodes}
+    assert any(set(option.nodes) == alone for option in space.options)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
