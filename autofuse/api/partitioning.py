@@ -29,7 +29,7 @@ from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.fixed import fixed
 from autofuse.search.policies.policy import Partition, SearchPolicy
 from autofuse.search.policies.problem import Problem
-from autofuse.search.space.candidates import USUAL, Bounds
+from autofuse.search.space.candidates import UNMEASURED, USUAL, Bounds
 from autofuse.search.variants.variants import has_variants, price_variants, varied
 from autofuse.targets.base import Target
 
@@ -60,11 +60,6 @@ def make_context(
         program = replace(program, notes=(*program.notes, f"cost model: {name}"))
     memory = None if max_memory is None else MemoryLimit(_whole_bytes(max_memory), program, target.limits)
     return Context.of(Problem(program, target, control, memory), find_model(model, target), bounds)
-
-
-def _unmeasured(target: Target) -> Bounds:
-    """How far kernels are enumerated for a plan that is not measured."""
-    return Bounds(classes_a_kind=target.limits.classes_a_kind)
 
 
 def _rules(rules: Rules) -> Sequence[Rule]:
@@ -145,8 +140,9 @@ def chosen_document(
 ) -> PlanDocument:
     """What `compile` chooses for a traced function."""
     program = traced_program(traced, fixed_choices(variants), numerics)
-    bounds = _unmeasured(target)
-    context = make_context(program, target, rules, model=model, legality=legality, max_memory=max_memory, bounds=bounds)
+    context = make_context(
+        program, target, rules, model=model, legality=legality, max_memory=max_memory, bounds=UNMEASURED
+    )
     chosen = find_policy(policy) if partition is None else fixed(partition)
     if variants == AUTO:
         context = noting(context, None if isinstance(chosen, Analytical) else f"policy {chosen.name}")
@@ -197,4 +193,4 @@ def decided_anew(document: PlanDocument, target: Target) -> PlanDocument:
     variant = [] if document.variant is None else [f"graph variant: {document.variant.choices}"]
     notes = (*variant, "decided anew for this machine by the cost model, without rules and limits of users")
     program = replace(program_of(document), notes=notes)
-    return decided(policy_by_name(ANALYTICAL), make_context(program, target, bounds=_unmeasured(target)))
+    return decided(policy_by_name(ANALYTICAL), make_context(program, target, bounds=UNMEASURED))

@@ -63,6 +63,8 @@ class SpaceBuilder:
         """Of all distinct kernels that were lowered."""
         self.is_ruled = atom_graph.control != NO_RULES
         """Whether a user's rules are kept, so that equal sets may have different verdicts."""
+        self.classes_a_kind = limits.classes_a_kind
+        """See `Limits`."""
         self._graph, self._limits, self._kernel, self._steering = atom_graph, limits, kernel, steering
         self._by_set: dict[_Key, Candidate | None] = {}
         self._reasons: dict[_Key, str] = {}

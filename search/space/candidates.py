@@ -45,9 +45,9 @@ class Bounds:
     """Enumeration stops when this many distinct kernels have been tried beside single atoms and what greedy growth
     tries. In segments this holds for each one that is not like another, less where there are many, and half of it is
     for greedy growth."""
-    classes_a_kind: float = math.inf
-    """Of these for each distinct kernel of a single atom, or `LEAST_CLASSES` in all if that is more. For plans that
-    are not measured, whose target says what suffices (`Limits.classes_a_kind`)."""
+    measured: bool = True
+    """Whether measurements will tell kernels apart. If not, the target says how many are worth trying
+    (`Limits.classes_a_kind`), `LEAST_CLASSES` at least."""
     grown_nodes: int = 10_000
     """Greedy growth stops when the distinct kernels that it lowered have so many nodes together; twelve layers of BERT
     have 4,300. In segments each one that is not like another has an equal share."""
@@ -59,9 +59,12 @@ class Bounds:
     """When enumeration stops: greedy growth after nearly half of it, the small sets when a tenth is left. Infinite, the
     space does not depend on the machine."""
 
-    def most_classes(self, kinds: int) -> int:
-        """How many distinct kernels are tried in a graph whose single atoms are so many distinct ones."""
-        return int(min(self.classes, max(LEAST_CLASSES, self.classes_a_kind * kinds)))
+    def most_classes(self, kinds: int, a_kind: float) -> int:
+        """How many distinct kernels are tried in a graph whose single atoms are so many distinct ones.
+
+        `a_kind`: for each of these, where nothing is measured.
+        """
+        return self.classes if self.measured else int(min(self.classes, max(LEAST_CLASSES, a_kind * kinds)))
 
 
 LEAST_CLASSES = 150
@@ -69,6 +72,9 @@ LEAST_CLASSES = 150
 
 USUAL = Bounds()
 """The bounds where nothing is said about them."""
+
+UNMEASURED = Bounds(measured=False)
+"""Those for plans that a model alone chooses."""
 
 
 @dataclass(slots=True)

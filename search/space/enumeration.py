@@ -65,7 +65,7 @@ class _Enumeration:
         end = self.clock() + self.bounds.seconds
         for atom in atoms:
             self.growth.timed(lambda alone=frozenset((atom,)): self.builder.require(alone))
-        self.classes = self.bounds.most_classes(len(self.builder.tried))
+        self.classes = self.bounds.most_classes(len(self.builder.tried), self.builder.classes_a_kind)
         segments = cut(self.graph, self.bounds.segment) if len(atoms) > self.bounds.whole else (atoms,)
         grown = self._within(1 - _LEANER_SHARE, end) if leaner else end
         if len(segments) > 1:

@@ -18,6 +18,7 @@ from autofuse.plan.document import GraphVariant
 from autofuse.search.budget.budget import Budget
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.unfused import Unfused
+from autofuse.search.space.enumeration import _Enumeration
 from autofuse.search.variants import variants
 from autofuse.targets.base import find_target
 from autofuse.targets.cpu.device.detect import detect
@@ -445,3 +446,21 @@ def test_a_call_that_no_file_may_hold_runs_here_and_is_not_saved(tmp_path):
     close(plan(x), sums(x))
     with pytest.raises(PlanError, match=r"cannot save the plan sums: .*outer.*in the process that traced it only"):
         plan.save(tmp_path / "sums.json")
+
+
+def test_fewer_kernels_are_tried_for_a_plan_that_is_not_measured_where_the_target_says_so(monkeypatch):
+    tried: list[int] = []
+    run = _Enumeration.run
+
+    def noted(self, leaner):
+        space = run(self, leaner)
+        tried.append(self.classes)
+        return space
+
+    monkeypatch.setattr(_Enumeration, "run", noted)
+    monkeypatch.setenv("AUTOFUSE_DECISIONS", "off")
+    x = np.ones((8, 8), np.float32)
+    af.compile(np.tanh, x)
+    af.compile(np.tanh, x, backend="counted")
+    _ = af.candidates(np.tanh, x).options
+    assert tried == [150, 400, 400]

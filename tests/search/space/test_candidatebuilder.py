@@ -58,12 +58,14 @@ def sets(space):
     [(math.inf, 3, 400), (8, 3, 150), (8, 30, 240), (8, 100, 400), (0, 30, 150)],
 )
 def test_kernels_that_are_tried_for_a_plan_that_is_not_measured(a_kind, kinds, most):
-    assert Bounds(classes_a_kind=a_kind).most_classes(kinds) == most
+    assert Bounds(measured=False).most_classes(kinds, a_kind) == most
+    assert Bounds().most_classes(kinds, a_kind) == 400
 
 
 def test_fewer_kernels_are_tried_where_nothing_is_measured():
     graph = layers_graph(3)
-    few, usual = space_of(graph, Bounds(classes_a_kind=8)), space_of(graph)
+    few, usual = SpaceBuilder(AtomGraph(graph), replace(LIMITS, classes_a_kind=8)), builder_of(graph)
+    few, usual = enumerated(few, Bounds(measured=False)), enumerated(usual)
     assert few.cut_off > 0
     assert len(few.classes) < len(usual.classes) - 100
 
