@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate, is_permuted
@@ -25,7 +26,9 @@ from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import PANEL_ROWS, PLACEMENT, PRODUCTS, SPLIT, Schedule
 from autofuse.lower.split import split_reductions
 from autofuse.lower.splitting import BY_SIZE, Splitting
-from autofuse.lower.tile import Buffer, OpaqueProgram, Phase, Space, Store, TileProgram
+from autofuse.lower.tile import Buffer, LoweredProgram, OpaqueProgram, Phase, Space, Store, TileProgram
+
+P = TypeVar("P", bound=LoweredProgram)
 
 _BLOCK_ROWS = 256
 """Most rows of a row block whose products' results stay in scratch whole."""
@@ -37,7 +40,7 @@ _MANY_PARTS = 16
 """Operands from which on a concatenation becomes one loop for each."""
 
 
-def as_it_is(program: TileProgram) -> TileProgram:
+def as_it_is(program: P) -> P:
     """No rewrite."""
     return program
 
@@ -64,6 +67,9 @@ class Limits:
     """What schedules of the target's kernels decide."""
     passes: Callable[[TileProgram], TileProgram] = as_it_is
     """The target's rewrites of what was lowered: whoever asks about a kernel sees it as its code will be."""
+    workspaces: Callable[[LoweredProgram], LoweredProgram] = as_it_is
+    """Adds the buffers that a target's code works in beside those of the program: for plans of memory, and for calls.
+    Prices are of programs without them."""
     small_us: float = 40.0
     """A kernel that takes at least so long is worth the whole device; shorter ones may run at the same time."""
     classes_a_kind: float = math.inf

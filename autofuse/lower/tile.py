@@ -320,3 +320,7 @@ class OpaqueProgram:
     """What to evaluate: its inputs and outputs are the parameters, in order."""
     buffers: tuple[Buffer, ...]
     """INPUT buffers, then OUTPUT buffers, then the WORKSPACE of code that a target has for it."""
+
+
+LoweredProgram = TileProgram | OpaqueProgram
+"""A kernel, lowered."""

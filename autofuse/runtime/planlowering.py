@@ -129,6 +129,7 @@ def lower_kernel(graph: Graph, planned: PlannedKernel, limits: Limits) -> Lowere
     try:
         scalars = max(limits.scalars, plain_scalars(candidate))
         program = lower(candidate, planned.schedule, planned.name, replace(limits, scalars=scalars))
+        program = limits.workspaces(program)
     except LegalityError as error:
         raise PlanError(f"kernel {planned.name} of the plan is not a legal fusion: {error}") from error
     return LoweredKernel(planned, program, candidate.inputs, candidate.outputs)

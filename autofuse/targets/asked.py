@@ -28,8 +28,11 @@ _KINDS = {
     "Target.fingerprint": "builtins:str",
     "Limits.decisions": "autofuse.lower.decisions:Decisions",
     "Limits.passes": "autofuse.lower.tile:TileProgram",
+    "Limits.workspaces": "autofuse.lower.tile:LoweredProgram",
 }
 """What pieces must give, where what comes of it would not say whose fault it is. Imported when it was given."""
+_REWRITES = ("passes", "workspaces")
+"""Of programs, by limits."""
 _AS_IT_IS = ("Target.clock",)
 """Read too often, and too fast, to be asked in any way but directly: who times with it says whose it is."""
 
@@ -89,5 +92,6 @@ def _sound(found: Any, target: object, where: str) -> Any:
         return Asked(found, target, _OF_ITS_OWN[where])
     if where == "Target.limits":
         decisions: Any = Asked(_sound(found.decisions, target, "Limits.decisions"), target, "Decisions")
-        return replace(found, decisions=decisions, passes=_asked_call(found.passes, target, "Limits.passes"))
+        rewrites = {name: _asked_call(getattr(found, name), target, f"Limits.{name}") for name in _REWRITES}
+        return replace(found, decisions=decisions, **rewrites)
     return found

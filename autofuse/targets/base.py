@@ -192,7 +192,7 @@ class Target(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """What lowering must keep to, the decisions of its kernels, and its passes over TilePrograms."""
+        """What lowering must keep to, the decisions of its kernels, its passes over TilePrograms, and workspaces."""
         ...
 
     def cost_model(self) -> CostModel:

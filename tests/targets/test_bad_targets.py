@@ -202,6 +202,8 @@ IN_THIS_PROCESS = {
     "limits are none": ({"limits": 7}, "Target.limits gave 7; it must be a Limits"),
     "decisions are none": ({"limits": limited(decisions=())}, "Limits.decisions gave (); it must be a Decisions"),
     "passes raise": ({"limits": limited(passes=broken)}, "Limits.passes raised ZeroDivisionError: by hand"),
+    "workspaces raise": ({"limits": limited(workspaces=broken)}, "Limits.workspaces raised ZeroDivisionError: by hand"),
+    "workspaces give nothing": ({"limits": limited(workspaces=str)}, 'Limits.workspaces gave "TileProgram('),
     "passes give nothing": ({"limits": limited(passes=str)}, 'Limits.passes gave "TileProgram('),
     "fingerprint raises": ({"fingerprint": broken}, "Target.fingerprint raised ZeroDivisionError: by hand"),
     "fingerprint is empty": ({"fingerprint": lambda self: ""}, "Target.fingerprint gave ''; it must be a str"),

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from autofuse.errors import LegalityError
 from autofuse.ir.digest import digest
-from autofuse.lazydataclass import replace
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.runtime.planlowering import LoweredKernel, canonical
 from autofuse.targets.cuda.codegen import generate
 from autofuse.targets.cuda.codegen.scatterplan import ScatterPlan, scatter_plan
 from autofuse.targets.cuda.codegen.scatters import generate_scatter
 from autofuse.targets.cuda.driver import CudaCode
-from autofuse.targets.cuda.productcalls import library_code, with_library_workspace
+from autofuse.targets.cuda.productcalls import library_code
 
 CodeKey = TileProgram | str
 """A kernel in canonical form, or a digest of what it calls: equal ones become equal code but for names."""
@@ -25,9 +24,11 @@ def code_key(program: TileProgram | OpaqueProgram) -> CodeKey:
 
 
 def code_of(program: TileProgram | OpaqueProgram, arch: str) -> CudaCode | None:
-    """The CUDA C of a kernel; None for a call that there is none for. Raises LegalityError or BackendError."""
+    """The CUDA C of a kernel with its workspaces; None for a call that there is none for.
+
+    Raises LegalityError or BackendError.
+    """
     if isinstance(program, TileProgram):
-        program = with_library_workspace(program, arch)
         return CudaCode(program, generate(program, arch), library=library_code(program))
     return None if generated_scatter(program) is None else CudaCode(program, generate_scatter(program, arch))
 
@@ -51,14 +52,3 @@ def codes_of(kernels: Sequence[LoweredKernel], arch: str) -> dict[CodeKey, CudaC
         if key not in codes and (code := code_of(kernel.program, arch)) is not None:
             codes[key] = code
     return codes
-
-
-def with_workspaces(kernel: LoweredKernel, arch: str) -> LoweredKernel:
-    """The kernel with the memory that its code works in."""
-    program = kernel.program
-    if isinstance(program, TileProgram):
-        return replace(kernel, program=with_library_workspace(program, arch))
-    plan = generated_scatter(program)
-    if plan is None or not plan.workspaces or kernel.workspaces:
-        return kernel
-    return replace(kernel, program=replace(program, buffers=(*program.buffers, *plan.workspaces)))

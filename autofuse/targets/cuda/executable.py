@@ -21,7 +21,7 @@ from autofuse.plan.document import PlanDocument
 from autofuse.runtime.memory import MemoryPlan, plan_memory
 from autofuse.runtime.planlowering import LoweredKernel
 from autofuse.targets.cuda.calls import SharedByCalls
-from autofuse.targets.cuda.codes import CodeKey, codes_of, with_workspaces
+from autofuse.targets.cuda.codes import CodeKey, codes_of
 from autofuse.targets.cuda.driver import CudaCode, Driver
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.horizontal import Start, most_parameter_bytes, starts_of
@@ -138,7 +138,6 @@ def build_executable(
     document: PlanDocument, kernels: tuple[LoweredKernel, ...], gpu: Gpu, driver: Driver | None
 ) -> CudaExecutable:
     """Plan memory and generate code. Raises PlanError, LegalityError or BackendError."""
-    kernels = tuple(with_workspaces(kernel, gpu.arch) for kernel in kernels)
     memory = plan_memory(document.graph, document.writebacks, kernels)
     codes = codes_of(kernels, gpu.arch)
     starts = starts_of(kernels, codes, gpu, most_parameter_bytes(driver))

@@ -73,7 +73,7 @@ def library_code(program: TileProgram) -> LibraryCode | None:
 
 def with_library_workspace(program: TileProgram, arch: str) -> TileProgram:
     """The program with the memory that cuBLASLt works in, if it is to compute it."""
-    if library_code(program) is None or any(buffer.name == WORKSPACE for buffer in program.buffers):
+    if library_code(program) is None:
         return program
     space = Buffer(WORKSPACE, TensorType((_MIB * (32 if has_clusters(arch) else 4),), U8), Space.WORKSPACE)
     return replace(program, buffers=(*program.buffers, space))

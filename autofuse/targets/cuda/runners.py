@@ -57,7 +57,7 @@ def _code(
 ) -> CudaCode | OpaqueProgram | AutofuseError:
     scalars = max(limits.scalars, plain_scalars(kernel))
     try:
-        program = lower(kernel, schedule, "kernel", replace(limits, scalars=scalars))
+        program = limits.workspaces(lower(kernel, schedule, "kernel", replace(limits, scalars=scalars)))
         code = code_of(program, arch)
         if code is not None:
             return code

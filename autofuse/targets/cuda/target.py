@@ -36,6 +36,7 @@ from autofuse.targets.cuda.passes.splits import SplitByDevice
 from autofuse.targets.cuda.resources import compiled_facts, launch_lines
 from autofuse.targets.cuda.runners import CudaRunner, cuda_runners
 from autofuse.targets.cuda.streams import streams_of
+from autofuse.targets.cuda.workspaces import CudaWorkspaces
 
 
 class CudaTarget:
@@ -73,6 +74,7 @@ class CudaTarget:
             widens=True,
             decisions=CUDA_DECISIONS if self._has_cublaslt else CUDA_DECISIONS.without_trying(LIBRARY),
             passes=CudaPasses(self.device.arch),
+            workspaces=CudaWorkspaces(self.device.arch),
             splitting=SplitByDevice(self.device.multiprocessors),
             most_together=MAX_GROUP_PLACES,
         )
