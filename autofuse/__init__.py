@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from autofuse.api.tuning import tune
     from autofuse.errors import AutofuseError, KeyReuseWarning, NumberWarning, UnrolledLoopWarning
     from autofuse.frontend import random
-    from autofuse.frontend.control import cond, fori_loop, scan, while_loop
+    from autofuse.frontend.control import cond, while_loop
+    from autofuse.frontend.countedloops import fori_loop, scan
     from autofuse.frontend.spec import Spec, spec
     from autofuse.fusion.userrules import Forbid, Force, Pin
     from autofuse.ir.interpreter import interpret
@@ -38,12 +39,12 @@ _WHERE = {
     "candidates": "autofuse.api.research",
     "compile": "autofuse.api.compiling",
     "cond": "autofuse.frontend.control",
-    "fori_loop": "autofuse.frontend.control",
+    "fori_loop": "autofuse.frontend.countedloops",
     "interpret": "autofuse.ir.interpreter",
     "jit": "autofuse.api.jit",
     "load": "autofuse.api.plan",
     "measure": "autofuse.api.research",
-    "scan": "autofuse.frontend.control",
+    "scan": "autofuse.frontend.countedloops",
     "spec": "autofuse.frontend.spec",
     "trace": "autofuse.api.tracing",
     "tune": "autofuse.api.tuning",

@@ -125,9 +125,9 @@ class Tracing:
         """Name `value` after the user's variable, unless it already has such a name."""
         self._names.setdefault(value, name)
 
-    def input(self, type_: TensorType, name: str) -> Value:
-        """Add a graph input."""
-        value = self.builder.input(type_, name)
+    def input(self, type_: TensorType, name: str, at: int | None = None) -> Value:
+        """Add a graph input, behind the others or as number `at`."""
+        value = self.builder.input(type_, name, at)
         self._names[value] = name
         return value
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.frontend.control import fori_loop, scan
+from autofuse.frontend.countedloops import fori_loop, scan
 from autofuse.frontend.dispatch import call
 from autofuse.frontend.promotion import as_tracer, convert, spread
 from autofuse.frontend.terms import Term

@@ -38,10 +38,10 @@ class GraphBuilder:
         self._producers: dict[Value, Node] = {}
         self._counts: dict[str, int] = {} if parent is None else parent._counts
 
-    def input(self, type_: TensorType, name: str = "arg") -> Value:
-        """Add a graph input. The name is made unique."""
+    def input(self, type_: TensorType, name: str = "arg", at: int | None = None) -> Value:
+        """Add a graph input, behind the others or as number `at`. The name is made unique."""
         value = Value(self._unique(name), type_)
-        self._inputs.append(value)
+        self._inputs.insert(len(self._inputs) if at is None else at, value)
         return value
 
     @property

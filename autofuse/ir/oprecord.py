@@ -59,6 +59,8 @@ class Role(Enum):
     """A call of a function, `call_target_name`: only its dataflow is known."""
     LOOP = "loop"
     """Owns the regions condition and body."""
+    COUNTED_LOOP = "counted loop"
+    """Owns the region body, which runs `length` times: `carries`, `reverse`."""
     BRANCH = "branch"
     """Owns a region for each outcome."""
 
@@ -73,7 +75,7 @@ class Role(Enum):
         self.is_contraction = label in ("dot", "convolution")
         self.is_reduction_like = self.is_reduction or self.is_contraction or label == "scan"
         """The op has loops that its result lacks, or walks one in order."""
-        self.is_control = label in ("loop", "branch")
+        self.is_control = label in ("loop", "counted loop", "branch")
         """The op owns regions."""
         self.is_opaque = self.is_control or label in ("sort", "scatter", "call")
         """The op is one call: nothing can be computed inside it."""

@@ -12,6 +12,7 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import ElementwiseOp, IndexOp, OpDef, Role
 from autofuse.ir.ops import (
     calls,
+    control,
     convolution,
     dot,
     dynamic,
@@ -24,12 +25,11 @@ from autofuse.ir.ops import (
     scatter,
     sort,
     views,
-    while_and_if,
     windows,
 )
 
 FAMILIES = (
-    *(calls, while_and_if, convolution, dot, dynamic, elementwise, gather),
+    *(calls, control, convolution, dot, dynamic, elementwise, gather),
     *(joins, leaves, randombits, reduce, scatter, sort, views, windows),
 )
 """The modules that hold the records."""

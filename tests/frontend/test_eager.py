@@ -12,7 +12,8 @@ import scipy.ndimage
 import scipy.special
 
 from autofuse.errors import GraphError, NumpyOnlyError, TraceError
-from autofuse.frontend.control import cond, fori_loop
+from autofuse.frontend.control import cond
+from autofuse.frontend.countedloops import fori_loop
 from autofuse.frontend.spec import spec
 from autofuse.frontend.traced import trace
 from autofuse.ir.ops import library_calls

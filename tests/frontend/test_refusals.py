@@ -99,7 +99,7 @@ def test_a_refusal_that_is_caught_ends_the_trace(program: Any) -> None:
 
 
 def test_a_refusal_in_a_loop_body_ends_the_trace() -> None:
-    from autofuse.frontend.control import fori_loop
+    from autofuse.frontend.countedloops import fori_loop
 
     def body(i: Any, state: Any) -> Any:
         try:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from autofuse.ir import dtypes
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.interpreter import evaluate_node, live_nodes
 from autofuse.ir.oprecord import Role
@@ -118,6 +119,28 @@ def _while(node: Node, known: Mapping[Value, Known]) -> Sequence[Known]:
         state = _walk(body, state, outer[1])
 
 
+def _scan(node: Node, known: Mapping[Value, Known]) -> Sequence[Known]:
+    (body,) = node.regions
+    length, count = node.attrs["length"], node.attrs["carries"]
+    captured = [known[value] for value in body.captures]
+    state, sequences = [known[value] for value in node.inputs[:count]], [known[value] for value in node.inputs[count:]]
+    stacked: dict[int, list[Known]] = {}
+    for i in range(length)[:: -1 if node.attrs["reverse"] else 1]:
+        rows = [(array[i, ...], None if bound is None else bound[i, ...]) for array, bound in sequences]
+        found = _walk(body, [*state, *rows], captured)
+        state, stacked[i] = found[:count], found[count:]
+    columns = zip(*(stacked[i] for i in range(length)), strict=True)
+    return [*state, *map(_stacked, columns)]
+
+
+def _stacked(rows: Sequence[Known]) -> Known:
+    arrays = [array for array, _ in rows]
+    if all(bound is None for _, bound in rows):
+        return np.stack(arrays), None
+    dtype = dtypes.from_numpy(arrays[0].dtype)
+    return np.stack(arrays), np.stack([reductionbounds.filled(bound, array.shape, dtype) for array, bound in rows])
+
+
 def _if(node: Node, known: Mapping[Value, Known]) -> Sequence[Known]:
     pred, unsure = known[node.inputs[0]]
     taken, left = node.regions if pred else reversed(node.regions)
@@ -133,6 +156,7 @@ def _if(node: Node, known: Mapping[Value, Known]) -> Sequence[Known]:
 
 
 _REGIONS: Mapping[Role, Callable[[Node, Mapping[Value, Known]], Sequence[Known]]] = {
+    Role.COUNTED_LOOP: _scan,
     Role.LOOP: _while,
     Role.BRANCH: _if,
 }

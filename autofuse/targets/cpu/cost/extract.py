@@ -187,8 +187,19 @@ def _opaque_features(program: OpaqueProgram) -> KernelFeatures:
 
 
 def _interpreted(graph: Graph, times: int) -> Iterator[tuple[Node, int]]:
-    """Every node with the number of its evaluations; those of regions are a guess."""
+    """Every node with the number of its evaluations."""
     for node in graph.nodes:
         yield node, times
         for region in node.regions:
-            yield from _interpreted(region, times * (_ASSUMED_TRIPS if role_of(node) is Role.LOOP else 1))
+            yield from _interpreted(region, times * _trips(node))
+
+
+def _trips(node: Node) -> int:
+    """How often the regions of a node are evaluated; a guess where only the run knows."""
+    match role_of(node):
+        case Role.COUNTED_LOOP:
+            return node.attrs["length"]
+        case Role.LOOP:
+            return _ASSUMED_TRIPS
+        case _:
+            return 1

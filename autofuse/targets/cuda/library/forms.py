@@ -240,6 +240,7 @@ def _of_no_library(node: Node) -> str:
 
 _NO_LIBRARY: Mapping[Role, str] = {
     Role.LOOP: "a loop whose number of rounds is known only while it runs",
+    Role.COUNTED_LOOP: "a loop, whose iterations are run one by one",
     Role.BRANCH: "a branch that is chosen only while it runs",
     Role.WINDOW: "a window too large for a kernel",
     Role.CONVOLUTION: "a convolution in groups",

@@ -1,0 +1,144 @@
+"""Loops that run a number of times: `fori_loop` and `scan`, with the signatures of jax.lax.
+
+Under trace they become a `scan` node whose body is traced once. What `control` says of regions holds here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autofuse.frontend.bounds import none_yet
+from autofuse.frontend.control import while_loop
+from autofuse.frontend.location import trace_error
+from autofuse.frontend.promotion import as_tracer
+from autofuse.frontend.regions import (
+    Region,
+    as_results,
+    begun,
+    copied,
+    is_leaf,
+    require_structure,
+    require_types,
+)
+from autofuse.frontend.tracecontext import CallScope, Checks, current, is_active
+from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.ir import dtypes, tree
+from autofuse.ir.tree import Tree
+from autofuse.ir.types import TensorType
+
+_I64 = np.dtype(np.int64)
+
+Step = Callable[[Any, list[Any]], Any]
+"""From the state and a row of each sequence to a pair: the next state, and what is stacked."""
+
+
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
+    """`val = init_val; for i in range(lower, upper): val = body_fun(i, val)`; returns `val`. Bounds may be traced."""
+    if not is_active():
+        state = copied(init_val)
+        for i in range(int(lower), int(upper)):
+            state = body_fun(i, state)
+        return as_results(state)
+    with CallScope():
+        first, last = as_tracer(lower).astype(_I64), as_tracer(upper).astype(_I64)
+        if first.known is not None and last.known is not None:
+            count = max(0, int(last) - int(first))
+            numbers = fresh(current().emit("iota", (), shape=(count,), dtype=dtypes.I64, iota_dimension=0))
+            counter = numbers if int(first) == 0 else numbers + first
+            state, _ = _counted(lambda val, row: (body_fun(row[0], val), None), init_val, [counter], count)
+            return state
+        _, result = while_loop(lambda s: s[0] < last, lambda s: (s[0] + 1, body_fun(s[0], s[1])), (first, init_val))
+        return result
+
+
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int = 1,
+) -> tuple[Any, Any]:
+    """`for x in xs: carry, y = f(carry, x)`; returns the last carry and the stacked `y`s.
+
+    `xs` is any nest of arrays with one leading extent, or None with `length`. `unroll` is accepted and left to the
+    compiler. Raises TraceError for unequal extents, a carry that changes its type, or a function that returns no pair.
+    """
+    del unroll
+    arrays, structure = tree.flatten(xs, is_leaf)
+    lengths = {len(array) for array in arrays} | ({length} if length is not None else set[int]())
+    if len(lengths) != 1:
+        raise trace_error(f"scan needs one length, got {sorted(lengths)}", "xs of equal leading extents, or length=n")
+    (count,) = lengths
+    if count < 0:
+        raise trace_error(f"scan needs a length of at least 0, got {count}", "length=n")
+    if not is_active():
+        return _scan_now(f, copied(init), arrays, structure, range(count)[:: -1 if reverse else 1])
+    with CallScope():
+        sources = [as_tracer(array) for array in arrays]
+        return _counted(lambda carry, rows: f(carry, tree.unflatten(structure, rows)), init, sources, count, reverse)
+
+
+def _counted(
+    step: Step, initial: Any, sources: Sequence[TracerArray], count: int, reverse: bool = False
+) -> tuple[Any, Any]:
+    """A loop of `count` iterations over the rows of `sources`: the last state, and what was stacked."""
+    rows = [TensorType(source.shape[1:], source.cell.type.dtype) for source in sources]
+    state, structure = begun(lambda given: _pair(step(*given))[0], initial, rows)
+    types_ = [array.cell.type for array in state]
+    size = len(state)
+    body = Region("body", [*types_, *rows], repeats=True)
+    result = body.run(lambda leaves: _pair(step(tree.unflatten(structure, leaves[:size]), leaves[size:])))
+    assert isinstance(result.tree, tree.Branch)
+    carried, stacked = result.tree.children
+    require_structure(carried, structure)
+    after, made = result.values[:size], result.values[size:]
+    require_types(structure, state, after)
+    if not count:
+        none = [current().splat(0, row.dtype, (0, *row.shape)) for row in made]
+        return _returned(structure, [array.value for array in state], stacked, none)
+    body.check_keys(after)
+    seen = body.carried_numbers(size)
+    region = body.finish([*body.converted(after, types_), *seen, *body.converted(made, [r.cell.type for r in made])])
+    start = [none_yet(len(body.checks))] if seen else []
+    operands = [*(array.value for array in state), *start, *(source.value for source in sources)]
+    outputs = (
+        current().builder.emit_many(
+            "scan", operands, regions=(region,), length=count, carries=size + len(start), reverse=reverse
+        )
+        if region.outputs
+        else ()
+    )
+    current().checks.extend(Checks(body.checks, numbers) for numbers in outputs[size : size + len(start)])
+    return _returned(structure, outputs[:size], stacked, outputs[size + len(start) :])
+
+
+def _returned(structure: Tree, state: Sequence[Any], stacked: Tree, rows: Sequence[Any]) -> tuple[Any, Any]:
+    last = tree.unflatten(structure, [fresh(value) for value in state])
+    return last, tree.unflatten(stacked, [fresh(value, is_scalar=False) for value in rows])
+
+
+def _pair(returned: Any) -> tuple[Any, Any]:
+    """What a step returned. Raises TraceError unless it is a pair."""
+    if not isinstance(returned, tuple) or len(returned) != 2:  # pyright: ignore[reportUnknownArgumentType]
+        raise trace_error(
+            f"the function of scan must return a pair, the next carry and what is stacked; got {returned!r:.80}",
+            "return carry, None if nothing is stacked",
+        )
+    return returned  # pyright: ignore[reportUnknownVariableType]
+
+
+def _scan_now(
+    f: Callable[[Any, Any], tuple[Any, Any]], carry: Any, arrays: Sequence[Any], structure: Tree, order: range
+) -> tuple[Any, Any]:
+    """`scan` outside a trace."""
+    rows: dict[int, list[Any]] = {}
+    y_tree: Tree = tree.Static(None)
+    for i in order:
+        carry, y = f(carry, tree.unflatten(structure, [array[i] for array in arrays]))
+        rows[i], y_tree = tree.flatten(y, lambda leaf: isinstance(leaf, np.ndarray | np.generic | int | float))
+    stacked = [np.stack(column) for column in zip(*(rows[i] for i in sorted(rows)), strict=True)]
+    return as_results(carry), tree.unflatten(y_tree, stacked)
