@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.graphbuilder import free_values
+from autofuse.ir.substitution import substituted
 
 _WORD = re.compile(r"[^A-Za-z0-9_]")
 
@@ -16,7 +17,7 @@ def finish(graph: Graph, names: Mapping[Value, str]) -> Graph:
     live = pruned(graph)
     renamed: dict[Value, Value] = {}
     _rename(live, names, {}, renamed)
-    return _substituted(live, renamed)
+    return substituted(live, renamed)
 
 
 def pruned(graph: Graph) -> Graph:
@@ -34,31 +35,6 @@ def _rename(graph: Graph, names: Mapping[Value, str], taken: dict[str, int], ren
             _rename(region, names, taken, renamed)
         for value in node.outputs:
             renamed[value] = Value(_unique(names.get(value, node.op), taken), value.type)
-
-
-def _substituted(graph: Graph, to: Mapping[Value, Value]) -> Graph:
-    """The graph with values replaced by `to`, in regions too."""
-    return Graph(
-        graph.name,
-        _replace(graph.inputs, to),
-        tuple(
-            Node(
-                node.op,
-                _replace(node.inputs, to),
-                _replace(node.outputs, to),
-                node.attrs,
-                tuple(_substituted(region, to) for region in node.regions),
-                node.location,
-            )
-            for node in graph.nodes
-        ),
-        _replace(graph.outputs, to),
-        _replace(graph.captures, to),
-    )
-
-
-def _replace(values: Iterable[Value], to: Mapping[Value, Value]) -> tuple[Value, ...]:
-    return tuple(to.get(value, value) for value in values)
 
 
 def _live(graph: Graph) -> list[Node]:

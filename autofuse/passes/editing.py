@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from autofuse.errors import GraphError
 from autofuse.ir import attributes
-from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.graph import Graph, Location, Node, Value
 from autofuse.ir.optable import lookup
 from autofuse.passes.rewriting import Names, live_nodes
 
@@ -60,10 +61,22 @@ class Editor:
     def _node(
         self, op: str, inputs: tuple[Value, ...], output: Value | None, like: Node, attrs: dict[str, Any]
     ) -> Node:
-        entry = lookup(op)
-        held = attributes.normalized(entry, attrs)
-        (type_,) = entry.infer([value.type for value in inputs], held, ())
-        made = output or Value(self._names.fresh(op), type_)
-        if made.type != type_:
-            raise GraphError(f"%{made.name} is {made.type}; its new definition by {op} is {type_}")
-        return Node(op, inputs, (made,), held, (), like.location)
+        return new_node(self._names, op, inputs, attrs, output, like.location)
+
+
+def new_node(
+    names: Names,
+    op: str,
+    inputs: tuple[Value, ...],
+    attrs: Mapping[str, Any],
+    output: Value | None = None,
+    location: Location | None = None,
+) -> Node:
+    """A node with one result: `output`, or a new value. Raises GraphError if the op's result has another type."""
+    entry = lookup(op)
+    held = attributes.normalized(entry, attrs)
+    (type_,) = entry.infer([value.type for value in inputs], held, ())
+    made = output or Value(names.fresh(op), type_)
+    if made.type != type_:
+        raise GraphError(f"%{made.name} is {made.type}; its new definition by {op} is {type_}")
+    return Node(op, inputs, (made,), held, (), location)

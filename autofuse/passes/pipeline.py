@@ -14,6 +14,7 @@ from autofuse.passes.choices import DEFAULT, Choices
 from autofuse.passes.common_subexpressions import MergeCommon
 from autofuse.passes.constant_folding import LARGE_BYTES, FoldConstants
 from autofuse.passes.joinedproducts import JoinColumns, JoinSteps
+from autofuse.passes.loops import SimplifyLoops
 from autofuse.passes.movement import SimplifyMovement
 from autofuse.passes.multiplyadd import ContractProducts
 from autofuse.passes.outputs import MaterialiseOutputs
@@ -52,6 +53,7 @@ def passes_for(numerics: Numerics, choices: Choices = DEFAULT) -> Sequence[Pass]
         SimplifyArithmetic(numerics),
         SimplifyReductions(numerics),
         FoldDots(joins_depths=choices.depths == "joined"),
+        SimplifyLoops(),
     )
     folding = () if choices.tables == "large" else (FoldConstants(),)
     return (*usual, *folding, MergeCommon(), *_chosen_passes(choices))
