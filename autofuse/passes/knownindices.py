@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from autofuse.ir.graph import Node, Value
 from autofuse.passes.facts import Facts
-from autofuse.passes.matching import number_of
+from autofuse.passes.matching import filled, number_of
 from autofuse.passes.rewriting import Call, Expression, Rules, call
 from autofuse.passes.slicerules import AxisSlice, sliced, whole
 from autofuse.passes.viewrules import broadcast
@@ -27,6 +27,53 @@ def dynamic_slice_at_numbers(node: Node, facts: Facts) -> Call | None:
         return None
     sizes = zip(held, room, node.attrs["slice_sizes"], strict=True)
     return sliced(x, [AxisSlice(min(max(int(start), 0), most), size) for start, most, size in sizes])
+
+
+def dynamic_slice_of_slice(node: Node, facts: Facts) -> Call | None:
+    """A dynamic slice of a slice is one of the array, where each axis is cut by one of the two only."""
+    cut = facts.producer(node.inputs[0], "slice")
+    if cut is None or any(stride != 1 for stride in cut.attrs["strides"]):
+        return None
+    starts = _starts_in_whole(cut, node.inputs[1:], node.attrs["slice_sizes"])
+    return (
+        None if starts is None else call("dynamic_slice", *cut.inputs, *starts, slice_sizes=node.attrs["slice_sizes"])
+    )
+
+
+def _starts_in_whole(cut: Node, starts: Sequence[Value], sizes: Sequence[int]) -> Sequence[Expression] | None:
+    """Where what starts there in a slice starts in the array, if each axis is cut by one of the two only."""
+    (x,), offsets = cut.inputs, cut.attrs["start_indices"]
+    found: list[Expression] = []
+    for axis, (start, size, extent) in enumerate(zip(starts, sizes, cut.output.type.shape, strict=True)):
+        if extent == x.type.shape[axis]:
+            found.append(start)
+        elif extent == size:
+            found.append(filled(offsets[axis], start.type))
+        else:
+            return None
+    return found
+
+
+def update_of_slice(node: Node, facts: Facts) -> Call | None:
+    """A slice that is updated and written back where it came from is one update of the array."""
+    x, update, *at = node.inputs
+    inner = facts.producer(update, "dynamic_update_slice")
+    cut = None if inner is None else facts.producer(inner.inputs[0], "slice")
+    if inner is None or cut is None or cut.inputs != (x,) or any(stride != 1 for stride in cut.attrs["strides"]):
+        return None
+    room = [extent - size for extent, size in zip(x.type.shape, update.type.shape, strict=True)]
+    back = zip(at, room, cut.attrs["start_indices"], strict=True)
+    same = all(most == 0 or number_of(facts, start) == offset for start, most, offset in back)
+    starts = _starts_in_whole(cut, inner.inputs[2:], inner.inputs[1].type.shape)
+    return call("dynamic_update_slice", x, inner.inputs[1], *starts) if same and starts is not None else None
+
+
+def read_what_was_written(node: Node, facts: Facts) -> Value | None:
+    """A dynamic slice of what a dynamic_update_slice has just written there."""
+    write = facts.producer(node.inputs[0], "dynamic_update_slice")
+    if write is None or write.inputs[2:] != node.inputs[1:] or write.inputs[1].type != node.output.type:
+        return None
+    return write.inputs[1]
 
 
 def update_everything(node: Node, facts: Facts) -> Value | None:
@@ -113,7 +160,7 @@ def _only_axis(node: Node) -> int | None:
 
 
 RULES: Rules = {
-    "dynamic_slice": (dynamic_slice_at_numbers,),
-    "dynamic_update_slice": (update_everything, update_nothing),
+    "dynamic_slice": (dynamic_slice_at_numbers, dynamic_slice_of_slice, read_what_was_written),
+    "dynamic_update_slice": (update_everything, update_nothing, update_of_slice),
     "gather": (gather_one, gather_progression),
 }

@@ -7,8 +7,8 @@ from typing import Any
 
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.graphbuilder import free_values
-from autofuse.ir.optable import role_of
 from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
 from autofuse.ir.substitution import substituted, substituted_node
 from autofuse.lazydataclass import dataclass
 from autofuse.passes.editing import new_node

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Set
 
 from autofuse.ir.graph import Node, Value
-from autofuse.ir.optable import has_calls, role_of
 from autofuse.ir.oprecord import Role
-from autofuse.ir.substitution import replaced, substituted_node
+from autofuse.ir.optable import has_calls, role_of
+from autofuse.ir.substitution import substituted_node
 from autofuse.passes.editing import new_node
 from autofuse.passes.loopediting import Loop, reads
 
@@ -18,32 +18,51 @@ def move_invariants(loop: Loop) -> None:
     Constants, positions and views stay: inside they cost nothing, outside they would be arrays in memory. What moves
     out and reads them gets copies of its own. Calls of functions stay: they may have effects.
     """
-    varying = {*(carry.given for carry in loop.carries), *(row.row for row in loop.rows)}
-    free: dict[Value, Node] = {}
-    copies: dict[Value, Value] = {}
+    same = Invariants(loop)
     kept: list[Node] = []
     for node in loop.nodes:
-        role = role_of(node)
-        if not varying.isdisjoint(reads(node)) or role is Role.CALL or any(map(has_calls, node.regions)):
-            varying.update(node.outputs)
-            kept.append(node)
-        elif role.is_leaf or role.is_view:
-            free[node.output] = node
+        if node not in same.nodes or _is_free(node):
             kept.append(node)
         else:
-            for value in reads(node):
-                _copy(loop, value, free, copies)
-            loop.move_before(substituted_node(node, copies))
+            loop.move_before(substituted_node(node, {value: same.outside(value) for value in reads(node)}))
     loop.nodes = kept
 
 
-def _copy(loop: Loop, value: Value, free: Mapping[Value, Node], copies: dict[Value, Value]) -> None:
-    """Compute a constant, a position or a view before the loop too."""
-    node = free.get(value)
-    if node is None or value in copies:
-        return
-    for operand in node.inputs:
-        _copy(loop, operand, free, copies)
-    made = new_node(loop.names, node.op, replaced(node.inputs, copies), node.attrs, location=node.location)
-    loop.move_before(made)
-    copies[value] = made.output
+class Invariants:
+    """What is the same in all iterations."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._varying = {*(carry.given for carry in loop.carries), *(row.row for row in loop.rows)}
+        self._makers: dict[Value, Node] = {}
+        self._copies: dict[Value, Value] = {}
+        for node in loop.nodes:
+            if not self._varying.isdisjoint(reads(node)) or _has_effects(node):
+                self._varying.update(node.outputs)
+            else:
+                self._makers.update(dict.fromkeys(node.outputs, node))
+        self.nodes: Set[Node] = set(self._makers.values())
+        """Those of the body."""
+
+    def __contains__(self, value: Value) -> bool:
+        return value not in self._varying
+
+    def outside(self, value: Value) -> Value:
+        """The value before the loop: constants, positions and views of the body are made there again."""
+        node = self._makers.get(value)
+        if node is None or not _is_free(node):
+            return value
+        if value not in self._copies:
+            inputs = tuple(map(self.outside, node.inputs))
+            made = new_node(self._loop.names, node.op, inputs, node.attrs, location=node.location)
+            self._loop.move_before(made)
+            self._copies[value] = made.output
+        return self._copies[value]
+
+
+def _is_free(node: Node) -> bool:
+    return role_of(node).is_leaf or role_of(node).is_view
+
+
+def _has_effects(node: Node) -> bool:
+    return role_of(node) is Role.CALL or any(map(has_calls, node.regions))

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.graphbuilder import free_values
-from autofuse.ir.optable import role_of
 from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
 from autofuse.ir.substitution import replaced, substituted_node
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.passes.facts import Facts
@@ -66,9 +66,7 @@ def _simplified(graph: Graph, outer: Mapping[Value, Value], names: Names) -> Gra
     return Graph(graph.name, graph.inputs, tuple(live), outputs, captures)
 
 
-def _loop(
-    node: Node, facts: Facts, names: Names, read: set[Value]
-) -> tuple[tuple[Node, ...], Mapping[Value, Value]]:
+def _loop(node: Node, facts: Facts, names: Names, read: set[Value]) -> tuple[tuple[Node, ...], Mapping[Value, Value]]:
     """What takes the place of a loop, and which of its results are other values."""
     loop = Loop(node, facts, names)
     count_iterations(loop)

@@ -78,7 +78,10 @@ def _trips(loop: Loop) -> int | None:
     compare = facts.producer(loop.condition.outputs[0], "compare")
     if compare is None:
         return None
-    sides = [(*compare.inputs, compare.attrs["direction"]), (*compare.inputs[::-1], _SWAPPED[compare.attrs["direction"]])]
+    sides = [
+        (*compare.inputs, compare.attrs["direction"]),
+        (*compare.inputs[::-1], _SWAPPED[compare.attrs["direction"]]),
+    ]
     for counter, limit, direction in sides:
         carry = next((carry for carry in loop.carries if carry.tested is counter), None)
         end = number_of(facts, limit)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Callable, Sequence
 
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.types import TensorType
-from autofuse.lazydataclass import dataclass
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.passes.loopediting import Carry, Loop, Stack, reads
-from autofuse.passes.looprows import moving_axis, places_of, progressions_of_rows
-from autofuse.passes.progressions import Progression, Progressions
+from autofuse.passes.loopinvariants import Invariants
+from autofuse.passes.looprows import Place, Places, held, moving_axis, sizes_of
+from autofuse.passes.progressions import Progression
 
 _MOST_BEHIND = 8
-"""A position written so many iterations ago is handed on from one to the next; one further back is read in the array."""
+"""What was written up to so many iterations ago is handed on in the state; what is further back, read in the array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +22,11 @@ class _Write:
 
     node: Node
     axis: int
-    places: Sequence[Progression]
-    """Where the update starts along each axis, by rows."""
+    along: Progression
+    """Its positions, by rows."""
+    places: Sequence[Place]
+    """Where the update starts along each axis."""
+    same: Invariants
     reverse: bool
     """Whether the last row is written first."""
 
@@ -36,11 +38,6 @@ class _Write:
         """From by rows to by iterations."""
         return progression.turned() if self.reverse else progression
 
-    @property
-    def along(self) -> Progression:
-        """By iterations."""
-        return self.in_time(self.places[self.axis])
-
 
 def writes_to_stacks(loop: Loop) -> None:
     """In a `scan`, an array that each iteration writes the next position of becomes a stack of what is written.
@@ -49,19 +46,19 @@ def writes_to_stacks(loop: Loop) -> None:
     before has written becomes a part of the state. An array that is read in another way stays.
     """
     for carry in list(loop.carries):
-        known = progressions_of_rows(loop)
-        write = _write(loop, carry, known)
+        places = Places(loop)
+        write = _write(loop, carry, places)
         if write is None:
             continue
         readers = [node for node in loop.nodes if node is not write.node and carry.given in reads(node)]
-        behind = {node: _behind(write, node, known) for node in readers}
+        behind = {node: _behind(write, node, places) for node in readers}
         if all(found is not None for found in behind.values()):
             for node, count in behind.items():
                 _read_otherwise(loop, carry, write, node, count or 0)
             _stack(loop, carry, write)
 
 
-def _write(loop: Loop, carry: Carry, known: Progressions) -> _Write | None:
+def _write(loop: Loop, carry: Carry, places: Places) -> _Write | None:
     """How a part of the state is written; None if that is not once, at the next position, with nobody reading after."""
     node = next((node for node in loop.nodes if carry.next in node.outputs), None)
     if node is None or node.op != "dynamic_update_slice" or node.inputs[0] is not carry.given:
@@ -71,35 +68,48 @@ def _write(loop: Loop, carry: Carry, known: Progressions) -> _Write | None:
         return None
     if any(carry.next in reads(other) for other in loop.nodes):
         return None
-    sizes = node.inputs[1].type.shape
-    places = places_of(known, carry.given, node.inputs[2:], sizes)
-    axis = None if places is None else moving_axis(places, sizes)
-    if places is None or axis is None or abs(places[axis].step) != 1:
+    found = places.of(node)
+    axis = None if found is None else moving_axis(found, sizes_of(node))
+    if found is None or axis is None:
         return None
-    return _Write(node, axis, places, loop.reverse)
+    along = found[axis]
+    assert isinstance(along, Progression)
+    return _Write(node, axis, along, found, places.same, loop.reverse) if abs(along.step) == 1 else None
 
 
-def _behind(write: _Write, node: Node, known: Progressions) -> int | None:
+def _behind(write: _Write, node: Node, places: Places) -> int | None:
     """How many iterations ago what a node reads was written: 0 if it is not written yet. None if that differs."""
-    if node.op != "dynamic_slice" or node.inputs[0] is not write.node.inputs[0]:
+    if node.op not in ("dynamic_slice", "slice") or node.inputs[0] is not write.node.inputs[0]:
         return None
-    sizes = node.attrs["slice_sizes"]
-    places = places_of(known, node.inputs[0], node.inputs[1:], sizes)
-    if places is None:
+    found, sizes = places.of(node), sizes_of(node)
+    if found is None:
         return None
-    along, size = write.in_time(places[write.axis]), sizes[write.axis]
-    if _is_unwritten(write.along, along, size):
-        return 0
     others = [axis for axis in range(len(sizes)) if axis != write.axis]
-    same = all(places[axis] == write.places[axis] for axis in others) and sizes == write.update.type.shape
-    lag = (write.along - along) if same else Progression(0, 1, 1)
-    distance = lag.first * write.along.step
-    return distance if lag.step == 0 and 0 < distance <= _MOST_BEHIND else None
+    if any(_is_apart(found[axis], sizes[axis], write, axis) for axis in others):
+        return 0
+    along = found[write.axis]
+    if not isinstance(along, Progression):
+        return None
+    written, read = write.in_time(write.along), write.in_time(replace(along, count=write.along.count))
+    if _is_unwritten(written, read, sizes[write.axis]):
+        return 0
+    same = all(found[axis] == write.places[axis] for axis in others) and tuple(sizes) == write.update.type.shape
+    lag = written - read
+    distance = lag.first * written.step
+    return distance if same and lag.step == 0 and 0 < distance <= _MOST_BEHIND else None
+
+
+def _is_apart(place: Place, size: int, write: _Write, axis: int) -> bool:
+    """Whether what is read and what is written have no position along an axis in common."""
+    other, written = write.places[axis], write.update.type.shape[axis]
+    if not (isinstance(place, Progression) and isinstance(other, Progression)):
+        return False
+    return place.greatest + size <= other.least or other.greatest + written <= place.least
 
 
 def _is_unwritten(written: Progression, read: Progression, size: int) -> bool:
     """Whether the positions from `read` on are in no iteration among those written before it."""
-    end = Progression(read.first + size - 1, read.step, read.count)
+    end = replace(read, first=read.first + size - 1)
     if read.least > written.greatest or end.greatest < written.least:
         return True
     ahead = read - written if written.step > 0 else written - end
@@ -109,16 +119,12 @@ def _is_unwritten(written: Progression, read: Progression, size: int) -> bool:
 def _read_otherwise(loop: Loop, carry: Carry, write: _Write, node: Node, behind: int) -> None:
     """Read the array before the loop, or what an iteration before has written."""
     if not behind:
-        to = {carry.given: carry.initial}
-        at = loop.nodes.index(node)
-        loop.nodes[at] = Node(
-            node.op, (to[node.inputs[0]], *node.inputs[1:]), node.outputs, node.attrs, node.regions, node.location
-        )
+        before = replace(node, inputs=(carry.initial, *node.inputs[1:]))
+        loop.nodes[loop.nodes.index(node)] = before
         return
     row = write.update
     for distance in range(1, behind + 1):
-        given = Value(loop.names.fresh("before"), write.update.type)
-        last = Value(loop.names.fresh("before"), write.update.type)
+        given, last = (Value(loop.names.fresh("before"), write.update.type) for _ in range(2))
         loop.carries.append(Carry(_first(loop, carry, write, distance), given, row, last))
         row = given
     loop.substitute({node.output: row})
@@ -126,16 +132,16 @@ def _read_otherwise(loop: Loop, carry: Carry, write: _Write, node: Node, behind:
 
 def _first(loop: Loop, carry: Carry, write: _Write, distance: int) -> Value:
     """What stands so many positions before the first that is written, or anything where no iteration asks for it."""
-    starts = [at.first for at in write.places]
-    extent = carry.initial.type.shape[write.axis]
-    starts[write.axis] = min(max(write.along.first - distance * write.along.step, 0), extent - 1)
-    limits = [start + size for start, size in zip(starts, write.update.type.shape, strict=True)]
-    return loop.before("slice", carry.initial, start_indices=starts, limit_indices=limits, strides=[1] * len(starts))
+    written = write.in_time(write.along)
+    most = carry.initial.type.shape[write.axis] - 1
+    at = min(max(written.first - distance * written.step, 0), most)
+    starts = _starts(loop.before, write, at)
+    return loop.before("dynamic_slice", carry.initial, *starts, slice_sizes=write.update.type.shape)
 
 
 def _stack(loop: Loop, carry: Carry, write: _Write) -> None:
     """Take the array out of the state; what was written is put into it at once behind the loop."""
-    sizes, axis, along = write.update.type.shape, write.axis, write.places[write.axis]
+    sizes, axis, along = write.update.type.shape, write.axis, write.along
     stacked = Value(loop.names.fresh("written"), TensorType((along.count, *sizes), write.update.type.dtype))
     loop.stacks.append(Stack(write.update, stacked))
     loop.nodes.remove(write.node)
@@ -145,11 +151,12 @@ def _stack(loop: Loop, carry: Carry, write: _Write) -> None:
     box = loop.after("transpose", box, permutation=(*range(1, axis + 1), 0, *range(axis + 1, len(sizes))))
     if along.step < 0:
         box = loop.after("reverse", box, dimensions=(axis,))
-    starts = [loop.after("constant", value=_held(at.least)) for at in write.places]
+    starts = _starts(loop.after, write, along.least)
     loop.after("dynamic_update_slice", carry.initial, box, *starts, output=carry.last)
 
 
-def _held(number: int) -> np.ndarray[tuple[()], np.dtype[np.int64]]:
-    array = np.array(number, np.int64)
-    array.setflags(write=False)
-    return array
+def _starts(emit: Callable[..., Value], write: _Write, along: int) -> Sequence[Value]:
+    """Where the update starts along each axis, if it starts at `along` on the one that it moves along."""
+    places = [Progression(along, 0, 1) if axis == write.axis else at for axis, at in enumerate(write.places)]
+    held_ = [at.first if isinstance(at, Progression) else at for at in places]
+    return [emit("constant", value=held(at)) if isinstance(at, int) else write.same.outside(at) for at in held_]
