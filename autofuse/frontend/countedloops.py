@@ -135,10 +135,21 @@ def _scan_now(
     f: Callable[[Any, Any], tuple[Any, Any]], carry: Any, arrays: Sequence[Any], structure: Tree, order: range
 ) -> tuple[Any, Any]:
     """`scan` outside a trace."""
+    if not order:
+        return as_results(carry), _no_rows(f, copied(carry), arrays, structure)
     rows: dict[int, list[Any]] = {}
     y_tree: Tree = tree.Static(None)
     for i in order:
-        carry, y = f(carry, tree.unflatten(structure, [array[i] for array in arrays]))
-        rows[i], y_tree = tree.flatten(y, lambda leaf: isinstance(leaf, np.ndarray | np.generic | int | float))
+        carry, y = _pair(f(carry, tree.unflatten(structure, [array[i] for array in arrays])))
+        rows[i], y_tree = tree.flatten(y, is_leaf)
     stacked = [np.stack(column) for column in zip(*(rows[i] for i in sorted(rows)), strict=True)]
     return as_results(carry), tree.unflatten(y_tree, stacked)
+
+
+def _no_rows(f: Callable[[Any, Any], tuple[Any, Any]], carry: Any, arrays: Sequence[Any], structure: Tree) -> Any:
+    """What a scan of no iteration stacks: no rows of what the function returns, seen on a row of zeros."""
+    zeros = [np.zeros_like(array, shape=array.shape[1:])[()] for array in map(np.asarray, arrays)]
+    with np.errstate(all="ignore"):
+        _, y = _pair(f(carry, tree.unflatten(structure, zeros)))
+    leaves, y_tree = tree.flatten(y, is_leaf)
+    return tree.unflatten(y_tree, [np.stack([leaf])[:0] for leaf in leaves])

@@ -266,6 +266,25 @@ def test_while():
             np.testing.assert_array_equal(found, right)
 
 
+def rows_and_state(x, rows):
+    def step(carry, row):
+        carry = carry * 0.5 + row @ row
+        return carry, (carry + x, row[::-1])
+
+    return af.scan(step, x, rows, reverse=True)
+
+
+def test_scan():
+    rng = np.random.default_rng(5)
+    x, rows = rng.standard_normal(5).astype(np.float32), rng.standard_normal((7, 5)).astype(np.float32)
+    plan = af.compile(rows_and_state, x, rows, policy="unfused")
+    last, (states, turned) = plan(x, rows)
+    expected, (right, rows_turned) = rows_and_state(x, rows)
+    np.testing.assert_allclose(last, expected, rtol=1e-5)
+    np.testing.assert_allclose(states, right, rtol=1e-5)
+    np.testing.assert_array_equal(turned, rows_turned)
+
+
 def test_if():
     def choose(p, x):
         return af.cond(p, lambda a: a * 2, lambda a: np.sqrt(a) + x, x + 1)
@@ -283,5 +302,5 @@ def test_custom_call():
 
 
 def test_every_op_is_covered():
-    elsewhere = {"constant", "iota", "while", "if", "custom_call"}
+    elsewhere = {"constant", "iota", "scan", "while", "if", "custom_call"}
     assert {op.name for op in all_ops()} == {*ELEMENTWISE, *CASES, *elsewhere}

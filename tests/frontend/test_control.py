@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autofuse as af
 from autofuse.errors import TraceError
 from autofuse.frontend.control import cond, while_loop
 from autofuse.frontend.countedloops import fori_loop, scan
@@ -119,6 +120,51 @@ def test_loops_are_one_node_whatever_the_trip_count() -> None:
         len(trace(lambda x, n=n: fori_loop(0, n, lambda i, v: v * 2, x), spec("f32[4]")).graph.nodes) for n in (2, 2000)
     ]
     assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("loop", ["fori_loop", "scan", "while_loop"])
+def test_a_body_is_traced_once_however_deep_loops_are_nested(loop: str) -> None:
+    traces = [0]
+
+    def nested(depth: int, x: Any) -> Any:
+        if not depth:
+            traces[0] += 1
+            return x * 2
+        if loop == "fori_loop":
+            return fori_loop(0, 3, lambda i, v: nested(depth - 1, v), x)
+        if loop == "scan":
+            return scan(lambda v, row: (nested(depth - 1, v) + row, row), x, np.ones((3, 6), np.float32))[0]
+        return while_loop(lambda v: v.sum() < 100, lambda v: nested(depth - 1, v), x)
+
+    trace(lambda x: nested(5, x), X)
+    assert traces == [1]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_loops_of_few_iterations(count: int) -> None:
+    def loops(x: Any) -> Any:
+        total = fori_loop(2, 2 + count, lambda i, v: v * 3 + np.asarray(i).astype(np.float32), x)
+        last, (rows, pairs) = scan(lambda c, row: (c + row, (c * row, {"row": row})), x, np.outer(x, x)[:count])
+        return total, last, rows, pairs["row"]
+
+    for got, want in zip(interpret(trace(loops, X).graph, X), loops(X), strict=True):
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, np.reshape(want, got.shape), rtol=1e-6)
+
+
+def test_indices_in_the_rows_of_a_scan_are_checked() -> None:
+    def picked(x: Any, places: Any) -> Any:
+        return scan(lambda c, at: (c + x[at], x[at] * 2), np.float32(0), places)
+
+    plan = af.compile(picked, X, np.arange(4), policy="unfused", check_bounds=True)
+    np.testing.assert_allclose(plan(X, np.array([5, 0, -6, 1]))[1], X[[5, 0, 0, 1]] * 2)
+    with pytest.raises(IndexError, match="index -7"):
+        plan(X, np.array([1, -7, 2, 3]))
+
+
+def test_a_function_of_scan_returns_a_pair() -> None:
+    with pytest.raises(TraceError, match="must return a pair, the next carry and what is stacked"):
+        trace(lambda x: scan(lambda c, row: c + row, x[0], x), X)
 
 
 def test_a_body_reads_arrays_of_the_enclosing_function() -> None:

@@ -1,4 +1,4 @@
-"""custom_call, while and if: registered functions, regions, captures."""
+"""custom_call, scan, while and if: registered functions, regions, captures."""
 
 import numpy as np
 import pytest
@@ -178,3 +178,75 @@ def test_region_errors():
         builder.emit("if", [p], regions=[same, same])
     with pytest.raises(GraphError, match="add owns no regions"):
         builder.emit("add", [i, i], regions=[same])
+
+
+ROWS = parse_type("f32[4,3]")
+
+
+def running_sum(reverse=False, steps=4):
+    """Sums of the rows so far, twice over, and the last; the body captures `scale`."""
+    outer = GraphBuilder("running")
+    start, rows, scale = outer.input(VEC, "start"), outer.input(ROWS, "rows"), outer.input(VEC, "scale")
+
+    def step(body, values):
+        total = body.emit("add", [values[0], body.emit("multiply", [values[1], scale])])
+        return [total, values[0], total]
+
+    body = region([VEC, VEC], step)
+    results = outer.emit_many("scan", [start, rows], regions=[body], length=steps, carries=1, reverse=reverse)
+    return outer.finish(results)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scan_stacks_what_each_iteration_gives(reverse):
+    rng = np.random.default_rng(4)
+    start, scale = rng.standard_normal((2, 3)).astype(np.float32)
+    rows = rng.standard_normal((4, 3)).astype(np.float32)
+    last, before, sums = interpret(running_sum(reverse), start, rows, scale)
+    total = start
+    for i in range(4)[:: -1 if reverse else 1]:
+        np.testing.assert_array_equal(before[i], total)
+        total = total + rows[i] * scale
+        np.testing.assert_array_equal(sums[i], total)
+    np.testing.assert_array_equal(last, total)
+
+
+def test_a_scan_leaves_its_operands_as_they_are():
+    start, rows, scale = np.ones(3, np.float32), np.ones((4, 3), np.float32), np.full(3, 2, np.float32)
+    interpret(running_sum(), start, rows, scale)
+    assert (start == 1).all()
+    assert (rows == 1).all()
+
+
+def test_a_scan_of_rows_alone_has_no_state():
+    outer = GraphBuilder("rows")
+    rows = outer.input(ROWS, "rows")
+    body = region([VEC], lambda b, values: [b.emit("negate", values)])
+    result = outer.emit("scan", [rows], regions=[body], length=4, carries=0, reverse=False)
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    np.testing.assert_array_equal(interpret(outer.finish([result]), x)[0], -x)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "made", "message"),
+    [
+        ({"length": 0}, None, "length must be at least 1, got 0; a loop that never runs is no node"),
+        ({"carries": 3}, None, "carries must be 0..2, the number of operands; got 3"),
+        ({"length": 5}, None, r"operand 1 must have 5 rows, one for each iteration; got f32\[4,3\]"),
+        ({"carries": 2}, None, r"body region must take \(f32\[3\], f32\[4,3\]\)"),
+        ({}, lambda b, v: v[:0], r"body region must return \(f32\[3\]\), got \(\)"),
+        ({}, lambda b, v: [b.emit("compare", v, direction="LT")], r"must return \(f32\[3\]\), got \(bool\[3\]\)"),
+    ],
+)
+def test_a_scan_that_does_not_fit_is_refused(attrs, made, message):
+    outer = GraphBuilder("g")
+    start, rows = outer.input(VEC, "start"), outer.input(ROWS, "rows")
+    body = region([VEC, VEC], made or (lambda b, v: v[:1]))
+    with pytest.raises(GraphError, match=message):
+        outer.emit_many("scan", [start, rows], regions=[body], **{"length": 4, "carries": 1, "reverse": False, **attrs})
+
+
+def test_a_scan_needs_one_body():
+    outer = GraphBuilder("g")
+    with pytest.raises(GraphError, match="needs one region, the body; got 0"):
+        outer.emit_many("scan", [outer.input(VEC)], length=1, carries=1, reverse=False)
