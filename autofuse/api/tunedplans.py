@@ -122,7 +122,15 @@ def _tuned(
 
         def bench_for(context: Context) -> Bench:
             graph = context.program.graph
-            return Bench(graph, arrays, base, identity, deadline_s=budget.hang_s, end=end)
+            return Bench(
+                graph,
+                arrays,
+                base,
+                identity,
+                deadline_s=budget.hang_s,
+                end=end,
+                description=target.fingerprint(),
+            )
 
         def tune_one(context: Context, bench: Bench, budget: Budget) -> PlanDocument:
             tuner = Tuner(context, bench, identity, budget, seed, report)

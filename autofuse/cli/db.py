@@ -14,7 +14,9 @@ from typing import Any
 from autofuse.cli.output import print_json
 from autofuse.cli.streams import show
 from autofuse.errors import ArgumentError, MeasureError
+from autofuse.measurement.columns import COLUMNS, COLUMNS_MAGIC, read_columns, write_columns
 from autofuse.measurement.database import Database
+from autofuse.measurement.exported import Exported, from_lines
 from autofuse.measurement.planraces import RACE
 from autofuse.plainfile import open_plain
 from autofuse.plan.atomic import written_whole
@@ -32,12 +34,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     info = actions.add_parser("info", help="what a file holds")
     info.add_argument("file", type=Path)
     info.add_argument("--json", action="store_true", help="print JSON")
-    export = actions.add_parser("export", help="print every raw record as a JSON line")
+    export = actions.add_parser("export", help="print every raw record as a JSON line, or write them in columns")
     export.add_argument("file", type=Path)
-    export.add_argument("-o", "--output", type=Path, help="write here instead of to standard output")
+    export.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        help="write here instead of to standard output; in columns, compressed, if the name ends in .npz",
+    )
     merge = actions.add_parser("merge", help="add the records of other files; those already there are skipped")
     merge.add_argument("file", type=Path, help="the file to add to; made if it does not exist")
-    merge.add_argument("sources", nargs="+", type=Path, help="record files, or their exports; - is standard input")
+    merge.add_argument(
+        "sources",
+        nargs="+",
+        type=Path,
+        help="record files, or their exports of either form; - is lines from standard input",
+    )
     studies = actions.add_parser("studies", help="write what was tried for each kernel as Optuna studies")
     studies.add_argument("file", type=Path)
     studies.add_argument("output", type=Path, help="new file, to be looked at with optuna-dashboard")
@@ -86,6 +98,9 @@ def _export(options: argparse.Namespace) -> None:
             return
         if options.output.exists() and options.output.samefile(options.file):
             raise ArgumentError(f"--output {options.output}: is the database itself; name another file")
+        if options.output.suffix == COLUMNS:
+            write_columns(options.output, base.exported())
+            return
         try:
             with written_whole(options.output.absolute().parent) as (file, place):
                 file.writelines(f"{line}\n".encode() for line in base.export())
@@ -98,7 +113,7 @@ def _merge(options: argparse.Namespace) -> None:
     sources = [source if str(source) == "-" else _existing(source) for source in options.sources]
     with Database(options.file) as base:
         for source in sources:
-            added = base.merge(_lines(source), str(source))
+            added = base.merge_exported(_records(source))
             show(f"{source}: {added} new records")
 
 
@@ -109,19 +124,21 @@ def _studies(options: argparse.Namespace) -> None:
     show(f"{options.output}: {count} studies, to be looked at with: {command}")
 
 
-def _lines(source: Path) -> Iterator[str]:
+def _records(source: Path) -> Iterator[Exported]:
     if str(source) == "-":
-        yield from sys.stdin
+        yield from from_lines(sys.stdin, "-")
         return
     try:
         with open_plain(source, _MOST_BYTES) as file:
-            is_database = file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
-        if is_database:
+            beginning = file.read(len(_SQLITE_MAGIC))
+        if beginning == _SQLITE_MAGIC:
             with Database(source) as other:
-                yield from other.export()
-            return
-        with TextIOWrapper(open_plain(source, _MOST_BYTES), encoding="utf-8") as file:
-            yield from file
+                yield from other.exported()
+        elif beginning.startswith(COLUMNS_MAGIC):
+            yield from read_columns(source)
+        else:
+            with TextIOWrapper(open_plain(source, _MOST_BYTES), encoding="utf-8") as file:
+                yield from from_lines(file, str(source))
     except (OSError, UnicodeDecodeError) as failure:
         raise MeasureError(f"cannot read {source}: {failure}") from failure
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from autofuse.errors import MeasureError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.host.available import available_bytes
+from autofuse.ir.digest import digest
 from autofuse.ir.graph import Graph
 from autofuse.ir.graphtext import to_text
 from autofuse.lazydataclass import dataclass, field, replace
@@ -26,6 +27,7 @@ from autofuse.measurement.kernelrecords import KernelRecords, KernelTime, Relati
 from autofuse.measurement.planraces import PlanRaces, PlanTime
 from autofuse.measurement.racing import Terms
 from autofuse.measurement.records import PASSING
+from autofuse.measurement.sources import ProgramSource
 from autofuse.measurement.workerpool import Job, Outcome, Worker
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import Identity, identity_to_json
@@ -94,6 +96,7 @@ class Bench:
         end: float = math.inf,
         held_bytes: int | None = None,
         worker: Worker | None = None,
+        description: str = "",
     ) -> None:
         """`time_cap_us`: most time for timing one kernel, if a few calls take no longer.
 
@@ -101,7 +104,7 @@ class Bench:
         interpreter or an earlier call says that it takes long. `end`: when there is no use in its answer any more, on
         the worker's clock. `held_bytes`: most memory for intermediate values that the worker holds beside those of the
         kernels at hand; by default a quarter of what there is when it starts. `worker`: where kernels run, by default a
-        process with the monotonic clock.
+        process with the monotonic clock. `description`: of the device, to be kept with its records.
         """
         self.counts = BenchCounts()
         self._graph, self._inputs = graph, inputs
@@ -121,7 +124,8 @@ class Bench:
         self._kernel_s = self._later_s = 0.0
         self.values = values = InputValues(graph, inputs)
         """Of the graph, on the arguments."""
-        self._records = KernelRecords(database, code_version, values)
+        described = database.describe(description) if description else ""
+        self._records = KernelRecords(database, code_version, values, _tuned_program(graph), described)
         self._races = PlanRaces(graph, values, database, code_version, self._run_plans)
 
     def __enter__(self) -> Bench:
@@ -336,6 +340,12 @@ class Bench:
             raise MeasureError(f"the worker could not prepare the program ({outcome.status}): {outcome.message}")
         self._session_worker = self._worker.restarts
         self.open_s = self._worker.clock() - start
+
+
+def _tuned_program(graph: Graph) -> ProgramSource:
+    """A program that goes by what it computes."""
+    name = digest(graph)
+    return ProgramSource(name, name, "tuned")
 
 
 def _described(trial: Trial) -> dict[str, Any]:

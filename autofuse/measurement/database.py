@@ -19,35 +19,44 @@ from typing import Any
 
 from autofuse.errors import MeasureError
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.kernelnotes import (
-    KERNELS_TABLE,
-    KernelNote,
-    note_to_json,
-    read_notes,
-    write_note,
-)
+from autofuse.measurement.exported import Exported, from_lines, to_line
+from autofuse.measurement.kernelnotes import KERNELS_TABLE, KernelNote, read_notes, write_note
 from autofuse.measurement.records import (
     COLUMNS,
     UNKNOWN_VALUES,
     Measurement,
     Record,
     checked,
-    record_from_line,
     record_from_row,
-    record_to_json,
     record_to_row,
     schedule_key,
     stamped,
+)
+from autofuse.measurement.sources import (
+    SOURCES_TABLES,
+    KernelSource,
+    ProgramSource,
+    read_descriptions,
+    read_kernels,
+    read_programs,
+    text_hash,
+    write_description,
+    write_kernel,
+    write_program,
 )
 from autofuse.plainfile import NotPlainError, open_plain
 from autofuse.plan.identity import Identity, compare, identity_from, identity_hash, identity_to_json
 from autofuse.strictjson import parse
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """Of the tables. Older files are brought up to date when opened; others are refused: `autofuse db export` of that
 version and `merge` here carry over."""
 _OTHER_NOTES = (1, 2)
-_OLDER = (*_OTHER_NOTES, 3)
+_OLDER = (*_OTHER_NOTES, 3, 4)
+_ADDED = {"input_values": (4, f"'{UNKNOWN_VALUES}'"), "load": (5, "NULL"), "described": (5, "''")}
+"""Columns of records that came later: with which version, and what they hold of older records."""
+_ADDED_TABLES = 5
+"""With which version what records are about is kept."""
 APPLICATION_ID = 0x41465553
 """Marks our files among SQLite files (`AFUS`)."""
 _BUSY_S = 10.0
@@ -58,7 +67,7 @@ CREATE TABLE records (
   id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, kernel TEXT NOT NULL, schedule TEXT NOT NULL,
   device TEXT NOT NULL REFERENCES devices (hash), signature TEXT NOT NULL, policy TEXT NOT NULL,
   code_version TEXT NOT NULL, status TEXT NOT NULL, message TEXT NOT NULL, samples_us TEXT NOT NULL,
-  input_values TEXT NOT NULL, created_ns INTEGER NOT NULL);
+  input_values TEXT NOT NULL, created_ns INTEGER NOT NULL, load REAL, described TEXT NOT NULL);
 CREATE INDEX by_kernel ON records (device, kernel, schedule, policy, code_version)
 """
 _SCHEMA = f"""
@@ -66,6 +75,7 @@ CREATE TABLE devices (hash TEXT PRIMARY KEY, identity TEXT NOT NULL);
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 {_RECORDS};
 {KERNELS_TABLE};
+{SOURCES_TABLES};
 """
 
 
@@ -135,6 +145,26 @@ class Database:
                 _insert(connection, record)
         return records
 
+    def keep(self, kernels: Iterable[KernelSource], programs: Iterable[ProgramSource]) -> None:
+        """Keep what records are about, so that they can be learned from; what is known already stays.
+
+        Raises MeasureError for over-long texts.
+        """
+        with self._writing() as connection:
+            for program in programs:
+                write_program(connection, program)
+            for kernel in kernels:
+                write_kernel(connection, kernel)
+
+    def describe(self, text: str) -> str:
+        """Keep what describes a device (`Target.fingerprint`). Returns what it goes by in measurements.
+
+        Raises MeasureError for an over-long text.
+        """
+        with self._writing() as connection:
+            write_description(connection, text)
+        return text_hash(text)
+
     def note(self, note: KernelNote) -> None:
         """Keep what is known of a kernel, for the machine at hand; the first note of it stays.
 
@@ -188,36 +218,54 @@ class Database:
             rows = self._connection.execute("SELECT hash, identity FROM devices ORDER BY hash").fetchall()
         return {name: identity_from(parse(text, MeasureError, f"{self.path}: device {name}")) for name, text in rows}
 
-    def export(self) -> Iterator[str]:
-        """Records as JSON lines without newline, each complete with its machine's identity and its kernel's note.
-
-        Raises MeasureError for a damaged file.
-        """
-        known = {name: identity_to_json(identity) for name, identity in self.devices().items()}
-        notes = {key: {"note": note_to_json(note)} for key, note in self.all_notes().items()}
+    def exported(self) -> Iterator[Exported]:
+        """All records, oldest first, each with what it is about. Raises MeasureError for a damaged file."""
+        machines, notes, what = self.devices(), self.all_notes(), str(self.path)
+        with self._reporting():
+            kernels, programs = read_kernels(self._connection, what), read_programs(self._connection, what)
+            descriptions = read_descriptions(self._connection, what)
         for record in self.records(all_devices=True):
-            if record.device not in known:
+            if record.device not in machines:
                 raise MeasureError(
                     f"{self.path} is damaged: record {record.uid} is of a machine that it does not describe"
                 )
-            data = {**record_to_json(record), "identity": known[record.device]}
-            data |= notes.get((record.device, record.measurement.kernel), {})
-            yield json.dumps(data, allow_nan=False)
+            m = record.measurement
+            kernel = kernels.get(m.kernel)
+            yield Exported(
+                record,
+                machines[record.device],
+                notes.get((record.device, m.kernel)),
+                kernel,
+                None if kernel is None else programs.get(kernel.program),
+                descriptions.get(m.described, ""),
+            )
+
+    def export(self) -> Iterator[str]:
+        """The same as JSON lines without newline, each complete by itself."""
+        return map(to_line, self.exported())
 
     def merge(self, lines: Iterable[str], what: str = "merged records") -> int:
         """Add exported records, all of them or none; those already here are skipped. Returns how many were new.
 
         Raises MeasureError with line and path for a line that is not a record.
         """
+        return self.merge_exported(from_lines(lines, what))
+
+    def merge_exported(self, found: Iterable[Exported]) -> int:
+        """Add records, all of them or none; those already here are skipped. Returns how many were new."""
         added = 0
         with self._writing() as connection:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    record, identity, note = record_from_line(line, f"{what}, line {number}")
-                    _insert_device(connection, identity)
-                    added += _insert(connection, record)
-                    if note is not None:
-                        write_note(connection, record.device, note)
+            for one in found:
+                _insert_device(connection, one.identity)
+                added += _insert(connection, one.record)
+                if one.note is not None:
+                    write_note(connection, one.record.device, one.note)
+                if one.program is not None:
+                    write_program(connection, one.program)
+                if one.kernel is not None:
+                    write_kernel(connection, one.kernel)
+                if one.description:
+                    write_description(connection, one.description)
         return added
 
     def _own_device(self) -> str:
@@ -280,15 +328,15 @@ class Database:
             raise
 
     def _bring_up_to_date(self) -> None:
-        """Rewrite an older file: its records stay, and answer nothing, as they do not say for which values they hold.
+        """Rewrite an older file. Its records stay; those that do not say for which values they hold answer nothing.
 
         Notes of another form are made again when their kernels are tuned again.
         """
-        columns = COLUMNS.replace("input_values", f"'{UNKNOWN_VALUES}'")
         with self._writing() as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version not in _OLDER:  # somebody was faster
                 return
+            columns = ", ".join(_read_from(column, version) for column in COLUMNS.split(", "))
             connection.execute("DROP INDEX IF EXISTS by_kernel")
             connection.execute("ALTER TABLE records RENAME TO older")
             for statement in _RECORDS.split(";"):
@@ -298,6 +346,9 @@ class Database:
             if version in _OTHER_NOTES:
                 connection.execute("DROP TABLE IF EXISTS kernels")
                 connection.execute(KERNELS_TABLE)
+            if version < _ADDED_TABLES:
+                for statement in SOURCES_TABLES.split(";"):
+                    connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
     def _settle(self, identity: Identity) -> None:
@@ -341,6 +392,12 @@ class Database:
             raise MeasureError(
                 f"{self.path}: the file is damaged: it names tables in bytes that are no text"
             ) from failure
+
+
+def _read_from(column: str, version: int) -> str:
+    """What a column of records holds, in SQL, when they are read from a table of an older version."""
+    since, instead = _ADDED.get(column, (0, ""))
+    return column if since <= version else instead
 
 
 _MARKS = ("application_id", "user_version")

@@ -12,12 +12,14 @@ import math
 from collections.abc import Collection, Mapping
 
 from autofuse.fusion.candidate import KernelCandidate, work_of
+from autofuse.fusion.kind import kind_of
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.database import Database
 from autofuse.measurement.inputvalues import InputValues
 from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.measurement.records import PASSING, UNKNOWN_VALUES, Measurement, Status
+from autofuse.measurement.sources import KernelSource, ProgramSource, kernel_text
 from autofuse.plan.identity import MEASUREMENT_POLICY
 
 PRUNED = "+pruned"
@@ -87,8 +89,19 @@ class Relative:
 class KernelRecords:
     """The records of one machine and one code generator, asked for one program on given arguments."""
 
-    def __init__(self, database: Database, code_version: str, values: InputValues) -> None:
+    def __init__(
+        self,
+        database: Database,
+        code_version: str,
+        values: InputValues,
+        program: ProgramSource | None = None,
+        described: str = "",
+    ) -> None:
+        """`program`: whose kernels these are, to be kept with them. `described`: see `Measurement`."""
         self._database, self._code_version, self._values = database, code_version, values
+        self._program, self._described = program, described
+        self._kept: set[str] = set()
+        """Digests of kernels that are kept."""
 
     def known(self, trial: Trial) -> KernelTime | None:
         """What answers a trial without a measurement. A kernel that was given up for less is known to be too slow."""
@@ -119,6 +132,7 @@ class KernelRecords:
         """
         slow = f"stopped early: slower than {trial.worth_us:g} us"
         pruned = replace(trial, again=False).policy + PRUNED
+        self._keep(trial)
         self._database.add(
             Measurement(
                 kernel=work_of(trial.digest),
@@ -129,9 +143,17 @@ class KernelRecords:
                 status=time.status,
                 message="; ".join(filter(None, (slow if time.pruned else time.message, conditions))),
                 samples_us=samples_us,
-                input_values=self._holds_for(trial.kernel, time.status, unusual),
+                input_values=holds_for(self._values, trial.kernel, time.status, unusual),
+                described=self._described,
             )
         )
+
+    def _keep(self, trial: Trial) -> None:
+        """Keep what a kernel is, once."""
+        work = work_of(trial.digest)
+        if self._program is not None and work not in self._kept:
+            self._kept.add(work)
+            self._database.keep([source_of(work, trial.kernel, self._program.name)], [self._program])
 
     def relatives(self, family: str, program: str, without: Collection[str]) -> list[Relative]:
         """The kernels of a family of which this machine has timed several schedules.
@@ -145,11 +167,6 @@ class KernelRecords:
             if len(times) > 1:
                 found.append(Relative(note, times))
         return found
-
-    def _holds_for(self, kernel: KernelCandidate, status: Status, unusual: bool) -> str:
-        if status == "refused":
-            return _ANY_VALUES
-        return self._values.of_deciding(kernel) if status == "ok" and not unusual else self._values.of_all(kernel)
 
     def _time(self, trial: Trial, policy: str) -> KernelTime | None:
         measured = self._find(trial, policy)
@@ -184,6 +201,21 @@ class KernelRecords:
         records = self._database.find(digest, schedule, policy=policy, code_version=self._code_version)
         measured = [record.measurement for record in records]
         return [m for m in measured if m.status not in PASSING and m.input_values != UNKNOWN_VALUES]
+
+
+def holds_for(values: InputValues, kernel: KernelCandidate, status: Status, unusual: bool) -> str:
+    """Digest of the input values that a measurement holds for; empty: for any.
+
+    `unusual`: whether it met values that arithmetic may be slow with.
+    """
+    if status == "refused":
+        return _ANY_VALUES
+    return values.of_deciding(kernel) if status == "ok" and not unusual else values.of_all(kernel)
+
+
+def source_of(work: str, kernel: KernelCandidate, program: str) -> KernelSource:
+    """What is kept of a kernel that does a work, and was found in a program of that name."""
+    return KernelSource(work, kernel_text(kernel), kind_of(kernel), program)
 
 
 def signature_of(kernel: KernelCandidate) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from autofuse.errors import MeasureError, PlanError
 from autofuse.lazydataclass import dataclass, fields, replace
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.kernelnotes import KernelNote, note_from
-from autofuse.plan.identity import Identity, identity_from, identity_hash
 from autofuse.strictjson import Item, parse
 
 Status = Literal["ok", "wrong", "refused", "error", "crash", "timeout", "memory", "killed"]
@@ -22,8 +21,11 @@ PASSING: frozenset[Status] = frozenset(("timeout", "memory", "killed"))
 """Failures that say more about the moment than about the kernel. They are stored, and never taken for an answer."""
 UNKNOWN_VALUES = "unknown"
 """For the input values of records that do not say what they were: they answer no question."""
+UNSAID: dict[str, Any] = {"load": None, "described": ""}
+"""Fields that came later, as they are in records that do not have them. A record's name leaves these values out, so
+that it is the one that it always had."""
 _MAX_SAMPLES = 1_000_000
-_MAX_LINE = 64 << 20
+_MOST_CORES = 1e6
 _MAX_MESSAGE = 10_000
 
 
@@ -48,6 +50,10 @@ class Measurement:
     """Raw samples, in the order in which they were taken."""
     input_values: str = ""
     """Digest of the input values that time or verdict hold for; empty: for any (see `inputvalues`)."""
+    load: float | None = None
+    """Cores that others kept busy meanwhile, on average; None: not known."""
+    described: str = ""
+    """By what the description of the device goes that was known then, its calibration included; empty: by none."""
 
     @property
     def us(self) -> float | None:
@@ -70,7 +76,7 @@ class Record:
 
 COLUMNS = (
     "uid, kernel, schedule, device, signature, policy, code_version, status, message, samples_us, input_values, "
-    "created_ns"
+    "created_ns, load, described"
 )
 """Of a record in a table, in the order of `record_to_row`."""
 
@@ -82,8 +88,9 @@ def schedule_key(schedule: Schedule) -> str:
 
 def stamped(measurement: Measurement, device: str, created_ns: int) -> Record:
     """The record of a measurement that was made on a machine at a time."""
-    unnamed = Record(measurement, device, created_ns, "")
-    text = json.dumps({**record_to_json(unnamed), "schedule": schedule_key(measurement.schedule)}, sort_keys=True)
+    data = record_to_json(Record(measurement, device, created_ns, ""))
+    said = {name: value for name, value in data.items() if name not in UNSAID or value != UNSAID[name]}
+    text = json.dumps({**said, "schedule": schedule_key(measurement.schedule)}, sort_keys=True)
     return Record(measurement, device, created_ns, hashlib.sha256(text.encode()).hexdigest()[:32])
 
 
@@ -101,28 +108,13 @@ def checked(measurement: Measurement) -> Measurement:
     """
     message = measurement.message[:_MAX_MESSAGE].encode(errors="replace").decode()
     data = record_to_json(Record(replace(measurement, message=message), "", 0, ""))
-    return _measurement({f.name: Item(data[f.name], f.name, MeasureError, "measurement") for f in fields(Measurement)})
+    return measurement_from(
+        {f.name: Item(data[f.name], f.name, MeasureError, "measurement") for f in fields(Measurement)}
+    )
 
 
-def record_from_line(line: str, what: str) -> tuple[Record, Identity, KernelNote | None]:
-    """An exported record, with its machine and what is known of its kernel.
-
-    Raises MeasureError that begins with `what` for a line that is no record.
-    """
-    if len(line) > _MAX_LINE:
-        raise MeasureError(f"{what}: longer than {_MAX_LINE} characters")
-    measured = [f.name for f in fields(Measurement)]
-    required = [*(name for name in measured if name != "input_values"), "created_ns", "identity"]
-    # lines of older versions have a cache state, always the same one, and do not say for which values they hold
-    found = parse(line, MeasureError, what).fields(required, optional=("note", "input_values", "cache_state"))
-    keys = {"input_values": Item(UNKNOWN_VALUES, "input_values", MeasureError, what), **found}
-    identity = identity_from(keys["identity"])
-    measurement = _measurement({name: keys[name] for name in measured})
-    record = stamped(measurement, identity_hash(identity), keys["created_ns"].integer(0, (1 << 63) - 1))
-    return record, identity, note_from(measurement.kernel, keys["note"]) if "note" in keys else None
-
-
-def _measurement(keys: dict[str, Item]) -> Measurement:
+def measurement_from(keys: Mapping[str, Item]) -> Measurement:
+    """A measurement from its fields. Raises the item's error for the first that is unfit."""
     status = keys["status"].choice(*STATUSES)
     samples = tuple(sample.number(0, 1e15) for sample in keys["samples_us"].items(_MAX_SAMPLES))
     if (status == "ok") != bool(samples):
@@ -137,6 +129,8 @@ def _measurement(keys: dict[str, Item]) -> Measurement:
         message=keys["message"].text(_MAX_MESSAGE),
         samples_us=samples,
         input_values=keys["input_values"].text(),
+        load=keys["load"].maybe(lambda cores: cores.number(0, _MOST_CORES)),
+        described=keys["described"].text(),
     )
 
 
@@ -147,18 +141,22 @@ def _schedule(item: Item) -> Schedule:
         item.fail(str(bad))
 
 
-def record_to_row(record: Record) -> tuple[str | int, ...]:
+def record_to_row(record: Record) -> tuple[str | int | float | None, ...]:
     """What is in `COLUMNS` of a record."""
     m = record.measurement
     return (
         *(record.uid, m.kernel, schedule_key(m.schedule), record.device, m.signature, m.policy, m.code_version),
         *(m.status, m.message, json.dumps(list(m.samples_us), allow_nan=False), m.input_values, record.created_ns),
+        *(m.load, m.described),
     )
 
 
 def record_from_row(row: tuple[Any, ...], what: str) -> Record:
     """A record from what is in `COLUMNS` of the file `what`. Raises MeasureError for a damaged one."""
-    uid, kernel, schedule, device, signature, policy, code, status, message, samples, input_values, created = row
+    uid, kernel, schedule, device, signature, policy, code, status, message, samples, input_values, created, *later = (
+        row
+    )
+    load, described = later
     where = f"{what}: record {uid}"
     keys = {
         name: Item(value, name, MeasureError, where)
@@ -172,6 +170,8 @@ def record_from_row(row: tuple[Any, ...], what: str) -> Record:
             "message": message,
             "samples_us": parse(samples, MeasureError, where).value,
             "input_values": input_values,
+            "load": load,
+            "described": described,
         }.items()
     }
-    return Record(_measurement(keys), device, created, uid)
+    return Record(measurement_from(keys), device, created, uid)

@@ -93,6 +93,16 @@ def test_db_info_export_and_merge(cli: Any, records: Path, tmp_path: Path) -> No
         assert len(base.records(all_devices=True)) == 2
 
 
+def test_db_exports_and_merges_columns(cli: Any, records: Path, tmp_path: Path) -> None:
+    columns, merged = tmp_path / "records.npz", tmp_path / "all.db"
+    assert cli("db", "export", records, "-o", columns).code == 0
+    assert "2 new records" in cli("db", "merge", merged, columns).out
+    assert "0 new records" in cli("db", "merge", merged, columns, records).out
+    assert cli("db", "export", merged).out == cli("db", "export", records).out
+    columns.write_bytes(columns.read_bytes()[:-40])
+    assert "cannot be read" in cli("db", "merge", merged, columns).err
+
+
 def test_an_export_does_not_overwrite_its_own_database(cli: Any, records: Path) -> None:
     before = records.read_bytes()
     done = cli("db", "export", records, "-o", records)

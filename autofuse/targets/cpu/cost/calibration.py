@@ -11,9 +11,10 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 
 from autofuse.errors import ArgumentError, MeasureError
+from autofuse.host.cputimes import cpu_times
 from autofuse.lazydataclass import dataclass
 from autofuse.measurement.timer import median
-from autofuse.targets.cpu.cost.disturbance import cpu_times, disturbance
+from autofuse.targets.cpu.cost.disturbance import disturbance
 from autofuse.targets.cpu.cost.probes import (
     FORKS,
     Estimate,

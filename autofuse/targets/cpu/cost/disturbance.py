@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
-from autofuse.lazydataclass import dataclass
+from autofuse.host.cputimes import CpuTimes
 from autofuse.targets.cpu.cost.probes import Estimate
 
 _MOST_OTHERS = 0.15
@@ -17,32 +16,6 @@ _WIDE = 0.25
 """Half of a number's 95 % interval, over the number, from which on it is not known."""
 _MOST_WIDE = 0.25
 """Of all numbers: how many may be so wide."""
-
-
-@dataclass(frozen=True, slots=True)
-class CpuTimes:
-    """Seconds since some start, summed over all cores."""
-
-    busy: float
-    """Somebody computed."""
-    stolen: float
-    """The host ran something else."""
-    own: float
-    """This process computed."""
-    total: float
-
-
-def cpu_times(stat: Path = Path("/proc/stat")) -> CpuTimes | None:
-    """What the cores have done so far; None where the system does not say."""
-    try:
-        fields = [int(text) for text in stat.read_text().splitlines()[0].split()[1:9]]
-        user, nice, system, idle, waiting, interrupts, soft_interrupts, stolen = fields
-    except (OSError, ValueError, IndexError):
-        return None
-    tick = os.sysconf("SC_CLK_TCK")
-    times = os.times()
-    busy = user + nice + system + interrupts + soft_interrupts
-    return CpuTimes(busy / tick, stolen / tick, times.user + times.system, (busy + idle + waiting + stolen) / tick)
 
 
 def disturbance(

@@ -4,9 +4,10 @@ import os
 
 import pytest
 
+from autofuse.host.cputimes import CpuTimes
 from autofuse.targets.cpu.cost import calibration
 from autofuse.targets.cpu.cost.calibration import BusyError, CalibrationReport, calibrate
-from autofuse.targets.cpu.cost.disturbance import CpuTimes, cpu_times, disturbance
+from autofuse.targets.cpu.cost.disturbance import disturbance
 from autofuse.targets.cpu.cost.probes import Estimate
 from autofuse.targets.cpu.device.calibrationstore import CalibrationStore
 from autofuse.targets.cpu.device.detect import detect
@@ -41,17 +42,8 @@ def test_what_disturbs_is_said(later, wide, contended, words):
     assert words in disturbance(START, later, estimates(wide), contended)
 
 
-def test_a_system_that_does_not_say_is_judged_by_the_numbers_alone(tmp_path):
-    assert cpu_times(tmp_path / "none") is None
+def test_a_system_that_does_not_say_is_judged_by_the_numbers_alone():
     assert disturbance(None, None, estimates(wide=0), contended=False) == ""
-
-
-def test_the_times_are_read_as_linux_writes_them(tmp_path):
-    tick = os.sysconf("SC_CLK_TCK")
-    stat = tmp_path / "stat"
-    stat.write_text("cpu  " + " ".join(str(n * tick) for n in (1, 2, 3, 40, 5, 6, 7, 8, 0, 0)) + "\ncpu0 1\n")
-    times = cpu_times(stat)
-    assert (times.busy, times.stolen, times.total) == (19.0, 8.0, 72.0)
 
 
 @pytest.fixture
