@@ -160,9 +160,9 @@ def measure(
     with (
         tempfile.TemporaryDirectory(prefix="autofuse-") as folder,
         Database(db or Path(folder, "measure.db"), identity) as base,
-        Bench(program.graph, space.arrays, base, identity, description=space.target.fingerprint()) as bench,
+        Bench(program.graph, space.arrays, base, identity, cold=cold, description=space.target.fingerprint()) as bench,
     ):
-        return bench.kernel(option.digest, option.candidate.kernel, chosen, cold=cold)
+        return bench.kernel(option.digest, option.candidate.kernel, chosen)
 
 
 def _names(atoms: Any) -> tuple[str, ...]:

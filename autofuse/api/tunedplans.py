@@ -67,6 +67,7 @@ def tuned_plan(
     numerics: Numerics,
     on_unsupported: OnUnsupported,
     check_bounds: bool,
+    cold: bool,
 ) -> Plan:
     """What `tune` does. `start`: when it began, on the monotonic clock."""
     target = find_target(backend, threads, device)
@@ -89,7 +90,7 @@ def tuned_plan(
     against_s = _FUNCTION_SHARE * min(limits.seconds, DEFAULT_S)
     limits = limits.without(against_s, begun=False)
     context = context.within(replace(context.kernels.bounds, seconds=limits.enumeration_s))
-    document = _tuned(context, arrays, policy, limits, seed, progress, db, varies)
+    document = _tuned(context, arrays, policy, limits, seed, progress, db, varies, cold)
     if not was_interrupted(Plan(document)):
         left = end - monotonic() if math.isfinite(end) else against_s
         try:
@@ -108,6 +109,7 @@ def _tuned(
     progress: bool,
     db: str | os.PathLike[str] | None,
     varies: bool,
+    cold: bool,
 ) -> PlanDocument:
     fixed = None if policy == "measured" else find_policy(policy)
     target = context.problem.target
@@ -127,6 +129,7 @@ def _tuned(
                 arrays,
                 base,
                 identity,
+                cold=cold,
                 deadline_s=budget.hang_s,
                 end=end,
                 description=target.fingerprint(),

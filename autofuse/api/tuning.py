@@ -44,6 +44,7 @@ def tune(
     numerics: Numerics = "strict",
     on_unsupported: OnUnsupported = "numpy",
     check_bounds: bool = False,
+    cold: bool = False,
 ) -> Plan:
     """Search, measuring kernels in a worker process, and return the best plan found.
 
@@ -62,7 +63,9 @@ def tune(
     "measured" without rules and legality, tunes the graphs that the model finds cheapest too, with half of the budget,
     and times their plans against the usual graph's; pricing them takes up to a quarter of a budget in seconds, as
     finding the usual graph's kernels does. `on_unsupported`, `check_bounds`: as for `compile`; a function that runs
-    through NumPy as a whole is not tuned. In the end the function itself runs too, and a plan that is slower is a
+    through NumPy as a whole is not tuned. `cold`: kernels find their operands in memory, in place of caches, and plans
+    their arguments, as in a program that has used much else since it made them; measurements of the two ways are kept
+    apart. In the end the function itself runs too, and a plan that is slower is a
     SlowerThanNumpyWarning and has a note. Ctrl-C returns the best plan so far, with a note that says so. Raises as
     `compile` does, and MeasureError where kernels cannot be measured or their times not be kept (a full disk, say): the
     best plan so far, if there is one, is the attribute `best` of an error that ends the tuning, whichever it is.
@@ -93,4 +96,5 @@ def tune(
         numerics=numerics,
         on_unsupported=on_unsupported,
         check_bounds=check_bounds,
+        cold=cold,
     )

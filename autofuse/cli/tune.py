@@ -54,6 +54,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="calls no kernel computes (default numpy)",
     )
     parser.add_argument("--check-bounds", action="store_true", help="calls raise where an index is out of bounds")
+    parser.add_argument(
+        "--cold", action="store_true", help="time kernels and plans on operands in memory, in place of caches"
+    )
     parser.add_argument("--no-progress", action="store_true", help="no progress bar on a terminal either")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
 
@@ -119,6 +122,7 @@ def _tuned(options: argparse.Namespace, target: Target) -> Plan:
         numerics=options.numerics,
         on_unsupported=options.on_unsupported,
         check_bounds=options.check_bounds,
+        cold=options.cold,
     )
 
 

@@ -30,6 +30,7 @@ from autofuse.measurement.errorbounds import Bound, bounds_of
 from autofuse.measurement.intermediates import Intermediates
 from autofuse.measurement.planblocks import Race
 from autofuse.measurement.timer import Timing, TimingPolicy, measure
+from autofuse.measurement.turns import in_turns, turns_of
 from autofuse.measurement.worker import Wait
 from autofuse.plan.codec import decode
 from autofuse.plan.document import PlanDocument
@@ -54,11 +55,6 @@ _INTERPRETING_S = 600.0
 _JUDGING = 30.0
 """Times what the interpreter took for a kernel, or a program: most for the bounds of its answer."""
 
-_BEYOND = 2.0
-"""Times the largest cache: what is read in turns from so much memory is no longer there when its turn comes."""
-_MOST_COPIES = 256
-"""Of the arrays of a kernel that is to be timed cold. Where the cache holds so many, some of it stays there."""
-
 NO_SESSION = "no such session: the worker was started anew"
 
 
@@ -69,6 +65,8 @@ class _Session:
     inputs: tuple[Array, ...]
     constants: Mapping[str, Array]
     values: Intermediates
+    cold: bool
+    """Whether what is timed finds its operands in memory, not in caches."""
     compiled: dict[str, Runner] = field(default_factory=dict[str, Runner])
     """Kernels compiled ahead of being timed, by `_key`."""
     ready: dict[str, tuple[Callable[[], object], float]] = field(
@@ -79,6 +77,8 @@ class _Session:
     """The bounds of the kernel that was checked last, which is mostly the next one too, under another schedule."""
     whole: tuple[Bound, ...] | None = None
     """The bounds of the graph's outputs, once a plan was checked."""
+    placed: list[list[Any]] = field(default_factory=list[list[Any]])
+    """See `turns`."""
 
     def runners(
         self, kernel: KernelCandidate, schedules: Sequence[Mapping[str, Any]]
@@ -101,6 +101,16 @@ class _Session:
         return self.latest[1]
 
     @property
+    def turns(self) -> list[list[Any]]:
+        """Arguments of calls of plans, one call after another, as the target's kernels have them."""
+        if not self.placed:
+            inputs = [_exact(array) for array in self.inputs]
+            turns = turns_of(sum(array.nbytes for array in inputs), self.target) if self.cold else 1
+            place = self.target.arrays.placed
+            self.placed += [[place(array.copy() if turn else array) for array in inputs] for turn in range(turns)]
+        return self.placed
+
+    @property
     def interpreter_s(self) -> float:
         """Seconds that the interpreter took for the whole graph."""
         return self.values.seconds(self.graph.nodes)
@@ -118,7 +128,8 @@ _sessions: dict[str, _Session] = {}
 def open_session(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> dict[str, Any]:
     """Runner: hold a graph and its arguments.
 
-    Payload: `text`, `identity` (of the target), `held_bytes` (see `Intermediates`).
+    Payload: `text`, `identity` (of the target), `held_bytes` (see `Intermediates`), `cold` (whether operands of kernels
+    and arguments of plans are to lie in memory when they are timed, not in caches).
     """
     constants = {name[1:]: array for name, array in arrays.items() if name.startswith("@")}
     graph = parse_graph(payload["text"], constants)
@@ -130,14 +141,14 @@ def open_session(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: 
     values = Intermediates(graph, inputs, payload["held_bytes"])
     wait.up_to(_INTERPRETING_S)
     values.of(graph.outputs)
-    _sessions[payload["session"]] = _Session(graph, target, inputs, constants, values)
+    _sessions[payload["session"]] = _Session(graph, target, inputs, constants, values, payload["cold"])
     return {}
 
 
 def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> dict[str, Any]:
     """Runner: check a kernel's answer, then time it for a moment, and hold it ready for `time_again`.
 
-    Payload: `session`, `nodes`, `outputs`, `schedule`, `cold` (see `_in_turns`), `time_cap_us`, `worth_us` (stop early
+    Payload: `session`, `nodes`, `outputs`, `schedule`, `time_cap_us`, `worth_us` (stop early
     if it takes longer than that, and do not hold it; null: never), `expected_us` (what a call may take, as far as
     anything is known of that), `deadline_s` (a call without an answer for so long hangs, unless it is expected to take
     long), `left_s` (of the run; null: no limit). Answer: the samples, whether it was stopped early, whether it met
@@ -170,7 +181,7 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
     for value, out, right, bound in zip(kernel.outputs, outs, expected, bounds, strict=True):
         check(f"%{value.name}", out, right, bound)
     with _running(session.target, "Runner.bound"):
-        call = _in_turns(session.target, runner, inputs, outs) if payload["cold"] else runner.bound(inputs, outs)
+        call = in_turns(session.target, runner, inputs, outs) if session.cold else runner.bound(inputs, outs)
     wait.up_to(_patience_s(payload, _CALLS * seen_s))
     worth_us = payload["worth_us"]
     policy = TimingPolicy(
@@ -180,7 +191,7 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
     )
     timing = _timed(session.target, call, policy)
     if not timing.pruned:
-        session.ready[_ready_key(payload)] = call, seen_s
+        session.ready[_key(payload, payload["schedule"])] = call, seen_s
     with asking(session.target.backend, "Target.conditions", MeasureError):
         conditions = session.target.conditions()
     return {
@@ -225,18 +236,6 @@ def _running(target: Target, piece: str) -> Generator[None]:
             raise MeasureError(f"it fails while it runs: {failed}") from failed
 
 
-def _in_turns(target: Target, runner: Runner, inputs: Sequence[Array], outs: Sequence[Array]) -> Callable[[], object]:
-    """Calls on copies of the arrays in turns, so many that those of a call have left the caches when it comes again."""
-    nbytes = max(sum(array.nbytes for array in (*inputs, *outs)), 1)
-    copies = min(_MOST_COPIES, 1 + math.ceil(_BEYOND * target.cache_bytes / nbytes))
-    calls = cycle([runner.bound([x.copy() for x in inputs], [x.copy() for x in outs]) for _ in range(copies)])
-
-    def call() -> object:
-        return next(calls)()
-
-    return call
-
-
 def _nonsense(target: Target, what: str) -> str:
     return f"target {target.backend!r}: {what}; see autofuse.targets.base"
 
@@ -251,7 +250,7 @@ def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wa
     """Runner: time the kernels that are held ready for some more moments, in rounds over all of them.
 
     What else the machine does slows everything down for a while, and one moment may be such a while. Payload:
-    `session`, `kernels` (each with `nodes`, `outputs`, `schedule`, `cold`), `rounds`, `round_us` (least time from one
+    `session`, `kernels` (each with `nodes`, `outputs`, `schedule`), `rounds`, `round_us` (least time from one
     round to the next), `time_cap_us` (of one moment), `seed`, and `deadline_s` and `left_s` as for `time_kernel`.
     Answer: the fastest sample of each moment, by kernel; none for a kernel that is not held. No kernel is held any more
     when this returns.
@@ -259,7 +258,7 @@ def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wa
     del arrays
     session = _session(payload)
     held, session.ready = session.ready, {}
-    ready = [held.get(_ready_key(kernel)) for kernel in payload["kernels"]]
+    ready = [held.get(_key(kernel, kernel["schedule"])) for kernel in payload["kernels"]]
     policy = TimingPolicy(min_samples=_FEW_SAMPLES, time_cap_us=float(payload["time_cap_us"]))
     rng = np.random.default_rng(payload["seed"])
     fastest: list[list[float]] = [[] for _ in ready]
@@ -299,11 +298,6 @@ def _key(payload: Mapping[str, Any], schedule: Mapping[str, Any]) -> str:
     return json.dumps([payload["nodes"], payload["outputs"], schedule], sort_keys=True)
 
 
-def _ready_key(payload: Mapping[str, Any]) -> str:
-    """What a kernel goes by that is held ready: warm and cold times of one are taken apart."""
-    return f"{'cold' if payload['cold'] else 'warm'} {_key(payload, payload['schedule'])}"
-
-
 def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> dict[str, Any]:
     """Runner: time whole plans in interleaved blocks, each warmed by a call first, and check their answers.
 
@@ -341,18 +335,23 @@ class _PlanRun:
     def __init__(self, document: PlanDocument, session: _Session) -> None:
         self._executable = session.target.executable(document)
         self._session = session
-        self._inputs = [_exact(array) for array in session.inputs]
-        self._fresh = {number: self._inputs[number] for number in document.writebacks}
+        self._arrays = session.target.arrays
+        self._fresh = {number: _exact(session.inputs[number]) for number in document.writebacks}
         """What the plan writes to, as it was given."""
-        for number, array in self._fresh.items():
-            self._inputs[number] = array.copy()
+        self._turns = [self._own(arguments) for arguments in session.turns]
+        self._next = cycle(self._turns)
         first = len(session.graph.outputs) - len(document.writebacks)
         self._copied = [
-            (first + place, self._inputs[number])
+            (first + place, number)
             for place, number in enumerate(document.writebacks)
-            if first + place not in self._executable.aliased
+            if first + place not in self._executable.aliased and isinstance(self._turns[0][number], np.ndarray)
         ]
         """Results that a call of the plan copies to an argument: (number, argument)."""
+
+    def _own(self, arguments: Sequence[Any]) -> list[Any]:
+        """Arguments for a call, those that are written to in memory of their own."""
+        copied = self._arrays.copied
+        return [copied(array) if number in self._fresh else array for number, array in enumerate(arguments)]
 
     @property
     def expected_s(self) -> float:
@@ -361,16 +360,18 @@ class _PlanRun:
 
     def restore(self) -> None:
         """Undo what calls wrote into the arguments."""
-        for number, array in self._fresh.items():
-            np.copyto(self._inputs[number], array)
+        for arguments in self._turns:
+            for number, array in self._fresh.items():
+                self._arrays.assign(arguments[number], array)
 
-    def call(self) -> tuple[Array, ...]:
+    def call(self) -> tuple[Any, ...]:
         """All that a call of the plan does."""
-        results = self._executable.run(self._inputs)
+        arguments = next(self._next)
+        results = self._executable.run(arguments)
         if results is NotImplemented:
             raise MeasureError("the plan refused its own arguments")
         for number, argument in self._copied:
-            np.copyto(argument, results[number])
+            np.copyto(arguments[argument], results[number])
         return results
 
     def problem(self) -> str:
@@ -385,7 +386,8 @@ class _PlanRun:
         right_ones = self._session.values.of(outputs)
         try:
             for value, result, right, bound in zip(outputs, results, right_ones, bounds, strict=True):
-                check(f"%{value.name}", result, right, bound)
+                found = result if isinstance(result, np.ndarray) else self._arrays.fetched(result)
+                check(f"%{value.name}", found, right, bound)
         except WrongAnswerError as wrong:
             return str(wrong)
         return ""

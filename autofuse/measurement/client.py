@@ -30,7 +30,7 @@ from autofuse.measurement.records import PASSING
 from autofuse.measurement.sources import ProgramSource
 from autofuse.measurement.workerpool import Job, Outcome, Worker
 from autofuse.plan.document import PlanDocument
-from autofuse.plan.identity import Identity, identity_to_json
+from autofuse.plan.identity import COLD_POLICY, MEASUREMENT_POLICY, Identity, identity_to_json
 
 _MOMENTS = 5
 """At which a kernel is timed."""
@@ -38,6 +38,8 @@ _ROUND_US = 20_000.0
 """Least time between two of them."""
 _TOGETHER = 8
 """Kernels that are timed in turns."""
+_TOGETHER_COLD = 4
+"""The same of kernels each of which has copies of its operands that fill the caches twice."""
 _TOGETHER_BYTES = 1 << 29
 """Of what they read and write: with more, fewer are timed in turns."""
 _HELD_SHARE = 0.25
@@ -91,6 +93,7 @@ class Bench:
         database: Database,
         identity: Identity,
         *,
+        cold: bool = False,
         time_cap_us: float = 50_000.0,
         deadline_s: float = 60.0,
         end: float = math.inf,
@@ -98,8 +101,9 @@ class Bench:
         worker: Worker | None = None,
         description: str = "",
     ) -> None:
-        """`time_cap_us`: most time for timing one kernel, if a few calls take no longer.
+        """`cold`: time kernels and plans on operands that lie in memory, in place of caches: on copies in turns.
 
+        `time_cap_us`: most time for timing one kernel, if a few calls take no longer.
         `deadline_s`: a kernel that was built and gives no answer for so long is taken to hang, unless the model, the
         interpreter or an earlier call says that it takes long. `end`: when there is no use in its answer any more, on
         the worker's clock. `held_bytes`: most memory for intermediate values that the worker holds beside those of the
@@ -111,6 +115,7 @@ class Bench:
         self._database = database
         code_version = f"{identity.generator} {CHECK_VERSION}"
         self._identity = identity_to_json(identity)
+        self._cold = cold
         self._time_cap_us, self._deadline_s, self._end = time_cap_us, deadline_s, end
         self._held_bytes = held_bytes
         self._worker = worker or Worker(_QUIET)
@@ -124,9 +129,12 @@ class Bench:
         self._kernel_s = self._later_s = 0.0
         self.values = values = InputValues(graph, inputs)
         """Of the graph, on the arguments."""
+        self.policy = COLD_POLICY if cold else MEASUREMENT_POLICY
+        """How times are taken."""
         described = database.describe(description) if description else ""
-        self._records = KernelRecords(database, code_version, values, _tuned_program(graph), described)
-        self._races = PlanRaces(graph, values, database, code_version, self._run_plans)
+        program = _tuned_program(graph)
+        self._records = KernelRecords(database, code_version, values, program, described, self.policy)
+        self._races = PlanRaces(graph, values, database, code_version, self._run_plans, self.policy)
 
     def __enter__(self) -> Bench:
         return self
@@ -152,11 +160,9 @@ class Bench:
         kernel: KernelCandidate,
         schedule: Schedule,
         worth_us: float = math.inf,
-        *,
-        cold: bool = False,
     ) -> KernelTime:
         """Time one kernel; as `kernels`."""
-        return self.kernels([Trial(digest, kernel, schedule, worth_us, cold=cold)])[0]
+        return self.kernels([Trial(digest, kernel, schedule, worth_us)])[0]
 
     def kernels(self, trials: Sequence[Trial], go_on: Callable[[], bool] = lambda: True) -> list[KernelTime]:
         """Time kernels, each checked against the interpreter first. A failing kernel costs one record.
@@ -169,6 +175,7 @@ class Bench:
         """
         found: list[KernelTime] = []
         waiting: list[_Begun] = []
+        together = _TOGETHER_COLD if self._cold else _TOGETHER
         for trial in trials:
             if not go_on():
                 break
@@ -187,7 +194,7 @@ class Bench:
                 self._records.add(trial, begun.time, begun.samples_us, begun.unusual, begun.conditions)
                 continue
             waiting.append(begun)
-            if len(waiting) == _TOGETHER or _memory(w.trial.kernel for w in waiting) > _TOGETHER_BYTES:
+            if len(waiting) == together or _memory(w.trial.kernel for w in waiting) > _TOGETHER_BYTES:
                 self._finish(waiting, found)
         self._finish(waiting, found)
         return found
@@ -330,6 +337,7 @@ class Bench:
         payload = {
             "session": self._session,
             "text": text,
+            "cold": self._cold,
             "identity": self._identity,
             "held_bytes": int(_HELD_SHARE * available_bytes()) if self._held_bytes is None else self._held_bytes,
         }
@@ -350,7 +358,7 @@ def _tuned_program(graph: Graph) -> ProgramSource:
 
 def _described(trial: Trial) -> dict[str, Any]:
     """A trial as the worker is told of it."""
-    return {**_names(trial.kernel), "schedule": trial.schedule.to_json(), "cold": trial.cold}
+    return {**_names(trial.kernel), "schedule": trial.schedule.to_json()}
 
 
 def _memory(kernels: Iterable[KernelCandidate]) -> int:

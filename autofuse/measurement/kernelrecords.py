@@ -26,8 +26,6 @@ PRUNED = "+pruned"
 """Ends the policy of a measurement that was given up after a few samples."""
 PRUNED_POLICY = MEASUREMENT_POLICY + PRUNED
 """Its times say that a kernel is slower than something, not how fast it is, so nothing else may count them."""
-COLD_POLICY = "cold-fastest/1"
-"""Of kernels whose operands lie in memory when they start."""
 AGAIN = "+again"
 AGAIN_POLICY = MEASUREMENT_POLICY + AGAIN
 """Of a kernel's second time. Apart from the first, so that who asks for the first gets the same whenever it asks."""
@@ -48,14 +46,6 @@ class Trial:
     """What it is thought to take, if anything is: what takes many times as long is taken to hang."""
     again: bool = False
     """Time it a second time, at another moment and in other memory. That is not counted as a measurement."""
-    cold: bool = False
-    """Time it on operands that lie in memory, in place of caches: on copies of them in turns."""
-
-    @property
-    def policy(self) -> str:
-        """Of its records: times of warm and of cold operands are not to be compared, nor first and second ones."""
-        warmth = COLD_POLICY if self.cold else MEASUREMENT_POLICY
-        return warmth + AGAIN if self.again else warmth
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +77,7 @@ class Relative:
 
 
 class KernelRecords:
-    """The records of one machine and one code generator, asked for one program on given arguments."""
+    """The records of one machine, code generator and way of timing, asked for one program on given arguments."""
 
     def __init__(
         self,
@@ -96,25 +86,29 @@ class KernelRecords:
         values: InputValues,
         program: ProgramSource | None = None,
         described: str = "",
+        policy: str = MEASUREMENT_POLICY,
     ) -> None:
-        """`program`: whose kernels these are, to be kept with them. `described`: see `Measurement`."""
-        self._database, self._code_version, self._values = database, code_version, values
+        """`program`: whose kernels these are, to be kept with them. `described`: see `Measurement`.
+
+        `policy`: how times are taken. A policy of their own have second times, and those that were given up.
+        """
+        self._database, self._code_version, self._values, self._policy = database, code_version, values, policy
         self._program, self._described = program, described
         self._kept: set[str] = set()
         """Digests of kernels that are kept."""
 
     def known(self, trial: Trial) -> KernelTime | None:
         """What answers a trial without a measurement. A kernel that was given up for less is known to be too slow."""
-        found = self._time(trial, trial.policy)
+        found = self._time(trial, self._policy_of(trial))
         if found is not None:
             return found
-        pruned = replace(trial, again=False).policy + PRUNED
-        given_up = [m for m in self._find(trial, pruned) if min(m.samples_us, default=0.0) > trial.worth_us]
+        pruned = self._find(trial, self._policy + PRUNED)
+        given_up = [m for m in pruned if min(m.samples_us, default=0.0) > trial.worth_us]
         return KernelTime("ok", min(given_up[-1].samples_us), "", True, True) if given_up else None
 
     def best(self, trial: Trial) -> KernelTime | None:
         """The best of a kernel's first and second time; None if nothing is known. Failing once is failing."""
-        times = [self._time(trial, replace(trial, again=again).policy) for again in (False, True)]
+        times = [self._time(trial, self._policy_of(replace(trial, again=again))) for again in (False, True)]
         known = [time for time in times if time is not None]
         return min(known, key=lambda time: (time.status == "ok", time.us), default=None)
 
@@ -131,14 +125,13 @@ class KernelRecords:
         `conditions`: of the device, which a record without anything else to say holds.
         """
         slow = f"stopped early: slower than {trial.worth_us:g} us"
-        pruned = replace(trial, again=False).policy + PRUNED
         self._keep(trial)
         self._database.add(
             Measurement(
                 kernel=work_of(trial.digest),
                 schedule=trial.schedule,
                 signature=signature_of(trial.kernel),
-                policy=pruned if time.pruned else trial.policy,
+                policy=self._policy + PRUNED if time.pruned else self._policy_of(trial),
                 code_version=self._code_version,
                 status=time.status,
                 message="; ".join(filter(None, (slow if time.pruned else time.message, conditions))),
@@ -168,6 +161,10 @@ class KernelRecords:
                 found.append(Relative(note, times))
         return found
 
+    def _policy_of(self, trial: Trial) -> str:
+        """Of a trial's records."""
+        return self._policy + AGAIN if trial.again else self._policy
+
     def _time(self, trial: Trial, policy: str) -> KernelTime | None:
         measured = self._find(trial, policy)
         if not measured:
@@ -190,7 +187,7 @@ class KernelRecords:
     def _times(self, digest: str) -> dict[Schedule, float]:
         """The times of a kernel, by schedule, for the values for which most are known."""
         times: dict[str, dict[Schedule, float]] = {}
-        for m in self._select(digest, None, MEASUREMENT_POLICY):
+        for m in self._select(digest, None, self._policy):
             if m.us is not None:
                 known = times.setdefault(m.input_values, {})
                 known[m.schedule] = min(m.us, known.get(m.schedule, math.inf))

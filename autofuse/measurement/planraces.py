@@ -20,10 +20,11 @@ from autofuse.measurement.records import UNKNOWN_VALUES, Measurement
 from autofuse.measurement.workerpool import Outcome
 from autofuse.plan import codec
 from autofuse.plan.document import PlanDocument
+from autofuse.plan.identity import COLD_POLICY, MEASUREMENT_POLICY
 
 RACE = "race-"
-RACE_POLICY = f"{RACE}fastest/1"
-"""Of samples of whole plans that ran against each other."""
+RACE_POLICIES = {MEASUREMENT_POLICY: f"{RACE}fastest/1", COLD_POLICY: f"{RACE}{COLD_POLICY}"}
+"""Of samples of whole plans that ran against each other, by how kernels are timed beside them."""
 
 _BUILD_S = 120.0
 """Most time for building one plan."""
@@ -67,11 +68,15 @@ class PlanRaces:
         database: Database,
         code_version: str,
         run: Runner,
+        policy: str = MEASUREMENT_POLICY,
     ) -> None:
-        """`graph`: the one whose constants the worker has. `values`: of its arguments, which decide the answers."""
+        """`graph`: the one whose constants the worker has. `values`: of its arguments, which decide the answers.
+
+        `policy`: how `run` takes times.
+        """
         self._graph, self._values = graph, values
         self._database, self._code_version = database, code_version
-        self._run = run
+        self._run, self._policy = run, RACE_POLICIES[policy]
 
     def times(self, plans: Sequence[PlanDocument], terms: Terms) -> list[PlanTime]:
         """Time whole plans in interleaved blocks: the n-th samples of all plans were taken one right after another.
@@ -94,7 +99,7 @@ class PlanRaces:
         return together
 
     def _find(self, entry: str) -> list[Measurement]:
-        records = self._database.find(entry, policy=RACE_POLICY, code_version=self._code_version)
+        records = self._database.find(entry, policy=self._policy, code_version=self._code_version)
         measured = [record.measurement for record in records]
         return [m for m in measured if m.input_values != UNKNOWN_VALUES]
 
@@ -104,7 +109,7 @@ class PlanRaces:
                 kernel=entry,
                 schedule=Schedule(),
                 signature=f"plan {number} of {len(times)}",
-                policy=RACE_POLICY,
+                policy=self._policy,
                 code_version=self._code_version,
                 status="ok",
                 message=time.problem,

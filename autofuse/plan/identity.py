@@ -16,6 +16,8 @@ MEASUREMENT_POLICY = "warm-fastest/1"
 """How times in a plan and in the record database are taken; raised when they stop being comparable with older ones.
 
 A certificate notes it, and each record has it; what a plan is for does not depend on it."""
+COLD_POLICY = "cold-fastest/1"
+"""The same of times that are taken with operands in memory, in place of caches. The two are not comparable."""
 
 RECORDED = {"compared": False}
 """Metadata of a field of an identity that is not compared."""

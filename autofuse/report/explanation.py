@@ -17,6 +17,7 @@ from autofuse.ir.optable import role_of, values_of
 from autofuse.lazydataclass import asdict, dataclass
 from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
 from autofuse.plan.document import Certificate, PlanDocument
+from autofuse.plan.identity import COLD_POLICY
 from autofuse.report.printable import printable
 from autofuse.report.quantities import bytes_text, microseconds, nearest
 from autofuse.report.tileprint import loop_lines
@@ -315,7 +316,7 @@ def certificate_lines(certificate: dict[str, Any]) -> list[str]:
     optimal = certificate["optimality"] if certificate["policy"] == "measured" else "a fixed partition, schedules tuned"
     lines = [
         f"certificate: {optimal} (policy {certificate['policy']}, seed {certificate['seed']}, "
-        f"budget {certificate['budget']})",
+        f"budget {certificate['budget']}{', operands in memory' * (certificate['timing'] == COLD_POLICY)})",
         f"  searched   {certificate['candidates']} candidates in {certificate['classes']} classes"
         f"{_prunings(certificate)}, {certificate['measured']} measured in {certificate['rounds']} rounds, "
         f"{certificate['schedules_tried']} schedules tried; space {certificate['space_digest']}",

@@ -162,6 +162,10 @@ class Arrays(Protocol):
         """A C-contiguous copy where an array lies."""
         ...
 
+    def placed(self, array: Array) -> Any:
+        """An array of the host, C-contiguous, where kernels read theirs: itself, or a copy on the device."""
+        ...
+
     def assign(self, target: Any, source: Any) -> None:
         """Copy the elements of an array into another of the same type, with any strides, wherever each lies."""
         ...

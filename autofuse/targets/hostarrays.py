@@ -29,5 +29,8 @@ class HostArrays:
     def copied(self, array: NDArray[Any]) -> NDArray[Any]:
         return array.copy()
 
+    def placed(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array
+
     def assign(self, target: NDArray[Any], source: NDArray[Any]) -> None:
         np.copyto(target, source)

@@ -10,7 +10,6 @@ from autofuse.errors import MeasureError
 from autofuse.fusion.candidate import work_of
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument
-from autofuse.plan.identity import MEASUREMENT_POLICY
 from autofuse.runtime.planlowering import candidate_of
 from autofuse.search.budget.budget import Budget, Clock, Report, Spent
 from autofuse.search.budget.ending import Ending
@@ -144,7 +143,7 @@ class Closing:
             refused=len(space.refused),
             dominated=None if over else dominated_at(context, space, times.optimistic(0.0)),
             cut_off=space.cut_off,
-            timing=MEASUREMENT_POLICY,
+            timing=self.drafts.bench.policy,
             spent=self.spent.label if self.budget.max_trials is None else None,
             optimality=OPTIMAL if found.proved and ended.winner.partition.solution is found.proved else NOT_PROVED,
         )

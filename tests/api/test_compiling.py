@@ -13,8 +13,11 @@ from autofuse.errors import ArgumentError, MeasureError, PlanError, PluginError,
 from autofuse.frontend.traced import trace
 from autofuse.ir.types import parse_type
 from autofuse.measurement.client import Bench
+from autofuse.measurement.database import Database
+from autofuse.measurement.planraces import RACE, RACE_POLICIES
 from autofuse.passes.choices import Choices
 from autofuse.plan.document import GraphVariant
+from autofuse.plan.identity import COLD_POLICY, MEASUREMENT_POLICY
 from autofuse.search.budget.budget import Budget
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.unfused import Unfused
@@ -230,6 +233,19 @@ def test_a_tuned_plan_is_certified(tmp_path):
     assert [kernel.nodes for kernel in again.kernels]
     assert sum(time.replayed for time in seen) >= certificate.measured
     assert again.certificate.space_digest == certificate.space_digest
+
+
+def test_cold_and_warm_measurements_are_kept_apart(tmp_path):
+    options = {"progress": False, "policy": "unfused", "db": tmp_path / "t.db"}
+    plans = [af.tune(softmax, X, max_trials=1, cold=cold, **options) for cold in (True, False)]
+    assert [plan.certificate.timing for plan in plans] == [COLD_POLICY, MEASUREMENT_POLICY]
+    for plan in plans:
+        close(plan(X), softmax(X))
+    with Database(tmp_path / "t.db", plans[0].document.identity) as database:
+        policies = {record.measurement.policy for record in database.records()}
+    assert {COLD_POLICY, MEASUREMENT_POLICY} <= policies
+    assert {policy for policy in policies if policy.startswith(RACE)} == {*RACE_POLICIES.values()}
+    assert ["operands in memory" in plan.explain() for plan in plans] == [True, False]
 
 
 def test_a_budget_in_seconds_bounds_enumeration(monkeypatch):

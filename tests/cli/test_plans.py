@@ -47,6 +47,14 @@ def test_tune_saves_a_plan_that_runs(cli: Any, model: Path, tmp_path: Path, arra
     assert report["certificate"]["policy"] == "measured"
 
 
+def test_times_of_cold_operands_are_asked_for_by_a_flag(cli: Any, model: Path, tmp_path: Path) -> None:
+    place = tmp_path / "cold.json"
+    few = ("--max-trials", "1", "--policy", "unfused", "--cold", "-o", place)
+    done = cli("tune", f"{model}:dense", *DENSE, *few)
+    assert (done.code, json.loads(place.read_text())["certificate"]["timing"]) == (0, "cold-fastest/1")
+    assert "operands in memory" in done.out
+
+
 def test_a_choice_that_there_is_not_is_named(cli: Any, model: Path) -> None:
     done = cli("tune", f"{model}:dense", *DENSE, "--variants", "colums=joined")
     assert done.code == 2

@@ -1,6 +1,7 @@
 """What the worker runs for the tuner, called in this process."""
 
 from time import perf_counter_ns, sleep
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from autofuse.testing.partitions import plan_of
 from autofuse.testing.sketches import Sketch, softmax_graph
 
 IDENTITY = identity_to_json(find_target("cpu", threads=1).identity)
+USED = ("executable", "arrays", "backend")
 LIMITS = {"deadline_s": 60.0, "left_s": None}
 NAMES = ["peak", "shifted", "grown", "total", "share"]
 
@@ -30,11 +32,11 @@ def no_wait():
     return Wait(lambda seconds: None)
 
 
-def open_on(graph, inputs, session="s", held_bytes=1 << 30):
+def open_on(graph, inputs, session="s", held_bytes=1 << 30, cold=False):
     constants = {}
     text = to_text(graph, constants)
     arrays = {f"input{n}": array for n, array in enumerate(inputs)} | {f"@{k}": v for k, v in constants.items()}
-    payload = {"session": session, "text": text, "identity": IDENTITY, "held_bytes": held_bytes}
+    payload = {"session": session, "text": text, "identity": IDENTITY, "held_bytes": held_bytes, "cold": cold}
     return bench.open_session(payload, arrays, no_wait())
 
 
@@ -57,7 +59,7 @@ def falsify(session, name):
 
 
 def kernel_payload(nodes, outputs, schedule=Schedule(), session="s"):  # noqa: B008 - frozen
-    plain = {"nodes": nodes, "outputs": outputs, "schedule": schedule.to_json(), "cold": False}
+    plain = {"nodes": nodes, "outputs": outputs, "schedule": schedule.to_json()}
     return {"session": session, "time_cap_us": 2000.0, "worth_us": None, "expected_us": 0.0, **LIMITS, **plain}
 
 
@@ -299,9 +301,39 @@ def test_a_whole_plan_writes_its_results_back_as_a_call_does():
     once = inputs[0] + inputs[0].T
     for expected in (once, once + once.T):
         run.call()
-        np.testing.assert_array_equal(run._inputs[0], expected)
+        np.testing.assert_array_equal(run._turns[0][0], expected)
     run.restore()
-    np.testing.assert_array_equal(run._inputs[0], inputs[0])
+    np.testing.assert_array_equal(run._turns[0][0], inputs[0])
+
+
+def test_cold_calls_of_a_plan_find_arguments_in_turns_in_memory(monkeypatch):
+    """Each has memory of its own, also what is written to, and all begin with the arguments as they were."""
+    sketch = Sketch("update")
+    x, y = sketch.arg("f32[64,64]"), sketch.arg("f32[64,64]")
+    graph = sketch.finish([sketch.op("add", x, sketch.transpose(y), name="both")])
+    inputs = random_inputs(graph, np.random.default_rng(0))
+    open_on(graph, inputs, cold=True)
+    session = bench._sessions["s"]
+    monkeypatch.setattr(session, "target", SimpleNamespace(**{name: getattr(session.target, name) for name in USED}))
+    session.target.cache_bytes = 5 * inputs[0].nbytes
+    runs = [bench._PlanRun(plan_of(graph, writebacks=(0,)), session) for _ in range(2)]
+    places = [[array.ctypes.data for array in arguments] for run in runs for arguments in run._turns]
+    assert [len(run._turns) for run in runs] == [6, 6]
+    assert len({place for place, _ in places}) == 12
+    assert len({place for _, place in places}) == 6  # what is only read, plans share
+    for run in runs:
+        for _ in range(7):
+            run.call()
+        for turn, (written, _) in enumerate(run._turns):
+            times = 2 if turn == 0 else 1
+            right = inputs[0]
+            for _ in range(times):
+                right = right + inputs[1].T
+            np.testing.assert_array_equal(written, right)
+        run.restore()
+        for written, read in run._turns:
+            np.testing.assert_array_equal(written, inputs[0])
+            np.testing.assert_array_equal(read, inputs[1])
 
 
 @pytest.mark.parametrize(("call_us", "calls"), [(10.0, 1), (1000.0, 0)])
@@ -325,7 +357,7 @@ def test_every_sample_of_a_plan_begins_with_the_arguments_as_they_were(monkeypat
     real = planblocks.fastest_call
 
     def fastest_call(call, *rest):
-        seen.append(call.__self__._inputs[0].copy())
+        seen.append(call.__self__._turns[0][0].copy())
         return real(call, *rest)
 
     monkeypatch.setattr(planblocks, "fastest_call", fastest_call)

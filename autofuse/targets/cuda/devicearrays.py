@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import ArgumentError, BackendError
 from autofuse.ir.devicearrays import type_of_device_array
+from autofuse.ir.types import of_array
 from autofuse.targets.cuda.driver import Driver
 
 
@@ -56,6 +57,13 @@ class DeviceArrays:
         with self._there.entered():
             return self._there.copied(self._there.adopt(array))
 
+    def placed(self, array: NDArray[Any]) -> Any:
+        driver = self._there
+        with driver.entered():
+            there = driver.empty(of_array(array))
+            driver.write(driver.pointer(there), array)
+            return there
+
     def assign(self, target: Any, source: Any) -> None:
         if isinstance(target, np.ndarray):
             np.copyto(target, source if isinstance(source, np.ndarray) else self.fetched(source))
@@ -64,6 +72,5 @@ class DeviceArrays:
         with driver.entered():
             there = driver.adopt(source)
             if there is None:
-                there = driver.empty(type_of_device_array(source))
-                driver.write(driver.pointer(there), np.ascontiguousarray(source))
+                there = self.placed(np.ascontiguousarray(source))
             driver.assign(driver.adopt(target), there)

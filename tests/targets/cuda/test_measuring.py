@@ -10,12 +10,15 @@ import pytest
 
 import autofuse as af
 from autofuse.errors import BackendError, DeviceLostError
+from autofuse.ir.graphtext import to_text
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement import client
+from autofuse.measurement import bench, client
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
-from autofuse.measurement.kernelrecords import COLD_POLICY, Trial
-from autofuse.plan.identity import MEASUREMENT_POLICY
+from autofuse.measurement.kernelrecords import Trial
+from autofuse.measurement.turns import in_turns, turns_of
+from autofuse.measurement.worker import Wait
+from autofuse.plan.identity import COLD_POLICY, MEASUREMENT_POLICY, identity_to_json
 from autofuse.runtime.planlowering import candidate_of
 from autofuse.targets.base import find_target
 from autofuse.targets.cuda.conditions import Conditions
@@ -49,8 +52,8 @@ def database(tmp_path: Path) -> Any:
         yield base
 
 
-def bench_on(database: Database) -> Bench:
-    return Bench(GRAPH, [X], database, find_target("simulated").identity, time_cap_us=2000.0)
+def bench_on(database: Database, **options: Any) -> Bench:
+    return Bench(GRAPH, [X], database, find_target("simulated").identity, time_cap_us=2000.0, **options)
 
 
 @pytest.mark.parametrize(
@@ -65,12 +68,12 @@ def test_a_kernel_that_fails_costs_one_record_and_at_most_a_worker(
     name: str, status: str, message: str, lost: int, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "_RUNNERS", "tests.fixtures.devicefaults")
-    with bench_on(database) as bench:
-        before, failed, after = bench.kernels([trial("fine"), trial(name), trial("fine_too")])
+    with bench_on(database) as timing:
+        before, failed, after = timing.kernels([trial("fine"), trial(name), trial("fine_too")])
         assert (before.status, failed.status, after.status) == ("ok", status, "ok")
         assert message in failed.message
-        assert bench._worker.restarts == lost  # what may have been the moment's fault is tried a second time
-    (record,) = database.find(name, code_version=bench._records._code_version)
+        assert timing._worker.restarts == lost  # what may have been the moment's fault is tried a second time
+    (record,) = database.find(name, code_version=timing._records._code_version)
     assert record.measurement.status == status
     with bench_on(database) as again:
         known = again._records.known(trial(name))
@@ -91,21 +94,21 @@ def test_a_lost_device_is_lost_for_the_process() -> None:
 
 
 def test_cold_and_warm_times_have_records_of_their_own(database: Database) -> None:
-    with bench_on(database) as bench:
-        warm, cold = bench.kernels([trial("fine"), trial("fine", cold=True)])
-        assert warm.status == cold.status == "ok"
-        assert not cold.replayed
-        assert bench.kernel("fine", trial("fine").kernel, Schedule(), cold=True).replayed
+    for cold in (False, True):
+        for replayed in (False, True):
+            with bench_on(database, cold=cold) as timing:
+                (found,) = timing.kernels([trial("fine")])
+                assert (found.status, found.replayed) == ("ok", replayed)
     policies = {
-        record.measurement.policy for record in database.find("fine", code_version=bench._records._code_version)
+        record.measurement.policy for record in database.find("fine", code_version=timing._records._code_version)
     }
     assert policies == {MEASUREMENT_POLICY, COLD_POLICY}
 
 
 def test_records_say_in_which_state_the_device_was(database: Database) -> None:
-    with bench_on(database) as bench:
-        bench.kernels([trial("fine")])
-    (record,) = database.find("fine", code_version=bench._records._code_version)
+    with bench_on(database) as timing:
+        timing.kernels([trial("fine")])
+    (record,) = database.find("fine", code_version=timing._records._code_version)
     assert record.measurement.message == find_target("simulated").conditions()
     hot = Conditions("580.82", 1500, 1980, 3201, 88, 690.5, 0x40)
     assert hot.text() == (
@@ -113,9 +116,8 @@ def test_records_say_in_which_state_the_device_was(database: Database) -> None:
     )
 
 
-def test_cold_calls_walk_more_memory_than_the_cache_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    from autofuse.measurement import bench
-
+@pytest.mark.parametrize(("cache", "turns"), [(10, 11), (3, 4), (1, 1)])
+def test_cold_calls_walk_more_memory_than_the_cache_holds(cache: int, turns: int) -> None:
     bound: list[int] = []
 
     class Counting:
@@ -125,9 +127,43 @@ def test_cold_calls_walk_more_memory_than_the_cache_holds(monkeypatch: pytest.Mo
             return lambda: bound.__setitem__(number, bound[number] + 1)
 
     class Target:
-        cache_bytes = 10 * X.nbytes
+        cache_bytes = cache * X.nbytes
 
-    call = bench._in_turns(Target(), Counting(), [X], [X.copy()])  # type: ignore[arg-type]
-    for _ in range(22):
+    call = in_turns(Target(), Counting(), [X], [X.copy()])  # type: ignore[arg-type]
+    for _ in range(2 * turns):
         call()
-    assert bound == [2] * 11
+    assert bound == [2] * turns
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_whole_plans_find_their_arguments_on_the_device(cold: bool) -> None:
+    """What is timed is the plan, and not copies over the bus."""
+
+    def update(x: Any, y: Any) -> Any:
+        x += np.exp(y)
+        return y.sum(0)
+
+    args = X, X + 1
+    plan = af.compile(update, X.copy(), args[1], backend="simulated")
+    constants: dict[str, Any] = {}
+    payload = {
+        "session": "s",
+        "text": to_text(plan.document.graph, constants),
+        "identity": identity_to_json(plan.document.identity),
+        "held_bytes": 1 << 30,
+        "cold": cold,
+    }
+    bench.open_session(payload, {f"input{n}": array for n, array in enumerate(args)}, Wait(lambda seconds: None))
+    session = bench._sessions["s"]
+    run = bench._PlanRun(plan.document, session)
+    assert len(run._turns) == (turns_of(2 * X.nbytes, session.target) if cold else 1)
+    assert run.problem() == ""
+    run.restore()
+    driver: Any = session.target.own.driver
+    copies = driver.calls["copy"]
+    (total, written) = run.call()
+    assert driver.calls["copy"] == copies
+    np.testing.assert_allclose(total.get(), args[1].sum(0), rtol=1e-6)
+    np.testing.assert_allclose(written.get(), X + np.exp(args[1]), rtol=1e-6)
+    run.restore()
+    assert run.problem() == ""
