@@ -343,7 +343,7 @@ def test_a_tuned_plan_that_cannot_be_saved_is_kept_elsewhere(
 ) -> None:
     def removing(*args: Any, **options: Any) -> Plan:
         (tmp_path / "gone").rmdir()
-        names = ("budget", "seed", "progress", "max_trials", "db", "inputs")
+        names = ("budget", "seed", "progress", "max_trials", "db", "inputs", "cold")
         return af.compile(*args, **{k: v for k, v in options.items() if k not in names} | {"policy": "unfused"})
 
     (tmp_path / "gone").mkdir()
