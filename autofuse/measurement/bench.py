@@ -52,7 +52,7 @@ _CALLS = 4
 """Of a call that takes longer than a moment: what timing it for a moment is at most."""
 _INTERPRETING_S = 600.0
 """Most time for what the interpreter computes for a kernel. It does not hang; calls of a user's functions may."""
-_JUDGING = 30.0
+JUDGING = 30.0
 """Times what the interpreter took for a kernel, or a program: most for the bounds of its answer."""
 
 NO_SESSION = "no such session: the worker was started anew"
@@ -104,7 +104,7 @@ class _Session:
     def turns(self) -> list[list[Any]]:
         """Arguments of calls of plans, one call after another, as the target's kernels have them."""
         if not self.placed:
-            inputs = [_exact(array) for array in self.inputs]
+            inputs = [exact(array) for array in self.inputs]
             turns = turns_of(sum(array.nbytes for array in inputs), self.target) if self.cold else 1
             place = self.target.arrays.placed
             self.placed += [[place(array.copy() if turn else array) for array in inputs] for turn in range(turns)]
@@ -164,7 +164,7 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
         raise runner
     wait.up_to(_INTERPRETING_S)
     found = session.values.of([*kernel.inputs, *kernel.outputs])
-    inputs, expected = [_exact(array) for array in found[: len(kernel.inputs)]], found[len(kernel.inputs) :]
+    inputs, expected = [exact(array) for array in found[: len(kernel.inputs)]], found[len(kernel.inputs) :]
     unusual = session.values.any_unusual([*kernel.inputs, *(value for node in kernel.nodes for value in node.outputs)])
     outs = [np.empty(array.shape, array.dtype) for array in expected]
     for out in outs:
@@ -174,9 +174,9 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
     wait.up_to(_patience_s(payload, max(interpreter_s, payload["expected_us"] / 1e6)))
 
     start = perf_counter_ns()
-    _run_once(session.target, runner, inputs, outs)
+    run_once(session.target, runner, inputs, outs)
     seen_s = (perf_counter_ns() - start) / 1e9
-    wait.up_to(_INTERPRETING_S + _JUDGING * interpreter_s)
+    wait.up_to(_INTERPRETING_S + JUDGING * interpreter_s)
     bounds = session.bounds(kernel, payload, inputs)
     for value, out, right, bound in zip(kernel.outputs, outs, expected, bounds, strict=True):
         check(f"%{value.name}", out, right, bound)
@@ -189,7 +189,7 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
         time_cap_us=float(payload["time_cap_us"]),
         worth_us=math.inf if worth_us is None else float(worth_us),
     )
-    timing = _timed(session.target, call, policy)
+    timing = timed(session.target, call, policy)
     if not timing.pruned:
         session.ready[_key(payload, payload["schedule"])] = call, seen_s
     with asking(session.target.backend, "Target.conditions", MeasureError):
@@ -202,8 +202,8 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
     }
 
 
-def _run_once(target: Target, runner: Runner, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
-    """Run a kernel, and see that time passes meanwhile: a clock that stands still would be read for ever."""
+def run_once(target: Target, runner: Runner, inputs: Sequence[Array], outs: Sequence[Array]) -> float:
+    """Run a kernel; the seconds that it took. A clock that stands still meanwhile would be read for ever: an error."""
     start = _now(target)
     with _running(target, "Runner.run_into"):
         taken = runner.run_into(inputs, outs)
@@ -214,6 +214,7 @@ def _run_once(target: Target, runner: Runner, inputs: Sequence[Array], outs: Seq
         raise MeasureError(
             _nonsense(target, f"Target.clock read {start!r:.40} before a kernel and {end!r:.40} after it")
         )
+    return (end - start) / 1e9
 
 
 def _now(target: Target) -> int:
@@ -221,7 +222,8 @@ def _now(target: Target) -> int:
         return target.clock()
 
 
-def _timed(target: Target, call: Callable[[], object], policy: TimingPolicy) -> Timing:
+def timed(target: Target, call: Callable[[], object], policy: TimingPolicy) -> Timing:
+    """Time a call of a kernel by the target's clock."""
     with _running(target, "what Runner.bound gave, or Target.clock,"):
         return measure(call, policy, target.clock)
 
@@ -269,7 +271,7 @@ def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wa
             if entry is not None:
                 call, seen_s = entry
                 wait.at_least(_patience_s(payload, _CALLS * seen_s))
-                fastest[number].append(_timed(session.target, call, policy).fastest_us)
+                fastest[number].append(timed(session.target, call, policy).fastest_us)
         left_s = payload["round_us"] / 1e6 - (_now(session.target) - start) / 1e9
         if left_s > 0:
             session.target.pause(left_s)
@@ -317,7 +319,7 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wa
     constants = {**session.constants, **{name[1:]: array for name, array in arrays.items() if name.startswith("@")}}
     makers = [partial(_PlanRun, decode(text, constants, "plan"), session) for text in payload["plans"]]
     plans = race.build(makers)
-    wait.up_to(_INTERPRETING_S + _JUDGING * session.interpreter_s)
+    wait.up_to(_INTERPRETING_S + JUDGING * session.interpreter_s)
     session.plan_bounds()
     with asking(session.target.backend, "Executable.run, or Target.clock,", MeasureError):
         samples, problems = race.run(plans, len(makers))
@@ -336,7 +338,7 @@ class _PlanRun:
         self._executable = session.target.executable(document)
         self._session = session
         self._arrays = session.target.arrays
-        self._fresh = {number: _exact(session.inputs[number]) for number in document.writebacks}
+        self._fresh = {number: exact(session.inputs[number]) for number in document.writebacks}
         """What the plan writes to, as it was given."""
         self._turns = [self._own(arguments) for arguments in session.turns]
         self._next = cycle(self._turns)
@@ -400,5 +402,6 @@ def _session(payload: Mapping[str, Any]) -> _Session:
         raise MeasureError(NO_SESSION) from None
 
 
-def _exact(array: Array) -> Array:
+def exact(array: Array) -> Array:
+    """An array as kernels take it: C-contiguous and aligned."""
     return np.require(array, requirements=["C", "A"])

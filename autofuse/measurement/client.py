@@ -44,7 +44,7 @@ _TOGETHER_BYTES = 1 << 29
 """Of what they read and write: with more, fewer are timed in turns."""
 _HELD_SHARE = 0.25
 """Of the memory that is there: most for values that the worker holds beside those of the kernels at hand."""
-_QUIET = {"OPENBLAS_THREAD_TIMEOUT": "4", "OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
+QUIET = {"OPENBLAS_THREAD_TIMEOUT": "4", "OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 """Set in the worker: threads that the interpreter's products leave behind sleep at once (see `timer.rest`)."""
 _RUNNERS = "autofuse.measurement.bench"
 _BUILD_S = 120.0
@@ -118,7 +118,7 @@ class Bench:
         self._cold = cold
         self._time_cap_us, self._deadline_s, self._end = time_cap_us, deadline_s, end
         self._held_bytes = held_bytes
-        self._worker = worker or Worker(_QUIET)
+        self._worker = worker or Worker(QUIET)
         self._session = ""
         self._session_worker = -1
         self._replica = 0

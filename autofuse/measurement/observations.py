@@ -98,7 +98,7 @@ def _observation(together: list[Exported]) -> Observation:
     m = first.record.measurement
     assert first.kernel is not None
     assert first.program is not None
-    measured = sorted((one.record for one in together), key=lambda record: _number(record.measurement.policy))
+    measured = sorted((one.record for one in together), key=lambda record: pass_number(record.measurement.policy))
     failed = next((record.measurement for record in measured if record.measurement.status != "ok"), None)
     passes = [
         Pass(record.measurement.samples_us, record.measurement.load, record.created_ns)
@@ -119,7 +119,10 @@ def _observation(together: list[Exported]) -> Observation:
     )
 
 
-def _number(policy: str) -> int:
-    """Of the pass that a record is of."""
+def pass_number(policy: str) -> int:
+    """Of the pass that a record of a policy is of; the first one is 1."""
     _, _, suffix = policy.partition("+")
-    return 2 if f"+{suffix}" == AGAIN else int(suffix.removeprefix("pass") or 1) if suffix.startswith("pass") else 1
+    if f"+{suffix}" == AGAIN:
+        return 2
+    number = f"+{suffix}".removeprefix(_PASS)
+    return int(number) if number.isdecimal() else 1

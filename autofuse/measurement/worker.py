@@ -114,13 +114,13 @@ def answer(job: Message, tell: Callable[[float], object]) -> Message:
     except ChannelClosedError:
         raise
     except AutofuseError as bad:
-        return Message(_kind_of(bad), {"message": str(bad)})
+        return Message(status_of(bad), {"message": str(bad)})
     except Exception as bad:  # noqa: BLE001 - the process boundary: whatever a candidate raises costs one record
         where = "".join(traceback.format_tb(bad.__traceback__)[-3:])
-        return Message(_kind_of(bad), {"message": f"{type(bad).__name__}: {bad}\n{where}"})
+        return Message(status_of(bad), {"message": f"{type(bad).__name__}: {bad}\n{where}"})
 
 
-def _kind_of(bad: Exception) -> Status:
+def status_of(bad: Exception) -> Status:
     """What kind of failure it is that a runner raises something."""
     causes = [bad]
     while isinstance(causes[-1].__cause__, Exception):

@@ -20,9 +20,9 @@ from autofuse.targets.cpu.identity import host_cpu_identity
 from autofuse.testing.devices import server
 from autofuse.testing.fusions import check_plan, kernel_inputs, whole_kernel
 from autofuse.testing.graphs import random_graph, random_inputs
+from autofuse.testing.rareops import ALL_FAMILIES, families
 from tests.fixtures.kernelchecks import check_kernel
 from tests.fixtures.randomplans import random_plan, random_schedule
-from tests.fixtures.rareops import ALL_FAMILIES, families
 
 pytestmark = pytest.mark.usefixtures("on_server")  # with two threads, wherever this is
 

@@ -17,7 +17,7 @@ from autofuse.runtime.planlowering import canonical
 from autofuse.search.space.classes import class_digest
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import TARGET, context_of
-from tests.fixtures.rareops import ALL_FAMILIES
+from autofuse.testing.rareops import ALL_FAMILIES
 from tests.fixtures.recorded import DESCRIPTION, HERE, KERNEL, NOTE, PROGRAM, fill, measured
 
 

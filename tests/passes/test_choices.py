@@ -25,7 +25,7 @@ from autofuse.passes.productrules import SplitDepths
 from autofuse.passes.splitting import SplitColumns
 from autofuse.passes.transposedcopies import StoreTransposes
 from autofuse.testing.graphs import random_graph, random_inputs
-from tests.fixtures.rareops import ALL_FAMILIES
+from autofuse.testing.rareops import ALL_FAMILIES
 
 ALONE = alternatives()
 ALL = Choices("joined", "joined", "apart", "parts", "stored", "large")

@@ -10,7 +10,7 @@ from autofuse.passes.axismaps import runs, unit_moves
 from autofuse.passes.constant_folding import FoldConstants
 from autofuse.passes.movement import SimplifyMovement
 from autofuse.testing.graphs import random_graph
-from tests.fixtures.rareops import families
+from autofuse.testing.rareops import families
 
 
 class Chain:

@@ -16,7 +16,7 @@ from autofuse.passes import pipeline
 from autofuse.passes.outputs import MaterialiseOutputs
 from autofuse.passes.pipeline import clean, passes_for
 from autofuse.testing.graphs import random_graph, random_inputs
-from tests.fixtures.rareops import ALL_FAMILIES, families
+from autofuse.testing.rareops import ALL_FAMILIES, families
 
 ALL_PASSES = (*passes_for("strict"), *passes_for("fast"), MaterialiseOutputs())
 # Reductions of floats may run in another order after clean-up; without them every bit must stay.

@@ -16,8 +16,8 @@ from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.testing.devices import SERVER
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.graphs import random_graph
+from autofuse.testing.rareops import families
 from autofuse.testing.sketches import Sketch
-from tests.fixtures.rareops import families
 
 
 def space_of(graph):

@@ -21,9 +21,9 @@ from autofuse.targets.cuda.gpus import A100, H200
 from autofuse.targets.cuda.horizontal import Start
 from autofuse.testing.graphs import random_graph, random_inputs
 from autofuse.testing.partitions import program_of
+from autofuse.testing.rareops import ALL_FAMILIES
 from autofuse.testing.simt.device import SimulatedDriver
 from autofuse.testing.simt.target import SimulatedTarget
-from tests.fixtures.rareops import ALL_FAMILIES
 
 MIXES = {
     "everything": {"families": ALL_FAMILIES, "max_rank": 4},

@@ -1,0 +1,224 @@
+"""What the worker process runs for the collector of data sets: the kernels of a program prepared, then timed in turns.
+
+Preparing (compiling, interpreting, checking) and timing are jobs of their own, so that two workers can prepare beside
+each other, and one times while the other waits. All samples of a kernel are few: they are spread over the rounds of a
+job, and over passes in other processes.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.errors import AutofuseError, MeasureError
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.host.cputimes import cpu_times, others_between
+from autofuse.ir.graph import Graph
+from autofuse.ir.graphtext import parse_graph
+from autofuse.lazydataclass import dataclass, field
+from autofuse.lower.schedule import Schedule
+from autofuse.measurement.bench import JUDGING, exact, run_once, timed
+from autofuse.measurement.checks import WrongAnswerError, check, poison
+from autofuse.measurement.errorbounds import bounds_of
+from autofuse.measurement.intermediates import Intermediates
+from autofuse.measurement.timer import TimingPolicy
+from autofuse.measurement.worker import Wait, status_of
+from autofuse.plan.identity import identity_from
+from autofuse.runtime.planlowering import candidate_of
+from autofuse.strictjson import Item
+from autofuse.targets.base import Runner, Target, target_for
+from autofuse.targets.registry import asking
+
+Array = NDArray[Any]
+RUNNERS = ("open_program", "prepare", "time_prepared")
+"""What the worker may be asked for."""
+
+_WARMUP_US = 200.0
+_LEAST_SAMPLES = 2
+_MOST_SAMPLES = 8
+_MOMENT_US = 1000.0
+"""Of the samples of a kernel in one round, unless so few take longer."""
+_JUDGED_EXACTLY = 1 << 18
+"""Elements that a kernel computes, at most, for which the bounds of its answer are worked out."""
+_ROUGHLY = {2: 2.0**-5, 4: 2.0**-8, 8: 2.0**-8}
+"""Of an answer's largest element, by bytes of an element: what the answer of a larger kernel may be off by."""
+_STRAY = 1e-3
+"""Of all elements that are no floats: those that may differ, where a decision was close."""
+_PATIENCE_S = 30.0
+_HANGS = 10.0
+"""Times what the interpreter took, beyond that: a kernel that takes longer hangs."""
+_INTERPRETING_S = 600.0
+_KNOWN_LOAD_US = 50_000.0
+"""Least time over which what others did can be told: the system counts in hundredths of a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A kernel that can be timed."""
+
+    call: Callable[[], object]
+    target: Target
+    seconds: float
+    """That it took when it ran once."""
+
+
+@dataclass(slots=True)
+class _Program:
+    graph: Graph
+    targets: tuple[Target, ...]
+    values: Intermediates
+    outs: dict[tuple[str, ...], list[Array]] = field(default_factory=dict[tuple[str, ...], list[Array]])
+    """Memory for outputs, by their names: shared by the schedules of a kernel."""
+    prepared: list[_Prepared | None] = field(default_factory=list["_Prepared | None"])
+    """In the order of the job; None for one that failed."""
+
+
+_open: dict[str, _Program] = {}
+
+
+def open_program(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> dict[str, Any]:
+    """Runner: hold a graph and its arguments, and compute its values.
+
+    Payload: `session`, `text`, `identities` (of the targets that kernels may be for), `held_bytes`. Arrays: `input0`
+    and so on.
+    """
+    _open.clear()
+    gc.collect()
+    graph = parse_graph(payload["text"], {})
+    inputs = tuple(arrays[f"input{number}"] for number in range(len(graph.inputs)))
+    items = Item(payload["identities"], "identities", MeasureError, "program").items(100)
+    values = Intermediates(graph, inputs, payload["held_bytes"])
+    wait.up_to(_INTERPRETING_S)
+    values.of(graph.outputs)
+    _open[payload["session"]] = _Program(graph, tuple(target_for(identity_from(item)) for item in items), values)
+    return {}
+
+
+def prepare(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> dict[str, Any]:
+    """Runner: compile kernels, run each once, and check its answer unless that was done before.
+
+    Payload: `session`, `kernels` (each with `nodes`, `outputs`, `schedule`, `target`, the number of its identity),
+    `check`. Answer, by kernel: `status`, `message`, and whether it met values that arithmetic may be slow with
+    (`unusual`). What is prepared is held for `time_prepared`, in place of what was before.
+    """
+    del arrays
+    program = _program(payload)
+    program.prepared.clear()
+    found: list[dict[str, Any]] = []
+    for described in payload["kernels"]:
+        wait.up_to(_INTERPRETING_S)
+        prepared = None
+        try:
+            prepared, unusual = _prepared(program, described, payload["check"], wait)
+            found.append({"status": "ok", "message": "", "unusual": unusual})
+        except Exception as bad:
+            if status_of(bad) == "crash":  # the device does nothing more for this process
+                raise
+            message = str(bad) if isinstance(bad, AutofuseError) else f"{type(bad).__name__}: {bad}"
+            found.append({"status": status_of(bad), "message": message, "unusual": False})
+        program.prepared.append(prepared)
+    return {"kernels": found}
+
+
+def time_prepared(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> dict[str, Any]:
+    """Runner: time the kernels that were prepared, in rounds over all of them, each in an order of its own.
+
+    Payload: `session`, `rounds`, `seed`. Answer: `samples_us` by kernel, none for one that failed; `load`, how many
+    cores others kept busy meanwhile, or null; `conditions` of the first target's device.
+    """
+    del arrays
+    program = _program(payload)
+    policy = TimingPolicy(_WARMUP_US, _LEAST_SAMPLES, _MOST_SAMPLES, time_cap_us=_MOMENT_US)
+    rng = np.random.default_rng(payload["seed"])
+    samples: list[list[float]] = [[] for _ in program.prepared]
+    before = cpu_times()
+    for _ in range(payload["rounds"]):
+        for number in rng.permutation(len(program.prepared)):
+            kernel = program.prepared[number]
+            if kernel is not None:
+                wait.at_least(_PATIENCE_S + _HANGS * _MOST_SAMPLES * kernel.seconds)
+                samples[number] += timed(kernel.target, kernel.call, policy).samples_us
+    after = cpu_times()
+    spent_us = sum(sum(made) for made in samples)
+    first = program.targets[0]
+    with asking(first.backend, "Target.conditions", MeasureError):
+        conditions = first.conditions()
+    return {
+        "samples_us": samples,
+        "load": others_between(before, after) if spent_us > _KNOWN_LOAD_US else None,
+        "conditions": conditions or "",
+    }
+
+
+def _program(payload: Mapping[str, Any]) -> _Program:
+    try:
+        return _open[payload["session"]]
+    except KeyError:
+        raise MeasureError("no such program: the worker was started anew") from None
+
+
+def _prepared(program: _Program, described: Mapping[str, Any], judged: bool, wait: Wait) -> tuple[_Prepared, bool]:
+    """A kernel that is ready, and whether it met values that arithmetic may be slow with."""
+    target = program.targets[described["target"]]
+    kernel = candidate_of(program.graph, described["nodes"], described["outputs"])
+    with asking(target.backend, "Target.runners"):
+        (runner,) = target.runners(kernel, [Schedule.from_json(described["schedule"])])
+    if isinstance(runner, AutofuseError):
+        raise runner
+    values = program.values
+    found = values.of([*kernel.inputs, *kernel.outputs])
+    inputs, right = [exact(array) for array in found[: len(kernel.inputs)]], found[len(kernel.inputs) :]
+    interpreter_s = values.seconds(kernel.nodes)
+    wait.up_to(_PATIENCE_S + _HANGS * interpreter_s)
+    outs, seconds = _ran(program, target, runner, (kernel, inputs, right))
+    if judged:
+        wait.up_to(_INTERPRETING_S + JUDGING * interpreter_s)
+        _judge(kernel, inputs, outs, right)
+    unusual = values.any_unusual([*kernel.inputs, *(value for node in kernel.nodes for value in node.outputs)])
+    with asking(target.backend, "Runner.bound", MeasureError):
+        return _Prepared(runner.bound(inputs, outs), target, seconds), unusual
+
+
+def _ran(
+    program: _Program, target: Target, runner: Runner, about: tuple[KernelCandidate, Sequence[Array], Sequence[Array]]
+) -> tuple[list[Array], float]:
+    """Run a kernel once, in poisoned memory: that memory, and the seconds."""
+    kernel, inputs, right = about
+    names = tuple(value.name for value in kernel.outputs)
+    if names not in program.outs:
+        program.outs[names] = [np.empty(array.shape, array.dtype) for array in right]
+    outs = program.outs[names]
+    for out in outs:
+        if out.size:
+            poison(out)
+    return outs, run_once(target, runner, inputs, outs)
+
+
+def _judge(kernel: KernelCandidate, inputs: Sequence[Array], outs: Sequence[Array], right: Sequence[Array]) -> None:
+    """Raise WrongAnswerError for an answer that is wrong; of large kernels, for one that is far off."""
+    if sum(value.type.size for node in kernel.nodes for value in node.outputs) <= _JUDGED_EXACTLY:
+        bounds = bounds_of(Graph("kernel", kernel.inputs, kernel.nodes, kernel.outputs), inputs)
+        for value, out, wanted, bound in zip(kernel.outputs, outs, right, bounds, strict=True):
+            check(f"%{value.name}", out, wanted, bound)
+        return
+    for value, out, wanted in zip(kernel.outputs, outs, right, strict=True):
+        far = _far_off(out, wanted) if value.type.dtype.is_float else np.not_equal(out, wanted)
+        allowed = 0 if value.type.dtype.is_float else _STRAY * out.size
+        if np.count_nonzero(far) > allowed:
+            place = tuple(int(n) for n in np.argwhere(far)[0])
+            raise WrongAnswerError(f"%{value.name}{list(place)} is {out[place]}, far from {wanted[place]}")
+
+
+def _far_off(out: Array, wanted: Array) -> NDArray[np.bool_]:
+    """Where floats are far off; what is not finite must be what it should be."""
+    finite = np.isfinite(wanted)
+    largest = float(np.max(np.abs(wanted), where=finite, initial=0.0))
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = np.abs(out.astype(np.float64) - wanted.astype(np.float64))
+        near = off <= _ROUGHLY[out.itemsize] * largest
+        same = (out == wanted) | (np.isnan(out) & np.isnan(wanted))
+    return ~np.where(finite, near, same)

@@ -1,0 +1,95 @@
+"""The card of a data set: what it is, how it was made, and how far its numbers can be trusted."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from choosing import BINS, RANGE_US
+from state import State
+
+from autofuse.measurement.observations import Observation, observations
+from autofuse.plan.identity import identity_to_json
+
+_BUSY = 0.15
+"""Cores that others kept busy, from which on a pass was disturbed."""
+
+
+def card(state: State, file: Path) -> str:
+    """In Markdown."""
+    seen = observations(state.exported())
+    run, machine = state.run, state.run["machine"]
+    nbytes = file.stat().st_size
+    passes = sum(len(one.passes) for one in seen)
+    whole = sorted({one.program.name for one in seen if one.program.text})
+    lines = [
+        f"# {file.name}",
+        "",
+        f"{len(seen)} kernels under a schedule, of {len({one.program.name for one in seen})} programs, in {passes}"
+        f" passes; {nbytes / 1e6:.2f} MB, {nbytes / max(len(seen), 1):.0f} bytes a record.",
+        "",
+        f"Made by `{run['command']}`, begun {run['begun']}, commit {run['commit']}. Machine: {machine['model']},"
+        f" {machine['cores']} cores, {machine['system']}; NumPy {machine['numpy']}, {machine['blas']}.",
+        "",
+        "What a record holds, how times were taken and answers checked, licence and uses: [README.md](README.md).",
+        "",
+        *_counted("family", (one.program.family for one in seen)),
+        *_counted("kind", (one.source.kind for one in seen)),
+        *_counted("threads", (str(one.threads or "-") for one in seen)),
+        *_counted("schedule", ("other" if one.schedule.to_json() else "default" for one in seen)),
+        *_counted("status", (one.status for one in seen)),
+        *_counted("passes", (str(len(one.passes)) for one in seen)),
+        *_times(seen),
+        *_noise(seen),
+        f"Spaces measured whole, on all threads: {', '.join(whole) or 'none'}.",
+        "",
+        "## Machines",
+        "",
+        *(f"- {identity_to_json(identity)}" for identity in dict.fromkeys(one.identity for one in seen)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _counted(title: str, values: Iterable[str]) -> list[str]:
+    counts = sorted(Counter(values).items())
+    return [f"| {title} | records |", "|---|---|", *(f"| {name} | {count} |" for name, count in counts), ""]
+
+
+def _times(seen: Sequence[Observation]) -> list[str]:
+    """How measured times are spread."""
+    low, high = map(math.log, RANGE_US)
+    edges = [math.exp(low + (high - low) * n / (BINS // 2)) for n in range(BINS // 2 + 1)]
+    measured = [one.us for one in seen if one.status == "ok"]
+    rows = [
+        f"| {begin:.3g} - {end:.3g} | {sum(begin <= us < end for us in measured)} |"
+        for begin, end in zip([0.0, *edges], [*edges, math.inf], strict=True)
+    ]
+    return ["| measured us | records |", "|---|---|", *rows, ""]
+
+
+def _noise(seen: Sequence[Observation]) -> list[str]:
+    """How far two passes lie apart."""
+    rows: list[str] = []
+    for begin, end in ((0.0, 1.0), (1.0, 10.0), (10.0, 100.0), (100.0, 1e3), (1e3, 1e4), (1e4, math.inf)):
+        apart = [
+            abs(math.log(one.passes[0].us / one.passes[1].us))
+            for one in seen
+            if one.status == "ok" and len(one.passes) > 1 and begin <= one.us < end
+        ]
+        if apart:
+            most = sorted(apart)[int(0.9 * len(apart))]
+            rows.append(f"| {begin:g} - {end:g} | {len(apart)} | {statistics.median(apart):.2%} | {most:.2%} |")
+    loads = [made.load for one in seen for made in one.passes if made.load is not None]
+    busy = sum(load > _BUSY for load in loads) / max(len(loads), 1)
+    return [
+        "| us | records | two passes apart, median | nine of ten within |",
+        "|---|---|---|---|",
+        *rows,
+        "",
+        f"Others kept more than {_BUSY:g} cores busy in {busy:.1%} of the passes of which that is known"
+        f" ({len(loads)}).",
+        "",
+    ]

@@ -1,0 +1,152 @@
+"""Measured kernels to learn prices from: python experiments/dataset/run.py, or `make dataset`.
+
+Programs are made by number (workloads, workloads in other sizes, random ones), kernels are chosen of each so that
+predicted times are log-uniform, and measured in several passes, each in processes of its own. All is kept in a folder
+(--state) as it is made; Ctrl-C or kill -9 ends it, and the same command carries on. What there is is written to --out
+whenever it ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+# What studies have in common.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+
+import numpy as np
+from card import card
+from children import exit_code
+from choosing import Balance, chosen, targets_of
+from collect import Collector
+from journal import Record
+from programs import Source, made, source_of
+from provenance import ROOT, machine
+from state import State
+
+from autofuse.errors import AutofuseError
+from autofuse.report.progress import progress_report
+from autofuse.targets.base import Target, find_target
+
+BLOCK = 24
+"""Programs that are chosen from and measured together."""
+WHOLE = 20
+"""Programs of which every kernel is measured: the first workloads that are small enough."""
+_WHOLE_AT_ONCE = 7
+"""Of the programs of a block: those of which every kernel is measured if they are small enough."""
+_SETTINGS = ("backend", "size", "seed", "kernels")
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--state", type=Path, default=ROOT / "build" / "dataset", help="folder of what was done")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "datasets" / "measurements" / "cpu.npz",
+        help="file of records; its card is written beside it",
+    )
+    parser.add_argument("--records", type=int, default=30_000, help="kernels under a schedule (default %(default)s)")
+    parser.add_argument("--programs", type=int, default=1_000, help="programs, at least (default %(default)s)")
+    parser.add_argument("--kernels", type=int, default=20, help="of a program, at most (default %(default)s)")
+    parser.add_argument("--backend", default="cpu", help="cpu, cuda; simulated shows what is done without a GPU")
+    parser.add_argument("--size", default="full", choices=("small", "full"), help="of workloads (default full)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--export", action="store_true", help="only write what there is")
+    return parser.parse_args(argv)
+
+
+def collect(options: argparse.Namespace) -> None:
+    targets = targets_of(options.backend, find_target)
+    settings: Record = {name: getattr(options, name) for name in _SETTINGS}
+    here = {**machine(), "device": [target.fingerprint() for target in targets]}
+    with State(options.state, settings, here, targets) as state:
+        try:
+            if not options.export:
+                _collect(options, state, targets)
+        finally:
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            count = state.write(options.out)
+            options.out.with_suffix(".md").write_text(card(state, options.out))
+            print(f"wrote {options.out}: {count} records of passes", file=sys.stderr)
+
+
+def _collect(options: argparse.Namespace, state: State, targets: Sequence[Target]) -> None:
+    context = multiprocessing.get_context("spawn")
+    with (
+        Collector(state, targets, options.seed) as collector,
+        ProcessPoolExecutor(2, context) as choosers,
+        progress_report(sys.stderr.isatty()) as report,
+    ):
+        done = 0
+
+        def tell(count: int) -> None:
+            nonlocal done
+            done += count
+            report("passes", done, planned())
+
+        def planned() -> int:
+            return sum(kernel["passes"] for program in state.programs for kernel in program["kernels"])
+
+        block = 0
+        while True:
+            programs = state.programs[block * BLOCK : (block + 1) * BLOCK]
+            if len(programs) < BLOCK:
+                if _enough(options, state):
+                    break
+                _plan(options, state, choosers, range(block * BLOCK + len(programs), (block + 1) * BLOCK))
+                continue
+            collector.collect(programs, tell)
+            block += 1
+
+
+def _enough(options: argparse.Namespace, state: State) -> bool:
+    records = sum(len(program["kernels"]) for program in state.programs)
+    programs = sum(bool(program["kernels"]) for program in state.programs)
+    return records >= options.records and programs >= options.programs
+
+
+def _plan(options: argparse.Namespace, state: State, choosers: ProcessPoolExecutor, numbers: Sequence[int]) -> None:
+    """Choose from the programs of a block beside each other; each knows of those of the blocks before."""
+    balance = state.balance()
+    sources = {number: source_of(number, options.seed, options.size) for number in numbers}
+    left = WHOLE - sum(program["whole"] for program in state.programs)
+    likely = [number for number, source in sources.items() if source.size == options.size and not source.stretched]
+    whole = likely[: min(left, _WHOLE_AT_ONCE)]
+    tasks = {
+        number: choosers.submit(
+            choose, source, options.backend, balance, [options.seed, number], options.kernels, number in whole
+        )
+        for number, source in sources.items()
+    }
+    seen = {_key(kernel) for program in state.programs for kernel in program["kernels"]}
+    for number, source in sources.items():
+        found = tasks[number].result()
+        found["kernels"] = [kernel for kernel in found["kernels"] if _key(kernel) not in seen]
+        seen |= {_key(kernel) for kernel in found["kernels"]}
+        state.plan(number, source, **found)
+
+
+def _key(kernel: Record) -> tuple[str, str, int | None]:
+    return kernel["kernel"], json.dumps(kernel["schedule"], sort_keys=True), kernel["threads"]
+
+
+def choose(source: Source, backend: str, balance: Balance, seed: Sequence[int], most: int, whole: bool) -> Record:
+    """What is planned for a program, in a process of its own."""
+    targets = targets_of(backend, find_target)
+    try:
+        program = made(source)
+        kernels, whole = chosen(program, targets, balance, np.random.default_rng(seed), most, whole)
+    except (AutofuseError, ValueError, IndexError, TypeError, ArithmeticError, MemoryError) as bad:
+        return {"kernels": [], "text": "", "whole": False, "why": f"{type(bad).__name__}: {bad}"[:300]}
+    return {"kernels": [asdict(kernel) for kernel in kernels], "text": program.text, "whole": whole, "why": ""}
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(lambda: collect(parse())))
