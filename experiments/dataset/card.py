@@ -9,13 +9,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from choosing import BINS, RANGE_US
+from collect import BUSY
 from state import State
 
 from autofuse.measurement.observations import Observation, observations
 from autofuse.plan.identity import identity_to_json
-
-_BUSY = 0.15
-"""Cores that others kept busy, from which on a pass was disturbed."""
 
 
 def card(state: State, file: Path) -> str:
@@ -83,13 +81,12 @@ def _noise(seen: Sequence[Observation]) -> list[str]:
             most = sorted(apart)[int(0.9 * len(apart))]
             rows.append(f"| {begin:g} - {end:g} | {len(apart)} | {statistics.median(apart):.2%} | {most:.2%} |")
     loads = [made.load for one in seen for made in one.passes if made.load is not None]
-    busy = sum(load > _BUSY for load in loads) / max(len(loads), 1)
+    busy = sum(load > BUSY for load in loads) / max(len(loads), 1)
     return [
         "| us | records | two passes apart, median | nine of ten within |",
         "|---|---|---|---|",
         *rows,
         "",
-        f"Others kept more than {_BUSY:g} cores busy in {busy:.1%} of the passes of which that is known"
-        f" ({len(loads)}).",
+        f"Others kept more than {BUSY:g} cores busy in {busy:.1%} of the passes of which that is known ({len(loads)}).",
         "",
     ]

@@ -33,7 +33,7 @@ _SWEEP_SHARE = 0.5
 _BOTH = 0.2
 """Of kernels: measured on one and on all threads; the others on either."""
 _OFTEN = 0.1
-"""Of kernels: measured in four passes, in place of two."""
+"""Of programs: measured in four passes, in place of two."""
 _PASSES, _MANY_PASSES = 2, 4
 _SLACK = 12
 """Kernels that a bin may be ahead of the median one."""
@@ -120,6 +120,7 @@ def chosen(
     order = [list(first)[number] for number in rng.permutation(len(first))]
     order.sort(key=lambda digest: balance.bins[bin_of(prices[digest].predicted_us) or 0])
     found: list[Chosen] = []
+    passes = _MANY_PASSES if rng.random() < _OFTEN else _PASSES
     taken = 0
     for digest in order:
         candidate, bin_ = first[digest], bin_of(prices[digest].predicted_us)
@@ -142,7 +143,6 @@ def chosen(
                 passes=passes,
                 bin=bin_,
             )
-            for passes in [_MANY_PASSES if rng.random() < _OFTEN else _PASSES]
             for target in _targets(targets, rng, whole)
             for schedule in schedules
         ]

@@ -33,6 +33,10 @@ from autofuse.targets.base import Target
 WORKERS = 2
 ROUNDS = 2
 """Moments of a pass."""
+ATTEMPTS = 3
+"""Times that kernels are timed in a pass, at most."""
+BUSY = 0.15
+"""Cores that others keep busy, from which on a pass is disturbed."""
 _RUNNERS = "autofuse.measurement.collecting"
 _BUILD_S = 120.0
 _HELD_SHARE = 0.15
@@ -62,8 +66,9 @@ class Collector:
         self._places = {threads_of(target, targets): place for place, target in enumerate(targets)}
         environment = {**QUIET, "AUTOFUSE_CACHE": str(state.folder / "cache")}
         self._stack = ExitStack()
-        self._workers = [self._stack.enter_context(Worker(environment)) for _ in range(WORKERS)]
         self._threads = self._stack.enter_context(ThreadPoolExecutor(WORKERS))
+        # ended first, so that no thread waits for one
+        self._workers = [self._stack.enter_context(Worker(environment)) for _ in range(WORKERS)]
 
     def __enter__(self) -> Collector:
         return self
@@ -78,6 +83,7 @@ class Collector:
             for worker in self._workers:
                 worker.renew()
             turns = [_Turn(program, number, kernels) for program, kernels in self._waiting(programs, number)]
+            turns.sort(key=lambda turn: turn.program["bytes"])  # who prepare beside each other take about as long
             for start in range(0, len(turns), WORKERS):
                 together = turns[start : start + WORKERS]
                 self._measure(together)
@@ -128,8 +134,7 @@ class Collector:
         """Time what was prepared, and keep it. Where the worker was lost, each kernel is tried by itself."""
         timed = begun
         if begun.status == "ok":
-            payload = {"session": begun.data["session"], "rounds": ROUNDS, "seed": [self._seed, turn.number]}
-            timed = worker.run(Job(f"{_RUNNERS}:time_prepared", payload, build_s=_BUILD_S))
+            timed = self._timed(worker, turn, begun.data["session"])
         if timed.status == "ok":
             self._keep(turn, begun.data["kernels"], timed.data)
         elif len(turn.kernels) > 1:
@@ -139,6 +144,20 @@ class Collector:
         else:
             failed = {"status": timed.status, "message": timed.message, "unusual": False}
             self._keep(turn, [failed], {"samples_us": [[]], "load": None, "conditions": ""})
+
+    def _timed(self, worker: Worker, turn: _Turn, session: str) -> Outcome:
+        """Time what was prepared; anew while others disturb that. The least disturbed of a few attempts counts."""
+        best: Outcome | None = None
+        for attempt in range(ATTEMPTS):
+            payload = {"session": session, "rounds": ROUNDS, "seed": [self._seed, turn.number, attempt]}
+            found = worker.run(Job(f"{_RUNNERS}:time_prepared", payload, build_s=_BUILD_S))
+            if found.status != "ok":
+                return best or found
+            best = found if best is None or _load(found) < _load(best) else best
+            if _load(best) <= BUSY:
+                break
+        assert best is not None
+        return best
 
     def _keep(self, turn: _Turn, prepared: Sequence[Any], timed: Any) -> None:
         graph = turn.made.program.graph
@@ -163,3 +182,8 @@ class Collector:
             )
             measured.append((kernel, turn.number, measurement))
         self._state.add(turn.program, measured)
+
+
+def _load(timed: Outcome) -> float:
+    """Cores that others kept busy; 0 where that is not known."""
+    return timed.data["load"] or 0.0

@@ -29,8 +29,8 @@ _FIXED = 4
 """Extents up to here are part of what a program does: coordinates, gates."""
 _MOST_BYTES = 192 << 20
 """Of a program's arguments."""
-_MOST_ELEMENTS = 1 << 30
-"""Of all values of a program together, in bytes."""
+_MOST_VALUES = 1 << 30
+"""Bytes of all values of a program together."""
 _SPREAD = (11.0, 22.5)
 """Binary logarithms of the elements that values of random programs have, about."""
 _KINDS: Mapping[str, Sequence[str]] = {
@@ -76,6 +76,8 @@ class Made:
     """Of the inputs of its graph."""
     text: str
     """Of its graph."""
+    nbytes: int
+    """Of all values of the graph together."""
 
 
 def source_of(number: int, seed: int, size: str = "full") -> Source:
@@ -109,9 +111,9 @@ def made(source: Source) -> Made:
     if constants:
         raise ArgumentError(f"{source.name} holds constant arrays")
     nbytes = sum(value.type.nbytes for node in program.graph.nodes for value in node.outputs)
-    if nbytes > _MOST_ELEMENTS or sum(array.nbytes for array in arrays) > _MOST_BYTES:
+    if nbytes > _MOST_VALUES or sum(array.nbytes for array in arrays) > _MOST_BYTES:
         raise ArgumentError(f"{source.name} is too large")
-    return Made(program, arrays, text)
+    return Made(program, arrays, text, nbytes)
 
 
 def _from_workload(source: Source) -> tuple[Program, Sequence[NDArray[Any]]]:

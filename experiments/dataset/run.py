@@ -2,7 +2,7 @@
 
 Programs are made by number (workloads, workloads in other sizes, random ones), kernels are chosen of each so that
 predicted times are log-uniform, and measured in several passes, each in processes of its own. All is kept in a folder
-(--state) as it is made; Ctrl-C or kill -9 ends it, and the same command carries on. What there is is written to --out
+(--state) as it is made; Ctrl-C, SIGTERM or kill -9 ends it, and the same command carries on. What there is is written to --out
 whenever it ends.
 """
 
@@ -12,8 +12,9 @@ import argparse
 import json
 import multiprocessing
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,12 +25,13 @@ import numpy as np
 from card import card
 from children import exit_code
 from choosing import Balance, chosen, targets_of
-from collect import Collector
+from collect import WORKERS, Collector
 from journal import Record
 from programs import Source, made, source_of
 from provenance import ROOT, machine
 from state import State
 
+from autofuse.cli.interrupts import termination_interrupts
 from autofuse.errors import AutofuseError
 from autofuse.report.progress import progress_report
 from autofuse.targets.base import Target, find_target
@@ -78,10 +80,9 @@ def collect(options: argparse.Namespace) -> None:
 
 
 def _collect(options: argparse.Namespace, state: State, targets: Sequence[Target]) -> None:
-    context = multiprocessing.get_context("spawn")
     with (
         Collector(state, targets, options.seed) as collector,
-        ProcessPoolExecutor(2, context) as choosers,
+        _choosers() as choosers,
         progress_report(sys.stderr.isatty()) as report,
     ):
         done = 0
@@ -104,6 +105,16 @@ def _collect(options: argparse.Namespace, state: State, targets: Sequence[Target
                 continue
             collector.collect(programs, tell)
             block += 1
+
+
+@contextmanager
+def _choosers() -> Generator[ProcessPoolExecutor]:
+    """Processes to choose in; what they have not begun when the block ends is not done."""
+    choosers = ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn"))
+    try:
+        yield choosers
+    finally:
+        choosers.shutdown(cancel_futures=True)
 
 
 def _enough(options: argparse.Namespace, state: State) -> bool:
@@ -144,9 +155,16 @@ def choose(source: Source, backend: str, balance: Balance, seed: Sequence[int], 
         program = made(source)
         kernels, whole = chosen(program, targets, balance, np.random.default_rng(seed), most, whole)
     except (AutofuseError, ValueError, IndexError, TypeError, ArithmeticError, MemoryError) as bad:
-        return {"kernels": [], "text": "", "whole": False, "why": f"{type(bad).__name__}: {bad}"[:300]}
-    return {"kernels": [asdict(kernel) for kernel in kernels], "text": program.text, "whole": whole, "why": ""}
+        return {"kernels": [], "text": "", "bytes": 0, "whole": False, "why": f"{type(bad).__name__}: {bad}"[:300]}
+    return {
+        "kernels": [asdict(kernel) for kernel in kernels],
+        "text": program.text,
+        "bytes": program.nbytes,
+        "whole": whole,
+        "why": "",
+    }
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code(lambda: collect(parse())))
+    with termination_interrupts():
+        sys.exit(exit_code(lambda: collect(parse())))
