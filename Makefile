@@ -20,7 +20,7 @@ CUDA    := $(VENV)/.installed-cuda
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tune test test-all test-hosts test-optimised lint types layers format bench quality rules peers first-call before-after fidelity gpu gpu-counts clean
+.PHONY: help setup tune test test-all test-hosts test-optimised lint types layers format bench quality rules peers first-call before-after fidelity gpu gpu-counts dataset clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ gpu: $(if $(GPU_PYTHON),,$(TUNE) $(CUDA)) ## what this machine's GPU does, for M
 
 gpu-counts: $(TEST) ## what kernels ask of a GPU, counted on the host without one (a few minutes)
 	$(BIN)/python experiments/gpu_counts/run.py $(STUDY_OPTIONS)
+
+dataset: $(TUNE) ## measure the kernels that cost models are trained on (over an hour; carries on)
+	$(BIN)/python experiments/dataset/run.py $(STUDY_OPTIONS)
 
 clean: ## remove the environments, caches and build results; plans/ stays
 	rm -rf $(VENV) $(PEERS) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

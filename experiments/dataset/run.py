@@ -2,8 +2,8 @@
 
 Programs are made by number (workloads, workloads in other sizes, random ones), kernels are chosen of each so that
 predicted times are log-uniform, and measured in several passes, each in processes of its own. All is kept in a folder
-(--state) as it is made; Ctrl-C, SIGTERM or kill -9 ends it, and the same command carries on. What there is is written to --out
-whenever it ends.
+(--state) as it is made; Ctrl-C, SIGTERM or kill -9 ends it, and the same command carries on. What there is is written
+to --out when it ends, unless by kill -9; --export does only that.
 """
 
 from __future__ import annotations
