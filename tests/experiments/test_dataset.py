@@ -235,6 +235,25 @@ def test_failures_are_kept_and_not_tried_again(study: Study, tmp_path: Path, mon
     assert not any(waiting)
 
 
+def test_kernels_of_a_gpu_are_collected_on_the_simulated_one(study: Study, tmp_path: Path) -> None:
+    targets = study["choosing"].targets_of("simulated", find_target)
+    assert len(targets) == 1
+    number = next(n for n in range(80) if study["programs"].source_of(n, 0).name == "softmax/small")
+    source = study["programs"].source_of(number, 0)
+    found = study["run"].choose(source, "simulated", study["choosing"].Balance(), [0], 2, False)
+    found["kernels"] = [{**kernel, "passes": 2} for kernel in found["kernels"] if not kernel["schedule"]]
+    assert {kernel["threads"] for kernel in found["kernels"]} == {None}
+    with study["state"].State(tmp_path, {}, {}, targets) as state:
+        state.plan(number, source, **found)
+        with study["collect"].Collector(state, targets, 0) as collector:
+            collector.collect(state.programs, lambda _: None)
+        seen = observations(state.exported())
+    assert len(seen) == len(found["kernels"]) > 0
+    assert {(one.status, len(one.passes), one.identity.backend, one.threads) for one in seen} == {
+        ("ok", 2, "simulated", None)
+    }
+
+
 @pytest.mark.slow
 def test_kill_9_loses_nothing_that_was_measured(tmp_path: Path) -> None:
     command = [
