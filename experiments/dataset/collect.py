@@ -76,8 +76,8 @@ class Collector:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
         self._stack.__exit__(kind, value, at)
 
-    def collect(self, programs: Sequence[Record], tell: Callable[[int], object]) -> None:
-        """Measure some programs in all their passes, each in new processes. `tell`: of so many records."""
+    def collect(self, programs: Sequence[Record], tell: Callable[[], object]) -> None:
+        """Measure some programs in all their passes, each in new processes. `tell`: that there is more."""
         most = max((kernel["passes"] for program in programs for kernel in program["kernels"]), default=0)
         for number in range(1, most + 1):
             for worker in self._workers:
@@ -87,7 +87,7 @@ class Collector:
             for start in range(0, len(turns), WORKERS):
                 together = turns[start : start + WORKERS]
                 self._measure(together)
-                tell(sum(len(turn.kernels) for turn in together))
+                tell()
 
     def _waiting(self, programs: Sequence[Record], number: int) -> Iterator[tuple[Record, list[Chosen]]]:
         for program in programs:

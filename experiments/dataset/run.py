@@ -9,12 +9,13 @@ to --out when it ends, unless by kill -9; --export does only that.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import sys
-from collections.abc import Generator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
 from pathlib import Path
 
@@ -80,41 +81,20 @@ def collect(options: argparse.Namespace) -> None:
 
 
 def _collect(options: argparse.Namespace, state: State, targets: Sequence[Target]) -> None:
-    with (
-        Collector(state, targets, options.seed) as collector,
-        _choosers() as choosers,
-        progress_report(sys.stderr.isatty()) as report,
-    ):
-        done = 0
+    with Collector(state, targets, options.seed) as collector, progress_report(sys.stderr.isatty()) as report:
 
-        def tell(count: int) -> None:
-            nonlocal done
-            done += count
-            report("passes", done, planned())
+        def tell() -> None:
+            report("passes", state.ended, state.planned)
 
-        def planned() -> int:
-            return sum(kernel["passes"] for program in state.programs for kernel in program["kernels"])
-
-        block = 0
-        while True:
-            programs = state.programs[block * BLOCK : (block + 1) * BLOCK]
-            if len(programs) < BLOCK:
-                if _enough(options, state):
-                    break
-                _plan(options, state, choosers, range(block * BLOCK + len(programs), (block + 1) * BLOCK))
-                continue
-            collector.collect(programs, tell)
-            block += 1
-
-
-@contextmanager
-def _choosers() -> Generator[ProcessPoolExecutor]:
-    """Processes to choose in; what they have not begun when the block ends is not done."""
-    choosers = ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn"))
-    try:
-        yield choosers
-    finally:
-        choosers.shutdown(cancel_futures=True)
+        for block in itertools.count():
+            start, end = block * BLOCK, (block + 1) * BLOCK
+            missing = range(start + len(state.programs[start:end]), end)
+            more = bool(missing) and not _enough(options, state)
+            if more:
+                _plan(options, state, missing)
+            collector.collect(state.programs[start:end], tell)
+            if missing and not more:
+                break
 
 
 def _enough(options: argparse.Namespace, state: State) -> bool:
@@ -123,25 +103,37 @@ def _enough(options: argparse.Namespace, state: State) -> bool:
     return records >= options.records and programs >= options.programs
 
 
-def _plan(options: argparse.Namespace, state: State, choosers: ProcessPoolExecutor, numbers: Sequence[int]) -> None:
+def _plan(options: argparse.Namespace, state: State, numbers: Sequence[int]) -> None:
     """Choose from the programs of a block beside each other; each knows of those of the blocks before."""
     balance = state.balance()
     sources = {number: source_of(number, options.seed, options.size) for number in numbers}
     left = WHOLE - sum(program["whole"] for program in state.programs)
     likely = [number for number, source in sources.items() if source.size == options.size and not source.stretched]
     whole = likely[: min(left, _WHOLE_AT_ONCE)]
-    tasks = {
-        number: choosers.submit(
-            choose, source, options.backend, balance, [options.seed, number], options.kernels, number in whole
-        )
-        for number, source in sources.items()
-    }
-    seen = {_key(kernel) for program in state.programs for kernel in program["kernels"]}
-    for number, source in sources.items():
-        found = tasks[number].result()
-        found["kernels"] = [kernel for kernel in found["kernels"] if _key(kernel) not in seen]
-        seen |= {_key(kernel) for kernel in found["kernels"]}
-        state.plan(number, source, **found)
+    choosers = ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn"))
+    try:
+        tasks = {
+            number: choosers.submit(
+                choose, source, options.backend, balance, [options.seed, number], options.kernels, number in whole
+            )
+            for number, source in sources.items()
+        }
+        seen = {_key(kernel) for program in state.programs for kernel in program["kernels"]}
+        for number, source in sources.items():
+            found = _result(tasks[number])
+            found["kernels"] = [kernel for kernel in found["kernels"] if _key(kernel) not in seen]
+            seen |= {_key(kernel) for kernel in found["kernels"]}
+            state.plan(number, source, **found)
+    finally:
+        choosers.shutdown(cancel_futures=True)
+
+
+def _result(task: Future[Record]) -> Record:
+    """What was chosen; nothing where the process died, which others of its block may be to blame for."""
+    try:
+        return task.result()
+    except BrokenProcessPool as died:
+        return _nothing(died)
 
 
 def _key(kernel: Record) -> tuple[str, str, int | None]:
@@ -155,7 +147,7 @@ def choose(source: Source, backend: str, balance: Balance, seed: Sequence[int], 
         program = made(source)
         kernels, whole = chosen(program, targets, balance, np.random.default_rng(seed), most, whole)
     except (AutofuseError, ValueError, IndexError, TypeError, ArithmeticError, MemoryError) as bad:
-        return {"kernels": [], "text": "", "bytes": 0, "whole": False, "why": f"{type(bad).__name__}: {bad}"[:300]}
+        return _nothing(bad)
     return {
         "kernels": [asdict(kernel) for kernel in kernels],
         "text": program.text,
@@ -163,6 +155,11 @@ def choose(source: Source, backend: str, balance: Balance, seed: Sequence[int], 
         "whole": whole,
         "why": "",
     }
+
+
+def _nothing(why: Exception) -> Record:
+    """That a program gives no kernels."""
+    return {"kernels": [], "text": "", "bytes": 0, "whole": False, "why": f"{type(why).__name__}: {why}"[:300]}
 
 
 if __name__ == "__main__":

@@ -63,6 +63,16 @@ class State:
         """Those that were tried, in their order."""
         return [record for record in self.journal.records if record["kind"] == "program"]
 
+    @property
+    def planned(self) -> int:
+        """Passes of all kernels that were chosen."""
+        return sum(kernel["passes"] for program in self.programs for kernel in program["kernels"])
+
+    @property
+    def ended(self) -> int:
+        """Passes that were measured, or failed."""
+        return sum(map(len, self._ended.values()))
+
     def balance(self) -> Balance:
         """Of what was chosen so far."""
         found = Balance()

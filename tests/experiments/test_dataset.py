@@ -228,7 +228,7 @@ def test_failures_are_kept_and_not_tried_again(study: Study, tmp_path: Path, mon
     with study["state"].State(tmp_path, {}, {}, targets) as state:
         state.plan(0, source, **found)
         with study["collect"].Collector(state, targets, 0) as collector:
-            collector.collect(state.programs, lambda _: None)
+            collector.collect(state.programs, lambda: None)
         seen = observations(state.exported())
         waiting = [state.waits(study["choosing"].Chosen(**kernel), n) for kernel in found["kernels"] for n in (1, 2)]
     assert sorted(one.status for one in seen) == ["crash", "ok", "ok"]
@@ -246,7 +246,7 @@ def test_kernels_of_a_gpu_are_collected_on_the_simulated_one(study: Study, tmp_p
     with study["state"].State(tmp_path, {}, {}, targets) as state:
         state.plan(number, source, **found)
         with study["collect"].Collector(state, targets, 0) as collector:
-            collector.collect(state.programs, lambda _: None)
+            collector.collect(state.programs, lambda: None)
         seen = observations(state.exported())
     assert len(seen) == len(found["kernels"]) > 0
     assert {(one.status, len(one.passes), one.identity.backend, one.threads) for one in seen} == {
