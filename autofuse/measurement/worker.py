@@ -138,7 +138,7 @@ def status_of(bad: Exception) -> Status:
             return "error"
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Ask the system to kill this process when the tuner dies, also while a candidate hangs in native code."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -151,7 +151,7 @@ def _die_with(parent: int) -> None:
 def main(arguments: list[str]) -> int:
     """`FD PARENT`: the number of the connected socket, and the tuner's process id."""
     descriptor, parent = map(int, arguments)
-    _die_with(parent)
+    die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the tuner's to handle
     faulthandler.enable()
     channel = Channel(socket.socket(fileno=descriptor))

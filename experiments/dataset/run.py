@@ -12,6 +12,7 @@ import argparse
 import itertools
 import json
 import multiprocessing
+import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -34,6 +35,7 @@ from state import State
 
 from autofuse.cli.interrupts import termination_interrupts
 from autofuse.errors import AutofuseError
+from autofuse.measurement.worker import die_with
 from autofuse.report.progress import progress_report
 from autofuse.targets.base import Target, find_target
 
@@ -110,7 +112,8 @@ def _plan(options: argparse.Namespace, state: State, numbers: Sequence[int]) -> 
     left = WHOLE - sum(program["whole"] for program in state.programs)
     likely = [number for number, source in sources.items() if source.size == options.size and not source.stretched]
     whole = likely[: min(left, _WHOLE_AT_ONCE)]
-    choosers = ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn"))
+    context = multiprocessing.get_context("spawn")
+    choosers = ProcessPoolExecutor(WORKERS, context, initializer=die_with, initargs=(os.getpid(),))
     try:
         tasks = {
             number: choosers.submit(
