@@ -7,7 +7,7 @@ from typing import Any
 
 from journal import Journal, Record
 
-from autofuse.testing.simt.gates import GATES, ONE_LAUNCH, Gate, is_computing, standing
+from autofuse.testing.simt.gates import GATES, ONE_LAUNCH, PROGRAM_BYTES, Gate, exemption, is_asked, standing
 
 
 def render(run: Record, journal: Journal) -> str:
@@ -54,46 +54,66 @@ def _programs(programs: dict[str, Record]) -> list[str]:
 
 
 def _totals(programs: dict[str, Record]) -> list[str]:
-    """How many launches pass each gate."""
+    """How many launches pass each gate: of those that its limit is for, and of all."""
     rows: list[str] = []
     for gate in GATES:
-        values = [
-            value
-            for record in programs.values()
-            for launch in record["launches"]
-            if (value := gate.value(launch, record["multiprocessors"])) is not None
-        ]
-        passed = sum(map(gate.passes, values))
-        rows.append(f"| {gate.name} | {gate.wish} | {passed} of {len(values)} |")
-    return ["| gate | limit | launches that pass |", "|---|---|---:|", *rows, ""]
+        asked: list[bool] = []
+        every: list[bool] = []
+        for record in programs.values():
+            for launch in record["launches"]:
+                value = gate.value(launch, record["multiprocessors"])
+                if value is not None:
+                    every.append(gate.passes(value))
+                    asked += every[-1:] if is_asked(gate, exemption(launch, record)) else []
+        rows.append(f"| {gate.name} | {gate.wish} | {_passed(asked)} | {_passed(every)} |")
+    return [
+        f"Limits are for launches of programs whose arguments and results are {PROGRAM_BYTES // 10**6} MB and more, "
+        "that move more than memory gives while a launch is started. Those of bytes asked, bytes in flight and "
+        "instructions are for launches that memory limits. The column `exempt` below says which launches are left out: "
+        "`small`, or `compute`, where the model says that arithmetic limits them.",
+        "",
+        "| gate | limit | launches that pass, of those it is for | of all |",
+        "|---|---|---:|---:|",
+        *rows,
+        "",
+    ]
+
+
+def _passed(found: Sequence[bool]) -> str:
+    return f"{sum(found)} of {len(found)}"
 
 
 def _table(programs: dict[str, Record]) -> list[str]:
-    head = ["program", "kernel", "blocks of threads", "registers", *(gate.name for gate in GATES)]
+    head = ["program", "kernel", "blocks of threads", "registers", "exempt", *(gate.name for gate in GATES)]
     rows: list[str] = []
     for name, record in programs.items():
         for launch in record["launches"]:
             times = f" ({launch['times']} times)" if launch["times"] > 1 else ""
             times += f" ({launch['members']} together)" if launch.get("members", 1) > 1 else ""
-            cells = [_cell(gate, launch, record["multiprocessors"]) for gate in GATES]
-            shape = f"{launch['blocks']} of {launch['threads']}"
+            exempt = exemption(launch, record)
+            cells = [_cell(gate, gate.value(launch, record["multiprocessors"]), exempt) for gate in GATES]
+            turns = f" for {launch['blocks']}" if launch["grid"] < launch["blocks"] else ""
+            shape = f"{launch['grid']}{turns} of {launch['threads']}"
             rows.append(
                 f"| `{name}` | {launch['function']}{times} | {shape} | {launch.get('registers', '-')} | "
-                f"{' | '.join(cells)} |"
+                f"{exempt or ''} | {' | '.join(cells)} |"
             )
     note = (
-        "Values that do not pass are bold. Bytes in flight are asked of launches that read as much on each "
-        "multiprocessor. `compute`: the model says that arithmetic limits the launch."
+        "Values that do not pass are bold where the limit is for the launch, and in brackets where it is not. "
+        "`489 for 977`: blocks that take the work of so many in turn. Bytes in flight are asked of launches that read "
+        "as much on each multiprocessor."
     )
-    return [note, "", f"| {' | '.join(head)} |", f"|---|---|---:|---:|{'---:|' * len(GATES)}", *rows, ""]
+    columns = f"|---|---|---:|---:|---|{'---:|' * len(GATES)}"
+    return [note, "", f"| {' | '.join(head)} |", columns, *rows, ""]
 
 
-def _cell(gate: Gate, launch: Record, multiprocessors: int) -> str:
-    value = gate.value(launch, multiprocessors)
+def _cell(gate: Gate, value: float | None, exempt: str | None) -> str:
     if value is None:
-        return "compute" if gate.name == "instructions per byte" and is_computing(launch) else "-"
+        return "-"
     text = format(value, gate.shown)
-    return text if gate.passes(value) else f"**{text}**"
+    if gate.passes(value):
+        return text
+    return f"**{text}**" if is_asked(gate, exempt) else f"({text})"
 
 
 def _failures(journal: Journal, programs: dict[str, Record]) -> Sequence[str]:

@@ -16,6 +16,7 @@ from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.targets.cuda.codegen.cudakernel import CudaKernel
+from autofuse.targets.cuda.codegen.together import Copies
 from autofuse.targets.cuda.conditions import Conditions
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.library.form import Form, Given
@@ -33,6 +34,8 @@ class CudaCode:
     """Of several: what the model says that they take."""
     library: LibraryCode | None = None
     """What cuBLASLt does in place of the kernel."""
+    copies: tuple[Copies, ...] = ()
+    """Of several: all programs, and how many of each there are."""
 
 
 class Function(Protocol):

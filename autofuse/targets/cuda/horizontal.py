@@ -31,6 +31,7 @@ from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.cost.rates import LAUNCH_US
 from autofuse.targets.cuda.driver import CudaCode, Driver
 from autofuse.targets.cuda.gpus import Gpu
+from autofuse.targets.cuda.grids import fitted
 from autofuse.targets.cuda.nvrtc import Resources
 from autofuse.targets.cuda.occupancy import occupancy
 
@@ -112,12 +113,14 @@ class _Member:
 def starts_of(
     kernels: Sequence[LoweredKernel], codes: Mapping[CodeKey, CudaCode], gpu: Gpu, most_bytes: int
 ) -> tuple[Start, ...]:
-    """What a call starts, in order. `codes`: of each kernel alone. `most_bytes`: of parameters."""
+    """What a call starts, in order, in grids for `gpu`. `codes`: of each kernel alone. `most_bytes`: of parameters."""
     model = GpuModel(gpu)
     found: list[Start] = []
     for _, numbers in groupby(range(len(kernels)), key=groups_of(kernels).__getitem__):
         found += _group(list(numbers), kernels, codes, model, gpu, most_bytes)
-    return tuple(found)
+    distinct = {id(start.code): start.code for start in found if start.code is not None}
+    sized = dict(zip(distinct, fitted(list(distinct.values()), gpu), strict=True))
+    return tuple(start if start.code is None else replace(start, code=sized[id(start.code)]) for start in found)
 
 
 def _group(
@@ -236,19 +239,15 @@ def _starts(part: Sequence[_Member], gpu: Gpu) -> Iterator[Start]:
     if count > 1 and together_us(part, gpu) < sum(member.alone_us for member in part):
         ordered = sorted(part, key=lambda member: (-member.body_us, member.kernels))
         name = f"{symbol(ordered[0].code.kernel.name)}_and_{count - 1}_more"
+        copies = tuple(Copies(member.program, len(member.kernels)) for member in ordered)
         try:
-            made = generate_together(
-                name,
-                [Copies(member.program, len(member.kernels)) for member in ordered],
-                gpu.arch,
-                max(member.width for member in part),
-            )
+            made = generate_together(name, copies, gpu.arch, max(member.width for member in part))
         except LegalityError:
             pass  # what fits blocks of its own width need not fit wider ones
         else:
             numbers = tuple(number for member in ordered for number in member.kernels)
             each = [member.body_us + LAUNCH_US for member in ordered for _ in member.kernels]
-            code = CudaCode(ordered[0].code.program, made, together_us(part, gpu))
+            code = CudaCode(ordered[0].code.program, made, together_us(part, gpu), copies=copies)
             yield Start(numbers, code, tuple(us / sum(each) for us in each))
             return
     for member in part:

@@ -1,10 +1,12 @@
-"""Theoretical occupancy: how many blocks of a kernel a multiprocessor holds at once.
+"""Theoretical occupancy: how many blocks of a kernel a multiprocessor holds at once, and how many to start.
 
 The rules are those of the CUDA occupancy calculator (cuda_occupancy.h, compute capability 8.0 and 9.0): registers are
 given to warps in units of 256 on each of four partitions, shared memory in units of 128 bytes after 1 KiB per block.
 """
 
 from __future__ import annotations
+
+import math
 
 from autofuse.lazydataclass import dataclass
 from autofuse.targets.cuda.gpus import Gpu
@@ -15,6 +17,8 @@ _REGISTER_UNIT = 256
 _PARTITIONS = 4
 _SHARED_UNIT = 128
 _SHARED_RESERVED = 1024
+MOST_LOST = 0.1
+"""Of what a device holds at once: the share that may have nothing to do in the last wave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +63,26 @@ def _by_shared(gpu: Gpu, shared_bytes: int) -> int:
 
 def _round_up(number: int, unit: int) -> int:
     return -(-number // unit) * unit
+
+
+def lost(blocks: int, held: int, multiprocessors: int) -> float:
+    """Share of the blocks held that has nothing to do in the last of several waves; `held`: by each multiprocessor."""
+    waves = blocks / (held * multiprocessors)
+    return 1.0 - waves / math.ceil(waves) if waves > 1 else 0.0
+
+
+def blocks_in_turn(tasks: int, held: int, multiprocessors: int) -> int:
+    """Blocks that take so many equal tasks in turn, all at once, each as many as the others, up to one.
+
+    Each multiprocessor gets at least half of what it holds, and as much as leaves little to wait for in the end.
+    """
+
+    def rounds(each: int) -> int:
+        return -(-tasks // (each * multiprocessors))
+
+    def waited(each: int) -> float:
+        return 1.0 - tasks / (each * multiprocessors * rounds(each))
+
+    tried = range(held, held // 2, -1)
+    each = next((each for each in tried if waited(each) <= MOST_LOST), min(tried, key=waited))
+    return -(-tasks // rounds(each))

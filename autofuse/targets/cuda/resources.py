@@ -102,7 +102,8 @@ def _lines(code: CudaCode, gpu: Gpu, model: GpuModel) -> tuple[str, ...]:
 
 def _shape(launch: CudaLaunch) -> str:
     blocks, threads = launch.grid[0], launch.block[0]
-    return f"{blocks} block{'s' * (blocks != 1)} of {threads} threads"
+    shared = f", which take {launch.tasks} blocks' work in turn" if launch.tasks > blocks else ""
+    return f"{blocks} block{'s' * (blocks != 1)} of {threads} threads{shared}"
 
 
 def _parts(code: CudaCode) -> list[str]:

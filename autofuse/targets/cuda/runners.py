@@ -17,6 +17,7 @@ from autofuse.lower.tile import OpaqueProgram, Space
 from autofuse.runtime.fitting import all_fit
 from autofuse.targets.cuda.codes import code_of
 from autofuse.targets.cuda.driver import CudaCode, Driver, Function
+from autofuse.targets.cuda.grids import fitted
 from autofuse.targets.cuda.librarysteps import library_step
 from autofuse.targets.cuda.segments import Place
 
@@ -28,6 +29,8 @@ def cuda_runners(
 ) -> list[CudaRunner | AutofuseError]:
     """A kernel under each schedule, or why that cannot be. They compile beside each other."""
     made = [_code(kernel, schedule, limits, driver.gpu.arch) for schedule in schedules]
+    codes = iter(fitted([code for code in made if isinstance(code, CudaCode)], driver.gpu))
+    made = [next(codes) if isinstance(code, CudaCode) else code for code in made]
     functions = iter(_loaded([code for code in made if isinstance(code, CudaCode)], driver))
     return [code if isinstance(code, AutofuseError) else _runner(kernel, code, functions, driver) for code in made]
 

@@ -12,6 +12,7 @@ Warps run one after the other between two barriers, so what one walks alone is f
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -99,7 +100,7 @@ def _ratio(what: int, of: int) -> float:
 def count(
     kernel: CudaKernel, inputs: Mapping[str, NDArray[Any]] | None = None, most_blocks: int = 32
 ) -> tuple[Counts, ...]:
-    """Run some blocks of each launch of a kernel, and count.
+    """Run some blocks of each launch of a kernel, and count. A block has one task, where it could take several.
 
     `inputs`: values of parameters, by name; zeros for the others. `most_blocks`: of each launch, at most so many run.
     Raises BackendError for what the shim detects, and without a C++ compiler.
@@ -120,20 +121,21 @@ def _counted(
 ) -> Counts:
     pointers = (ctypes.c_void_p * max(1, len(buffers)))(*(buffer.address for buffer in buffers))
     sizes = (ctypes.c_ulonglong * max(1, len(buffers)))(*(buffer.nbytes or 0 for buffer in buffers))
-    blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    grid = (launch.tasks, 1, 1) if launch.tasks else launch.grid
+    blocks = math.prod(grid)
     clusters = blocks // launch.cluster
     every = max(1, -(-clusters * launch.cluster // max(most_blocks, launch.cluster)))
     step = ctypes.c_uint64.in_dll(library, "_ZN4simt11count_everyE")  # one for all libraries of this process
     wide = (ctypes.c_int * max(1, len(buffers)))(*_wide_from(kernel))
     threads = max(_FEWEST_THREADS, launch.block[0] * launch.block[1] * launch.block[2])
     library.count_begin(len(buffers), pointers, sizes, wide, _L1_BYTES * threads // _THREADS)
-    grid, block = (ctypes.c_uint * 3)(*launch.grid), (ctypes.c_uint * 3)(*launch.block)
+    shape, block = (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*launch.block)
     message = ctypes.create_string_buffer(_MESSAGE)
     run: Any = getattr(library, f"run_kernel_0_{launch.function}")
     sizes_of_blocks = (ctypes.c_size_t(launch.shared_bytes), ctypes.c_int(launch.cluster))
     try:
         step.value = every
-        failed = run(pointers, grid, block, *sizes_of_blocks, ctypes.c_int(0), message)
+        failed = run(pointers, shape, block, *sizes_of_blocks, ctypes.c_int(0), message)
     finally:
         step.value = 1
     if failed:

@@ -3,6 +3,9 @@
 A gate has a limit, which is the aim. What is committed is the value of each launch today (`standing`): `compared` says
 what got worse since, and what got better. Launches are known by their functions' names; one that has a new name is
 compared with the worst of its program.
+
+The limits are for large programs, and some for launches that memory limits: `exemption` says so of a launch, by rule.
+Whatever is exempt may not get worse either.
 """
 
 from __future__ import annotations
@@ -11,7 +14,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from autofuse.targets.cuda.occupancy import MOST_LOST, lost
+
 Record = dict[str, Any]
+PROGRAM_BYTES = 64_000_000
+"""Arguments and results of a program that the limits are for: of smaller ones, much fits the L2, and launches cost as
+much as memory."""
 FLIGHT_KIB = 48
 """That an H200 wants under way on each multiprocessor."""
 _SLACK = 0.01
@@ -29,6 +37,9 @@ class Gate(NamedTuple):
     """Of a launch, on so many multiprocessors; None where it does not apply."""
     shown: str = ".2f"
     """How a value is written."""
+    is_of_memory: bool = False
+    """Whether a launch that arithmetic limits is exempt: its operands come again, from the L2 and for each tile of
+    results, and what is in flight or issued for a byte does not decide."""
     is_compiled: bool = False
     """Whether it depends on the version of NVRTC."""
 
@@ -61,17 +72,17 @@ def _flight(launch: Record, multiprocessors: int) -> float | None:
     read = launch["needed_read_bytes"] * launch["blocks"] / launch["ran"]
     if "flight_bytes" not in launch or is_computing(launch) or read < FLIGHT_KIB * 1024 * multiprocessors:
         return None
-    resident = min(launch["resident_blocks"], math.ceil(launch["blocks"] / multiprocessors))
+    resident = min(launch["resident_blocks"], math.ceil(launch["grid"] / multiprocessors))
     return launch["flight_bytes"] * launch["threads"] * resident / 1024
 
 
 def _lost(launch: Record, multiprocessors: int) -> float | None:
-    """Share of the device that has nothing to do in the last wave."""
-    at_once = launch.get("resident_blocks", 0) * multiprocessors
-    if not at_once:
+    """Share of the device that has nothing to do in the last wave; of blocks that take tasks in turn, the last turn."""
+    held = launch.get("resident_blocks", 0)
+    if not held:
         return None
-    waves = launch["blocks"] / at_once
-    return 1.0 - waves / math.ceil(waves) if waves > 1 else 0.0
+    turns = launch["blocks"] / launch["grid"]
+    return max(lost(launch["grid"], held, multiprocessors), 1.0 - turns / math.ceil(turns))
 
 
 def _spilled(launch: Record, _: int) -> float | None:
@@ -112,19 +123,36 @@ def _ratio(what: int, of: int) -> float:
 
 
 GATES = (
-    Gate("bytes asked over needed", 1.05, True, _repeated),
+    Gate("bytes asked over needed", 1.05, True, _repeated, is_of_memory=True),
     Gate("sectors over ideal", 1.05, True, _scattered),
     Gate("by wide accesses", 0.95, False, _wide),
-    Gate("KiB in flight", FLIGHT_KIB, False, _flight, ".0f", is_compiled=True),
-    Gate("last wave loses", 0.10, True, _lost, is_compiled=True),
+    Gate("KiB in flight", FLIGHT_KIB, False, _flight, ".0f", is_of_memory=True, is_compiled=True),
+    Gate("last wave loses", MOST_LOST, True, _lost, is_compiled=True),
     Gate("local memory, bytes", 0, True, _spilled, ".0f", is_compiled=True),
-    Gate("instructions per byte", 6, True, _instructions, ".1f", is_compiled=True),
+    Gate("instructions per byte", 6, True, _instructions, ".1f", is_of_memory=True, is_compiled=True),
     Gate("shared wavefronts over ideal", 1.05, True, _conflicted),
     Gate("16-bit products on matrix units", 1, False, _on_matrix_units, ".0f", is_compiled=True),
     Gate("operands of chained products read for 128 rows", 1, True, _operands_again),
 )
 ONE_LAUNCH = frozenset({"adam", "small_heads"})
 """Programs of many small tensors, which one launch should do."""
+
+
+def exemption(launch: Record, counted: Record) -> str | None:
+    """Why limits are not for a launch of a program: `small`, for no gate; `compute`, not for those of memory.
+
+    Small is a program of less than `PROGRAM_BYTES`, and a launch that needs no more than memory gives while it is
+    started.
+    """
+    moved = _needed(launch) * launch["blocks"] / launch["ran"]
+    if counted["program_bytes"] < PROGRAM_BYTES or moved <= counted["starting_bytes"]:
+        return "small"
+    return "compute" if is_computing(launch) else None
+
+
+def is_asked(gate: Gate, exempt: str | None) -> bool:
+    """Whether a gate's limit is for a launch of that exemption."""
+    return exempt is None or (exempt == "compute" and not gate.is_of_memory)
 
 
 def standing(counted: Record) -> Record:

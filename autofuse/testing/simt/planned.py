@@ -23,6 +23,7 @@ from autofuse.runtime.planlowering import LoweredKernel
 from autofuse.targets.cuda import nvrtc
 from autofuse.targets.cuda.codegen import CudaKernel, CudaLaunch
 from autofuse.targets.cuda.codegen.producttiles import units_of
+from autofuse.targets.cuda.cost.rates import LAUNCH_US
 from autofuse.targets.cuda.driver import CudaCode
 from autofuse.targets.cuda.horizontal import Start
 from autofuse.targets.cuda.machinecode import machine_code
@@ -40,7 +41,10 @@ Record = dict[str, Any]
 
 
 def count_plan(plan: Plan, arguments: Sequence[Any], most_blocks: int) -> Record:
-    """`launches`, `replay_calls` (of the driver, if all addresses are as before), and `multiprocessors` of the GPU.
+    """Records of the `launches` of a plan, and what judges them.
+
+    `replay_calls`: of the driver, if all addresses are as before. `multiprocessors`: of the GPU. `program_bytes`:
+    arguments and results. `starting_bytes`: what memory gives while a launch is started.
 
     `arguments`: those of the traced function, which indices are taken from. `most_blocks`: of each launch, at most so
     many run. Equal kernels are counted once, with `times`. Raises BackendError as `count` does.
@@ -65,6 +69,8 @@ def count_plan(plan: Plan, arguments: Sequence[Any], most_blocks: int) -> Record
         "launches": [record for records in seen.values() for record in records],
         "replay_calls": sum(on_device for on_device, _ in groupby(start.code is not None for start in starts)),
         "multiprocessors": target.device.multiprocessors,
+        "program_bytes": sum(value.type.nbytes for value in {*graph.inputs, *graph.outputs}),
+        "starting_bytes": round(LAUNCH_US * 1e-6 * target.device.memory_bytes_per_s),
     }
 
 
@@ -94,7 +100,7 @@ def _launches(code: CudaCode, inputs: Mapping[str, Any], target: CudaTarget, mos
         bounds = [terms.bound for terms in target.cost_model().launches(KernelFacts(program, facts))]
     for number, (launch, counts) in enumerate(zip(kernel.launches, count(kernel, inputs, most_blocks), strict=True)):
         record = asdict(counts) | {"name": kernel.name, "members": len(kernel.members) or 1}
-        record |= {"threads": math.prod(launch.block), "shared_bytes": launch.shared_bytes}
+        record |= {"threads": math.prod(launch.block), "shared_bytes": launch.shared_bytes, "grid": launch.grid[0]}
         record |= _compiled(kernel, launch, target)
         if is_one:
             assert isinstance(program, TileProgram)

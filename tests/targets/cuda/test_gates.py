@@ -74,6 +74,7 @@ LAUNCH = {
     "function": "f",
     "times": 1,
     "blocks": 1056,
+    "grid": 1056,
     "ran": 16,
     "threads": 256,
     "needed_read_bytes": 1 << 20,
@@ -102,7 +103,7 @@ BAD = {
     "sectors over ideal": {"sectors": 1 << 16},
     "by wide accesses": {"wide_bytes": 1 << 19},
     "KiB in flight": {"flight_bytes": 16},
-    "last wave loses": {"blocks": 1057},
+    "last wave loses": {"blocks": 1057, "grid": 1057},
     "local memory, bytes": {"stack_bytes": 8},
     "instructions per byte": {"code_instructions": 300},
     "shared wavefronts over ideal": {"wavefronts": 2, "ideal_wavefronts": 1},
@@ -153,9 +154,9 @@ def test_more_launches_are_worse() -> None:
 
 
 def test_a_small_launch_loses_no_last_wave_and_has_nothing_to_be_in_flight() -> None:
-    values = standing({"launches": [LAUNCH | {"blocks": 16}], "replay_calls": 1, "multiprocessors": 132})["kernels"][
-        "f"
-    ]
+    values = standing({"launches": [LAUNCH | {"blocks": 16, "grid": 16}], "replay_calls": 1, "multiprocessors": 132})[
+        "kernels"
+    ]["f"]
     assert values["last wave loses"] == 0.0
     assert "KiB in flight" not in values
 

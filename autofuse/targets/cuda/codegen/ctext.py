@@ -79,6 +79,10 @@ class Writer:
         self._depth -= 1
         self.line("}")
 
+    def insert(self, text: str) -> None:
+        """Whole lines of another writer, indented as they are."""
+        self._lines += text.splitlines()
+
     def text(self) -> str:
         return "".join(line + "\n" for line in self._lines)
 

@@ -23,6 +23,9 @@ class CudaLaunch:
     cluster: int = 1
     """Neighbouring blocks that run together and reach each other's shared memory, as the function itself says. More
     than eight have to be allowed by an attribute of the function."""
+    tasks: int = 0
+    """Equal parts of the work, which blocks take in turn: a grid of fewer blocks does the same. 0: each block has a
+    part of its own, and the grid is as it must be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan, plan_row_blocks, write_row_blocks
 from autofuse.targets.cuda.codegen.rowgroups import Group, plan_group
 from autofuse.targets.cuda.codegen.rows import write_rows
+from autofuse.targets.cuda.codegen.tasks import MOST_TASKS, in_turn
 from autofuse.targets.cuda.codegen.threads import plan_threads, thread_places, write_threads
 from autofuse.targets.cuda.codegen.tiles import with_product_tiles
 from autofuse.targets.cuda.codegen.transposes import TransposePlan, plan_transposes
@@ -66,12 +67,15 @@ class Planned:
                 return max(1, -(-points // self.plan.points_per_block)) * self.plan.cluster
 
 
-def generate(program: TileProgram, arch: str) -> CudaKernel:
+def generate(program: TileProgram, arch: str, held: Sequence[int] = ()) -> CudaKernel:
     """The CUDA C of `program` for `arch` (`sm_80`, `sm_90`), deterministic to the byte.
+
+    `held`: of each launch, how many blocks a multiprocessor is to hold, which take tasks in turn if they can. 0, or no
+    number: each block has a task of its own.
 
     Raises LegalityError when a capacity of `arch` does not suffice, BackendError for an unknown arch or opcode.
     """
-    return Generator(program, arch).kernel()
+    return Generator(program, arch).kernel(held)
 
 
 def blocks_of(planned: Sequence[Planned], function: str) -> int:
@@ -82,6 +86,15 @@ def blocks_of(planned: Sequence[Planned], function: str) -> int:
             f"{function} needs {blocks} blocks; a launch has at most {MOST_BLOCKS}: use more items per thread"
         )
     return blocks
+
+
+def may_take_turns(planned: Sequence[Planned]) -> bool:
+    """Whether a block of these could do several tasks, one after another.
+
+    Not of products, where one that has more to do than others is waited for; nor in clusters, which start together.
+    """
+    alone = not any(isinstance(plan.plan, RowBlockPlan) or plan.cluster > 1 for plan in planned)
+    return alone and sum(plan.blocks for plan in planned) <= MOST_TASKS
 
 
 def shapes(program: TileProgram, arch: str) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -109,14 +122,15 @@ class Generator:
             name = self.names.fresh(buffer.name)
             self.places[buffer.name] = Place(name, buffer.type.dtype, "memory", size=buffer.type.size)
 
-    def kernel(self) -> CudaKernel:
-        """All launches, each a function of its own."""
+    def kernel(self, held: Sequence[int]) -> CudaKernel:
+        """All launches, each a function of its own. `held`: see `generate`."""
         base = symbol(self.program.name)
         count = len(self.program.launches)
         functions: list[str] = []
         launches: list[CudaLaunch] = []
         for number, phases in enumerate(self.program.launches):
-            text, launch = self._launch(base if count == 1 else f"{base}_{number}", phases)
+            each = held[number] if held else 0
+            text, launch = self._launch(base if count == 1 else f"{base}_{number}", phases, each)
             functions.append(text)
             launches.append(launch)
         source = self.prelude.text() + "\n".join(functions)
@@ -153,29 +167,33 @@ class Generator:
         threads = max(plan.threads for plan in alone)
         return [self._plan(phase, threads) for phase in phases]
 
-    def _launch(self, function: str, phases: tuple[Phase, ...]) -> tuple[str, CudaLaunch]:
+    def _launch(self, function: str, phases: tuple[Phase, ...], held: int) -> tuple[str, CudaLaunch]:
         planned = self.planned(phases)
         blocks, threads = blocks_of(planned, function), planned[0].threads
+        tasks = blocks if held and may_take_turns(planned) else 0
         cluster = planned[0].cluster
         clusters = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
         # one resident block is enough for products: for more, ptxas would rather spill sums than take registers
         least = ", 1" if any(isinstance(plan.plan, RowBlockPlan) and plan.plan.dots for plan in planned) else ""
+        least = f", {held}" if tasks else least
         head = f'extern "C" __global__ void {clusters}__launch_bounds__({threads}{least})'
-        text, shared = self.function(f"{head}\n{function}", planned, "blockIdx.x")
-        return text, CudaLaunch(function, (blocks, 1, 1), (threads, 1, 1), shared, cluster)
+        text, shared = self._function(f"{head}\n{function}", planned, tasks)
+        return text, CudaLaunch(function, (blocks, 1, 1), (threads, 1, 1), shared, cluster, tasks)
 
-    def function(self, head: str, planned: Sequence[Planned], block: str) -> tuple[str, int]:
-        """What is launched: the function that does the work of one block, and the shared memory that it needs.
-
-        `block`: the C expression of the block's number.
-        """
-        body, shared = self._phases(planned, block)
-        declared = f"    {SHARED_MEMORY}\n" if shared else ""
-        return f"{head}({', '.join(self._parameters())}) {{\n{declared}{body}}}\n", shared
+    def _function(self, head: str, planned: Sequence[Planned], tasks: int) -> tuple[str, int]:
+        """What is launched: the function that does the work of one block, and the shared memory that it needs."""
+        out = Writer()
+        body, shared = self._phases(planned, "number" if tasks else "blockIdx.x", 2 if tasks else 1)
+        with out.braces(f"{head}({', '.join(self._parameters())})"):
+            if shared:
+                out.line(SHARED_MEMORY)
+            with in_turn(out, tasks, shared):
+                out.insert(body)
+        return out.text(), shared
 
     def inner_function(self, head: str, planned: Sequence[Planned]) -> tuple[str, int]:
         """The same as a function that others call: it takes the block's number, and shared memory if it needs some."""
-        body, shared = self._phases(planned, "number")
+        body, shared = self._phases(planned, "number", 1)
         more = ("const int number", *(("unsigned char* const shared_memory",) if shared else ()))
         return f"{head}({', '.join((*self._parameters(), *more))}) {{\n{body}}}\n", shared
 
@@ -188,9 +206,9 @@ class Generator:
             self.prelude.header(_HEADERS[buffer.type.dtype.name])
         return f"{constant}{memory_type(buffer.type.dtype)}* __restrict__ {self.places[buffer.name].name}"
 
-    def _phases(self, planned: Sequence[Planned], number_of_block: str) -> tuple[str, int]:
-        """The bodies of a launch's phases and the shared memory they need."""
-        out, shared, first = Writer(1), 0, 0
+    def _phases(self, planned: Sequence[Planned], number_of_block: str, depth: int) -> tuple[str, int]:
+        """The bodies of a launch's phases, so deep within others, and the shared memory they need."""
+        out, shared, first = Writer(depth), 0, 0
         if len(planned) == 1:
             out.line(f"const {self.index.type} block = {number_of_block};")
             shared = self._phase(planned[0], out)

@@ -24,7 +24,8 @@ from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.tile import Buffer, TileProgram
 from autofuse.targets.cuda.codegen.ctext import Writer
 from autofuse.targets.cuda.codegen.cudakernel import CudaKernel, CudaLaunch
-from autofuse.targets.cuda.codegen.program import SHARED_MEMORY, Generator, blocks_of
+from autofuse.targets.cuda.codegen.program import SHARED_MEMORY, Generator, blocks_of, may_take_turns
+from autofuse.targets.cuda.codegen.tasks import MOST_TASKS, in_turn
 from autofuse.targets.cuda.ctypes_text import memory_type
 from autofuse.targets.cuda.prelude import Prelude
 
@@ -58,12 +59,14 @@ class _Share:
     shared_bytes: int
 
 
-def generate_together(name: str, programs: Sequence[Copies], arch: str, threads: int) -> CudaKernel:
+def generate_together(
+    name: str, programs: Sequence[Copies], arch: str, threads: int, held: Sequence[int] = ()
+) -> CudaKernel:
     """The CUDA C of one kernel that runs all of them, in as many launches as the longest of them has.
 
     `name`: of the kernel. `threads`: of each block. The kernel's parameters are those of the first copy of the first
-    program, of its second copy, and so on. Raises LegalityError where a program does not fit blocks so wide,
-    BackendError for an unknown arch or opcode.
+    program, of its second copy, and so on. `held`: see `generate`. Raises LegalityError where a program does not fit
+    blocks so wide, BackendError for an unknown arch or opcode.
     """
     prelude = Prelude()
     writers = [Generator(copies.program, arch, prelude) for copies in programs]
@@ -74,7 +77,7 @@ def generate_together(name: str, programs: Sequence[Copies], arch: str, threads:
     for number in range(rounds):
         function = name if rounds == 1 else f"{name}_{number}"
         shares: list[_Share] = []
-        shared = 0
+        shared, each = 0, held[number] if held else 0
         for writer, copies, first in zip(writers, programs, firsts, strict=True):
             if number >= len(copies.program.launches):
                 continue
@@ -88,45 +91,51 @@ def generate_together(name: str, programs: Sequence[Copies], arch: str, threads:
             texts.append(text)
             shared = max(shared, own)
             blocks = blocks_of(planned, share)
+            each = each if may_take_turns(planned) else 0
             shares.append(_Share(share, copies.program.parameters(), copies.count, blocks, first, own))
-        texts.append(_entry(function, shares, threads))
         all_blocks = sum(share.count * share.blocks for share in shares)
-        launches.append(CudaLaunch(function, (all_blocks, 1, 1), (threads, 1, 1), shared))
+        tasks = all_blocks if each and all_blocks <= MOST_TASKS else 0
+        bounds = f"{threads}, {each}" if tasks else f"{threads}"
+        texts.append(_entry(function, shares, bounds, tasks))
+        launches.append(CudaLaunch(function, (all_blocks, 1, 1), (threads, 1, 1), shared, tasks=tasks))
     addresses = sum(copies.addresses for copies in programs)
     structure = f"struct Given {{\n    void* at[{max(addresses, 1)}];\n}};\n\n"
-    each = [copies.program.parameters() for copies in programs for _ in range(copies.count)]
+    parameters = [copies.program.parameters() for copies in programs for _ in range(copies.count)]
     return CudaKernel(
         name,
         prelude.text() + structure + "\n".join(texts),
         tuple(launches),
-        tuple(replace(b, name=f"m{n}.{b.name}") for n, parameters in enumerate(each) for b in parameters),
+        tuple(replace(b, name=f"m{n}.{b.name}") for n, own in enumerate(parameters) for b in own),
         arch,
-        tuple(map(len, each)),
+        tuple(map(len, parameters)),
     )
 
 
-def _entry(function: str, shares: Sequence[_Share], threads: int) -> str:
+def _entry(function: str, shares: Sequence[_Share], bounds: str, tasks: int) -> str:
     """The function that is launched."""
     out, first = Writer(), 0
-    out.line(f'extern "C" __global__ void __launch_bounds__({threads})')
-    with out.braces(f"{function}(const __grid_constant__ Given given)"):
-        if any(share.shared_bytes for share in shares):
+    out.line(f'extern "C" __global__ void __launch_bounds__({bounds})')
+    shared = max(share.shared_bytes for share in shares)
+    with ExitStack() as stack:
+        stack.enter_context(out.braces(f"{function}(const __grid_constant__ Given given)"))
+        if shared:
             out.line(SHARED_MEMORY)
+        stack.enter_context(in_turn(out, tasks, shared))
+        block, value = ("number", "number") if tasks else ("blockIdx.x", "(int)blockIdx.x")
         for number, share in enumerate(shares):
             last = first + share.count * share.blocks
-            with ExitStack() as stack:
+            with ExitStack() as part:
                 if len(shares) > 1:
                     is_last = number == len(shares) - 1
-                    test = "" if is_last else f"if (blockIdx.x < {last})"
-                    stack.enter_context(out.braces(f"{'else ' if number else ''}{test}".strip()))
-                _call(out, share, first)
+                    test = "" if is_last else f"if ({block} < {last})"
+                    part.enter_context(out.braces(f"{'else ' if number else ''}{test}".strip()))
+                _call(out, share, value if first == 0 else f"({value} - {first})")
             first = last
     return out.text()
 
 
-def _call(out: Writer, share: _Share, first: int) -> None:
-    """One part of the blocks, from number `first` on."""
-    number = "(int)blockIdx.x" if first == 0 else f"((int)blockIdx.x - {first})"
+def _call(out: Writer, share: _Share, number: str) -> None:
+    """One part of the blocks; `number`: the C expression of a block's number in it."""
     at, each = str(share.address), len(share.parameters)
     if share.count > 1:
         out.line(f"const int member = {number} / {share.blocks};")
