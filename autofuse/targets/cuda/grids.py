@@ -2,7 +2,8 @@
 
 How many blocks a device holds at once depends on registers, so kernels are compiled first. Where the last wave of a
 launch loses too much, the kernel is written once more: its blocks are as many as run at once, with equally much to do
-(`codegen/tasks.py`), and take no more registers than leave as many at work. One that would spill stays as it was.
+(`codegen/tasks.py`). What is the same for all tasks is computed once and takes registers; the compiler may give them as
+many as leave all of the blocks at work, else three quarters of them. One that would spill then too stays as it was.
 """
 
 from __future__ import annotations
@@ -45,14 +46,15 @@ def _fitted(code: CudaCode, gpu: Gpu) -> CudaCode:
     try:
         before = machine_code(kernel.source, kernel.arch, kernel.name).resources
         held = [_held_of_many(launch, before[launch.function], gpu) for launch in kernel.launches]
-        made = _written(code, program, held) if any(held) else kernel
-        now = machine_code(made.source, made.arch, made.name).resources
+        for wanted in (held, [3 * number // 4 for number in held]) if any(held) else ():
+            made = _written(code, program, wanted)
+            now = machine_code(made.source, made.arch, made.name).resources
+            if all(now[name].spill_bytes <= used.spill_bytes for name, used in before.items()):
+                launches = [_sized(*both, gpu) for both in zip(made.launches, wanted, strict=True)]
+                return replace(code, kernel=replace(made, launches=tuple(launches)))
     except BackendError:
-        return code
-    if any(now[name].spill_bytes > used.spill_bytes for name, used in before.items()):
-        return code
-    launches = [_sized(*both, gpu) for both in zip(made.launches, held, strict=True)]
-    return replace(code, kernel=replace(made, launches=tuple(launches)))
+        pass
+    return code
 
 
 def _held_of_many(launch: CudaLaunch, needed: Resources, gpu: Gpu) -> int:

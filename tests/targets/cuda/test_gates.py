@@ -12,7 +12,7 @@ import pytest
 import autofuse as af
 from autofuse.measurement.workloads import Workload, discover
 from autofuse.targets.cuda import nvrtc
-from autofuse.testing.simt.gates import GATES, Gate, compared, standing
+from autofuse.testing.simt.gates import GATES, PROGRAM_BYTES, Gate, compared, exemption, is_asked, standing
 from autofuse.testing.simt.planned import count_plan
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
@@ -165,3 +165,35 @@ def test_what_arithmetic_limits_is_not_asked_for_bytes_in_flight() -> None:
     values = result(bound="compute")["kernels"]["f"]
     assert "KiB in flight" not in values
     assert "instructions per byte" not in values
+
+
+def test_blocks_that_take_tasks_in_turn_lose_what_their_last_turn_loses() -> None:
+    lost = next(gate for gate in GATES if gate.name == "last wave loses")
+    assert lost.value(LAUNCH | {"blocks": 2000, "grid": 1000}, MULTIPROCESSORS) == 0.0
+    assert lost.value(LAUNCH | {"blocks": 1100, "grid": 1000}, MULTIPROCESSORS) == pytest.approx(0.45)
+
+
+COUNTED = {"program_bytes": PROGRAM_BYTES, "starting_bytes": 1 << 20}
+PLENTY = {"needed_read_bytes": 1 << 20}  # in 16 of 1,056 blocks
+
+
+@pytest.mark.parametrize(
+    ("launch", "counted", "exempt"),
+    [
+        ({}, {}, None),
+        ({"bound": "compute"}, {}, "compute"),
+        ({}, {"program_bytes": PROGRAM_BYTES - 1}, "small"),
+        ({"bound": "compute"}, {"program_bytes": PROGRAM_BYTES - 1}, "small"),
+        ({"blocks": 16, "grid": 16}, {}, "small"),
+        ({"blocks": 17, "grid": 17}, {}, None),
+    ],
+)
+def test_limits_are_for_large_programs_and_some_for_what_memory_limits(
+    launch: dict[str, Any], counted: dict[str, int], exempt: str | None
+) -> None:
+    found = exemption(LAUNCH | PLENTY | launch, COUNTED | counted)
+    assert found == exempt
+    asked = {gate.name for gate in GATES if is_asked(gate, found)}
+    left_out = {gate.name for gate in GATES} - asked
+    of_memory = {"bytes asked over needed", "KiB in flight", "instructions per byte"}
+    assert left_out == {None: set(), "compute": of_memory, "small": {gate.name for gate in GATES}}[exempt]
