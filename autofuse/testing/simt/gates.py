@@ -4,7 +4,7 @@ A gate has a limit, which is the aim. What is committed is the value of each lau
 what got worse since, and what got better. Launches are known by their functions' names; one that has a new name is
 compared with the worst of its program.
 
-The limits are for large programs, and some for launches that memory limits: `exemption` says so of a launch, by rule.
+The limits are for large programs, and some for launches of some kind: `exemption` says so of a launch, by rule.
 Whatever is exempt may not get worse either.
 """
 
@@ -22,6 +22,10 @@ PROGRAM_BYTES = 64_000_000
 much as memory."""
 FLIGHT_KIB = 48
 """That an H200 wants under way on each multiprocessor."""
+_COMPUTE = frozenset({"compute"})
+"""What is in flight does not decide where arithmetic does."""
+_TILED = frozenset({"compute", "product"})
+"""A product reads its operands once for each tile of results, mostly from the L2, and computes more for a byte."""
 _SLACK = 0.01
 """Of a value: counts are exact, but are committed with three digits."""
 
@@ -37,9 +41,8 @@ class Gate(NamedTuple):
     """Of a launch, on so many multiprocessors; None where it does not apply."""
     shown: str = ".2f"
     """How a value is written."""
-    is_of_memory: bool = False
-    """Whether a launch that arithmetic limits is exempt: its operands come again, from the L2 and for each tile of
-    results, and what is in flight or issued for a byte does not decide."""
+    not_for: frozenset[str] = frozenset()
+    """Exemptions that hold for it, beside `small`."""
     is_compiled: bool = False
     """Whether it depends on the version of NVRTC."""
 
@@ -123,13 +126,13 @@ def _ratio(what: int, of: int) -> float:
 
 
 GATES = (
-    Gate("bytes asked over needed", 1.05, True, _repeated, is_of_memory=True),
+    Gate("bytes asked over needed", 1.05, True, _repeated, not_for=_TILED),
     Gate("sectors over ideal", 1.05, True, _scattered),
     Gate("by wide accesses", 0.95, False, _wide),
-    Gate("KiB in flight", FLIGHT_KIB, False, _flight, ".0f", is_of_memory=True, is_compiled=True),
+    Gate("KiB in flight", FLIGHT_KIB, False, _flight, ".0f", not_for=_COMPUTE, is_compiled=True),
     Gate("last wave loses", MOST_LOST, True, _lost, is_compiled=True),
     Gate("local memory, bytes", 0, True, _spilled, ".0f", is_compiled=True),
-    Gate("instructions per byte", 6, True, _instructions, ".1f", is_of_memory=True, is_compiled=True),
+    Gate("instructions per byte", 6, True, _instructions, ".1f", not_for=_TILED, is_compiled=True),
     Gate("shared wavefronts over ideal", 1.05, True, _conflicted),
     Gate("16-bit products on matrix units", 1, False, _on_matrix_units, ".0f", is_compiled=True),
     Gate("operands of chained products read for 128 rows", 1, True, _operands_again),
@@ -139,20 +142,22 @@ ONE_LAUNCH = frozenset({"adam", "small_heads"})
 
 
 def exemption(launch: Record, counted: Record) -> str | None:
-    """Why limits are not for a launch of a program: `small`, for no gate; `compute`, not for those of memory.
+    """Why some limits are not for a launch of a program: it is `small`, limited by `compute`, or a `product`.
 
     Small is a program of less than `PROGRAM_BYTES`, and a launch that needs no more than memory gives while it is
-    started.
+    started; no limit is for them. A product is one that memory limits.
     """
     moved = _needed(launch) * launch["blocks"] / launch["ran"]
     if counted["program_bytes"] < PROGRAM_BYTES or moved <= counted["starting_bytes"]:
         return "small"
-    return "compute" if is_computing(launch) else None
+    if is_computing(launch):
+        return "compute"
+    return "product" if "narrow_products" in launch else None
 
 
 def is_asked(gate: Gate, exempt: str | None) -> bool:
     """Whether a gate's limit is for a launch of that exemption."""
-    return exempt is None or (exempt == "compute" and not gate.is_of_memory)
+    return exempt != "small" and exempt not in gate.not_for
 
 
 def standing(counted: Record) -> Record:

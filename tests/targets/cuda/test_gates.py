@@ -180,20 +180,34 @@ PLENTY = {"needed_read_bytes": 1 << 20}  # in 16 of 1,056 blocks
 @pytest.mark.parametrize(
     ("launch", "counted", "exempt"),
     [
-        ({}, {}, None),
+        ({}, {}, "product"),
         ({"bound": "compute"}, {}, "compute"),
         ({}, {"program_bytes": PROGRAM_BYTES - 1}, "small"),
         ({"bound": "compute"}, {"program_bytes": PROGRAM_BYTES - 1}, "small"),
         ({"blocks": 16, "grid": 16}, {}, "small"),
-        ({"blocks": 17, "grid": 17}, {}, None),
+        ({"blocks": 17, "grid": 17}, {}, "product"),
     ],
 )
-def test_limits_are_for_large_programs_and_some_for_what_memory_limits(
+def test_limits_are_for_large_programs_and_some_for_some_launches(
     launch: dict[str, Any], counted: dict[str, int], exempt: str | None
 ) -> None:
-    found = exemption(LAUNCH | PLENTY | launch, COUNTED | counted)
-    assert found == exempt
-    asked = {gate.name for gate in GATES if is_asked(gate, found)}
-    left_out = {gate.name for gate in GATES} - asked
-    of_memory = {"bytes asked over needed", "KiB in flight", "instructions per byte"}
-    assert left_out == {None: set(), "compute": of_memory, "small": {gate.name for gate in GATES}}[exempt]
+    assert exemption(LAUNCH | PLENTY | launch, COUNTED | counted) == exempt
+
+
+def test_what_moves_data_only_is_asked_for_all() -> None:
+    launch = {name: value for name, value in LAUNCH.items() if name != "narrow_products"} | PLENTY
+    assert exemption(launch, COUNTED) is None
+    assert exemption(launch | {"bound": "compute"}, COUNTED) == "compute"
+
+
+@pytest.mark.parametrize(
+    ("exempt", "left_out"),
+    [
+        (None, set()),
+        ("product", {"bytes asked over needed", "instructions per byte"}),
+        ("compute", {"bytes asked over needed", "instructions per byte", "KiB in flight"}),
+        ("small", {gate.name for gate in GATES}),
+    ],
+)
+def test_exemptions_leave_out_gates(exempt: str | None, left_out: set[str]) -> None:
+    assert {gate.name for gate in GATES if not is_asked(gate, exempt)} == left_out
