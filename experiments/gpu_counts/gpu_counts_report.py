@@ -69,9 +69,9 @@ def _totals(programs: dict[str, Record]) -> list[str]:
     return [
         f"Limits are for launches of programs whose arguments and results are {PROGRAM_BYTES // 10**6} MB and more, "
         "that move more than memory gives while a launch is started. The column `exempt` below says which launches are "
-        "left out: `small` ones by all gates; `compute`, where the model says that arithmetic limits a launch, by those "
-        "of bytes asked, bytes in flight and instructions; `product`, which reads operands once for each tile of "
-        "results, by those of bytes asked and instructions.",
+        "left out: `small` ones by all gates; `compute`, where the model says that arithmetic limits a launch, by "
+        "those of bytes asked, bytes in flight and instructions; `product`, which reads operands once for each tile "
+        "of results, by those of bytes asked and instructions.",
         "",
         "| gate | limit | launches that pass, of those it is for | of all |",
         "|---|---|---:|---:|",
