@@ -5,7 +5,7 @@ for (number = blockIdx.x; number < tasks; number += gridDim.x) { ... }
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from autofuse.targets.cuda.codegen.ctext import Writer
@@ -15,7 +15,7 @@ MOST_TASKS = 1 << 30
 
 
 @contextmanager
-def in_turn(out: Writer, tasks: int, shared_bytes: int) -> Iterator[None]:
+def in_turn(out: Writer, tasks: int, shared_bytes: int) -> Generator[None]:
     """What is written within is done for each task of a block, by its `number`; if there are 0 tasks, once.
 
     `shared_bytes`: of what is written within.
