@@ -22,6 +22,26 @@ from autofuse.targets.cuda.decisions import CUDA_DECISIONS, cuda_schedule
 from autofuse.targets.registry import backend_named
 from autofuse.testing.simt import SimtModule
 from autofuse.testing.simt.counters import count
+from tests.fixtures.attentions import (
+    attention,
+    between_products,
+    biased,
+    causal,
+    dropped,
+    dropped_16,
+    heads,
+    hidden,
+    in_f32,
+    masked,
+    merged,
+    normal,
+    scaled_first,
+    softmax,
+    turned,
+    turned_queries,
+    unnormalised,
+    with_statistics,
+)
 
 BF16 = ml_dtypes.bfloat16
 F32 = np.float32
@@ -39,101 +59,6 @@ def program_of(fn: Callable[..., Any], *args: Any, schedule: Schedule = Schedule
 
 def is_swept(program: TileProgram) -> bool:
     return any(phase.sweep is not None for phase in program.phases())
-
-
-def normal(*shape: int, dtype: Any = F32, scale: float = 1.0) -> Any:
-    return (np.random.default_rng(sum(shape)).standard_normal(shape) * scale).astype(dtype)
-
-
-def softmax(x: Any) -> Any:
-    power = np.exp(x - x.max(-1, keepdims=True))
-    return power / power.sum(-1, keepdims=True)
-
-
-def attention(q, k, v):
-    return softmax(q @ np.swapaxes(k, -1, -2) * q.dtype.type(0.25)) @ v
-
-
-def turned(q, k, v):
-    """Keys lie along the head."""
-    return softmax(q @ k) @ v
-
-
-def turned_queries(q, k, v):
-    return softmax(np.swapaxes(q, -1, -2) @ np.swapaxes(k, -1, -2)) @ v
-
-
-def scaled_first(q, k, v):
-    return softmax((q * F32(0.25)) @ np.swapaxes(k, -1, -2)) @ v
-
-
-def masked(q, k, v, mask):
-    return softmax(q @ np.swapaxes(k, -1, -2) + mask) @ v
-
-
-def causal(q, k, v):
-    rows, columns = np.arange(q.shape[-2]), np.arange(k.shape[-2])
-    scores = np.where(rows[:, None] >= columns[None, :], q @ np.swapaxes(k, -1, -2), F32(-np.inf))
-    return softmax(scores) @ v
-
-
-def merged(q, k, v):
-    heads, steps, width = q.shape
-    return attention(q, k, v).transpose(1, 0, 2).reshape(steps, heads * width)
-
-
-def unnormalised(q, k, v, mask):
-    scores = q @ np.swapaxes(k, -1, -2) + mask
-    return np.exp(scores - scores.max(-1, keepdims=True)) @ v
-
-
-def dropped(q, k, v, keep):
-    return (softmax(q @ np.swapaxes(k, -1, -2)) * (keep.astype(F32) * F32(1.25))) @ v
-
-
-def dropped_16(q, k, v, keep):
-    """The factor of a weight is known to fit 16 bits."""
-    scores = (q @ np.swapaxes(k, -1, -2)).astype(F32)
-    return (softmax(scores) * keep.astype(F32) * F32(1.25)).astype(q.dtype) @ v
-
-
-def with_statistics(q, k, v):
-    """What a backward pass needs."""
-    scores = q @ np.swapaxes(k, -1, -2)
-    top = scores.max(-1, keepdims=True)
-    power = np.exp(scores - top)
-    total = power.sum(-1, keepdims=True)
-    return (power / total) @ v, np.log(total) + top
-
-
-def biased(q, k, v, table, distance):
-    """What is added is looked up."""
-    return softmax(q @ np.swapaxes(k, -1, -2) + table[distance]) @ v
-
-
-def between_products(x, w, k, v, o):
-    """Queries are made in the kernel, and what comes out is multiplied again."""
-    return np.maximum(softmax((x @ w) @ k.T) @ v @ o, 0)
-
-
-def in_f32(q, k, v):
-    """Scores and weights are f32, products are of 16 bits."""
-    scores = (q @ np.swapaxes(k, -1, -2)).astype(F32) * F32(0.25)
-    return softmax(scores).astype(q.dtype) @ v
-
-
-def heads(batch: int, rows: int, keys: int, width: int, dtype: Any = F32, values: int = 0) -> tuple[Any, ...]:
-    shapes = ((batch, rows, width), (batch, keys, width), (batch, keys, values or width))
-    return tuple(normal(*shape, dtype=dtype) for shape in shapes)
-
-
-def hidden(rows: int, keys: int) -> Any:
-    """A mask that leaves rows 3 and 4 nothing, row 5 nothing of the first tile, and row 6 a NaN and an infinity."""
-    mask = np.where(np.random.default_rng(5).random((rows, keys)) < 0.3, -np.inf, 0).astype(F32)
-    mask[3:5] = -np.inf
-    mask[5, :70] = -np.inf
-    mask[6, 2], mask[7, 1] = np.nan, np.inf
-    return mask
 
 
 HALF = {"f16": np.float16, "bf16": BF16}

@@ -49,11 +49,12 @@ def fragment_of(product: Product, *, ordered: bool = False) -> Fragment:
     shape = product.left.shape
     if isinstance(product, TensorProduct):
         count = shape.columns // 4
+        of_eight = "n % 2 * 4 + lane % 4" if product.interleaved else "lane % 4 * 2 + n % 2"
         return Fragment(
             rows=2,
             columns=count,
             row="down + m * 8 + lane / 4",
-            column="n / 2 * 8 + lane % 4 * 2 + n % 2",
+            column=f"n / 2 * 8 + {of_eight}",
             element="{}[0][n / 2][m * 2 + n % 2]",
             shape=f"[1][{count // 2}][4]",
             lanes=4,

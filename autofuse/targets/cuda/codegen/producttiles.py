@@ -37,6 +37,8 @@ _HIDDEN = 0.75
 """Share of the shorter of loading and multiplying that the longer one hides."""
 _LINE_BYTES = 64
 """Matrix units: of a row or column of a tile, along the depth; two of their instructions."""
+_INSTRUCTION_BYTES = 32
+"""Matrix units: of a row or column, that one instruction takes."""
 _MOST_SUMS = 32
 """Words of sums of one thread, where blocks of the depth are summed on their own and so need as many again."""
 
@@ -86,6 +88,11 @@ class TileShape:
     """What the operands' tiles hold."""
     is_split_by_rows: bool = False
     """Matrix units: whether a warp has all columns of its rows."""
+
+    @property
+    def instruction_depth(self) -> int:
+        """Matrix units: depth of one instruction, which takes 32 bytes of a row."""
+        return _INSTRUCTION_BYTES // self.element.itemsize
 
     @property
     def warps(self) -> tuple[int, int]:

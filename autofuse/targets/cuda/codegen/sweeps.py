@@ -103,7 +103,7 @@ class SweepWriter:
         self._first: Product
         self._second: Product
         if shape.units == "matrix":
-            self._first = TensorProduct(self._left, self._right, self._names["scores"])
+            self._first = TensorProduct(self._left, self._right, self._names["scores"], interleaved=shape.interleaved)
             self._second = TensorProduct(*of_tile, self._names["out"], self._names["packed"])
             self._final = replace(self._second, left=replace(of_tile[0], dot=self._stored(tiled)))
         else:
@@ -240,7 +240,7 @@ class SweepWriter:
                     out.line(f"{register_type(dtype)} {self._names[name]}{fragment.shape};")
                     self._walked[store.buffer] = self._single(fragment, store.buffer, name)
         if self.shape.units == "matrix":
-            out.line(f"unsigned int {self._names['packed']}[{self.tile // 16}][4];")
+            out.line(f"unsigned int {self._names['packed']}[{self.tile // self.shape.product.instruction_depth}][4];")
         else:
             self._second.declare_sums()
 
@@ -301,15 +301,20 @@ class SweepWriter:
 
     def _pack(self) -> None:
         """Weights as fragments of the left operand: a thread has what it needs of them already."""
-        out, prelude, weights = self.code.out, self.code.prelude, self._names["weights"]
-        dtype = self.shape.product.element
+        out, prelude = self.code.out, self.code.prelude
+        weights, packed = self._names["weights"], self._names["packed"]
+        product = self.shape.product
         out.line("#pragma unroll")
-        with out.braces(f"for (int k = 0; k < {self.tile // 16}; ++k)"):
+        with out.braces(f"for (int k = 0; k < {self.tile // product.instruction_depth}; ++k)"):
             out.line("#pragma unroll")
             with out.braces("for (int n = 0; n < 4; ++n)"):
+                if self.shape.interleaved:
+                    rounded = f"{prelude.use('round_tf32')}({weights}[0][k][n % 2 * 2 + n / 2])"
+                    out.line(f"{packed}[k][n] = __float_as_uint({rounded});")
+                    return
                 pair = (f"{weights}[0][k * 2 + n / 2][n % 2 * 2 + {next_}]" for next_ in range(2))
-                values = ", ".join(scalars.to_memory(prelude, value, dtype) for value in pair)
-                out.line(f"{self._names['packed']}[k][n] = {prelude.use('paired')}({values});")
+                values = ", ".join(scalars.to_memory(prelude, value, product.element) for value in pair)
+                out.line(f"{packed}[k][n] = {prelude.use('paired')}({values});")
 
     def _publish(self, fragment: Fragment) -> None:
         """Weights into shared memory, where ordinary multiply-adds read them: several neighbours at a time."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autofuse.ir import dtypes
+from autofuse.ir.dtypes import DType
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
@@ -29,6 +30,7 @@ from autofuse.targets.cuda.codegen.producttiles import (
     TileShape,
     Units,
     compute_dtype,
+    tile_element,
     units_of,
 )
 from autofuse.targets.cuda.decisions import ONLINE
@@ -46,8 +48,9 @@ _MOST_WORDS = 160
 """Registers of a thread for scores, sums and what is read beside them; with more, ptxas spills."""
 _SWIZZLED = 8
 """Chunks of a line that are swizzled together."""
-_RATES: Mapping[Units, float] = {"matrix": 640.0, "plain": 64.0}
-"""Multiply-adds of a multiprocessor in a clock: half of what its units could do, and a little more of matrix units."""
+_PLAIN_RATE, _HALF_RATE, _TF32_RATE = 64.0, 640.0, 240.0
+"""Multiply-adds of a multiprocessor in a clock: half of what its units could do, and a little more of matrix units for
+16 bits. Those for TF32 wait for roundings."""
 _WEIGHT_CLOCKS = 24.0 / 128.0
 """For an element of the scores: instructions of a mask, an exponential and a sum, 128 of which end at once."""
 _TILE_CLOCKS = 200.0
@@ -77,6 +80,11 @@ class SweepShape:
     def units(self) -> Units:
         """What multiplies."""
         return self.scores.units
+
+    @property
+    def interleaved(self) -> bool:
+        """Whether columns of scores are interleaved, as weights of TF32 are taken in that order."""
+        return self.units == "matrix" and self.product.element.bits == dtypes.F32.bits
 
     @property
     def workers(self) -> int:
@@ -116,29 +124,37 @@ def sweep_shape(
 ) -> SweepShape:
     """The shape for a sweep by blocks of `rows` rows, with tiles of `tile` elements of the axis.
 
-    Matrix units do both products, or neither; only those of 16-bit floats.
+    Matrix units do both products, or neither.
     """
-    pairs = [(buffers[dot.lhs.buffer].type.dtype, buffers[dot.rhs.buffer].type.dtype) for dot in (scores, product)]
-    both = all(
-        units_of(dot, left, right, arch) == "matrix" and max(left.bits, right.bits) == dtypes.F16.bits
-        for dot, (left, right) in zip((scores, product), pairs, strict=True)
-    )
-    units: Units = "matrix" if both else "plain"
+    dots = scores, product
+    pairs = [(buffers[dot.lhs.buffer].type.dtype, buffers[dot.rhs.buffer].type.dtype) for dot in dots]
+    elements = [tile_element(dot, *pair, arch) for dot, pair in zip(dots, pairs, strict=True)]
+    units: Units = "plain"
+    if all(units_of(dot, *pair, arch) == "matrix" for dot, pair in zip(dots, pairs, strict=True)):
+        units = "matrix" if _can_interleave(scores, *elements) else "plain"
+    if units == "plain":
+        elements = [compute_dtype(dot) for dot in dots]
     high = -(-max(rows, 1) // SIDE) * SIDE
     if scores.lhs.column_stride != 1:  # rows are along lines, whose chunks are swizzled
         high = 1 << (high - 1).bit_length()
-    shapes = [
-        TileShape(units, high, tile, 0, 1, pair[0] if both else compute_dtype(dot), is_split_by_rows=True)
-        for dot, pair in zip((scores, product), pairs, strict=True)
-    ]
+    shapes = [TileShape(units, high, tile, 0, 1, element, is_split_by_rows=True) for element in elements]
     depth, columns = (
-        _padded(width, shape.element.itemsize)
-        for width, shape in zip((scores.depth, product.columns), shapes, strict=True)
+        _padded(width, element.itemsize)
+        for width, element in zip((scores.depth, product.columns), elements, strict=True)
     )
     return SweepShape(
         replace(shapes[0], depth=depth),
-        replace(shapes[1], columns=max(columns, COLUMNS[1]) if not both else columns, depth=tile),
+        replace(shapes[1], columns=max(columns, COLUMNS[1]) if units == "plain" else columns, depth=tile),
     )
+
+
+def _can_interleave(scores: Dot, of_scores: DType, of_weights: DType) -> bool:
+    """Whether the columns of scores can come as weights need them, given what operands are kept as.
+
+    Keys of 16 bits that are turned on their way to the units come in order; weights of TF32 cannot.
+    """
+    is_turned = scores.rhs.row_stride != 1 or scores.rhs.column_stride == 1
+    return not (is_turned and of_scores.bits < of_weights.bits)
 
 
 def _padded(width: int, itemsize: int) -> int:
@@ -218,11 +234,18 @@ def _words(shape: TileShape, dot: Dot) -> int:
     return shape.rows * shape.columns * words(compute_dtype(dot))
 
 
+def _rate(shape: TileShape) -> float:
+    if shape.units == "plain":
+        return _PLAIN_RATE
+    return _HALF_RATE if shape.element.bits < dtypes.F32.bits else _TF32_RATE
+
+
 def _clocks(size: SweepSize, shape: SweepShape, scores: Dot, extent: int, others: int) -> float:
     """Of a multiprocessor, for all blocks that it gets: products of whole tiles, and a round's start for each tile."""
     tiles = -(-scores.columns // size.tile)
     high, widths = shape.scores.rows, (shape.scores.depth, shape.product.columns)
-    multiplied = high * size.tile * sum(widths) / _RATES[shape.units]
+    both = zip(widths, (shape.scores, shape.product), strict=True)
+    multiplied = high * size.tile * sum(width / _rate(kind) for width, kind in both)
     if shape.units == "plain":
         read = WARPS * (max(1.0, high / COLUMNS[1]) + size.tile / 32) * shape.scores.depth
         read += WARPS * (max(1.0, high / COLUMNS[1]) + widths[1] / 32) * size.tile

@@ -20,8 +20,6 @@ from autofuse.targets.cuda.codegen.places import Place
 from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, compute_dtype
 from autofuse.targets.cuda.ctypes_text import memory_type
 
-_DEPTH_BYTES = 32
-"""Of a row or column, that one instruction takes."""
 _WORD = 4
 _MULTIPLY = {"bf16": "multiply_bfloat16", "f16": "multiply_half", "f32": "multiply_tf32"}
 
@@ -36,6 +34,9 @@ class TensorProduct:
     """The C array of a thread's sums."""
     packed: str = ""
     """The C array of the left operand's fragments, if they are in registers."""
+    interleaved: bool = False
+    """Whether column 2 t of each eight is t of the right operand, and column 2 t + 1 is t + 4: so a thread has of its
+    sums what it needs as a left operand of TF32."""
 
     @property
     def code(self) -> PhaseCode:
@@ -94,7 +95,7 @@ class TensorProduct:
         name = _MULTIPLY[shape.element.name]
         with self._warps_only():
             out.line("#pragma unroll")
-            deep = _DEPTH_BYTES // shape.element.itemsize
+            deep = shape.instruction_depth
             with out.braces(f"for (int k = 0; k < {shape.reached(self.left.dot.depth, deep)}; k += {deep})"):
                 from_left = f"{self.packed}[k / {deep}]" if self.packed else "from_left[m]"
                 if self.packed:
@@ -123,11 +124,17 @@ class TensorProduct:
         """Matrices of two fragments: depths 0-7 and 8-15 (0-3 and 4-7) of columns 0-7, then of columns 8-15."""
         layout, per = self.right.layout, CHUNK_BYTES // self.right.layout.itemsize
         if layout.along_depth:
-            line = "across + n * 16 + lane % 8 + lane / 16 * 8"
+            line = f"across + n * 16 + {self._of_eight('lane % 8')} + lane / 16 * 8"
             return self._load(self.right, "n", line, f"k / {per} + lane / 8 % 2", False)
         if layout.by_words:
-            return self._words(self.right, "n", "k + lane % 4 + q % 2 * 4", "across + n * 16 + lane / 4 + q / 2 * 8")
+            column = f"across + n * 16 + {self._of_eight('lane / 4')} + q / 2 * 8"
+            return self._words(self.right, "n", "k + lane % 4 + q % 2 * 4", column)
+        assert not self.interleaved  # columns are turned on the way, in order
         return self._load(self.right, "n", "k + lane % 16", "(across + n * 16) / 8 + lane / 16", True)
+
+    def _of_eight(self, column: str) -> str:
+        """C: which column of eight of the right operand is one of the sums."""
+        return f"({column}) / 2 + ({column}) % 2 * 4" if self.interleaved else column
 
     def _load(self, tile: OperandTile, number: str, line: str, chunk: str, transposed: bool) -> str:
         """C: four matrices at once; each lane gives a line and the chunk of it that a matrix's row is."""

@@ -28,9 +28,9 @@ from autofuse.targets.cuda.codegen.producttiles import (
 from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan
 
 WARP, WAVEFRONT_BYTES = 32, 128
-FRAGMENT_BYTES, _FRAGMENT_LINES = 512, 16
+_FRAGMENT_BYTES = 512
 """`ldmatrix` brings 16 lines of 32 bytes: 16 x 16 elements of 16 bits, or 16 x 8 of 32."""
-_ROUNDED_SLOTS = 16.0
+ROUNDED_SLOTS = 16.0
 """Instructions that round the four words of a lane to TF32, counted in machine code."""
 LOAD_SLOTS = 2.0
 """Instructions for a load from shared memory and its address."""
@@ -95,7 +95,7 @@ def _product(plan: RowBlockPlan, dot: Dot, shape: TileShape, buffers: Mapping[st
     row_tiles = 1 if plan.row_block is None else plan.row_block.extent
     column_tiles = math.prod(symbol.extent for symbol in plan.grid if symbol.name == "column_tile")
     columns = dot.columns if alone else dot.columns * column_tiles
-    fragments = _matrix(dot, shape) if shape.units == "matrix" else plain_fragments(dot, shape)
+    fragments = fragments_of(dot, shape)
     moved = sum(brought(one, shape, count) for one, count in ((left, from_left), (right, from_right)))
     stored = tiles * rounds * shape.stage_bytes / WAVEFRONT_BYTES
     depth = rounds * shape.depth
@@ -124,25 +124,31 @@ class Fragments:
     wavefronts: float
 
 
-def _matrix(dot: Dot, shape: TileShape) -> Fragments:
+def fragments_of(dot: Dot, shape: TileShape, *, left_in_registers: bool = False) -> Fragments:
+    """What a step of the depth of a product needs. `left_in_registers`: fragments that matrix units have there."""
+    return _matrix(dot, shape, left_in_registers) if shape.units == "matrix" else _plain(dot, shape)
+
+
+def _matrix(dot: Dot, shape: TileShape, left_in_registers: bool) -> Fragments:
     """A warp brings the fragments of its rows and columns by `ldmatrix`, and multiplies 16 x 16 x 8 at a time.
 
     Of f32 the depth of both is half, words are rounded, and read one by one where lines run along the result.
     """
     down, across = shape.warps
-    rows, columns = shape.rows // down // 16, shape.columns // across // 16
-    depth = FRAGMENT_BYTES // _FRAGMENT_LINES // shape.element.itemsize
+    rows, columns = -(-shape.rows // down // 16), -(-shape.columns // across // 16)
+    depth = shape.instruction_depth
     multiplied = down * across * rows * columns * 2 / depth
     slots = wavefronts = 0.0
-    for matrix, extent, count, is_left in ((dot.lhs, shape.rows, rows, True), (dot.rhs, shape.columns, columns, False)):
+    both = ((dot.lhs, shape.rows, rows, True), (dot.rhs, shape.columns, columns, False))
+    for matrix, extent, count, is_left in both[left_in_registers:]:
         layout, loads = layout_of(matrix, extent, shape, is_left=is_left), down * across * count / depth
         slots += loads * (4 * LOAD_SLOTS if layout.by_words else LOAD_SLOTS)
-        slots += loads * (_ROUNDED_SLOTS if shape.element.bits == 32 else 0.0)
-        wavefronts += loads * FRAGMENT_BYTES / WAVEFRONT_BYTES
+        slots += loads * (ROUNDED_SLOTS if shape.element.bits == 32 else 0.0)
+        wavefronts += loads * _FRAGMENT_BYTES / WAVEFRONT_BYTES
     return Fragments(slots + multiplied, wavefronts)
 
 
-def plain_fragments(dot: Dot, shape: TileShape) -> Fragments:
+def _plain(dot: Dot, shape: TileShape) -> Fragments:
     """16 x 16 threads: a warp reads two places of the left tile, and 16 of the right one."""
     warps = DOT_THREADS // WARP
     loads, wavefronts = 0.0, 0.0

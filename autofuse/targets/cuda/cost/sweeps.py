@@ -7,7 +7,6 @@ for each tile            a tile of each right operand from the L2, while the oth
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from autofuse.lower.tile import Buffer, Dot
@@ -16,19 +15,16 @@ from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, TileShape, c
 from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan
 from autofuse.targets.cuda.codegen.sweepshapes import SweepShape
 from autofuse.targets.cuda.cost.products import (
-    FRAGMENT_BYTES,
     LOAD_SLOTS,
+    ROUNDED_SLOTS,
     WARP,
     WAVEFRONT_BYTES,
-    Fragments,
     ProductCounts,
     brought,
+    fragments_of,
     itemsize_of,
-    plain_fragments,
 )
 
-_MATRIX_DEPTH = 16
-"""Of an instruction of the matrix units, for 16-bit floats."""
 _REGISTERS = 80
 """Of a thread, beside the elements of scores and of the second product: rows, fragments, addresses. From kernels that
 were compiled (docs/decisions/0062-sums-over-a-softmax-are-rescaled.md)."""
@@ -75,9 +71,10 @@ def _swept(
         moved = brought(left, shape, from_left)
     else:
         stored += rounds * sweep.weights_bytes
-        moved = rounds * sweep.product.rows * shape.depth * shape.element.itemsize / CHUNK_BYTES * LOAD_SLOTS / WARP
-    deep = shape.reached(dot.depth, _MATRIX_DEPTH) if is_first else shape.depth
-    fragments = _fragments(dot, shape, in_registers=not is_first)
+        each = ROUNDED_SLOTS if sweep.interleaved else LOAD_SLOTS
+        moved = rounds * sweep.product.rows * shape.depth * shape.element.itemsize / CHUNK_BYTES * each / WARP
+    deep = shape.reached(dot.depth, shape.instruction_depth) if is_first else shape.depth
+    fragments = fragments_of(dot, shape, left_in_registers=not is_first)
     row_tiles = 1 if plan.row_block is None else plan.row_block.extent
     return ProductCounts(
         units=shape.units,
@@ -94,15 +91,3 @@ def _swept(
         rounds=tiles,
         stages=2,  # a tile comes in while the other product is made
     )
-
-
-def _fragments(dot: Dot, shape: TileShape, *, in_registers: bool) -> Fragments:
-    """Of one step of the depth: a warp of matrix units brings all columns for its 16 rows.
-
-    `in_registers`: whether it has its rows.
-    """
-    if shape.units == "plain":
-        return plain_fragments(dot, shape)
-    warps, columns = shape.rows // 16, math.ceil(shape.columns / 16)
-    loads = warps * (columns + (0 if in_registers else 1)) / _MATRIX_DEPTH
-    return Fragments(loads * LOAD_SLOTS + warps * columns * 2 / _MATRIX_DEPTH, loads * FRAGMENT_BYTES / WAVEFRONT_BYTES)
