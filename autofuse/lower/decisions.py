@@ -27,6 +27,10 @@ class KernelShape:
     """Whether a stage has loops of its own."""
     multiplies: bool
     """Whether it has products of matrices."""
+    staged_apart: bool
+    """Whether it has stages beside those of a sweep."""
+    multiplies_apart: bool
+    """Whether it has products beside those of a sweep."""
     multiplies_floats: bool
     """Whether one of them is of f32 or f64, which libraries have."""
     sweeps: bool
@@ -46,6 +50,7 @@ class KernelShape:
     def of(program: TileProgram) -> KernelShape:
         """The shape of a lowered kernel."""
         steps = [step for phase in program.phases() for step in phase.steps]
+        apart = [step for phase in program.phases() for step in phase.steps_apart()]
         dots = [step for step in steps if isinstance(step, Dot)]
         stages = [stage for step in steps if isinstance(step, RowGroup) for stage in step.stages]
         outputs = [buffer.type.nbytes for buffer in program.buffers if buffer.space is Space.OUTPUT]
@@ -54,6 +59,8 @@ class KernelShape:
             staged=bool(stages),
             looping=any(stage.symbols for stage in stages),
             multiplies=bool(dots),
+            staged_apart=any(isinstance(step, RowGroup) and step.stages for step in apart),
+            multiplies_apart=any(isinstance(step, Dot) for step in apart),
             multiplies_floats=any(dot.dtype.name in ("f32", "f64") for dot in dots),
             sweeps=any(phase.sweep is not None for phase in program.phases()),
             is_plain_product=bool(dots) and plain_product(program) is not None,
@@ -86,7 +93,7 @@ class Rule:
 WALKS = (
     Rule(
         PANEL_ROWS,
-        lambda shape: (0, 32, 64, 128, 256, 512, 1024) if shape.in_row_blocks else (),
+        lambda shape: (0, 32, 64, 128, 256, 512, 1024) if shape.in_row_blocks and not shape.sweeps else (),
         lambda shape: not shape.multiplies,
     ),
     Rule(

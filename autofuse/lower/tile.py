@@ -274,6 +274,11 @@ class Sweep:
     maximum: Scalar
     """The maximum m that the sums are stabilised by, reduced in the first stage."""
 
+    @property
+    def steps(self) -> range:
+        """Which of the phase's steps it takes."""
+        return range(self.first, self.first + 4)
+
 
 @dataclass(frozen=True, slots=True)
 class Phase:
@@ -288,6 +293,11 @@ class Phase:
     row_block: RowBlock | None = None
     sweep: Sweep | None = None
     """Steps that may be taken tile by tile."""
+
+    def steps_apart(self) -> Iterator[Step]:
+        """The steps that are not taken tile by tile."""
+        swept = () if self.sweep is None else self.sweep.steps
+        return (step for number, step in enumerate(self.steps) if number not in swept)
 
 
 @dataclass(frozen=True, slots=True)

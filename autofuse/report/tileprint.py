@@ -82,7 +82,7 @@ def _phase_head(phase: Phase) -> str:
     block = phase.row_block
     rows = f" row_block({block.symbol.name} by {block.size})" if block is not None else ""
     sweep = phase.sweep
-    swept = f" sweep(steps {sweep.first} to {sweep.first + 3} by {sweep.tile})" if sweep is not None else ""
+    swept = f" sweep(steps {sweep.steps[0]} to {sweep.steps[-1]} by {sweep.tile})" if sweep is not None else ""
     return f"phase grid({_symbols(phase.grid)}) vectorised={vectorised}{rows}{swept}"
 
 

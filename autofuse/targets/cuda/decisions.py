@@ -64,22 +64,24 @@ def _online(shape: KernelShape) -> tuple[str, ...]:
     return ("auto", "off") if shape.rescales else ()
 
 
+_TILES = ("128x128", "128x64", "64x64", "32x128", "32x64")
+
 CUDA_DECISIONS = Decisions(
     (
         *(rule for rule in WALKS if rule.decision is not PRODUCTS),
-        Rule(THREADS, lambda shape: (64, 128, 256, 512) if shape.staged else ()),
-        Rule(PACK_BYTES, lambda shape: (4, 8, 16) if shape.staged else ()),
+        Rule(THREADS, lambda shape: (64, 128, 256, 512) if shape.staged and not shape.sweeps else ()),
+        Rule(PACK_BYTES, lambda shape: (4, 8, 16) if shape.staged_apart else ()),
         Rule(PACKS, lambda shape: (0, 1, 2, 4, 8) if shape.staged and not shape.in_row_blocks else ()),
         Rule(ROW_THREADS, lambda shape: (0, 8, 32, 64, 128, 256, 512) if _in_rows(shape) else ()),
         Rule(CLUSTER, lambda shape: (0, 1, 2, 4, 8) if _in_rows(shape) and shape.keeps else ()),
         Rule(
             TILE,
-            lambda shape: ("auto", "128x128", "128x64", "64x64", "32x128", "32x64") if shape.multiplies else (),
+            lambda shape: ("auto", *_TILES) if shape.multiplies and not shape.sweeps else (),
             lambda shape: not shape.multiplies,
         ),
         Rule(
             STAGES,
-            lambda shape: (2, 3, 4) if shape.multiplies else (),
+            lambda shape: (2, 3, 4) if shape.multiplies_apart else (),
             lambda shape: not shape.multiplies,
         ),
         Rule(ONLINE, _online),
@@ -96,7 +98,8 @@ CUDA_DECISIONS = Decisions(
         ),
     )
 )
-"""The kernels of all devices leave the same things open."""
+"""The kernels of all devices leave the same things open. Where products over a softmax walk their axis once, `online`
+says all: what else products leave open is for kernels that keep scores whole, or for products beside those."""
 
 
 def cuda_schedule(**values: Value) -> Schedule:

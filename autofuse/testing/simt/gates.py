@@ -26,6 +26,8 @@ _COMPUTE = frozenset({"compute"})
 """What is in flight does not decide where arithmetic does."""
 _TILED = frozenset({"compute", "product"})
 """A product reads its operands once for each tile of results, mostly from the L2, and computes more for a byte."""
+_TALL = 128
+"""Rows of a block that are enough for an operand that is read once for them, whatever multiplies."""
 _SLACK = 0.01
 """Of a value: counts are exact, but are committed with three digits."""
 
@@ -108,8 +110,12 @@ def _on_matrix_units(launch: Record, _: int) -> float | None:
     return float(launch["matrix_instructions"] > 0)
 
 
-def _operands_again(launch: Record, _: int) -> float | None:
-    return launch.get("reads_for_128_rows")
+def _operands_again(launch: Record, multiprocessors: int) -> float | None:
+    """Once for 128 rows is few enough; so is once for fewer rows, where blocks are no more than multiprocessors."""
+    if (chained := launch.get("chained")) is None:
+        return None
+    fewest = max(math.ceil(chained["rows"] / _TALL), multiprocessors // chained["products"], 1)
+    return chained["reads"] / fewest
 
 
 def is_computing(launch: Record) -> bool:
@@ -135,7 +141,7 @@ GATES = (
     Gate("instructions per byte", 6, True, _instructions, ".1f", not_for=_TILED, is_compiled=True),
     Gate("shared wavefronts over ideal", 1.05, True, _conflicted),
     Gate("16-bit products on matrix units", 1, False, _on_matrix_units, ".0f", is_compiled=True),
-    Gate("operands of chained products read for 128 rows", 1, True, _operands_again),
+    Gate("reads of chained operands over fewest", 1, True, _operands_again),
 )
 ONE_LAUNCH = frozenset({"adam", "small_heads"})
 """Programs of many small tensors, which one launch should do."""

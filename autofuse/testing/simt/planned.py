@@ -18,7 +18,7 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
 from autofuse.ir.tree import flatten
 from autofuse.lazydataclass import asdict
-from autofuse.lower.tile import Buffer, Dot, Matrix, Phase, Space, TileProgram
+from autofuse.lower.tile import Dot, Phase, Space, TileProgram
 from autofuse.runtime.planlowering import LoweredKernel
 from autofuse.targets.cuda import nvrtc
 from autofuse.targets.cuda.codegen import CudaKernel, CudaLaunch
@@ -30,6 +30,7 @@ from autofuse.targets.cuda.machinecode import machine_code
 from autofuse.targets.cuda.occupancy import occupancy
 from autofuse.targets.cuda.resources import compiled_facts
 from autofuse.targets.cuda.target import CudaTarget
+from autofuse.testing.simt.chains import chained_reads
 from autofuse.testing.simt.counters import Counts, count
 from autofuse.testing.simt.instructions import facts_of
 
@@ -131,7 +132,7 @@ def _compiled(kernel: CudaKernel, launch: CudaLaunch, target: CudaTarget) -> Rec
 
 
 def _products(program: TileProgram, phases: Sequence[Phase], kernel: CudaKernel, counts: Counts) -> Record:
-    """Of a launch that multiplies: whether matrix units could, and how often chained products read their operands."""
+    """Of a launch that multiplies: whether matrix units could, and what chained products read again."""
     dots = [step for phase in phases for step in phase.steps if isinstance(step, Dot)]
     if not dots:
         return {}
@@ -141,22 +142,11 @@ def _products(program: TileProgram, phases: Sequence[Phase], kernel: CudaKernel,
         return units_of(dot, buffers[dot.lhs.buffer].type.dtype, buffers[dot.rhs.buffer].type.dtype, kernel.arch)
 
     found: Record = {"narrow_products": any(units(dot) == "matrix" for dot in dots)}
-    if len(dots) > 1 and (queries := _lines_of(dots[0].lhs, buffers[dots[0].lhs.buffer])):
-        fetched = dict(zip([buffer.name for buffer in kernel.parameters], counts.fetched_of, strict=True))
-        shares = [
-            fetched[dot.rhs.buffer] * counts.blocks / counts.ran / buffers[dot.rhs.buffer].type.nbytes
-            for dot in dots
-            if dot.rhs.buffer in fetched and buffers[dot.rhs.buffer].type.nbytes
-        ]
-        found["reads_for_128_rows"] = max(shares, default=0.0) / -(-queries // 128)
+    fetched = {
+        b.name: nbytes * counts.blocks / counts.ran
+        for b, nbytes in zip(kernel.parameters, counts.fetched_of, strict=True)
+    }
+    chained = chained_reads(phases, buffers, fetched)
+    if chained is not None:
+        found["chained"] = asdict(chained)
     return found
-
-
-def _lines_of(operand: Matrix, buffer: Buffer) -> int:
-    """Rows of one product of a batch: the extent of the axis that the operand's rows go along; 0 if there is none."""
-    stride = 1
-    for extent in reversed(buffer.type.shape):
-        if stride == operand.row_stride and extent > 1:
-            return extent
-        stride *= extent
-    return 0

@@ -96,7 +96,7 @@ LAUNCH = {
     "bound": "memory",
     "narrow_products": True,
     "matrix_instructions": 8,
-    "reads_for_128_rows": 1.0,
+    "chained": {"reads": 16.0, "rows": 2048, "products": 16},
 }
 BAD = {
     "bytes asked over needed": {"fetched_bytes": 2 << 20},
@@ -108,7 +108,7 @@ BAD = {
     "instructions per byte": {"code_instructions": 300},
     "shared wavefronts over ideal": {"wavefronts": 2, "ideal_wavefronts": 1},
     "16-bit products on matrix units": {"matrix_instructions": 0},
-    "operands of chained products read for 128 rows": {"reads_for_128_rows": 2.0},
+    "reads of chained operands over fewest": {"chained": {"reads": 32.0, "rows": 2048, "products": 16}},
 }
 MULTIPROCESSORS = 132
 
@@ -159,6 +159,26 @@ def test_a_small_launch_loses_no_last_wave_and_has_nothing_to_be_in_flight() -> 
     ]["f"]
     assert values["last wave loses"] == 0.0
     assert "KiB in flight" not in values
+
+
+@pytest.mark.parametrize(
+    ("rows", "products", "blocks", "passes"),
+    [
+        (2048, 16, 16, True),  # of 128 rows
+        (2048, 16, 17, False),
+        (384, 24, 5, True),  # of 80 rows: 120 blocks for 132 multiprocessors
+        (384, 24, 6, False),
+        (128, 12, 8, True),
+        (65536, 1, 1024, False),
+    ],
+)
+def test_operands_are_read_again_where_taller_blocks_would_leave_multiprocessors_idle(
+    rows: int, products: int, blocks: int, passes: bool
+) -> None:
+    gate = next(gate for gate in GATES if gate.name == "reads of chained operands over fewest")
+    value = gate.value(LAUNCH | {"chained": {"reads": blocks, "rows": rows, "products": products}}, MULTIPROCESSORS)
+    assert value is not None
+    assert gate.passes(value) == passes
 
 
 def test_what_arithmetic_limits_is_not_asked_for_bytes_in_flight() -> None:

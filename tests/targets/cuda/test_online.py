@@ -274,6 +274,18 @@ def test_long_sequences_read_keys_and_values_once_for_128_rows(dtype: Any) -> No
         assert "fmaf(" not in kernel.source
 
 
+def offered(program: TileProgram) -> set[str]:
+    return {decision.name for decision in CUDA_DECISIONS.choices(program)}
+
+
+def test_what_changes_nothing_in_a_sweep_is_not_offered() -> None:
+    assert offered(PROGRAMS["plain"]) == offered(PROGRAMS["f16"]) == {"online", "placement"}
+    assert offered(PROGRAMS["f16_between_products"]) == {"online", "placement", "stages", "pack_bytes"}
+    fn, args = CASES["plain"]
+    whole = program_of(fn, *args, schedule=cuda_schedule(online="off"))
+    assert {"tile", "panel_rows", "threads"} <= offered(whole)
+
+
 def test_reports_say_that_steps_are_swept() -> None:
     assert "row_block(i1 by 16) sweep(steps 0 to 3 by 64)" in print_program(PROGRAMS["plain"])
 

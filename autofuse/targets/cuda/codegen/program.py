@@ -11,13 +11,14 @@ from autofuse.lazydataclass import dataclass
 from autofuse.lower.rewrite import affines, statements
 from autofuse.lower.tile import Buffer, Dot, Phase, Space, TileProgram
 from autofuse.targets.cuda.codegen.access import is_threaded, stages_of
+from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan, plan_row_blocks
 from autofuse.targets.cuda.codegen.columns import ColumnPlan, plan_columns, write_columns
 from autofuse.targets.cuda.codegen.ctext import IndexText, Names, Writer, needs_wide, symbol
 from autofuse.targets.cuda.codegen.cudakernel import CudaKernel, CudaLaunch
 from autofuse.targets.cuda.codegen.gridpoints import ThreadPlan
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
-from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan, plan_row_blocks, write_row_blocks
+from autofuse.targets.cuda.codegen.rowblocks import RowBlockWriter
 from autofuse.targets.cuda.codegen.rowgroups import Group, plan_group
 from autofuse.targets.cuda.codegen.rows import write_rows
 from autofuse.targets.cuda.codegen.tasks import MOST_TASKS, in_turn
@@ -241,7 +242,7 @@ class Generator:
             case Group() as group:
                 write_rows(code, phase, group, buffers, "block", arena)
             case RowBlockPlan() as plan:
-                write_row_blocks(code, phase, plan, buffers, self.program.schedule, "block", arena)
+                RowBlockWriter(code, phase, plan, buffers, self.program.schedule, arena).write("block")
         return arena.used
 
 

@@ -31,7 +31,6 @@ from autofuse.lower.tile import (
     Phase,
     Reduce,
     RowBlock,
-    RowGroup,
     Space,
     Stage,
     Store,
@@ -46,7 +45,7 @@ from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena, unwrapped
 from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, compute_dtype
 from autofuse.targets.cuda.codegen.rescaling import held, is_empty, shrunk
-from autofuse.targets.cuda.codegen.sweepshapes import SweepShape
+from autofuse.targets.cuda.codegen.sweepshapes import SweepShape, swept_steps
 from autofuse.targets.cuda.codegen.tensorproducts import TensorProduct
 from autofuse.targets.cuda.ctypes_text import literal, register_type
 
@@ -70,11 +69,7 @@ class SweepWriter:
         assert sweep is not None
         assert block is not None
         self.code, self.shape, self.threads, self.tile = code, shape, threads, sweep.tile
-        scores, group, product, result = phase.steps[sweep.first : sweep.first + 4]
-        assert isinstance(scores, Dot)
-        assert isinstance(group, RowGroup)
-        assert isinstance(product, Dot)
-        assert isinstance(result, RowGroup)
+        scores, group, product, result = swept_steps(phase)
         self.extent = scores.columns
         self._stages, (self._result,) = group.stages, result.stages
         self._maximum = sweep.maximum

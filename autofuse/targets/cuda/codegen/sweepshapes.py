@@ -17,7 +17,7 @@ from autofuse.ir.dtypes import DType
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Buffer, Dot, Phase, Store
+from autofuse.lower.tile import Buffer, Dot, Phase, RowGroup, Store
 from autofuse.targets.cuda.codegen.access import words
 from autofuse.targets.cuda.codegen.producttiles import (
     BUSY,
@@ -36,8 +36,6 @@ from autofuse.targets.cuda.codegen.producttiles import (
 from autofuse.targets.cuda.decisions import ONLINE
 from autofuse.targets.cuda.gpus import shared_bytes_per_block
 
-SWEPT_STEPS = 4
-"""Of a phase, that make up a sweep."""
 TILES = (64, 32)
 """Elements of the axis in a tile."""
 HEIGHTS = tuple(range(ROWS[0], 0, -SIDE))
@@ -164,20 +162,29 @@ def _padded(width: int, itemsize: int) -> int:
     return whole * CHUNK_BYTES // itemsize
 
 
+def swept_steps(phase: Phase) -> tuple[Dot, RowGroup, Dot, RowGroup]:
+    """The steps of a phase that sweeps which make up its sweep."""
+    assert phase.sweep is not None
+    scores, group, product, result = (phase.steps[number] for number in phase.sweep.steps)
+    assert isinstance(scores, Dot)
+    assert isinstance(group, RowGroup)
+    assert isinstance(product, Dot)
+    assert isinstance(result, RowGroup)
+    return scores, group, product, result
+
+
 def swept_shape(phase: Phase, buffers: Mapping[str, Buffer], arch: str) -> SweepShape:
     """The shape for a phase that sweeps."""
     assert phase.sweep is not None
     assert phase.row_block is not None
-    scores, product = phase.steps[phase.sweep.first], phase.steps[phase.sweep.first + 2]
-    assert isinstance(scores, Dot)
-    assert isinstance(product, Dot)
+    scores, _, product, _ = swept_steps(phase)
     return sweep_shape(scores, product, buffers, arch, phase.row_block.size, phase.sweep.tile)
 
 
 def swept_bytes(phase: Phase, shape: SweepShape, buffers: Mapping[str, Buffer]) -> int:
     """Shared memory of a sweep's tiles."""
-    assert phase.sweep is not None
-    stores = [s for _, s in statements(phase.steps[phase.sweep.first + 3 :][:1]) if isinstance(s, Store)]
+    *_, result = swept_steps(phase)
+    stores = [s for _, s in statements((result,)) if isinstance(s, Store)]
     return -(-shape.nbytes(max((buffers[s.buffer].type.dtype.itemsize for s in stores), default=0)) // 16) * 16
 
 
@@ -185,9 +192,7 @@ def swept_scratch(phase: Phase) -> frozenset[str]:
     """The buffers that only a sweep touches: what they hold is in registers."""
     if phase.sweep is None:
         return frozenset()
-    scores, group, product, _ = phase.steps[phase.sweep.first : phase.sweep.first + SWEPT_STEPS]
-    assert isinstance(scores, Dot)
-    assert isinstance(product, Dot)
+    scores, group, product, _ = swept_steps(phase)
     stored = (s.buffer for _, s in statements((group,)) if isinstance(s, Store))
     return frozenset((scores.out.buffer, product.out.buffer, *stored))
 

@@ -9,8 +9,8 @@ from autofuse.cost_models.liveness import most_live
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
 from autofuse.targets.cuda.codegen.access import stages_of
+from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan
 from autofuse.targets.cuda.codegen.program import Planned
-from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan
 from autofuse.targets.cuda.cost.onchip import kept_on_chip, product_registers
 from autofuse.targets.cuda.cost.products import ProductCounts, products_of
 from autofuse.targets.cuda.cost.progress import iterations_at_once, load_bytes, pack_of

@@ -6,12 +6,12 @@ from autofuse.lazydataclass import dataclass
 from autofuse.lower.summing import sum_block
 from autofuse.lower.tile import Dot
 from autofuse.targets.cuda.codegen.access import stages_of, words
+from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan, scratch_of
 from autofuse.targets.cuda.codegen.blockproducts import dot_bytes
 from autofuse.targets.cuda.codegen.columns import ColumnPlan, shared_bytes
 from autofuse.targets.cuda.codegen.gridpoints import ThreadPlan
 from autofuse.targets.cuda.codegen.producttiles import DOT_THREADS, TileShape, compute_dtype
 from autofuse.targets.cuda.codegen.program import Planned
-from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan, scratch_of
 from autofuse.targets.cuda.codegen.rowgroups import Group, longest_loop
 from autofuse.targets.cuda.codegen.rowscratch import RowScratch
 from autofuse.targets.cuda.codegen.sharedinputs import SharedInput, shared_inputs

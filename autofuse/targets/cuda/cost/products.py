@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from autofuse.ir.dtypes import DType
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Buffer, Dot, Matrix, Space
+from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan
 from autofuse.targets.cuda.codegen.producttiles import (
     CHUNK_BYTES,
     DOT_THREADS,
@@ -25,7 +26,6 @@ from autofuse.targets.cuda.codegen.producttiles import (
     compute_dtype,
     layout_of,
 )
-from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan
 
 WARP, WAVEFRONT_BYTES = 32, 128
 _FRAGMENT_BYTES = 512

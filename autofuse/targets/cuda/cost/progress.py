@@ -9,10 +9,10 @@ from autofuse.ir import index
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Load, Space, Stage, Store
 from autofuse.targets.cuda.codegen.access import begun_together
+from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan
 from autofuse.targets.cuda.codegen.columns import ColumnPlan
 from autofuse.targets.cuda.codegen.gridpoints import ThreadPlan
 from autofuse.targets.cuda.codegen.program import Planned
-from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan
 from autofuse.targets.cuda.codegen.rowgroups import Group, is_flattened, row_vector
 from autofuse.targets.cuda.codegen.rowloops import WRITTEN_OUT
 from autofuse.targets.cuda.codegen.rowscratch import lane_of

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from autofuse.lower.tile import Buffer, Dot
 from autofuse.targets.cuda.codegen.access import words
+from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan
 from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, TileShape, compute_dtype
-from autofuse.targets.cuda.codegen.rowblocks import RowBlockPlan
 from autofuse.targets.cuda.codegen.sweepshapes import SweepShape
 from autofuse.targets.cuda.cost.products import (
     LOAD_SLOTS,

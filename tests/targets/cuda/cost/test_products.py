@@ -222,6 +222,21 @@ def test_a_sweep_is_priced_by_what_passes_through_its_tiles(dtype: Any, units: s
     assert found.copied_bytes * found.threads == 32 * width * itemsize
 
 
+def test_a_sweep_of_tf32_has_its_fragments_rounded() -> None:
+    """128 rows by 64 keys: a fragment of 512 bytes is rounded by 16 instructions, and multiplied by two."""
+    program = heads(F32, online="128x64")
+    (phase,) = program.phases()
+    steps = tuple(replace(step, fast=True) if isinstance(step, Dot) else step for step in phase.steps)
+    fast = replace(program, launches=((replace(phase, steps=steps),),))
+    scores, values = counts(fast).products
+    assert scores.is_tf32
+    assert values.is_tf32
+    tiles, depth, read = 256 * 32, 128 / 8, 8 * 64 / 16  # fragments of keys for 8 warps
+    brought_in = scores.requested_bytes / 16 * 6 / 32
+    assert scores.slots - brought_in == tiles * depth * ((read + 8) * (2 + 16) + read * 2)
+    assert values.flops == scores.flops
+
+
 @pytest.mark.parametrize("dtype", [F32, np.float16])
 def test_a_sweep_of_many_keys_is_worth_it(dtype: Any) -> None:
     swept, whole_rows = terms(heads(dtype)), terms(heads(dtype, online="off"))

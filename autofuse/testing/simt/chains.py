@@ -1,0 +1,74 @@
+"""How often chained products read their right operands: those of which one multiplies what another made, on chip.
+
+A block makes whole rows of such products, so it reads every right operand, and a launch reads it once for each block of
+rows. Products beside one another are no chain: what they read again, the bytes asked over needed say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from autofuse.ir import index
+from autofuse.ir.index import Symbol
+from autofuse.lazydataclass import dataclass
+from autofuse.lower.tile import Buffer, Dot, Load, Matrix, Phase, RowGroup, Store
+
+
+@dataclass(frozen=True, slots=True)
+class ChainedReads:
+    """What a launch of chained products reads again."""
+
+    reads: float
+    """Of a right operand, the most of all: how often it is asked for."""
+    rows: int
+    """Of one product."""
+    products: int
+    """Of the same kind side by side, each with rows of its own."""
+
+
+def chained_reads(
+    phases: Sequence[Phase], buffers: Mapping[str, Buffer], fetched: Mapping[str, float]
+) -> ChainedReads | None:
+    """Of a launch; None if none of its products multiplies what another made, or if nothing is read.
+
+    `fetched`: bytes that all blocks ask for, by buffer, each block counted once.
+    """
+    found = [one for phase in phases if is_chain(phase) for one in _of_phase(phase, buffers, fetched)]
+    return max(found, key=lambda one: one.reads, default=None)
+
+
+def is_chain(phase: Phase) -> bool:
+    """Whether a product's left operand was made from another product's result."""
+    made: set[str] = set()
+    for step in phase.steps:
+        if isinstance(step, Dot):
+            if step.lhs.buffer in made:
+                return True
+            made.add(step.out.buffer)
+        elif not made.isdisjoint(_of(step, Load)):
+            made.update(_of(step, Store))
+    return False
+
+
+def _of(group: RowGroup, kind: type[Load] | type[Store]) -> set[str]:
+    return {s.buffer for stage in group.stages for s in stage.body if isinstance(s, kind)}
+
+
+def _of_phase(phase: Phase, buffers: Mapping[str, Buffer], fetched: Mapping[str, float]) -> Iterator[ChainedReads]:
+    dots = [step for step in phase.steps if isinstance(step, Dot)]
+    own = None if phase.row_block is None else phase.row_block.symbol
+    rows = dots[0].rows if own is None else own.extent
+    products = math.prod(symbol.extent for symbol in phase.grid if symbol != own)
+    for name in dict.fromkeys(dot.rhs.buffer for dot in dots):
+        itemsize = buffers[name].type.dtype.itemsize
+        right = itemsize * sum(_elements(dot.rhs, dot.depth * dot.columns) for dot in dots if dot.rhs.buffer == name)
+        left = itemsize * sum(_elements(dot.lhs, rows * dot.depth, own) for dot in dots if dot.lhs.buffer == name)
+        if name in fetched and right:
+            yield ChainedReads((fetched[name] - left) / right, rows, products)
+
+
+def _elements(matrix: Matrix, each: int, own: Symbol | None = None) -> int:
+    """Of an operand in memory, for all products side by side. `own`: the symbol that its rows are along."""
+    beside = index.symbols_of(matrix.offset) - {own}
+    return each * math.prod(symbol.extent for symbol in beside if isinstance(symbol, Symbol))
