@@ -11,9 +11,10 @@ import pytest
 
 import autofuse as af
 from autofuse.cost_models.base import KernelFacts
+from autofuse.lazydataclass import replace
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import TileProgram
+from autofuse.lower.tile import Dot, TileProgram
 from autofuse.targets.cuda.cost.counts import counted
 from autofuse.targets.cuda.cost.launches import LaunchCounts
 from autofuse.targets.cuda.cost.model import GpuModel
