@@ -70,5 +70,5 @@ def _of_phase(phase: Phase, buffers: Mapping[str, Buffer], fetched: Mapping[str,
 
 def _elements(matrix: Matrix, each: int, own: Symbol | None = None) -> int:
     """Of an operand in memory, for all products side by side. `own`: the symbol that its rows are along."""
-    beside = index.symbols_of(matrix.offset) - {own}
-    return each * math.prod(symbol.extent for symbol in beside if isinstance(symbol, Symbol))
+    beside = [symbol for symbol in index.symbols_of(matrix.offset) if symbol != own]
+    return each * math.prod(symbol.extent for symbol in beside)
