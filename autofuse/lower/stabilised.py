@@ -10,9 +10,11 @@ a row has one of. A maximum m' that is smaller makes all weights exp(m - m') tim
 can be made while the maximum is not known yet (Milakov and Gimelshein 2018, "Online normalizer calculation for
 softmax").
 
-What is no weight, as the rescaled sums would not be what they were: a choice between one and zero (where nothing is
-chosen, zero is right though the maximum, or a factor, is NaN or infinite), and what could be too large for its type
-while the maximum is small.
+A choice between a weight and zero is a weight too, but a row has to know whether anything of it was *chosen*: if not,
+zero is right though the maximum, or a factor before the choice, is NaN or infinite.
+
+What is no weight, as the rescaled sums would not be what they were: a choice of choices, and what could be too large
+for its type while the maximum is small.
 """
 
 from __future__ import annotations
@@ -69,6 +71,8 @@ class Factor:
     opcode: str
     """`multiply` or `divide`."""
     value: Number
+    inside: bool = False
+    """Whether a choice was made after it: it does not concern a row of which nothing was chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,8 @@ class Weight:
     """What the maximum is of, and is subtracted from."""
     most: float
     """Magnitude that a finite base does not exceed, whatever the maximum."""
+    chosen: Number | None = None
+    """A bool: where it does not hold the base is zero, whatever the maximum is; None: there is no such choice."""
 
 
 @dataclass(slots=True)
@@ -204,6 +210,7 @@ class Weights:
             weight is not None
             and weight.base == reduce.operand
             and weight.maximum == maximum
+            and weight.chosen is None
             and reduce.combiner == "add"
         )
 
@@ -217,6 +224,10 @@ class Weights:
                 return self._scaled(statement, a, b) or self._scaled(statement, b, a)
             case "divide", (a, b):
                 return self._scaled(statement, a, b)
+            case "select", (condition, a, b):
+                if self._is_zero(b):
+                    return self._chosen(statement, a, condition)
+                return self._chosen(statement, b, condition, negated=True) if self._is_zero(a) else None
             case _:
                 return None
 
@@ -264,6 +275,22 @@ class Weights:
         if statement.opcode == "divide":  # by what is known: else it may be as small as there is
             most = 1 / most if isinstance(other.statement, Constant) and most > 0 else math.inf
         return self._passed(statement, number, most)
+
+    def _is_zero(self, number: Number) -> bool:
+        statement = self._row.values[number].statement
+        return isinstance(statement, Constant) and statement.value == 0
+
+    def _chosen(self, statement: Map, number: Number, condition: Number, *, negated: bool = False) -> Weight | None:
+        """A weight where a condition holds, or does not, and zero elsewhere."""
+        weight = self.of(number)
+        if weight is None or weight.chosen is not None or self._row.values[condition].reduced:
+            return None
+        passed = self._passed(statement, number, 1.0)
+        if passed is None:
+            return None
+        chosen = self._row.number(Map(0, BOOL, "not", (condition,))) if negated else condition
+        factors = tuple(replace(factor, inside=True) for factor in weight.factors)
+        return replace(passed, chosen=chosen, factors=factors)
 
     def _passed(self, statement: Map, number: Number, larger: float) -> Weight | None:
         """The weight that an operation makes of one, which it makes up to so many times as large."""

@@ -258,8 +258,9 @@ class Sweep:
 
         dot        s = lhs @ rhs                            the columns k of a tile
         row group  stage (k) { x = f(s[k]); m = reduce maximum x; store x }
-                   stage (k) { e = exp(x[k] - m), scaled; reduce add e; store p[k] }
-                                                            all that it reduces or stores is proportional to exp(-m)
+                   stage (k) { e = exp(x[k] - m), scaled; reduce add e; store p[k]; c = reduce or chosen[k] }
+                                                            sums and p are proportional to exp(-m); p may be zero
+                                                            instead where nothing is chosen, and there is c then
                    stage ()  { ... }                        of each row, once the axis is done
         dot        out = p @ values                         for the depths of a tile
         row group  stage (j) { store y = g(out[j], ...) }   once the axis is done
@@ -273,6 +274,8 @@ class Sweep:
     """Extent of a tile of the axis; the last one may have less."""
     maximum: Scalar
     """The maximum m that the sums are stabilised by, reduced in the first stage."""
+    chosen: Scalar | None = None
+    """Whether any p of a row is not zero by choice (c above), reduced in the second stage. None: there is no choice."""
 
     @property
     def steps(self) -> range:

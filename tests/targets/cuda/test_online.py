@@ -27,11 +27,16 @@ from tests.fixtures.attentions import (
     between_products,
     biased,
     causal,
+    chosen_by_scores,
+    dropout,
     dropped,
     dropped_16,
+    dropped_before,
+    dropped_unnormalised,
     heads,
     hidden,
     in_f32,
+    kept,
     masked,
     merged,
     normal,
@@ -86,6 +91,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         dropped_16,
         (*heads(1, 40, 70, 16, np.float16), np.random.default_rng(1).random((40, 70)) < 0.8),
     ),
+    "dropout": (dropout, (*heads(2, 40, 130, 16), hidden(40, 130), kept(40, 130))),
+    "dropped_before": (dropped_before, (*heads(2, 40, 130, 16), hidden(40, 130), kept(40, 130))),
+    "dropped_unnormalised": (dropped_unnormalised, (*heads(2, 40, 130, 16), hidden(40, 130), kept(40, 130))),
+    "chosen_by_scores": (chosen_by_scores, heads(2, 40, 70, 16)),
     "with_statistics": (with_statistics, heads(2, 30, 70, 16)),
     "biased": (biased, (*heads(1, 40, 70, 16), normal(9), np.random.default_rng(2).integers(0, 9, (40, 70)))),
     "between_products": (
@@ -110,6 +119,10 @@ for _name, _dtype in HALF.items():
         f"{_name}_between_products": (
             between_products,
             tuple(normal(*s, dtype=_dtype, scale=0.5) for s in ((40, 24), (24, 16), (70, 16), (70, 16), (16, 33))),
+        ),
+        f"{_name}_dropout": (
+            dropout,
+            (*heads(2, 40, 130, 16, _dtype), hidden(40, 130).astype(_dtype), kept(40, 130)),
         ),
         f"{_name}_masked": (masked, (*heads(2, 40, 130, 16, _dtype), hidden(40, 130).astype(_dtype))),
     }
@@ -191,11 +204,26 @@ def weights_and_more(q, k, v):
     return (softmax(q @ np.swapaxes(k, -1, -2)) + F32(1)) @ v
 
 
-def chosen(q, k, v):
-    """Rows of which nothing is chosen are zero, though their sums are NaN."""
+def chosen_twice(q, k, v):
     scores = q @ np.swapaxes(k, -1, -2)
-    keep = scores > 0
-    return np.where(keep, softmax(np.where(keep, scores, F32(-np.inf))), F32(0)) @ v
+    chosen = np.where(scores > 0, softmax(scores), F32(0))
+    return np.where(scores < 1, chosen, F32(0)) @ v
+
+
+def sums_of_chosen(q, k, v):
+    scores = q @ np.swapaxes(k, -1, -2)
+    power = np.where(scores > 0, np.exp(scores - scores.max(-1, keepdims=True)), F32(0))
+    return (power / power.sum(-1, keepdims=True)) @ v
+
+
+def chosen_by_sums(q, k, v):
+    weights = softmax(q @ np.swapaxes(k, -1, -2))
+    return np.where(weights > F32(0.1), weights, F32(0)) @ v
+
+
+def chosen_or_one(q, k, v):
+    scores = q @ np.swapaxes(k, -1, -2)
+    return np.where(scores > 0, softmax(scores), F32(1)) @ v
 
 
 def factors(v):
@@ -218,7 +246,8 @@ def divided(q, k, v):
 def test_rows_of_which_no_weight_is_chosen_are_zero() -> None:
     args = heads(2, 40, 70, 16)
     args[0][:, 0] = 0
-    program, graph = program_of(chosen, *args), af.trace(chosen, *args)
+    program, graph = program_of(chosen_by_scores, *args), af.trace(chosen_by_scores, *args)
+    assert is_swept(program)
     given = dict(zip((value.name for value in graph.inputs), args, strict=True))
     found = evaluate_program(program, {b.name: given[b.name] for b in program.buffers if b.space is Space.INPUT})
     (answer,), (wanted,), (bound,) = found.values(), af.interpret(graph, *args), bounds_of(graph, args)
@@ -234,7 +263,10 @@ def test_rows_of_which_no_weight_is_chosen_are_zero() -> None:
         by_another_maximum,
         products_of_weights,
         weights_and_more,
-        chosen,
+        chosen_twice,
+        sums_of_chosen,
+        chosen_by_sums,
+        chosen_or_one,
         scaled_twice,
         scaled_and_narrowed,
         divided,

@@ -26,9 +26,11 @@ from autofuse.testing.simt.counters import count
 from tests.fixtures.attentions import (
     attention,
     between_products,
+    dropout,
     dropped,
     heads,
     hidden,
+    kept,
     masked,
     merged,
     normal,
@@ -79,6 +81,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "masked": (masked, (*heads(2, 40, 130, 16), hidden(40, 130))),
     "merged": (merged, heads(3, 37, 37, 20)),
     "dropped": (dropped, (*heads(1, 40, 70, 16), np.random.default_rng(1).random((40, 70)) < 0.8)),
+    "dropout": (dropout, (*heads(2, 40, 130, 16), hidden(40, 130), kept(40, 130))),
     "with_statistics": (with_statistics, heads(2, 30, 70, 16)),
     "between_products": (
         between_products,

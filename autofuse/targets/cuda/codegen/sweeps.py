@@ -72,7 +72,7 @@ class SweepWriter:
         scores, group, product, result = swept_steps(phase)
         self.extent = scores.columns
         self._stages, (self._result,) = group.stages, result.stages
-        self._maximum = sweep.maximum
+        self._maximum, self._chosen = sweep.maximum, sweep.chosen
         self._buffers = buffers
         self._block = block
         self._out = written_matrix(self._result, block)
@@ -186,7 +186,7 @@ class SweepWriter:
     @property
     def _sums(self) -> list[Reduce]:
         """What is proportional to exp(-maximum)."""
-        return [s for s in self._stages[1].body if isinstance(s, Reduce)]
+        return [s for s in self._stages[1].body if isinstance(s, Reduce) and s.result != self._chosen]
 
     def _top(self, name: str = "") -> str:
         """C: the maximum of row m, or another array for what belongs to it."""
@@ -269,6 +269,7 @@ class SweepWriter:
             fragment.rows,
             f"{hold} = {held(self._top(), self._dtype)};",
             f"{self._top(self._scale)} = {scale};",
+            *self._unless_nothing_is_chosen(),
             *(f"{self._top(self._totals[s.result])} *= {self._top(self._scale)};" for s in self._sums),
         )
         code.values[self._maximum] = (self._top(self._hold),)
@@ -277,6 +278,18 @@ class SweepWriter:
             self._pack()
         else:
             self._publish(fragment)
+
+    def _unless_nothing_is_chosen(self) -> list[str]:
+        """C: a maximum of NaN or infinity makes nothing NaN of a row that may have chosen nothing so far."""
+        scale = self._top(self._scale)
+        return [] if self._chosen is None else [f"if ({scale} != {scale}) {scale} = {literal(1, self._dtype)};"]
+
+    def _is_lost(self) -> str:
+        """C: whether the second product is NaN, as all weights are that are not zero by choice."""
+        empty = is_empty(self._top(), self._dtype)
+        if self._chosen is None:
+            return empty
+        return f"({empty} || {self._top()} != {self._top()}) && {self._totals[self._chosen]}[m]"
 
     def _walk(self, stage: Stage, fragment: Fragment, start: str, clear: list[str]) -> None:
         (walk,) = stage.symbols
@@ -377,7 +390,7 @@ class SweepWriter:
             for line in lost:
                 self._each_row(fragment.rows, f"if ({empty}) {line}")
             total = result.element.format(self._names["out"])
-            self._each_element(result, f"if ({empty}) {total} = {literal(math.nan, dtype)};")
+            self._each_element(result, f"if ({self._is_lost()}) {total} = {literal(math.nan, dtype)};")
             for scalar, name in self._totals.items():
                 code.values[scalar] = (f"{name}[m]",)
             for stage in self._stages[2:]:

@@ -11,8 +11,8 @@ Before (attention, of a row):                     After:
                                                       stage (j): out[j] = a[j] / l
 
 What is looked for is not these stages but what `lower/stabilised.py` finds: maxima, sums and stored values that are
-proportional to exp(-m). What a row has one of (here 1 / l) is applied to the product in the end. FlashAttention does so
-(Dao and others 2022).
+proportional to exp(-m). What a row has one of (here 1 / l) is applied to the product in the end, and not to a row of
+which nothing was chosen (dropped weights). FlashAttention rescales so (Dao and others 2022).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from autofuse.ir import index
-from autofuse.ir.dtypes import DType
+from autofuse.ir.dtypes import BOOL, DType
 from autofuse.ir.index import Affine, Element, Symbol
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass, replace
@@ -173,6 +173,8 @@ class _Writer:
         self._next = max(made, default=-1) + 1
         self._totals: dict[Number, Scalar] = {}
         """Results of reductions."""
+        self._chosen: Scalar | None = None
+        """Whether anything of a row was chosen, where there is a choice."""
 
     def phase(self) -> tuple[Phase, Mapping[str, Buffer]]:
         """The phase in its new form, and its buffers."""
@@ -180,7 +182,7 @@ class _Writer:
         first, last = chain.first, chain.first + _LEAST_STEPS
         argument = self._argument()
         stages = [self._maximum(argument), self._weights(argument)]
-        kept, factors = self._rows()
+        kept, factors, chosen = self._rows()
         if kept.body:
             stages.append(kept)
         sums = self._scratch("sums", compute_dtype(chain.product), chain.product.columns)
@@ -191,10 +193,10 @@ class _Writer:
             chain.scores,
             RowGroup(tuple(stages)),
             product,
-            RowGroup((self._result(sums, factors),)),
+            RowGroup((self._result(sums, factors, chosen),)),
             *phase.steps[last:],
         )
-        sweep = Sweep(first, self.tile, self._totals[chain.stored.maximum])
+        sweep = Sweep(first, self.tile, self._totals[chain.stored.maximum], self._chosen)
         touched = _touched(steps)
         memory = {n: b for n, b in self.buffers.items() if b.space is not Space.SCRATCH or n in touched}
         return replace(phase, steps=steps, sweep=sweep), memory
@@ -233,13 +235,17 @@ class _Writer:
         sums = [number for number in row.reductions if number not in self._totals]
         dtype = self.buffers[argument].type.dtype
         held = {chain.stored.argument: Load(0, dtype, argument, self._placed(chain.place))}
-        body, known = self._body((chain.stored.base, *map(self._operand, sums)), held)
+        chosen = () if chain.stored.chosen is None else (chain.stored.chosen,)
+        body, known = self._body((chain.stored.base, *map(self._operand, sums), *chosen), held)
         body.append(Store(chain.product.lhs.buffer, self._placed(chain.place), known[chain.stored.base]))
         body += self._reductions(sums, known)
+        for condition in chosen:
+            self._chosen = self._fresh()
+            body.append(Reduce(self._chosen, BOOL, "or", known[condition]))
         return self._walking(body)
 
-    def _rows(self) -> tuple[Stage, list[tuple[Factor, str]]]:
-        """What is stored of each row once the axis is done, and where factors are then."""
+    def _rows(self) -> tuple[Stage, list[tuple[Factor, str]], str | None]:
+        """What is stored of each row once the axis is done; where factors are then, and whether anything was chosen."""
         chain, factors = self.chain, self.chain.stored.factors
         body, known = self._body((*(s.value for s in chain.kept), *(factor.value for factor in factors)), {})
         body += [replace(store, value=known[store.value]) for store in chain.kept]
@@ -248,9 +254,13 @@ class _Writer:
             name = self._scratch("factor", dtype_of(chain.row.values[factor.value].statement), 1)
             body.append(Store(name, index.of(chain.block.local), known[factor.value]))
             found.append((factor, name))
-        return Stage((), tuple(body), None), found
+        chosen = None
+        if self._chosen is not None and any(factor.inside for factor in factors):
+            chosen = self._scratch("chosen", BOOL, 1)
+            body.append(Store(chosen, index.of(chain.block.local), self._chosen))
+        return Stage((), tuple(body), None), found, chosen
 
-    def _result(self, sums: str, factors: Sequence[tuple[Factor, str]]) -> Stage:
+    def _result(self, sums: str, factors: Sequence[tuple[Factor, str]], chosen: str | None) -> Stage:
         """The product, with the factors of its row, where it belongs."""
         chain, block = self.chain, self.chain.block
         dtype, wanted, out = compute_dtype(chain.product), chain.product.dtype, chain.product.out
@@ -262,10 +272,22 @@ class _Writer:
             body.append(Map(self._fresh(), kind, opcode, numbers))
             return self._next - 1
 
-        for factor, name in factors:
+        def loaded(name: str) -> tuple[Scalar, DType]:
             scalar, kind = self._fresh(), self.buffers[name].type.dtype
             body.append(Load(scalar, kind, name, local))
-            value = mapped(factor.opcode, dtype, value, scalar if kind == dtype else mapped("convert", dtype, scalar))
+            return scalar, kind
+
+        def scaled(value: Scalar, inside: bool) -> Scalar:
+            for factor, name in factors:
+                if factor.inside == inside:
+                    scalar, kind = loaded(name)
+                    scalar = scalar if kind == dtype else mapped("convert", dtype, scalar)
+                    value = mapped(factor.opcode, dtype, value, scalar)
+            return value
+
+        if chosen is not None:
+            value = mapped("select", dtype, loaded(chosen)[0], scaled(value, inside=True), value)
+        value = scaled(value, inside=False)
         if wanted != dtype:
             value = mapped("convert", wanted, value)
         start = index.renamed(out.offset, {block.symbol: index.of(block.symbol) - local, block.local: Affine()})
