@@ -1,4 +1,4 @@
-"""Sums in registers as elements of a matrix: which a thread has, and the statements of a stage for each of them.
+"""Sums in registers as elements of a matrix: the statements of a stage for each that a thread has.
 
 A thread has some columns of some rows. The threads that have the other columns of these rows are its neighbours in the
 warp, so that rows are reduced by shuffles.
@@ -10,65 +10,12 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from autofuse.ir.index import Symbol
-from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Load, Reduce, Scalar, Stage, Store
 from autofuse.targets.cuda.codegen.body import Accumulator, StageBody
 from autofuse.targets.cuda.codegen.copies import Copies
-from autofuse.targets.cuda.codegen.fusedproducts import FusedProduct
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place
-from autofuse.targets.cuda.codegen.producttiles import SIDE
-from autofuse.targets.cuda.codegen.tensorproducts import TensorProduct
-
-Product = TensorProduct | FusedProduct
-
-
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """The elements of a thread: `rows` x `columns`, which loops number by m and n."""
-
-    rows: int
-    columns: int
-    row: str
-    """C: of m, the row in the tile."""
-    column: str
-    """C: of n, the column in the tile."""
-    element: str
-    """C: of m and n, and of `{}`, the name of an array like that of the sums."""
-    shape: str
-    """C: the extents of such an array."""
-    lanes: int
-    """Neighbouring threads that share rows."""
-
-
-def fragment_of(product: Product, *, ordered: bool = False) -> Fragment:
-    """The elements that the threads of a product have of its result.
-
-    `ordered`: whether the columns of its right operand stand in the order of `Side.order`.
-    """
-    shape = product.left.shape
-    if isinstance(product, TensorProduct):
-        count = shape.columns // 4
-        of_eight = "n % 2 * 4 + lane % 4" if product.interleaved else "lane % 4 * 2 + n % 2"
-        return Fragment(
-            rows=2,
-            columns=count,
-            row="down + m * 8 + lane / 4",
-            column=f"n / 2 * 8 + {of_eight}",
-            element="{}[0][n / 2][m * 2 + n % 2]",
-            shape=f"[1][{count // 2}][4]",
-            lanes=4,
-        )
-    left, right = product.sides
-    return Fragment(
-        rows=left.count,
-        columns=right.count,
-        row=left.place("m"),
-        column=right.neighbour("n") if ordered else right.place("n"),
-        element="{}[m][n]",
-        shape=f"[{left.count}][{right.count}]",
-        lanes=SIDE,
-    )
+from autofuse.targets.cuda.codegen.products import Fragment
 
 
 class FragmentWriter:
@@ -139,8 +86,3 @@ class FragmentWriter:
 def touches_memory(stage: Stage, places: Mapping[str, Place]) -> bool:
     """Whether a stage reads or writes more than registers."""
     return any(isinstance(s, Load | Store) and s.buffer not in places for s in stage.body)
-
-
-def single(fragment: Fragment, name: str, place: Place) -> Place:
-    """An element of an array of sums, as one of a buffer."""
-    return Place(fragment.element.format(name), place.dtype, "single")

@@ -14,8 +14,8 @@ from autofuse.lazydataclass import dataclass
 from autofuse.lower.summing import sum_block
 from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.operandtiles import OperandTile, alignment_of, element_type, matrix_index
-from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import unwrapped
+from autofuse.targets.cuda.codegen.products import Fragment, Product
 from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, DOT_THREADS, SIDE, compute_dtype
 from autofuse.targets.cuda.ctypes_text import literal, memory_type, register_type
 
@@ -63,17 +63,8 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class FusedProduct:
-    """Writes what one tile of a dot needs beside its operands' tiles."""
-
-    left: OperandTile
-    right: OperandTile
-    sums: str = "sum"
-    """The C array of a thread's sums."""
-
-    @property
-    def code(self) -> PhaseCode:
-        return self.left.code
+class FusedProduct(Product):
+    """Multiply-adds. Reordered columns are those of `Side.order`."""
 
     @property
     def _dtype(self) -> DType:
@@ -92,12 +83,6 @@ class FusedProduct:
     def _blocked(self) -> bool:
         return sum_block(self.left.dot.depth) < self.left.dot.depth
 
-    def declare(self) -> None:
-        """The sums, and where the thread stands."""
-        self.stand()
-        self.declare_sums()
-        self.clear()
-
     def stand(self) -> None:
         """Where the thread stands."""
         self.code.out.line(f"const int across = threadIdx.x % {SIDE}, down = threadIdx.x / {SIDE};")
@@ -105,6 +90,19 @@ class FusedProduct:
     @property
     def _names(self) -> tuple[str, ...]:
         return (self.sums, "total") if self._blocked else (self.sums,)
+
+    def fragment(self) -> Fragment:
+        """The elements that a thread has of the result."""
+        left, right = self.sides
+        return Fragment(
+            rows=left.count,
+            columns=right.count,
+            row=left.place("m"),
+            column=right.neighbour("n") if self.reordered else right.place("n"),
+            element="{}[m][n]",
+            shape=f"[{left.count}][{right.count}]",
+            lanes=SIDE,
+        )
 
     def declare_sums(self) -> None:
         """Arrays, which hold nothing yet."""
@@ -118,11 +116,8 @@ class FusedProduct:
             self.code.out.line(" ".join(f"{name}[m][n] = {literal(0, self._dtype)};" for name in self._names))
 
     def _each(self) -> ExitStack:
-        stack, out = ExitStack(), self.code.out
-        for name, side in zip("mn", self.sides, strict=True):
-            out.line("#pragma unroll")
-            stack.enter_context(out.braces(f"for (int {name} = 0; {name} < {side.count}; ++{name})"))
-        return stack
+        left, right = self.sides
+        return self.each_of((left.count, right.count))
 
     def multiply(self) -> None:
         """Add the products of the tiles at `left` and `right` to the sums."""
@@ -218,7 +213,7 @@ class FusedProduct:
     def _packed(self) -> int:
         """Neighbours that are stored as one."""
         dot, run = self.left.dot, self.sides[1].run
-        itemsize = self.code.places[dot.out.buffer].dtype.itemsize
+        itemsize = self.out.dtype.itemsize
         width = min(run, CHUNK_BYTES // itemsize)
         aligned = alignment_of(dot.out, itemsize, self.left.steps) // itemsize
         return 1 if dot.accumulate or dot.columns % width or aligned < width else width
@@ -229,7 +224,7 @@ class FusedProduct:
 
     def _store_packs(self, width: int) -> None:
         out, prelude, dot = self.code.out, self.code.prelude, self.left.dot
-        place, (left, right) = self.code.places[dot.out.buffer], self.sides
+        place, (left, right) = self.out, self.sides
         out.line("#pragma unroll")
         with out.braces(f"for (int m = 0; m < {left.count}; ++m)"):
             out.line("#pragma unroll")
@@ -247,7 +242,7 @@ class FusedProduct:
 
     def _store_each(self) -> None:
         out, prelude, dot = self.code.out, self.code.prelude, self.left.dot
-        place, (left, right) = self.code.places[dot.out.buffer], self.sides
+        place, (left, right) = self.out, self.sides
         with self._each():
             out.line(f"const int i = top + {left.place('m')}, j = edge + {right.place('n')};")
             target = f"{place.name}[{matrix_index(self.code, dot.out)}]"

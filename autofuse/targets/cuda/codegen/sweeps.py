@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 from autofuse.ir import index
-from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import replace
 from autofuse.lower.tile import (
@@ -29,22 +28,20 @@ from autofuse.lower.tile import (
     Load,
     Matrix,
     Phase,
-    Reduce,
     RowBlock,
-    Space,
     Stage,
     Store,
 )
 from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.blockreductions import ThreadReductions
-from autofuse.targets.cuda.codegen.body import Accumulator
-from autofuse.targets.cuda.codegen.fragments import Fragment, FragmentWriter, Product, fragment_of, touches_memory
+from autofuse.targets.cuda.codegen.fragments import FragmentWriter, touches_memory
 from autofuse.targets.cuda.codegen.fusedproducts import FusedProduct
 from autofuse.targets.cuda.codegen.operandtiles import OperandTile, element_type
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
-from autofuse.targets.cuda.codegen.places import Place, SharedArena, unwrapped
+from autofuse.targets.cuda.codegen.places import Place, SharedArena
+from autofuse.targets.cuda.codegen.products import Fragment, Product
 from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, compute_dtype
-from autofuse.targets.cuda.codegen.rescaling import held, is_empty, shrunk
+from autofuse.targets.cuda.codegen.sweeprows import SweptRows
 from autofuse.targets.cuda.codegen.sweepshapes import SweepShape, swept_steps
 from autofuse.targets.cuda.codegen.tensorproducts import TensorProduct
 from autofuse.targets.cuda.ctypes_text import literal, register_type
@@ -72,15 +69,15 @@ class SweepWriter:
         scores, group, product, result = swept_steps(phase)
         self.extent = scores.columns
         self._stages, (self._result,) = group.stages, result.stages
-        self._maximum, self._chosen = sweep.maximum, sweep.chosen
         self._buffers = buffers
         self._block = block
         self._out = written_matrix(self._result, block)
-        self._lanes = ThreadReductions(code, arena)
         self._fragments = FragmentWriter(code, block.symbol, block.local, rows, shape.scores.rows)
         names = code.names
         self._names = {what: names.fresh(what) for what in ("scores", "weights", "out", "part", "packed", "tile_start")}
         self._set_operands(arena.arch, scores, product, rows, steps)
+        lanes = ThreadReductions(code, arena)
+        self._rows = SweptRows(code, sweep, self._stages, buffers, lanes, self._first.fragment())
 
     def _set_operands(self, arch: str, scores: Dot, product: Dot, rows: str, steps: dict[Symbol, int]) -> None:
         code, shape = self.code, self.shape
@@ -98,11 +95,11 @@ class SweepWriter:
         self._first: Product
         self._second: Product
         if shape.units == "matrix":
-            self._first = TensorProduct(self._left, self._right, self._names["scores"], interleaved=shape.interleaved)
-            self._second = TensorProduct(*of_tile, self._names["out"], self._names["packed"])
+            self._first = TensorProduct(self._left, self._right, self._names["scores"], shape.interleaved)
+            self._second = TensorProduct(*of_tile, self._names["out"], packed=self._names["packed"])
             self._final = replace(self._second, left=replace(of_tile[0], dot=self._stored(tiled)))
         else:
-            self._first = FusedProduct(self._left, self._right, self._names["scores"])
+            self._first = FusedProduct(self._left, self._right, self._names["scores"], reordered=True)
             self._right = replace(self._right, order=self._first.sides[1].order)
             self._second = FusedProduct(*of_tile, self._names["part"])
             self._final = FusedProduct(replace(of_tile[0], dot=self._stored(tiled)), of_tile[1], self._names["out"])
@@ -119,9 +116,11 @@ class SweepWriter:
         out.line(f"unsigned char* const tiles = shared_memory + {offset};")
         self._write_fills()
         self._first.stand()
-        fragment = fragment_of(self._first)
+        fragment = self._first.fragment()
         out.line(f"const int rank = {'lane % 4' if shape.units == 'matrix' else 'across'};")
-        self._declare(fragment.rows)
+        self._rows.declare()
+        self._final.declare_sums()
+        self._final.clear()
         start = self._names["tile_start"]
         out.line("fill_left();")
         out.line("fill_right(0);")
@@ -138,7 +137,7 @@ class SweepWriter:
             self._commit()
             with self._workers():
                 self._multiply()
-        self._finish(fragment)
+        self._finish()
 
     def _workers(self) -> AbstractContextManager[None]:
         """Braces for the threads that multiply; a block may have more."""
@@ -179,49 +178,6 @@ class SweepWriter:
 
     # ---- what is kept in registers -------------------------------------------------------------------------------
 
-    @property
-    def _reduces(self) -> list[Reduce]:
-        return [s for stage in self._stages for s in stage.body if isinstance(s, Reduce)]
-
-    @property
-    def _sums(self) -> list[Reduce]:
-        """What is proportional to exp(-maximum)."""
-        return [s for s in self._stages[1].body if isinstance(s, Reduce) and s.result != self._chosen]
-
-    def _top(self, name: str = "") -> str:
-        """C: the maximum of row m, or another array for what belongs to it."""
-        return f"{name or self._totals[self._maximum]}[m]"
-
-    def _declare(self, rows: int) -> None:
-        """Arrays of what a thread has of its rows, and the second product."""
-        code, out = self.code, self.code.out
-        self._totals = {reduce.result: code.names.fresh(f"r{reduce.result}") for reduce in self._reduces}
-        self._row_places: dict[str, Place] = {}
-        self._hold, self._scale = code.names.fresh("hold"), code.names.fresh("scale")
-        for reduce in self._reduces:
-            code.types[reduce.result] = reduce.dtype
-            out.line(f"{register_type(reduce.dtype)} {self._totals[reduce.result]}[{rows}];")
-        out.line(f"{register_type(self._dtype)} {self._hold}[{rows}], {self._scale}[{rows}];")
-        starts = [
-            f"{self._totals[r.result]}[m] = {unwrapped(scalars.identity(r.combiner, r.dtype))};" for r in self._reduces
-        ]
-        self._each_row(rows, *starts)
-        for stage in self._stages[2:]:
-            for store in stage.body:
-                if isinstance(store, Store) and self._buffers[store.buffer].space is Space.SCRATCH:
-                    dtype, name = self._buffers[store.buffer].type.dtype, code.names.fresh("factor")
-                    out.line(f"{register_type(dtype)} {name}[{rows}];")
-                    self._row_places[store.buffer] = Place(f"{name}[m]", dtype, "single")
-        self._final.declare_sums()
-        self._final.clear()
-
-    def _each_row(self, rows: int, *lines: str) -> None:
-        out = self.code.out
-        out.line("#pragma unroll")
-        with out.braces(f"for (int m = 0; m < {rows}; ++m)"):
-            for line in lines:
-                out.line(line)
-
     def _declare_tile(self, fragment: Fragment) -> None:
         """Arrays of what a thread has of a tile."""
         code, out = self.code, self.code.out
@@ -242,70 +198,33 @@ class SweepWriter:
     def _single(self, fragment: Fragment, buffer: str, name: str) -> Place:
         return Place(fragment.element.format(self._names[name]), self._buffers[buffer].type.dtype, "single")
 
-    @property
-    def _dtype(self) -> DType:
-        """Of the maximum."""
-        return next(reduce.dtype for reduce in self._reduces if reduce.result == self._maximum)
-
     # ---- a tile --------------------------------------------------------------------------------------------------
 
     def _weigh(self, start: str) -> None:
         """Scores, the maximum, weights and their sums."""
         code, out, shape = self.code, self.code.out, self.shape
-        fragment = fragment_of(self._first, ordered=True)
+        fragment = self._first.fragment()
         out.line("const unsigned char* const left = tiles;")
         out.line(f"const unsigned char* const right = tiles + {shape.left_bytes};")
         self._first.clear()
         self._first.multiply()
-        self._each_row(fragment.rows, f"{self._top(self._scale)} = {self._top()};")
+        self._rows.keep()
         scores, dot = fragment.element.format(self._names["scores"]), self._left.dot
         rounded = scalars.convert(code.prelude, scores, compute_dtype(dot), dot.dtype)
         rounding = [] if rounded == scores else [f"{scores} = {rounded};"]
         self._walk(self._stages[0], fragment, start, rounding)
-        self._across_lanes(fragment, [r for r in self._reduces if r.result == self._maximum])
-        hold = self._top(self._hold)
-        scale = shrunk(code.prelude, self._top(self._scale), hold, self._dtype)
-        self._each_row(
-            fragment.rows,
-            f"{hold} = {held(self._top(), self._dtype)};",
-            f"{self._top(self._scale)} = {scale};",
-            *self._unless_nothing_is_chosen(),
-            *(f"{self._top(self._totals[s.result])} *= {self._top(self._scale)};" for s in self._sums),
-        )
-        code.values[self._maximum] = (self._top(self._hold),)
+        self._rows.rescale()
         self._walk(self._stages[1], fragment, start, [f"{fragment.element.format(self._names['weights'])} = 0;"])
         if shape.units == "matrix":
             self._pack()
         else:
             self._publish(fragment)
 
-    def _unless_nothing_is_chosen(self) -> list[str]:
-        """C: a maximum of NaN or infinity makes nothing NaN of a row that may have chosen nothing so far."""
-        scale = self._top(self._scale)
-        return [] if self._chosen is None else [f"if ({scale} != {scale}) {scale} = {literal(1, self._dtype)};"]
-
-    def _is_lost(self) -> str:
-        """C: whether the second product is NaN, as all weights are that are not zero by choice."""
-        empty = is_empty(self._top(), self._dtype)
-        if self._chosen is None:
-            return empty
-        return f"({empty} || {self._top()} != {self._top()}) && {self._totals[self._chosen]}[m]"
-
     def _walk(self, stage: Stage, fragment: Fragment, start: str, clear: list[str]) -> None:
         (walk,) = stage.symbols
         has_less = self.extent % self.tile > 0
-        totals = {scalar: f"{name}[m]" for scalar, name in self._totals.items()}
         with self._fragments.each(fragment, walk, start, least=has_less, clear=clear):
-            self._fragments.statements(stage, totals, self._walked)
-
-    def _across_lanes(self, fragment: Fragment, reduces: list[Reduce]) -> None:
-        """Combine what the threads of a row have of reductions."""
-        out = self.code.out
-        for reduce in reduces:
-            out.line("#pragma unroll")
-            with out.braces(f"for (int m = 0; m < {fragment.rows}; ++m)"):
-                total = Accumulator((f"{self._totals[reduce.result]}[m]",))
-                self._lanes.across_lanes(reduce, total, fragment.lanes, "0xffffffffu")
+            self._fragments.statements(stage, self._rows.totals, self._walked)
 
     def _pack(self) -> None:
         """Weights as fragments of the left operand: a thread has what it needs of them already."""
@@ -352,9 +271,9 @@ class SweepWriter:
     def _multiply(self) -> None:
         """Add the weights' products with the tile's values to what there is, rescaled."""
         out, shape, prelude = self.code.out, self.shape, self.code.prelude
-        fragment = fragment_of(self._second)
+        fragment = self._second.fragment()
         dtype = compute_dtype(self._second.left.dot)
-        total, scale = fragment.element.format(self._names["out"]), self._top(self._scale)
+        total, scale = fragment.element.format(self._names["out"]), self._rows.scale
         right = f"const unsigned char* const right = tiles + {shape.left_bytes + shape.right_bytes};"
         if shape.units == "matrix":
             self._each_element(fragment, f"{total} *= {scale};")
@@ -378,30 +297,24 @@ class SweepWriter:
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
-    def _finish(self, fragment: Fragment) -> None:
+    def _finish(self) -> None:
         """The sums of whole rows, what is made of them, and the second product with it."""
         code, out = self.code, self.code.out
-        result = fragment_of(self._second)
+        result = self._second.fragment()
         dtype = compute_dtype(self._second.left.dot)
         with self._workers():
-            self._across_lanes(fragment, [r for r in self._reduces if r.result != self._maximum])
-            empty = is_empty(self._top(), self._dtype)
-            lost = [f"{self._totals[s.result]}[m] = {literal(math.nan, s.dtype)};" for s in self._sums]
-            for line in lost:
-                self._each_row(fragment.rows, f"if ({empty}) {line}")
+            self._rows.end()
             total = result.element.format(self._names["out"])
-            self._each_element(result, f"if ({self._is_lost()}) {total} = {literal(math.nan, dtype)};")
-            for scalar, name in self._totals.items():
-                code.values[scalar] = (f"{name}[m]",)
+            self._each_element(result, f"if ({self._rows.is_lost()}) {total} = {literal(math.nan, dtype)};")
             for stage in self._stages[2:]:
-                guarded = touches_memory(stage, self._row_places)
-                with self._fragments.each_row(fragment, guarded=guarded):
-                    self._fragments.statements(stage, {}, self._row_places)
-            (load,) = (s for s in self._result.body if isinstance(s, Load) and s.buffer not in self._row_places)
+                guarded = touches_memory(stage, self._rows.places)
+                with self._fragments.each_row(self._rows.fragment, guarded=guarded):
+                    self._fragments.statements(stage, {}, self._rows.places)
+            (load,) = (s for s in self._result.body if isinstance(s, Load) and s.buffer not in self._rows.places)
             places = {load.buffer: Place(total, dtype, "single")}
             places[self._out.buffer] = Place(total, self._buffers[self._out.buffer].type.dtype, "single")
             with self._fragments.each(result, self._result.symbols[0], "0", least=False):
-                self._fragments.statements(self._result, {}, self._row_places | places)
+                self._fragments.statements(self._result, {}, self._rows.places | places)
         code.symbols[self._block.symbol], code.symbols[self._block.local] = "first", "0"
         out.line("__syncthreads();")
         with out.braces(""):

@@ -15,8 +15,8 @@ from contextlib import ExitStack
 from autofuse.lazydataclass import dataclass
 from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.operandtiles import OperandTile, alignment_of, matrix_index
-from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place
+from autofuse.targets.cuda.codegen.products import Fragment, Product
 from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, compute_dtype
 from autofuse.targets.cuda.ctypes_text import memory_type
 
@@ -25,22 +25,15 @@ _MULTIPLY = {"bf16": "multiply_bfloat16", "f16": "multiply_half", "f32": "multip
 
 
 @dataclass(frozen=True, slots=True)
-class TensorProduct:
-    """Writes what one tile of a dot needs beside its operands' tiles."""
+class TensorProduct(Product):
+    """Instructions of the matrix units.
 
-    left: OperandTile
-    right: OperandTile
-    sums: str = "sum"
-    """The C array of a thread's sums."""
+    In reordered columns, 2 t of each eight is t of the right operand, and 2 t + 1 is t + 4: so a thread has of its sums
+    what it needs as a left operand of TF32.
+    """
+
     packed: str = ""
     """The C array of the left operand's fragments, if they are in registers."""
-    interleaved: bool = False
-    """Whether column 2 t of each eight is t of the right operand, and column 2 t + 1 is t + 4: so a thread has of its
-    sums what it needs as a left operand of TF32."""
-
-    @property
-    def code(self) -> PhaseCode:
-        return self.left.code
 
     @property
     def _fragments(self) -> tuple[int, int]:
@@ -49,22 +42,30 @@ class TensorProduct:
         down, across = shape.warps
         return shape.rows // down // 16, shape.columns // across // 8
 
-    def declare(self) -> None:
-        """The sums, and where the thread's warp stands."""
-        self.stand()
-        self.declare_sums()
-        self.clear()
-
     def stand(self) -> None:
-        """Where the thread's warp stands."""
+        """Where the thread stands."""
         out, shape = self.code.out, self.left.shape
         down, across = shape.warps
         out.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;")
         out.line(f"const int down = warp / {across} * {shape.rows // down};")
         out.line(f"const int across = warp % {across} * {shape.columns // across};")
 
+    def fragment(self) -> Fragment:
+        """The elements that a thread has of the result."""
+        count = self.left.shape.columns // 4
+        of_eight = "n % 2 * 4 + lane % 4" if self.reordered else "lane % 4 * 2 + n % 2"
+        return Fragment(
+            rows=2,
+            columns=count,
+            row="down + m * 8 + lane / 4",
+            column=f"n / 2 * 8 + {of_eight}",
+            element="{}[0][n / 2][m * 2 + n % 2]",
+            shape=f"[1][{count // 2}][4]",
+            lanes=4,
+        )
+
     def declare_sums(self) -> None:
-        """An array, which holds nothing yet."""
+        """Arrays, which hold nothing yet."""
         rows, columns = self._fragments
         self.code.out.line(f"float {self.sums}[{rows}][{columns}][4];")
 
@@ -75,11 +76,7 @@ class TensorProduct:
             self.code.out.line(f"{places} = 0.0f;")
 
     def _each(self) -> ExitStack:
-        stack, out = ExitStack(), self.code.out
-        for name, count in zip("mn", self._fragments, strict=True):
-            out.line("#pragma unroll")
-            stack.enter_context(out.braces(f"for (int {name} = 0; {name} < {count}; ++{name})"))
-        return stack
+        return self.each_of(self._fragments)
 
     def _warps_only(self) -> ExitStack:
         """The warps that multiply; a block may have more."""
@@ -129,12 +126,12 @@ class TensorProduct:
         if layout.by_words:
             column = f"across + n * 16 + {self._of_eight('lane / 4')} + q / 2 * 8"
             return self._words(self.right, "n", "k + lane % 4 + q % 2 * 4", column)
-        assert not self.interleaved  # columns are turned on the way, in order
+        assert not self.reordered  # columns are turned on the way, in order
         return self._load(self.right, "n", "k + lane % 16", "(across + n * 16) / 8 + lane / 16", True)
 
     def _of_eight(self, column: str) -> str:
         """C: which column of eight of the right operand is one of the sums."""
-        return f"({column}) / 2 + ({column}) % 2 * 4" if self.interleaved else column
+        return f"({column}) / 2 + ({column}) % 2 * 4" if self.reordered else column
 
     def _load(self, tile: OperandTile, number: str, line: str, chunk: str, transposed: bool) -> str:
         """C: four matrices at once; each lane gives a line and the chunk of it that a matrix's row is."""
@@ -157,7 +154,7 @@ class TensorProduct:
 
     def store(self) -> None:
         """The sums into the result: where it is on chip, else by way of the operands' tiles, in order and in chunks."""
-        place = self._out
+        place = self.out
         if place.shared:
             with self._warps_only():
                 self._store_pairs(place.name, self._is_paired(place))
@@ -169,10 +166,6 @@ class TensorProduct:
         self.code.out.line("__syncthreads();")
         self._send()
 
-    @property
-    def _out(self) -> Place:
-        return self.code.places[self.left.dot.out.buffer]
-
     def _is_paired(self, place: Place) -> bool:
         """Whether two neighbours can be stored as one."""
         dot = self.left.dot
@@ -181,7 +174,7 @@ class TensorProduct:
 
     def _value(self, sum_: str) -> str:
         """A sum as a register value of the dot's type, as the result's place has it."""
-        dot, place = self.left.dot, self._out
+        dot, place = self.left.dot, self.out
         value = scalars.convert(self.code.prelude, sum_, compute_dtype(dot), dot.dtype)
         return scalars.convert(self.code.prelude, value, dot.dtype, place.dtype)
 
@@ -193,7 +186,7 @@ class TensorProduct:
         return stack
 
     def _store_pairs(self, target: str, paired: bool) -> None:
-        out, dot, prelude, place = self.code.out, self.left.dot, self.code.prelude, self._out
+        out, dot, prelude, place = self.code.out, self.left.dot, self.code.prelude, self.out
         with self._quads():
             out.line("const int i = top + down + m * 16 + half * 8 + lane / 4;")
             if paired:
@@ -211,7 +204,7 @@ class TensorProduct:
                 out.line(f"if ({guard}) {element} = {place.written(prelude, value)};")
 
     def _added(self, element: str, value: str) -> str:
-        dot, place = self.left.dot, self._out
+        dot, place = self.left.dot, self.out
         if not dot.accumulate:
             return value
         return scalars.map_expression(
@@ -223,7 +216,7 @@ class TensorProduct:
         )
 
     def _pair(self, address: str) -> None:
-        out, prelude, place = self.code.out, self.code.prelude, self._out
+        out, prelude, place = self.code.out, self.code.prelude, self.out
         out.line(f"{prelude.use('Pack')}<{memory_type(place.dtype)}, 2> pair;")
         for n in range(2):
             value = self._value(f"{self.sums}[m][n][half * 2 + {n}]")
@@ -238,7 +231,7 @@ class TensorProduct:
 
     def _send(self) -> None:
         """Copy the tile of the result from shared memory to where it belongs."""
-        out, prelude, place, dot, shape = self.code.out, self.code.prelude, self._out, self.left.dot, self.left.shape
+        out, prelude, place, dot, shape = self.code.out, self.code.prelude, self.out, self.left.dot, self.left.shape
         itemsize = place.dtype.itemsize
         aligned = alignment_of(dot.out, itemsize, self.left.steps) // itemsize
         wide = 1
