@@ -33,6 +33,7 @@ from tests.fixtures.attentions import (
     dropped_16,
     dropped_before,
     dropped_unnormalised,
+    grouped,
     heads,
     hidden,
     in_f32,
@@ -40,6 +41,7 @@ from tests.fixtures.attentions import (
     masked,
     merged,
     normal,
+    repeated,
     scaled_first,
     softmax,
     turned,
@@ -95,6 +97,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "dropped_before": (dropped_before, (*heads(2, 40, 130, 16), hidden(40, 130), kept(40, 130))),
     "dropped_unnormalised": (dropped_unnormalised, (*heads(2, 40, 130, 16), hidden(40, 130), kept(40, 130))),
     "chosen_by_scores": (chosen_by_scores, heads(2, 40, 70, 16)),
+    "grouped": (grouped, (normal(2, 4, 35, 16), normal(2, 2, 100, 16), normal(2, 2, 100, 16))),
+    "repeated": (repeated, (normal(2, 4, 35, 16), normal(2, 2, 100, 16), normal(2, 2, 100, 16))),
+    "widest": (attention, heads(1, 33, 70, 256)),
+    "wide_and_odd": (attention, heads(1, 33, 70, 201, values=77)),
     "with_statistics": (with_statistics, heads(2, 30, 70, 16)),
     "biased": (biased, (*heads(1, 40, 70, 16), normal(9), np.random.default_rng(2).integers(0, 9, (40, 70)))),
     "between_products": (
@@ -110,6 +116,7 @@ for _name, _dtype in HALF.items():
         f"{_name}_one": (attention, heads(2, 1, 1, 16, _dtype)),
         f"{_name}_odd": (attention, heads(1, 129, 33, 19, _dtype, values=5)),
         f"{_name}_wide": (attention, heads(1, 40, 129, 128, _dtype)),
+        f"{_name}_widest": (attention, heads(1, 40, 70, 192, _dtype)),
         f"{_name}_in_f32": (in_f32, heads(2, 40, 70, 32, _dtype)),
         f"{_name}_turned": (turned, tuple(normal(*s, dtype=_dtype) for s in ((2, 50, 16), (2, 16, 96), (2, 96, 16)))),
         f"{_name}_turned_queries": (
@@ -320,6 +327,12 @@ def test_what_changes_nothing_in_a_sweep_is_not_offered() -> None:
 
 def test_reports_say_that_steps_are_swept() -> None:
     assert "row_block(i1 by 16) sweep(steps 0 to 3 by 64)" in print_program(PROGRAMS["plain"])
+
+
+@pytest.mark.parametrize("fn", [grouped, repeated])
+def test_rows_of_all_heads_with_the_same_keys_are_rows_of_one_product(fn: Callable[..., Any]) -> None:
+    (phase,) = program_of(fn, normal(2, 8, 64, 16), normal(2, 2, 64, 16), normal(2, 2, 64, 16)).phases()
+    assert [symbol.extent for symbol in phase.grid] == [4, 256]
 
 
 def test_few_rows_get_small_blocks_so_that_all_multiprocessors_have_some() -> None:
