@@ -101,6 +101,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "repeated": (repeated, (normal(2, 4, 35, 16), normal(2, 2, 100, 16), normal(2, 2, 100, 16))),
     "widest": (attention, heads(1, 33, 70, 256)),
     "wide_and_odd": (attention, heads(1, 33, 70, 201, values=77)),
+    "wide_and_odd_f64": (attention, heads(1, 20, 70, 33, F64, values=73)),
     "with_statistics": (with_statistics, heads(2, 30, 70, 16)),
     "biased": (biased, (*heads(1, 40, 70, 16), normal(9), np.random.default_rng(2).integers(0, 9, (40, 70)))),
     "between_products": (

@@ -7,6 +7,7 @@ run along that; either way neighbouring threads read neighbouring chunks. Sums h
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 
 from autofuse.ir.dtypes import DType
@@ -35,9 +36,7 @@ class Side:
     @property
     def run(self) -> int:
         """Neighbours along the result that a thread has, and reads together."""
-        if self.tile.layout.along_depth:
-            return 1
-        return min(self.count, CHUNK_BYTES // self.tile.layout.itemsize)
+        return 1 if self.tile.layout.along_depth else self._neighbours
 
     def place(self, number: str) -> str:
         """C: the row or column in the tile of the thread's sum `number`."""
@@ -47,8 +46,8 @@ class Side:
 
     @property
     def _neighbours(self) -> int:
-        """Rows or columns that follow one another where a thread has such, whatever it reads together."""
-        return min(self.count, CHUNK_BYTES // self.tile.layout.itemsize)
+        """Rows or columns that follow one another where a thread has such: as many in each of its groups."""
+        return math.gcd(self.count, CHUNK_BYTES // self.tile.layout.itemsize)
 
     def neighbour(self, number: str) -> str:
         """C: the row or column of the thread's sum `number`, if a thread has several that follow one another."""

@@ -156,7 +156,7 @@ def _plain(dot: Dot, shape: TileShape) -> Fragments:
         count, itemsize = extent // SIDE, shape.element.itemsize
         run = CHUNK_BYTES // itemsize
         if not layout_of(matrix, extent, shape, is_left=is_left).along_depth:
-            run = min(run, count)
+            run = math.gcd(run, count)
         loads += warps * count / run
         wavefronts += warps * count / run * max(1.0, places * run * itemsize / WAVEFRONT_BYTES)
     return Fragments(loads * LOAD_SLOTS, wavefronts)
