@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.tile import Space
 
-FEATURES_VERSION = 3
+FEATURES_VERSION = 4
 """Raised when a field or a column changes its meaning; a learned model of another version must not be used."""
 
 
@@ -82,8 +82,19 @@ class AccessCounts:
     vector_bytes: float = 0.0
     """Bytes of all accesses, lanes without work included: `exp`: 126 vectors of 64 bytes = 8064."""
     far_steps: float = 0.0
-    """Accesses that lie a page or more after the one before, where there are more of them than a processor remembers
-    pages: a column sum of `f32[4096, 1024]`: one per row and strip of columns."""
+    """Accesses that lie a page or more after the one before: a column sum of `f32[4096, 1024]`: one per row and strip
+    of columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class FarWalk:
+    """One access that leaves the page at every step."""
+
+    steps: float
+    """Over the whole kernel."""
+    pages: float
+    """Visited between two visits to the same page; as many more as crowd into the same sets of a cache."""
+    write: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +117,21 @@ class StageFeatures:
 
     `fast` in place of the dtype: of f32, where a target approximates them.
     """
+    scalar_operations: Mapping[tuple[str, str], float] = field(hash=False)
+    """The same of what is computed once for all lanes, which is no part of `operations`. The logarithms of
+    `x + log(y)[:, None]` for `x` of `f32[100, 64]`: `("log", "f32"): 100`."""
     flops: float
     """Arithmetic on floats, per element, each opcode counted once; a lower bound of the real work. `exp`: 1000."""
     accesses: AccessCounts
+    far_walks: tuple[FarWalk, ...]
+    """Of each access with far steps. A column sum of `f32[4096, 1024]`: 4096 steps over as many pages, for each strip
+    of columns."""
     reduces: int
     """Reductions completed, each for one grid point or vector of grid points. A row sum of 100 rows: 100."""
     horizontal: float
     """Of these, those that combine the lanes of a vector: a row sum of 100 rows: 100; a column sum: 0."""
+    placed: float
+    """Of these, those that find a position: `argmax` of the rows of `f32[100, 1024]`: 100."""
     chain: float
     """Dependent operations one after the other, over all entries: iterations of scans, rounds of reductions after the
     first. A cumulative sum of 1000 `f64`, 8 side by side: 125. A row sum of `f32[100, 1024]`: 100 * (1024 / 64 - 1) =
@@ -236,7 +255,7 @@ CAPACITIES = (24 << 10, 96 << 10, 768 << 10, 3 << 20, 24 << 20)
 """Cache sizes at which traffic enters the matrix, in bytes."""
 _CLASSES = (
     *("add", "multiply", "compare", "convert", "integer", "divide", "sqrt", "exp", "log", "tanh", "sin", "erf"),
-    *("power", "gather"),
+    *("power", "gather", "scatter"),
 )
 
 COLUMNS: tuple[str, ...] = (

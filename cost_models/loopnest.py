@@ -53,20 +53,42 @@ class LoopNest:
     def depth(self) -> int:
         return len(self.rounds)
 
-    def inner(self, stage: Stage, lanes: int, unroll: int) -> LoopNest:
-        """The nest with the loops of a stage inside; `lanes` and `unroll` count if the stage vectorises a loop."""
+    def moved_from(self, symbol: Symbol) -> int:
+        """Loops up to the one in whose rounds a symbol takes new values; 0 for one that is set once.
+
+        A loop of one round moves nothing: what depends on its symbol alone is computed before the loops around it.
+        """
+        at = self.positions.get(symbol, -1)
+        return at + 1 if at >= 0 and self.rounds[at] > 1 else 0
+
+    def times(self, depth: int, *, varying: bool) -> float:
+        """How often something runs that loops up to number `depth` - 1 move; in single vectors, if lanes differ."""
+        if not varying or self.vectorised is None:
+            return float(self.rounds_to[depth])
+        at = self.positions[self.vectorised]
+        return float(self.vectors_to[depth] * (1 if depth > at else self.vectors[at]))
+
+    def inner(
+        self, stage: Stage, lanes: int, unroll: int, count: int | None = None, groups: int | None = None
+    ) -> LoopNest:
+        """The nest with the loops of a stage inside; `lanes` and `unroll` count if the stage vectorises a loop.
+
+        `count`, `groups`: vectors, and groups of `unroll`, of that loop, where it is cut in parts; by default in one.
+        """
         rounds, vectors = list(self.rounds), list(self.vectors)
         spans, positions = dict(self.spans), dict(self.positions)
-        count = self.depth + len(stage.symbols)
+        depth = self.depth + len(stage.symbols)
         own = stage.vectorised is not None and self.vectorised is None
         for symbol, inside in spans.items():
             spans[symbol] = inside + (inside[-1],) * len(stage.symbols)
         for symbol in stage.symbols:
             at = len(rounds)
             step = lanes * unroll if own and symbol == stage.vectorised else 1
-            rounds.append(-(-symbol.extent // step))
-            vectors.append(-(-symbol.extent // lanes) if step > 1 else symbol.extent)
-            spans[symbol] = (symbol.extent,) * (at + 1) + (min(step, symbol.extent),) * (count - at)
+            is_vectorised = own and symbol == stage.vectorised
+            fewest, single = -(-symbol.extent // step), -(-symbol.extent // lanes)
+            rounds.append(fewest if not is_vectorised or groups is None else groups)
+            vectors.append(symbol.extent if not is_vectorised else single if count is None else count)
+            spans[symbol] = (symbol.extent,) * (at + 1) + (min(step, symbol.extent),) * (depth - at)
             positions[symbol] = at
         vectorised = stage.vectorised if own else self.vectorised
         return LoopNest(

@@ -42,10 +42,18 @@ class Access:
     """For run-time positions: for each depth, how often it happens while the loops from there on run."""
     copies: int = 1
     """Copies of the buffer side by side: one per lane for the scratch of grid points that share a vector."""
+    share: float = 1.0
+    """Of the positions, where loops are cut so that the others are left out."""
 
 
 def access_of(
-    buffer: Buffer, offset: Affine, nest: LoopNest, depths: Mapping[int, int], write: bool, masked: bool
+    buffer: Buffer,
+    offset: Affine,
+    nest: LoopNest,
+    depths: Mapping[int, int],
+    write: bool,
+    masked: bool,
+    share: float = 1.0,
 ) -> Access:
     """The walk of an offset; `depths` are those of the scalars it reads as positions."""
     terms: list[tuple[int, tuple[int, ...]]] = []
@@ -66,7 +74,8 @@ def access_of(
         times = nest.elements_to[depth]
         most = tuple(int(max(times // max(entered, 1), 1)) for entered in nest.rounds_to)
     copies = nest.copies if buffer.space is Space.SCRATCH else 1
-    return Access(buffer, offset.constant, tuple(terms), _steps(terms, nest), depth, write, exact, most, copies)
+    steps = _steps(terms, nest)
+    return Access(buffer, offset.constant, tuple(terms), steps, depth, write, exact, most, copies, share)
 
 
 def _steps(terms: Sequence[tuple[int, tuple[int, ...]]], nest: LoopNest) -> tuple[Steps, ...]:
@@ -159,6 +168,8 @@ class _Group:
     exact: bool = False
     most: int | None = None
     """Accesses per entry, where positions are known at run time only."""
+    share: float = 0.0
+    """Of the region that is touched at all."""
 
     def extent(self) -> Extent:
         extent = union_of(self.steps, self.offsets, self.buffer.type.dtype.itemsize)
@@ -184,6 +195,7 @@ def _grouped(accesses: Sequence[Access], nest: LoopNest, depth: int) -> list[_Gr
         else:
             group.reads = max(group.reads, times)
         group.exact = group.exact or access.exact
+        group.share = max(group.share, access.share)
         if access.most is not None:
             group.most = (group.most or 0) + access.most[depth]
     return list(found.values())
@@ -208,7 +220,7 @@ def moved_at(accesses: Sequence[Access], nest: LoopNest, depth: int, scratch_sta
     per_buffer: dict[str, list[float]] = {}
     for group in _grouped(accesses, nest, depth):
         extent = group.extent()
-        size = extent.line_bytes * group.copies
+        size = extent.line_bytes * group.copies * group.share
         total = per_buffer.setdefault(group.buffer.name, [0.0, 0.0, 0.0, 0.0, 1.0])
         total[0] += size
         total[4] = max(total[4], extent.crowding)
@@ -253,13 +265,14 @@ def touched_by(accesses: Sequence[Access], nest: LoopNest) -> dict[str, Touched]
                 continue
             extent = group.extent()
             least = _least_elements(group) * buffer.type.dtype.itemsize
+            touched = max(int(extent.line_bytes * group.share), least)
             before = found.get(buffer.name, Touched(0, 0, 0, 0))
             most = -(-buffer.type.nbytes // LINE_BYTES) * LINE_BYTES
             if write:
-                lines = min(before.written_lines + extent.line_bytes, most)
+                lines = min(before.written_lines + touched, most)
                 after = Touched(before.read_lines, lines, before.least_read, max(before.least_written, least))
             else:
-                lines = min(before.read_lines + extent.line_bytes, most)
+                lines = min(before.read_lines + touched, most)
                 after = Touched(lines, before.written_lines, max(before.least_read, least), before.least_written)
             found[buffer.name] = after
     return found

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autofuse.cost_models.features import COLUMNS, matrix
+from autofuse.cost_models.features import COLUMNS, FarWalk, matrix
 from autofuse.ir.dtypes import BOOL, F32, F64, I64
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.index import Affine, Element, Symbol, of
@@ -110,6 +110,7 @@ def test_a_column_sum_goes_down_strips_of_columns():
     assert total.operations == {("add", "f32"): 512 * 256}
     assert (total.reduces, total.horizontal) == (256, 0)
     assert total.accesses.far_steps == 512 * 4  # each row of each of the four strips is on another page
+    assert total.far_walks == (FarWalk(512 * 4, 512, write=False),)
     # loads, and the accumulator fetched and stored once per 8 rows
     assert total.accesses.contiguous == 512 * 256 * (1 + 2 / 8)
     assert store.accesses.contiguous == 256
@@ -274,6 +275,75 @@ def test_a_mask_over_two_symbols_stays():
     assert stage.flops == 0
 
 
+def test_lanes_that_lie_pages_apart_step_far():
+    i, k = Symbol("i0", 4096), Symbol("k0", 64)
+    body = (Load(0, F32, "x", of(i) * 2080 + of(k)), Reduce(1, F32, "add", 0))
+    stages = (Stage((k,), body, None), Stage((), (Store("y", of(i), 1),), None))
+    phase = Phase((i,), (RowGroup(stages),), i)
+    total, _ = features(program(phase, buffer("x", (4096, 2080)), buffer("y", (4096,), Space.OUTPUT))).phases[0].stages
+    # 64 vectors of 16 rows are walked together; the next element of each row lies on the same page. Rows are 130 lines
+    # apart, so that the lines of a strip share half of the sets of a cache
+    assert total.far_walks == (FarWalk(4096 * 64, 64 * 16 * 2, write=False),)
+    assert total.operations[("gather", "f32")] == 4096 * 64 / 16
+
+
+def test_what_a_loop_of_one_round_moves_is_computed_before_the_loops_around_it():
+    i, j = Symbol("i0", 1000), Symbol("i1", 16)
+    body = (
+        Load(0, F32, "b", of(j)),
+        Map(1, F32, "exp", (0,)),
+        Load(2, F32, "x", of(i) * 16 + of(j)),
+        Map(3, F32, "add", (1, 2)),
+        Store("y", of(i) * 16 + of(j), 3),
+    )
+    phase = Phase((i, j), (RowGroup((Stage((), body, None),)),), j)
+    buffers = (buffer("b", (16,)), buffer("x", (1000, 16)), buffer("y", (1000, 16), Space.OUTPUT))
+    stage = only_stage(features(program(phase, *buffers)))
+    assert stage.operations == {("exp", "f32"): 1, ("add", "f32"): 1000}
+    assert stage.accesses.contiguous == 1 + 1000 + 1000
+
+
+def test_short_strides_are_whole_vectors_that_are_shuffled():
+    i = Symbol("i0", 1000)
+    body = (Load(0, F32, "x", of(i) * 3), Store("y", of(i), 0))
+    phase = Phase((i,), (RowGroup((Stage((), body, None),)),), i)
+    stage = only_stage(features(program(phase, buffer("x", (3000,)), buffer("y", (1000,), Space.OUTPUT))))
+    # 62 whole vectors of three each; the last 8 elements are gathered
+    assert stage.accesses.contiguous == 63 + 62 * 3
+    assert (stage.accesses.strided, stage.accesses.gathered_elements) == (1, 16)
+    assert stage.operations == {("integer", "f32"): 62 * 3, ("gather", "f32"): 1}
+
+
+def test_strided_stores_are_scattered():
+    i = Symbol("i0", 1600)
+    body = (Load(0, F32, "x", of(i)), Store("y", of(i) * 3, 0))
+    phase = Phase((i,), (RowGroup((Stage((), body, None),)),), i)
+    stage = only_stage(features(program(phase, buffer("x", (1600,)), buffer("y", (4800,), Space.OUTPUT))))
+    assert stage.operations == {("scatter", "f32"): 100}
+
+
+def test_each_part_of_a_cut_loop_ends_with_a_vector_of_its_own():
+    i = Symbol("i0", 100)
+    first, second = When(1, (Condition(of(i), 0, 50),)), When(2, (Condition(of(i), 50, 100),))
+    body = (
+        first,
+        second,
+        Constant(3, F32, 0.0),
+        Load(4, F32, "a", of(i), 1, 3),
+        Load(5, F32, "b", of(i) - 50, 2, 3),
+        Map(6, F32, "select", (1, 4, 5)),
+        Store("y", of(i), 6),
+    )
+    phase = Phase((i,), (RowGroup((Stage((), body, None),)),), i)
+    buffers = (buffer("a", (50,)), buffer("b", (50,)), buffer("y", (100,), Space.OUTPUT))
+    found = features(program(phase, *buffers))
+    stage = only_stage(found)
+    assert stage.vectors == 2 * 4  # 50 elements are three vectors and a part of one, twice
+    assert stage.accesses.contiguous == 8 + 4 + 4
+    # each part is read where its condition holds alone
+    assert found.phases[0].reuse.traffic(1 << 20)[0] == pytest.approx(400, abs=64)
+
+
 def test_a_gather():
     j = Symbol("i0", 1600)
     place = Affine(0, ((Element("0", (), 0, 9999), 1),))
@@ -324,7 +394,8 @@ def test_what_does_not_change_in_a_loop_is_computed_outside():
     phase = Phase((i,), (RowGroup((Stage((k,), body, k),)),))
     buffers = (buffer("m", (10,)), buffer("x", (10, 160)), buffer("y", (10, 160), Space.OUTPUT))
     stage = only_stage(features(program(phase, *buffers)))
-    assert stage.operations == {("exp", "f32"): 10, ("multiply", "f32"): 100}
+    assert stage.operations == {("multiply", "f32"): 100}
+    assert stage.scalar_operations == {("exp", "f32"): 10}
     assert stage.accesses.uniform == 10
     assert stage.flops == 10 + 1600
 

@@ -23,7 +23,7 @@ from autofuse.targets.cpu.llvmtext import FunctionText, Vec, mangled
 from autofuse.targets.cpu.scalars import emit_constant, emit_load_conversion, emit_splat, emit_store_conversion
 
 _NOWHERE = "af_nowhere"
-_SHORT_STRIDE = 4
+SHORT_STRIDE = 4
 """Strides up to which whole vectors are loaded and shuffled; a gather takes an instruction's time for each element."""
 
 
@@ -128,7 +128,7 @@ def _load_vector(
     count = group.lanes.count
     vec = Vec(place.dtype, count)
     test = lane_mask(fn, mask, group)
-    short = 2 <= parts.stride <= min(_SHORT_STRIDE, count + 1)
+    short = 2 <= parts.stride <= min(SHORT_STRIDE, count + 1)
     if test is None and not parts.varying and short and not _private(place, group):
         name = _strided(fn, place, parts, group)
     elif parts.varying or parts.stride not in (1, -1) or _private(place, group):

@@ -24,41 +24,26 @@ from autofuse.cost_models.features import (
     KernelFeatures,
     OpaqueFeatures,
     PhaseFeatures,
-    StageFeatures,
 )
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.cost.extract import features
 from autofuse.targets.cpu.cost.floor import floor_us, headroom_of
+from autofuse.targets.cpu.cost.instructions import InstructionModel
 from autofuse.targets.cpu.cost.roofline import MemoryModel
 from autofuse.targets.cpu.device.describe import CpuDescription
 
-ANALYTICAL_VERSION = 2
+ANALYTICAL_VERSION = 3
 """Raised when prices change: learned corrections of another version do not apply."""
-SIGMA = 0.3
-"""Deviation of log(measured / predicted): 0.22 on the kernels of the README's table, where the machine was calibrated;
-rounded up for others."""
+SIGMA = 0.33
+"""Deviation of log(measured / predicted) where the machine was calibrated, on programs that the model's constants were
+not fitted to."""
 OPAQUE_SIGMA = 0.8
 """The same for calls of the interpreter, which are only guessed at."""
 
-_LATENCY_CYCLES = 2.5
-"""Of a vector addition or comparison, the links of most chains."""
-_OVERLAP = 0.2
-"""Share of the shorter terms that is not hidden behind the longest one."""
 _AHEAD_BYTES = 16384
 """How far ahead of the instructions the memory system fetches."""
-_ENTRY_CYCLES = 4.0
-"""Entering and leaving a stage's loop: bounds, addresses, a branch that goes the other way once."""
-_LEVEL_CYCLES = 1.0
-"""One level of the tree that combines the lanes of a vector: a shuffle and an operation, overlapped with other rows."""
-_PORTS = 0.4
-"""Share of the work of the less busy execution ports that the busiest one does not hide."""
-_FAR_CYCLES = 40.0
-"""A step to another page: address translation that misses its first level, a prefetcher that starts anew."""
-_REGISTERS = {128: 16, 256: 16, 512: 32}
-_MASKED = 0.25
-"""Extra accesses that a masked one counts as."""
-_CALL_US = 0.02
+_CALL_US = 0.15
 """A phase function by itself."""
 
 
@@ -94,11 +79,7 @@ class AnalyticalCpuModel:
         calibration = description.calibration
         self._calibration = calibration
         self._memory = MemoryModel(description)
-        self._lanes = {"f32": description.lanes(4), "f64": description.lanes(8)}
-        # two ports of fused multiply-adds, two flops each
-        cycles = calibration.fma_flops_per_us["f32"] / (4 * self._lanes["f32"])
-        self._cycle_us = 1.0 / cycles
-        self._access_us = description.vector_bits / 8 / calibration.l1_bytes_per_us.one
+        self._instructions = InstructionModel(description)
 
     # ---- the protocol --------------------------------------------------------------------------------------------
 
@@ -164,14 +145,15 @@ class AnalyticalCpuModel:
 
     def _phase(self, phase: PhaseFeatures, kernel: KernelFeatures, workers: int) -> Breakdown:
         speed_up = phase.blocks / math.ceil(phase.blocks / workers)
-        stages = [self._instructions_us(stage) / speed_up for stage in phase.stages]
+        own = self._instructions
+        stages = [own.stage_us(stage) / speed_up for stage in phase.stages]
         compute = sum(stages) + self._generated_us(phase.dots) / speed_up
-        serial = sum(stage.chain for stage in phase.stages) * _LATENCY_CYCLES * self._cycle_us / speed_up
-        overhead = sum(self._entries_us(stage) for stage in phase.stages) / speed_up + _CALL_US
+        serial = sum(own.chain_us(stage) for stage in phase.stages) / speed_up
+        overhead = sum(own.entries_us(stage) for stage in phase.stages) / speed_up + _CALL_US
         library = sum(self._product_us(dot) for dot in phase.dots if dot.library) / speed_up
         memory = self._memory.phase_us(phase, kernel, speed_up)
         hidden = self._hidden_us(phase, stages, memory) if not phase.dots else min(memory, compute + library)
-        us = max(memory + compute + library - (1 - _OVERLAP) * hidden, serial) + overhead
+        us = max(memory + compute + library - (1 - self._calibration.unhidden) * hidden, serial) + overhead
         return Breakdown(us, memory, compute, serial, library, overhead)
 
     @staticmethod
@@ -188,45 +170,22 @@ class AnalyticalCpuModel:
             min(us, memory * stage.first_touch_bytes / touched) for us, stage in zip(stages, phase.stages, strict=True)
         )
 
-    def _instructions_us(self, stage: StageFeatures) -> float:
-        """Vector operations, loads, stores, spills and the combining of lanes, on one core.
-
-        The divider, the load and store ports and the others work side by side.
-        """
-        arithmetic = divider = 0.0
-        for (op_class, dtype), count in stage.operations.items():
-            us = count * self._lanes[dtype] / self._calibration.throughput(op_class, dtype)
-            if op_class in ("divide", "sqrt"):
-                divider += us
-            else:
-                arithmetic += us
-        levels = stage.horizontal * math.log2(max(stage.lanes, 2))
-        arithmetic += levels * _LEVEL_CYCLES * self._cycle_us
-        counts = stage.accesses
-        accesses = counts.contiguous + counts.uniform + _MASKED * counts.masked
-        spilled = max(0, stage.live - (_REGISTERS[self.description.vector_bits] - 4))
-        moving = (accesses + 2 * spilled * stage.vectors) * self._access_us
-        moving += counts.far_steps * _FAR_CYCLES * self._cycle_us
-        longest = max(arithmetic, divider, moving)
-        return longest + _PORTS * (arithmetic + divider + moving - longest)
-
-    def _entries_us(self, stage: StageFeatures) -> float:
-        """Entering the loops of a stage on one core."""
-        return stage.entries * _ENTRY_CYCLES * self._cycle_us if stage.loops else 0.0
-
     def _generated_us(self, dots: Sequence[DotFeatures]) -> float:
         """Generated products on one core. The last row block may be shorter than the others."""
         cycles = (dot.cycles * dot.all_rows / dot.rows for dot in dots if dot.rows and not dot.library)
-        return math.fsum(cycles) * self._cycle_us
+        return math.fsum(cycles) * self._instructions.cycle_us
 
     def _product_us(self, dot: DotFeatures) -> float:
         """Calls of BLAS on one core: flops at the peak for the shape, and the right factor packed once per call."""
         peak = self._calibration.blas_gflops[dot.dtype].one * 1e3
         itemsize = 8 if dot.dtype == "f64" else 4
+        cycle_us = self._instructions.cycle_us
         us = dot.flops / (peak * _edge(dot.rows, 1) * _edge(dot.columns, 1) * _edge(dot.depth, 2))
         if min(dot.rows, dot.columns) >= _PACKS_FROM:
             moved = 3 * dot.depth * dot.columns * itemsize  # read, written, and read again by the product
             us += dot.calls * moved / self._memory.copy_bytes_per_us(moved)
+        if min(dot.rows, dot.columns) > 1:
+            us += (dot.all_rows * dot.depth * _LEFT_CYCLES + dot.packed_elements * _RIGHT_CYCLES) * cycle_us
         return us + dot.calls * _BLAS_CALL_US
 
     def _opaque_us(self, opaque: OpaqueFeatures) -> float:
@@ -237,6 +196,8 @@ class AnalyticalCpuModel:
         return us + ns / 1e3
 
 
+_LEFT_CYCLES, _RIGHT_CYCLES = 1.5, 1.7
+"""Laying out one element of the left and of the right factor, for what is not a matrix times a vector."""
 _BLAS_CALL_US = 0.2
 _PACKS_FROM = 4
 """Products with a side shorter than this run as matrix times vector, on the factors as they lie."""

@@ -6,6 +6,7 @@ its default.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -15,19 +16,22 @@ from autofuse.host.cputimes import cpu_times
 from autofuse.lazydataclass import dataclass
 from autofuse.measurement.timer import median
 from autofuse.targets.cpu.cost.disturbance import disturbance
+from autofuse.targets.cpu.cost.farsteps import PAGE_BYTES
 from autofuse.targets.cpu.cost.probes import (
     FORKS,
     Estimate,
     Probe,
     cache_probes,
+    far_probes,
     fork_probes,
     instruction_probes,
+    overlap_probe,
     product_probes,
     run_probes,
     stream_probes,
 )
 from autofuse.targets.cpu.device.calibrationstore import CalibrationStore
-from autofuse.targets.cpu.device.describe import DTYPES, OP_CLASSES, Calibration, CpuDescription, Rate
+from autofuse.targets.cpu.device.describe import DTYPES, OP_CLASSES, Calibration, CpuDescription, FarStep, Rate
 from autofuse.targets.cpu.device.detect import detect
 from autofuse.targets.cpu.native.threadcount import get_num_threads, set_num_threads
 
@@ -37,6 +41,9 @@ Progress = Callable[[float, str], None]
 _LEAST_SHARE = 0.85
 """Of the CPU time that all threads could use while products are measured; with less, something else ran."""
 _LARGEST_STREAM = 128 << 20
+_FAR_PAGES = (64, 512, 4096, 32768)
+"""Numbers of pages that are walked in turns; the first are remembered by any processor, and their lines by its first
+cache."""
 _MEMORY_SHARE = 16
 """Streams use at most this part of main memory."""
 
@@ -107,11 +114,14 @@ def measured_calibration(
     run(0.1, "caches", 0.35, 1, cache_probes(description.l1d_bytes, description.l2_bytes))
     for probe in stream_probes(streams):  # one at a time: each would push the others out of the cache
         run(0.15 / len(streams), "memory, one thread", 0.45, 1, [probe])
-    run(0.1, "products, one thread", 0.6, 1, product_probes(1))
-    run(0.02, "launches", 0.7, 1, fork_probes(1))
+    for probe in far_probes(_far_pages(streams[-1])):
+        run(0.01, "pages, one thread", 0.58, 1, [probe])
+    run(0.02, "memory and arithmetic", 0.6, 1, [overlap_probe(streams[0])])
+    run(0.1, "products, one thread", 0.62, 1, product_probes(1))
+    run(0.02, "launches", 0.7, 1, fork_probes(many))
     if many > 1:
-        for probe in stream_probes((streams[0], streams[-1])):
-            run(0.06, "memory, all threads", 0.72, many, [probe])
+        for probe in stream_probes(streams):
+            run(0.12 / len(streams), "memory, all threads", 0.72, many, [probe])
         run(0.06, "products, all threads", 0.84, many, product_probes(many))
         run(0.02, "fork and join", 0.92, many, fork_probes(many))
     contended = many > 1 and _share_of_cores(many, 0.02 * seconds) < _LEAST_SHARE
@@ -153,18 +163,45 @@ def _stream_sizes(description: CpuDescription) -> list[int]:
     return sizes
 
 
+def _far_pages(most_bytes: int) -> list[int]:
+    return [pages for pages in _FAR_PAGES if pages * PAGE_BYTES <= most_bytes]
+
+
 def assembled(description: CpuDescription, found: Mapping[str, Estimate], streams: list[int]) -> Calibration:
     """The numbers of a calibration from what was measured, defaults elsewhere."""
     usual, threads = description.calibration, description.threads
-    stream = {size: found[f"stream_{size}"].value for size in streams if f"stream_{size}" in found}
+    one, together = (
+        {size: found[name].value for size in streams if (name := f"stream_{size}{mark}") in found}
+        for mark in ("", "@all")
+    )
+    cache = last_cache_bytes(one) or usual.effective_l3_bytes
+    numbers = {
+        "l1_bytes_per_us": "l1",
+        "l2_bytes_per_us": "l2",
+        "l3_bytes_per_us": f"stream_{streams[0]}",
+        "dram_bytes_per_us": f"stream_{streams[-1]}",
+        "effective_l3_bytes": f"stream_{streams[0]}",
+        "effective_l3_all_bytes": f"stream_{streams[0]}@all",
+        "fork_join_us": "fork_1@all",
+        "far_steps": f"far_read_{_FAR_PAGES[0]}",
+        "unhidden": "overlap",
+        "fma_flops_per_us": "fma/f32",
+        "elements_per_us": "add/f32",
+        "blas_gflops": "blas/f32",
+    }
     return Calibration(
         source="measured",
+        unmeasured=tuple(sorted(name for name, probe in numbers.items() if probe not in found)),
         l1_bytes_per_us=_private(found, "l1", usual.l1_bytes_per_us, threads),
         l2_bytes_per_us=_private(found, "l2", usual.l2_bytes_per_us, threads),
         l3_bytes_per_us=_shared(found, f"stream_{streams[0]}", usual.l3_bytes_per_us),
         dram_bytes_per_us=_shared(found, f"stream_{streams[-1]}", usual.dram_bytes_per_us),
-        effective_l3_bytes=last_cache_bytes(stream) or usual.effective_l3_bytes,
-        fork_join_us=_fork_join_us(found, usual.fork_join_us),
+        effective_l3_bytes=cache,
+        effective_l3_all_bytes=max(cache, last_cache_bytes(together) or 0),
+        fork_join_us=_fork_join_us(found, threads, usual.fork_join_us),
+        far_steps=_far_steps(found) or usual.far_steps,
+        unhidden=_unhidden(found, streams[0], usual.unhidden),
+        headroom=usual.headroom,
         fma_flops_per_us={d: _value(found, f"fma/{d}", usual.fma_flops_per_us[d]) for d in DTYPES},
         elements_per_us={
             key: _value(found, key, usual.elements_per_us[key])
@@ -198,24 +235,53 @@ def _shared(found: Mapping[str, Estimate], name: str, default: Rate) -> Rate:
 
 
 def last_cache_bytes(stream: Mapping[int, float]) -> int | None:
-    """Of working sets and their bandwidths, the largest set served nearer to the first speed than to the last."""
+    """Of working sets and their bandwidths, the largest set served nearer to the first speed than to the last.
+
+    Between two sizes that were measured, the logarithm of the bandwidth is taken to fall with that of the size.
+    """
     if not stream:
         return None
     sizes = sorted(stream)
     middle = (stream[sizes[0]] * stream[sizes[-1]]) ** 0.5
-    served = sizes[0]
-    for size in sizes:
-        if stream[size] < middle:
-            break
-        served = size
-    return served
+    slow = next((at for at, size in enumerate(sizes) if stream[size] < middle), None)
+    if slow is None:
+        return sizes[-1]
+    served, beyond = sizes[slow - 1], sizes[slow]
+    share = math.log(stream[served] / middle) / math.log(stream[served] / stream[beyond])
+    return round(served * (beyond / served) ** share)
 
 
-def _fork_join_us(found: Mapping[str, Estimate], default: float) -> float:
-    """What all workers add to a launch that follows another: the first of a row, which may wake them, is left out."""
+def _fork_join_us(found: Mapping[str, Estimate], threads: int, default: float) -> float:
+    """What all workers add to a share each of a launch that follows another.
+
+    The first of a row, which may wake them, is left out.
+    """
     names = [f"fork_{number}" for number in range(1, FORKS)]
     if not all(name in found for name in names):
         return default
     alone = median([1.0 / found[name].value for name in names])
     shared = [1.0 / found[f"{name}@all"].value for name in names if f"{name}@all" in found]
-    return max(0.0, median(shared) - alone) if shared else default
+    return max(0.0, median(shared) - alone / threads) if shared else default
+
+
+def _far_steps(found: Mapping[str, Estimate]) -> tuple[FarStep, ...]:
+    """What a step costs beyond one among the fewest pages; at least what it costs among fewer."""
+    steps: list[FarStep] = []
+    for pages in _FAR_PAGES:
+        kinds = [f"far_{kind}_{pages}" for kind in ("read", "write")]
+        if not all(name in found for name in kinds):
+            break
+        nearest = [found[f"far_{kind}_{_FAR_PAGES[0]}"].value for kind in ("read", "write")]
+        cost = [max(0.0, 1.0 / found[name].value - 1.0 / near) for name, near in zip(kinds, nearest, strict=True)]
+        before = steps[-1] if steps else FarStep(pages, 0.0, 0.0)
+        steps.append(FarStep(pages, max(cost[0], before.read_us), max(cost[1], before.write_us)))
+    return tuple(steps)
+
+
+def _unhidden(found: Mapping[str, Estimate], total: int, default: float) -> float:
+    """How far beyond the longer of its parts the time of exponentials of a stream lies, of the shorter one."""
+    if not {"overlap", "exp/f32", f"stream_{total}"} <= set(found):
+        return default
+    together, computing = 1.0 / found["overlap"].value, 1.0 / found["exp/f32"].value
+    moving = 8.0 / found[f"stream_{total}"].value
+    return min(1.0, max(0.0, (together - max(computing, moving)) / min(computing, moving)))

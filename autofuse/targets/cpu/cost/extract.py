@@ -24,7 +24,7 @@ from autofuse.lower.tile import Buffer, Dot, OpaqueProgram, Phase, RowGroup, Spa
 from autofuse.targets.cpu.codegen.phaselayout import Layout, plan_layout
 from autofuse.targets.cpu.codegen.products import dot_cycles
 from autofuse.targets.cpu.codegen.widths import Widths
-from autofuse.targets.cpu.cost.nests import grid_nest, row_nest
+from autofuse.targets.cpu.cost.nests import grid_nest, row_nest, stage_nest
 from autofuse.targets.cpu.cost.stagework import Scalar, StageWalk
 
 _ASSUMED_TRIPS = 32
@@ -148,10 +148,7 @@ class _Reader:
         parts: list[Reuse] = []
         seen: set[str] = set()
         for stage in group.stages:
-            lanes, unroll = 1, 1
-            if stage.vectorised is not None and rows.vectorised is None:
-                lanes, unroll = self.widths.of_stage(stage)
-            nest = rows.inner(stage, lanes, unroll)
+            nest = stage_nest(rows, stage, self.widths)
             walk = StageWalk(stage, (nest, rows), self.buffers, scalars, layout)
             stages.append(walk.features(seen))
             accesses += walk.accesses

@@ -6,8 +6,10 @@ import math
 
 from autofuse.cost_models.loopnest import LoopNest
 from autofuse.ir.index import Symbol
-from autofuse.lower.tile import Phase
-from autofuse.targets.cpu.codegen.phaselayout import Layout
+from autofuse.lower.tile import Phase, Stage
+from autofuse.targets.cpu.codegen.indexsplitting import Segments, plan_segments, whole
+from autofuse.targets.cpu.codegen.phaselayout import Layout, stages_of
+from autofuse.targets.cpu.codegen.widths import Widths
 
 
 def grid_nest(phase: Phase, layout: Layout) -> LoopNest:
@@ -25,12 +27,13 @@ def grid_nest(phase: Phase, layout: Layout) -> LoopNest:
     spans: dict[Symbol, tuple[int, ...]] = {}
     positions: dict[Symbol, int] = {}
     count = len(symbols) + (phase.row_block is not None)
+    parts = _grid_parts(phase, lanes)
     for at, symbol in enumerate(symbols):
         is_vectorised = symbol == phase.vectorised
         rows = transpose.rows if transpose is not None and symbol == transpose.symbol else 1
         step = lanes * flight if is_vectorised else rows
-        rounds.append(-(-symbol.extent // step))
-        vectors.append(-(-symbol.extent // lanes) if is_vectorised else symbol.extent)
+        rounds.append(_vectors(parts, step) if is_vectorised else -(-symbol.extent // step))
+        vectors.append(_vectors(parts, lanes) if is_vectorised else symbol.extent)
         extents.append(symbol.extent)
         spans[symbol] = (symbol.extent,) * (at + 1) + (min(step, symbol.extent),) * (count - at)
         positions[symbol] = at
@@ -47,6 +50,31 @@ def grid_nest(phase: Phase, layout: Layout) -> LoopNest:
     return LoopNest(
         tuple(rounds), tuple(vectors), tuple(extents), spans, positions, vectorised, lanes, flight, layout.copies
     )
+
+
+def _grid_parts(phase: Phase, lanes: int) -> Segments:
+    """How the vectorised grid loop is cut where conditions change (see `Sweep`)."""
+    symbol = phase.vectorised
+    if symbol is None or symbol.extent <= 2 * lanes:
+        return () if symbol is None else whole(symbol)
+    return plan_segments(stages_of(phase), (symbol,)).get(symbol, whole(symbol))
+
+
+def _vectors(parts: Segments, step: int) -> int:
+    """Each part of a loop ends with a vector of its own, however few lanes of it are used."""
+    return sum(-(-(hi - lo) // step) for lo, hi in parts)
+
+
+def stage_nest(rows: LoopNest, stage: Stage, widths: Widths) -> LoopNest:
+    """The loops of a stage inside those around it."""
+    symbol = stage.vectorised
+    if symbol is None or rows.vectorised is not None:
+        return rows.inner(stage, 1, 1)
+    lanes, unroll = widths.of_stage(stage)
+    # a vectorised loop of a vector or two is masked, not cut (see `Nest`)
+    candidates = [s for s in stage.symbols if s != symbol or s.extent > 2 * lanes]
+    parts = plan_segments((stage,), candidates).get(symbol, whole(symbol))
+    return rows.inner(stage, lanes, unroll, _vectors(parts, lanes), _vectors(parts, lanes * unroll))
 
 
 def row_nest(grid: LoopNest, phase: Phase) -> LoopNest:

@@ -32,6 +32,7 @@ from autofuse.lower.tile import (
     Map,
     Matrix,
     Phase,
+    Reduce,
     RowBlock,
     RowGroup,
     Space,
@@ -54,6 +55,15 @@ _ROUNDS = 64
 _CHAIN = 16
 """Operations per element in the probes of cheap ones: enough that loading and storing do not count."""
 _PAGE = 4096
+_SCATTERED = 5
+"""Longer than the strides for which whole vectors are loaded and shuffled."""
+_IN_LINE = 16
+"""Elements of a line."""
+_FAR_STRIDE = (_PAGE + 64) // 4
+_FAR_STEPS = 1 << 16
+"""Least steps of a probe."""
+_PIECE_ROUNDS = 64
+"""Of a piece of work: some microseconds."""
 _STAGGER = 1088
 _NORMAL_95 = 1.96
 _ALONE_US, _TOGETHER_US, _ALWAYS_US = 1e8, 1.0, 1e-6
@@ -247,7 +257,7 @@ def instruction_probes() -> list[Probe]:
         for kind, (kept, body, operations) in bodies.items():
             program = _repeated(f"probe_{kind}_{name}", kept, body, _LENGTH, _ROUNDS)
             found.append(Probe(f"{kind}/{name}", program, operations * _LENGTH * _ROUNDS))
-        found += [_gather_probe(name, dtype), _fma_probe(name, dtype)]
+        found += [_gather_probe(name, dtype), _scatter_probe(name, dtype), _fma_probe(name, dtype)]
     return found
 
 
@@ -275,6 +285,19 @@ def _gather_probe(name: str, dtype: DType) -> Probe:
         TileProgram(f"probe_gather_{name}", buffers, ((phase,),), Schedule()),
         _LENGTH * _ROUNDS,
     )
+
+
+def _scatter_probe(name: str, dtype: DType) -> Probe:
+    """Every fifth element is written, so that lines are met again while they are in the cache."""
+    k, r = Symbol("k0", _LENGTH), Symbol("i0", _ROUNDS)
+    body = (Load(0, dtype, "x", of(k)), Store("y", of(k) * _SCATTERED, 0))
+    buffers = (
+        Buffer("x", TensorType((_LENGTH,), dtype), Space.INPUT),
+        Buffer("y", TensorType((_LENGTH * _SCATTERED,), dtype), Space.OUTPUT),
+    )
+    phase = Phase((r,), (RowGroup((Stage((k,), body, k),)),))
+    program = TileProgram(f"probe_scatter_{name}", buffers, ((phase,),), Schedule())
+    return Probe(f"scatter/{name}", program, _LENGTH * _ROUNDS)
 
 
 # ---- memory ------------------------------------------------------------------------------------------------------
@@ -314,6 +337,46 @@ def stream_probes(totals: Iterable[int]) -> list[Probe]:
     return found
 
 
+def far_probes(pages: Iterable[int]) -> list[Probe]:
+    """Steps per microsecond to one line after another, each on a page of its own, and back to the first.
+
+    Steps are a line longer than a page, so that lines do not crowd into one set of a cache.
+    """
+    found: list[Probe] = []
+    for count in pages:
+        k, r = Symbol("k0", count), Symbol("r0", _IN_LINE)
+        rounds = Symbol("i0", max(_FAR_STEPS // (count * _IN_LINE), 1))
+        at = of(k) * _FAR_STRIDE + of(r)
+        memory = TensorType((count * _FAR_STRIDE,), dtypes.F32)
+        read = (
+            Stage((r, k), (Load(0, dtypes.F32, "x", at), Reduce(1, dtypes.F32, "add", 0)), k),
+            Stage((), (Store("y", of(rounds), 1),), None),
+        )
+        write = (Stage((r, k), (Constant(0, dtypes.F32, 0.5), Store("y", at, 0)), k),)
+        kept = Buffer("x", memory, Space.INPUT), Buffer("y", TensorType((rounds.extent,), dtypes.F32), Space.OUTPUT)
+        for name, stages, buffers in (
+            ("read", read, kept),
+            ("write", write, (Buffer("y", memory, Space.OUTPUT),)),
+        ):
+            title = f"far_{name}_{count}"
+            program = TileProgram(title, buffers, ((Phase((rounds,), (RowGroup(stages),)),),), Schedule())
+            found.append(Probe(title, program, float(rounds.extent * count * _IN_LINE)))
+    return found
+
+
+def overlap_probe(total: int) -> Probe:
+    """Elements per microsecond of exponentials with `total` bytes in use: as much to compute as to move."""
+    length = total // 8
+    i = Symbol("i0", length)
+    stage = Stage((), (Load(0, dtypes.F32, "x", of(i)), Map(1, dtypes.F32, "exp", (0,)), Store("y", of(i), 1)), None)
+    buffers = (
+        Buffer("x", TensorType((length,), dtypes.F32), Space.INPUT),
+        Buffer("y", TensorType((length,), dtypes.F32), Space.OUTPUT),
+    )
+    phase = Phase((i,), (RowGroup((stage,)),), i)
+    return Probe("overlap", TileProgram("probe_overlap", buffers, ((phase,),), Schedule()), float(length))
+
+
 FORKS = 8
 """Launches in a row."""
 
@@ -348,20 +411,20 @@ def product_probes(workers: int) -> list[Probe]:
     return found
 
 
-def fork_probes(workers: int) -> list[Probe]:
-    """Launches per microsecond of a kernel that all workers share and that does next to nothing.
+def fork_probes(pieces: int) -> list[Probe]:
+    """Launches per microsecond of a kernel of so many pieces, each of which is worth handing to another worker.
 
     There are several, one after another: at the first of them the workers may sleep.
     """
-    return [_fork_probe(f"fork_{number}", workers) for number in range(FORKS)]
+    return [_fork_probe(f"fork_{number}", pieces) for number in range(FORKS)]
 
 
-def _fork_probe(name: str, workers: int) -> Probe:
-    i = Symbol("i0", max(workers, 2))
-    body = (Load(0, dtypes.F32, "x", of(i)), Store("y", of(i), 0))
+def _fork_probe(name: str, pieces: int) -> Probe:
+    i, r, k = Symbol("i0", pieces), Symbol("r0", _PIECE_ROUNDS), Symbol("k0", _LENGTH)
+    body = (Load(0, dtypes.F32, "x", of(k)), Map(1, dtypes.F32, "exp", (0,)), Store("y", of(i) * _LENGTH + of(k), 1))
     buffers = (
-        Buffer("x", TensorType((i.extent,), dtypes.F32), Space.INPUT),
-        Buffer("y", TensorType((i.extent,), dtypes.F32), Space.OUTPUT),
+        Buffer("x", TensorType((_LENGTH,), dtypes.F32), Space.INPUT),
+        Buffer("y", TensorType((pieces * _LENGTH,), dtypes.F32), Space.OUTPUT),
     )
-    phase = Phase((i,), (RowGroup((Stage((), body, None),)),))
+    phase = Phase((i,), (RowGroup((Stage((r, k), body, k),)),))
     return Probe(name, TileProgram(f"probe_{name}", buffers, ((phase,),), Schedule()), 1.0, _ALWAYS_US)

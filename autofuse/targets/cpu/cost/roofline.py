@@ -6,14 +6,14 @@ from autofuse.cost_models.features import BufferFeatures, KernelFeatures, PhaseF
 from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.device.describe import CpuDescription, Rate
 
-_FILL = 0.8
+_FILL = 0.6
 """Share of a cache that a loop's data can count on: the rest holds what else runs, and lines collide."""
-_READ, _WRITE = 0.85, 1.15
+_READ, _WRITE = 0.65, 0.8
 """A copy's bandwidth counts bytes read plus written; by itself a read is faster, and a write slower: its line is read
 first."""
-_STREAMED = 0.5
+_STREAMED = 0.8
 """What a byte written past the caches costs of one written through them: its line is not read first."""
-_REST = 0.2
+_REST = 0.5
 """Share of the other boundaries' time that the slowest one does not hide."""
 
 
@@ -21,10 +21,8 @@ _REST = 0.2
 class _Boundary:
     """Between a cache and the level that serves its misses."""
 
-    capacity: int
-    """Of the cache."""
-    private: bool
-    """Whether each worker has a cache of its own."""
+    capacity: Rate
+    """Bytes of the cache that one thread uses alone, and of those that all use together."""
     rate: Rate
     """Bytes per microsecond of a copy out of the level beyond."""
     inner: int
@@ -38,12 +36,12 @@ class MemoryModel:
         numbers = description.calibration
         self._threads = description.threads
         self._first = numbers.l1_bytes_per_us
-        last = max(numbers.effective_l3_bytes, description.l2_bytes)
-        self._boundaries = (
-            _Boundary(description.l1d_bytes, True, numbers.l2_bytes_per_us, 0),
-            _Boundary(description.l2_bytes, True, numbers.l3_bytes_per_us, 1),
-            _Boundary(last, False, numbers.dram_bytes_per_us, 2),
-        )
+        threads = description.threads
+        private = (Rate(size, size * threads) for size in (description.l1d_bytes, description.l2_bytes))
+        one, together = numbers.effective_l3_bytes, numbers.effective_l3_all_bytes
+        last = Rate(max(one, description.l2_bytes), max(one, together, description.l2_bytes * threads))
+        rates = numbers.l2_bytes_per_us, numbers.l3_bytes_per_us, numbers.dram_bytes_per_us
+        self._boundaries = tuple(map(_Boundary, (*private, last), rates, range(3)))
 
     def phase_us(self, phase: PhaseFeatures, kernel: KernelFeatures, workers: float) -> float:
         """All bytes of a phase, moved by `workers` cores at once."""
@@ -51,8 +49,7 @@ class MemoryModel:
         times: list[float] = []
         past = _STREAMED * least_written if kernel.stream_stores and not any(s.reduces for s in phase.stages) else 0.0
         for boundary in self._boundaries:
-            sharers = 1.0 if boundary.private else workers
-            read, written = phase.reuse.traffic(_FILL * boundary.capacity / sharers)
+            read, written = phase.reuse.traffic(_FILL * self._rate(boundary.capacity, workers) / max(workers, 1.0))
             resident = self._resident(kernel, boundary, workers)
             read, written = read - resident * least_read, written - resident * least_written
             if past:
@@ -64,16 +61,16 @@ class MemoryModel:
     def write_us(self, nbytes: int) -> float:
         """Writing one value, by all threads, to the nearest level that holds it and as much again."""
         for boundary in self._boundaries[1:]:
-            if 2 * nbytes <= boundary.capacity * (self._threads if boundary.private else 1):
+            if 2 * nbytes <= boundary.capacity.all:
                 return _WRITE * nbytes / self._level_before(boundary).all
         return _WRITE * nbytes / self._boundaries[-1].rate.all
 
     def copy_bytes_per_us(self, footprint: int) -> float:
         """What one thread copies when `footprint` bytes are in use."""
-        if footprint <= self._boundaries[0].capacity:
+        if footprint <= self._boundaries[0].capacity.one:
             return self._first.one
         for boundary in self._boundaries[1:]:
-            if footprint <= boundary.capacity:
+            if footprint <= boundary.capacity.one:
                 return self._level_before(boundary).one
         return self._boundaries[-1].rate.one
 
@@ -92,7 +89,7 @@ class MemoryModel:
         They lie where a kernel of this size, run over and over, leaves them: in the cache if all buffers fit, gone if
         they are twice as large.
         """
-        capacity = boundary.capacity * (workers if boundary.private else 1.0)
+        capacity = self._rate(boundary.capacity, workers)
         total = sum(_touched(b) for b in kernel.buffers)
         if total == 0:
             return 1.0

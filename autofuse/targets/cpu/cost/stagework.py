@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from autofuse.cost_models.features import AccessCounts, StageFeatures
+from autofuse.cost_models.features import AccessCounts, FarWalk, StageFeatures
 from autofuse.cost_models.liveness import most_live, operands_of
 from autofuse.cost_models.loopnest import LoopNest, sources_of
 from autofuse.cost_models.operations import FLOAT_TO_INTEGER, mix_of, price_class
@@ -32,15 +32,14 @@ from autofuse.lower.tile import (
     Store,
     Test,
 )
+from autofuse.targets.cpu.codegen.accesses import SHORT_STRIDE
 from autofuse.targets.cpu.codegen.phaselayout import Layout
+from autofuse.targets.cpu.cost.farsteps import far_walk
 
-PAGE_BYTES = 4096
-_PAGES = 1536
-"""Pages whose addresses a processor remembers (its second-level translation buffer): fewer steps always find theirs."""
-_ADDRESSED_BYTES = _PAGES * PAGE_BYTES
-"""Random positions in no more than this find their pages too."""
 _FEW_STATEMENTS = 24
 """Statements that the code generator writes for several iterations of a strip together."""
+_EXTREME_LINKS, _PLACED_LINKS = 2.0, 4.0
+"""Of a maximum that remembers NaN: a comparison and a choice; of a position: that again, of pairs."""
 _TRANSPOSE = 2.0
 """Shuffles cost this many ordinary operations: one port has them all."""
 _QUOTIENT = 5.0
@@ -67,10 +66,13 @@ class _Counts:
     operations: dict[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
     kinds: dict[str, float] = field(default_factory=dict[str, float])
     flops: float = 0.0
+    far: list[FarWalk] = field(default_factory=list[FarWalk])
+    scalars: dict[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
 
-    def operate(self, op_class: str, dtype: DType, times: float) -> None:
+    def operate(self, op_class: str, dtype: DType, times: float, *, varying: bool = True) -> None:
         key = (op_class, price_class(dtype))
-        self.operations[key] = self.operations.get(key, 0.0) + times
+        counted = self.operations if varying else self.scalars
+        counted[key] = counted.get(key, 0.0) + times
 
     def count(self, kind: str, times: float) -> None:
         self.kinds[kind] = self.kinds.get(kind, 0.0) + times
@@ -94,8 +96,6 @@ class StageWalk:
         self.accesses: list[Access] = []
         self._counts = _Counts()
         self._depths: dict[int, int] = {number: s.depth for number, s in scalars.items()}
-        nest = self.nest
-        self._vectorised_at = nest.positions[nest.vectorised] if nest.vectorised is not None else nest.depth
         self._static = all(not isinstance(s, Test) for s in stage.body)
         self._needed = {} if self._static else _needed_shares(stage.body)
         for statement in stage.body:
@@ -116,10 +116,13 @@ class StageWalk:
             lanes=nest.lanes,
             unroll=nest.unroll,
             operations=self._counts.operations,
+            scalar_operations=self._counts.scalars,
             flops=self._counts.flops if self._static and nest.elements_to[-1] else 0.0,
             accesses=AccessCounts(**self._counts.kinds),
+            far_walks=tuple(self._counts.far),
             reduces=reduces * entry.vectors_to[-1],
             horizontal=reduces * entries if own else 0.0,
+            placed=entries * sum(isinstance(s, ArgReduce) for s in stage.body) if own else 0.0,
             chain=chain,
             scan_iterations=scans,
             first_touch_bytes=self._first_touch_bytes(seen),
@@ -158,7 +161,7 @@ class StageWalk:
             case Position(result, dtype, value):
                 depth, varying = self._dependence(value)
                 self._index_work(value, depth, varying)
-                self._counts.operate("integer", dtype, self._times(depth, varying))
+                self._counts.operate("integer", dtype, self._times(depth, varying), varying=varying)
                 self._define(result, Scalar(depth, varying, dtype))
             case Test():
                 self._test(statement)
@@ -192,14 +195,14 @@ class StageWalk:
 
     def _times(self, depth: int, varying: bool) -> float:
         """How often something runs that `depth` loops move."""
-        return float(self.nest.vectors_to[depth] if varying else self.nest.rounds_to[depth])
+        return self.nest.times(depth, varying=varying)
 
     def _dependence(self, value: Affine) -> tuple[int, bool]:
         depth, varying = 0, False
         for source in sources_of(value):
             if isinstance(source, Symbol):
-                moved = self.nest.positions.get(source, -1) + 1
-                depth, varying = max(depth, moved), varying or source == self.nest.vectorised
+                depth = max(depth, self.nest.moved_from(source))
+                varying = varying or source == self.nest.vectorised
             else:
                 scalar = self.scalars[source]
                 depth, varying = max(depth, scalar.depth), varying or scalar.varying
@@ -208,7 +211,8 @@ class StageWalk:
     def _index_work(self, value: Affine, depth: int, varying: bool) -> None:
         quotients = _quotients(value)
         if quotients:
-            self._counts.operate("integer", dtypes.I32, _QUOTIENT * quotients * self._times(depth, varying))
+            times = _QUOTIENT * quotients * self._times(depth, varying)
+            self._counts.operate("integer", dtypes.I32, times, varying=varying)
 
     def _test(self, test: Test) -> None:
         result, conditions = test.result, test.conditions
@@ -233,9 +237,12 @@ class StageWalk:
         if load.fill is not None:
             fill = self.scalars[load.fill]
             depth, varying = max(depth, fill.depth), varying or fill.varying
-        times = self._times(offset_depth, offset_varies) * min(share, self._needed.get(load.result, 1.0))
+        share = min(share, self._needed.get(load.result, 1.0))
+        times = self._times(offset_depth, offset_varies) * share
         kind = self._kind(load) if offset_varies else "uniform"
-        self._walked(load, times, kind, masked=load.mask is not None)
+        if kind == "strided" and not masked:
+            times = self._shuffled(load, times)
+        self._walked(load, times, kind, share, masked=load.mask is not None)
         if masked:
             self._counts.count("masked", times)
             self._counts.operate("compare", load.dtype, self._times(depth, varying))
@@ -253,41 +260,46 @@ class StageWalk:
         varying = self.nest.vectorised is not None
         times = self._times(self.nest.depth, varying) * share
         kind = self._kind(store) if varying else "uniform"
-        self._walked(store, times, kind, masked=store.mask is not None)
+        self._walked(store, times, kind, share, masked=store.mask is not None)
         if masked:
             self._counts.count("masked", times)
         if value.dtype.is_float and buffer.type.dtype.bits == 16:
             self._counts.operate("convert", value.dtype, times)
 
-    def _walked(self, statement: Load | Store, times: float, kind: str, *, masked: bool) -> None:
+    def _shuffled(self, load: Load, times: float) -> float:
+        """Count whole vectors that are loaded and shuffled in place of a short stride; what is left to be gathered."""
+        vectorised = self.nest.vectorised
+        assert vectorised is not None
+        stride = abs(load.offset.coefficient(vectorised))
+        if not 2 <= stride <= min(SHORT_STRIDE, self.nest.lanes + 1):
+            return times
+        vectors, elements = self.nest.vectors[self.nest.positions[vectorised]], vectorised.extent
+        whole = times * (elements // self.nest.lanes) / max(vectors, 1)
+        self._counts.count("contiguous", stride * whole)
+        self._counts.count("vector_bytes", stride * whole * self.nest.lanes * load.dtype.itemsize)
+        self._counts.operate("integer", load.dtype, stride * whole)
+        return times - whole
+
+    def _walked(self, statement: Load | Store, times: float, kind: str, share: float, *, masked: bool) -> None:
         buffer = self.buffers[statement.buffer]
         varying = kind != "uniform"
-        access = access_of(buffer, statement.offset, self.nest, self._depths, isinstance(statement, Store), masked)
+        write = isinstance(statement, Store)
+        access = access_of(buffer, statement.offset, self.nest, self._depths, write, masked, share)
         self.accesses.append(access)
         self._index_work(statement.offset, access.depth, varying)
         lanes = self.nest.lanes if varying else 1
         self._counts.count(kind, times)
         if kind in ("strided", "gather"):
             self._counts.count("gathered_elements", times * lanes)
-            self._counts.operate("gather", buffer.type.dtype, times)
+            self._counts.operate("scatter" if write else "gather", buffer.type.dtype, times)
         if self._transposed and statement in self._transposed:
             self._counts.operate("integer", buffer.type.dtype, _TRANSPOSE * math.log2(lanes) * times)
         self._counts.count("vector_bytes", times * lanes * buffer.type.dtype.itemsize)
-        if access.copies == 1:
-            far = self._far_steps(statement, access, kind, times)
-            self._counts.count("far_steps", far if far > _PAGES else 0.0)
-
-    def _far_steps(self, statement: Load | Store, access: Access, kind: str, times: float) -> float:
-        """Jumps by a page or more: between rounds, between the lanes of one access, between the rows of a square."""
-        size = access.buffer.type.dtype.itemsize
-        stride = 0 if self.nest.vectorised is None else abs(statement.offset.coefficient(self.nest.vectorised)) * size
-        if kind == "strided" and stride >= PAGE_BYTES:
-            return times * self.nest.lanes
-        if kind == "contiguous" and stride >= PAGE_BYTES:
-            return times
-        if kind == "gather" and access.buffer.type.nbytes > _ADDRESSED_BYTES:
-            return times * self.nest.lanes
-        return float(self.nest.rounds_to[access.depth]) if self._is_far(access, size) else 0.0
+        stride = 0 if self.nest.vectorised is None else abs(statement.offset.coefficient(self.nest.vectorised))
+        walk = far_walk(access, self.nest, kind, stride * buffer.type.dtype.itemsize, times)
+        if access.copies == 1 and walk is not None:
+            self._counts.count("far_steps", walk.steps)
+            self._counts.far.append(walk)
 
     def _kind(self, statement: Load | Store) -> str:
         """How lanes walk, of a position in which they differ."""
@@ -308,18 +320,6 @@ class StageWalk:
             return "uniform"
         return "contiguous" if stride in (1, -1) else "strided"
 
-    def _is_far(self, access: Access, size: int) -> bool:
-        """Whether the access jumps by a page or more from one round of the innermost loop that moves it to the next."""
-        at = access.depth - 1
-        while at >= 0 and self.nest.rounds[at] < 2:
-            at -= 1
-        if at < 0:
-            return False
-        ahead = (self.nest.lanes * self.nest.unroll) if at == self._vectorised_at else 1
-        return any(
-            abs(step) * ahead * size >= PAGE_BYTES and counts[at] > counts[at + 1] for step, counts in access.terms
-        )
-
     def _map(self, statement: Map) -> None:
         operands = [self.scalars[number] for number in statement.operands]
         depth = max((operand.depth for operand in operands), default=0)
@@ -335,7 +335,7 @@ class StageWalk:
             if statement.opcode == "convert" and operands[0].dtype.is_float and statement.dtype.is_integer:
                 mix = FLOAT_TO_INTEGER
             for op_class, weight in mix:
-                self._counts.operate(op_class, wide, weight * times)
+                self._counts.operate(op_class, wide, weight * times, varying=varying)
         if statement.dtype.is_float:
             self._counts.flops += scalar_op(statement.opcode).work.flops * self.nest.elements_to[depth]
         self._define(statement.result, _mapped(statement, operands, depth, varying))
@@ -366,15 +366,24 @@ class StageWalk:
 
     def _chain(self, own: bool) -> tuple[float, float]:
         """(dependent operations, those of scans) over all entries."""
-        scans = sum(isinstance(s, Scan) for s in self.stage.body)
-        reductions = any(isinstance(s, Reduce | ArgReduce) for s in self.stage.body)
-        serial = 0.0
-        if scans:
-            serial = float(self.nest.vectors_to[-1] if own else self.nest.rounds_to[-1])
+        links = max(map(_links, self.stage.body), default=0.0)
+        if any(isinstance(s, Scan) for s in self.stage.body):
+            serial = links * float(self.nest.vectors_to[-1] if own else self.nest.rounds_to[-1])
             return serial, serial
-        if reductions and (own or self.stage.symbols):
-            return float(self.nest.rounds_to[-1] - self.entry.rounds_to[-1]), 0.0
+        if links and (own or self.stage.symbols):
+            return links * float(self.nest.rounds_to[-1] - self.entry.rounds_to[-1]), 0.0
         return 0.0, 0.0
+
+
+def _links(statement: Statement) -> float:
+    """Dependent operations from one value of an accumulator to the next."""
+    match statement:
+        case ArgReduce():
+            return _PLACED_LINKS
+        case Reduce(combiner=combiner, dtype=dtype) | Scan(combiner=combiner, dtype=dtype):
+            return _EXTREME_LINKS if dtype.is_float and combiner in ("maximum", "minimum") else 1.0
+        case _:
+            return 0.0
 
 
 def _mapped(statement: Map, operands: list[Scalar], depth: int, varying: bool) -> Scalar:

@@ -6,7 +6,7 @@ way round, within a factor of two or so; `autofuse calibrate` replaces it by mea
 
 from __future__ import annotations
 
-from autofuse.targets.cpu.device.describe import DTYPES, Calibration, Rate
+from autofuse.targets.cpu.device.describe import DTYPES, Calibration, FarStep, Rate, numbers_of_calibrations
 
 _CYCLES_PER_US = 2500.0
 _WIDTH = {"f32": 32, "f64": 64}
@@ -27,6 +27,7 @@ _CYCLES_PER_VECTOR: dict[str, tuple[float, float]] = {
     "erf": (24.0, 44.0),
     "power": (44.0, 70.0),
     "gather": (14.0, 10.0),
+    "scatter": (18.0, 11.0),
 }
 
 _L1_BYTES_PER_CYCLE_PER_VECTOR_BYTE = 1.0
@@ -36,6 +37,15 @@ _L3_BYTES_PER_US = 14e3
 _DRAM_BYTES_PER_US = 10e3
 _DRAM_CHANNEL_LIMIT_BYTES_PER_US = 150e3
 _BLAS_EFFICIENCY = 0.7
+_UNHIDDEN = 0.1
+"""As `Calibration.unhidden`. With the next two: by the probes, on an AMD EPYC 9005 with two threads."""
+_HEADROOM = 2.0
+_FAR_STEPS = (
+    FarStep(64, 0.0, 0.0),
+    FarStep(512, 0.00005, 0.0),
+    FarStep(4096, 0.0009, 0.001),
+    FarStep(32768, 0.002, 0.002),
+)
 _USUAL_L3_SHARE_BYTES = 4 << 20
 """Last-level cache per core to count on when a guest is told the size of the whole host's."""
 
@@ -47,6 +57,7 @@ def default_calibration(bits: int, cores: int, l3_bytes: int) -> Calibration:
     fma = {dtype: 2 * 2 * (bits / _WIDTH[dtype]) * _CYCLES_PER_US for dtype in DTYPES}
     return Calibration(
         source="defaults",
+        unmeasured=numbers_of_calibrations(),
         l1_bytes_per_us=Rate(l1, l1 * cores),
         l2_bytes_per_us=Rate(min(l1, l2), min(l1, l2) * cores),
         l3_bytes_per_us=Rate(_L3_BYTES_PER_US, _L3_BYTES_PER_US * cores),
@@ -54,7 +65,11 @@ def default_calibration(bits: int, cores: int, l3_bytes: int) -> Calibration:
             _DRAM_BYTES_PER_US, min(_DRAM_BYTES_PER_US * cores, max(_DRAM_CHANNEL_LIMIT_BYTES_PER_US, cores * 3e3))
         ),
         effective_l3_bytes=min(l3_bytes, _USUAL_L3_SHARE_BYTES * cores),
+        effective_l3_all_bytes=min(l3_bytes, _USUAL_L3_SHARE_BYTES * cores),
         fork_join_us=0.0 if cores == 1 else 1.5 + 0.1 * cores,
+        far_steps=_FAR_STEPS,
+        unhidden=_UNHIDDEN,
+        headroom=_HEADROOM,
         fma_flops_per_us=fma,
         elements_per_us={
             f"{name}/{dtype}": bits / _WIDTH[dtype] / cycles[i] * _CYCLES_PER_US

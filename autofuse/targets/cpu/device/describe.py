@@ -10,7 +10,7 @@ from typing import Any, Literal
 from autofuse.lazydataclass import asdict, dataclass, field, fields, replace
 from autofuse.strictjson import Item
 
-CALIBRATION_VERSION = 2
+CALIBRATION_VERSION = 3
 """Raised when a number below changes its meaning; older files are then measured again."""
 
 OP_CLASSES = (
@@ -28,6 +28,7 @@ OP_CLASSES = (
     "erf",
     "power",
     "gather",
+    "scatter",
 )
 """Kinds of scalar work with a throughput of their own."""
 DTYPES = ("f32", "f64")
@@ -43,19 +44,40 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class FarStep:
+    """What a step to another page costs beside the access itself, where so many pages are walked in turns."""
+
+    pages: int
+    read_us: float
+    write_us: float
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """Numbers that cost models need. Bandwidths count bytes read plus bytes written by a copy."""
 
     source: Literal["defaults", "measured"]
+    unmeasured: tuple[str, ...]
+    """Names of the numbers below that are defaults: all of them, or those that could not be measured. Sorted."""
     l1_bytes_per_us: Rate
     """Copying inside the first-level cache."""
     l2_bytes_per_us: Rate
     l3_bytes_per_us: Rate
     dram_bytes_per_us: Rate
     effective_l3_bytes: int
-    """Working set up to which the last level serves at its own speed; a virtual machine sees less than it is told."""
+    """Working set of one thread up to which the last level serves at its own speed; a virtual machine sees less than it
+    is told."""
+    effective_l3_all_bytes: int
+    """The same of all threads together: more where they have several caches of that level."""
     fork_join_us: float
-    """Handing an empty loop to all threads and waiting for them."""
+    """Handing a loop that is worth it to all threads and waiting for them, beside the work."""
+    far_steps: tuple[FarStep, ...]
+    """By ascending pages; what lies between them is between their costs, what lies beyond costs as much."""
+    unhidden: float
+    """Share of the shorter one of moving bytes and computing that the longer one does not hide; 0..1."""
+    headroom: float
+    """How many times as fast as the rates above the device may be at its best: they are those of copies, which are
+    slower than reads, and other work may have disturbed them. Bounds below every measurement are made of this."""
     fma_flops_per_us: Mapping[str, float] = field(hash=False)
     """Per core: dtype -> flops of independent fused multiply-adds (two flops each)."""
     elements_per_us: Mapping[str, float] = field(hash=False)
@@ -69,7 +91,8 @@ class Calibration:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `calibration_from` reads it back."""
-        return {"version": CALIBRATION_VERSION, **asdict(self)}
+        lists = {"unmeasured": list(self.unmeasured), "far_steps": [asdict(step) for step in self.far_steps]}
+        return {"version": CALIBRATION_VERSION, **asdict(self), **lists}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +174,12 @@ def vector_bits(isa: tuple[str, ...]) -> int:
 
 
 _TINY = 1e-9
+_MOST_FAR_STEPS = 16
+
+
+def numbers_of_calibrations() -> tuple[str, ...]:
+    """Names of what is measured, sorted."""
+    return tuple(sorted(f.name for f in fields(Calibration) if f.name not in ("source", "unmeasured", "headroom")))
 
 
 def calibration_from(data: Item) -> Calibration:
@@ -159,18 +188,29 @@ def calibration_from(data: Item) -> Calibration:
     version = keys["version"].integer(0, 1 << 30)
     if version != CALIBRATION_VERSION:
         keys["version"].fail(f"calibration format {version}, this version reads {CALIBRATION_VERSION}; calibrate again")
+    numbers = numbers_of_calibrations()
     return Calibration(
         source="measured" if keys["source"].choice("defaults", "measured") == "measured" else "defaults",
+        unmeasured=tuple(item.choice(*numbers) for item in keys["unmeasured"].items(len(numbers))),
         l1_bytes_per_us=_rate(keys["l1_bytes_per_us"]),
         l2_bytes_per_us=_rate(keys["l2_bytes_per_us"]),
         l3_bytes_per_us=_rate(keys["l3_bytes_per_us"]),
         dram_bytes_per_us=_rate(keys["dram_bytes_per_us"]),
         effective_l3_bytes=keys["effective_l3_bytes"].integer(0, 1 << 50),
+        effective_l3_all_bytes=keys["effective_l3_all_bytes"].integer(0, 1 << 50),
         fork_join_us=keys["fork_join_us"].number(0, 1e9),
+        far_steps=tuple(_far_step(item) for item in keys["far_steps"].items(_MOST_FAR_STEPS)),
+        unhidden=keys["unhidden"].number(0, 1),
+        headroom=keys["headroom"].number(1, 100),
         fma_flops_per_us=_table(keys["fma_flops_per_us"], DTYPES),
         elements_per_us=_table(keys["elements_per_us"], [f"{c}/{d}" for c in OP_CLASSES for d in DTYPES]),
         blas_gflops={name: _rate(item) for name, item in keys["blas_gflops"].fields(DTYPES).items()},
     )
+
+
+def _far_step(item: Item) -> FarStep:
+    step = item.fields(("pages", "read_us", "write_us"))
+    return FarStep(step["pages"].integer(1, 1 << 50), step["read_us"].number(0, 1e9), step["write_us"].number(0, 1e9))
 
 
 def _rate(item: Item) -> Rate:

@@ -63,8 +63,8 @@ def test_doubles_cost_more_than_floats():
 
 
 def test_a_fused_chain_costs_less_than_its_parts():
-    parts = sum(price(elementwise_kernel(1 << 20, (op,))) for op in ("negate", "abs", "sqrt"))
-    assert price(elementwise_kernel(1 << 20, ("negate", "abs", "sqrt"))) < 0.6 * parts
+    parts = sum(price(elementwise_kernel(1 << 20, (op,))) for op in ("negate", "abs", "floor"))
+    assert price(elementwise_kernel(1 << 20, ("negate", "abs", "floor"))) < 0.5 * parts
 
 
 def test_a_sum_into_one_point_costs_more_than_a_split_one():

@@ -51,15 +51,44 @@ def test_one_core_alone_scales_as_usual():
 
 
 def test_the_last_cache_ends_where_bandwidth_falls():
-    assert last_cache_bytes({8: 30.0, 16: 29.0, 32: 20.0, 64: 12.0, 128: 10.0}) == 32
+    # the mean of the first and the last speed, 17.3, lies 0.285 of the way from 20 to 12 on a logarithmic scale
+    assert last_cache_bytes({8: 30.0, 16: 29.0, 32: 20.0, 64: 12.0, 128: 10.0}) == round(32 * 2**0.2816)
     assert last_cache_bytes({8: 10.0, 16: 10.0}) == 16
     assert last_cache_bytes({}) is None
 
 
 def test_forks_are_what_all_threads_add():
-    alone = {f"fork_{n}": 20.0 for n in range(8)}
-    shared = {f"fork_{n}@all": 0.5 for n in range(8)}
-    assert assembled(SERVER, estimates(**alone, **shared), [8, 16]).fork_join_us == pytest.approx(2 - 0.05)
+    alone = {f"fork_{n}": 0.025 for n in range(8)}
+    shared = {f"fork_{n}@all": 0.125 for n in range(8)}
+    # 40 us of work alone are 5 for each of eight threads; together they took 8
+    assert assembled(server(8), estimates(**alone, **shared), [8, 16]).fork_join_us == pytest.approx(8 - 5)
+
+
+def test_all_threads_may_have_more_cache_than_one():
+    one = {f"stream_{size}": rate for size, rate in ((8, 30.0), (16, 10.0), (32, 10.0))}
+    together = {f"stream_{size}@all": rate for size, rate in ((8, 60.0), (16, 60.0), (32, 10.0))}
+    found = assembled(SERVER, estimates(**one, **together), [8, 16, 32])
+    assert 8 < found.effective_l3_bytes < 16 < found.effective_l3_all_bytes < 32
+
+
+def test_far_steps_cost_what_more_pages_add():
+    reads = dict(zip((64, 512, 4096, 32768), (4.0, 2.0, 2.5, 0.5), strict=True))
+    found = assembled(
+        SERVER,
+        estimates(**{f"far_{kind}_{pages}": rate for pages, rate in reads.items() for kind in ("read", "write")}),
+        [8, 16],
+    )
+    # a step among more pages never costs less: 4096 are taken to cost what 512 do
+    assert [step.read_us for step in found.far_steps] == pytest.approx([0, 0.25, 0.25, 1.75])
+    assert "far_steps" not in found.unmeasured
+
+
+def test_what_is_not_hidden_is_a_share_of_the_shorter_part():
+    # 8 bytes at 8 a microsecond and an exponential at 2: 1 us and 0.5; together they took 1.2
+    found = assembled(SERVER, estimates(overlap=1 / 1.2, stream_8=8.0, **{"exp/f32": 2.0}), [8, 16])
+    assert found.unhidden == pytest.approx(0.2 / 0.5)
+    assert "unhidden" not in found.unmeasured
+    assert "far_steps" in found.unmeasured
 
 
 def test_stored_numbers_are_found_again(tmp_path):

@@ -1,0 +1,88 @@
+"""Walks through memory that leave the page at every step: how many steps, over how many pages before one comes again.
+
+A step to another page needs its address translated, and no prefetcher runs ahead of it. Both are cheap while the pages
+of a walk are remembered, and their lines lie in a near cache; so what a step costs is a matter of how many pages lie
+between two visits to one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from autofuse.cost_models.features import FarWalk
+from autofuse.cost_models.loopnest import LoopNest
+from autofuse.cost_models.regions import LINE_BYTES, Steps, extent_of
+from autofuse.cost_models.traffic import Access
+
+PAGE_BYTES = 4096
+"""The least size of a page; larger ones are remembered by fewer entries, which a calibration sees."""
+
+_SETS, _WAYS = 1024, 8
+"""Of caches: lines a multiple of so many lines apart share a set, which holds so many of them at least."""
+
+
+def far_walk(access: Access, nest: LoopNest, kind: str, stride_bytes: int, times: float) -> FarWalk | None:
+    """The far steps of an access that runs `times` times; None if it has none.
+
+    `kind`: how lanes walk (see `AccessCounts`). `stride_bytes`: between neighbouring lanes.
+    """
+    itemsize = access.buffer.type.dtype.itemsize
+    steps, at, step_bytes = times, nest.depth, stride_bytes
+    if kind == "gather":
+        steps, step_bytes = times * nest.lanes, 0
+        if access.buffer.type.nbytes < 2 * PAGE_BYTES:
+            return None
+    elif kind == "strided" and stride_bytes >= PAGE_BYTES:
+        steps = times * nest.lanes
+    elif kind != "contiguous" or stride_bytes < PAGE_BYTES:  # else the rows of a square that is transposed
+        found = _innermost(access, nest)
+        if found is None or (step_bytes := _step_bytes(access, nest, found, itemsize)) < PAGE_BYTES:
+            return None
+        steps, at = float(nest.rounds_to[access.depth]), found
+    pages = min(_pages(access, at, itemsize), steps)
+    run = extent_of(access.steps[at], itemsize).run_elements * itemsize
+    return FarWalk(steps, pages * _crowding(pages, step_bytes, run), access.write)
+
+
+def _innermost(access: Access, nest: LoopNest) -> int | None:
+    """The innermost loop that moves the access."""
+    return next((at for at in range(access.depth - 1, -1, -1) if nest.rounds[at] > 1), None)
+
+
+def _step_bytes(access: Access, nest: LoopNest, at: int, itemsize: int) -> int:
+    """The longest step of a round of loop `at`."""
+    vectorised = nest.vectorised is not None and at == nest.positions[nest.vectorised]
+    ahead = nest.lanes * nest.unroll if vectorised else 1
+    steps = (abs(step) * ahead * itemsize for step, counts in access.terms if counts[at] > counts[at + 1])
+    return max(steps, default=0)
+
+
+def _pages(access: Access, at: int, itemsize: int) -> float:
+    """Pages between two visits to one, of a walk along loop `at`.
+
+    A loop around it that moves within the pages meets them all again; one that does not multiplies them.
+    """
+    pages = _runs(access.steps[at], itemsize)
+    for outer in range(at - 1, -1, -1):
+        around = _runs(access.steps[outer], itemsize)
+        if around < 2 * pages:
+            break
+        pages = around
+    return pages
+
+
+def _crowding(pages: float, step_bytes: int, run_bytes: int) -> float:
+    """How much fuller the sets of a cache are that such steps meet than they would be with pages anywhere.
+
+    `run_bytes`: neighbours that each step brings, which lie in other sets.
+    """
+    if pages <= _WAYS or step_bytes == 0 or step_bytes % LINE_BYTES:
+        return 1.0
+    return max(1.0, math.gcd(step_bytes // LINE_BYTES, _SETS) / max(-(-run_bytes // LINE_BYTES), 1))
+
+
+def _runs(steps: Steps, itemsize: int) -> float:
+    """Places that lie apart, each a line or a run of lines."""
+    extent = extent_of(steps, itemsize)
+    run_bytes = -(-extent.run_elements * itemsize // LINE_BYTES) * LINE_BYTES
+    return max(extent.line_bytes / run_bytes, 1.0)

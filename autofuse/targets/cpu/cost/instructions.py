@@ -1,0 +1,106 @@
+"""The time that one core takes for the instructions of a stage, its operands in the first cache.
+
+The constants are of this model, not of a machine: fitted to kernels of two programs in three, and kept where they
+held for the third (`docs/decisions/0080-*`). What differs from machine to machine is in its calibration.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from autofuse.cost_models.features import FarWalk, StageFeatures
+from autofuse.targets.cpu.device.describe import CpuDescription
+
+_LATENCY_CYCLES = 2.5
+"""Of a vector addition or comparison, the links of most chains."""
+_ENTRY_CYCLES = 7.0
+"""Entering and leaving a stage's loop: bounds, addresses, a branch that goes the other way once."""
+_LEVEL_CYCLES = 0.6
+"""One level of the tree that combines the lanes of a vector: a shuffle and an operation, overlapped with other rows."""
+_PLACED_CYCLES = 5.0
+"""The same, and one vector in flight joined to another, where positions are found: comparisons and choices of pairs."""
+_PORTS = 0.4
+"""Share of the work of the less busy execution ports that the busiest one does not hide."""
+_REGISTERS = {128: 16, 256: 16, 512: 32}
+_MASKED = 0.25
+"""Extra accesses that a masked one counts as."""
+_WAITED_FOR = frozenset(("divide", "sqrt", "exp", "log", "tanh", "sin", "erf", "power"))
+_DEPTH = 3.5
+"""What is computed once for all lanes is waited for: so many times as long as a vector of the same takes in a row of
+others. Single operations are not: others are at hand meanwhile."""
+_DIVIDER = frozenset(("divide", "sqrt"))
+_BY_ELEMENT = frozenset(("gather", "scatter"))
+"""Classes of which an instruction costs what its elements do, not what a whole vector does."""
+
+
+class InstructionModel:
+    """Microseconds of instructions on one core of a CPU."""
+
+    def __init__(self, description: CpuDescription) -> None:
+        calibration = description.calibration
+        self._calibration = calibration
+        self._lanes = {"f32": description.lanes(4), "f64": description.lanes(8)}
+        # two ports of fused multiply-adds, two flops each
+        self.cycle_us = 4 * self._lanes["f32"] / calibration.fma_flops_per_us["f32"]
+        self._access_us = description.vector_bits / 8 / calibration.l1_bytes_per_us.one
+        self._registers = _REGISTERS[description.vector_bits] - 4
+        steps = calibration.far_steps
+        self._pages = np.log([step.pages for step in steps])
+        self._far_us = {True: [step.write_us for step in steps], False: [step.read_us for step in steps]}
+
+    def stage_us(self, stage: StageFeatures) -> float:
+        """Vector operations, loads, stores, spills and the combining of lanes, on one core.
+
+        The divider, the load and store ports and the others work side by side.
+        """
+        arithmetic, divider = self._operations_us(stage)
+        levels = math.log2(max(stage.lanes, 2))
+        cycles = stage.horizontal * levels * _LEVEL_CYCLES
+        cycles += stage.placed * (levels + stage.unroll - 1) * _PLACED_CYCLES
+        arithmetic += cycles * self.cycle_us + self._scalars_us(stage.scalar_operations)
+        counts = stage.accesses
+        accesses = counts.contiguous + counts.uniform + _MASKED * counts.masked
+        spilled = max(0, stage.live - self._registers)
+        moving = (accesses + 2 * spilled * stage.vectors) * self._access_us + self._steps_us(stage.far_walks)
+        longest = max(arithmetic, divider, moving)
+        return longest + _PORTS * (arithmetic + divider + moving - longest)
+
+    def entries_us(self, stage: StageFeatures) -> float:
+        """Entering the loops of a stage."""
+        return stage.entries * _ENTRY_CYCLES * self.cycle_us if stage.loops else 0.0
+
+    def chain_us(self, stage: StageFeatures) -> float:
+        """Operations that wait for one another."""
+        return stage.chain * _LATENCY_CYCLES * self.cycle_us
+
+    def _operations_us(self, stage: StageFeatures) -> tuple[float, float]:
+        """(all but the divider's, the divider's)."""
+        arithmetic = divider = 0.0
+        for (op_class, dtype), count in stage.operations.items():
+            elements = stage.lanes if op_class in _BY_ELEMENT else self._lanes[dtype]
+            us = count * elements / self._calibration.throughput(op_class, dtype)
+            if op_class in _DIVIDER:
+                divider += us
+            else:
+                arithmetic += us
+        return arithmetic, divider
+
+    def _scalars_us(self, operations: Mapping[tuple[str, str], float]) -> float:
+        """What is computed once for all lanes."""
+        vectors = (
+            count * self._lanes[dtype] / self._calibration.throughput(op_class, dtype)
+            * (_DEPTH if op_class in _WAITED_FOR else 1.0)
+            for (op_class, dtype), count in operations.items()
+        )  # fmt: skip
+        return math.fsum(vectors)
+
+    def _steps_us(self, walks: tuple[FarWalk, ...]) -> float:
+        """Steps from page to page. The walks of a stage take turns, so their pages add up."""
+        pages = sum(walk.pages for walk in walks)
+        if not walks or not self._pages.size:
+            return 0.0
+        at = math.log(max(pages, 1.0))
+        return math.fsum(walk.steps * float(np.interp(at, self._pages, self._far_us[walk.write])) for walk in walks)
