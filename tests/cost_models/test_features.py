@@ -110,7 +110,8 @@ def test_a_column_sum_goes_down_strips_of_columns():
     assert total.operations == {("add", "f32"): 512 * 256}
     assert (total.reduces, total.horizontal) == (256, 0)
     assert total.accesses.far_steps == 512 * 4  # each row of each of the four strips is on another page
-    assert total.far_walks == (FarWalk(512 * 4, 512, write=False),)
+    # rows are 256 lines apart, so that the 64 lines of each meet a quarter of the sets of a cache
+    assert total.far_walks == (FarWalk(512 * 4, 512 * 4, write=False),)
     # loads, and the accumulator fetched and stored once per 8 rows
     assert total.accesses.contiguous == 512 * 256 * (1 + 2 / 8)
     assert store.accesses.contiguous == 256
