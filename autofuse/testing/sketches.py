@@ -102,9 +102,12 @@ def diamond_graph(size: int = 4096) -> Graph:
 
 
 def peaks_and_sums_graph() -> Graph:
-    """Differences from a row's peak, which a sum along the rows and one down the columns read."""
+    """Differences from a row's peak, which a sum along the rows and one down the columns read.
+
+    They are large enough that writing them is not hidden behind what computes them.
+    """
     sketch = Sketch("centred")
-    x = sketch.arg("f32[512,512]")
+    x = sketch.arg("f32[2048,2048]")
     peak = sketch.reduce(x, 1, combiner="maximum", name="peak")
     shifted = sketch.op("subtract", x, sketch.broadcast(peak, x, 0), name="shifted")
     total = sketch.reduce(sketch.op("exp", shifted, name="grown"), 1, name="total")
