@@ -55,7 +55,20 @@ _INTERPRETING_S = 600.0
 JUDGING = 30.0
 """Times what the interpreter took for a kernel, or a program: most for the bounds of its answer."""
 
+_LEAST_KERNEL = 0.05
+"""Of a call."""
 NO_SESSION = "no such session: the worker was started anew"
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A kernel on its arrays."""
+
+    call: Callable[[], object]
+    seen_s: float
+    """What a call was seen to take."""
+    entry_us: float
+    """What a call takes beside the kernel."""
 
 
 @dataclass(slots=True)
@@ -69,10 +82,8 @@ class _Session:
     """Whether what is timed finds its operands in memory, not in caches."""
     compiled: dict[str, Runner] = field(default_factory=dict[str, Runner])
     """Kernels compiled ahead of being timed, by `_key`."""
-    ready: dict[str, tuple[Callable[[], object], float]] = field(
-        default_factory=dict[str, tuple[Callable[[], object], float]]
-    )
-    """Kernels that were timed once and will be again, with the seconds of a call, by `_key`."""
+    ready: dict[str, _Ready] = field(default_factory=dict[str, "_Ready"])
+    """Kernels that were timed once and will be again, by `_key`."""
     latest: tuple[str, tuple[Bound, ...]] = ("", ())
     """The bounds of the kernel that was checked last, which is mostly the next one too, under another schedule."""
     whole: tuple[Bound, ...] | None = None
@@ -184,22 +195,37 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
         call = in_turns(session.target, runner, inputs, outs) if session.cold else runner.bound(inputs, outs)
     wait.up_to(_patience_s(payload, _CALLS * seen_s))
     worth_us = payload["worth_us"]
+    entry_us = _entry_us(session.target, len(inputs) + len(outs))
     policy = TimingPolicy(
         min_samples=_FEW_SAMPLES,
         time_cap_us=float(payload["time_cap_us"]),
-        worth_us=math.inf if worth_us is None else float(worth_us),
+        worth_us=math.inf if worth_us is None else float(worth_us) + entry_us,
     )
     timing = timed(session.target, call, policy)
     if not timing.pruned:
-        session.ready[_key(payload, payload["schedule"])] = call, seen_s
+        session.ready[_key(payload, payload["schedule"])] = _Ready(call, seen_s, entry_us)
     with asking(session.target.backend, "Target.conditions", MeasureError):
         conditions = session.target.conditions()
     return {
-        "samples_us": list(timing.samples_us),
+        "samples_us": [_without(us, entry_us) for us in timing.samples_us],
         "pruned": timing.pruned,
         "unusual": unusual,
         "conditions": conditions or "",
     }
+
+
+def _entry_us(target: Target, arrays: int) -> float:
+    """What a call that is given so many arrays takes beside its kernel."""
+    with asking(target.backend, "Target.entry_us", MeasureError):
+        found = float(target.entry_us(arrays))
+    if not 0.0 <= found < math.inf:
+        raise MeasureError(_nonsense(target, f"Target.entry_us gave {found!r:.40} for {arrays} arrays"))
+    return found
+
+
+def _without(us: float, entry_us: float) -> float:
+    """The time of a kernel, of that of a call; a part of it at least, as both were measured with errors."""
+    return max(us - entry_us, _LEAST_KERNEL * us)
 
 
 def run_once(target: Target, runner: Runner, inputs: Sequence[Array], outs: Sequence[Array]) -> float:
@@ -269,9 +295,9 @@ def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wa
         for number in rng.permutation(len(ready)):
             entry = ready[number]
             if entry is not None:
-                call, seen_s = entry
-                wait.at_least(_patience_s(payload, _CALLS * seen_s))
-                fastest[number].append(timed(session.target, call, policy).fastest_us)
+                wait.at_least(_patience_s(payload, _CALLS * entry.seen_s))
+                timing = timed(session.target, entry.call, policy)
+                fastest[number].append(_without(timing.fastest_us, entry.entry_us))
         left_s = payload["round_us"] / 1e6 - (_now(session.target) - start) / 1e9
         if left_s > 0:
             session.target.pause(left_s)

@@ -12,11 +12,11 @@ from autofuse.lazydataclass import MISSING, dataclass, fields
 from autofuse.strictjson import Item
 from autofuse.targets.registry import asking, backend_named, names, offered
 
-MEASUREMENT_POLICY = "warm-fastest/1"
+MEASUREMENT_POLICY = "warm-fastest/2"
 """How times in a plan and in the record database are taken; raised when they stop being comparable with older ones.
 
 A certificate notes it, and each record has it; what a plan is for does not depend on it."""
-COLD_POLICY = "cold-fastest/1"
+COLD_POLICY = "cold-fastest/2"
 """The same of times that are taken with operands in memory, in place of caches. The two are not comparable."""
 
 RECORDED = {"compared": False}

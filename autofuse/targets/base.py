@@ -245,6 +245,13 @@ class Target(Protocol):
         """Of the largest cache: what was read from more memory since is read from memory again."""
         ...
 
+    def entry_us(self, arrays: int) -> float:
+        """Microseconds by its clock that a call of what `Runner.bound` gives takes beside the kernel.
+
+        `arrays`: that the kernel reads and writes. Times of kernels are without it. 0 where nothing is known of that.
+        """
+        ...
+
     def conditions(self) -> str | None:
         """What may make times other than usual at this moment, as clocks and temperature, for people; None: nothing."""
         ...

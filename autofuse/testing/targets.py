@@ -257,6 +257,11 @@ class TargetContract(BackendContract, CostModelContract):
         state = target.conditions()
         assert state is None or (type(state) is str and state)
 
+    def test_what_a_call_takes_beside_its_kernel_is_no_negative_time(self) -> None:
+        """And it does not fall with the number of arrays."""
+        times = [self.target().entry_us(arrays) for arrays in (1, 4, 16)]
+        assert 0.0 <= times[0] <= times[1] <= times[2] < 1e3
+
     # ---- plans ---------------------------------------------------------------------------------------------------
 
     def test_a_plan_gives_the_interpreters_answers(self) -> None:

@@ -12,6 +12,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.measurement import bench, planblocks
 from autofuse.measurement.checks import WrongAnswerError
 from autofuse.measurement.racing import LEAST_BLOCKS
+from autofuse.measurement.timer import Timing
 from autofuse.measurement.worker import Wait
 from autofuse.plan import codec
 from autofuse.plan.identity import identity_to_json
@@ -105,6 +106,28 @@ def test_a_kernel_is_timed_on_the_interpreters_own_intermediates(session):
     answer = bench.time_kernel(payload, {}, no_wait())
     assert len(answer["samples_us"]) >= 7
     assert all(us > 0 for us in answer["samples_us"])
+
+
+@pytest.mark.parametrize("run", ["first", "again"])
+def test_times_are_without_what_a_call_takes_beside_its_kernel(session, monkeypatch, run):
+    asked = []
+    monkeypatch.setattr(bench, "timed", lambda *_: Timing(10.0, 9.0, 11.0, (9.0, 10.0, 4.02), pruned=False))
+    monkeypatch.setattr(session.target, "entry_us", lambda arrays: asked.append(arrays) or 4.0)
+    payload = kernel_payload(["grown", "total"], ["total"])
+    answer = bench.time_kernel(payload, {}, no_wait())
+    if run == "first":
+        # of what is hardly longer than the entry, a twentieth is left
+        assert answer["samples_us"] == [5.0, 6.0, pytest.approx(4.02 / 20)]
+    else:
+        again = {**payload, "kernels": [payload], "rounds": 2, "round_us": 0.0, "seed": 0}
+        assert bench.time_again(again, {}, no_wait())["fastest_us"] == [[pytest.approx(4.02 / 20)] * 2]
+    assert asked == [2]  # an array that is read, and one that is written
+
+
+def test_an_entry_that_takes_no_time_there_is_names_the_target(session, monkeypatch):
+    monkeypatch.setattr(session.target, "entry_us", lambda _: float("nan"))
+    with pytest.raises(MeasureError, match=r"Target\.entry_us gave nan for 2 arrays"):
+        bench.time_kernel(kernel_payload(["grown", "total"], ["total"]), {}, no_wait())
 
 
 def waits(run, payload):

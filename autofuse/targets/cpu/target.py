@@ -104,6 +104,11 @@ class CpuTarget:
     def cache_bytes(self) -> int:
         return max(self.device.l2_bytes * self.device.cores, self.device.l3_bytes)
 
+    def entry_us(self, arrays: int) -> float:
+        from autofuse.targets.cpu.entrycost import entry_cost
+
+        return entry_cost().of(arrays)
+
     def conditions(self) -> None:
         return None
 
