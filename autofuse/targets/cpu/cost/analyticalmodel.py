@@ -74,11 +74,17 @@ class Breakdown:
 class AnalyticalCpuModel:
     """A `CostModel` of formulas and a calibration; it never changes."""
 
-    def __init__(self, description: CpuDescription) -> None:
-        self.description = description
+    def __init__(self, description: CpuDescription, *, alone: bool = False) -> None:
+        """`alone`: what kernels take that are called over and over by themselves, as measuring does.
+
+        Their operands then lie where the call before left them; in a plan, where their producers did. What is chosen by
+        prices is a plan, and partitions chosen for kernels alone are up to 1.9 times slower: small kernels that hand
+        large values to each other look cheap.
+        """
+        self.description, self._alone = description, alone
         calibration = description.calibration
         self._calibration = calibration
-        self._memory = MemoryModel(description)
+        self._memory = MemoryModel(description, alone=alone)
         self._instructions = InstructionModel(description)
 
     # ---- the protocol --------------------------------------------------------------------------------------------
@@ -104,6 +110,7 @@ class AnalyticalCpuModel:
             "name": "analytical-cpu",
             "version": ANALYTICAL_VERSION,
             "feature_version": FEATURES_VERSION,
+            "operands": "as left by the call before" if self._alone else "as left by their producers",
             "device": self.description.to_json(),
         }
 

@@ -16,6 +16,9 @@ _STREAMED = 0.8
 _REST = 0.5
 """Share of the other boundaries' time that the slowest one does not hide."""
 
+_BOTH = 2.0
+"""Bytes that a kernel and the one before it touch, of those that it touches."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Boundary:
@@ -32,8 +35,10 @@ class _Boundary:
 class MemoryModel:
     """Memory times on one CPU. Bytes and microseconds."""
 
-    def __init__(self, description: CpuDescription) -> None:
+    def __init__(self, description: CpuDescription, *, alone: bool = False) -> None:
+        """`alone`: see `AnalyticalCpuModel`."""
         numbers = description.calibration
+        self._alone = alone
         self._threads = description.threads
         self._first = numbers.l1_bytes_per_us
         threads = description.threads
@@ -86,11 +91,14 @@ class MemoryModel:
     def _resident(self, kernel: KernelFeatures, boundary: _Boundary, workers: float) -> float:
         """The share of a kernel's buffers that lies in this cache when the kernel starts.
 
-        They lie where a kernel of this size, run over and over, leaves them: in the cache if all buffers fit, gone if
-        they are twice as large.
+        They lie where the kernel before it in a plan leaves them, which is taken to touch as much: in the cache if the
+        buffers of both fit, gone if they are twice as large. Caches of the last level do not add up: what one thread
+        wrote another one reads. A kernel that runs alone, over and over, finds its own buffers where it left them.
         """
-        capacity = self._rate(boundary.capacity, workers)
-        total = sum(_touched(b) for b in kernel.buffers)
+        capacity, total = self._rate(boundary.capacity, workers), float(sum(_touched(b) for b in kernel.buffers))
+        if not self._alone:
+            total *= _BOTH
+            capacity = boundary.capacity.one if boundary is self._boundaries[-1] else capacity
         if total == 0:
             return 1.0
         return min(1.0, max(0.0, 2.0 - total / (_FILL * capacity)))

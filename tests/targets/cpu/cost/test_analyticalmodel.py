@@ -133,6 +133,15 @@ def test_narrow_row_blocks_pay_for_packing():
     assert prices[0] > 1.2 * prices[-1]
 
 
+@pytest.mark.parametrize(("elements", "dearer"), [(1000, 1.0), (1 << 20, 1.2), (1 << 26, 1.0)])
+def test_operands_lie_nearer_in_a_kernel_that_runs_over_and_over(elements, dearer):
+    facts = [KernelFacts(elementwise_kernel(elements))]
+    planned, alone = (AnalyticalCpuModel(server(2), alone=alone).price(facts).us[0] for alone in (False, True))
+    # a megabyte in and out fits the caches once, not twice; little fits anywhere, and much nowhere
+    assert planned >= dearer * alone
+    assert dearer > 1.0 or planned == pytest.approx(alone)
+
+
 def test_an_unknown_opcode_is_refused():
     with pytest.raises(BackendError, match="frobnicate"):
         price(elementwise_kernel(8, ("frobnicate",)))
