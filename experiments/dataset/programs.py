@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,7 @@ def source_of(number: int, seed: int, size: str = "full") -> Source:
 
     `size`: of workloads that are stretched, and those beside the small ones.
     """
-    names = [workload.name for workload in discover()]
+    names = _names()
     sizes = SIZES if size == "full" else (size,)
     if number < len(sizes) * len(names):
         name, of = names[number // len(sizes)], sizes[number % len(sizes)]
@@ -99,6 +100,12 @@ def source_of(number: int, seed: int, size: str = "full") -> Source:
     name = names[count % len(names)]
     variant = count // len(names)
     return Source(f"{name}/{size}-{variant}", name, "workload", seed + 1 + variant, name, size, stretched=True)
+
+
+@cache
+def _names() -> Sequence[str]:
+    """Of the workloads."""
+    return [workload.name for workload in discover()]
 
 
 def made(source: Source) -> Made:
