@@ -1,5 +1,6 @@
 """What records are about: kernels that are lowered again from their texts, and what is kept, exported and merged."""
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.measurement.database import Database
+from autofuse.measurement.records import stamped
 from autofuse.measurement.sources import KernelSource, kernel_from, kernel_text
 from autofuse.runtime.planlowering import canonical
 from autofuse.search.space.classes import class_digest
@@ -105,6 +107,25 @@ def test_a_line_of_an_earlier_version_is_the_record_that_it_was(tmp_path, databa
         assert other.merge([json.dumps(data)]) == 1
         assert other.records(all_devices=True) == [record]
     assert database.merge([json.dumps(data)]) == 0
+
+
+def test_a_record_that_says_nothing_new_goes_by_the_name_that_it_always_had():
+    m = replace(measured(), load=None)
+    fields = {
+        "kernel": m.kernel,
+        "schedule": "{}",
+        "signature": m.signature,
+        "policy": m.policy,
+        "code_version": m.code_version,
+        "status": "ok",
+        "message": "",
+        "samples_us": list(m.samples_us),
+        "input_values": "",
+        "created_ns": 7,
+    }
+    old = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:32]
+    assert stamped(m, "device", 7).uid == old
+    assert stamped(replace(m, load=0.0), "device", 7).uid != old
 
 
 def test_over_long_texts_are_refused(database):
