@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Reduce, Scan, Statement, Store
+from autofuse.lower.tile import ArgReduce, Constant, Effect, Load, Map, Next, Reduce, Scan, Statement, Store
 
 
 def most_live(body: tuple[Statement, ...]) -> int:
@@ -14,7 +14,7 @@ def most_live(body: tuple[Statement, ...]) -> int:
     held: set[int] = set()
     most = 0
     for at, statement in enumerate(body):
-        if not isinstance(statement, Store | Constant | Reduce | ArgReduce) and statement.result in last:
+        if not isinstance(statement, Effect | Constant | Reduce | ArgReduce) and statement.result in last:
             held.add(statement.result)
         most = max(most, len(held))
         held.difference_update([number for number in operands_of(statement) if last[number] == at])
@@ -32,5 +32,7 @@ def operands_of(statement: Statement) -> tuple[int, ...]:
             return tuple(number for number in (mask, fill) if number is not None)
         case Reduce(operand=operand) | Scan(operand=operand) | ArgReduce(operand=operand):
             return (operand,)
+        case Next(value=value):
+            return (value,)
         case _:
             return ()

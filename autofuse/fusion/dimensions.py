@@ -32,7 +32,8 @@ class Dimensions:
         """Tie the axes of `nodes`. `tied`: outside values of which all uses share their axes too; None: all of them."""
         self._forest = _Forest()
         self._axes: dict[Use, tuple[AxisFactor, ...]] = {}
-        self._made = {value for node in nodes if _keeps_axes(node) for value in node.outputs}
+        nodes = with_bodies(nodes)
+        self._made = {value for node in nodes if _keeps_axes(node) for value in (*node.outputs, *given_to(node))}
         self._leaves = {value for node in nodes if not _keeps_axes(node) for value in node.outputs}
         self._shared: dict[Value, tuple[AxisFactor, ...]] = {}
         """The axes of values that are tied, as their first use walks them."""
@@ -43,6 +44,9 @@ class Dimensions:
         """What `axes` said."""
         self._reads: dict[Value, int] = {}
         """Uses of values from outside; in `apart`, of all that no reduction-like op makes."""
+        for node in nodes:
+            for value in given_to(node):
+                self._axes[value] = self._forest.fresh(value.type.shape)
         for node in nodes:
             for value in node.outputs:
                 self._axes[value] = self._forest.fresh(value.type.shape)
@@ -133,6 +137,10 @@ class Dimensions:
         """All factors of a value."""
         return frozenset(factor for axis in self.axes(use) for factor in axis)
 
+    def has_axes(self, use: Use) -> bool:
+        """Whether the set of nodes makes or reads that."""
+        return use in self._axes
+
     def extent(self, factor: AxisFactor) -> int:
         return self._forest.extent[factor]
 
@@ -193,6 +201,8 @@ class Dimensions:
                 self._relate_dot(node, operands, result)
             case Role.CONVOLUTION:
                 self._relate_convolution(node, operands, result)
+            case Role.COUNTED_LOOP:
+                self._relate_loop(node, operands)
             case _:
                 pass
 
@@ -249,6 +259,29 @@ class Dimensions:
         feature = attrs["output_feature_dimension"]
         self._forest.tie(rhs[attrs["kernel_output_feature_dimension"]], result[feature])
 
+    def _relate_loop(self, node: Node, operands: Sequence[tuple[AxisFactor, ...]]) -> None:
+        """A part of the state has the same axes all the time; rows in and out have those of their arrays but the first.
+
+        What the body returns and does not make (a constant, a value of the enclosing graph) has axes of its own.
+        """
+        (body,) = node.regions
+        count = node.attrs["carries"]
+        for operand, given in zip(operands[:count], body.inputs, strict=False):
+            self._tie(operand, self._axes[given])
+        for following, given, last in zip(body.outputs[:count], body.inputs, node.outputs, strict=False):
+            self._tie(self._axes[given], self._axes[last])
+            if following in self._made:
+                self._tie(self._axes[following], self._axes[last])
+        time: AxisFactor | None = None
+        inside = [self._axes[row] for row in body.inputs[count:]]
+        inside += [self._axes[row] if row in self._made else () for row in body.outputs[count:]]
+        arrays = [*operands[count:], *(self._axes[stacked] for stacked in node.outputs[count:])]
+        for row, array in zip(inside, arrays, strict=True):
+            time = array[0] if time is None else time
+            self._forest.tie(array[0], time)
+            if row:
+                self._tie(array[1:], row)
+
 
 class DotAxes:
     """The axes of a `dot_general`, by role."""
@@ -287,6 +320,26 @@ def whole_axes(node: Node) -> tuple[int, ...]:
             return (node.attrs["output_feature_dimension"],)
         case _:
             return ()
+
+
+def with_bodies(nodes: Sequence[Node]) -> Sequence[Node]:
+    """The nodes, and before each loop those of its body."""
+    if not any(role_of(node) is Role.COUNTED_LOOP for node in nodes):
+        return nodes
+    found: list[Node] = []
+    for node in nodes:
+        found += with_bodies(node.regions[0].nodes) if _is_loop(node) else ()
+        found.append(node)
+    return found
+
+
+def given_to(node: Node) -> tuple[Value, ...]:
+    """What an iteration of a loop gets: its state and its rows."""
+    return node.regions[0].inputs if _is_loop(node) else ()
+
+
+def _is_loop(node: Node) -> bool:
+    return role_of(node) is Role.COUNTED_LOOP
 
 
 def _keeps_axes(node: Node) -> bool:

@@ -14,6 +14,7 @@ from functools import partial
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.dimensions import AxisFactor, Dimensions, dot_axes, whole_axes
+from autofuse.fusion.loops import MAX_HELD, is_loop, loop_factors, refusal
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
@@ -44,7 +45,8 @@ def choose_domain(candidate: KernelCandidate) -> Domain | None:
     if any(is_opaque(node) for node in candidate.nodes):
         _check_opaque_alone(candidate)
         return None
-    reducing = [node for node in candidate.nodes if role_of(node).is_reduction_like]
+    loops = [node for node in candidate.nodes if is_loop(node)]
+    reducing = [node for node in candidate.nodes if role_of(node).is_reduction_like or node in loops]
     dims = Dimensions(candidate.nodes)
     if not dims.has_conflict():
         return _reducing_domain(candidate, reducing, dims) if reducing else _loop_domain(candidate, dims)
@@ -52,7 +54,7 @@ def choose_domain(candidate: KernelCandidate) -> Domain | None:
     dims = way(())
     if not reducing:
         return _loop_domain(candidate, dims)
-    if dims.has_conflict():
+    if dims.has_conflict() and not loops:
         way = partial(Dimensions.apart, candidate.nodes, candidate.outputs)
         dims = way(())
     if dims.has_conflict():
@@ -89,6 +91,10 @@ def _partly_tied(way: _Way, untied: Dimensions) -> Dimensions | None:
 
 
 def _reducing_domain(candidate: KernelCandidate, reducing: list[Node], dims: Dimensions) -> Domain:
+    if [node for node in candidate.nodes if role_of(node).computes] == reducing and is_loop(reducing[0]):
+        groups = _loop_groups(candidate, reducing[0], dims)
+        if len(groups) > 1:
+            return Domain(dims, (), (), groups)
     grid, limiting = _common_grid(candidate, reducing, dims)
     for node in reducing:
         _check_reducing(node, grid, dims, limiting)
@@ -110,6 +116,8 @@ def is_opaque(node: Node) -> bool:
             return math.prod(node.attrs["window_dimensions"]) > MAX_WINDOW
         case Role.CONVOLUTION:
             return (node.attrs["batch_group_count"], node.attrs["feature_group_count"]) != (1, 1)
+        case Role.COUNTED_LOOP:
+            return refusal(node) is not None
         case role:
             return role.is_opaque
 
@@ -132,6 +140,26 @@ def _loop_domain(candidate: KernelCandidate, dims: Dimensions) -> Domain:
     return Domain(dims, (), (), tuple(tuple(values) for values in groups.values()))
 
 
+def _loop_groups(candidate: KernelCandidate, loop: Node, dims: Dimensions) -> tuple[tuple[Value, ...], ...]:
+    """The results of a loop that is a kernel alone, by the grid of each, if they have none in common.
+
+    What a group needs of the loop it computes for itself: a chain of keys beside the states of many lanes is little work.
+    """
+    independent = loop_factors(loop, dims)
+    groups: dict[frozenset[AxisFactor], list[Value]] = {}
+    for value in candidate.outputs:
+        groups.setdefault(dims.factors(value) & independent, []).append(value)
+    common = frozenset.intersection(*groups)
+    if common and all(math.prod(map(dims.extent, grid - common)) <= MAX_HELD for grid in groups):
+        return (candidate.outputs,)
+    return tuple(map(tuple, groups.values()))
+
+
+def loop_grid(group: Sequence[Value], loop: Node, dims: Dimensions) -> tuple[AxisFactor, ...]:
+    """The grid of one group of `Domain.groups` whose results a loop makes."""
+    return _order(group, dims.factors(group[0]) & loop_factors(loop, dims), dims)
+
+
 def _common_grid(
     candidate: KernelCandidate, reducing: list[Node], dims: Dimensions
 ) -> tuple[frozenset[AxisFactor], dict[AxisFactor, str]]:
@@ -149,15 +177,19 @@ def _common_grid(
 
 def _grid_factors(node: Node, dims: Dimensions) -> frozenset[AxisFactor]:
     """The factors of a result that can be grid: all of a reduction's, the batch and rows of a dot."""
+    if is_loop(node):
+        return loop_factors(node, dims)
     whole = whole_axes(node)
     return frozenset(f for axis, factors in enumerate(dims.axes(node.output)) if axis not in whole for f in factors)
 
 
 def _check_reducing(node: Node, grid: frozenset[AxisFactor], dims: Dimensions, limiting: dict[AxisFactor, str]) -> None:
     extra = _grid_factors(node, dims) - grid
+    if extra and is_loop(node) and math.prod(map(dims.extent, extra)) <= MAX_HELD:
+        return
     if extra:
         factor = min(extra)
-        what = "row" if is_contraction(node) else "value"
+        what = "row" if is_contraction(node) else "run" if is_loop(node) else "value"
         raise LegalityError(
             f"{node.op} %{node.name} gives one {what} per point of a loop of {dims.extent(factor)} that "
             f"{limiting[factor]} does not have: it would be nested inside another reduction"

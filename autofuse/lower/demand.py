@@ -9,11 +9,14 @@ of nodes may be of any length, whatever the interpreter's limit on recursion and
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.dimensions import AxisFactor, Dimensions
+from autofuse.fusion.loops import MAX_HELD
 from autofuse.ir import dtypes, index
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
@@ -22,6 +25,7 @@ from autofuse.ir.optable import elementwise_op, index_op, role_of
 from autofuse.ir.pieces import Condition, Piece
 from autofuse.lazydataclass import replace
 from autofuse.lower.knownpositions import at_known, known_positions
+from autofuse.lower.looplowering import LoopBuilder
 from autofuse.lower.phasedrafts import BufferTable, Demand, Instance, StageDraft, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.reducing import ReductionBuilder
@@ -48,17 +52,35 @@ class PhaseBuilder(PhaseFrame):
         self._keep = keep
         self._kept: dict[Instance, str] = {}
         self._reductions = ReductionBuilder()
+        self._loops = LoopBuilder(candidate.nodes)
 
     # ---- roots ---------------------------------------------------------------------------------------------------
 
     def store_output(self, value: Value) -> None:
         """Store every element of `value` into its output buffer."""
-        stage = self.draft.stage(self.levels[value], self.stream_symbols(value))
-        at = self.index_of(value)
-        scalar = self.value(stage, value, at, None)
-        stage.roots.append((value, at))
-        offset = index.linearize(at, value.type.shape)
-        stage.body.append(Store(self.buffers.of(value).name, offset, scalar))
+        symbols, places = self._walked(value)
+        stage = self.draft.stage(self.levels[value], symbols)
+        for at in places:
+            scalar = self.value(stage, value, at, None)
+            stage.roots.append((value, at))
+            offset = index.linearize(at, value.type.shape)
+            stage.body.append(Store(self.buffers.of(value).name, offset, scalar))
+
+    def _walked(self, value: Value) -> tuple[tuple[Symbol, ...], Sequence[tuple[Affine, ...]]]:
+        """The loops that walk a value's elements inside a worker, and which of them each round stores.
+
+        Where there are loops in the kernel, the few elements that a worker holds of it are stored one by one.
+        """
+        symbols, at = self.stream_symbols(value), self.index_of(value)
+        times = self._loops.times(self) if self._loops else frozenset[Symbol]()
+        few = [symbol for symbol in symbols if symbol not in times]
+        if not times or not few or math.prod(symbol.extent for symbol in few) > MAX_HELD:
+            return symbols, [at]
+        places: list[tuple[Affine, ...]] = []
+        for numbers in itertools.product(*(range(symbol.extent) for symbol in few)):
+            known = {symbol: Affine(number) for symbol, number in zip(few, numbers, strict=True)}
+            places.append(tuple(index.renamed(position, known) for position in at))
+        return tuple(symbol for symbol in symbols if symbol in times), places
 
     # ---- values --------------------------------------------------------------------------------------------------
 
@@ -90,6 +112,12 @@ class PhaseBuilder(PhaseFrame):
         return scalar
 
     def _compute(self, stage: StageDraft, value: Value, at: tuple[Affine, ...], guard: Scalar | None) -> Demand[Scalar]:
+        if self._loops.is_given(value):
+            return (yield from self._loops.given(self, stage, value, at, guard))
+        if self._loops and not self._loops.is_inside(value):
+            held = yield from self._loops.captured(self, stage, (value, at))
+            if held is not None:
+                return held
         node = self.producers.get(value)
         if node is None:
             return self.load(stage, self.buffers.of(value).name, value.type, at, guard)
@@ -101,6 +129,10 @@ class PhaseBuilder(PhaseFrame):
         match role:
             case Role.ELEMENTWISE:
                 return (yield from self._elementwise(stage, node, at, guard))
+            case Role.COUNTED_LOOP:
+                return (yield from self._loops.result(self, stage, value, at))
+            case Role.REDUCE | Role.DOT if self._loops.is_inside(value):
+                return (yield from self._loops.unrolled(self, stage, node, at, guard))
             case Role.REDUCE | Role.ARG_REDUCE:
                 return (yield from self._reductions.result(self, stage, node, at, guard))
             case Role.SCAN:
@@ -155,6 +187,8 @@ class PhaseBuilder(PhaseFrame):
         """Whether an elementwise node makes a value, here and now."""
         node = self.producers.get(value)
         if node is None or role_of(node) is not Role.ELEMENTWISE or value in self.row_results:
+            return False
+        if self._loops and not self._loops.is_inside(value):
             return False
         return guard is not None or not self._keep or (value, at) not in self._keep
 

@@ -23,11 +23,13 @@ from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import (
     ArgReduce,
     Buffer,
+    Carry,
     Constant,
     Dot,
     Load,
     Map,
     Matrix,
+    Next,
     Phase,
     Position,
     Reduce,
@@ -35,6 +37,7 @@ from autofuse.lower.tile import (
     Scan,
     Space,
     Stage,
+    Statement,
     Store,
     Test,
     TileProgram,
@@ -142,7 +145,8 @@ class _PhaseRun:
     def _rows(self, group: RowGroup) -> None:
         totals: dict[int, Array] = {}
         for stage in group.stages:
-            totals.update(_StageRun(self, stage, totals).run())
+            carried = any(isinstance(statement, Carry) for statement in stage.body)
+            totals.update((_OrderedRun if carried else _StageRun)(self, stage, totals).run())
 
     def _dot(self, dot: Dot, copy: int) -> None:
         at = np.nonzero(self.copy.reshape(-1) == copy)[0]
@@ -201,11 +205,13 @@ class _StageRun:
                     memory = self.phase.memory[statement.buffer]
                     value = self.scalars[statement.value]
                     memory.write(self._index(statement.offset), self._mask(statement.mask), self.copy, value)
+                case Next():
+                    raise BackendError("what is carried is evaluated one iteration after another")
                 case _:
                     self.scalars[statement.result] = self._widen(self._scalar(statement))
         return totals
 
-    def _scalar(self, statement: Constant | Position | Test | Load | Map | Scan) -> Array:
+    def _scalar(self, statement: Constant | Position | Test | Load | Map | Scan | Carry) -> Array:
         match statement:
             case Constant(_, dtype, value):
                 return np.full(self.shape, value, dtype.numpy)
@@ -222,6 +228,8 @@ class _StageRun:
                 axis = slice(None, None, -1 if statement.reverse else 1)
                 ufunc: Any = COMBINERS[statement.combiner]
                 return ufunc.accumulate(values[..., axis], axis=-1, dtype=values.dtype)[..., axis]
+            case Carry():
+                raise BackendError("what is carried is evaluated one iteration after another")
 
     def _load(self, load: Load) -> Array:
         mask = self._mask(load.mask)
@@ -254,6 +262,66 @@ class _StageRun:
         value = self._index(condition.value)
         inside = (value >= condition.lo) & (value < condition.hi)
         return inside & (value % condition.multiple == condition.remainder)
+
+
+class _OrderedRun(_StageRun):
+    """A stage that carries values: one iteration after another, each over all grid points at once."""
+
+    def __init__(self, phase: _PhaseRun, stage: Stage, totals: Mapping[int, Array]) -> None:
+        super().__init__(phase, stage, totals)
+        if len(stage.symbols) != 1:
+            raise BackendError(f"a stage that carries values walks one loop, got {len(stage.symbols)}")
+        self.walked = self.at[stage.symbols[0]]
+        self.shape = (*phase.shape, 1)
+        self.at = {symbol: self._first(array) for symbol, array in self.at.items()}
+        self.copy = self._first(self.copy)
+        self.scalars = {number: self._first(array) for number, array in self.scalars.items()}
+
+    @staticmethod
+    def _first(array: Array) -> Array:
+        return array[..., :1]
+
+    def run(self) -> dict[int, Array]:
+        """The reduced and the carried values, one per grid point."""
+        (symbol,) = self.stage.symbols
+        carries = [s for s in self.stage.body if isinstance(s, Carry)]
+        reductions = [s for s in self.stage.body if isinstance(s, Reduce | ArgReduce)]
+        for statement in self.stage.before:
+            self._step(statement, {})
+        held = {carry.result: self.scalars[carry.initial] for carry in carries}
+        reduced: dict[int, list[Array]] = {s.result: [] for s in reductions}
+        for i in range(symbol.extent)[:: -1 if self.stage.is_reversed else 1]:
+            self.at[symbol] = self.walked[..., i : i + 1]
+            self.scalars.update(held)
+            for statement in self.stage.body:
+                self._step(statement, held)
+            for statement in reductions:
+                reduced[statement.result].append(self.scalars[statement.operand])
+        totals = {number: array[..., 0] for number, array in held.items()}
+        for statement in reductions:
+            totals[statement.result] = self._reduced(statement, reduced[statement.result])
+        return totals
+
+    def _step(self, statement: Statement, held: dict[int, Array]) -> None:
+        match statement:
+            case Carry() | Reduce() | ArgReduce():
+                pass
+            case Next(carry, value):
+                held[carry] = self.scalars[value]
+            case Store():
+                value = self.scalars[statement.value]
+                memory = self.phase.memory[statement.buffer]
+                memory.write(self._index(statement.offset), self._mask(statement.mask), self.copy, value)
+            case _:
+                self.scalars[statement.result] = self._widen(self._scalar(statement))
+
+    def _reduced(self, statement: Reduce | ArgReduce, rows: list[Array]) -> Array:
+        """A reduction over the rows of all iterations."""
+        order = rows[::-1] if self.stage.is_reversed else rows
+        self.shape = self.walked.shape
+        self.at[self.stage.symbols[0]] = self.walked
+        self.scalars[statement.operand] = np.concatenate(order, axis=-1)
+        return self._reduction(statement)
 
 
 def _affine(value: Affine, at: Mapping[Variable, Any], scalars: Mapping[int, Array]) -> Any:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from autofuse.ir import index
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
 from autofuse.lower.phasedrafts import PhaseDraft, StageDraft
-from autofuse.lower.rewrite import affines, number_elements, rewritten, rewritten_dot
+from autofuse.lower.rewrite import Rewrite, affines, number_elements, rewritten, rewritten_dot
 from autofuse.lower.schedule import VECTORISED, Schedule
 from autofuse.lower.tile import (
+    Carry,
     Dot,
     Load,
     Phase,
@@ -42,14 +43,28 @@ def finish_phase(
     vectorised = None if row_block is not None or dots else _vectorised_grid_symbol(grid, collapsed, schedule)
     if vectorised is not None:
         grid = [*(s for s in grid if s != vectorised), vectorised]
-    final = [(stage.level, _stage(stage, vectorised)) for stage in collapsed]
+    spreads = vectorised is None and not any(map(_carries, collapsed))
+    final = [(stage.level, _stage(stage, spreads=spreads)) for stage in collapsed]
     return Phase(tuple(grid), _steps(final, dots, boundaries), vectorised, row_block)
 
 
 def _numbered(stage: StageDraft) -> StageDraft:
-    copy = StageDraft(stage.level, stage.late, stage.symbols)
-    copy.body = [rewritten(statement, number_elements) for statement in stage.body]
-    return copy
+    return _rewritten(stage, stage.symbols, number_elements)
+
+
+def _rewritten(stage: StageDraft, symbols: tuple[Symbol, ...], rewrite: Rewrite) -> StageDraft:
+    """A stage that walks `symbols`, its index expressions rewritten."""
+    done = StageDraft(stage.level, stage.late, symbols)
+    done.body = [rewritten(statement, rewrite) for statement in stage.body]
+    done.before = None if stage.before is None else _rewritten(stage.before, (), rewrite)
+    return done
+
+
+def _used_by(stages: Iterable[StageDraft]) -> Iterator[Affine]:
+    """The index expressions of stages."""
+    for stage in stages:
+        for statement in (*(stage.before.body if stage.before is not None else ()), *stage.body):
+            yield from affines(statement)
 
 
 def _steps(
@@ -76,15 +91,14 @@ def _collapse_grid(
     position = 0
     while position + 1 < len(grid):
         slow, fast = grid[position], grid[position + 1]
-        used = [a for stage in stages for statement in stage.body for a in affines(statement)]
+        used = list(_used_by(stages))
         used += [m.offset for _, dot in dots for m in (dot.out, dot.lhs, dot.rhs)]
         if not _walk_together(used, slow, fast):
             position += 1
             continue
         joined = Symbol(fast.name, slow.extent * fast.extent)
         mapping = {slow: Affine(), fast: index.of(joined)}
-        for stage in stages:
-            stage.body = [rewritten(statement, lambda a, m=mapping: index.renamed(a, m)) for statement in stage.body]
+        stages = [_rewritten(stage, stage.symbols, lambda a, m=mapping: index.renamed(a, m)) for stage in stages]
         dots = [(level, rewritten_dot(dot, lambda a, m=mapping: index.renamed(a, m))) for level, dot in dots]
         grid[position : position + 2] = [joined]
         position = max(position - 1, 0)
@@ -92,22 +106,19 @@ def _collapse_grid(
 
 
 def _collapse_stage(stage: StageDraft) -> StageDraft:
-    symbols, body = list(stage.symbols), list(stage.body)
+    symbols = list(stage.symbols)
     position = 0
     while position + 1 < len(symbols):
         slow, fast = symbols[position], symbols[position + 1]
-        used = [a for statement in body for a in affines(statement)]
-        if not _walk_together(used, slow, fast):
+        if not _walk_together(_used_by([stage]), slow, fast):
             position += 1
             continue
         joined = Symbol(fast.name, slow.extent * fast.extent)
         mapping = {slow: Affine(), fast: index.of(joined)}
-        body = [rewritten(statement, lambda a, m=mapping: index.renamed(a, m)) for statement in body]
         symbols[position : position + 2] = [joined]
+        stage = _rewritten(stage, tuple(symbols), lambda a, m=mapping: index.renamed(a, m))
         position = max(position - 1, 0)
-    done = StageDraft(stage.level, stage.late, tuple(symbols))
-    done.body = body
-    return done
+    return stage
 
 
 def _walk_together(used: Iterable[Affine], slow: Symbol, fast: Symbol) -> bool:
@@ -136,11 +147,12 @@ def _depends_jointly(value: Affine, slow: Symbol, fast: Symbol) -> bool:
 
 def _vectorised_grid_symbol(grid: Sequence[Symbol], stages: Sequence[StageDraft], schedule: Schedule) -> Symbol | None:
     """The grid symbol to spread over lanes, or None to use each stage's stream symbol."""
-    if not grid or (schedule[VECTORISED] == "stream" and any(stage.symbols for stage in stages)):
+    carries = any(map(_carries, stages))
+    if not grid or (schedule[VECTORISED] == "stream" and not carries and any(stage.symbols for stage in stages)):
         return None
     scores = {symbol: sum(_weight(s) * _score(s.body, symbol) for s in stages) for symbol in grid}
     best = max(reversed(grid), key=lambda symbol: scores[symbol])
-    if schedule[VECTORISED] == "grid" or not any(stage.symbols for stage in stages):
+    if carries or schedule[VECTORISED] == "grid" or not any(stage.symbols for stage in stages):
         return best
     stream = sum(
         _weight(s) * max((_score(s.body, symbol) for symbol in s.symbols), default=-1.0)
@@ -148,6 +160,10 @@ def _vectorised_grid_symbol(grid: Sequence[Symbol], stages: Sequence[StageDraft]
         if not any(isinstance(statement, Scan) for statement in s.body)
     )
     return best if scores[best] > stream else None
+
+
+def _carries(stage: StageDraft) -> bool:
+    return any(isinstance(statement, Carry) for statement in stage.body)
 
 
 def _weight(stage: StageDraft) -> float:
@@ -183,11 +199,13 @@ def _inside(variable: index.Variable) -> frozenset[Symbol]:
     return index.symbols_of(index.of(variable))
 
 
-def _stage(stage: StageDraft, on_grid: Symbol | None) -> Stage:
+def _stage(stage: StageDraft, *, spreads: bool) -> Stage:
+    """The stage. `spreads`: whether lanes may be iterations of it."""
     symbols = stage.symbols
     body = tuple(stage.body)
-    if on_grid is not None or not symbols or any(isinstance(s, Scan) for s in body):
-        return Stage(symbols, body, None)
+    if not spreads or not symbols or any(isinstance(s, Scan) for s in body):
+        before = () if stage.before is None else tuple(stage.before.body)
+        return Stage(symbols, body, None, before=before)
     vectorised = symbols[0] if len(symbols) == 1 else max(reversed(symbols), key=lambda symbol: _score(body, symbol))
     ordered = (*(s for s in symbols if s != vectorised), vectorised)
     return Stage(ordered, body, vectorised)

@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate, is_permuted
-from autofuse.fusion.dimensions import Dimensions, Use
-from autofuse.fusion.domain import Domain, choose_domain, is_contraction
+from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use
+from autofuse.fusion.domain import Domain, choose_domain, is_contraction, loop_grid
+from autofuse.fusion.loops import is_loop
 from autofuse.ir import index
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.index import Symbol
@@ -96,7 +97,12 @@ def lower(
     domain = choose_domain(candidate)
     if domain is None:
         return _opaque(candidate, name)
-    program = _Lowering(candidate, domain, schedule, name, limits).run()
+    try:
+        program = _Lowering(candidate, domain, schedule, name, limits).run()
+    except LegalityError:
+        if [node for node in candidate.nodes if role_of(node).computes] != [*filter(is_loop, candidate.nodes)][:1]:
+            raise
+        return _opaque(candidate, name)  # a loop alone always has the interpreter
     return limits.passes(split_reductions(program, schedule[SPLIT], limits.splitting))
 
 
@@ -295,10 +301,18 @@ class _Lowering:
     def _loop_phase(self, group: Sequence[Value], buffers: BufferTable) -> Phase:
         part = _cone(self.candidate, group)
         dims = self.domain.dimensions
+        loop = next(filter(is_loop, part.nodes), None)
+        if loop is not None:
+            return self._stored(part, group, loop_grid(group, loop, dims), buffers)
         if dims.has_conflict() or len(group) == 1:
             return _single_loop(part, group[0], buffers, self.schedule, self.limits, _Target(group[0]))
-        order = [factor for axis in dims.axes(group[0]) for factor in axis]
-        phase = PhaseBuilder(part, dims, order, buffers, {}, None)
+        return self._stored(part, group, [factor for axis in dims.axes(group[0]) for factor in axis], buffers)
+
+    def _stored(
+        self, part: KernelCandidate, group: Sequence[Value], grid: Sequence[AxisFactor], buffers: BufferTable
+    ) -> Phase:
+        """A phase that stores values which share its grid."""
+        phase = PhaseBuilder(part, self.domain.dimensions, grid, buffers, {}, None)
         phase.draft.limit = self.limits.scalars
         for value in group:
             phase.store_output(value)

@@ -37,6 +37,8 @@ class StageDraft:
     """What is stored or reduced."""
     conditions: dict[object, Scalar] = field(default_factory=dict[object, int])
     """Tests and conjunctions already made."""
+    before: StageDraft | None = None
+    """What runs once, before the first iteration."""
 
     def scalars_at(self, at: tuple[Affine, ...], guard: Scalar | None) -> dict[Value, Scalar]:
         """The values that are there at an index, under a guard; to be added to."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.fusion.dimensions import AxisFactor, Dimensions
+from autofuse.fusion.dimensions import AxisFactor, Dimensions, with_bodies
 from autofuse.fusion.domain import is_contraction
+from autofuse.fusion.loops import is_loop
 from autofuse.ir import dtypes, index
 from autofuse.ir.dtypes import DType
-from autofuse.ir.graph import Value
+from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.optable import role_of
 from autofuse.ir.pieces import Condition
@@ -33,7 +34,7 @@ class PhaseFrame:
         local: Symbol | None,
     ) -> None:
         """`local`: the row block's inner row."""
-        self.producers = {value: node for node in candidate.nodes for value in node.outputs}
+        self.producers = {value: node for node in with_bodies(candidate.nodes) for value in node.outputs}
         self.dims = dims
         self.buffers = buffers
         self.draft = PhaseDraft()
@@ -45,7 +46,7 @@ class PhaseFrame:
             factor: Symbol(f"i{number}", dims.extent(factor)) for number, factor in enumerate(grid)
         }
         self._streams: dict[AxisFactor, Symbol] = {}
-        self._grid_set = frozenset(self.grid_symbols.values())
+        self.grid_set = frozenset(self.grid_symbols.values())
         self.row_boundaries = sorted({self.levels[v] - 1 for v, n in self.producers.items() if is_contraction(n)})
         """Levels at whose end dots run: a row group ends there."""
 
@@ -87,7 +88,7 @@ class PhaseFrame:
 
     def is_grid_only(self, at: Sequence[Affine]) -> bool:
         """Whether an index depends on grid symbols alone."""
-        return all(index.symbols_of(i) <= self._grid_set and not index.reads_memory(i) for i in at)
+        return all(index.symbols_of(i) <= self.grid_set and not index.reads_memory(i) for i in at)
 
     # ---- statements ----------------------------------------------------------------------------------------------
 
@@ -153,11 +154,23 @@ class PhaseFrame:
 def _levels(candidate: KernelCandidate) -> dict[Value, int]:
     levels: dict[Value, int] = {}
     for node in candidate.nodes:
-        level = max((levels.get(value, 0) for value in node.inputs), default=0)
+        level = max((levels.get(value, 0) for value in candidate.graph.reads(node)), default=0)
+        if is_loop(node):
+            _set_loop_levels(node, level + 1, levels)
+            continue
         level += role_of(node).is_reduction_like
         for value in node.outputs:
             levels[value] = level
     for node in candidate.nodes:
-        for value in node.inputs:
+        for value in candidate.graph.reads(node):
             levels.setdefault(value, 0)
     return levels
+
+
+def _set_loop_levels(node: Node, level: int, levels: dict[Value, int]) -> None:
+    """A loop is a level of its own: its state is complete on the next one."""
+    (body,) = node.regions
+    count = node.attrs["carries"]
+    inside = [*body.inputs, *(value for inner in body.nodes for value in inner.outputs), *node.outputs[count:]]
+    levels.update(dict.fromkeys(inside, level))
+    levels.update(dict.fromkeys(node.outputs[:count], level + 1))

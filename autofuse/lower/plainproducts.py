@@ -22,6 +22,7 @@ from autofuse.lower.tile import (
     Buffer,
     Constant,
     Dot,
+    Effect,
     Load,
     Map,
     Matrix,
@@ -222,7 +223,7 @@ class _Taken:
     @staticmethod
     def of(body: Sequence[Statement]) -> _Taken | None:
         """None for anything else."""
-        made: dict[Scalar, Statement] = {s.result: s for s in body if not isinstance(s, Store)}
+        made: dict[Scalar, Statement] = {s.result: s for s in body if not isinstance(s, Effect)}
         stores = [s for s in body if isinstance(s, Store)]
         if len(stores) != 1 or stores[0].mask is not None:
             return None

@@ -18,7 +18,7 @@ from autofuse.lower.phasedrafts import Demand, Instance, StageDraft, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.tile import ArgReduce, Reduce, Scalar, Scan, Store
 
-_BOOL_COMBINERS = {"minimum": "and", "maximum": "or", "multiply": "and", "add": "or", "and": "and", "or": "or"}
+BOOL_COMBINERS = {"minimum": "and", "maximum": "or", "multiply": "and", "add": "or", "and": "and", "or": "or"}
 
 
 class ReductionBuilder:
@@ -77,7 +77,7 @@ class ReductionBuilder:
             dtype = dtypes.F32
             scalar = frame.map(stage, dtype, "convert", scalar)
         if dtype.kind == "bool":
-            combiner = _BOOL_COMBINERS[combiner]
+            combiner = BOOL_COMBINERS[combiner]
         result = frame.draft.scalar(dtype)
         stage.body.append(Reduce(result, dtype, combiner, scalar))
         return result

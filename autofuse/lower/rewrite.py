@@ -10,10 +10,12 @@ from autofuse.ir.pieces import Condition
 from autofuse.lazydataclass import replace
 from autofuse.lower.tile import (
     ArgReduce,
+    Carry,
     Dot,
     Load,
     Map,
     Matrix,
+    Next,
     Position,
     Reduce,
     RowGroup,
@@ -56,7 +58,13 @@ def operands(statement: Statement) -> Iterator[Scalar]:
                 yield mask
         case Map(operands=numbers):
             yield from numbers
-        case Reduce(operand=number) | Scan(operand=number) | ArgReduce(operand=number):
+        case (
+            Reduce(operand=number)
+            | Scan(operand=number)
+            | ArgReduce(operand=number)
+            | Next(value=number)
+            | Carry(initial=number)
+        ):
             yield number
         case _:
             pass
@@ -110,7 +118,7 @@ def statements(steps: Iterable[Step]) -> Iterator[tuple[Stage, Statement]]:
     for step in steps:
         if isinstance(step, RowGroup):
             for stage in step.stages:
-                for statement in stage.body:
+                for statement in (*stage.before, *stage.body):
                     yield stage, statement
 
 

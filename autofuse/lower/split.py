@@ -26,13 +26,13 @@ from autofuse.lower.splitting import BY_SIZE, Splitting
 from autofuse.lower.tile import (
     ArgReduce,
     Buffer,
+    Effect,
     Load,
     Map,
     Phase,
     Reduce,
     RowGroup,
     Scalar,
-    Scan,
     Space,
     Stage,
     Statement,
@@ -106,7 +106,7 @@ class _Splitter:
         assert isinstance(group, RowGroup)
         self.stages = group.stages
         self.points = math.prod(symbol.extent for symbol in phase.grid)
-        self.next = 1 + max(s.result for stage in self.stages for s in stage.body if not isinstance(s, Store))
+        self.next = 1 + max(s.result for stage in self.stages for s in stage.body if not isinstance(s, Effect))
         self.workspaces: list[Buffer] = []
         self.partials: dict[Scalar, _Partial] = {}
         self.launches: list[tuple[Phase, ...]] = []
@@ -130,7 +130,7 @@ class _Splitter:
 
     def can_split(self, stage: Stage) -> bool:
         """Whether a stage's loop has parts that can be walked apart."""
-        if not any(symbol.extent > 1 for symbol in stage.symbols) or any(isinstance(s, Scan) for s in stage.body):
+        if not any(symbol.extent > 1 for symbol in stage.symbols) or stage.is_ordered:
             return False
         searches = [s for s in stage.body if isinstance(s, ArgReduce)]
         if not searches:

@@ -29,18 +29,7 @@ from autofuse.ir.dtypes import BOOL, DType
 from autofuse.ir.index import Affine, Element, Symbol
 from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.lower.rewrite import affines, operands, rewritten
-from autofuse.lower.tile import (
-    Constant,
-    Load,
-    Map,
-    Position,
-    Reduce,
-    Scalar,
-    Stage,
-    Statement,
-    Store,
-    Test,
-)
+from autofuse.lower.tile import Constant, Load, Map, Next, Position, Reduce, Scalar, Stage, Statement, Store, Test
 
 Number = int
 """Of a value: equal values have one."""
@@ -322,12 +311,12 @@ def _largest(dtype: DType) -> float:
 
 
 def dtype_of(statement: Statement) -> DType:
-    """Of what a statement makes. Raises TypeError for a store, which makes nothing."""
+    """Of what a statement makes. Raises TypeError for one that makes nothing."""
     match statement:
         case Test():
             return BOOL
-        case Store():
-            raise TypeError("a store has no result")
+        case Next() | Store():
+            raise TypeError(f"a {type(statement).__name__} has no result")
         case _:
             return statement.dtype
 

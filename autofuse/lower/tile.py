@@ -5,14 +5,15 @@
     Phase         = grid symbols (independent, parallel)  x  steps, run in order at each grid point (or row block)
     step          = RowGroup (stages run in order for one row) | Dot (a matrix product over the row block's rows)
     Stage         = stream symbols (loops inside one worker)  x  body, a straight line of scalar statements
-    statement     = Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan | Store
+    statement     = Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan | Carry | Next | Store
 
 Steps of a phase that walk one axis may be taken a tile at a time (`Sweep`): that changes how they are done, not what
 they mean.
 
 Scalars are numbered; numbers are unique in a phase. A statement's result lives for one iteration of its stage, except
-those of Reduce and ArgReduce, which are complete when their stage ends and can be read by every later stage of the same
-RowGroup (they hold one value per grid point). Everything else passes from stage to stage through a scratch buffer.
+those of Reduce, ArgReduce and Carry, which are complete when their stage ends and can be read by every later stage of
+the same RowGroup (they hold one value per grid point). Everything else passes from stage to stage through a scratch
+buffer.
 
 A softmax over rows, as it prints:
 
@@ -167,6 +168,29 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
+class Carry:
+    """`result` = what the `Next` of the iteration before gave; `initial`, made by `Stage.before`, in the first one.
+
+    Behind the stage, `result` is what the last iteration gave. A carry that no `Next` of the stage is for stays what it
+    is. The stage has exactly one stream symbol, walked in order.
+    """
+
+    result: Scalar
+    dtype: DType
+    initial: Scalar
+    reverse: bool = False
+    """Whether the iterations are walked from the last to the first; as the stage's other carries and scans."""
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What the next iteration gets of `carry`, the number of a Carry of the stage that stands before."""
+
+    carry: Scalar
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
     """`buffer[offset] = value`, where `mask` (if any) is true. Every element of an output is stored exactly once."""
 
@@ -176,12 +200,16 @@ class Store:
     mask: Scalar | None = None
 
 
-Statement = Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan | Store
+Statement = Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan | Carry | Next | Store
+Effect = Next | Store
+"""Statements without a result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A loop nest inside one worker: `symbols` from outermost to innermost; none = once per grid point.
+
+    Iterations are independent of one another, but for what scans and carries hand on.
 
     Stores in a stage that also reduces run in every iteration; stores of a reduced value stand in a later stage.
     """
@@ -193,6 +221,18 @@ class Stage:
     stabiliser: Scalar | None = None
     """A maximum that the stage reduces and reads, as it is once complete, for sums proportional to exp(-maximum) alone.
     A backend may read the maximum so far, and rescale what it has of these sums as that grows."""
+    before: tuple[Statement, ...] = ()
+    """Done once, before the first iteration: what the body carries at first. Only carries read its results."""
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether iterations hand something on to the next one: they are walked in order, one after another."""
+        return any(isinstance(s, Scan | Carry) for s in self.body)
+
+    @property
+    def is_reversed(self) -> bool:
+        """Whether the last iteration comes first."""
+        return any(isinstance(s, Scan | Carry) and s.reverse for s in self.body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,13 @@ from autofuse.ir.pieces import Condition
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (
     ArgReduce,
+    Carry,
     Constant,
     Dot,
     Load,
     Map,
     Matrix,
+    Next,
     OpaqueProgram,
     Phase,
     Position,
@@ -121,6 +123,8 @@ def _statement(statement: Statement) -> str:
     match statement:
         case Store(buffer, offset, value, mask):
             return f"store {buffer}[{print_affine(offset)}] %{value}{_where(mask)}"
+        case Next(carry, value):
+            return f"next %{carry} = %{value}"
         case _:
             return f"%{statement.result} = {_right_side(statement)}"
 
@@ -150,6 +154,8 @@ def _reduction(statement: Statement) -> str:
             return f"{direction} %{operand} at {print_affine(position)} {dtype.name}"
         case Scan(_, dtype, combiner, operand, reverse):
             return f"scan {combiner} %{operand} {dtype.name}{' reverse' if reverse else ''}"
+        case Carry(_, dtype, initial, reverse):
+            return f"carry {dtype.name} from %{initial}{' reverse' if reverse else ''}"
         case _:
             raise AssertionError(f"{type(statement).__name__} is no statement with a result")
 

@@ -6,18 +6,33 @@ from collections.abc import Mapping, Sequence
 
 from autofuse.ir.dtypes import BOOL, I32, I64
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Position, Reduce, Scan, Statement, Store, Test
+from autofuse.lower.tile import (
+    ArgReduce,
+    Carry,
+    Constant,
+    Effect,
+    Load,
+    Map,
+    Next,
+    Position,
+    Reduce,
+    Scan,
+    Statement,
+    Store,
+    Test,
+)
 from autofuse.targets.cpu.codegen import accesses
 from autofuse.targets.cpu.codegen.accesses import Places
 from autofuse.targets.cpu.codegen.accumulators import Accumulator
 from autofuse.targets.cpu.codegen.argreduce import Best
+from autofuse.targets.cpu.codegen.carried import Carried
 from autofuse.targets.cpu.codegen.conditions import known_truths, live_scalars, most_alive, test
 from autofuse.targets.cpu.codegen.offsets import index_bits, scalar_index, split_lanes, vector_index
 from autofuse.targets.cpu.codegen.values import Group, Value
 from autofuse.targets.cpu.llvmtext import FunctionText
 from autofuse.targets.cpu.scalars import emit_constant, emit_map
 
-Accumulators = Mapping[int, Accumulator | Best]
+Accumulators = Mapping[int, Accumulator | Best | Carried]
 """Of one vector in flight, by the number of the result."""
 
 
@@ -59,7 +74,15 @@ class Body:
             case Store():
                 accesses.store(self.fn, self.places[statement.buffer], statement, group)
             case Reduce() | Scan() | ArgReduce():
-                accumulators[statement.result].step(self.fn, group)
+                accumulator = accumulators[statement.result]
+                assert not isinstance(accumulator, Carried)
+                accumulator.step(self.fn, group)
+            case Carry():
+                group.values[statement.result] = accumulators[statement.result].lane_values(self.fn)
+            case Next():
+                carried = accumulators[statement.carry]
+                assert isinstance(carried, Carried)
+                carried.follow(self.fn, group, statement.value)
             case _:
                 group.values[statement.result] = self._scalar(statement, group)
 
@@ -103,8 +126,8 @@ class Body:
 
 
 def _is_effect(statement: Statement) -> bool:
-    return isinstance(statement, Store | Reduce | Scan | ArgReduce)
+    return isinstance(statement, Effect | Reduce | Scan | ArgReduce | Carry)
 
 
 def _number(statement: Statement) -> int | None:
-    return None if isinstance(statement, Store) else statement.result
+    return None if isinstance(statement, Effect) else statement.result

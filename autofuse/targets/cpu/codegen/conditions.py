@@ -7,7 +7,21 @@ from collections.abc import Iterable, Sequence
 
 from autofuse.ir.dtypes import BOOL
 from autofuse.ir.pieces import Condition
-from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Position, Reduce, Scan, Statement, Store, Test
+from autofuse.lower.tile import (
+    ArgReduce,
+    Carry,
+    Constant,
+    Effect,
+    Load,
+    Map,
+    Next,
+    Position,
+    Reduce,
+    Scan,
+    Statement,
+    Store,
+    Test,
+)
 from autofuse.targets.cpu.codegen.offsets import (
     bounds_in,
     element_sources,
@@ -83,7 +97,7 @@ def live_scalars(body: Sequence[Statement], known: dict[int, bool], wanted: Iter
             case Store():
                 if statement.mask is None or known.get(statement.mask) is not False:
                     live.update(_used(statement, known))
-            case Reduce() | ArgReduce() | Scan():
+            case Reduce() | ArgReduce() | Scan() | Next():
                 live.update(_used(statement, known))
             case _:
                 if statement.result in live:
@@ -99,11 +113,11 @@ def used_scalars(body: Sequence[Statement]) -> frozenset[int]:
 def most_alive(body: Sequence[Statement]) -> int:
     """The most scalars, constants aside, that are needed at once when the statements run in order."""
     last = {number: place for place, statement in enumerate(body) for number in _used(statement, {})}
-    made = {s.result for s in body if not isinstance(s, Store | Constant)}
+    made = {s.result for s in body if not isinstance(s, Effect | Constant)}
     ends = Counter(place for number, place in last.items() if number in made)
     alive = most = 0
     for place, statement in enumerate(body):
-        if not isinstance(statement, Store | Constant):
+        if not isinstance(statement, Effect | Constant):
             alive += 1
         most = max(most, alive)
         alive -= ends[place]
@@ -121,12 +135,16 @@ def _used(statement: Statement, known: dict[int, bool]) -> list[int]:
             return [statement.value, *mask, *element_sources(statement.offset)]
         case Reduce() | Scan():
             return [statement.operand]
+        case Next():
+            return [statement.value]
         case ArgReduce():
             return [statement.operand, *element_sources(statement.position)]
         case Position():
             return element_sources(statement.value)
         case Test(result, conditions):
             return [] if result in known else [n for c in conditions for n in element_sources(c.value)]
+        case Carry():
+            return [statement.initial]
         case Constant():
             return []
 

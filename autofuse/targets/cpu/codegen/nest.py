@@ -11,6 +11,8 @@ from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage, Store
 from autofuse.targets.cpu.codegen.accumulators import Accumulator, make_accumulator
 from autofuse.targets.cpu.codegen.argreduce import Best, make_best
 from autofuse.targets.cpu.codegen.body import Body
+from autofuse.targets.cpu.codegen.carried import Carried, make_carried
+from autofuse.targets.cpu.codegen.conditions import used_scalars
 from autofuse.targets.cpu.codegen.indexsplitting import Segments, plan_segments, whole
 from autofuse.targets.cpu.codegen.streaming import head_length, streamed_store, write_streamed
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, Ranges, Value, counted_loop
@@ -18,7 +20,7 @@ from autofuse.targets.cpu.codegen.widths import Widths, scalar_dtypes
 from autofuse.targets.cpu.llvmtext import FunctionText
 from autofuse.targets.cpu.scalars import emit_tail_mask
 
-Flight = dict[int, Accumulator | Best]
+Flight = dict[int, Accumulator | Best | Carried]
 """The accumulators of one vector in flight, by the number of the result."""
 
 
@@ -35,6 +37,7 @@ def make_accumulators(fn: FunctionText, stage: Stage, group: Group, count: int =
                 flight[s.result] = make_best(fn, s, dtypes[s.operand], stage, group, count)
             case _:
                 pass
+    flight.update(make_carried(fn, stage, group, count))
     return flight
 
 
@@ -92,13 +95,11 @@ class _StageLoop:
         """The scalar loops, outermost first."""
         return tuple(symbol for symbol in self.stage.symbols if symbol != self.vectorised)
 
-    @property
-    def _reversed(self) -> bool:
-        return any(isinstance(s, Scan) and s.reverse for s in self.stage.body)
-
     def start(self, groups: Sequence[Group]) -> list[Flight]:
         """Accumulators: one set per vector in flight when the vectors are the stage's, else one per group."""
         owners = list(groups) if self.vectorised is None else [groups[0]] * self.unroll
+        if self.stage.before:
+            self.body.write(self.stage.before, owners, [{} for _ in owners], used_scalars(self.stage.body))
         flights = [self._flight(group) for group in owners]
         if self.vectorised is not None:
             running = {
@@ -121,6 +122,7 @@ class _StageLoop:
             if isinstance(first, Accumulator) and isinstance(first.statement, Scan):
                 continue
             if self.vectorised is not None:
+                assert not isinstance(first, Carried)
                 total: Value = first.total(self.fn, [flight[number] for flight in flights])  # type: ignore[arg-type] # one kind per number
                 groups[0].values[number] = total
                 continue
@@ -134,9 +136,9 @@ class _StageLoop:
             return
         symbol, inner = order[0], order[1:]
         segments = self.segments.get(symbol, whole(symbol))
-        for lo, hi in reversed(segments) if self._reversed else segments:
+        for lo, hi in reversed(segments) if self.stage.is_reversed else segments:
             with self._counted(lo, hi, 1) as position:
-                index = self._backward(position, lo + hi - 1) if self._reversed else position
+                index = self._backward(position, lo + hi - 1) if self.stage.is_reversed else position
                 self.write(inner, _inside(groups, {symbol: index}, {symbol: (lo, hi - 1)}), flights)
 
     def _backward(self, position: Index, total: int) -> Index:
@@ -158,8 +160,8 @@ class _StageLoop:
             self.body.write(self.stage.body, groups, flights)
             return
         segments = self.segments.get(self.vectorised, whole(self.vectorised))
-        for lo, hi in reversed(segments) if self._reversed else segments:
-            if self._reversed:
+        for lo, hi in reversed(segments) if self.stage.is_reversed else segments:
+            if self.stage.is_reversed:
                 self._backward_vectors(groups[0], lo, hi, flights)
             else:
                 self._vectors(groups[0], lo, hi, flights)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import Dot, Load, Phase, RowGroup, Space, Stage, Store, TileProgram
+from autofuse.lower.tile import Carry, Dot, Load, Phase, RowGroup, Space, Stage, Store, TileProgram
 from autofuse.targets.cpu.codegen.pointwork import point_ns
 from autofuse.targets.cpu.codegen.registertranspose import Transpose, find_transpose
 from autofuse.targets.cpu.codegen.strips import STRIP_BYTES, Strip
@@ -73,7 +73,9 @@ def used_buffers(phase: Phase) -> frozenset[str]:
             case Dot():
                 found.update((step.out.buffer, step.lhs.buffer, step.rhs.buffer))
             case RowGroup(stages):
-                found.update(s.buffer for stage in stages for s in stage.body if isinstance(s, Load | Store))
+                found.update(
+                    s.buffer for stage in stages for s in (*stage.before, *stage.body) if isinstance(s, Load | Store)
+                )
     return frozenset(found)
 
 
@@ -81,6 +83,8 @@ def _strip(program: TileProgram, phase: Phase, stages: Sequence[Stage], lanes: i
     """Strips where a stage loops and they would be longer than the vectors in flight."""
     if phase.vectorised is None or lanes == 1 or not any(s.extent > 1 for stage in stages for s in stage.symbols):
         return None
+    if any(isinstance(s, Carry) for stage in stages for s in stage.body):
+        return None  # the state of a loop is kept in registers, and what all lanes share is computed once for all
     used = used_buffers(phase)
     scratch = sum(b.type.nbytes for b in program.buffers if b.space is Space.SCRATCH and b.name in used)
     vectors = min(

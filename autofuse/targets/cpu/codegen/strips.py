@@ -131,7 +131,7 @@ class _StripStage:
             self._vectors(point, [{}], own)
             return
         symbol, inner = order[0], order[1:]
-        backward = any(isinstance(s, Scan) and s.reverse for s in self.stage.body)
+        backward = self.stage.is_reversed
         together = 1 if inner or backward else self._together()
         parts = segments.get(symbol, whole(symbol))
         for lo, hi in reversed(parts) if backward else parts:

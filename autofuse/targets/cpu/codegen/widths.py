@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from autofuse.ir.dtypes import BOOL, DType
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import PRODUCTS
-from autofuse.lower.tile import Load, Map, Stage, Store, Test, TileProgram
+from autofuse.lower.tile import Effect, Load, Map, Next, Stage, Store, Test, TileProgram
 from autofuse.targets.cpu.codegen.cachestores import streams_stores, streams_transposed
 from autofuse.targets.cpu.codegen.values import Value
 from autofuse.targets.cpu.decisions import UNROLL, VECTOR_BITS
@@ -25,7 +25,7 @@ def scalar_dtypes(stages: Iterable[Stage], known: Mapping[int, Value]) -> dict[i
             match statement:
                 case Test():
                     found[statement.result] = BOOL
-                case Store():
+                case Next() | Store():
                     pass
                 case _:
                     found[statement.result] = statement.dtype
@@ -86,7 +86,7 @@ def _computed(stages: Iterable[Stage]) -> list[DType]:
         s.dtype
         for stage in stages
         for s in stage.body
-        if not isinstance(s, Test | Store) and (s.dtype != BOOL or isinstance(s, Load | Map))
+        if not isinstance(s, Test | Effect) and (s.dtype != BOOL or isinstance(s, Load | Map))
     ]
     wide = [dtype for dtype in found if dtype != BOOL]
     return wide or found

@@ -20,9 +20,12 @@ from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.tile import (
     ArgReduce,
     Buffer,
+    Carry,
     Constant,
+    Effect,
     Load,
     Map,
+    Next,
     Position,
     Reduce,
     Scan,
@@ -179,6 +182,10 @@ class StageWalk:
                 self._define_result(result, dtype)
             case Scan():
                 self._scan(statement)
+            case Carry(result, dtype, _, _):
+                self._define(result, Scalar(self.nest.depth, self.nest.vectorised is not None, dtype))
+            case Next():
+                pass
             case Store():
                 self._store(statement)
 
@@ -408,8 +415,8 @@ def _needed_shares(body: tuple[Statement, ...]) -> dict[int, float]:
     shares = {s.result: math.prod(map(_share, s.conditions)) for s in body if isinstance(s, Test) and _is_cut(s)}
     needed: dict[int, float] = {}
     for statement in reversed(body):
-        share = 1.0 if isinstance(statement, Store) else needed.get(statement.result, 0.0)
-        if isinstance(statement, Reduce | ArgReduce | Scan):
+        share = 1.0 if isinstance(statement, Effect) else needed.get(statement.result, 0.0)
+        if isinstance(statement, Reduce | ArgReduce | Scan | Carry):
             share = 1.0
         operands = operands_of(statement)
         chosen = shares.get(operands[0]) if isinstance(statement, Map) and statement.opcode == "select" else None

@@ -14,7 +14,9 @@ from autofuse.ir.dtypes import DType
 from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.lower.tile import (
     ArgReduce,
+    Carry,
     Constant,
+    Effect,
     Load,
     Map,
     Phase,
@@ -25,7 +27,6 @@ from autofuse.lower.tile import (
     Scan,
     Stage,
     Statement,
-    Store,
     TileProgram,
 )
 from autofuse.targets.cpu.codegen.conditions import live_scalars
@@ -41,7 +42,7 @@ def narrow_values(program: TileProgram) -> TileProgram:
 
 def _phase(phase: Phase) -> Phase:
     groups = [step for step in phase.steps if isinstance(step, RowGroup)]
-    numbers = [s.result for g in groups for stage in g.stages for s in stage.body if not isinstance(s, Store)]
+    numbers = [s.result for g in groups for stage in g.stages for s in stage.body if not isinstance(s, Effect)]
     counter = iter(range(max(numbers, default=0) + 1, 1 << 60))
     steps = tuple(
         RowGroup(tuple(_stage(stage, lambda: next(counter)) for stage in step.stages))
@@ -63,11 +64,11 @@ def _stage(stage: Stage, fresh: Callable[[], Scalar]) -> Stage:
 
 
 def _is_effect(statement: Statement) -> bool:
-    return isinstance(statement, Store | Reduce | ArgReduce | Scan)
+    return isinstance(statement, Effect | Reduce | ArgReduce | Scan | Carry)
 
 
 def _number(statement: Statement) -> Scalar | None:
-    return None if isinstance(statement, Store) else statement.result
+    return None if isinstance(statement, Effect) else statement.result
 
 
 @dataclass(slots=True)

@@ -14,7 +14,9 @@ from autofuse.ir.pieces import Condition
 from autofuse.lazydataclass import replace
 from autofuse.lower.tile import (
     ArgReduce,
+    Carry,
     Constant,
+    Effect,
     Map,
     Phase,
     Position,
@@ -23,7 +25,6 @@ from autofuse.lower.tile import (
     Scan,
     Stage,
     Statement,
-    Store,
     Test,
     TileProgram,
 )
@@ -51,7 +52,7 @@ def _stage(stage: Stage) -> Stage:
     known: Known = {}
     body: list[Statement] = []
     for statement in stage.body:
-        if not isinstance(statement, Store):
+        if not isinstance(statement, Effect):
             value = _value(statement, known)
             if value is not None:
                 known[statement.result] = value
@@ -61,7 +62,7 @@ def _stage(stage: Stage) -> Stage:
 
 
 def _is_needed(statement: Statement, live: frozenset[int]) -> bool:
-    return isinstance(statement, Store | Reduce | ArgReduce | Scan) or statement.result in live
+    return isinstance(statement, Effect | Reduce | ArgReduce | Scan | Carry) or statement.result in live
 
 
 def _value(statement: Statement, known: Mapping[int, Affine]) -> Affine | None:

@@ -9,7 +9,7 @@ from autofuse.ir import index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import Buffer, Dot, Load, Phase, RowGroup, Scan, Space, Stage, Store
+from autofuse.lower.tile import Buffer, Dot, Load, Phase, RowGroup, Space, Stage, Store
 
 VECTOR_BYTES = 16
 """The widest access of one thread."""
@@ -41,15 +41,10 @@ def stages_of(phase: Phase) -> Iterator[Stage]:
 
 def accesses_of(stage: Stage, buffers: Mapping[str, Buffer]) -> Iterator[Access]:
     """Loads and stores of a stage, in order."""
-    for statement in stage.body:
+    for statement in (*stage.before, *stage.body):
         if isinstance(statement, Load | Store):
             buffer, masked = buffers[statement.buffer], statement.mask is not None
             yield Access(stage, buffer, statement.offset, masked, isinstance(statement, Store))
-
-
-def has_scan(stage: Stage) -> bool:
-    """Whether the order of its iterations matters."""
-    return any(isinstance(statement, Scan) for statement in stage.body)
 
 
 def is_threaded(phase: Phase) -> bool:

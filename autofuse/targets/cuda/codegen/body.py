@@ -11,9 +11,12 @@ from autofuse.lazydataclass import dataclass
 from autofuse.lower.rewrite import affines
 from autofuse.lower.tile import (
     ArgReduce,
+    Carry,
     Constant,
+    Effect,
     Load,
     Map,
+    Next,
     Position,
     Reduce,
     Scalar,
@@ -35,7 +38,7 @@ from autofuse.targets.cuda.ctypes_text import literal, register_type
 
 @dataclass(slots=True)
 class Accumulator:
-    """The running value of a Reduce, ArgReduce or Scan, one per grid point."""
+    """The running value of a Reduce, ArgReduce, Scan or Carry, one per grid point."""
 
     values: tuple[str, ...]
     positions: tuple[str, ...] = ()
@@ -71,10 +74,23 @@ class StageBody:
                     self.code.out.line(f"{self.code.index.type} {name} = {last};")
                 self.accumulators[statement.result].positions = places
 
+    def begin(self, copies: Copies) -> None:
+        """What is carried, with its value before the first iteration."""
+        code, memory = self.code, Transfers(self.code, copies)
+        for statement in loads_first(self.stage.before, code.places):
+            self.statement(statement, copies, memory)
+        for statement in self.stage.body:
+            if isinstance(statement, Carry):
+                names = self._fresh(f"c{statement.result}", self.points)
+                for copy, name in enumerate(names):
+                    first = unwrapped(code.value(statement.initial, copy))
+                    code.out.line(f"{register_type(statement.dtype)} {name} = {first};")
+                self.accumulators[statement.result] = Accumulator(names)
+
     def _operand_dtype(self, number: Scalar) -> DType:
         if number in self.code.types:
             return self.code.types[number]
-        return next(dtype_of(s) for s in self.stage.body if not isinstance(s, Store) and s.result == number)
+        return next(dtype_of(s) for s in self.stage.body if not isinstance(s, Effect) and s.result == number)
 
     def _declare(self, result: Scalar, dtype: DType, combiner: str, letter: str) -> None:
         names = self._fresh(f"{letter}{result}", self.points)
@@ -91,7 +107,7 @@ class StageBody:
         """Make reduced values readable by later stages (after they were combined across threads, if they were)."""
         code = self.code
         for statement in self.stage.body:
-            if isinstance(statement, Reduce):
+            if isinstance(statement, Reduce | Carry):
                 code.values[statement.result] = self.accumulators[statement.result].values
                 code.types[statement.result] = statement.dtype
             elif isinstance(statement, ArgReduce):
@@ -131,6 +147,12 @@ class StageBody:
                 self._arg_reduce(statement, copies)
             case Scan():
                 self._scan(statement, copies)
+            case Carry():
+                held = self.accumulators[statement.result].values
+                self.code.bind(statement.result, statement.dtype, dict(enumerate(held)), len(held))
+            case Next():
+                for copy, name in enumerate(self.accumulators[statement.carry].values):
+                    self.code.out.line(f"{name} = {unwrapped(self.code.value(statement.value, copy))};")
             case Constant() | Position() | Test() | Map():
                 self._define(statement, copies, memory)
 

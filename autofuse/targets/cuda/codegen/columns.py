@@ -22,7 +22,6 @@ from autofuse.targets.cuda.codegen.access import (
     VECTOR_BYTES,
     accesses_of,
     begun_together,
-    has_scan,
     stages_of,
     vector_width,
     words,
@@ -93,7 +92,7 @@ def plan_columns(
     stages = list(stages_of(phase))
     points = math.prod(symbol.extent for symbol in phase.grid)
     longest = max((_loop(stage).extent for stage in stages if stage.symbols), default=1)
-    if any(has_scan(stage) for stage in stages):
+    if any(stage.is_ordered for stage in stages):
         return None
     vector = column_vector(phase, buffers, schedule)
     packs = -(-points // vector)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from autofuse.ir.dtypes import DType
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.rewrite import operands
-from autofuse.lower.tile import Reduce, Scalar, Stage, Store
+from autofuse.lower.tile import Effect, Reduce, Scalar, Stage
 from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.ctypes_text import literal, register_type
@@ -59,7 +59,7 @@ class Rescaling:
         follows = {stage.stabiliser}
         sums: list[Scalar] = []
         for statement in stage.body:
-            if not isinstance(statement, Store) and not follows.isdisjoint(operands(statement)):
+            if not isinstance(statement, Effect) and not follows.isdisjoint(operands(statement)):
                 follows.add(statement.result)
                 sums += [statement.result] if isinstance(statement, Reduce) else []
         (reduce,) = (s for s in stage.body if isinstance(s, Reduce) and s.result == stage.stabiliser)

@@ -15,7 +15,7 @@ from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import ArgReduce, Buffer, Reduce, Scan, Space, Stage
-from autofuse.targets.cuda.codegen.access import accesses_of, has_scan, vector_width
+from autofuse.targets.cuda.codegen.access import accesses_of, vector_width
 from autofuse.targets.cuda.codegen.places import SharedArena
 from autofuse.targets.cuda.codegen.rowscratch import RowScratch, lane_of
 from autofuse.targets.cuda.codegen.sharedinputs import (
@@ -130,7 +130,7 @@ def row_vector(stages: Sequence[Stage], buffers: Mapping[str, Buffer], schedule:
     straight = [
         (stage, lane)
         for stage, lane in lanes
-        if not is_flattened(stage, 32) and (lane.extent * SHORT > longest or has_scan(stage) or _keeps(stage, buffers))
+        if not is_flattened(stage, 32) and (lane.extent * SHORT > longest or stage.is_ordered or _keeps(stage, buffers))
     ]
     accesses = [(access, lane) for stage, lane in straight for access in accesses_of(stage, buffers)]
     return vector_width(accesses, [lane.extent for _, lane in straight], schedule[PACK_BYTES])
@@ -189,7 +189,7 @@ class _Planner:
     def may_cluster(self) -> bool:
         """Whether the blocks of a cluster could share out every loop, and keep something by that."""
         same = all(len(stage.symbols) == 1 and lane.extent == self.longest for stage, lane in self.spread)
-        scans = any(has_scan(stage) for stage in self.stages)
+        scans = any(stage.is_ordered for stage in self.stages)
         return self.threads is None and same and not scans and bool(self.scratch.kept) and self.scratch.is_owned
 
     def least_cluster(self) -> int:

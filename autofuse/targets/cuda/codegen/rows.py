@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from autofuse.lower.tile import ArgReduce, Buffer, Load, Phase, Reduce, Stage, Store
-from autofuse.targets.cuda.codegen.access import has_scan, stages_of
+from autofuse.targets.cuda.codegen.access import stages_of
 from autofuse.targets.cuda.codegen.blockreductions import ThreadReductions
 from autofuse.targets.cuda.codegen.body import Accumulator, StageBody
 from autofuse.targets.cuda.codegen.copies import Copies
@@ -154,7 +154,7 @@ class RowWriter(StageWriter):
 
     def spread(self, stage: Stage) -> None:
         """Lanes are spread over the group's threads, and what they reduced is combined."""
-        if has_scan(stage):
+        if stage.is_ordered:
             scanned = write_scan(self.code, stage, self.group, self.reductions.arena)
             self._combine(stage, scanned)
             scanned.finish()

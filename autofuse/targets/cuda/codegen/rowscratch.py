@@ -13,8 +13,8 @@ from autofuse.ir import index
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.rewrite import affines, operands
-from autofuse.lower.tile import ArgReduce, Buffer, Reduce, Scalar, Scan, Space, Stage, Store
-from autofuse.targets.cuda.codegen.access import Access, accesses_of, has_scan, words
+from autofuse.lower.tile import ArgReduce, Buffer, Carry, Next, Reduce, Scalar, Scan, Space, Stage, Store
+from autofuse.targets.cuda.codegen.access import Access, accesses_of, words
 
 OWNED_WORDS = 64
 """32-bit registers of a thread for all that it keeps from one stage to the next."""
@@ -28,7 +28,7 @@ def lane_of(stage: Stage) -> Symbol | None:
 
     A scan's is only what the stage names: else every thread walks it in order.
     """
-    if stage.vectorised is not None or has_scan(stage) or not stage.symbols:
+    if stage.vectorised is not None or stage.is_ordered or not stage.symbols:
         return stage.vectorised
     return stage.symbols[-1]
 
@@ -134,6 +134,8 @@ def _is_uniform(access: Access) -> bool:
         if isinstance(statement, Store):
             if statement.buffer == access.buffer.name and (statement.value in varying or statement.mask is not None):
                 return False
-        elif (changes and not isinstance(statement, Reduce | ArgReduce)) or isinstance(statement, Scan):
+        elif isinstance(statement, Next):
+            continue
+        elif (changes and not isinstance(statement, Reduce | ArgReduce)) or isinstance(statement, Scan | Carry):
             varying.add(statement.result)
     return True

@@ -9,7 +9,9 @@ from autofuse.ir.dtypes import DType
 from autofuse.lower.rewrite import affines, operands
 from autofuse.lower.tile import (
     ArgReduce,
+    Carry,
     Constant,
+    Effect,
     Load,
     Map,
     Position,
@@ -24,7 +26,7 @@ from autofuse.lower.tile import (
 from autofuse.targets.cuda.codegen.places import Place
 
 
-def dtype_of(statement: Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan) -> DType:
+def dtype_of(statement: Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan | Carry) -> DType:
     """The dtype of a statement's result."""
     return dtypes.BOOL if isinstance(statement, Test) else statement.dtype
 
@@ -38,7 +40,7 @@ def loads_first(body: Sequence[Statement], places: Mapping[str, Place]) -> list[
     """How many loads lie in a row on the way to a value that this stage makes."""
     batches: dict[int, list[Load]] = {}
     for statement in body:
-        if not isinstance(statement, Store):
+        if not isinstance(statement, Effect):
             before = max((rounds.get(number, 0) for number in operands(statement)), default=0)
             rounds[statement.result] = before + isinstance(statement, Load)
             if isinstance(statement, Load) and places[statement.buffer].size:
@@ -50,16 +52,16 @@ def loads_first(body: Sequence[Statement], places: Mapping[str, Place]) -> list[
         order += _made_before(body, batch, done)
         order.append(tuple(batch))
         done.update(load.result for load in batch)
-    return [*order, *(s for s in body if isinstance(s, Store) or s.result not in done)]
+    return [*order, *(s for s in body if isinstance(s, Effect) or s.result not in done)]
 
 
 def _made_before(body: Sequence[Statement], batch: Sequence[Load], done: set[Scalar]) -> Sequence[Statement]:
     """What loads need that was not made yet; then it is."""
     wanted = {number for load in batch for number in operands(load)}
     for statement in reversed(body):
-        if not isinstance(statement, Store) and statement.result in wanted:
+        if not isinstance(statement, Effect) and statement.result in wanted:
             wanted.update(operands(statement))
-    needed = [s for s in body if not isinstance(s, Store) and s.result in wanted and s.result not in done]
+    needed = [s for s in body if not isinstance(s, Effect) and s.result in wanted and s.result not in done]
     done.update(s.result for s in needed)
     return needed
 
@@ -77,12 +79,12 @@ def invariants(stage: Stage, places: Mapping[str, Place]) -> tuple[list[Statemen
     same: list[Statement] = []
     others: list[Statement] = []
     for statement in stage.body:
-        varies = isinstance(statement, Store | Reduce | ArgReduce | Scan)
+        varies = isinstance(statement, Effect | Reduce | ArgReduce | Scan | Carry)
         varies = varies or not all(walked.isdisjoint(index.symbols_of(value)) for value in affines(statement))
         varies = varies or not varying.isdisjoint(operands(statement))
         if isinstance(statement, Load):
             varies = varies or not places[statement.buffer].size or statement.buffer in stored
         (others if varies else same).append(statement)
-        if varies and not isinstance(statement, Store):
+        if varies and not isinstance(statement, Effect):
             varying.add(statement.result)
     return same, others

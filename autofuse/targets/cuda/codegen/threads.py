@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from autofuse.errors import LegalityError
 from autofuse.ir.index import Symbol
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Buffer, Phase, Scan, Space, Stage
-from autofuse.targets.cuda.codegen.access import Access, accesses_of, has_scan, stages_of, vector_width, words
+from autofuse.lower.tile import Buffer, Phase, Space, Stage
+from autofuse.targets.cuda.codegen.access import Access, accesses_of, stages_of, vector_width, words
 from autofuse.targets.cuda.codegen.body import StageBody
 from autofuse.targets.cuda.codegen.copies import Copies
 from autofuse.targets.cuda.codegen.gridpoints import ThreadPlan, walked, write_packs
@@ -118,10 +118,11 @@ def write_serial_stage(code: PhaseCode, stage: Stage, copies: Copies) -> None:
     """A stage whose iterations one thread walks in order."""
     body = StageBody(code, stage, copies.count)
     body.declare()
+    body.begin(copies)
     with ExitStack() as stack:
         for symbol in stage.symbols:
-            head = serial_loop(code, symbol, backwards=_is_reversed(stage))
-            if symbol is stage.symbols[-1] and not has_scan(stage):
+            head = serial_loop(code, symbol, backwards=stage.is_reversed)
+            if symbol is stage.symbols[-1] and not stage.is_ordered:
                 code.out.line("#pragma unroll 4")
             stack.enter_context(code.out.braces(head))
         body.body(copies)
@@ -134,7 +135,3 @@ def serial_loop(code: PhaseCode, symbol: Symbol, *, backwards: bool = False) -> 
     if backwards:
         return f"for ({type_} {name} = {symbol.extent - 1}; {name} >= 0; --{name})"
     return f"for ({type_} {name} = 0; {name} < {symbol.extent}; ++{name})"
-
-
-def _is_reversed(stage: Stage) -> bool:
-    return any(isinstance(statement, Scan) and statement.reverse for statement in stage.body)

@@ -27,6 +27,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (
     ArgReduce,
     Buffer,
+    Effect,
     Load,
     Phase,
     Reduce,
@@ -226,7 +227,7 @@ def _needs(stage: Stage, access: Load | Store) -> tuple[Statement, ...] | None:
     wanted: set[Scalar] = {number for number in given if number is not None}
     needed: list[Statement] = []
     for statement in reversed(stage.body):
-        if isinstance(statement, Store) or statement.result not in wanted:
+        if isinstance(statement, Effect) or statement.result not in wanted:
             continue
         if isinstance(statement, Load):
             return None

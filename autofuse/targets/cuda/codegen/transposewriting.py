@@ -9,7 +9,7 @@ from autofuse.ir import index
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.rewrite import rewritten
-from autofuse.lower.tile import Load, Phase, Scalar, Stage, Statement, Store
+from autofuse.lower.tile import Effect, Load, Phase, Scalar, Stage, Statement, Store
 from autofuse.targets.cuda.codegen.access import is_unit_stride, stages_of
 from autofuse.targets.cuda.codegen.body import StageBody
 from autofuse.targets.cuda.codegen.copies import Copies
@@ -49,7 +49,7 @@ class _TransposeWriter:
         if stores:
             self.code.out.line("__syncthreads();")
         last = 1 + max(
-            (s.result for stage in stages_of(phase) for s in stage.body if not isinstance(s, Store)), default=0
+            (s.result for stage in stages_of(phase) for s in stage.body if not isinstance(s, Effect)), default=0
         )
         for slot, name in stores:
             self._copy_out(slot, name, last)

@@ -31,6 +31,7 @@ from autofuse.lower.stabilised import Factor, Number, RowValues, UnknownFormErro
 from autofuse.lower.tile import (
     Buffer,
     Dot,
+    Effect,
     Load,
     Map,
     Matrix,
@@ -169,7 +170,7 @@ class _Writer:
         self.chain = chain
         self.tile = tile
         self.buffers = dict(chain.buffers)
-        made = (s.result for _, s in statements(chain.phase.steps) if not isinstance(s, Store))
+        made = (s.result for _, s in statements(chain.phase.steps) if not isinstance(s, Effect))
         self._next = max(made, default=-1) + 1
         self._totals: dict[Number, Scalar] = {}
         """Results of reductions."""

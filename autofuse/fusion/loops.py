@@ -1,0 +1,92 @@
+"""Loops that run inside one kernel: which of their axes are independent of one another.
+
+The state of such a loop lives in registers: at each grid point one worker runs all iterations. So the grid has only
+axes along which an iteration reads each part of the state at its own position. Along all other axes of the state the
+worker holds every element, which must be few.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from weakref import WeakKeyDictionary
+
+from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use
+from autofuse.ir.graph import Node, Value
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
+
+MAX_HELD = 64
+"""Most elements of one part of the state, or of one value of the body, that a worker holds or computes."""
+_ROLES = (Role.ELEMENTWISE, Role.REDUCE, Role.DOT)
+"""What a body may be made of, beside constants, positions and what moves elements. Reductions and products unroll."""
+
+
+def is_loop(node: Node) -> bool:
+    """Whether the node is a loop with a known number of iterations."""
+    return role_of(node) is Role.COUNTED_LOOP
+
+
+def refusal(node: Node) -> str | None:
+    """Why a loop cannot run inside one kernel; None if it can."""
+    if node not in _refusals:
+        _refusals[node] = _refusal(node)
+    return _refusals[node]
+
+
+_refusals: WeakKeyDictionary[Node, str | None] = WeakKeyDictionary()
+
+
+def _refusal(node: Node) -> str | None:
+    (body,) = node.regions
+    for inner in body.nodes:
+        role = role_of(inner)
+        if not (role in _ROLES or role.is_leaf or role.moves):
+            return f"{inner.op} %{inner.name} in its body is no scalar code"
+    if any(0 in value.type.shape for inner in body.nodes for value in inner.outputs):
+        return "its body has values without elements"
+    dims = Dimensions([node])
+    if dims.has_conflict():
+        return "two axes of one value in its body would be the same loop"
+    independent = loop_factors(node, dims)
+    for value in (*body.inputs, *body.outputs, *(value for inner in body.nodes for value in inner.outputs)):
+        held = math.prod(dims.extent(factor) for factor in _factors(value, dims) - independent)
+        if held > MAX_HELD:
+            return (
+                f"%{value.name} is read at other positions than its own, and has {held} elements for each independent "
+                f"iteration: more than {MAX_HELD} do not fit registers"
+            )
+    return None
+
+
+def time_factors(node: Node, dims: Dimensions) -> frozenset[AxisFactor]:
+    """The factors that count a loop's iterations."""
+    count = node.attrs["carries"]
+    arrays: list[Use] = [dims.use(node, number) for number in range(count, len(node.inputs))]
+    return frozenset(factor for use in (*arrays, *node.outputs[count:]) for factor in dims.axes(use)[0])
+
+
+def loop_factors(node: Node, dims: Dimensions) -> frozenset[AxisFactor]:
+    """The factors along which iterations are independent: those that the loop can have as a grid."""
+    (body,) = node.regions
+    values = (*body.inputs, *(value for inner in body.nodes for value in inner.outputs))
+    everything = frozenset(factor for value in values for factor in _factors(value, dims))
+    return everything - time_factors(node, dims) - frozenset(_mixed(node, dims))
+
+
+def _mixed(node: Node, dims: Dimensions) -> Iterator[AxisFactor]:
+    """Factors of the state that a body reads at other positions than that of the result."""
+    (body,) = node.regions
+    depends = set(body.inputs[: node.attrs["carries"]])
+    for inner in body.nodes:
+        state = [number for number, value in enumerate(inner.inputs) if value in depends]
+        if state:
+            depends.update(inner.outputs)
+        kept = dims.factors(inner.output) if state else frozenset[AxisFactor]()
+        for number in state:
+            yield from dims.factors(dims.use(inner, number)) - kept
+
+
+def _factors(value: Value, dims: Dimensions) -> frozenset[AxisFactor]:
+    """The factors of a value of a body; none of constants, which every reader makes anew, and captured values."""
+    return dims.factors(value) if dims.has_axes(value) else frozenset()

@@ -1,0 +1,246 @@
+"""How a loop inside a kernel is lowered: a stage that walks its iterations, and hands its state on in registers.
+
+What is stored of a result is asked for element by element: that asks the body, which asks for elements of the state at
+the start of the iteration, and each of those for what the next iteration gets. Elements that nobody asks for vanish, and
+with them stacks of columns and slices of those.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from autofuse.errors import LegalityError
+from autofuse.fusion.dimensions import dot_axes, reduced_axes
+from autofuse.fusion.loops import MAX_HELD, is_loop
+from autofuse.ir import dtypes, index
+from autofuse.ir.combiners import combiner_identity
+from autofuse.ir.dtypes import DType
+from autofuse.ir.graph import Node, Value
+from autofuse.ir.index import Affine, Symbol
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
+from autofuse.lazydataclass import dataclass, field
+from autofuse.lower.phasedrafts import Demand, Instance, StageDraft, Wanted
+from autofuse.lower.phaseframe import PhaseFrame
+from autofuse.lower.reducing import BOOL_COMBINERS
+from autofuse.lower.tile import Carry, Next, Scalar
+
+
+@dataclass(eq=False)
+class _Loop:
+    """A loop that is being lowered."""
+
+    node: Node
+    time: Symbol | None = None
+    carries: dict[Instance, Scalar] = field(default_factory=dict[Instance, Scalar])
+    """Elements of the state that the body reads."""
+    waiting: list[Instance] = field(default_factory=list[Instance])
+    """Those whose value in the next iteration is not lowered yet."""
+    constant: dict[Instance, Scalar] = field(default_factory=dict[Instance, Scalar])
+    """Values of the enclosing graph, computed once before the loop."""
+    is_draining: bool = False
+
+
+class LoopBuilder:
+    """Lowers loops. It asks for elements by yielding requests; the phase comes with each call."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._loops = {value: _Loop(node) for node in nodes if is_loop(node) for value in node.outputs[:1]}
+        self._by_result = {v: self._loops[n.outputs[0]] for n in nodes if is_loop(n) for v in n.outputs}
+        self._given = {v: loop for loop in self._loops.values() for v in loop.node.regions[0].inputs}
+        self._inside = {v: loop for loop in self._loops.values() for n in loop.node.regions[0].nodes for v in n.outputs}
+
+    def __bool__(self) -> bool:
+        return bool(self._loops)
+
+    def times(self, frame: PhaseFrame) -> frozenset[Symbol]:
+        """The symbols that walk iterations."""
+        return frozenset(self._time(frame, loop) for loop in self._loops.values())
+
+    def is_given(self, value: Value) -> bool:
+        """Whether a value is what an iteration gets."""
+        return value in self._given
+
+    def is_inside(self, value: Value) -> bool:
+        """Whether a body makes a value."""
+        return value in self._inside
+
+    # ---- results ------------------------------------------------------------------------------------------------
+
+    def result(self, frame: PhaseFrame, stage: StageDraft, value: Value, at: tuple[Affine, ...]) -> Demand[Scalar]:
+        """What a loop makes: the state after the last iteration, or a row of this one."""
+        loop = self._by_result[value]
+        number, count = loop.node.outputs.index(value), loop.node.attrs["carries"]
+        body, home = loop.node.regions[0], self._home(frame, loop)
+        if number < count:
+            if frame.row_group(home.level) != frame.row_group(stage.level):
+                raise LegalityError(f"%{value.name} is made by a loop in another group of rows")
+            scalar = yield from self._carried(frame, loop, (body.inputs[number], at))
+        elif stage is not home:
+            raise LegalityError(f"%{value.name} is read in another loop than the one that makes it")
+        else:
+            if at[0] != index.of(self._time(frame, loop)):
+                raise LegalityError(f"%{value.name} is read in another iteration than the one that makes it")
+            scalar = yield Wanted(home, body.outputs[number], at[1:], None)
+        if not loop.is_draining:
+            yield from self._drain(frame, loop)
+        return scalar
+
+    def _drain(self, frame: PhaseFrame, loop: _Loop) -> Demand[None]:
+        """Lower what the next iteration gets of the elements asked for, until it asks for no new one."""
+        loop.is_draining = True
+        home, body = self._home(frame, loop), loop.node.regions[0]
+        following: list[Next] = []
+        while loop.waiting:
+            given, at = loop.waiting.pop(0)
+            value = body.outputs[body.inputs.index(given)]
+            scalar = yield Wanted(home, value, at, None)
+            following.append(Next(loop.carries[given, at], scalar))
+        home.body += following
+        loop.is_draining = False
+
+    # ---- what an iteration gets ----------------------------------------------------------------------------------
+
+    def given(
+        self, frame: PhaseFrame, stage: StageDraft, value: Value, at: tuple[Affine, ...], guard: Scalar | None
+    ) -> Demand[Scalar]:
+        """An element of the state at the start of the iteration, or of the row that comes in."""
+        loop = self._given[value]
+        number, count = loop.node.regions[0].inputs.index(value), loop.node.attrs["carries"]
+        if number < count:
+            return (yield from self._carried(frame, loop, (value, at)))
+        where = (index.of(self._time(frame, loop)), *at)
+        return (yield Wanted(stage, loop.node.inputs[number], where, guard))
+
+    def _carried(self, frame: PhaseFrame, loop: _Loop, instance: Instance) -> Demand[Scalar]:
+        if instance in loop.carries:
+            return loop.carries[instance]
+        value, at = instance
+        self._check_place(frame, loop, value, at)
+        initial = loop.node.inputs[loop.node.regions[0].inputs.index(value)]
+        start = yield from self._before(frame, loop, initial, at)
+        loop.carries[instance] = self._new(frame, loop, value, start)
+        loop.waiting.append(instance)
+        return loop.carries[instance]
+
+    def _new(self, frame: PhaseFrame, loop: _Loop, value: Value, start: Scalar) -> Scalar:
+        dtype = value.type.dtype
+        result = frame.draft.scalar(dtype)
+        self._home(frame, loop).body.append(Carry(result, dtype, start, loop.node.attrs["reverse"]))
+        return result
+
+    def _check_place(self, frame: PhaseFrame, loop: _Loop, value: Value, at: tuple[Affine, ...]) -> None:
+        """Along the grid an iteration reads the state at its own position; elsewhere, at one that is known."""
+        own = frame.index_of(value)
+        for position, usual in zip(at, own, strict=True):
+            if position != usual and not (position.is_constant and not index.symbols_of(usual) & frame.grid_set):
+                raise LegalityError(
+                    f"%{value.name} is read at another position than its own in {loop.node.op} %{loop.node.name}: "
+                    "iterations of neighbours depend on one another"
+                )
+            if not (index.symbols_of(position) <= frame.grid_set):
+                raise LegalityError(f"%{value.name} is read at all positions of an axis: it is not kept whole")
+
+    def captured(self, frame: PhaseFrame, stage: StageDraft, instance: Instance) -> Demand[Scalar | None]:
+        """A value of the enclosing graph that is the same in all iterations, computed before; None if it is cheap."""
+        loop = next((loop for loop in self._loops.values() if stage is self._home(frame, loop)), None)
+        value, at = instance
+        if loop is None or not frame.is_grid_only(at) or value in self._by_result:
+            return None
+        if value in frame.producers and role_of(frame.producers[value]).is_leaf:
+            return None
+        if instance not in loop.constant:
+            start = yield from self._before(frame, loop, value, at)
+            loop.constant[instance] = self._new(frame, loop, value, start)
+        return loop.constant[instance]
+
+    def _before(self, frame: PhaseFrame, loop: _Loop, value: Value, at: tuple[Affine, ...]) -> Demand[Scalar]:
+        """A value that is computed once, before the first iteration."""
+        home = self._home(frame, loop)
+        if home.before is None:
+            home.before = StageDraft(home.level - 1, False, ())
+        return (yield Wanted(home.before, value, at, None))
+
+    # ---- the loop's stage ----------------------------------------------------------------------------------------
+
+    def _home(self, frame: PhaseFrame, loop: _Loop) -> StageDraft:
+        return frame.draft.stage(self._level(frame, loop), (self._time(frame, loop),))
+
+    @staticmethod
+    def _level(frame: PhaseFrame, loop: _Loop) -> int:
+        return frame.levels[loop.node.regions[0].inputs[0]]
+
+    def _time(self, frame: PhaseFrame, loop: _Loop) -> Symbol:
+        if loop.time is None:
+            node, count = loop.node, loop.node.attrs["carries"]
+            uses = [frame.dims.use(node, number) for number in range(count, len(node.inputs))]
+            axes = [frame.dims.axes(use)[0] for use in (*uses, *node.outputs[count:])]
+            if axes and len(axes[0]) > 1:
+                raise LegalityError(f"{node.op} %{node.name}: its iterations are read as more than one axis")
+            loop.time = frame.symbol(axes[0][0]) if axes and axes[0] else frame.fresh_stream(node.attrs["length"])
+        return loop.time
+
+    # ---- what a body unrolls -------------------------------------------------------------------------------------
+
+    def unrolled(
+        self, frame: PhaseFrame, stage: StageDraft, node: Node, at: tuple[Affine, ...], guard: Scalar | None
+    ) -> Demand[Scalar]:
+        """A reduction or a product in a body, one element after the other."""
+        terms = _reduced(node, at) if role_of(node) is Role.REDUCE else _multiplied(node, at)
+        dtype = node.output.type.dtype
+        wide = dtypes.F32 if dtype.is_float and dtype.bits == 16 else dtype
+        combiner = node.attrs.get("combiner", "add")
+        if dtype.kind == "bool":
+            combiner = BOOL_COMBINERS[combiner]
+        total: Scalar | None = None
+        for places in terms:
+            scalars: list[Scalar] = []
+            for operand, where in zip(node.inputs, places, strict=True):
+                scalar = yield Wanted(stage, operand, where, guard)
+                converts = frame.draft.dtypes[scalar] != wide
+                scalars.append(frame.map(stage, wide, "convert", scalar) if converts else scalar)
+            term = scalars[0] if len(scalars) == 1 else frame.map(stage, wide, _product(wide), *scalars)
+            total = term if total is None else frame.map(stage, wide, combiner, total, term)
+        if total is None:
+            total = frame.constant(stage, wide, combiner_identity(combiner, wide))
+        return total if wide == dtype else frame.map(stage, dtype, "convert", total)
+
+
+def _product(dtype: DType) -> str:
+    return "and" if dtype.kind == "bool" else "multiply"
+
+
+def _reduced(node: Node, at: tuple[Affine, ...]) -> list[tuple[tuple[Affine, ...]]]:
+    """The places of a reduction's operand that one of its elements is made of."""
+    gone, shape = reduced_axes(node), node.inputs[0].type.shape
+    _check_few(node, [shape[axis] for axis in gone])
+    found: list[tuple[tuple[Affine, ...]]] = []
+    for offsets in itertools.product(*(range(shape[axis]) for axis in sorted(gone))):
+        inner, kept = dict(zip(sorted(gone), offsets, strict=True)), iter(at)
+        found.append((tuple(Affine(inner[axis]) if axis in inner else next(kept) for axis in range(len(shape))),))
+    return found
+
+
+def _multiplied(node: Node, at: tuple[Affine, ...]) -> list[tuple[tuple[Affine, ...], tuple[Affine, ...]]]:
+    """The places of a product's operands that one of its elements is made of."""
+    axes = dot_axes(node)
+    batch, free = at[: len(axes.lhs_batch)], at[len(axes.lhs_batch) :]
+    own = dict(zip((*axes.lhs_batch, *axes.lhs_free), (*batch, *free), strict=False))
+    other = dict(zip((*axes.rhs_batch, *axes.rhs_free), (*batch, *free[len(axes.lhs_free) :]), strict=True))
+    extents = [node.inputs[0].type.shape[axis] for axis in axes.lhs_contracting]
+    _check_few(node, extents)
+    found: list[tuple[tuple[Affine, ...], tuple[Affine, ...]]] = []
+    for offsets in itertools.product(*map(range, extents)):
+        left = {**own, **{axis: Affine(k) for axis, k in zip(axes.lhs_contracting, offsets, strict=True)}}
+        right = {**other, **{axis: Affine(k) for axis, k in zip(axes.rhs_contracting, offsets, strict=True)}}
+        found.append(tuple(tuple(side[axis] for axis in range(len(side))) for side in (left, right)))  # type: ignore[arg-type]
+    return found
+
+
+def _check_few(node: Node, extents: Sequence[int]) -> None:
+    if math.prod(extents) > MAX_HELD:
+        raise LegalityError(
+            f"{node.op} %{node.name} is in a loop, and adds {math.prod(extents)} terms: more than {MAX_HELD} are not unrolled"
+        )
