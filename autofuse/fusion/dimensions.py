@@ -32,7 +32,9 @@ class Dimensions:
         """Tie the axes of `nodes`. `tied`: outside values of which all uses share their axes too; None: all of them."""
         self._forest = _Forest()
         self._axes: dict[Use, tuple[AxisFactor, ...]] = {}
-        nodes = with_bodies(nodes)
+        top, nodes = set(nodes), with_bodies(nodes)
+        self._inner = {node for node in nodes if node not in top}
+        """Nodes of bodies of loops."""
         self._made = {value for node in nodes if _keeps_axes(node) for value in (*node.outputs, *given_to(node))}
         self._leaves = {value for node in nodes if not _keeps_axes(node) for value in node.outputs}
         self._shared: dict[Value, tuple[AxisFactor, ...]] = {}
@@ -197,12 +199,12 @@ class Dimensions:
                 self._tie(operands[0], result)
             case Role.WINDOW:
                 self._relate_window(node, operands[0], result)
-            case Role.DOT:
-                self._relate_dot(node, operands, result)
-            case Role.CONVOLUTION:
-                self._relate_convolution(node, operands, result)
             case Role.COUNTED_LOOP:
                 self._relate_loop(node, operands)
+            case Role.DOT:
+                self._relate_dot(node, operands, result)
+            case role if role.is_contraction:
+                self._relate_convolution(node, operands, result)
             case _:
                 pass
 
@@ -217,10 +219,7 @@ class Dimensions:
         self, node: Node, operands: Sequence[tuple[AxisFactor, ...]], result: tuple[AxisFactor, ...]
     ) -> None:
         """Tie each operand axis that is walked whole, in order, by one result axis."""
-        known = _walked_whole.get(node)
-        if known is None:
-            known = _walked_whole[node] = tuple(_find_walked_whole(node))
-        for operand, position, axis in known:
+        for operand, position, axis in _walked_whole_by(node):
             self._forest.tie(operands[operand][position], result[axis])
 
     def _relate_reduce(self, node: Node, operand: tuple[AxisFactor, ...], result: tuple[AxisFactor, ...]) -> None:
@@ -246,8 +245,9 @@ class Dimensions:
             self._forest.tie(lhs[a], next(axes))
         for b in parts.rhs_free:
             self._forest.tie(rhs[b], next(axes))
-        for a, b in zip(parts.lhs_contracting, parts.rhs_contracting, strict=True):
-            self._forest.tie(lhs[a], rhs[b])
+        if node not in self._inner:  # there, terms are added one by one, and `w @ h` would tie both axes of w
+            for a, b in zip(parts.lhs_contracting, parts.rhs_contracting, strict=True):
+                self._forest.tie(lhs[a], rhs[b])
 
     def _relate_convolution(
         self, node: Node, operands: Sequence[tuple[AxisFactor, ...]], result: tuple[AxisFactor, ...]
@@ -303,6 +303,28 @@ def dot_axes(node: Node) -> DotAxes:
     return DotAxes(node)
 
 
+def kept_axes(node: Node) -> frozenset[tuple[int, int]]:
+    """(operand, axis) of each axis whose position in the result is the position that the result's element reads.
+
+    Of elementwise ops, reductions, products, and what moves elements; of a reshape all axes count as moved.
+    """
+    found: set[tuple[int, int]] = set()
+    match role_of(node):
+        case Role.ELEMENTWISE:
+            found.update((number, axis) for number, v in enumerate(node.inputs) for axis in range(v.type.rank))
+        case Role.REDUCE:
+            found.update((0, axis) for axis in range(node.inputs[0].type.rank) if axis not in reduced_axes(node))
+        case Role.DOT:
+            parts = dot_axes(node)
+            found.update((0, axis) for axis in (*parts.lhs_batch, *parts.lhs_free))
+            found.update((1, axis) for axis in (*parts.rhs_batch, *parts.rhs_free))
+        case role if role.moves and role is not Role.RESHAPE:
+            found.update((operand, axis) for operand, axis, _ in _walked_whole_by(node))
+        case _:
+            pass
+    return frozenset(found)
+
+
 def reduced_axes(node: Node) -> tuple[int, ...]:
     """The axes of a reduction's operand that its result does not have."""
     return node.attrs["dimensions"] if role_of(node) is Role.REDUCE else (node.attrs["dimension"],)
@@ -354,6 +376,14 @@ def _others(value: Value, *taken: tuple[int, ...]) -> tuple[int, ...]:
 
 _walked_whole: WeakKeyDictionary[Node, tuple[tuple[int, int, int], ...]] = WeakKeyDictionary()
 """What is known of data movement, by node: kernels ask for the same nodes again and again. It pins none."""
+
+
+def _walked_whole_by(node: Node) -> tuple[tuple[int, int, int], ...]:
+    """What `_find_walked_whole` finds; found once."""
+    known = _walked_whole.get(node)
+    if known is None:
+        known = _walked_whole[node] = tuple(_find_walked_whole(node))
+    return known
 
 
 def _find_walked_whole(node: Node) -> Iterator[tuple[int, int, int]]:

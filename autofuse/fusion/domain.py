@@ -143,7 +143,7 @@ def _loop_domain(candidate: KernelCandidate, dims: Dimensions) -> Domain:
 def _loop_groups(candidate: KernelCandidate, loop: Node, dims: Dimensions) -> tuple[tuple[Value, ...], ...]:
     """The results of a loop that is a kernel alone, by the grid of each, if they have none in common.
 
-    What a group needs of the loop it computes for itself: a chain of keys beside the states of many lanes is little work.
+    What a group needs of the loop it computes for itself: a chain of keys beside states of many lanes is little work.
     """
     independent = loop_factors(loop, dims)
     groups: dict[frozenset[AxisFactor], list[Value]] = {}

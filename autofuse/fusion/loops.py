@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from weakref import WeakKeyDictionary
 
-from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use
+from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use, kept_axes
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
@@ -80,11 +80,20 @@ def _mixed(node: Node, dims: Dimensions) -> Iterator[AxisFactor]:
     depends = set(body.inputs[: node.attrs["carries"]])
     for inner in body.nodes:
         state = [number for number, value in enumerate(inner.inputs) if value in depends]
-        if state:
-            depends.update(inner.outputs)
-        kept = dims.factors(inner.output) if state else frozenset[AxisFactor]()
+        if not state:
+            continue
+        depends.update(inner.outputs)
+        if role_of(inner) is Role.RESHAPE and _flat(dims, dims.use(inner, 0)) == _flat(dims, inner.output):
+            continue
+        kept = kept_axes(inner)
         for number in state:
-            yield from dims.factors(dims.use(inner, number)) - kept
+            for axis, factors in enumerate(dims.axes(dims.use(inner, number))):
+                if (number, axis) not in kept:
+                    yield from factors
+
+
+def _flat(dims: Dimensions, use: Use) -> list[AxisFactor]:
+    return [factor for axis in dims.axes(use) for factor in axis]
 
 
 def _factors(value: Value, dims: Dimensions) -> frozenset[AxisFactor]:

@@ -1,8 +1,8 @@
 """How a loop inside a kernel is lowered: a stage that walks its iterations, and hands its state on in registers.
 
-What is stored of a result is asked for element by element: that asks the body, which asks for elements of the state at
-the start of the iteration, and each of those for what the next iteration gets. Elements that nobody asks for vanish, and
-with them stacks of columns and slices of those.
+What is stored of a result is asked for element by element: that asks the body, which asks for elements of the state
+at the start of the iteration, and each of those for what the next iteration gets. Elements that nobody asks for vanish,
+and with them stacks of columns and slices of those.
 """
 
 from __future__ import annotations
@@ -242,5 +242,6 @@ def _multiplied(node: Node, at: tuple[Affine, ...]) -> list[tuple[tuple[Affine, 
 def _check_few(node: Node, extents: Sequence[int]) -> None:
     if math.prod(extents) > MAX_HELD:
         raise LegalityError(
-            f"{node.op} %{node.name} is in a loop, and adds {math.prod(extents)} terms: more than {MAX_HELD} are not unrolled"
+            f"{node.op} %{node.name} is in a loop, and adds {math.prod(extents)} terms: more than {MAX_HELD} are not "
+            "unrolled"
         )
