@@ -14,7 +14,7 @@ from functools import partial
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.dimensions import AxisFactor, Dimensions, dot_axes, whole_axes
-from autofuse.fusion.loops import MAX_HELD, is_loop, loop_factors, refusal
+from autofuse.fusion.loops import MAX_HELD, is_loop, loop_factors, refusal, too_much_held
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
@@ -185,11 +185,14 @@ def _grid_factors(node: Node, dims: Dimensions) -> frozenset[AxisFactor]:
 
 def _check_reducing(node: Node, grid: frozenset[AxisFactor], dims: Dimensions, limiting: dict[AxisFactor, str]) -> None:
     extra = _grid_factors(node, dims) - grid
-    if extra and is_loop(node) and math.prod(map(dims.extent, extra)) <= MAX_HELD:
+    if is_loop(node):
+        held = too_much_held(node, dims, grid)
+        if held is not None:
+            raise LegalityError(f"{node.op} %{node.name}: {held}")
         return
     if extra:
         factor = min(extra)
-        what = "row" if is_contraction(node) else "run" if is_loop(node) else "value"
+        what = "row" if is_contraction(node) else "value"
         raise LegalityError(
             f"{node.op} %{node.name} gives one {what} per point of a loop of {dims.extent(factor)} that "
             f"{limiting[factor]} does not have: it would be nested inside another reduction"

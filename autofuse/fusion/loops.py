@@ -48,13 +48,18 @@ def _refusal(node: Node) -> str | None:
     dims = Dimensions([node])
     if dims.has_conflict():
         return "two axes of one value in its body would be the same loop"
-    independent = loop_factors(node, dims)
-    for value in (*body.inputs, *body.outputs, *(value for inner in body.nodes for value in inner.outputs)):
-        held = math.prod(dims.extent(factor) for factor in _factors(value, dims) - independent)
+    return too_much_held(node, dims, loop_factors(node, dims))
+
+
+def too_much_held(node: Node, dims: Dimensions, grid: frozenset[AxisFactor]) -> str | None:
+    """What a loop carries, or stacks, with more elements at a point of a grid than a worker holds; None for nothing."""
+    times = time_factors(node, dims)
+    for value in node.outputs:
+        held = math.prod(dims.extent(factor) for factor in dims.factors(value) - times - grid)
         if held > MAX_HELD:
             return (
-                f"%{value.name} is read at other positions than its own, and has {held} elements for each independent "
-                f"iteration: more than {MAX_HELD} do not fit registers"
+                f"an iteration depends on all {held} elements of %{value.name}: more than {MAX_HELD} for each independent "
+                "one do not fit registers"
             )
     return None
 
