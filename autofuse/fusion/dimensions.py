@@ -199,14 +199,22 @@ class Dimensions:
                 self._tie(operands[0], result)
             case Role.WINDOW:
                 self._relate_window(node, operands[0], result)
-            case Role.COUNTED_LOOP:
-                self._relate_loop(node, operands)
-            case Role.DOT:
-                self._relate_dot(node, operands, result)
-            case role if role.is_contraction:
-                self._relate_convolution(node, operands, result)
+            case Role.DOT | Role.CONVOLUTION | Role.COUNTED_LOOP:
+                self._relate_loops(node, operands, result)
             case _:
                 pass
+
+    def _relate_loops(
+        self, node: Node, operands: Sequence[tuple[AxisFactor, ...]], result: tuple[AxisFactor, ...]
+    ) -> None:
+        """What has loops of its own."""
+        match role_of(node):
+            case Role.DOT:
+                self._relate_dot(node, operands, result)
+            case Role.CONVOLUTION:
+                self._relate_convolution(node, operands, result)
+            case _:
+                self._relate_loop(node, operands)
 
     def _relate_reshape(self, node: Node, operand: tuple[AxisFactor, ...], result: tuple[AxisFactor, ...]) -> None:
         shapes = node.inputs[0].type.shape, node.output.type.shape

@@ -58,8 +58,8 @@ def too_much_held(node: Node, dims: Dimensions, grid: frozenset[AxisFactor]) -> 
         held = math.prod(dims.extent(factor) for factor in dims.factors(value) - times - grid)
         if held > MAX_HELD:
             return (
-                f"an iteration depends on all {held} elements of %{value.name}: more than {MAX_HELD} for each independent "
-                "one do not fit registers"
+                f"an iteration depends on {held} elements of %{value.name} at once: more than {MAX_HELD} do not fit "
+                "registers"
             )
     return None
 

@@ -112,15 +112,18 @@ class PhaseBuilder(PhaseFrame):
         return scalar
 
     def _compute(self, stage: StageDraft, value: Value, at: tuple[Affine, ...], guard: Scalar | None) -> Demand[Scalar]:
-        if self._loops.is_given(value):
-            return (yield from self._loops.given(self, stage, value, at, guard))
-        if self._loops and not self._loops.is_inside(value):
-            held = yield from self._loops.captured(self, stage, (value, at))
+        if self._loops:
+            held = yield from self._loops.held(self, stage, value, at, guard)
             if held is not None:
                 return held
         node = self.producers.get(value)
         if node is None:
             return self.load(stage, self.buffers.of(value).name, value.type, at, guard)
+        return (yield from self._made(stage, node, value, at, guard))
+
+    def _made(
+        self, stage: StageDraft, node: Node, value: Value, at: tuple[Affine, ...], guard: Scalar | None
+    ) -> Demand[Scalar]:
         role = role_of(node)
         if role.is_leaf:
             return self._leaf(stage, node, at)
@@ -129,10 +132,6 @@ class PhaseBuilder(PhaseFrame):
         match role:
             case Role.ELEMENTWISE:
                 return (yield from self._elementwise(stage, node, at, guard))
-            case Role.COUNTED_LOOP:
-                return (yield from self._loops.result(self, stage, value, at))
-            case Role.REDUCE | Role.DOT if self._loops.is_inside(value):
-                return (yield from self._loops.unrolled(self, stage, node, at, guard))
             case Role.REDUCE | Role.ARG_REDUCE:
                 return (yield from self._reductions.result(self, stage, node, at, guard))
             case Role.SCAN:

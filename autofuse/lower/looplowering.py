@@ -59,17 +59,28 @@ class LoopBuilder:
         """The symbols that walk iterations."""
         return frozenset(self._time(frame, loop) for loop in self._loops.values())
 
-    def is_given(self, value: Value) -> bool:
-        """Whether a value is what an iteration gets."""
-        return value in self._given
-
     def is_inside(self, value: Value) -> bool:
         """Whether a body makes a value."""
         return value in self._inside
 
+    def held(
+        self, frame: PhaseFrame, stage: StageDraft, value: Value, at: tuple[Affine, ...], guard: Scalar | None
+    ) -> Demand[Scalar | None]:
+        """What has to do with a loop: its results, what an iteration gets, what a body unrolls. None for all else."""
+        if value in self._given:
+            return (yield from self._given_at(frame, stage, value, at, guard))
+        if value in self._by_result:
+            return (yield from self._result(frame, stage, value, at))
+        if value not in self._inside:
+            return (yield from self._captured(frame, stage, (value, at)))
+        node = frame.producers[value]
+        if role_of(node) in (Role.REDUCE, Role.DOT):
+            return (yield from _unrolled(frame, stage, node, at, guard))
+        return None
+
     # ---- results ------------------------------------------------------------------------------------------------
 
-    def result(self, frame: PhaseFrame, stage: StageDraft, value: Value, at: tuple[Affine, ...]) -> Demand[Scalar]:
+    def _result(self, frame: PhaseFrame, stage: StageDraft, value: Value, at: tuple[Affine, ...]) -> Demand[Scalar]:
         """What a loop makes: the state after the last iteration, or a row of this one."""
         loop = self._by_result[value]
         number, count = loop.node.outputs.index(value), loop.node.attrs["carries"]
@@ -103,7 +114,7 @@ class LoopBuilder:
 
     # ---- what an iteration gets ----------------------------------------------------------------------------------
 
-    def given(
+    def _given_at(
         self, frame: PhaseFrame, stage: StageDraft, value: Value, at: tuple[Affine, ...], guard: Scalar | None
     ) -> Demand[Scalar]:
         """An element of the state at the start of the iteration, or of the row that comes in."""
@@ -143,11 +154,11 @@ class LoopBuilder:
             if not (index.symbols_of(position) <= frame.grid_set):
                 raise LegalityError(f"%{value.name} is read at all positions of an axis: it is not kept whole")
 
-    def captured(self, frame: PhaseFrame, stage: StageDraft, instance: Instance) -> Demand[Scalar | None]:
+    def _captured(self, frame: PhaseFrame, stage: StageDraft, instance: Instance) -> Demand[Scalar | None]:
         """A value of the enclosing graph that is the same in all iterations, computed before; None if it is cheap."""
         loop = next((loop for loop in self._loops.values() if stage is self._home(frame, loop)), None)
         value, at = instance
-        if loop is None or not frame.is_grid_only(at) or value in self._by_result:
+        if loop is None or not frame.is_grid_only(at):
             return None
         if value in frame.producers and role_of(frame.producers[value]).is_leaf:
             return None
@@ -182,30 +193,29 @@ class LoopBuilder:
             loop.time = frame.symbol(axes[0][0]) if axes and axes[0] else frame.fresh_stream(node.attrs["length"])
         return loop.time
 
-    # ---- what a body unrolls -------------------------------------------------------------------------------------
 
-    def unrolled(
-        self, frame: PhaseFrame, stage: StageDraft, node: Node, at: tuple[Affine, ...], guard: Scalar | None
-    ) -> Demand[Scalar]:
-        """A reduction or a product in a body, one element after the other."""
-        terms = _reduced(node, at) if role_of(node) is Role.REDUCE else _multiplied(node, at)
-        dtype = node.output.type.dtype
-        wide = dtypes.F32 if dtype.is_float and dtype.bits == 16 else dtype
-        combiner = node.attrs.get("combiner", "add")
-        if dtype.kind == "bool":
-            combiner = BOOL_COMBINERS[combiner]
-        total: Scalar | None = None
-        for places in terms:
-            scalars: list[Scalar] = []
-            for operand, where in zip(node.inputs, places, strict=True):
-                scalar = yield Wanted(stage, operand, where, guard)
-                converts = frame.draft.dtypes[scalar] != wide
-                scalars.append(frame.map(stage, wide, "convert", scalar) if converts else scalar)
-            term = scalars[0] if len(scalars) == 1 else frame.map(stage, wide, _product(wide), *scalars)
-            total = term if total is None else frame.map(stage, wide, combiner, total, term)
-        if total is None:
-            total = frame.constant(stage, wide, combiner_identity(combiner, wide))
-        return total if wide == dtype else frame.map(stage, dtype, "convert", total)
+def _unrolled(
+    frame: PhaseFrame, stage: StageDraft, node: Node, at: tuple[Affine, ...], guard: Scalar | None
+) -> Demand[Scalar]:
+    """A reduction or a product in a body, one element after the other."""
+    terms = _reduced(node, at) if role_of(node) is Role.REDUCE else _multiplied(node, at)
+    dtype = node.output.type.dtype
+    wide = dtypes.F32 if dtype.is_float and dtype.bits == 16 else dtype
+    combiner = node.attrs.get("combiner", "add")
+    if dtype.kind == "bool":
+        combiner = BOOL_COMBINERS[combiner]
+    total: Scalar | None = None
+    for places in terms:
+        scalars: list[Scalar] = []
+        for operand, where in zip(node.inputs, places, strict=True):
+            scalar = yield Wanted(stage, operand, where, guard)
+            converts = frame.draft.dtypes[scalar] != wide
+            scalars.append(frame.map(stage, wide, "convert", scalar) if converts else scalar)
+        term = scalars[0] if len(scalars) == 1 else frame.map(stage, wide, _product(wide), *scalars)
+        total = term if total is None else frame.map(stage, wide, combiner, total, term)
+    if total is None:
+        total = frame.constant(stage, wide, combiner_identity(combiner, wide))
+    return total if wide == dtype else frame.map(stage, dtype, "convert", total)
 
 
 def _product(dtype: DType) -> str:

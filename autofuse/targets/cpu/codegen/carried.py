@@ -5,12 +5,11 @@ LLVM promotes it to a register.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 
-from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.rewrite import affines, operands
-from autofuse.lower.tile import Carry, Next, Stage, Statement, Store
+from autofuse.lower.tile import Carry, Stage
+from autofuse.lower.varying import varying_scalars
 from autofuse.targets.cpu.codegen.values import Group, Value
 from autofuse.targets.cpu.llvmtext import FunctionText, Vec
 
@@ -49,7 +48,8 @@ class Carried:
 
 def make_carried(fn: FunctionText, stage: Stage, group: Group, count: int) -> Mapping[int, Carried]:
     """Stack space for what a stage carries, by number, for `count` vectors like `group`."""
-    varying = _varying(stage, group) if group.lanes.count > 1 else frozenset[int]()
+    known = {number for number, value in group.values.items() if value.varying}
+    varying = varying_scalars(stage, known, group.lanes.symbol) if group.lanes.count > 1 else frozenset[int]()
     found: dict[int, Carried] = {}
     for statement in stage.body:
         if isinstance(statement, Carry):
@@ -58,43 +58,3 @@ def make_carried(fn: FunctionText, stage: Stage, group: Group, count: int) -> Ma
             cell = fn.alloca(Vec(statement.dtype, lanes).llvm, count)
             found[statement.result] = Carried(statement, lanes, varies, cell)
     return found
-
-
-def _varying(stage: Stage, group: Group) -> Set[int]:
-    """The scalars in which lanes may differ: a carry does unless no iteration can make it so."""
-    found = {number for number, value in group.values.items() if value.varying}
-    known = -1
-    while len(found) != known:
-        known = len(found)
-        for statement in (*stage.before, *stage.body):
-            if any(number in found for number in operands(statement)) or any(
-                _differs(value, group.lanes.symbol, found) for value in affines(statement)
-            ):
-                found.update(_made_by(statement))
-    return found
-
-
-def _made_by(statement: Statement) -> tuple[int, ...]:
-    match statement:
-        case Next():
-            return (statement.carry,)
-        case Store():
-            return ()
-        case _:
-            return (statement.result,)
-
-
-def _differs(value: Affine, lane: Symbol | None, varying: Set[int]) -> bool:
-    """Whether an index differs between lanes."""
-    for variable, _ in value.terms:
-        match variable:
-            case Symbol():
-                if variable == lane:
-                    return True
-            case Quotient(inner, _) | Remainder(inner, _):
-                if _differs(inner, lane, varying):
-                    return True
-            case Element(source):
-                if int(source) in varying:
-                    return True
-    return False

@@ -7,15 +7,14 @@ from collections.abc import Iterable, Sequence
 
 from autofuse.ir.dtypes import BOOL
 from autofuse.ir.pieces import Condition
+from autofuse.lower.rewrite import operands
 from autofuse.lower.tile import (
     ArgReduce,
-    Carry,
     Constant,
     Effect,
     Load,
     Map,
     Next,
-    Position,
     Reduce,
     Scan,
     Statement,
@@ -133,20 +132,10 @@ def _used(statement: Statement, known: dict[int, bool]) -> list[int]:
         case Store():
             mask = [] if statement.mask is None or statement.mask in known else [statement.mask]
             return [statement.value, *mask, *element_sources(statement.offset)]
-        case Reduce() | Scan():
-            return [statement.operand]
-        case Next():
-            return [statement.value]
-        case ArgReduce():
-            return [statement.operand, *element_sources(statement.position)]
-        case Position():
-            return element_sources(statement.value)
         case Test(result, conditions):
             return [] if result in known else [n for c in conditions for n in element_sources(c.value)]
-        case Carry():
-            return [statement.initial]
-        case Constant():
-            return []
+        case _:
+            return list(operands(statement))
 
 
 def _used_by_map(statement: Map, known: dict[int, bool]) -> list[int]:

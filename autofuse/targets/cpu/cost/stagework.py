@@ -35,6 +35,7 @@ from autofuse.lower.tile import (
     Store,
     Test,
 )
+from autofuse.lower.varying import recurrence, varying_scalars
 from autofuse.targets.cpu.codegen.accesses import SHORT_STRIDE
 from autofuse.targets.cpu.codegen.phaselayout import Layout
 from autofuse.targets.cpu.cost.farsteps import far_walk
@@ -101,6 +102,8 @@ class StageWalk:
         self._depths: dict[int, int] = {number: s.depth for number, s in scalars.items()}
         self._static = all(not isinstance(s, Test) for s in stage.body)
         self._needed = {} if self._static else _needed_shares(stage.body)
+        known = {number for number, scalar in scalars.items() if scalar.varying}
+        self._varying = varying_scalars(stage, known, self.nest.vectorised) if stage.before else frozenset[int]()
         for statement in stage.body:
             self._visit(statement)
         self._keep_accumulators()
@@ -166,12 +169,8 @@ class StageWalk:
                 self._index_work(value, depth, varying)
                 self._counts.operate("integer", dtype, self._times(depth, varying), varying=varying)
                 self._define(result, Scalar(depth, varying, dtype))
-            case Test():
-                self._test(statement)
-            case Load():
-                self._load(statement)
-            case Map():
-                self._map(statement)
+            case Test() | Load() | Map():
+                self._define_by(statement)
             case Reduce(result, dtype, combiner, operand):
                 self._reduction(dtype, combiner, operand)
                 self._define_result(result, dtype)
@@ -182,12 +181,19 @@ class StageWalk:
                 self._define_result(result, dtype)
             case Scan():
                 self._scan(statement)
-            case Carry(result, dtype, _, _):
-                self._define(result, Scalar(self.nest.depth, self.nest.vectorised is not None, dtype))
-            case Next():
-                pass
             case Store():
                 self._store(statement)
+            case Carry() | Next():
+                self._carried(statement)
+
+    def _define_by(self, statement: Test | Load | Map) -> None:
+        match statement:
+            case Test():
+                self._test(statement)
+            case Load():
+                self._load(statement)
+            case Map():
+                self._map(statement)
 
     def _define(self, number: int, scalar: Scalar) -> None:
         self.scalars[number] = scalar
@@ -357,6 +363,12 @@ class StageWalk:
                 self._counts.operate(op_class, dtype, weight * (levels + 1) * self._every())
         self._define(statement.result, Scalar(self.nest.depth, self.nest.vectorised is not None, dtype))
 
+    def _carried(self, statement: Carry | Next) -> None:
+        """What is handed on stays in registers: it costs time in chains only."""
+        if isinstance(statement, Carry):
+            differs = statement.result in self._varying
+            self._define(statement.result, Scalar(self.nest.depth, differs, statement.dtype))
+
     def _reduction(self, dtype: DType, combiner: str, operand: int) -> None:
         times = self._every()
         if combiner in ("maximum", "minimum") and dtype.is_float:
@@ -373,6 +385,8 @@ class StageWalk:
 
     def _chain(self, own: bool) -> tuple[float, float]:
         """(dependent operations, those of scans) over all entries."""
+        if self.stage.before:
+            return float(self.nest.rounds_to[-1]) * recurrence(self.stage), 0.0
         links = max(map(_links, self.stage.body), default=0.0)
         if any(isinstance(s, Scan) for s in self.stage.body):
             serial = links * float(self.nest.vectors_to[-1] if own else self.nest.rounds_to[-1])

@@ -147,14 +147,19 @@ class StageBody:
                 self._arg_reduce(statement, copies)
             case Scan():
                 self._scan(statement, copies)
-            case Carry():
-                held = self.accumulators[statement.result].values
-                self.code.bind(statement.result, statement.dtype, dict(enumerate(held)), len(held))
-            case Next():
-                for copy, name in enumerate(self.accumulators[statement.carry].values):
-                    self.code.out.line(f"{name} = {unwrapped(self.code.value(statement.value, copy))};")
+            case Carry() | Next():
+                self._carried(statement)
             case Constant() | Position() | Test() | Map():
                 self._define(statement, copies, memory)
+
+    def _carried(self, statement: Carry | Next) -> None:
+        code = self.code
+        if isinstance(statement, Carry):
+            held = self.accumulators[statement.result].values
+            code.bind(statement.result, statement.dtype, dict(enumerate(held)), len(held))
+            return
+        for copy, name in enumerate(self.accumulators[statement.carry].values):
+            code.out.line(f"{name} = {unwrapped(code.value(statement.value, copy))};")
 
     def _define(self, statement: Constant | Position | Test | Map, copies: Copies, memory: Transfers) -> None:
         code, dtype = self.code, dtype_of(statement)
