@@ -7,7 +7,9 @@ from functools import cached_property
 
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.candidate import is_view
+from autofuse.fusion.domain import is_opaque
 from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.optable import role_of
 from autofuse.lazydataclass import dataclass
 from autofuse.passes.facts import Facts
 from autofuse.passes.matching import number_of
@@ -96,3 +98,8 @@ class Reading:
     def _is_passed(self, node: Node) -> bool:
         """Whether a node is a view that belongs to whoever reads it."""
         return is_view(node) and node not in self.atoms.atom_of
+
+
+def stands_alone(node: Node) -> bool:
+    """Whether rules fuse nothing with a node: a call of a library, or an op that owns regions."""
+    return is_opaque(node) or role_of(node).is_control

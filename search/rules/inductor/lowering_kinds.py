@@ -16,11 +16,11 @@ from typing import Literal
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.candidate import is_inlined, is_view
 from autofuse.fusion.dimensions import dot_axes
-from autofuse.fusion.domain import is_opaque
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.lazydataclass import dataclass, field
+from autofuse.search.rules.graphqueries import stands_alone
 from autofuse.search.rules.inductor.iteration_ranges import is_repeated, reduced_extents
 from autofuse.search.rules.inductor.lowering_order import by_locality
 
@@ -155,7 +155,7 @@ class Program:
 
     def kind(self, node: Node) -> Kind:
         """What is made of a node, views and concatenations of a GPU (see `realise`) not considered."""
-        if self.is_forced(node) or is_opaque(node) or node in self.additions.values():
+        if self.is_forced(node) or stands_alone(node) or node in self.additions.values():
             return Kind.EXTERN
         match role_of(node):
             case Role.CONVOLUTION:

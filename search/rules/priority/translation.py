@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 
 from autofuse.fusion.atoms import FusionAtom
 from autofuse.fusion.candidate import is_inlined
-from autofuse.fusion.domain import is_contraction, is_opaque
+from autofuse.fusion.domain import is_contraction
 from autofuse.ir.combiners import combiner_identity
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Attrs, Node, Value
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass, field
-from autofuse.search.rules.graphqueries import Reading
+from autofuse.search.rules.graphqueries import Reading, stands_alone
 from autofuse.search.rules.grouping import Grouping
 from autofuse.search.rules.hlo_rewrites import Multiplication, multiplication, product_with_vector
 from autofuse.search.rules.priority.instructions import BITCAST, CONSTANT, LIBRARY, PARAMETER, Instruction
@@ -221,7 +221,7 @@ class Translation:
 
 
 def _is_barrier(node: Node) -> bool:
-    if is_opaque(node) or node.op in ("cumulative", "constant") or len(node.outputs) != 1:
+    if stands_alone(node) or node.op in ("cumulative", "constant") or len(node.outputs) != 1:
         return True
     return is_contraction(node) and _as_multiplication(node) is None
 

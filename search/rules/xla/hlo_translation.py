@@ -28,13 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.fusion.candidate import is_inlined
-from autofuse.fusion.domain import is_opaque
 from autofuse.ir.combiners import combiner_identity
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.types import TensorType, of_array
 from autofuse.lazydataclass import dataclass
 from autofuse.passes.matching import as_number
+from autofuse.search.rules.graphqueries import stands_alone
 from autofuse.search.rules.hlo_rewrites import Factor, multiplication, product_with_vector
 from autofuse.search.rules.xla.hlo import Instruction
 
@@ -98,7 +98,7 @@ class _Reader:
 
     def read(self, node: Node) -> None:
         """Find the instructions of a node."""
-        if is_opaque(node):
+        if stands_alone(node):
             self._read_call(node)
         else:
             self.of[node.output] = _SPECIAL.get(node.op, _Reader.plain)(self, node)

@@ -107,6 +107,11 @@ class StageWalk:
         for statement in stage.body:
             self._visit(statement)
         self._keep_accumulators()
+        for statement in stage.body:
+            if isinstance(statement, Carry):
+                self._define(
+                    statement.result, Scalar(self.entry.depth, statement.result in self._varying, statement.dtype)
+                )
 
     def features(self, seen: set[str]) -> StageFeatures:
         """The counts. `seen`: buffers that earlier stages touched; this stage's are added."""

@@ -1,0 +1,46 @@
+"""Loops inside kernels in generated CUDA C, on the simulated device, in two orders of threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import autofuse as af
+from autofuse.ir.interpreter import interpret
+from autofuse.measurement.checks import check
+from autofuse.measurement.errorbounds import bounds_of
+from autofuse.targets.cuda.gpus import H200
+from autofuse.testing.simt.device import SimulatedDriver
+from autofuse.testing.simt.target import SimulatedTarget
+from tests.fixtures.loopprograms import LEFT, PROGRAMS, random_program
+
+
+def compare(function: Any, arguments: tuple[Any, ...], policy: str) -> af.Plan:
+    driver = SimulatedDriver(H200)
+    target: Any = SimulatedTarget(H200, driver, "simulated")
+    plan = af.compile(function, *arguments, backend="simulated", policy=policy)
+    executable = target.executable(plan.document)
+    flat = list(arguments)
+    expected, bounds = interpret(plan.graph, *flat), bounds_of(plan.graph, flat)
+    for driver.order in ("forward", "reverse"):
+        for value, found, right, bound in zip(plan.graph.outputs, executable.run(flat), expected, bounds, strict=True):
+            check(f"{policy}, {driver.order}: {value.name}", found, right, bound)
+    return plan
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str) -> None:
+    plan = compare(*PROGRAMS[name], "analytical")
+    assert ("library" in [kernel.kind for kernel in plan.kernels]) == (name in LEFT)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_bodies(seed: int) -> None:
+    compare(*random_program(seed), "unfused" if seed % 2 else "analytical")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2000, 2100))
+def test_many_random_bodies(seed: int) -> None:
+    compare(*random_program(seed), "unfused" if seed % 2 else "analytical")
