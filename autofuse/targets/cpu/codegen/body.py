@@ -67,7 +67,8 @@ class Body:
         for first in range(0, len(pairs), together):
             for statement in needed:
                 for group, flight in pairs[first : first + together]:
-                    self._statement(statement, group, flight)
+                    if group is groups[0] or not _shares(statement, groups[0], group, flight):
+                        self._statement(statement, group, flight)
 
     def _statement(self, statement: Statement, group: Group, accumulators: Accumulators) -> None:
         match statement:
@@ -123,6 +124,21 @@ class Body:
         dtypes = [operand.dtype for operand in operands]
         name = emit_map(self.fn, statement.opcode, names, dtypes, statement.dtype, lanes)
         return Value(name, statement.dtype, varying)
+
+
+def _shares(statement: Statement, first: Group, group: Group, accumulators: Accumulators) -> bool:
+    """Whether a group has what a statement does from the first one, which all lanes of both share; it is taken then."""
+    match statement:
+        case Map():
+            same = all(group.values[n] == first.values[n] for n in statement.operands)
+        case Carry() | Next():
+            carried = accumulators[statement.result if isinstance(statement, Carry) else statement.carry]
+            same = isinstance(carried, Carried) and not carried.varying
+        case _:
+            return False
+    if same and not isinstance(statement, Next):
+        group.values[statement.result] = first.values[statement.result]
+    return same
 
 
 def _is_effect(statement: Statement) -> bool:

@@ -107,6 +107,9 @@ class _StageLoop:
             }
             for flight in flights[1:]:
                 flight.update(running)
+        shared = {n: a for n, a in flights[0].items() if isinstance(a, Carried) and not a.varying}
+        for flight in flights[1:]:
+            flight.update(shared)
         return flights
 
     def _flight(self, group: Group) -> Flight:
