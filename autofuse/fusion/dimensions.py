@@ -13,10 +13,11 @@ from weakref import WeakKeyDictionary
 
 from autofuse.errors import LegalityError
 from autofuse.ir.graph import Node, Value
-from autofuse.ir.index import Symbol, of
+from autofuse.ir.index import Affine, Element, Symbol, of
 from autofuse.ir.oprecord import Role
 from autofuse.ir.ops.views import equal_products
 from autofuse.ir.optable import index_op, role_of
+from autofuse.ir.pieces import Piece
 
 AxisFactor = int
 """A axis factor: the root of a class in the forest."""
@@ -227,7 +228,8 @@ class Dimensions:
         self, node: Node, operands: Sequence[tuple[AxisFactor, ...]], result: tuple[AxisFactor, ...]
     ) -> None:
         """Tie each operand axis that is walked whole, in order, by one result axis."""
-        for operand, position, axis in _walked_whole_by(node):
+        read = _read_for_places(node) if node in self._inner else ()
+        for operand, position, axis in (*_walked_whole_by(node), *read):
             self._forest.tie(operands[operand][position], result[axis])
 
     def _relate_reduce(self, node: Node, operand: tuple[AxisFactor, ...], result: tuple[AxisFactor, ...]) -> None:
@@ -327,7 +329,7 @@ def kept_axes(node: Node) -> frozenset[tuple[int, int]]:
             found.update((0, axis) for axis in (*parts.lhs_batch, *parts.lhs_free))
             found.update((1, axis) for axis in (*parts.rhs_batch, *parts.rhs_free))
         case role if role.moves and role is not Role.RESHAPE:
-            found.update((operand, axis) for operand, axis, _ in _walked_whole_by(node))
+            found.update((operand, axis) for operand, axis, _ in (*_walked_whole_by(node), *_read_for_places(node)))
         case _:
             pass
     return frozenset(found)
@@ -394,19 +396,39 @@ def _walked_whole_by(node: Node) -> tuple[tuple[int, int, int], ...]:
     return known
 
 
+def _read_for_places(node: Node) -> Iterator[tuple[int, int, int]]:
+    """The same for operands that say where others are read: each element by the result's element that needs it."""
+    for piece, where in _pieces(node):
+        for position in piece.index:
+            for variable, _ in position.terms:
+                if isinstance(variable, Element) and isinstance(variable.source, int):
+                    yield from _walked(node, variable.source, variable.index, where)
+
+
 def _find_walked_whole(node: Node) -> Iterator[tuple[int, int, int]]:
     """(operand, its axis, result axis) for each operand axis that is walked whole, in order, by one result axis."""
+    for piece, where in _pieces(node):
+        yield from _walked(node, piece.operand, piece.index, where)
+
+
+def _pieces(node: Node) -> Iterator[tuple[Piece, Mapping[Affine, int]]]:
+    """Where an element of a result comes from, and which axis of the result each position in that is."""
     out = node.output
     symbols = [Symbol(str(axis), extent) for axis, extent in enumerate(out.type.shape)]
     where = {of(s): axis for axis, s in enumerate(symbols) if s.extent > 1}
-    for piece in index_op(node).access(
-        [v.type for v in node.inputs], out.type, node.attrs, tuple(of(s) for s in symbols)
-    ):
-        shape = node.inputs[piece.operand].type.shape
-        for position, index in enumerate(piece.index):
-            axis = where.get(index)
-            if axis is not None and shape[position] == out.type.shape[axis]:
-                yield piece.operand, position, axis
+    at = tuple(of(s) for s in symbols)
+    for piece in index_op(node).access([v.type for v in node.inputs], out.type, node.attrs, at):
+        yield piece, where
+
+
+def _walked(
+    node: Node, operand: int, positions: Sequence[Affine], where: Mapping[Affine, int]
+) -> Iterator[tuple[int, int, int]]:
+    shape = node.inputs[operand].type.shape
+    for position, index in enumerate(positions):
+        axis = where.get(index)
+        if axis is not None and shape[position] == node.output.type.shape[axis]:
+            yield operand, position, axis
 
 
 def _window_is_identity(node: Node, axis: int) -> bool:

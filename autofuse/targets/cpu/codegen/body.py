@@ -130,7 +130,7 @@ def _shares(statement: Statement, first: Group, group: Group, accumulators: Accu
     """Whether a group has what a statement does from the first one, which all lanes of both share; it is taken then."""
     match statement:
         case Map():
-            same = all(group.values[n] == first.values[n] for n in statement.operands)
+            same = all(group.values.get(n) == first.values.get(n) for n in statement.operands)
         case Carry() | Next():
             carried = accumulators[statement.result if isinstance(statement, Carry) else statement.carry]
             same = isinstance(carried, Carried) and not carried.varying
