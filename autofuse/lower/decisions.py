@@ -8,6 +8,7 @@ from typing import Any
 from autofuse.errors import PlanError
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.plainproducts import plain_product
+from autofuse.lower.raresides import with_rare_sides
 from autofuse.lower.schedule import PANEL_ROWS, PLACEMENT, PRODUCTS, SPLIT, VECTORISED, Decision, Schedule
 from autofuse.lower.tile import Dot, OpaqueProgram, Reduce, RowGroup, Space, TileProgram
 
@@ -39,6 +40,8 @@ class KernelShape:
     """Whether it is what libraries of products do in one call."""
     rescales: bool
     """Whether sums of a row are rescaled as a maximum grows."""
+    chooses: bool
+    """Whether a choice has a costly side."""
     reduces: bool
     keeps: bool
     """Whether it keeps values on chip from stage to stage."""
@@ -65,6 +68,7 @@ class KernelShape:
             sweeps=any(phase.sweep is not None for phase in program.phases()),
             is_plain_product=bool(dots) and plain_product(program) is not None,
             rescales=any(stage.stabiliser is not None for stage in stages),
+            chooses=any(len(with_rare_sides(stage.body, lambda _: True)) < len(stage.body) for stage in stages),
             reduces=any(isinstance(statement, Reduce) for stage in stages for statement in stage.body),
             keeps=any(buffer.space is Space.SCRATCH for buffer in program.buffers),
             largest_output_bytes=max(outputs, default=0),

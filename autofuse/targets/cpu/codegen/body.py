@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from autofuse.ir.dtypes import BOOL, I32, I64
 from autofuse.lazydataclass import dataclass
+from autofuse.lower.raresides import Item, RareSide, with_rare_sides
 from autofuse.lower.tile import (
     ArgReduce,
     Carry,
@@ -17,10 +18,12 @@ from autofuse.lower.tile import (
     Position,
     Reduce,
     Scan,
+    Stage,
     Statement,
     Store,
     Test,
 )
+from autofuse.lower.varying import varying_scalars
 from autofuse.targets.cpu.codegen import accesses
 from autofuse.targets.cpu.codegen.accesses import Places
 from autofuse.targets.cpu.codegen.accumulators import Accumulator
@@ -29,7 +32,7 @@ from autofuse.targets.cpu.codegen.carried import Carried
 from autofuse.targets.cpu.codegen.conditions import known_truths, live_scalars, most_alive, test
 from autofuse.targets.cpu.codegen.offsets import index_bits, scalar_index, split_lanes, vector_index
 from autofuse.targets.cpu.codegen.values import Group, Value
-from autofuse.targets.cpu.llvmtext import FunctionText
+from autofuse.targets.cpu.llvmtext import FunctionText, Vec
 from autofuse.targets.cpu.scalars import emit_constant, emit_map
 
 Accumulators = Mapping[int, Accumulator | Best | Carried]
@@ -44,6 +47,8 @@ class Body:
     places: Places
     registers: int
     """Vector registers of the target."""
+    sides: str = "always"
+    """When costly sides of choices are computed: `SIDES` of the schedule."""
 
     def write(
         self,
@@ -64,11 +69,55 @@ class Body:
         needed = [s for s in statements if _is_effect(s) or _number(s) in live - known.keys()]
         together = max(1, self.registers * 5 // 4 // max(most_alive(needed), 1))
         pairs = list(zip(groups, flights, strict=True))
+        items = self._items(needed, groups[0], flights[0], wanted)
         for first in range(0, len(pairs), together):
-            for statement in needed:
+            for item in items:
                 for group, flight in pairs[first : first + together]:
-                    if group is groups[0] or not _shares(statement, groups[0], group, flight):
-                        self._statement(statement, group, flight)
+                    if isinstance(item, RareSide):
+                        self._rare_side(item, group, flight)
+                    elif group is groups[0] or not _shares(item, groups[0], group, flight):
+                        self._statement(item, group, flight)
+
+    def _items(
+        self, statements: Sequence[Statement], group: Group, flight: Accumulators, wanted: frozenset[int]
+    ) -> Sequence[Item]:
+        """The statements, costly sides of choices together, if those are to be computed where a lane takes them."""
+        carries = any(isinstance(s, Carry) for s in statements)
+        if self.sides == "always" or (self.sides == "auto" and not carries):
+            return statements
+        if group.lanes.count == 1:
+            return with_rare_sides(statements, lambda _: True, wanted)
+        known = {number for number, value in group.values.items() if value.varying}
+        known |= {n for n, carried in flight.items() if not isinstance(carried, Carried) or carried.varying}
+        varying = varying_scalars(Stage((), tuple(statements), None), known, group.lanes.symbol)
+        return with_rare_sides(statements, varying.__contains__, wanted)
+
+    def _rare_side(self, side: RareSide, group: Group, accumulators: Accumulators) -> None:
+        """A branch around what a side needs, taken where any lane takes the side."""
+        fn, lanes = self.fn, group.lanes.count
+        mask = group.operand(fn, side.condition, lanes)
+        flags = "i1" if lanes == 1 else f"<{lanes} x i1>"
+        if not side.where:
+            mask = fn.emit(f"xor {flags} {mask}, {'true' if lanes == 1 else 'splat (i1 true)'}")
+        if lanes > 1:
+            if group.active is not None:
+                mask = fn.emit(f"and {flags} {mask}, {group.active}")
+            mask = fn.emit(f"icmp ne i{lanes} {fn.emit(f'bitcast {flags} {mask} to i{lanes}')}, 0")
+        others = [group.operand(fn, number, lanes) for number in side.others()]
+        taken, behind, before = fn.label("taken"), fn.label("behind"), fn.current
+        fn.branch_if(mask, taken, behind)
+        fn.block(taken)
+        inner = group.nested({})
+        inner.scalars = dict(group.scalars)
+        for statement in (*side.inside, *side.selects):
+            self._statement(statement, inner, accumulators)
+        chosen = [inner.operand(fn, select.result, lanes) for select in side.selects]
+        end = fn.current
+        fn.branch(behind)
+        fn.block(behind)
+        for select, name, other in zip(side.selects, chosen, others, strict=True):
+            phi = fn.phi(Vec(select.dtype, lanes).llvm, [(name, end), (other, before)])
+            group.values[select.result] = Value(phi, select.dtype, lanes > 1)
 
     def _statement(self, statement: Statement, group: Group, accumulators: Accumulators) -> None:
         match statement:

@@ -34,7 +34,7 @@ def write_phase(
     places, scratch_bytes = _places(fn, program, phase, tags, layout.copies)
     work = fn.emit(f"getelementptr inbounds i8, ptr %scratch, i64 {scratch_bytes}")
     scratch_bytes += _work_bytes(program, phase, widths)
-    nest = Nest(Body(fn, places, widths.registers), widths)
+    nest = Nest(Body(fn, places, widths.registers, widths.sides), widths)
     if layout.blocks and phase.vectorised is not None:
         Sweep.of(phase.grid, phase.steps, nest, layout).write()
     elif layout.blocks:

@@ -10,7 +10,7 @@ from autofuse.lower.schedule import PRODUCTS
 from autofuse.lower.tile import Effect, Load, Map, Next, Stage, Store, Test, TileProgram
 from autofuse.targets.cpu.codegen.cachestores import streams_stores, streams_transposed
 from autofuse.targets.cpu.codegen.values import Value
-from autofuse.targets.cpu.decisions import UNROLL, VECTOR_BITS
+from autofuse.targets.cpu.decisions import SIDES, UNROLL, VECTOR_BITS
 
 TASK_US = 5.0
 """Least work worth handing to another worker, in estimated microseconds."""
@@ -53,6 +53,8 @@ class Widths:
     """Whether those that transpose squares do, which write a line here and a line there."""
     task_us: float = TASK_US
     """Least work worth handing to another worker."""
+    sides: str = "auto"
+    """When costly sides of choices are computed, as the schedule says."""
 
     @staticmethod
     def chosen(program: TileProgram, vector_bits: int, task_us: float = TASK_US) -> Widths:
@@ -66,6 +68,7 @@ class Widths:
             products=schedule[PRODUCTS],
             stream_transposed=streams_transposed(program),
             task_us=task_us,
+            sides=schedule[SIDES],
         )
 
     def of_stage(self, stage: Stage) -> tuple[int, int]:

@@ -1,0 +1,158 @@
+"""Choices one side of which is costly: that side need only be computed where something takes it.
+
+    %9 = select %mask %fresh %kept     where %fresh is 200 instructions that nobody else needs
+
+A target may write such a side as a branch around what it alone needs. Choices by one condition share the branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from autofuse.ir.optable import scalar_op
+from autofuse.lazydataclass import dataclass
+from autofuse.lower.rewrite import operands
+from autofuse.lower.tile import Constant, Effect, Load, Map, Position, Scalar, Statement, Test
+
+COSTLY = 40.0
+"""Vector instructions from which on a side is worth a branch: a branch that is foretold wrong costs about 20 cycles."""
+
+
+@dataclass(frozen=True, slots=True)
+class RareSide:
+    """A side of choices, and what it alone needs."""
+
+    condition: Scalar
+    where: bool
+    """What the condition is where the side is taken."""
+    inside: tuple[Statement, ...]
+    """In order; their results are read here only."""
+    selects: tuple[Map, ...]
+    """The choices. Their other sides are computed before."""
+
+    def others(self) -> tuple[Scalar, ...]:
+        """The other side of each choice."""
+        return tuple(select.operands[2 if self.where else 1] for select in self.selects)
+
+
+Item = Statement | RareSide
+
+
+def with_rare_sides(
+    body: Sequence[Statement], varies: Callable[[Scalar], bool], wanted: Collection[Scalar] = ()
+) -> Sequence[Item]:
+    """A straight line in an order in which its costly sides are together; as it is, if it has none.
+
+    `varies`: whether a scalar is computed for each element. What all share is left before the branch, where it is
+    computed once. `wanted`: scalars that are read afterwards.
+    """
+    sides = list(_found(body, varies, frozenset(wanted)))
+    return _ordered(body, sides) if sides else body
+
+
+def _found(
+    body: Sequence[Statement], varies: Callable[[Scalar], bool], wanted: Collection[Scalar]
+) -> Iterator[RareSide]:
+    """The costly sides, the costliest first; none has what another one has."""
+    sides: dict[tuple[Scalar, bool], list[Map]] = {}
+    for statement in body:
+        if isinstance(statement, Map) and statement.opcode == "select" and varies(statement.operands[0]):
+            for where in (True, False):
+                sides.setdefault((statement.operands[0], where), []).append(statement)
+    found = [_side(body, key, selects, varies, wanted) for key, selects in sides.items()]
+    taken: set[Scalar] = set()
+    for side in sorted(found, key=lambda side: -_cost(side)):
+        own = {s.result for s in (*side.inside, *side.selects) if not isinstance(s, Effect)}
+        if _cost(side) >= COSTLY and taken.isdisjoint(own) and side.condition not in taken:
+            taken.update(own)
+            yield side
+
+
+def _side(
+    body: Sequence[Statement],
+    key: tuple[Scalar, bool],
+    selects: Sequence[Map],
+    varies: Callable[[Scalar], bool],
+    wanted: Collection[Scalar],
+) -> RareSide:
+    condition, where = key
+    number = 1 if where else 2
+    readers = _readers(body)
+    choices = {select.result: select for select in selects}
+    inside: dict[Scalar, Statement] = {}
+    for statement in reversed(body):
+        if not isinstance(statement, Map | Load | Position | Test | Constant) or statement.result in wanted:
+            continue
+        result = statement.result
+        if result in choices or not (varies(result) or isinstance(statement, Constant)):
+            continue
+        if readers.get(result) and all(
+            _is_inside(reader, result, inside, choices, number) for reader in readers[result]
+        ):
+            inside[result] = statement
+    kept = tuple(select for select in selects if select.operands[number] in inside)
+    ordered = tuple(s for s in body if not isinstance(s, Effect) and inside.get(s.result) is s)
+    return RareSide(condition, where, ordered, kept)
+
+
+def _readers(body: Sequence[Statement]) -> dict[Scalar, list[Statement]]:
+    readers: dict[Scalar, list[Statement]] = {}
+    for statement in body:
+        for operand in operands(statement):
+            readers.setdefault(operand, []).append(statement)
+    return readers
+
+
+def _is_inside(
+    reader: Statement, scalar: Scalar, inside: Collection[Scalar], choices: Collection[Scalar], number: int
+) -> bool:
+    """Whether what reads a scalar is only done where the side is taken."""
+    if isinstance(reader, Effect):
+        return False
+    if reader.result in inside:
+        return True
+    if not (isinstance(reader, Map) and reader.result in choices):
+        return False
+    return all((operand == scalar) == (place == number) for place, operand in enumerate(reader.operands))
+
+
+def _cost(side: RareSide) -> float:
+    return sum(scalar_op(s.opcode).work.vectors for s in side.inside if isinstance(s, Map)) if side.selects else 0.0
+
+
+def _ordered(body: Sequence[Statement], sides: Sequence[RareSide]) -> Sequence[Item]:
+    """The statements and sides, each behind what it needs; the body as it is if they wait for one another."""
+    moved = {s.result: side for side in sides for s in (*side.inside, *side.selects) if not isinstance(s, Effect)}
+    made = {s.result for s in body if not isinstance(s, Effect)}
+    last = {side.selects[-1].result: side for side in sides}
+    done: set[Scalar] = set()
+    order: list[Item] = []
+    waiting: list[Item] = []
+
+    def place(item: Item) -> bool:
+        if any(number in made and number not in done for number in _needs(item)):
+            return False
+        order.append(item)
+        results = item.selects if isinstance(item, RareSide) else (item,)
+        done.update(s.result for s in results if not isinstance(s, Effect))
+        return True
+
+    for statement in body:
+        item: Item = statement
+        if not isinstance(statement, Effect) and statement.result in moved:
+            if statement.result not in last:
+                continue
+            item = last[statement.result]
+        waiting.append(item)
+        before = -1
+        while len(waiting) != before:
+            before = len(waiting)
+            waiting = [item for item in waiting if not place(item)]
+    return body if waiting else order
+
+
+def _needs(item: Item) -> set[Scalar]:
+    if not isinstance(item, RareSide):
+        return set(operands(item))
+    own = {s.result for s in item.inside if not isinstance(s, Effect)}
+    return {item.condition, *item.others(), *(n for s in (*item.inside, *item.selects) for n in operands(s))} - own
