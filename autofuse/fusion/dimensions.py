@@ -200,20 +200,25 @@ class Dimensions:
                 self._tie(operands[0], result)
             case Role.WINDOW:
                 self._relate_window(node, operands[0], result)
-            case Role.DOT | Role.CONVOLUTION | Role.COUNTED_LOOP:
-                self._relate_loops(node, operands, result)
+            case Role.DOT | Role.CONVOLUTION | Role.COUNTED_LOOP | Role.BRANCH:
+                self._relate_others(node, operands, result)
             case _:
                 pass
 
-    def _relate_loops(
+    def _relate_others(
         self, node: Node, operands: Sequence[tuple[AxisFactor, ...]], result: tuple[AxisFactor, ...]
     ) -> None:
-        """What has loops of its own."""
+        """What has loops of its own, or sides."""
         match role_of(node):
             case Role.DOT:
                 self._relate_dot(node, operands, result)
             case Role.CONVOLUTION:
                 self._relate_convolution(node, operands, result)
+            case Role.BRANCH:
+                made = [(a, b) for side in node.regions for a, b in zip(side.outputs, node.outputs, strict=True)]
+                for inside, outside in made:
+                    if inside in self._made and inside in self._axes:
+                        self._tie(self._axes[inside], self._axes[outside])
             case _:
                 self._relate_loop(node, operands)
 
@@ -356,11 +361,21 @@ def whole_axes(node: Node) -> tuple[int, ...]:
 
 def with_bodies(nodes: Sequence[Node]) -> Sequence[Node]:
     """The nodes, and before each loop those of its body."""
-    if not any(role_of(node) is Role.COUNTED_LOOP for node in nodes):
+    if not any(map(_is_loop, nodes)):
         return nodes
     found: list[Node] = []
     for node in nodes:
-        found += with_bodies(node.regions[0].nodes) if _is_loop(node) else ()
+        found += inner_nodes(node.regions[0].nodes) if _is_loop(node) else ()
+        found.append(node)
+    return found
+
+
+def inner_nodes(nodes: Sequence[Node]) -> Sequence[Node]:
+    """The nodes of a body, and before each branch those of its sides."""
+    found: list[Node] = []
+    for node in nodes:
+        for region in node.regions:
+            found += inner_nodes(region.nodes)
         found.append(node)
     return found
 

@@ -11,15 +11,16 @@ import math
 from collections.abc import Iterator
 from weakref import WeakKeyDictionary
 
-from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use, kept_axes
+from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use, inner_nodes, kept_axes
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 
 MAX_HELD = 64
 """Most elements of one part of the state, or of one value of the body, that a worker holds or computes."""
-_ROLES = (Role.ELEMENTWISE, Role.REDUCE, Role.DOT)
-"""What a body may be made of, beside constants, positions and what moves elements. Reductions and products unroll."""
+_ROLES = (Role.ELEMENTWISE, Role.REDUCE, Role.DOT, Role.BRANCH)
+"""What a body may be made of, beside constants, positions and what moves elements. Reductions and products unroll, and
+of a branch both sides are computed, or where that costs much, the side that is taken."""
 
 
 def is_loop(node: Node) -> bool:
@@ -39,11 +40,12 @@ _refusals: WeakKeyDictionary[Node, str | None] = WeakKeyDictionary()
 
 def _refusal(node: Node) -> str | None:
     (body,) = node.regions
-    for inner in body.nodes:
+    nodes = inner_nodes(body.nodes)
+    for inner in nodes:
         role = role_of(inner)
         if not (role in _ROLES or role.is_leaf or role.moves):
             return f"{inner.op} %{inner.name} in its body is no scalar code"
-    if any(0 in value.type.shape for inner in body.nodes for value in inner.outputs):
+    if any(0 in value.type.shape for inner in nodes for value in inner.outputs):
         return "its body has values without elements"
     dims = Dimensions([node])
     if dims.has_conflict():
@@ -74,7 +76,7 @@ def time_factors(node: Node, dims: Dimensions) -> frozenset[AxisFactor]:
 def loop_factors(node: Node, dims: Dimensions) -> frozenset[AxisFactor]:
     """The factors along which iterations are independent: those that the loop can have as a grid."""
     (body,) = node.regions
-    values = (*body.inputs, *(value for inner in body.nodes for value in inner.outputs))
+    values = (*body.inputs, *(value for inner in inner_nodes(body.nodes) for value in inner.outputs))
     everything = frozenset(factor for value in values for factor in _factors(value, dims))
     return everything - time_factors(node, dims) - frozenset(_mixed(node, dims))
 
@@ -83,8 +85,10 @@ def _mixed(node: Node, dims: Dimensions) -> Iterator[AxisFactor]:
     """Factors of the state that a body reads at other positions than that of the result."""
     (body,) = node.regions
     depends = set(body.inputs[: node.attrs["carries"]])
-    for inner in body.nodes:
+    for inner in inner_nodes(body.nodes):
         state = [number for number, value in enumerate(inner.inputs) if value in depends]
+        if not depends.isdisjoint(value for side in inner.regions for value in side.outputs):
+            depends.update(inner.outputs)
         if not state:
             continue
         depends.update(inner.outputs)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from autofuse.errors import LegalityError
-from autofuse.fusion.dimensions import dot_axes, reduced_axes
+from autofuse.fusion.dimensions import dot_axes, inner_nodes, reduced_axes
 from autofuse.fusion.loops import MAX_HELD, is_loop
 from autofuse.ir import dtypes, index
 from autofuse.ir.combiners import combiner_identity
@@ -50,7 +50,8 @@ class LoopBuilder:
         self._loops = {value: _Loop(node) for node in nodes if is_loop(node) for value in node.outputs[:1]}
         self._by_result = {v: self._loops[n.outputs[0]] for n in nodes if is_loop(n) for v in n.outputs}
         self._given = {v: loop for loop in self._loops.values() for v in loop.node.regions[0].inputs}
-        self._inside = {v: loop for loop in self._loops.values() for n in loop.node.regions[0].nodes for v in n.outputs}
+        bodies = [inner_nodes(loop.node.regions[0].nodes) for loop in self._loops.values()]
+        self._inside = {value for body in bodies for node in body for value in node.outputs}
 
     def __bool__(self) -> bool:
         return bool(self._loops)
@@ -74,9 +75,13 @@ class LoopBuilder:
         if value not in self._inside:
             return (yield from self._captured(frame, stage, (value, at)))
         node = frame.producers[value]
-        if role_of(node) in (Role.REDUCE, Role.DOT):
-            return (yield from _unrolled(frame, stage, node, at, guard))
-        return None
+        match role_of(node):
+            case Role.REDUCE | Role.DOT:
+                return (yield from _unrolled(frame, stage, node, at, guard))
+            case Role.BRANCH:
+                return (yield from _chosen(frame, stage, node, (value, at), guard))
+            case _:
+                return None
 
     # ---- results ------------------------------------------------------------------------------------------------
 
@@ -192,6 +197,19 @@ class LoopBuilder:
                 raise LegalityError(f"{node.op} %{node.name}: its iterations are read as more than one axis")
             loop.time = frame.symbol(axes[0][0]) if axes and axes[0] else frame.fresh_stream(node.attrs["length"])
         return loop.time
+
+
+def _chosen(
+    frame: PhaseFrame, stage: StageDraft, node: Node, instance: Instance, guard: Scalar | None
+) -> Demand[Scalar]:
+    """A result of a branch: of both sides the one that the condition chooses."""
+    value, at = instance
+    number = node.outputs.index(value)
+    condition = yield Wanted(stage, node.inputs[0], (), guard)
+    sides: list[Scalar] = []
+    for side in node.regions:
+        sides.append((yield Wanted(stage, side.outputs[number], at, guard)))
+    return frame.map(stage, value.type.dtype, "select", condition, *sides)
 
 
 def _unrolled(

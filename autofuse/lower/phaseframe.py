@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.fusion.dimensions import AxisFactor, Dimensions, with_bodies
+from autofuse.fusion.dimensions import AxisFactor, Dimensions, inner_nodes, with_bodies
 from autofuse.fusion.domain import is_contraction
 from autofuse.fusion.loops import is_loop
 from autofuse.ir import dtypes, index
@@ -171,6 +171,7 @@ def _set_loop_levels(node: Node, level: int, levels: dict[Value, int]) -> None:
     """A loop is a level of its own: its state is complete on the next one."""
     (body,) = node.regions
     count = node.attrs["carries"]
-    inside = [*body.inputs, *(value for inner in body.nodes for value in inner.outputs), *node.outputs[count:]]
+    made = [value for inner in inner_nodes(body.nodes) for value in inner.outputs]
+    inside = [*body.inputs, *made, *node.outputs[count:]]
     levels.update(dict.fromkeys(inside, level))
     levels.update(dict.fromkeys(node.outputs[:count], level + 1))
