@@ -1,9 +1,9 @@
-"""How fast is CartPole from its naive source? .venv-peers/bin/python experiments/cartpole/run.py [--envs 128 2048 65536].
+"""How fast is CartPole from its naive source? python experiments/cartpole/run.py [--envs 128 2048 65536].
 
-The same random bits and the same work on every side: autofuse and JAX from the source that one writes first and from one
-rewritten without stacks, NumPy, and C++ by hand, one environment after the other and in vectors. All sides take turns in
-one process. Answers are compared with JAX's after 50 steps before anything is timed. Writes cartpole.jsonl and
-cartpole.md into --out. Minutes; the same command carries on.
+In the environment of `make peers`. The same random bits and the same work on every side: autofuse and JAX from the
+source that one writes first and from one rewritten without stacks, NumPy, and C++ by hand, one environment after the
+other and in vectors. All sides take turns in one process. Answers are compared with JAX's after 50 steps before
+anything is timed. Writes cartpole.jsonl and cartpole.md into --out. Minutes; the same command carries on.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def report(journal: Journal, run: dict[str, Any]) -> str:
     lines = [
         "# CartPole",
         "",
-        f"{steps} steps of a coin's policy, state `f32[N, 4]`, keys split and numbers drawn in each step. The same random "
-        "bits and the same work on every side; fastest of all calls, sides in turns in one process.",
+        f"{steps} steps of a coin's policy, state `f32[N, 4]`, keys split and numbers drawn in each step. The same "
+        "random bits and the same work on every side; fastest of all calls, sides in turns in one process.",
         "",
         f"`{run['command']}`, commit {run['commit']}, {run['machine']['model']}, {run['machine']['threads']} threads.",
         "",
