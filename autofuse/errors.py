@@ -116,5 +116,9 @@ class LibraryRefusedWarning(UserWarning):
     """A kernel that a library was to compute is computed by generated code: the library is not here, or refuses it."""
 
 
+class WorkerLeftOutWarning(UserWarning):
+    """A worker of a cluster measures nothing, or nothing any more: it is gone, hangs, or is not what is needed."""
+
+
 class SlowerThanNumpyWarning(UserWarning):
     """A plan was measured slower than the function that it was made from."""

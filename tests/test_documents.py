@@ -29,7 +29,7 @@ SMALLER = {
     r"\b4096, ?512\b": "48,16",
 }
 """What a test leaves out of examples: size and time."""
-NOT_HERE = re.compile(r"^(make|pip|AUTOFUSE_PERF=1 perf|python experiments/\S+|autofuse tune \S+ --backend cuda) ")
+NOT_HERE = re.compile(r"^(make|pip|dask|AUTOFUSE_PERF=1 perf|python experiments/\S+|autofuse tune \S+ --backend cuda) ")
 """Commands that need a network, another program, a GPU, or minutes."""
 BLOCK = re.compile(r"^```(python|toml|)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

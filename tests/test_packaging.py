@@ -30,7 +30,7 @@ PARTS = (
 NEW_ENOUGH = (
     int(metadata.version("setuptools").split(".")[0]) >= 77 if importlib.util.find_spec("setuptools") else False
 )
-HEAVY = ("sklearn", "optuna", "cupy", "rich", "matplotlib")
+HEAVY = ("sklearn", "optuna", "cupy", "rich", "matplotlib", "distributed", "dask")
 
 
 def python(code: str, **environment: str) -> str:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from autofuse.api.againstnumpy import against_function
 from autofuse.api.amounts import check_numerics, positive_seconds, whole_number
 from autofuse.api.loops import warn_of_loops
+from autofuse.api.measuringplaces import measuring_in
 from autofuse.api.numpyonly import NumpyPlan, traced_or_left
 from autofuse.api.partitioning import Rules, make_context, may_vary, noting
 from autofuse.api.plan import Plan
@@ -68,6 +69,7 @@ def tuned_plan(
     on_unsupported: OnUnsupported,
     check_bounds: bool,
     cold: bool,
+    cluster: object,
 ) -> Plan:
     """What `tune` does. `start`: when it began, on the monotonic clock."""
     target = find_target(backend, threads, device)
@@ -90,7 +92,7 @@ def tuned_plan(
     against_s = _FUNCTION_SHARE * min(limits.seconds, DEFAULT_S)
     limits = limits.without(against_s, begun=False)
     context = context.within(replace(context.kernels.bounds, seconds=limits.enumeration_s))
-    document = _tuned(context, arrays, policy, limits, seed, progress, db, varies, cold)
+    document = _tuned(context, arrays, policy, limits, seed, progress, db, varies, cold, cluster)
     if not was_interrupted(Plan(document)):
         left = end - monotonic() if math.isfinite(end) else against_s
         try:
@@ -110,33 +112,25 @@ def _tuned(
     db: str | os.PathLike[str] | None,
     varies: bool,
     cold: bool,
+    cluster: object,
 ) -> PlanDocument:
     fixed = None if policy == "measured" else find_policy(policy)
     target = context.problem.target
-    identity = target.identity
     tuners: list[Tuner] = []
     end = monotonic() + budget.seconds
     with (
+        measuring_in(cluster, target) as place,
         tempfile.TemporaryDirectory(prefix="autofuse-") as folder,
-        Database(db or Path(folder, "tune.db"), identity) as base,
+        Database(db or Path(folder, "tune.db"), place.identity) as base,
         progress_report(progress and sys.stderr.isatty()) as report,
     ):
 
         def bench_for(context: Context) -> Bench:
             graph = context.program.graph
-            return Bench(
-                graph,
-                arrays,
-                base,
-                identity,
-                cold=cold,
-                deadline_s=budget.hang_s,
-                end=end,
-                description=target.fingerprint(),
-            )
+            return place.bench(graph, arrays, base, cold=cold, deadline_s=budget.hang_s, end=end)
 
         def tune_one(context: Context, bench: Bench, budget: Budget) -> PlanDocument:
-            tuner = Tuner(context, bench, identity, budget, seed, report)
+            tuner = Tuner(context, bench, place.identity, budget, seed, report)
             tuners.append(tuner)
             document = tuner.measured_plan(rules=rule_policies()) if fixed is None else tuner.fixed_plan(fixed)
             dump_candidates(context, document, bench)

@@ -45,6 +45,7 @@ def tune(
     on_unsupported: OnUnsupported = "numpy",
     check_bounds: bool = False,
     cold: bool = False,
+    cluster: object = None,
 ) -> Plan:
     """Search, measuring kernels in a worker process, and return the best plan found.
 
@@ -65,7 +66,11 @@ def tune(
     finding the usual graph's kernels does. `on_unsupported`, `check_bounds`: as for `compile`; a function that runs
     through NumPy as a whole is not tuned. `cold`: kernels find their operands in memory, in place of caches, and plans
     their arguments, as in a program that has used much else since it made them; measurements of the two ways are kept
-    apart. In the end the function itself runs too, and a plan that is slower is a
+    apart. `cluster`: where kernels are measured in place of this machine: a `distributed.Client` of Dask, a scheduler's
+    address, or how many workers to start here, each with a device of its own. Each worker holds its device for this
+    call alone; all must be of one kind, that of `device` or of this machine. Workers that are lost, or unfit, are named
+    in a WorkerLeftOutWarning and left out; the same records give the same plan with and without. In the end the
+    function itself runs too, and a plan that is slower is a
     SlowerThanNumpyWarning and has a note. Ctrl-C returns the best plan so far, with a note that says so. Raises as
     `compile` does, and MeasureError where kernels cannot be measured or their times not be kept (a full disk, say): the
     best plan so far, if there is one, is the attribute `best` of an error that ends the tuning, whichever it is.
@@ -97,4 +102,5 @@ def tune(
         on_unsupported=on_unsupported,
         check_bounds=check_bounds,
         cold=cold,
+        cluster=cluster,
     )

@@ -46,6 +46,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_numerics_option(parser)
     parser.add_argument("--max-memory", type=nbytes, help="most memory of a call, arguments included: 512M, 2GiB")
     parser.add_argument("--device", help="with --backend cuda: the GPU, by default this machine's")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--scheduler", metavar="ADDRESS", help="measure on the workers of a Dask cluster: tcp://host:8786"
+    )
+    where.add_argument("--workers", type=count, help="measure on so many devices of this machine at a time")
     parser.add_argument("--threads", type=count, help="threads the plan uses (default one per core)")
     parser.add_argument(
         "--on-unsupported",
@@ -123,6 +128,7 @@ def _tuned(options: argparse.Namespace, target: Target) -> Plan:
         on_unsupported=options.on_unsupported,
         check_bounds=options.check_bounds,
         cold=options.cold,
+        cluster=options.workers if options.scheduler is None else options.scheduler,
     )
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import AutofuseError, BackendError, MeasureError
 from autofuse.fusion.candidate import KernelCandidate
+from autofuse.host.available import available_bytes
 from autofuse.ir.graph import Graph
 from autofuse.ir.graphtext import parse_graph
 from autofuse.lazydataclass import dataclass, field
@@ -55,6 +56,8 @@ _INTERPRETING_S = 600.0
 JUDGING = 30.0
 """Times what the interpreter took for a kernel, or a program: most for the bounds of its answer."""
 
+_HELD_SHARE = 0.25
+"""Of the memory that is there: most for values that are held beside those of the kernels at hand."""
 _LEAST_KERNEL = 0.05
 """Of a call."""
 NO_SESSION = "no such session: the worker was started anew"
@@ -139,8 +142,9 @@ _sessions: dict[str, _Session] = {}
 def open_session(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> dict[str, Any]:
     """Runner: hold a graph and its arguments.
 
-    Payload: `text`, `identity` (of the target), `held_bytes` (see `Intermediates`), `cold` (whether operands of kernels
-    and arguments of plans are to lie in memory when they are timed, not in caches).
+    Payload: `text`, `identity` (of the target), `held_bytes` (see `Intermediates`; null: a quarter of the memory that
+    is there), `cold` (whether operands of kernels and arguments of plans are to lie in memory when they are timed, not
+    in caches).
     """
     constants = {name[1:]: array for name, array in arrays.items() if name.startswith("@")}
     graph = parse_graph(payload["text"], constants)
@@ -149,7 +153,8 @@ def open_session(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: 
     if _sessions:
         _sessions.clear()
         gc.collect()
-    values = Intermediates(graph, inputs, payload["held_bytes"])
+    held_bytes = payload["held_bytes"]
+    values = Intermediates(graph, inputs, int(_HELD_SHARE * available_bytes()) if held_bytes is None else held_bytes)
     wait.up_to(_INTERPRETING_S)
     values.of(graph.outputs)
     _sessions[payload["session"]] = _Session(graph, target, inputs, constants, values, payload["cold"])

@@ -6,7 +6,7 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -56,30 +56,12 @@ class Channel:
 
         Raises ChannelClosedError, DeadlineError, or MeasureError for data that is not JSON.
         """
-        types = {name: str(of_array(array)) for name, array in message.arrays.items()}
-        try:
-            text = json.dumps({"type": message.type, "data": message.data, "arrays": types}, allow_nan=False).encode()
-        except (TypeError, ValueError) as bad:
-            raise MeasureError(f"a {message.type} message holds what JSON cannot: {bad}") from bad
-        self._send(_HEADER.pack(_MAGIC, len(text)) + text, deadline)
-        for array in message.arrays.values():
-            if array.size:
-                self._send(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, deadline)
+        for piece in pieces_of(message):
+            self._send(piece, deadline)
 
     def receive(self, deadline: float | None = None) -> Message:
         """The next message. Raises ChannelClosedError, DeadlineError, or MeasureError for one that is malformed."""
-        magic, length = _HEADER.unpack(self._receive(_HEADER.size, deadline))
-        if magic != _MAGIC or length > _MAX_JSON:
-            raise MeasureError("the worker's connection carries something else than messages")
-        keys = parse(bytes(self._receive(length, deadline)), MeasureError, "message").fields(("type", "data", "arrays"))
-        data = keys["data"]
-        data.members(at_most=_MAX_ARRAYS)
-        arrays: dict[str, NDArray[Any]] = {}
-        for name, item in keys["arrays"].members(_MAX_ARRAYS).items():
-            type_ = _type_of(item)
-            raw = self._receive(type_.nbytes, deadline)
-            arrays[name] = np.frombuffer(raw, type_.dtype.numpy).reshape(type_.shape)
-        return Message(keys["type"].text(), dict(data.value) if isinstance(data.value, dict) else {}, arrays)
+        return message_from(lambda length: self._receive(length, deadline))
 
     def _send(self, data: bytes | memoryview, deadline: float | None) -> None:
         try:
@@ -106,6 +88,34 @@ class Channel:
                 raise ChannelClosedError("the other side closed the connection")
             filled += count
         return buffer
+
+
+def pieces_of(message: Message) -> Iterator[bytes | memoryview]:
+    """A message as bytes, in pieces. Raises MeasureError, before the first one, for data that is not JSON."""
+    types = {name: str(of_array(array)) for name, array in message.arrays.items()}
+    try:
+        text = json.dumps({"type": message.type, "data": message.data, "arrays": types}, allow_nan=False).encode()
+    except (TypeError, ValueError) as bad:
+        raise MeasureError(f"a {message.type} message holds what JSON cannot: {bad}") from bad
+    yield _HEADER.pack(_MAGIC, len(text)) + text
+    for array in message.arrays.values():
+        if array.size:
+            yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def message_from(read: Callable[[int], bytes | bytearray | memoryview]) -> Message:
+    """The message that so many bytes at a time are read of. Raises MeasureError for one that is malformed."""
+    magic, length = _HEADER.unpack(read(_HEADER.size))
+    if magic != _MAGIC or length > _MAX_JSON:
+        raise MeasureError("the worker's connection carries something else than messages")
+    keys = parse(bytes(read(length)), MeasureError, "message").fields(("type", "data", "arrays"))
+    data = keys["data"]
+    data.members(at_most=_MAX_ARRAYS)
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, item in keys["arrays"].members(_MAX_ARRAYS).items():
+        type_ = _type_of(item)
+        arrays[name] = np.frombuffer(read(type_.nbytes), type_.dtype.numpy).reshape(type_.shape)
+    return Message(keys["type"].text(), dict(data.value) if isinstance(data.value, dict) else {}, arrays)
 
 
 def _type_of(item: Item) -> TensorType:

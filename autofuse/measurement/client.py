@@ -10,9 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from autofuse.errors import MeasureError
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.host.available import available_bytes
 from autofuse.ir.digest import digest
 from autofuse.ir.graph import Graph
 from autofuse.ir.graphtext import to_text
@@ -28,7 +26,7 @@ from autofuse.measurement.planraces import PlanRaces, PlanTime
 from autofuse.measurement.racing import Terms
 from autofuse.measurement.records import PASSING
 from autofuse.measurement.sources import ProgramSource
-from autofuse.measurement.workerpool import Job, Outcome, Worker
+from autofuse.measurement.workerpool import QUIET, Job, JobWorker, Outcome, Worker, WorkerLostError
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import COLD_POLICY, MEASUREMENT_POLICY, Identity, identity_to_json
 
@@ -42,10 +40,6 @@ _TOGETHER_COLD = 4
 """The same of kernels each of which has copies of its operands that fill the caches twice."""
 _TOGETHER_BYTES = 1 << 29
 """Of what they read and write: with more, fewer are timed in turns."""
-_HELD_SHARE = 0.25
-"""Of the memory that is there: most for values that the worker holds beside those of the kernels at hand."""
-QUIET = {"OPENBLAS_THREAD_TIMEOUT": "4", "OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
-"""Set in the worker: threads that the interpreter's products leave behind sleep at once (see `timer.rest`)."""
 _RUNNERS = "autofuse.measurement.bench"
 _BUILD_S = 120.0
 """Most time for building one kernel, or a session."""
@@ -98,8 +92,9 @@ class Bench:
         deadline_s: float = 60.0,
         end: float = math.inf,
         held_bytes: int | None = None,
-        worker: Worker | None = None,
+        worker: JobWorker | None = None,
         description: str = "",
+        runners: str | None = None,
     ) -> None:
         """`cold`: time kernels and plans on operands that lie in memory, in place of caches: on copies in turns.
 
@@ -108,7 +103,8 @@ class Bench:
         interpreter or an earlier call says that it takes long. `end`: when there is no use in its answer any more, on
         the worker's clock. `held_bytes`: most memory for intermediate values that the worker holds beside those of the
         kernels at hand; by default a quarter of what there is when it starts. `worker`: where kernels run, by default a
-        process with the monotonic clock. `description`: of the device, to be kept with its records.
+        process with the monotonic clock. `description`: of the device, to be kept with its records. `runners`: the
+        module of them, by default `bench`.
         """
         self.counts = BenchCounts()
         self._graph, self._inputs = graph, inputs
@@ -118,7 +114,8 @@ class Bench:
         self._cold = cold
         self._time_cap_us, self._deadline_s, self._end = time_cap_us, deadline_s, end
         self._held_bytes = held_bytes
-        self._worker = worker or Worker(QUIET)
+        self._worker: JobWorker = worker or Worker(QUIET)
+        self._runners = _RUNNERS if runners is None else runners
         self._session = ""
         self._session_worker = -1
         self._replica = 0
@@ -140,7 +137,7 @@ class Bench:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
-        self._worker.__exit__(kind, value, at)
+        self._worker.close(patiently=kind is None)
 
     @property
     def ahead_s(self) -> float:
@@ -164,7 +161,7 @@ class Bench:
         """Time one kernel; as `kernels`."""
         return self.kernels([Trial(digest, kernel, schedule, worth_us)])[0]
 
-    def kernels(self, trials: Sequence[Trial], go_on: Callable[[], bool] = lambda: True) -> list[KernelTime]:
+    def kernels(self, trials: Iterable[Trial], go_on: Callable[[], bool] = lambda: True) -> list[KernelTime]:
         """Time kernels, each checked against the interpreter first. A failing kernel costs one record.
 
         A kernel's samples are the fastest calls of several moments. Some kernels at a time are timed in turns, so that
@@ -321,11 +318,11 @@ class Bench:
         for _ in range(2):
             self.ready()
             data = {**payload, "session": self._session, "deadline_s": self._deadline_s, "left_s": left_s}
-            outcome = self._worker.run(Job(f"{_RUNNERS}:{runner}", data, arrays, build_s=build_s))
+            outcome = self._worker.run(Job(f"{self._runners}:{runner}", data, arrays, build_s=build_s))
             if outcome.status != "error" or NO_SESSION not in outcome.message:
                 return outcome
             self._session = ""
-        raise MeasureError("the worker keeps losing its session; is memory short?")
+        raise WorkerLostError("the worker keeps losing its session; is memory short?")
 
     def _open(self) -> None:
         start = self._worker.clock()
@@ -339,13 +336,13 @@ class Bench:
             "text": text,
             "cold": self._cold,
             "identity": self._identity,
-            "held_bytes": int(_HELD_SHARE * available_bytes()) if self._held_bytes is None else self._held_bytes,
+            "held_bytes": self._held_bytes,
         }
-        outcome = self._worker.run(Job(f"{_RUNNERS}:open_session", payload, arrays, build_s=_BUILD_S))
+        outcome = self._worker.run(Job(f"{self._runners}:open_session", payload, arrays, build_s=_BUILD_S))
         if outcome.status == "crash" or outcome.status in PASSING:
             outcome = self._worker.run(Job(f"{_RUNNERS}:open_session", payload, arrays, build_s=_BUILD_S))
         if outcome.status != "ok":
-            raise MeasureError(f"the worker could not prepare the program ({outcome.status}): {outcome.message}")
+            raise WorkerLostError(f"the worker could not prepare the program ({outcome.status}): {outcome.message}")
         self._session_worker = self._worker.restarts
         self.open_s = self._worker.clock() - start
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
@@ -32,10 +32,16 @@ _START_S = 60.0
 _GOODBYE_S = 2.0
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 """Signals that no code of a kernel causes: the system sends the first where memory is short."""
+QUIET = {"OPENBLAS_THREAD_TIMEOUT": "4", "OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
+"""Set in workers that time: threads that the interpreter's products leave behind sleep at once (see `timer.rest`)."""
 _NOTHING: Mapping[str, Any] = {}
 _NO_MEMORY = ("out of memory", "bad_alloc")
 """What LLVM and the C++ library print before they end the process."""
 _TAIL_BYTES = 4000
+
+
+class WorkerLostError(MeasureError):
+    """A worker can do nothing more, or nothing for this program. What it was to do is left undone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,30 @@ class Outcome:
     build_s: float = 0.0
     """Time until the runner said how long the rest may take, or until the end if it did not."""
     run_s: float = 0.0
+
+
+class JobWorker(Protocol):
+    """What does jobs for one tuner: a process beside it (`Worker`), or a device that is leased elsewhere."""
+
+    clock: Callable[[], float]
+    """Seconds, for how long jobs took."""
+
+    @property
+    def restarts(self) -> int:
+        """Processes lost so far, and with each what it held."""
+        ...
+
+    def run(self, job: Job) -> Outcome:
+        """Do a job. Raises MeasureError where none can be done, WorkerLostError where another worker may do it."""
+        ...
+
+    def renew(self) -> None:
+        """Have the next job done by another process."""
+        ...
+
+    def close(self, *, patiently: bool = True) -> None:
+        """End the process; `patiently` lets it leave by itself first."""
+        ...
 
 
 class Worker:
@@ -127,6 +157,13 @@ class Worker:
         except BaseException:
             self._kill()
             raise
+
+    def interrupt(self) -> None:
+        """End the process from another thread: a job that runs ends as killed."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
     def _run(self, job: Job) -> Outcome:
         self._built_at = None

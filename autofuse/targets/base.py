@@ -295,6 +295,13 @@ class Backend(Protocol):
         """What its identities are."""
         ...
 
+    def apart(self, most: int) -> Sequence[Mapping[str, str]]:
+        """Environments of processes of which each has a device of its own: one for each device here, at most `most`.
+
+        Variables to be set there beside those of this process. Raises BackendError where that cannot be told.
+        """
+        ...
+
     def prepare(self) -> None:
         """Begin, beside what the caller does, what takes time before anything can be compiled."""
         ...

@@ -133,6 +133,13 @@ class TargetContract(BackendContract, CostModelContract):
 
     # ---- what it is ----------------------------------------------------------------------------------------------
 
+    def test_processes_can_have_devices_of_their_own(self) -> None:
+        """As many as are asked for, if there are so many; variables of their environment say which."""
+        for most in (1, 3):
+            found = self.backend.apart(most)
+            assert 1 <= len(found) <= most
+            assert all(isinstance(text, str) for one in found for item in one.items() for text in item)
+
     def test_it_says_what_it_is(self) -> None:
         """The same each time: what is equal must run the same plans."""
         one, other = self.target(), self.target()

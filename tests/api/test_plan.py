@@ -27,7 +27,8 @@ leaves = [inputs[f"arr_{number}"] for number in range(len(inputs.files))]
 outputs = plan.executable.run(leaves)
 assert outputs is not NotImplemented
 np.savez(results_path, *outputs)
-heavy = {"sklearn", "optuna", "cupy", "matplotlib", "autofuse.search.tune.tuner"} & set(sys.modules)
+libraries = {"sklearn", "optuna", "cupy", "matplotlib", "distributed", "dask"}
+heavy = {*libraries, "autofuse.search.tune.tuner"} & set(sys.modules)
 assert not heavy, heavy
 """
 

@@ -71,6 +71,24 @@ def test_a_target_is_asked_for_by_its_name(cli: Any, model: Path, tmp_path: Path
     assert "backend='cuad' is unknown: must be 'cpu' or 'cuda'; did you mean 'cuda'?" in refused.err
 
 
+@pytest.mark.parametrize(
+    ("given", "cluster"), [((), None), (("--scheduler", "tcp://h:8786"), "tcp://h:8786"), (("--workers", "2"), 2)]
+)
+def test_where_kernels_are_measured_is_an_option(
+    cli: Any, model: Path, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: Any, cluster: Any
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(tune_command, "tune", lambda *_, **options: asked.append(options["cluster"]) or af.load(plan))
+    assert cli("tune", f"{model}:dense", *DENSE, *given, "-o", tmp_path / "p.json").code == 0
+    assert asked == [cluster]
+
+
+def test_workers_here_and_a_scheduler_elsewhere_exclude_each_other(cli: Any, model: Path) -> None:
+    done = cli("tune", f"{model}:dense", *DENSE, "--workers", "2", "--scheduler", "tcp://h:8786")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "not allowed with argument" in done.err
+
+
 def test_an_interrupted_tune_saves_and_says_how_to_resume(
     cli: Any, model: Path, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,7 +361,7 @@ def test_a_tuned_plan_that_cannot_be_saved_is_kept_elsewhere(
 ) -> None:
     def removing(*args: Any, **options: Any) -> Plan:
         (tmp_path / "gone").rmdir()
-        names = ("budget", "seed", "progress", "max_trials", "db", "inputs", "cold")
+        names = ("budget", "seed", "progress", "max_trials", "db", "inputs", "cold", "cluster")
         return af.compile(*args, **{k: v for k, v in options.items() if k not in names} | {"policy": "unfused"})
 
     (tmp_path / "gone").mkdir()

@@ -141,7 +141,7 @@ def test_loading_imports_no_backend(tmp_path):
     path = save(PLAN, tmp_path / "p.json")
     program = (
         "import sys; from autofuse.plan.file import load; load(sys.argv[1]); "
-        "print([m for m in ('llvmlite', 'sklearn', 'optuna', 'cupy') if m in sys.modules])"
+        "print([m for m in ('llvmlite', 'sklearn', 'optuna', 'cupy', 'distributed', 'dask') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -49,6 +49,9 @@ class CpuBackend:
                 return self.target()
         return self.target()
 
+    def apart(self, most: int) -> list[dict[str, str]]:
+        return [{}][:most]
+
     def prepare(self) -> None:
         from autofuse.targets.cpu.native.nativeruntime import prepare_runtime
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes.util
+import os
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +69,12 @@ class CudaBackend:
             raise BackendError(f"this plan is for a {identity.product}, and there is no GPU here to look at it for")
         return self.target(device=known)
 
+    def apart(self, most: int) -> list[dict[str, str]]:
+        from autofuse.targets.cuda.launch import cupy_with_gpu
+
+        count = int(cupy_with_gpu().cuda.runtime.getDeviceCount())
+        return [{"CUDA_VISIBLE_DEVICES": name} for name in _visible(count, os.environ)[:most]]
+
     def prepare(self) -> None:
         """Nothing takes time."""
 
@@ -105,6 +113,12 @@ def require_no_threads(name: str, threads: int | None) -> None:
     """Raise ArgumentError for threads: a GPU's are not chosen so."""
     if threads is not None:
         raise ArgumentError(f"threads={threads!r}: must be None for backend={name!r}, whose kernels choose their own")
+
+
+def _visible(count: int, environment: Mapping[str, str]) -> list[str]:
+    """What CUDA calls the devices that this process sees: by number, or as `CUDA_VISIBLE_DEVICES` lists them."""
+    listed = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return (listed or [str(number) for number in range(count)])[:count]
 
 
 def _devices() -> dict[str, Any]:

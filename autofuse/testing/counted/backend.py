@@ -59,6 +59,9 @@ class CountedBackend:
     def target_of(self, identity: Identity) -> CountedTarget:  # noqa: ARG002  # there is one device
         return self.target()
 
+    def apart(self, most: int) -> list[dict[str, str]]:
+        return [{} for _ in range(most)]
+
     def prepare(self) -> None:
         """Nothing takes time."""
 

@@ -46,6 +46,9 @@ class SimulatedBackend(CudaBackend):
 
         return self.target(device=next((key for key, gpu in ALL.items() if gpu.name == identity.product), None))
 
+    def apart(self, most: int) -> list[dict[str, str]]:
+        return [{} for _ in range(most)]
+
     def calibrate(self, *args: object, **kwargs: object) -> NoReturn:  # noqa: ARG002  # the protocol's
         raise BackendError("backend='simulated': its times are the model's, so there is nothing to measure")
 

@@ -12,6 +12,7 @@ from autofuse.errors import ArgumentError, BackendError
 from autofuse.ir.dtypes import F32
 from autofuse.lower.tile import Space
 from autofuse.targets.cuda import launch
+from autofuse.targets.cuda.backend import _visible
 from autofuse.targets.cuda.codegen import generate
 from tests.fixtures import handbuilt
 
@@ -53,3 +54,12 @@ def test_without_cupy_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatc
             launch.LoadedKernel(generate(handbuilt.binary("add", "add", 8), "sm_90"))
     finally:
         launch.gpu_problem.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("listed", "names"),
+    [(None, ["0", "1", "2"]), ("", ["0", "1", "2"]), ("5, GPU-7,1", ["5", "GPU-7", "1"]), ("3,4,5,6", ["3", "4", "5"])],
+)
+def test_processes_get_the_devices_that_this_one_sees(listed: str | None, names: list[str]) -> None:
+    environment = {} if listed is None else {"CUDA_VISIBLE_DEVICES": listed}
+    assert _visible(3, environment) == names

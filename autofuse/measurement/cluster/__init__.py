@@ -1,0 +1,1 @@
+"""Kernels measured on other machines, through workers of Dask distributed."""
