@@ -127,8 +127,8 @@ def prepare(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait)
 def time_prepared(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait) -> dict[str, Any]:
     """Runner: time the kernels that were prepared, in rounds over all of them, each in an order of its own.
 
-    Payload: `session`, `rounds`, `seed`. Answer: `samples_us` by kernel, none for one that failed; `load`, how many
-    cores others kept busy meanwhile, or null; `conditions` of the first target's device.
+    Payload: `session`, `rounds`, `seed`, `kernels` (how many there are). Answer: `samples_us` by kernel, none for one
+    that failed; `load`, how many cores others kept busy meanwhile, or null; `conditions` of the first target's device.
     """
     del arrays
     program = _program(payload)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 from types import TracebackType
 from typing import Any
 
@@ -17,16 +19,17 @@ from journal import Record
 from programs import Made, Source, made
 from state import State
 
+from autofuse.errors import MeasureError
 from autofuse.host.available import available_bytes
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.checks import CHECK_VERSION
-from autofuse.measurement.client import QUIET
+from autofuse.measurement.cluster.leases import Leased, Leases
 from autofuse.measurement.inputvalues import InputValues
 from autofuse.measurement.kernelrecords import holds_for, signature_of
 from autofuse.measurement.observations import pass_policy
 from autofuse.measurement.records import Measurement, Status
-from autofuse.measurement.workerpool import Job, Outcome, Worker
-from autofuse.plan.identity import identity_to_json
+from autofuse.measurement.workerpool import QUIET, Job, JobWorker, Outcome, Worker, WorkerLostError
+from autofuse.plan.identity import compare, identity_to_json
 from autofuse.runtime.planlowering import candidate_of
 from autofuse.targets.base import Target
 
@@ -37,6 +40,8 @@ ATTEMPTS = 3
 """Times that kernels are timed in a pass, at most."""
 BUSY = 0.15
 """Cores that others keep busy, from which on a pass is disturbed."""
+MOST_LOST = 2
+"""Devices that may be lost with a program."""
 _RUNNERS = "autofuse.measurement.collecting"
 _BUILD_S = 120.0
 _HELD_SHARE = 0.15
@@ -61,14 +66,26 @@ class _Turn:
 class Collector:
     """Measures what is planned. Use it as a context manager."""
 
-    def __init__(self, state: State, targets: Sequence[Target], seed: int) -> None:
+    def __init__(self, state: State, targets: Sequence[Target], seed: int, leases: Leases | None = None) -> None:
+        """`leases`: devices elsewhere, each of which measures programs of its own; else two processes here take turns.
+
+        Raises MeasureError for devices of another identity than the state's.
+        """
         self._state, self._targets, self._seed = state, targets, seed
         self._places = {threads_of(target, targets): place for place, target in enumerate(targets)}
         environment = {**QUIET, "AUTOFUSE_CACHE": str(state.folder / "cache")}
         self._stack = ExitStack()
-        self._threads = self._stack.enter_context(ThreadPoolExecutor(WORKERS))
-        # ended first, so that no thread waits for one
-        self._workers = [self._stack.enter_context(Worker(environment)) for _ in range(WORKERS)]
+        self._leases = leases
+        self._telling = Lock()
+        if leases is not None:
+            refuse = compare(targets[-1].identity, leases.identity)
+            if refuse:
+                raise MeasureError(f"the cluster's devices are others than the state's: {'; '.join(map(str, refuse))}")
+            self._workers: Sequence[JobWorker] = leases.workers
+        else:
+            self._threads = self._stack.enter_context(ThreadPoolExecutor(WORKERS))
+            # ended first, so that no thread waits for one
+            self._workers = [self._stack.enter_context(Worker(environment)) for _ in range(WORKERS)]
 
     def __enter__(self) -> Collector:
         return self
@@ -80,10 +97,14 @@ class Collector:
         """Measure some programs in all their passes, each in new processes. `tell`: that there is more."""
         most = max((kernel["passes"] for program in programs for kernel in program["kernels"]), default=0)
         for number in range(1, most + 1):
-            for worker in self._workers:
-                worker.renew()
+            if self._leases is None:
+                for worker in self._workers:
+                    worker.renew()
             turns = [_Turn(program, number, kernels) for program, kernels in self._waiting(programs, number)]
             turns.sort(key=lambda turn: turn.program["bytes"])  # who prepare beside each other take about as long
+            if self._leases is not None:
+                self._measure_apart(deque(turns), self._leases, tell)
+                continue
             for start in range(0, len(turns), WORKERS):
                 together = turns[start : start + WORKERS]
                 self._measure(together)
@@ -102,7 +123,50 @@ class Collector:
         for (worker, turn), outcome in zip(pairs, begun, strict=True):
             self._finish(worker, turn, outcome)
 
-    def _prepare(self, worker: Worker, turn: _Turn) -> Outcome:
+    def _measure_apart(self, turns: deque[_Turn], leases: Leases, tell: Callable[[], object]) -> None:
+        """Have each device measure one program after another. What a lost one had in hand is measured by another.
+
+        A program that several were lost with waits for another run.
+        """
+        losses: Counter[int] = Counter()
+        while turns:
+            with ThreadPoolExecutor(len(leases.workers)) as pool:
+                running = {one: pool.submit(self._measure_some, one, turns, losses, tell) for one in leases.workers}
+                try:
+                    wait(running.values())
+                except BaseException:  # Ctrl-C
+                    for worker in running:
+                        worker.give_up()
+                    raise
+            for worker, done in running.items():
+                failure = done.exception()
+                if isinstance(failure, WorkerLostError):
+                    leases.leave_out(worker, failure)
+                else:
+                    done.result()
+
+    def _measure_some(
+        self, worker: Leased, turns: deque[_Turn], losses: Counter[int], tell: Callable[[], object]
+    ) -> None:
+        """Measure one program after another on a device, while there are any. Raises WorkerLostError."""
+        worker.renew()
+        while True:
+            try:
+                turn = turns.popleft()
+            except IndexError:
+                return
+            try:
+                self._finish(worker, turn, self._prepare(worker, turn))
+            except WorkerLostError:
+                losses[turn.program["number"]] += 1
+                left = [kernel for kernel in turn.kernels if self._state.waits(kernel, turn.number)]
+                if left and losses[turn.program["number"]] < MOST_LOST:
+                    turns.append(_Turn(turn.program, turn.number, left))
+                raise
+            with self._telling:
+                tell()
+
+    def _prepare(self, worker: JobWorker, turn: _Turn) -> Outcome:
         """Open the program in a worker and prepare its kernels there."""
         session = uuid.uuid4().hex
         payload: Record = {
@@ -130,7 +194,7 @@ class Collector:
             return prepared
         return Outcome("ok", "", {**prepared.data, "session": session})
 
-    def _finish(self, worker: Worker, turn: _Turn, begun: Outcome) -> None:
+    def _finish(self, worker: JobWorker, turn: _Turn, begun: Outcome) -> None:
         """Time what was prepared, and keep it. Where the worker was lost, each kernel is tried by itself."""
         timed = begun
         if begun.status == "ok":
@@ -145,11 +209,16 @@ class Collector:
             failed = {"status": timed.status, "message": timed.message, "unusual": False}
             self._keep(turn, [failed], {"samples_us": [[]], "load": None, "conditions": ""})
 
-    def _timed(self, worker: Worker, turn: _Turn, session: str) -> Outcome:
+    def _timed(self, worker: JobWorker, turn: _Turn, session: str) -> Outcome:
         """Time what was prepared; anew while others disturb that. The least disturbed of a few attempts counts."""
         best: Outcome | None = None
         for attempt in range(ATTEMPTS):
-            payload = {"session": session, "rounds": ROUNDS, "seed": [self._seed, turn.number, attempt]}
+            payload = {
+                "session": session,
+                "rounds": ROUNDS,
+                "seed": [self._seed, turn.number, attempt],
+                "kernels": len(turn.kernels),
+            }
             found = worker.run(Job(f"{_RUNNERS}:time_prepared", payload, build_s=_BUILD_S))
             if found.status != "ok":
                 return best or found

@@ -14,9 +14,10 @@ import json
 import multiprocessing
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -35,6 +36,8 @@ from state import State
 
 from autofuse.cli.interrupts import termination_interrupts
 from autofuse.errors import AutofuseError
+from autofuse.measurement.cluster.connecting import leased
+from autofuse.measurement.cluster.leases import Leases
 from autofuse.measurement.worker import die_with
 from autofuse.report.progress import progress_report
 from autofuse.targets.base import Target, find_target
@@ -63,6 +66,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--backend", default="cpu", help="cpu, cuda; simulated shows what is done without a GPU")
     parser.add_argument("--size", default="full", choices=("small", "full"), help="of workloads (default full)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--scheduler", help="measure on the workers of a Dask cluster, all with this machine's device")
     parser.add_argument("--export", action="store_true", help="only write what there is")
     return parser.parse_args(argv)
 
@@ -83,7 +87,11 @@ def collect(options: argparse.Namespace) -> None:
 
 
 def _collect(options: argparse.Namespace, state: State, targets: Sequence[Target]) -> None:
-    with Collector(state, targets, options.seed) as collector, progress_report(sys.stderr.isatty()) as report:
+    with (
+        _leases(options, targets) as leases,
+        Collector(state, targets, options.seed, leases) as collector,
+        progress_report(sys.stderr.isatty()) as report,
+    ):
 
         def tell() -> None:
             report("passes", state.ended, state.planned)
@@ -97,6 +105,16 @@ def _collect(options: argparse.Namespace, state: State, targets: Sequence[Target
             collector.collect(state.programs[start:end], tell)
             if missing and not more:
                 break
+
+
+@contextmanager
+def _leases(options: argparse.Namespace, targets: Sequence[Target]) -> Generator[Leases | None]:
+    """The devices of a cluster, if they are to measure."""
+    if options.scheduler is None:
+        yield None
+        return
+    with leased(options.scheduler, targets[-1]) as leases:
+        yield leases
 
 
 def _enough(options: argparse.Namespace, state: State) -> bool:

@@ -9,6 +9,7 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,12 +17,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autofuse.errors import ArgumentError
+from autofuse.errors import ArgumentError, MeasureError, WorkerLeftOutWarning
+from autofuse.measurement.cluster.leases import lease_all
 from autofuse.measurement.columns import read_columns
 from autofuse.measurement.observations import Observation, observations
 from autofuse.measurement.sources import graph_from, kernel_from
+from autofuse.measurement.workerpool import Job
 from autofuse.targets.base import find_target
 from tests.fixtures.collectingfaults import CRASHES
+from tests.fixtures.fakecluster import FakeWorker, fake_cluster, sound
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = ROOT / "experiments" / "dataset"
@@ -133,7 +137,16 @@ def test_other_schedules_are_drawn_from_all_that_there_are(study: Study) -> None
 
 
 def options_of(tmp_path: Path, **changes: Any) -> Namespace:
-    given = {"records": 1, "programs": 1, "kernels": 2, "size": "small", "seed": 0, "backend": "cpu", "export": False}
+    given = {
+        "records": 1,
+        "programs": 1,
+        "kernels": 2,
+        "size": "small",
+        "seed": 0,
+        "backend": "cpu",
+        "export": False,
+        "scheduler": None,
+    }
     return Namespace(state=tmp_path / "state", out=tmp_path / "records.npz", **{**given, **changes})
 
 
@@ -252,6 +265,38 @@ def test_kernels_of_a_gpu_are_collected_on_the_simulated_one(study: Study, tmp_p
     assert {(one.status, len(one.passes), one.identity.backend, one.threads) for one in seen} == {
         ("ok", 2, "simulated", None)
     }
+
+
+def test_devices_of_a_cluster_measure_programs_of_their_own(study: Study, tmp_path: Path) -> None:
+    """One of two is lost; what it had in hand is measured by the other, and nothing twice."""
+    targets = study["choosing"].targets_of("cpu", find_target)
+    sources = [study["programs"].source_of(number, 0, "small") for number in (80, 84, 92)]
+
+    def lost_in_its_first(worker: FakeWorker, job: Job) -> bytes:
+        if job.runner.endswith(":time_prepared"):
+            worker.is_there = False
+            raise ConnectionError("the task's worker died")
+        return worker.done(job)
+
+    with study["state"].State(tmp_path, {}, {}, targets) as state:
+        for number, source in enumerate(sources):
+            found = study["run"].choose(source, "cpu", study["choosing"].Balance(), [0, number], 2, False)
+            found["kernels"] = [{**kernel, "passes": 2} for kernel in found["kernels"] if not kernel["schedule"]]
+            state.plan(number, source, **found)
+        with fake_cluster(a=lost_in_its_first, b=sound) as client:
+            leases = lease_all(client, targets[-1].identity)
+            with (
+                study["collect"].Collector(state, targets, 0, leases) as collector,
+                pytest.warns(WorkerLeftOutWarning, match="worker a is left out"),
+            ):
+                collector.collect(state.programs, lambda: None)
+        assert state.ended == state.planned > 0
+        seen = observations(state.exported())
+        assert {(one.status, len(one.passes)) for one in seen} == {("ok", 2)}
+        assert sum(len(one.passes) for one in seen) == state.planned
+        other = replace(targets[-1].identity, generator="another")
+        with fake_cluster(a=sound) as client, pytest.raises(MeasureError, match="others than the state's: generator"):
+            study["collect"].Collector(state, targets, 0, lease_all(client, other))
 
 
 @pytest.mark.slow
