@@ -280,6 +280,17 @@ def combine(prelude: Prelude, combiner: str, a: str, b: str, dtype: DType) -> st
     return map_expression(prelude, combiner, (a, b), (dtype, dtype), dtype)
 
 
+def shuffled(which: str, value: str, dtype: DType, mask: str, *arguments: str) -> str:
+    """What another thread of the warp holds. `which`: the function's, `xor`; empty for that of a numbered thread.
+
+    `arguments`: after the value.
+    """
+    call = f"__shfl_{which}_sync" if which else "__shfl_sync"
+    if dtype.is_float or dtype.bits >= 32:
+        return f"{call}({', '.join((mask, value, *arguments))})"
+    return f"({register_type(dtype)}){call}({', '.join((mask, f'(int){value}', *arguments))})"
+
+
 def order_matters(combiner: str, dtype: DType) -> bool:
     """Whether `combine(a, b)` and `combine(b, a)` may differ in bits (zeros of two signs)."""
     return dtype.is_float and combiner in ("minimum", "maximum")

@@ -12,6 +12,8 @@ import autofuse as af
 from autofuse.ir.interpreter import interpret
 from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of
+from autofuse.targets.cuda import nvrtc
+from autofuse.targets.cuda.codes import codes_of
 from autofuse.targets.cuda.gpus import H200
 from autofuse.testing.simt.device import SimulatedDriver
 from autofuse.testing.simt.target import SimulatedTarget
@@ -57,3 +59,20 @@ def test_draws_on_the_simulated_device(program: Callable[[Any], Any], policy: st
             check(f"{policy}, {driver.order}: {value.name}", found, right, bound)
             if program is exact:
                 np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC: pip install 'autofuse[cuda]'")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("program", [exact, rounded])
+def test_nvrtc_takes_draws(program: Callable[[Any], Any], arch: str) -> None:
+    """Every kernel of the draws, on its own and fused, and nothing of them in local memory."""
+    for policy in ("unfused", "analytical"):
+        plan = af.compile(program, KEY, backend="simulated", policy=policy)
+        sources = [code.kernel for code in codes_of(plan.lowered, arch).values()]
+        assert any("threefry" in kernel.source for kernel in sources)
+        for kernel in sources:
+            if not nvrtc.can_compile(kernel.source, arch):
+                pytest.skip("needs the CUDA headers")
+            resources = nvrtc.compile_source(kernel.source, arch, f"{kernel.name}.cu").resources
+            for launch in kernel.launches:
+                assert resources[launch.function].spill_bytes == resources[launch.function].stack_bytes == 0

@@ -150,6 +150,81 @@ def test_many_keys_are_sorted_over_several_tiles_and_digits() -> None:
         assert_same_bits(shim(graph, arrays, order), interpret(graph, *arrays)[0])
 
 
+LONG: list[tuple[str, dtypes.DType]] = [
+    (combiner, dtype)
+    for combiner in ("add", "multiply", "maximum")
+    for dtype in (dtypes.F32, dtypes.F64, dtypes.BF16, dtypes.I8, dtypes.I64)
+    if (combiner, dtype) not in (("add", dtypes.I64), ("maximum", dtypes.I64))
+] + [("maximum", dtypes.BOOL)]
+
+
+@pytest.mark.parametrize("most", [4, 1000])
+@pytest.mark.parametrize(("combiner", "dtype"), LONG)
+def test_many_updates_of_few_places_are_combined_in_order_by_warps(
+    combiner: str, dtype: dtypes.DType, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One place gets most, and one gets none; runs end within a tile, and behind several."""
+    monkeypatch.setattr(scatterplan, "MOST_RANKED", most)
+    indices = np.where(RNG.integers(0, 3, 700) > 0, 2, RNG.integers(-1, 6, 700))
+    indices[indices == 4] = 5
+    arrays = [numbers((5, 3), dtype), indices, numbers((700, 3), dtype)]
+    graph = scatter(*arrays, combiner)
+    plan = scatter_plan(program_of(graph))
+    assert plan is not None
+    assert (plan.has_long_runs, plan.way) == (True, "sorted" if most == 4 else "ranked")
+    for order in ("forward", "reverse"):
+        assert_same_bits(shim(graph, arrays, order), interpret(graph, *arrays)[0])
+
+
+@pytest.mark.parametrize("keys", [64, 95, 96, 127, 128, 129, 257])
+def test_every_update_of_a_run_counts_once(keys: int) -> None:
+    arrays = [numbers(2, dtypes.F32), np.ones(keys, np.int64), numbers(keys, dtypes.F32)]
+    graph = scatter(*arrays, "add")
+    assert_same_bits(shim(graph, arrays, "reverse"), interpret(graph, *arrays)[0])
+
+
+@pytest.mark.parametrize("dtype", [dtypes.I32, dtypes.U32])
+def test_whole_numbers_to_few_places_are_added_up_by_blocks(dtype: dtypes.DType) -> None:
+    """Sums wrap."""
+    arrays = [
+        numbers((7, 2), dtype),
+        RNG.integers(-2, 9, 20_000),
+        numbers((20_000, 2), dtype) * dtype.numpy.type(2**26),
+    ]
+    graph = scatter(*arrays, "add")
+    program = program_of(graph)
+    plan = scatter_plan(program)
+    assert plan is not None
+    assert plan.is_private
+    assert generate_scatter(program, "sm_90").launches[-1].grid[0] > 1
+    for order in ("forward", "reverse"):
+        assert_same_bits(shim(graph, arrays, order), interpret(graph, *arrays)[0])
+
+
+@pytest.mark.parametrize("dtype", [dtypes.I64, dtypes.U64, dtypes.I32])
+@pytest.mark.parametrize("number", [1, -3])
+def test_a_histogram_counts_in_shared_memory(dtype: dtypes.DType, number: int) -> None:
+    x, indices = numbers((11,), dtype), RNG.integers(-2, 13, 9000)
+    sketch = Sketch("histogram")
+    operand, places = sketch.input(of_array(x), "x"), sketch.input(of_array(indices), "indices")
+    one = sketch.constant(np.array(number).astype(dtype.numpy))
+    updates = sketch.emit("broadcast_in_dim", [one], shape=(9000,), broadcast_dimensions=())
+    attrs = {**ALONG_ROWS, "update_window_dims": (), "index_vector_dim": 1}
+    graph = sketch.finish([sketch.op("scatter", operand, places, updates, combiner="add", **attrs)])
+    plan = scatter_plan(program_of(graph))
+    assert plan is not None
+    assert plan.is_private
+    for order in ("forward", "reverse"):
+        assert_same_bits(shim(graph, [x, indices], order), interpret(graph, x, indices)[0])
+
+
+def test_wide_sums_that_differ_are_added_where_they_belong() -> None:
+    arrays = arrays_for(dtypes.I64, keys=900)
+    plan = scatter_plan(program_of(scatter(*arrays, "add")))
+    assert plan is not None
+    assert not plan.is_private
+
+
 def test_nan_infinities_and_zeros_of_both_signs() -> None:
     special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0], np.float32)
     x, updates = RNG.choice(special, 20), RNG.choice(special, 90)
@@ -312,14 +387,14 @@ def test_a_scatter_is_tuned() -> None:
 
 
 @pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC: pip install 'autofuse[cuda]'")
-@pytest.mark.parametrize("dtype", [dtypes.F16, dtypes.BF16, dtypes.I64, dtypes.BOOL], ids=str)
+@pytest.mark.parametrize("dtype", [dtypes.F16, dtypes.BF16, dtypes.I32, dtypes.I64, dtypes.BOOL], ids=str)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_nvrtc_takes_all_ways(dtype: dtypes.DType, arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if not nvrtc.can_compile("#include <cuda_fp16.h>\n", arch):
         pytest.skip("needs the CUDA headers")
-    for most in (4, 1000):
+    for most, keys in ((4, 60), (1000, 60), (1000, 600)):
         monkeypatch.setattr(scatterplan, "MOST_RANKED", most)
         for combiner in ("set", "maximum", *(("add",) if dtype.kind != "bool" else ())):
-            kernel = generate_scatter(program_of(scatter(*arrays_for(dtype), combiner)), arch)
+            kernel = generate_scatter(program_of(scatter(*arrays_for(dtype, keys), combiner)), arch)
             compiled = nvrtc.compile_source(kernel.source, arch, "k.cu")
             assert {launch.function for launch in kernel.launches} <= compiled.resources.keys()

@@ -50,7 +50,8 @@ class ThreadReductions:
         with code.out.braces(f"for (int apart = {width // 2}; {last}; apart /= 2)"):
             for number, value in enumerate(total.values):
                 suffix = f"_{number}" if count > 1 else ""
-                code.out.line(f"const {register_type(dtype)} other{suffix} = {_shuffled(value, dtype, mask)};")
+                theirs = scalars.shuffled("xor", value, dtype, mask, "apart")
+                code.out.line(f"const {register_type(dtype)} other{suffix} = {theirs};")
                 if isinstance(reduction, ArgReduce):
                     at = f"__shfl_xor_sync({mask}, {total.positions[number]}, apart)"
                     code.out.line(f"const {code.index.type} other_at{suffix} = {at};")
@@ -137,9 +138,3 @@ class ThreadReductions:
     def dtype(self, reduction: Reduction) -> DType:
         """What partial results are held in."""
         return self.code.types[reduction.operand] if isinstance(reduction, ArgReduce) else reduction.dtype
-
-
-def _shuffled(value: str, dtype: DType, mask: str) -> str:
-    if dtype.is_float or dtype.bits >= 32:
-        return f"__shfl_xor_sync({mask}, {value}, apart)"
-    return f"({register_type(dtype)})__shfl_xor_sync({mask}, (int){value}, apart)"

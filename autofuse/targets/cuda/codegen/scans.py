@@ -8,7 +8,6 @@ mirrored.
 
 from __future__ import annotations
 
-from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Symbol
 from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage, Store
 from autofuse.targets.cuda import scalars
@@ -105,15 +104,16 @@ class _ScanBody(StageBody):
         towards, rank = ("down" if self.reverse else "up"), f"rank % {lanes}" if group.width > lanes else "rank"
         out.line("#pragma unroll")
         with out.braces(f"for (int apart = 1; apart < {lanes}; apart *= 2)"):
-            out.line(f"const {type_} other = {_shuffled(towards, 'sum', 'apart', mask, lanes, scan.dtype)};")
+            theirs = scalars.shuffled(towards, "sum", scan.dtype, mask, "apart", str(lanes))
+            out.line(f"const {type_} other = {theirs};")
             here = f"{rank} + apart < {lanes}" if self.reverse else f"{rank} >= apart"
             out.line(f"if ({here}) sum = {unwrapped(self._combined(scan, 'other', 'sum'))};")
         first = f"{rank} == {lanes - 1}" if self.reverse else f"{rank} == 0"
         last = 0 if self.reverse else lanes - 1
-        out.line(f"{type_} lanes_before = {_shuffled(towards, 'sum', '1', mask, lanes, scan.dtype)};")
+        out.line(f"{type_} lanes_before = {scalars.shuffled(towards, 'sum', scan.dtype, mask, '1', str(lanes))};")
         out.line(f"if ({first}) lanes_before = {nothing};")
         if group.in_warp:
-            total = _shuffled("", "sum", str(last), mask, lanes, scan.dtype)
+            total = scalars.shuffled("", "sum", scan.dtype, mask, str(last), str(lanes))
             out.line(f"{carry} = {unwrapped(self._combined(scan, carry, total))};")
         else:
             self._warps_before(scan, start, carry, f"{rank} == {last}")
@@ -137,10 +137,3 @@ class _ScanBody(StageBody):
 
     def _combined(self, scan: Scan, earlier: str, later: str) -> str:
         return scalars.combine(self.code.prelude, scan.combiner, earlier, later, scan.dtype)
-
-
-def _shuffled(towards: str, value: str, by: str, mask: str, width: int, dtype: DType) -> str:
-    call = f"__shfl_{towards}_sync" if towards else "__shfl_sync"
-    if dtype.is_float or dtype.bits >= 32:
-        return f"{call}({mask}, {value}, {by}, {width})"
-    return f"({register_type(dtype)}){call}({mask}, (int){value}, {by}, {width})"

@@ -10,7 +10,9 @@ updates with equal keys is that of their keyed dimensions, row-major: what NumPy
     ranked     few keys: each is compared with all others, which gives their order
     sorted     many keys: a stable radix sort of (place, number)
 
-Where keys are in order, the first of equal ones goes through all of them: no sum depends on what ran when.
+Where keys are in order, the first of equal ones goes through all of them: no sum depends on what ran when. Where many
+meet at few places, and there are few elements of a key, a warp does so for each: its threads read ahead, and what they
+read is combined in order. Whole numbers are then first added up by each block for itself.
 """
 
 from __future__ import annotations
@@ -26,13 +28,19 @@ from autofuse.ir.ops.scatter import roles_of
 from autofuse.ir.ops.windowroles import Roles
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.librarykernels import Source, scatter_in, source_of
+from autofuse.lower.librarykernels import Fixed, Source, scatter_in, source_of
 from autofuse.lower.tile import Buffer, OpaqueProgram, Space
 
 Way = Literal["atomic", "winners", "ranked", "sorted"]
 
 MOST_RANKED = 1 << 13
 """Keys that are compared with one another: so many steps of each thread."""
+LONG_RUN = 32
+"""Keys to a place, if all places got as many: from here on, going through them is what takes long."""
+_FEW_ELEMENTS = 32
+"""Of a key: with more there are enough threads at each place."""
+_MOST_PRIVATE = 1 << 13
+"""Elements that a block adds up for itself: 32 KiB of shared memory."""
 _MOST = (1 << 31) - 1
 """Keys, and places: their numbers are held in 32 bits."""
 _ATOMIC = frozenset((dtypes.I32, dtypes.I64, dtypes.U32, dtypes.U64))
@@ -102,6 +110,18 @@ class ScatterPlan:
     def tiles(self) -> int:
         """Blocks of the radix sort."""
         return max(1, -(-self.keys // (SORT_THREADS * SORT_ITEMS)))
+
+    @property
+    def has_long_runs(self) -> bool:
+        """Whether updates meet in long runs at few places, so that threads are to share one."""
+        return self.run < _FEW_ELEMENTS and self.keys >= LONG_RUN * self.count
+
+    @property
+    def is_private(self) -> bool:
+        """Whether blocks first add up for themselves, in 32 bits: updates, or how often the one number there is."""
+        held = self.result.dtype.bits == 32 or isinstance(self.update, Fixed)
+        adds = self.way == "atomic" and self.node.attrs["combiner"] == "add" and held
+        return adds and self.count * self.run <= _MOST_PRIVATE and self.keys >= LONG_RUN * self.count
 
     @property
     def is_nothing(self) -> bool:

@@ -2,7 +2,7 @@
 
 start      result = x; for each key its place, or that it is outside
 (order)    as `scatterplan` says
-combine    the first of equal keys goes through all of them, for each element of a key a thread
+combine    the first of equal keys goes through all of them, for each element of a key a thread, or a warp
 """
 
 from __future__ import annotations
@@ -28,8 +28,24 @@ _THREADS = 256
 _PACK_BYTES = 16
 _BEYOND = 1 << 62
 """Unsigned indices from here on are out of bounds, as this is; as signed ones they could come back in."""
-_OWN = ("key", "to", "value", "update", "counted", *radixsort.NAMES)
+_WARP, _AHEAD = 32, 4
+"""Threads that go through equal keys together, and updates that each has on its way while others are combined."""
+_PRIVATE_BLOCKS, _PRIVATE_SHARE = 1 << 10, 16
+"""Most blocks that add up for themselves, and updates to each of their own elements: those they add to the result."""
+_OWN = ("key", "to", "value", "update", "counted", "number", *("i", "j", "begin", "end", "lane", "from", "now", "next"))
 """What the functions call their own variables, beside symbols."""
+_KEYS_BELOW = """\
+// How many of the keys, which are in order, are less than `key`.
+__device__ __forceinline__ int keys_below(const unsigned int* keys, int count, unsigned int key) {
+    int low = 0, high = count;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (keys[middle] < key) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+"""
 _HEADERS = {"f16": "cuda_fp16.h", "bf16": "cuda_bf16.h"}
 
 
@@ -52,7 +68,7 @@ class _Scatter:
         self.program, self.plan, self.arch = program, plan, arch
         self.buffers: tuple[Buffer, ...] = (*_without_workspaces(program), *plan.workspaces)
         self.prelude, names = Prelude(), Names()
-        for own in (*_OWN, *_symbols(plan)):
+        for own in (*_OWN, "keys_below", *radixsort.NAMES, *_symbols(plan)):
             names.fresh(own)
         self.names = {buffer.name: names.fresh(buffer.name) for buffer in self.buffers}
         values = zip((*program.graph.inputs, *program.graph.outputs), self.buffers, strict=False)
@@ -227,6 +243,9 @@ class _Scatter:
 
     def _atomic(self) -> None:
         """Whole numbers: an order changes nothing."""
+        if self.plan.is_private:
+            self._private()
+            return
         plan, kind = self.plan, "unsigned long long" if self.dtype == dtypes.I64 else register_type(self.dtype)
         name = {"add": "atomicAdd", "minimum": "atomicMin", "maximum": "atomicMax"}[plan.node.attrs["combiner"]]
         kind = kind if name == "atomicAdd" else register_type(self.dtype)
@@ -239,6 +258,36 @@ class _Scatter:
                 out.line(f"{name}(reinterpret_cast<{kind}*>({self.target} + to), ({kind}){value});")
 
         self._for_each("update", plan.keys * plan.run, write)
+
+    def _private(self) -> None:
+        """Blocks add up in shared memory what goes to few places, and then add that to the result."""
+        plan, counts = self.plan, isinstance(self.plan.update, Fixed)
+        elements, updates = plan.count * plan.run, plan.keys * plan.run
+        blocks = max(1, min(_PRIVATE_BLOCKS, updates // (_PRIVATE_SHARE * max(elements, _THREADS))))
+        kind = "unsigned long long" if self.dtype == dtypes.I64 else register_type(self.dtype)
+
+        def each(count: int, first: str, step: int) -> str:
+            return f"for ({self.index.type} i = {first}(int)threadIdx.x; i < {count}; i += {step})"
+
+        def write(out: Writer) -> None:
+            out.line(f"{each(elements, '', _THREADS)} counted[i] = 0;")
+            out.line("__syncthreads();")
+            start = f"({self.index.type})blockIdx.x * {_THREADS} + "
+            with out.braces(each(updates, start, blocks * _THREADS)):
+                names = {**self._free(out, "i"), **self._key(out, f"i / {plan.run}")}
+                with out.braces(f"if (key < {plan.count}u)"):
+                    value = "1u" if counts else f"(unsigned int){self._value(plan.update, names)}"
+                    out.line(f"atomicAdd(counted + (key * {plan.run}u + (unsigned int)(i % {plan.run})), {value});")
+            out.line("__syncthreads();")
+            with out.braces(f"{each(elements, '', _THREADS)} if (counted[i])"):
+                out.line(f"const unsigned int key = (unsigned int)(i / {plan.run});")
+                names = self._free(out, "i")
+                self._target(out, names)
+                times = f" * ({kind}){self._value(plan.update, names)}" if counts else ""
+                target = f"reinterpret_cast<{kind}*>({self.target} + to)"
+                out.line(f"atomicAdd({target}, ({kind})counted[i]{times});")
+
+        self._function("update", blocks, _THREADS, write, 4 * elements)
 
     def _winners(self) -> None:
         """The last key of each place, which is the greatest number; then only that one is written."""
@@ -294,6 +343,9 @@ class _Scatter:
         """Equal keys, in order: by the thread of the first, or, where only the last one counts, of that."""
         plan, combiner = self.plan, self.plan.node.attrs["combiner"]
         last = combiner == "set"
+        if plan.has_long_runs and not last:
+            self._combine_runs(keys, order, combiner)
+            return
         other, edge = ("at + 1", f"at == {plan.keys - 1}") if last else ("at - 1", "at == 0")
 
         def write(out: Writer) -> None:
@@ -308,6 +360,47 @@ class _Scatter:
                     self._walk(out, keys, order, names, combiner)
 
         self._for_each("combine", plan.keys * plan.run, write)
+
+    def _combine_runs(self, keys: str, order: str, combiner: str) -> None:
+        """All keys of a place, in order, by a warp for each of their elements."""
+        plan, kind, register = self.plan, self.index.type, register_type(self.dtype)
+        warps, ahead = plan.count * plan.run, _WARP * _AHEAD
+
+        def read(out: Writer, first: str, names: Mapping[Symbol, str]) -> None:
+            """The updates from one on, dealt out to threads."""
+            out.line("#pragma unroll")
+            with out.braces(f"for (int n = 0; n < {_AHEAD}; ++n)"):
+                out.line(f"const {kind} from = {first} + n * {_WARP} + lane;")
+                with out.braces("if (from < end)"):
+                    out.line(f"next[n] = {self._updated(out, f'{order}[from]', names, self._value)};")
+
+        def write(out: Writer) -> None:
+            out.line(f"const {kind} i = (({kind})blockIdx.x * {_THREADS} + (int)threadIdx.x) / {_WARP};")
+            out.line(f"const int lane = (int)threadIdx.x % {_WARP};")
+            out.line(f"if (i >= {warps}) return;")
+            out.line(f"const unsigned int key = (unsigned int)(i / {plan.run});")
+            out.line(f"const {kind} begin = keys_below({keys}, {plan.keys}, key);")
+            out.line(f"const {kind} end = keys_below({keys}, {plan.keys}, key + 1u);")
+            out.line("if (begin == end) return;")
+            names = self._free(out, "i")
+            self._target(out, names)
+            out.line(f"{register} value = {scalars.from_memory(self.prelude, f'{self.target}[to]', self.dtype)};")
+            out.line(f"{register} now[{_AHEAD}] = {{}}, next[{_AHEAD}] = {{}};")
+            read(out, "begin", names)
+            with out.braces(f"for ({kind} j = begin; j < end; j += {ahead})"):
+                out.line("#pragma unroll")
+                out.line(f"for (int n = 0; n < {_AHEAD}; ++n) now[n] = next[n];")
+                read(out, f"j + {ahead}", names)
+                out.line("#pragma unroll")
+                with out.braces(f"for (int n = 0; n < {_AHEAD}; ++n)"):
+                    out.line(f"for (int k = 0; k < {_WARP} && j + n * {_WARP} + k < end; ++k)")
+                    update = scalars.shuffled("", "now[n]", self.dtype, "0xffffffffu", "k")
+                    out.line(f"    value = {scalars.combine(self.prelude, combiner, 'value', update, self.dtype)};")
+            stored = scalars.to_memory(self.prelude, "value", self.dtype)
+            out.line(f"if (lane == 0) {self.target}[to] = {stored};")
+
+        self.functions.append(_KEYS_BELOW)
+        self._function("combine", -(-warps * _WARP // _THREADS), _THREADS, write)
 
     def _walk(self, out: Writer, keys: str, order: str, names: dict[Symbol, str], combiner: str) -> None:
         stored = scalars.from_memory(self.prelude, f"{self.target}[to]", self.dtype)
