@@ -32,7 +32,8 @@ _WARP, _AHEAD = 32, 4
 """Threads that go through equal keys together, and updates that each has on its way while others are combined."""
 _PRIVATE_BLOCKS, _PRIVATE_SHARE = 1 << 10, 16
 """Most blocks that add up for themselves, and updates to each of their own elements: those they add to the result."""
-_OWN = ("key", "to", "value", "update", "counted", "number", *("i", "j", "begin", "end", "lane", "from", "now", "next"))
+_VALUES = ("key", "to", "value", "update", "counted", "number", "now", "next")
+_PLACES = ("i", "j", "begin", "end", "lane", "from")
 """What the functions call their own variables, beside symbols."""
 _KEYS_BELOW = """\
 // How many of the keys, which are in order, are less than `key`.
@@ -68,7 +69,7 @@ class _Scatter:
         self.program, self.plan, self.arch = program, plan, arch
         self.buffers: tuple[Buffer, ...] = (*_without_workspaces(program), *plan.workspaces)
         self.prelude, names = Prelude(), Names()
-        for own in (*_OWN, "keys_below", *radixsort.NAMES, *_symbols(plan)):
+        for own in (*_VALUES, *_PLACES, "keys_below", *radixsort.NAMES, *_symbols(plan)):
             names.fresh(own)
         self.names = {buffer.name: names.fresh(buffer.name) for buffer in self.buffers}
         values = zip((*program.graph.inputs, *program.graph.outputs), self.buffers, strict=False)
