@@ -200,7 +200,7 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
         call = in_turns(session.target, runner, inputs, outs) if session.cold else runner.bound(inputs, outs)
     wait.up_to(_patience_s(payload, _CALLS * seen_s))
     worth_us = payload["worth_us"]
-    entry_us = _entry_us(session.target, len(inputs) + len(outs))
+    entry_us = entry_us_of(session.target, len(inputs) + len(outs))
     policy = TimingPolicy(
         min_samples=_FEW_SAMPLES,
         time_cap_us=float(payload["time_cap_us"]),
@@ -212,14 +212,14 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
     with asking(session.target.backend, "Target.conditions", MeasureError):
         conditions = session.target.conditions()
     return {
-        "samples_us": [_without(us, entry_us) for us in timing.samples_us],
+        "samples_us": [without_entry(us, entry_us) for us in timing.samples_us],
         "pruned": timing.pruned,
         "unusual": unusual,
         "conditions": conditions or "",
     }
 
 
-def _entry_us(target: Target, arrays: int) -> float:
+def entry_us_of(target: Target, arrays: int) -> float:
     """What a call that is given so many arrays takes beside its kernel."""
     with asking(target.backend, "Target.entry_us", MeasureError):
         found = float(target.entry_us(arrays))
@@ -228,7 +228,7 @@ def _entry_us(target: Target, arrays: int) -> float:
     return found
 
 
-def _without(us: float, entry_us: float) -> float:
+def without_entry(us: float, entry_us: float) -> float:
     """The time of a kernel, of that of a call; a part of it at least, as both were measured with errors."""
     return max(us - entry_us, _LEAST_KERNEL * us)
 
@@ -302,7 +302,7 @@ def time_again(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wa
             if entry is not None:
                 wait.at_least(_patience_s(payload, _CALLS * entry.seen_s))
                 timing = timed(session.target, entry.call, policy)
-                fastest[number].append(_without(timing.fastest_us, entry.entry_us))
+                fastest[number].append(without_entry(timing.fastest_us, entry.entry_us))
         left_s = payload["round_us"] / 1e6 - (_now(session.target) - start) / 1e9
         if left_s > 0:
             session.target.pause(left_s)

@@ -21,7 +21,7 @@ from autofuse.ir.graph import Graph
 from autofuse.ir.graphtext import parse_graph
 from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.bench import JUDGING, exact, run_once, timed
+from autofuse.measurement.bench import JUDGING, entry_us_of, exact, run_once, timed, without_entry
 from autofuse.measurement.checks import WrongAnswerError, check, poison
 from autofuse.measurement.errorbounds import bounds_of
 from autofuse.measurement.intermediates import Intermediates
@@ -64,6 +64,8 @@ class _Prepared:
     target: Target
     seconds: float
     """That it took when it ran once."""
+    arrays: int
+    """That it reads and writes."""
 
 
 @dataclass(slots=True)
@@ -136,13 +138,16 @@ def time_prepared(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait:
     rng = np.random.default_rng(payload["seed"])
     first = program.targets[0]
     samples: list[list[float]] = [[] for _ in program.prepared]
+    # here, where nobody prepares beside
+    entries_us = [0.0 if kernel is None else entry_us_of(kernel.target, kernel.arrays) for kernel in program.prepared]
     before, start = cpu_times(), first.clock()
     for _ in range(payload["rounds"]):
         for number in rng.permutation(len(program.prepared)):
             kernel = program.prepared[number]
             if kernel is not None:
                 wait.at_least(_PATIENCE_S + _HANGS * _MOST_SAMPLES * kernel.seconds)
-                samples[number] += timed(kernel.target, kernel.call, policy).samples_us
+                timing = timed(kernel.target, kernel.call, policy)
+                samples[number] += [without_entry(us, entries_us[number]) for us in timing.samples_us]
     first.pause(max(0.0, _LOOKED_S - (first.clock() - start) / 1e9))
     load = others_between(before, cpu_times())
     with asking(first.backend, "Target.conditions", MeasureError):
@@ -180,7 +185,8 @@ def _prepared(program: _Program, described: Mapping[str, Any], judged: bool, wai
         _judge(kernel, inputs, outs, right)
     unusual = values.any_unusual([*kernel.inputs, *(value for node in kernel.nodes for value in node.outputs)])
     with asking(target.backend, "Runner.bound", MeasureError):
-        return _Prepared(runner.bound(inputs, outs), target, seconds), unusual
+        call = runner.bound(inputs, outs)
+    return _Prepared(call, target, seconds, len(inputs) + len(outs)), unusual
 
 
 def _ran(

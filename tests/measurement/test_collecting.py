@@ -10,6 +10,7 @@ from autofuse.ir.dtypes import I32
 from autofuse.ir.graphtext import to_text
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement import collecting
+from autofuse.measurement.timer import Timing
 from autofuse.measurement.worker import Wait
 from autofuse.plan.identity import identity_to_json
 from autofuse.targets.cpu.target import CpuTarget
@@ -72,6 +73,15 @@ def test_what_is_prepared_next_takes_the_place_of_what_was():
     prepared(EXP, SUM)
     prepared(COUNT)
     assert len(timed()["samples_us"]) == 1
+
+
+def test_times_are_without_what_a_call_takes_beside_its_kernel(monkeypatch):
+    opened()
+    prepared(EXP, SUM)
+    found = Timing(100.0, 50.0, 100.0, (100.0, 50.0, 4.0), pruned=False)
+    monkeypatch.setattr(collecting, "timed", lambda *_: found)
+    monkeypatch.setattr(CpuTarget, "entry_us", lambda self, arrays: 4.0 + arrays)
+    assert timed(rounds=1)["samples_us"] == [[94.0, 44.0, pytest.approx(0.2)]] * 2
 
 
 class Spoiling:
