@@ -138,6 +138,10 @@ class Runner(Protocol):
         """
         ...
 
+    def compiled(self) -> CompiledFacts | None:
+        """What its compiler said of the code that runs, to be kept with its time; None where nothing is known so."""
+        ...
+
 
 class Arrays(Protocol):
     """Arrays that callers give: of the host (NumPy's), or on the device, where that has memory of its own."""

@@ -8,17 +8,21 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
+from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.errors import AutofuseError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Space
+from autofuse.runtime.planlowering import is_generated
+from autofuse.targets.cpu.compiledfacts import facts_of
 from autofuse.targets.cpu.kernelcode import KernelCodes, Start
 from autofuse.targets.cpu.machine import host_machine
+from autofuse.targets.cpu.native.driver import kernel_unit
 from autofuse.targets.cpu.native.engine import Engine, default_engine
 from autofuse.targets.cpu.native.entry import NativeProgram
-from autofuse.targets.cpu.native.nativeprogram import BufferRef, CpuProgram, KernelCall
+from autofuse.targets.cpu.native.nativeprogram import BufferRef, CpuProgram, KernelCall, KernelCode
 from autofuse.targets.cpu.native.opaque import OpaqueCall, raise_pending
 
 T = TypeVar("T")
@@ -31,6 +35,11 @@ class CpuRunner:
 
     native: NativeProgram
     opaque: tuple[OpaqueCall, ...]
+    code: KernelCode | None
+    """None for what is not generated."""
+    data: bytes
+    """The object of the code."""
+    engine: Engine
 
     def run_into(self, inputs: Sequence[NDArray[Any]], outs: Sequence[NDArray[Any]]) -> bool:
         """Run once; False, with nothing done, if an array does not fit."""
@@ -42,16 +51,22 @@ class CpuRunner:
         """What runs it on these arrays as cheaply as can be."""
         return partial(self.native.call_into, *inputs, *outs)
 
+    def compiled(self) -> CompiledFacts | None:
+        """What LLVM said of its code; None where that is not generated, or not for x86-64."""
+        functions = None if self.code is None else self.engine.functions(kernel_unit(self.code))
+        return None if self.code is None or functions is None else facts_of(self.code, self.data, functions)
+
 
 def cpu_runners(
-    kernel: KernelCandidate, schedules: Sequence[Schedule], limits: Limits, threads: int
+    kernel: KernelCandidate, schedules: Sequence[Schedule], limits: Limits, threads: int, *, tells: bool = False
 ) -> list[CpuRunner | AutofuseError]:
     """A kernel under each schedule, or why that cannot be. They compile beside each other.
 
-    When this returns, nothing is compiling any more. `threads`: most that a launch uses.
+    When this returns, nothing is compiling any more. `threads`: most that a launch uses. `tells`: make
+    ready what `CpuRunner.compiled` says.
     """
     engine = default_engine()
-    with engine.compiling() as start:
+    with engine.compiling(tells=tells) as start:
         begun = [_attempt(partial(_begin, kernel, schedule, limits, threads, engine, start)) for schedule in schedules]
         return [one if isinstance(one, AutofuseError) else _attempt(one) for one in begun]
 
@@ -93,7 +108,9 @@ def _begin(
     )
 
     def finish() -> CpuRunner:
-        native = NativeProgram(whole, engine, objects=codes.objects(whole.kernels, engine))
-        return CpuRunner(native, tuple(codes.opaque))
+        objects = codes.objects(whole.kernels, engine)
+        native = NativeProgram(whole, engine, objects=objects)
+        data = objects[whole.kernels.index(code)]
+        return CpuRunner(native, tuple(codes.opaque), code if is_generated(program) else None, data, engine)
 
     return finish

@@ -80,7 +80,7 @@ class CpuTarget:
         return features(program, vector_bits=self.device.vector_bits)
 
     def compiled(self, programs: Sequence[TileProgram | OpaqueProgram]) -> list[None]:
-        """Nothing: its model counts registers itself."""
+        """Nothing: compiling takes as long as all else before a first call, so its model estimates what spills."""
         return [None] * len(programs)
 
     def executable(self, document: PlanDocument, kernels: tuple[LoweredKernel, ...] | None = None) -> CpuExecutable:
@@ -91,7 +91,7 @@ class CpuTarget:
     def runners(self, kernel: KernelCandidate, schedules: Sequence[Schedule]) -> Sequence[CpuRunner | AutofuseError]:
         from autofuse.targets.cpu.runners import cpu_runners
 
-        return cpu_runners(kernel, schedules, self.limits, self.threads)
+        return cpu_runners(kernel, schedules, self.limits, self.threads, tells=True)
 
     @property
     def arrays(self) -> HostArrays:

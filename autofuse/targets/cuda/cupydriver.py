@@ -12,12 +12,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.errors import ArgumentError, BackendError, DeviceLostError, NotEnoughMemoryError
 from autofuse.ir.devicearrays import type_of_device_array
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 from autofuse.targets.cuda import cublaslt
-from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT
+from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT, CudaKernel
 from autofuse.targets.cuda.conditions import Conditions, conditions
 from autofuse.targets.cuda.cublaslt import CublasLt
 from autofuse.targets.cuda.driver import CAPTURED, CudaCode, Function, Node
@@ -26,6 +27,7 @@ from autofuse.targets.cuda.graphs import CallNode, CudaGraph, KernelNode, bindin
 from autofuse.targets.cuda.launch import LoadedKernel, cupy_with_gpu
 from autofuse.targets.cuda.library.cupylibrary import CupyLibrary
 from autofuse.targets.cuda.library.form import Form, Given
+from autofuse.targets.cuda.machinecode import facts_of
 from autofuse.targets.cuda.productcalls import ProductFunction, product_function
 
 LASTING = frozenset((214, 220, 700, 702, 709, 710, *range(714, 720), 721))
@@ -75,6 +77,9 @@ class CupyDriver:
             if code.library is None:
                 return CupyFunction(LoadedKernel(code.kernel))
             return product_function(self._products, code.library, code.kernel.parameters, self._current)
+
+    def compiled(self, kernel: CudaKernel) -> CompiledFacts:
+        return facts_of(kernel)
 
     @cached_property
     def _products(self) -> CublasLt | None:

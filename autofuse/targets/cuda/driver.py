@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import OpaqueProgram, TileProgram
@@ -128,6 +129,13 @@ class Driver(Protocol):
         """Compile kernels and load them, beside each other. Raises BackendError.
 
         So it does where cuBLASLt is to compute one, and is not here or refuses.
+        """
+        ...
+
+    def compiled(self, kernel: CudaKernel) -> CompiledFacts | None:
+        """What the compiler of a kernel that was loaded said of it; None where that is another one than the device's.
+
+        Raises BackendError for what it refuses.
         """
         ...
 

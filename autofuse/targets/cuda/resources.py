@@ -16,11 +16,11 @@ from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.runtime.planlowering import canonical
 from autofuse.targets.cuda import nvrtc
 from autofuse.targets.cuda.codegen import generate
-from autofuse.targets.cuda.codegen.cudakernel import CudaKernel, CudaLaunch
+from autofuse.targets.cuda.codegen.cudakernel import CudaLaunch
 from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.driver import CudaCode
 from autofuse.targets.cuda.gpus import Gpu
-from autofuse.targets.cuda.machinecode import machine_code
+from autofuse.targets.cuda.machinecode import facts_of
 from autofuse.targets.cuda.nvrtc import Resources
 from autofuse.targets.cuda.occupancy import occupancy
 from autofuse.targets.cuda.productcalls import library_code
@@ -50,19 +50,7 @@ def _facts(program: TileProgram, arch: str) -> CompiledFacts | None:
         kernel = generate(replace(program, name="kernel"), arch)
     except LegalityError:
         return None
-    return _facts_of(kernel) if nvrtc.can_compile(kernel.source, arch) else None
-
-
-def _facts_of(kernel: CudaKernel) -> CompiledFacts:
-    """Raises BackendError for what NVRTC refuses."""
-    resources = machine_code(kernel.source, kernel.arch, kernel.name).resources
-    needed = [(launch, resources[launch.function]) for launch in kernel.launches]
-    return CompiledFacts(
-        tuple(
-            LaunchFacts(used.registers, used.spill_bytes, used.stack_bytes, launch.shared_bytes + used.shared_bytes)
-            for launch, used in needed
-        )
-    )
+    return facts_of(kernel) if nvrtc.can_compile(kernel.source, arch) else None
 
 
 def launch_lines(codes: Sequence[CudaCode], gpu: Gpu, model: GpuModel) -> list[tuple[str, ...]]:
@@ -81,7 +69,7 @@ def _lines(code: CudaCode, gpu: Gpu, model: GpuModel) -> tuple[str, ...]:
     launches, facts, said = code.kernel.launches, None, "registers estimated: NVRTC is not installed"
     if nvrtc.is_available():
         try:
-            facts = _facts_of(code.kernel)
+            facts = facts_of(code.kernel)
         except BackendError as error:
             said = f"NVRTC refuses it: {str(error).splitlines()[0]}"
     uses = [said] * len(launches)

@@ -7,6 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.errors import AutofuseError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Value
@@ -93,6 +94,11 @@ class CudaRunner:
     def bound(self, inputs: Sequence[Array], outs: Sequence[Array]) -> Callable[[], object]:
         with self.driver.entered():
             return self._bound(inputs, outs)[0]
+
+    def compiled(self) -> CompiledFacts | None:
+        if isinstance(self.code, OpaqueProgram) or self.code.library is not None:
+            return None
+        return self.driver.compiled(self.code.kernel)
 
     def _bound(self, inputs: Sequence[Array], outs: Sequence[Array]) -> tuple[Callable[[], object], list[Any]]:
         """What starts it on copies of the inputs on the device, and the arrays there that it writes."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.errors import ArgumentError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Graph, Value
@@ -30,6 +31,12 @@ from autofuse.testing.counted.hidden import Hidden
 from autofuse.testing.counted.work import features, nanoseconds
 
 Array = NDArray[Any]
+Compiler = Callable[[TileProgram | OpaqueProgram], CompiledFacts | None]
+
+
+def says_nothing(program: TileProgram | OpaqueProgram) -> None:
+    """As a compiler whose words do not matter."""
+    del program
 
 
 class Counting(Protocol):
@@ -38,6 +45,7 @@ class Counting(Protocol):
     device: CountedDevice
     hidden: Hidden
     clock: CountedClock
+    compiler: Compiler
 
 
 @dataclass(slots=True)
@@ -48,6 +56,7 @@ class CountedKernel:
     takes: Callable[[], float]
     """Nanoseconds of a call."""
     clock: CountedClock
+    compiler: Compiler = says_nothing
     _last: tuple[list[bytes], tuple[Array, ...]] | None = None
     """What it was called with, and what came of it: evaluating that again would give the same."""
 
@@ -57,7 +66,8 @@ class CountedKernel:
     ) -> CountedKernel:
         """Count its work. Raises BackendError for what there is no kernel for."""
         counted = nanoseconds(features(program), target.device)
-        return CountedKernel(program, lambda: target.hidden.kernel(kernel, schedule, counted), target.clock)
+        takes = partial(target.hidden.kernel, kernel, schedule, counted)
+        return CountedKernel(program, takes, target.clock, target.compiler)
 
     def results(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         """The values of its outputs, in order. Raises what the interpreter raises."""
@@ -82,6 +92,10 @@ class CountedKernel:
     def bound(self, inputs: Sequence[Array], outs: Sequence[Array]) -> Callable[[], object]:
         """What runs it on these arrays."""
         return partial(self.run_into, tuple(inputs), tuple(outs))
+
+    def compiled(self) -> CompiledFacts | None:
+        """See `CountedTarget.compiled`."""
+        return self.compiler(self.program)
 
     def _library(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         outs = [np.empty(b.type.shape, b.type.dtype.numpy) for b in self.program.buffers if b.space is Space.OUTPUT]

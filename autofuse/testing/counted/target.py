@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 
 from autofuse.cost_models.compiled import CompiledFacts
@@ -24,17 +24,16 @@ from autofuse.testing.counted.device import (
     CountedDevice,
     CountedIdentity,
 )
-from autofuse.testing.counted.executable import CountedExecutable, CountedKernel, build_executable
+from autofuse.testing.counted.executable import (
+    Compiler,
+    CountedExecutable,
+    CountedKernel,
+    build_executable,
+    says_nothing,
+)
 from autofuse.testing.counted.hidden import Hidden
 from autofuse.testing.counted.model import CountedModel
 from autofuse.testing.counted.work import features
-
-Compiler = Callable[[TileProgram | OpaqueProgram], CompiledFacts | None]
-
-
-def says_nothing(program: TileProgram | OpaqueProgram) -> None:
-    """As a compiler whose words do not matter."""
-    del program
 
 
 class CountedTarget:

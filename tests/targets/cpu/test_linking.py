@@ -9,7 +9,8 @@ import pytest
 
 from autofuse.errors import BackendError
 from autofuse.host.objectcache import ObjectCache
-from autofuse.targets.cpu.native import elf, linking, placing
+from autofuse.host import elf
+from autofuse.targets.cpu.native import linking, placing
 from autofuse.targets.cpu.native.engine import Engine
 from autofuse.targets.cpu.native.linking import link
 

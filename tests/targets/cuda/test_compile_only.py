@@ -15,7 +15,7 @@ from autofuse.errors import ArgumentError, BackendError, MeasureError
 from autofuse.ir.dtypes import F16
 from autofuse.lazydataclass import replace
 from autofuse.targets.base import find_target
-from autofuse.targets.cuda import launch, nvrtc, resources
+from autofuse.targets.cuda import launch, machinecode, nvrtc, resources
 from autofuse.targets.cuda.codegen import generate
 from autofuse.targets.cuda.nvrtc import Resources
 from autofuse.testing.cost_models import elementwise_kernel
@@ -93,9 +93,9 @@ def test_kernels_of_the_host_are_not_compiled_and_equal_ones_are_once(monkeypatc
 
     def compiled(source: str, arch: str, name: str) -> Any:
         asked.append(name)
-        return SimpleNamespace(resources={"kernel": Resources(40, 8, 16, 32)})
+        return SimpleNamespace(resources={"kernel": Resources(40, 8, 16, 32)}, cubin=b"")
 
-    monkeypatch.setattr(resources, "machine_code", compiled)
+    monkeypatch.setattr(machinecode, "machine_code", compiled)
     monkeypatch.setattr(nvrtc, "is_available", lambda: True)
     monkeypatch.setattr(nvrtc, "can_compile", lambda source, arch: True)
     one, other = elementwise_kernel(100, name="one"), elementwise_kernel(100, name="other")

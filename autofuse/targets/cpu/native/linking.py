@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autofuse.errors import BackendError
-from autofuse.targets.cpu.native import elf
+from autofuse.host import elf
 from autofuse.targets.cpu.native.forkgate import LLVM
 from autofuse.targets.cpu.native.placing import UnknownCodeError, place
 

@@ -11,8 +11,8 @@ import struct
 import weakref
 from collections.abc import Mapping, Sequence
 
-from autofuse.targets.cpu.native import elf
-from autofuse.targets.cpu.native.elf import ALLOCATED, UNDEFINED, WRITEABLE, ElfObject, Relocation, Symbol
+from autofuse.host import elf
+from autofuse.host.elf import ALLOCATED, UNDEFINED, WRITEABLE, ElfObject, Relocation, Symbol
 
 _RELATIVE, _CALL = 2, 4
 _BY_SLOT = (9, 41, 42)

@@ -23,8 +23,18 @@ def run_function_passes(manager: Any, function: Any, builder: Any) -> None:
 
 def emit_object(machine: Any, module: Any) -> bytes:
     """What `machine.emit_object(module)` does. Raises RuntimeError."""
+    return _emitted(machine, module, 1)
+
+
+def emit_assembly(machine: Any, module: Any) -> str:
+    """What `machine.emit_assembly(module)` does. Raises RuntimeError."""
+    return _emitted(machine, module, 0).decode()
+
+
+def _emitted(machine: Any, module: Any, kind: int) -> bytes:
+    """`kind`: LLVM's number for a form of machine code, 0 for text and 1 for objects."""
     with ffi.OutputString() as message:
-        buffer = _function("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, message)
+        buffer = _function("LLVMPY_TargetMachineEmitToMemory")(machine, module, kind, message)
         if not buffer:
             raise RuntimeError(str(message))
     try:
