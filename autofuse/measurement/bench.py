@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.cost_models.compiled import facts_to_json
 from autofuse.errors import AutofuseError, BackendError, MeasureError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.host.available import available_bytes
@@ -168,7 +169,7 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
     if it takes longer than that, and do not hold it; null: never), `expected_us` (what a call may take, as far as
     anything is known of that), `deadline_s` (a call without an answer for so long hangs, unless it is expected to take
     long), `left_s` (of the run; null: no limit). Answer: the samples, whether it was stopped early, whether it met
-    values that arithmetic may be slow with, and the conditions of the device.
+    values that arithmetic may be slow with, the conditions of the device, and what the kernel's compiler said.
     """
     del arrays
     session = _session(payload)
@@ -211,11 +212,15 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
         session.ready[_key(payload, payload["schedule"])] = _Ready(call, seen_s, entry_us)
     with asking(session.target.backend, "Target.conditions", MeasureError):
         conditions = session.target.conditions()
+    with asking(session.target.backend, "Runner.compiled", MeasureError):
+        compiled = runner.compiled()
+        told = None if compiled is None else facts_to_json(compiled)
     return {
         "samples_us": [without_entry(us, entry_us) for us in timing.samples_us],
         "pruned": timing.pruned,
         "unusual": unusual,
         "conditions": conditions or "",
+        "compiled": told,
     }
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from autofuse.cost_models.compiled import CompiledFacts, facts_from
+from autofuse.errors import MeasureError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.digest import digest
 from autofuse.ir.graph import Graph
@@ -29,6 +31,7 @@ from autofuse.measurement.sources import ProgramSource
 from autofuse.measurement.workerpool import QUIET, Job, JobWorker, Outcome, Worker, WorkerLostError
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import COLD_POLICY, MEASUREMENT_POLICY, Identity, identity_to_json
+from autofuse.strictjson import Item
 
 _MOMENTS = 5
 """At which a kernel is timed."""
@@ -71,6 +74,8 @@ class _Begun:
     """Whether the kernel met values that arithmetic may be slow with."""
     conditions: str = ""
     """Of the device, at that moment."""
+    compiled: CompiledFacts | None = None
+    """What its compiler said."""
 
 
 class Bench:
@@ -188,7 +193,7 @@ class Bench:
             begun = self._begin(trial, len(found), go_on)
             found.append(begun.time)
             if begun.time.status != "ok" or begun.time.pruned:
-                self._records.add(trial, begun.time, begun.samples_us, begun.unusual, begun.conditions)
+                self._keep(begun, begun.time, begun.samples_us)
                 continue
             waiting.append(begun)
             if len(waiting) == together or _memory(w.trial.kernel for w in waiting) > _TOGETHER_BYTES:
@@ -207,7 +212,13 @@ class Bench:
         self._kernel_s = outcome.build_s + outcome.run_s
         samples = tuple(float(s) for s in outcome.data["samples_us"])
         time = KernelTime("ok", min(samples), pruned=bool(outcome.data["pruned"]))
-        return _Begun(trial, place, time, samples, bool(outcome.data["unusual"]), str(outcome.data["conditions"]))
+        compiled = Item(outcome.data["compiled"], "compiled", MeasureError, "time_kernel").maybe(facts_from)
+        unusual, conditions = bool(outcome.data["unusual"]), str(outcome.data["conditions"])
+        return _Begun(trial, place, time, samples, unusual, conditions, compiled)
+
+    def _keep(self, begun: _Begun, time: KernelTime, samples_us: tuple[float, ...]) -> None:
+        """Record what a kernel took."""
+        self._records.add(begun.trial, time, samples_us, begun.unusual, begun.conditions, begun.compiled)
 
     def _finish(self, waiting: list[_Begun], found: list[KernelTime]) -> None:
         """Time the kernels that wait for the moments that are left, record them, and put their times in place."""
@@ -228,7 +239,7 @@ class Bench:
         outcome = self._first_moment(begun.trial)
         if outcome.status == "ok" and outcome.data["pruned"]:
             pruned = replace(begun.time, us=min(outcome.data["samples_us"]), pruned=True)
-            self._records.add(begun.trial, pruned, tuple(outcome.data["samples_us"]), begun.unusual, begun.conditions)
+            self._keep(begun, pruned, tuple(outcome.data["samples_us"]))
             return pruned
         if outcome.status == "ok":
             outcome = self._later_moments([begun])
@@ -269,7 +280,7 @@ class Bench:
     def _finished(self, begun: _Begun, fastest_us: Sequence[float]) -> KernelTime:
         """Record the first moment and the later ones."""
         samples = (begun.time.us, *(float(us) for us in fastest_us))
-        self._records.add(begun.trial, begun.time, samples, begun.unusual, begun.conditions)
+        self._keep(begun, begun.time, samples)
         return replace(begun.time, us=min(samples))
 
     def recorded(self, digest: str, kernel: KernelCandidate, schedule: Schedule) -> KernelTime | None:

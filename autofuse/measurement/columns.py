@@ -24,7 +24,14 @@ from autofuse.errors import MeasureError
 from autofuse.lazydataclass import dataclass
 from autofuse.measurement.exported import Exported
 from autofuse.measurement.kernelnotes import KernelNote, note_from, note_to_json
-from autofuse.measurement.records import Measurement, measurement_from, schedule_key, stamped
+from autofuse.measurement.records import (
+    Measurement,
+    compiled_key,
+    compiled_value,
+    measurement_from,
+    schedule_key,
+    stamped,
+)
 from autofuse.measurement.sources import (
     KernelSource,
     ProgramSource,
@@ -39,13 +46,18 @@ from autofuse.plan.atomic import written_whole
 from autofuse.plan.identity import Identity, identity_from, identity_hash, identity_to_json
 from autofuse.strictjson import Item, parse
 
-COLUMNS_VERSION = 1
+COLUMNS_VERSION = 2
 """Of the members of a file. Raised when a reader of an earlier version would misread it."""
+_WITHOUT_COMPILED = 1
+"""The version whose records do not say what compilers said."""
 COLUMNS = ".npz"
 """How the names of such files end."""
 COLUMNS_MAGIC = b"PK\x03\x04"
 """Their first bytes."""
-_TEXTS = ("kernel", "schedule", "signature", "policy", "code_version", "status", "message", "input_values", "described")
+_TEXTS = (
+    *("kernel", "schedule", "signature", "policy", "code_version", "status", "message", "input_values", "described"),
+    "compiled",
+)
 """Fields of a measurement that are kept as numbers of texts."""
 _MACHINE, _PROGRAM, _KERNEL, _NOTE, _DESCRIPTION = "machine", "program", "source", "note", "description"
 """Tables of texts: of each record its machine, and what is known of its kernel and its device by their names."""
@@ -100,8 +112,7 @@ def _packed(records: Iterable[Exported]) -> tuple[dict[str, NDArray[Any]], int]:
     for one in records:
         m = one.record.measurement
         for name in _TEXTS:
-            text = schedule_key(m.schedule) if name == "schedule" else str(getattr(m, name))
-            codes[name].append(texts[name].number(text))
+            codes[name].append(texts[name].number(_text_of(m, name)))
         codes[_MACHINE].append(texts[_MACHINE].number(_json(identity_to_json(one.identity))))
         created.append(one.record.created_ns)
         loads.append(math.nan if m.load is None else m.load)
@@ -118,6 +129,16 @@ def _packed(records: Iterable[Exported]) -> tuple[dict[str, NDArray[Any]], int]:
     arrays["counts"] = np.array(counts, np.uint32)
     arrays["samples_us"] = _narrowed(np.array(samples, np.float64))
     return arrays, len(created)
+
+
+def _text_of(measurement: Measurement, name: str) -> str:
+    match name:
+        case "schedule":
+            return schedule_key(measurement.schedule)
+        case "compiled":
+            return compiled_key(measurement)
+        case _:
+            return str(getattr(measurement, name))
 
 
 def _put_tables(tables: Mapping[str, _Texts], one: Exported) -> None:
@@ -192,16 +213,17 @@ class _File:
         self.path = str(path)
         self._arrays = self._read(path)
         version = self._column("version", "i", 0)
-        if version.shape != () or int(version) != COLUMNS_VERSION:
-            self._unfit("version", f"is {version}; this autofuse reads {COLUMNS_VERSION}")
+        if version.shape != () or int(version) not in (_WITHOUT_COMPILED, COLUMNS_VERSION):
+            self._unfit("version", f"is {version}; this autofuse reads {_WITHOUT_COMPILED} and {COLUMNS_VERSION}")
+        self._names = tuple(name for name in _TEXTS if name != "compiled" or int(version) != _WITHOUT_COMPILED)
 
     def records(self) -> Iterator[Exported]:
         """All of them, in order."""
         about = self._about()
-        texts = {name: self._texts(name) for name in _TEXTS}
+        texts = {name: self._texts(name) for name in self._names}
         identities = [identity_from(self._parsed(text, _MACHINE)) for text in self._texts(_MACHINE)]
         machines = [_Machine(identity, identity_hash(identity)) for identity in identities]
-        codes = {name: self._codes(name, len(texts[name])) for name in _TEXTS}
+        codes = {name: self._codes(name, len(texts[name])) for name in self._names}
         of_machine = self._codes(_MACHINE, len(machines))
         schedules = [self._parsed(text, "schedule").value for text in texts["schedule"]]
         created, loads, counts = self._created(), self._column("load", "f"), self._column("counts", "u")
@@ -211,9 +233,10 @@ class _File:
         if len(lengths) != 1 or (int(ends[-1]) if len(ends) else 0) != len(samples):
             self._unfit("counts", "columns are of different lengths")
         for number, end in enumerate(ends.tolist()):
-            values: dict[str, Any] = {name: texts[name][codes[name][number]] for name in _TEXTS}
+            values: dict[str, Any] = {name: texts[name][codes[name][number]] for name in self._names}
             values["schedule"] = schedules[codes["schedule"][number]]
             values["samples_us"] = samples[end - int(counts[number]) : end].tolist()
+            values["compiled"] = compiled_value(values.get("compiled", ""), f"{self.path}: compiled")
             values["load"] = None if math.isnan(loads[number]) else float(loads[number])
             where = f"{self.path}: record {number}"
             measurement = measurement_from({k: Item(v, k, MeasureError, where) for k, v in values.items()})

@@ -48,12 +48,17 @@ from autofuse.plainfile import NotPlainError, open_plain
 from autofuse.plan.identity import Identity, compare, identity_from, identity_hash, identity_to_json
 from autofuse.strictjson import parse
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """Of the tables. Older files are brought up to date when opened; others are refused: `autofuse db export` of that
 version and `merge` here carry over."""
 _OTHER_NOTES = (1, 2)
-_OLDER = (*_OTHER_NOTES, 3, 4)
-_ADDED = {"input_values": (4, f"'{UNKNOWN_VALUES}'"), "load": (5, "NULL"), "described": (5, "''")}
+_OLDER = (*_OTHER_NOTES, 3, 4, 5)
+_ADDED = {
+    "input_values": (4, f"'{UNKNOWN_VALUES}'"),
+    "load": (5, "NULL"),
+    "described": (5, "''"),
+    "compiled": (6, "''"),
+}
 """Columns of records that came later: with which version, and what they hold of older records."""
 _ADDED_TABLES = 5
 """With which version what records are about is kept."""
@@ -67,7 +72,8 @@ CREATE TABLE records (
   id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, kernel TEXT NOT NULL, schedule TEXT NOT NULL,
   device TEXT NOT NULL REFERENCES devices (hash), signature TEXT NOT NULL, policy TEXT NOT NULL,
   code_version TEXT NOT NULL, status TEXT NOT NULL, message TEXT NOT NULL, samples_us TEXT NOT NULL,
-  input_values TEXT NOT NULL, created_ns INTEGER NOT NULL, load REAL, described TEXT NOT NULL);
+  input_values TEXT NOT NULL, created_ns INTEGER NOT NULL, load REAL, described TEXT NOT NULL,
+  compiled TEXT NOT NULL);
 CREATE INDEX by_kernel ON records (device, kernel, schedule, policy, code_version)
 """
 _SCHEMA = f"""

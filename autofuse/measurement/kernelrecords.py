@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
+from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.fusion.candidate import KernelCandidate, work_of
 from autofuse.fusion.kind import kind_of
 from autofuse.lazydataclass import dataclass, replace
@@ -119,10 +120,12 @@ class KernelRecords:
         samples_us: tuple[float, ...],
         unusual: bool = False,
         conditions: str = "",
+        compiled: CompiledFacts | None = None,
     ) -> None:
         """Keep a measurement. `unusual`: whether it met values that arithmetic may be slow with.
 
-        `conditions`: of the device, which a record without anything else to say holds.
+        `conditions`: of the device, which a record without anything else to say holds. `compiled`: what its compiler
+        said.
         """
         slow = f"stopped early: slower than {trial.worth_us:g} us"
         self._keep(trial)
@@ -138,6 +141,7 @@ class KernelRecords:
                 samples_us=samples_us,
                 input_values=holds_for(self._values, trial.kernel, time.status, unusual),
                 described=self._described,
+                compiled=compiled,
             )
         )
 

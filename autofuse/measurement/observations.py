@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, cast
 
+from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.exported import Exported
@@ -66,6 +67,8 @@ class Observation:
     """That it was first measured in: what data are split by."""
     description: str
     """Of the device, its calibration included; empty: not known."""
+    compiled: CompiledFacts | None
+    """What its compiler said; None: not known."""
 
     @property
     def us(self) -> float:
@@ -116,6 +119,7 @@ def _observation(together: list[Exported]) -> Observation:
         source=first.kernel,
         program=first.program,
         description=first.description,
+        compiled=next((one.record.measurement.compiled for one in together if one.record.measurement.compiled), None),
     )
 
 

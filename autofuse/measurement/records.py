@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from autofuse.cost_models.compiled import CompiledFacts, facts_from, facts_to_json
 from autofuse.errors import MeasureError, PlanError
 from autofuse.lazydataclass import dataclass, fields, replace
 from autofuse.lower.schedule import Schedule
@@ -21,7 +22,7 @@ PASSING: frozenset[Status] = frozenset(("timeout", "memory", "killed"))
 """Failures that say more about the moment than about the kernel. They are stored, and never taken for an answer."""
 UNKNOWN_VALUES = "unknown"
 """For the input values of records that do not say what they were: they answer no question."""
-UNSAID: dict[str, Any] = {"load": None, "described": ""}
+UNSAID: dict[str, Any] = {"load": None, "described": "", "compiled": None}
 """Fields that came later, as they are in records that do not have them. A record's name leaves these values out, so
 that it is the one that it always had."""
 _MAX_SAMPLES = 1_000_000
@@ -54,6 +55,8 @@ class Measurement:
     """Cores that others kept busy meanwhile, on average; None: not known."""
     described: str = ""
     """By what the description of the device goes that was known then, its calibration included; empty: by none."""
+    compiled: CompiledFacts | None = None
+    """What its compiler said of the code that ran; None: not known, or there is none."""
 
     @property
     def us(self) -> float | None:
@@ -76,7 +79,7 @@ class Record:
 
 COLUMNS = (
     "uid, kernel, schedule, device, signature, policy, code_version, status, message, samples_us, input_values, "
-    "created_ns, load, described"
+    "created_ns, load, described, compiled"
 )
 """Of a record in a table, in the order of `record_to_row`."""
 
@@ -98,7 +101,23 @@ def record_to_json(record: Record) -> dict[str, Any]:
     """Plain data, without the machine."""
     m = record.measurement
     data: dict[str, Any] = {f.name: getattr(m, f.name) for f in fields(Measurement)}
-    return {**data, "schedule": m.schedule.to_json(), "samples_us": list(m.samples_us), "created_ns": record.created_ns}
+    data |= {"schedule": m.schedule.to_json(), "samples_us": list(m.samples_us)}
+    return {**data, "compiled": _compiled_to_json(m), "created_ns": record.created_ns}
+
+
+def _compiled_to_json(measurement: Measurement) -> Any:
+    return None if measurement.compiled is None else facts_to_json(measurement.compiled)
+
+
+def compiled_key(measurement: Measurement) -> str:
+    """JSON of what the compiler said; empty for nothing."""
+    found = _compiled_to_json(measurement)
+    return "" if found is None else json.dumps(found, separators=(",", ":"))
+
+
+def compiled_value(text: str, what: str) -> object:
+    """What `compiled_key` wrote, to be checked by `measurement_from`. Raises MeasureError for what is no JSON."""
+    return parse(text, MeasureError, what).value if text else None
 
 
 def checked(measurement: Measurement) -> Measurement:
@@ -131,6 +150,7 @@ def measurement_from(keys: Mapping[str, Item]) -> Measurement:
         input_values=keys["input_values"].text(),
         load=keys["load"].maybe(lambda cores: cores.number(0, _MOST_CORES)),
         described=keys["described"].text(),
+        compiled=keys["compiled"].maybe(facts_from),
     )
 
 
@@ -147,7 +167,7 @@ def record_to_row(record: Record) -> tuple[str | int | float | None, ...]:
     return (
         *(record.uid, m.kernel, schedule_key(m.schedule), record.device, m.signature, m.policy, m.code_version),
         *(m.status, m.message, json.dumps(list(m.samples_us), allow_nan=False), m.input_values, record.created_ns),
-        *(m.load, m.described),
+        *(m.load, m.described, compiled_key(m)),
     )
 
 
@@ -156,7 +176,7 @@ def record_from_row(row: tuple[Any, ...], what: str) -> Record:
     uid, kernel, schedule, device, signature, policy, code, status, message, samples, input_values, created, *later = (
         row
     )
-    load, described = later
+    load, described, compiled = later
     where = f"{what}: record {uid}"
     keys = {
         name: Item(value, name, MeasureError, where)
@@ -172,6 +192,7 @@ def record_from_row(row: tuple[Any, ...], what: str) -> Record:
             "input_values": input_values,
             "load": load,
             "described": described,
+            "compiled": compiled_value(compiled, where),
         }.items()
     }
     return Record(measurement_from(keys), device, created, uid)

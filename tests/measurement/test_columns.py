@@ -1,6 +1,7 @@
 """Records in columns: nothing is lost, and a file that is damaged is named with the member that is unfit."""
 
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -49,6 +50,15 @@ def test_samples_take_four_bytes_where_that_loses_nothing(tmp_path, records):
         assert [one.record for one in read_columns(path)] == [one.record for one in some]
 
 
+def test_a_file_of_the_first_version_does_not_say_what_compilers_said(tmp_path, records, file):
+    with np.load(file, allow_pickle=False) as members:
+        older = {name: array for name, array in members.items() if not name.startswith("compiled")}
+    np.savez(tmp_path / "older.npz", **{**older, "version": np.array(1)})
+    read = [one.record.measurement for one in read_columns(tmp_path / "older.npz")]
+    assert read == [replace(one.record.measurement, compiled=None) for one in records]
+    assert any(one.record.measurement.compiled for one in records)
+
+
 def test_no_records_are_a_file_too(tmp_path):
     write_columns(tmp_path / "none.npz", [])
     assert list(read_columns(tmp_path / "none.npz")) == []
@@ -75,7 +85,7 @@ TEXTS = np.frombuffer(b'["x"]', np.uint8)
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ({"version": np.array(1000)}, "version: is 1000; this autofuse reads 1"),
+        ({"version": np.array(1000)}, "version: is 1000; this autofuse reads 1 and 2"),
         ({"counts": None}, "counts: is missing"),
         ({"load": np.zeros(3)}, "counts: columns are of different lengths"),
         ({"samples_us": np.zeros(3)}, "counts: columns are of different lengths"),

@@ -155,7 +155,7 @@ def test_another_format_version_is_refused(tmp_path):
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 7")
     connection.close()
-    with pytest.raises(MeasureError, match="record format 7, this autofuse uses 5"):
+    with pytest.raises(MeasureError, match="record format 7, this autofuse uses 6"):
         Database(path, HERE)
 
 

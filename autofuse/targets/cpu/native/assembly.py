@@ -78,7 +78,9 @@ class _Reading:
 
 def to_bytes(facts: dict[str, FunctionFacts]) -> bytes:
     """To be kept beside an object."""
-    return json.dumps({name: [f.vector_registers, f.spills_by_depth, f.frame_bytes] for name, f in facts.items()}).encode()
+    return json.dumps(
+        {name: [f.vector_registers, f.spills_by_depth, f.frame_bytes] for name, f in facts.items()}
+    ).encode()
 
 
 def from_bytes(data: bytes) -> dict[str, FunctionFacts]:
