@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autofuse.errors import ArgumentError, AutofuseError, PlanError
+from autofuse.cost_models.compiled import facts_from, facts_to_json
+from autofuse.errors import ArgumentError, AutofuseError, MeasureError, PlanError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Graph
 from autofuse.ir.interpreter import interpret
@@ -31,7 +32,7 @@ from autofuse.measurement.errorbounds import bounds_of
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import compare, identity_from, identity_hash, identity_to_json
 from autofuse.runtime.planlowering import lower_plan
-from autofuse.strictjson import Item
+from autofuse.strictjson import Item, parse
 from autofuse.targets.base import Backend, Runner, Target, find_backend
 from autofuse.testing.cost_models import CostModelContract
 from autofuse.testing.fusions import kernel_inputs, whole_kernel
@@ -235,6 +236,17 @@ class TargetContract(BackendContract, CostModelContract):
         before = outs[0].copy()
         assert not runner.run_into([array[:2] for array in _arguments(kernel)], outs)
         np.testing.assert_array_equal(outs[0], before)
+
+    def test_a_runner_says_what_its_compiler_knows_or_nothing(self) -> None:
+        """As data that can be kept, the same each time."""
+        kernel = sample_kernels()[0]
+        (runner,) = self.target().runners(kernel, [Schedule()])
+        assert not isinstance(runner, AutofuseError)
+        facts = runner.compiled()
+        assert facts == runner.compiled()
+        if facts is not None:
+            written = json.dumps(facts_to_json(facts))
+            assert facts_from(parse(written, MeasureError, "facts")) == facts
 
     def test_what_is_no_kernel_is_an_error_returned_and_not_raised(self) -> None:
         """The others of the batch are not lost with it."""

@@ -19,6 +19,7 @@ from autofuse.measurement.records import UNKNOWN_VALUES
 from autofuse.measurement.workerpool import Outcome
 from autofuse.plan.identity import MEASUREMENT_POLICY
 from autofuse.targets.cpu.decisions import cpu_schedule
+from autofuse.targets.cpu.machine import host_machine
 from autofuse.testing.partitions import identity_here
 from tests.fixtures.failing import GRAPH, bench_on
 
@@ -83,6 +84,8 @@ def test_a_kernel_is_timed_and_recorded_and_then_replayed(database):
         again = time(bench, "fine")
         other = time(bench, "fine", schedule=cpu_schedule(unroll=1))
         assert (bench.counts.measured, bench.counts.replayed, bench.counts.failed) == (2, 1, [])
+        said = [record.measurement.compiled for record in database.records()]
+        assert all((facts is not None) == (host_machine().architecture == "x86_64") for facts in said)
     assert first.status == other.status == "ok"
     assert 0 < first.us < 1e6
     assert (again.us, again.replayed) == (first.us, True)

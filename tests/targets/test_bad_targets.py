@@ -1,5 +1,6 @@
 """A target that lacks a piece, answers nonsense or raises: one error names target and piece, and records are kept."""
 
+import itertools
 import re
 import sqlite3
 from contextlib import closing
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import autofuse as af
+from autofuse.cost_models.compiled import CompiledFacts, LaunchFacts
 from autofuse.errors import AutofuseError, BackendError, MeasureError, PluginError, SearchError
 from autofuse.lower.decisions import Decisions, Rule
 from autofuse.targets import base, registry
@@ -290,6 +292,15 @@ class Idle(CountedKernel):
         return True
 
 
+class Vague(CountedKernel):
+    """Its compiler says something else each time."""
+
+    def compiled(self):
+        return CompiledFacts((LaunchFacts(next(count), 0, 0, 0),))
+
+
+count = itertools.count()
+
 NOTICED = {
     "test_it_says_what_it_is": {"fingerprint": lambda self: str(id(self))},
     "test_threads_that_it_has_not_are_refused": {},  # what the fixture puts there takes any number
@@ -297,6 +308,7 @@ NOTICED = {
     "test_features_are_counts": {"features": lambda self, kernel: replace(features(kernel), launches=-1)},
     "test_prices_are_finite_and_not_below_the_floor": {"cost_model": lambda self: Priceless(self.device)},
     "test_runners_give_the_interpreters_answers": {"runners": kernels_of(Idle)},
+    "test_a_runner_says_what_its_compiler_knows_or_nothing": {"runners": kernels_of(Vague)},
     "test_what_is_no_kernel_is_an_error_returned_and_not_raised": {"runners": broken},
     "test_the_clock_moves_with_the_work": {"bases": (Clocked,), "read": lambda clock: 7},
     "test_a_plan_gives_the_interpreters_answers": {"executable": executables_of(lambda self, inputs: (inputs[0],))},

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from autofuse.errors import BackendError
-from autofuse.host.objectcache import ObjectCache
 from autofuse.host import elf
+from autofuse.host.objectcache import ObjectCache
 from autofuse.targets.cpu.native import linking, placing
 from autofuse.targets.cpu.native.engine import Engine
 from autofuse.targets.cpu.native.linking import link
