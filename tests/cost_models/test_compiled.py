@@ -32,9 +32,9 @@ def test_what_is_not_known_is_left_out():
     [
         ({"registers": -1}, r"facts: \[0\]\.registers: must be an integer"),
         ({"spill_bytes": 1.5}, r"facts: \[0\]\.spill_bytes: must be an integer"),
-        ({"spills_by_depth": [64, 64]}, r"facts: \[0\]\.spills_by_depth: must add up to spill_bytes, 192; got 128"),
-        ({"spills_by_depth": [192, 0]}, r"facts: \[0\]\.spills_by_depth: must not end with 0"),
-        ({"spills_by_depth": None}, r"facts: \[0\]\.spills_by_depth: must be an array"),
+        ({"vector_spills": [64, 192]}, r"vector_spills: must not add up to more than spill_bytes, 192; got 256"),
+        ({"vector_spills": [192, 0]}, r"facts: \[0\]\.vector_spills: must not end with 0"),
+        ({"vector_spills": None}, r"facts: \[0\]\.vector_spills: must be an array"),
         ({"code": 7}, "unknown key 'code'"),
     ],
 )

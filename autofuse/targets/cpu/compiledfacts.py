@@ -23,13 +23,13 @@ def _launch(
     phases: Sequence[PhaseCode], sizes: Mapping[str, int], functions: Mapping[str, FunctionFacts]
 ) -> LaunchFacts:
     told = [functions[phase.symbol] for phase in phases]
-    depths = max((len(one.spills_by_depth) for one in told), default=0)
-    by_depth = tuple(sum(sum(one.spills_by_depth[at : at + 1]) for one in told) for at in range(depths))
+    depths = max((len(one.vector_spills) for one in told), default=0)
+    by_depth = tuple(sum(sum(one.vector_spills[at : at + 1]) for one in told) for at in range(depths))
     return LaunchFacts(
         registers=max((one.vector_registers for one in told), default=0),
-        spill_bytes=sum(by_depth),
+        spill_bytes=sum(one.spill_bytes for one in told),
         private_bytes=max((one.frame_bytes for one in told), default=0),
         shared_bytes=max((phase.scratch_bytes for phase in phases), default=0),
-        spills_by_depth=by_depth,
+        vector_spills=by_depth,
         code_bytes=sum(sizes[phase.symbol] for phase in phases),
     )

@@ -19,6 +19,8 @@ _BLOCK = re.compile(r"\.LBB\d+_\d+:|\s*# %bb\.\d+:")
 _DEPTH = re.compile(r"#.*(?:in Loop: Header=\S+|Loop Header:) Depth=(\d+)")
 _SPILL = re.compile(r"# (\d+)-byte (?:Folded )?(?:Spill|Reload)")
 _FRAME = re.compile(r"\ssubq\s+\$(\d+), %rsp")
+_LEAST_VECTOR = 16
+"""Bytes; what is smaller is a scalar or an address."""
 _VECTOR = re.compile(r"%[xyz]mm(\d+)")
 
 
@@ -28,8 +30,10 @@ class FunctionFacts:
 
     vector_registers: int
     """Different ones that it names."""
-    spills_by_depth: tuple[int, ...]
-    """Bytes stored and loaded because registers ran out, each place once, by the loops around it."""
+    spill_bytes: int
+    """Stored and loaded because registers ran out, each place once."""
+    vector_spills: tuple[int, ...]
+    """Of these, bytes of vectors by the loops around the place."""
     frame_bytes: int
     """Memory that it takes on the stack, beside what it pushes."""
 
@@ -52,6 +56,7 @@ class _Reading:
 
     def __init__(self) -> None:
         self._depth = 0
+        self._spill_bytes = 0
         self._spills: dict[int, int] = {}
         self._vectors: set[str] = set()
         self._frame = 0
@@ -64,7 +69,10 @@ class _Reading:
             self._depth = int(depth.group(1))
         spill = _SPILL.search(line)
         if spill is not None:
-            self._spills[self._depth] = self._spills.get(self._depth, 0) + int(spill.group(1))
+            nbytes = int(spill.group(1))
+            self._spill_bytes += nbytes
+            if nbytes >= _LEAST_VECTOR:
+                self._spills[self._depth] = self._spills.get(self._depth, 0) + nbytes
         frame = _FRAME.match(line)
         if frame is not None:
             self._frame = max(self._frame, int(frame.group(1)))
@@ -73,19 +81,19 @@ class _Reading:
     def facts(self) -> FunctionFacts:
         depths = max(self._spills, default=-1) + 1
         by_depth = tuple(self._spills.get(depth, 0) for depth in range(depths))
-        return FunctionFacts(len(self._vectors), by_depth, self._frame)
+        return FunctionFacts(len(self._vectors), self._spill_bytes, by_depth, self._frame)
 
 
 def to_bytes(facts: dict[str, FunctionFacts]) -> bytes:
     """To be kept beside an object."""
     return json.dumps(
-        {name: [f.vector_registers, f.spills_by_depth, f.frame_bytes] for name, f in facts.items()}
+        {name: [f.vector_registers, f.spill_bytes, f.vector_spills, f.frame_bytes] for name, f in facts.items()}
     ).encode()
 
 
 def from_bytes(data: bytes) -> dict[str, FunctionFacts]:
     """The reverse."""
     return {
-        name: FunctionFacts(registers, tuple(spills), frame)
-        for name, (registers, spills, frame) in json.loads(data).items()
+        name: FunctionFacts(registers, spill_bytes, tuple(spills), frame)
+        for name, (registers, spill_bytes, spills, frame) in json.loads(data).items()
     }
