@@ -25,8 +25,8 @@ class LaunchFacts:
     shared_bytes: int
     """On-chip memory of one block of threads."""
     vector_spills: tuple[int, ...] | None = None
-    """Of `spill_bytes`, those of vectors, by the number of loops of the code around the place, from none on; no zeros at
-    the end. None: its compiler tells no places."""
+    """Of `spill_bytes`, those of vectors, by the number of loops of the code around the place, from none on; no zeros
+    at the end. None: its compiler tells no places."""
     code_bytes: int | None = None
     """Machine code of its functions; None: not known."""
 

@@ -118,14 +118,14 @@ def test_a_kernel_that_is_measured_says_what_its_code_needs():
 
 
 def many_alive(count: int):
-    """A chain of square roots, each of which is read again when all are known."""
+    """A chain of square roots, read again from the last to the first."""
     sketch = Sketch("alive")
     x = sketch.arg("f32[4096]")
     held = [x]
     for number in range(count):
         held.append(sketch.op("sqrt", held[-1], name=f"v{number}"))
-    total = held[0]
-    for number, value in enumerate(held[1:]):
+    *first, total = held
+    for number, value in enumerate(reversed(first)):
         total = sketch.op("multiply", value, total, name=f"t{number}")
     return whole_kernel(sketch.finish([total]))
 
