@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.cost_models.compiled import facts_to_json
 from autofuse.errors import AutofuseError, MeasureError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.host.cputimes import cpu_times, others_between
@@ -104,8 +105,8 @@ def prepare(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait)
     """Runner: compile kernels, run each once, and check its answer unless that was done before.
 
     Payload: `session`, `kernels` (each with `nodes`, `outputs`, `schedule`, `target`, the number of its identity),
-    `check`. Answer, by kernel: `status`, `message`, and whether it met values that arithmetic may be slow with
-    (`unusual`). What is prepared is held for `time_prepared`, in place of what was before.
+    `check`. Answer, by kernel: `status`, `message`, whether it met values that arithmetic may be slow with (`unusual`),
+    and what its compiler said (`compiled`, null for nothing). What is prepared is held for `time_prepared`, in place of what was before.
     """
     del arrays
     program = _program(payload)
@@ -115,13 +116,13 @@ def prepare(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait)
         wait.up_to(_INTERPRETING_S)
         prepared = None
         try:
-            prepared, unusual = _prepared(program, described, payload["check"], wait)
-            found.append({"status": "ok", "message": "", "unusual": unusual})
+            prepared, known = _prepared(program, described, payload["check"], wait)
+            found.append({"status": "ok", "message": "", **known})
         except Exception as bad:
             if status_of(bad) == "crash":  # the device does nothing more for this process
                 raise
             message = str(bad) if isinstance(bad, AutofuseError) else f"{type(bad).__name__}: {bad}"
-            found.append({"status": status_of(bad), "message": message, "unusual": False})
+            found.append({"status": status_of(bad), "message": message, "unusual": False, "compiled": None})
         program.prepared.append(prepared)
     return {"kernels": found}
 
@@ -166,8 +167,10 @@ def _program(payload: Mapping[str, Any]) -> _Program:
         raise MeasureError("no such program: the worker was started anew") from None
 
 
-def _prepared(program: _Program, described: Mapping[str, Any], judged: bool, wait: Wait) -> tuple[_Prepared, bool]:
-    """A kernel that is ready, and whether it met values that arithmetic may be slow with."""
+def _prepared(
+    program: _Program, described: Mapping[str, Any], judged: bool, wait: Wait
+) -> tuple[_Prepared, dict[str, Any]]:
+    """A kernel that is ready, and what is known of it: see `prepare`."""
     target = program.targets[described["target"]]
     kernel = candidate_of(program.graph, described["nodes"], described["outputs"])
     with asking(target.backend, "Target.runners"):
@@ -184,9 +187,12 @@ def _prepared(program: _Program, described: Mapping[str, Any], judged: bool, wai
         wait.up_to(_INTERPRETING_S + JUDGING * interpreter_s)
         _judge(kernel, inputs, outs, right)
     unusual = values.any_unusual([*kernel.inputs, *(value for node in kernel.nodes for value in node.outputs)])
+    with asking(target.backend, "Runner.compiled", MeasureError):
+        compiled = runner.compiled()
+        told = None if compiled is None else facts_to_json(compiled)
     with asking(target.backend, "Runner.bound", MeasureError):
         call = runner.bound(inputs, outs)
-    return _Prepared(call, target, seconds, len(inputs) + len(outs)), unusual
+    return _Prepared(call, target, seconds, len(inputs) + len(outs)), {"unusual": unusual, "compiled": told}
 
 
 def _ran(

@@ -19,6 +19,7 @@ from journal import Record
 from programs import Made, Source, made
 from state import State
 
+from autofuse.cost_models.compiled import facts_from
 from autofuse.errors import MeasureError
 from autofuse.host.available import available_bytes
 from autofuse.lower.schedule import Schedule
@@ -31,6 +32,7 @@ from autofuse.measurement.records import Measurement, Status
 from autofuse.measurement.workerpool import QUIET, Job, JobWorker, Outcome, Worker, WorkerLostError
 from autofuse.plan.identity import compare, identity_to_json
 from autofuse.runtime.planlowering import candidate_of
+from autofuse.strictjson import Item
 from autofuse.targets.base import Target
 
 WORKERS = 2
@@ -206,7 +208,7 @@ class Collector:
                 alone = _Turn(turn.program, turn.number, [kernel])
                 self._finish(worker, alone, self._prepare(worker, alone))
         else:
-            failed = {"status": timed.status, "message": timed.message, "unusual": False}
+            failed = {"status": timed.status, "message": timed.message, "unusual": False, "compiled": None}
             self._keep(turn, [failed], {"samples_us": [[]], "load": None, "conditions": ""})
 
     def _timed(self, worker: JobWorker, turn: _Turn, session: str) -> Outcome:
@@ -248,6 +250,7 @@ class Collector:
                 input_values=holds_for(values, candidate, status, found["unusual"]),
                 load=None if timed["load"] is None else round(timed["load"], 3),
                 described=self._state.described[kernel.threads],
+                compiled=Item(found["compiled"], "compiled", MeasureError, "prepare").maybe(facts_from),
             )
             measured.append((kernel, turn.number, measurement))
         self._state.add(turn.program, measured)

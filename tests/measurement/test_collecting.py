@@ -193,6 +193,15 @@ def test_a_program_must_be_open():
         timed()
 
 
+def test_what_the_compiler_said_is_told():
+    opened()
+    (known,) = prepared(EXP)
+    assert (known["compiled"] is not None) == (host_machine().architecture == "x86_64")
+    if known["compiled"] is not None:
+        facts = facts_from(Item(known["compiled"], "compiled", MeasureError, "prepare"))
+        assert facts.launches[0].code_bytes > 0
+
+
 def test_unusual_values_are_told():
     opened()
     assert prepared(EXP)[0]["unusual"] is False
