@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from autofuse.cost_models.compiled import facts_from
 from autofuse.errors import BackendError, DeviceLostError, MeasureError
 from autofuse.ir.dtypes import I32
 from autofuse.ir.graphtext import to_text
@@ -13,6 +14,8 @@ from autofuse.measurement import collecting
 from autofuse.measurement.timer import Timing
 from autofuse.measurement.worker import Wait
 from autofuse.plan.identity import identity_to_json
+from autofuse.strictjson import Item
+from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.target import CpuTarget
 from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import identity_here
