@@ -106,7 +106,8 @@ def prepare(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wait)
 
     Payload: `session`, `kernels` (each with `nodes`, `outputs`, `schedule`, `target`, the number of its identity),
     `check`. Answer, by kernel: `status`, `message`, whether it met values that arithmetic may be slow with (`unusual`),
-    and what its compiler said (`compiled`, null for nothing). What is prepared is held for `time_prepared`, in place of what was before.
+    and what its compiler said (`compiled`, null for nothing). What is prepared is held for `time_prepared`, in place of
+    what was before.
     """
     del arrays
     program = _program(payload)
