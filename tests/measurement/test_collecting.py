@@ -101,6 +101,9 @@ class Spoiling:
     def bound(self, inputs, outs):
         return self._runner.bound(inputs, outs)
 
+    def compiled(self):
+        return self._runner.compiled()
+
 
 @pytest.fixture
 def spoiled(monkeypatch):
