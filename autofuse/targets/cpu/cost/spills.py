@@ -1,0 +1,258 @@
+"""Whether LLVM is expected to spill vectors in a kernel, told from its statements, where nothing was compiled.
+
+Registers hold the values of the iterations in flight, what is reduced, and the constants of vector functions, which
+LLVM loads before a loop. A function by itself spills from some number of vectors in flight on. Both are read off LLVM's
+own output for each function alone: `FUNCTIONS`, which a test makes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from autofuse.cost_models.liveness import operands_of
+from autofuse.cost_models.loopnest import sources_of
+from autofuse.cost_models.operations import price_class
+from autofuse.ir.index import Affine, Symbol
+from autofuse.lazydataclass import dataclass
+from autofuse.lower.tile import (
+    ArgReduce,
+    Constant,
+    Load,
+    Map,
+    Phase,
+    Position,
+    Reduce,
+    Scan,
+    Stage,
+    Statement,
+    Store,
+    Test,
+    TileProgram,
+)
+from autofuse.targets.cpu.codegen.conditions import most_alive
+from autofuse.targets.cpu.codegen.phaselayout import Layout, plan_layout, stages_of
+from autofuse.targets.cpu.codegen.widths import Widths
+
+FLIGHTS = (1, 2, 3, 4, 6, 8)
+"""Vectors in flight for which each function was compiled alone."""
+FUNCTIONS: Mapping[tuple[int, str], Mapping[str, tuple[int, int | None]]] = {
+    (32, "f32"): {
+        "sign": (4, None),
+        "rsqrt": (10, None),
+        "exp": (14, None),
+        "exp2": (13, None),
+        "expm1": (18, None),
+        "log": (17, None),
+        "log2": (17, None),
+        "log1p": (22, None),
+        "tanh": (17, None),
+        "logistic": (17, None),
+        "erf": (31, 6),
+        "erf_inv": (31, 3),
+        "cbrt": (27, 6),
+        "power": (31, 4),
+        "atan2": (22, None),
+        "remainder": (9, 1),
+        "sin": (25, 1),
+        "cos": (24, 1),
+        "tan": (25, 1),
+    },
+    (32, "f64"): {
+        "sign": (4, None),
+        "rsqrt": (13, None),
+        "exp": (21, None),
+        "exp2": (20, None),
+        "expm1": (24, None),
+        "log": (20, None),
+        "log2": (20, None),
+        "log1p": (26, 8),
+        "tanh": (23, None),
+        "logistic": (24, None),
+        "erf": (31, 4),
+        "erf_inv": (31, 4),
+        "cbrt": (28, 4),
+        "power": (31, 8),
+        "atan2": (31, 4),
+        "remainder": (9, 1),
+        "sin": (31, 1),
+        "cos": (30, 1),
+        "tan": (31, 1),
+    },
+    (16, "f32"): {
+        "sign": (5, None),
+        "rsqrt": (11, 6),
+        "exp": (15, 3),
+        "exp2": (15, 4),
+        "expm1": (15, 3),
+        "log": (15, 2),
+        "log2": (15, 2),
+        "log1p": (15, 2),
+        "tanh": (15, 3),
+        "logistic": (15, 2),
+        "erf": (15, 3),
+        "erf_inv": (15, 1),
+        "cbrt": (15, 1),
+        "power": (15, 1),
+        "atan2": (15, 2),
+        "remainder": (11, 1),
+        "sin": (15, 1),
+        "cos": (15, 1),
+        "tan": (15, 1),
+    },
+    (16, "f64"): {
+        "sign": (5, None),
+        "rsqrt": (15, 3),
+        "exp": (15, 3),
+        "exp2": (15, 3),
+        "expm1": (15, 2),
+        "log": (15, 2),
+        "log2": (15, 2),
+        "log1p": (15, 2),
+        "tanh": (15, 2),
+        "logistic": (15, 2),
+        "erf": (15, 2),
+        "erf_inv": (15, 1),
+        "cbrt": (15, 1),
+        "power": (15, 1),
+        "atan2": (15, 2),
+        "remainder": (11, 1),
+        "sin": (15, 1),
+        "cos": (15, 1),
+        "tan": (15, 1),
+    },
+}
+"""By vector registers and price class, of each op whose code is long: registers that its constants fill, and the least
+vectors in flight (of FLIGHTS) for which LLVM spills; None for none of them. LLVM 22, for AVX-512 and AVX2."""
+_CROWDED = 9 / 8
+"""Of the registers: LLVM spills for more values than that. It folds loads into operations, and computes later."""
+_POSITIONS = 3
+"""Values that an argument of a reduction holds for each vector in flight: the best, its position, a comparison."""
+
+
+def spills(program: TileProgram, vector_bits: int) -> tuple[bool, ...]:
+    """Of each phase, whether vectors are spilled, on a machine with vectors of at most `vector_bits` bits.
+
+    Phases with products are said to spill nothing: their code keeps to the registers.
+    """
+    widths = Widths.chosen(program, vector_bits)
+    return tuple(_phase_spills(program, phase, widths) for launch in program.launches for phase in launch)
+
+
+def _phase_spills(program: TileProgram, phase: Phase, widths: Widths) -> bool:
+    layout, stages = plan_layout(program, phase, widths), stages_of(phase)
+    if len(stages) != sum(len(getattr(step, "stages", ())) for step in phase.steps) or not stages:
+        return False
+    varying = set[int]()
+    crowded = [_is_crowded(_Flight.of(stage, phase, layout, widths), varying) for stage in stages]
+    return any(crowded) or (layout.strip is not None and _strip_spills(phase, stages, layout.lanes))
+
+
+def _strip_spills(phase: Phase, stages: Sequence[Stage], lanes: int) -> bool:
+    """Whether vectors are spilled where a strip clears what it reduces into: by a call, across which no register lives.
+
+    LLVM keeps constants of later loops in registers from before that call on, and masks of a last vector.
+    """
+    looping = [stage for stage in stages if any(symbol.extent > 1 for symbol in stage.symbols)]
+    plain = any(not any(isinstance(s, Reduce | ArgReduce | Scan) for s in stage.body) for stage in looping)
+    assert phase.vectorised is not None
+    is_cut = phase.vectorised.extent % lanes != 0
+    extremes = [
+        stage for stage in stages for s in stage.body if isinstance(s, Reduce) and s.combiner in ("maximum", "minimum")
+    ]
+    return (len(looping) > 1 and plain) or any(is_cut or len(stage.body) > 2 for stage in extremes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A stage, and the vectors of it that are in flight."""
+
+    stage: Stage
+    vectorised: Symbol | None
+    """Along which lanes differ; None where nothing is a vector."""
+    owns: bool
+    """Whether that is a loop of the stage."""
+    vectors: int
+    registers: int
+    in_memory: bool
+    """Whether what it reduces lies in memory."""
+
+    @staticmethod
+    def of(stage: Stage, phase: Phase, layout: Layout, widths: Widths) -> _Flight:
+        if layout.lanes > 1:
+            vectors = layout.unroll if layout.strip is None and layout.transpose is None else 1
+            return _Flight(stage, phase.vectorised, False, vectors, widths.registers, layout.strip is not None)
+        if stage.vectorised is None:
+            return _Flight(stage, None, False, 1, widths.registers, False)
+        lanes, unroll = widths.of_stage(stage)
+        return _Flight(stage, stage.vectorised if lanes > 1 else None, True, unroll, widths.registers, False)
+
+
+def _is_crowded(flight: _Flight, varying: set[int]) -> bool:
+    """Whether registers run out in a stage. `varying`: numbers of vectors; those of the stage are added."""
+    if flight.vectorised is None:
+        return False
+    body = flight.stage.body
+    constants: dict[tuple[str, str], int] = {}
+    for statement in body:
+        if not _varies(statement, flight, varying):
+            continue
+        if not isinstance(statement, Store):
+            varying.add(statement.result)
+        if isinstance(statement, Map):
+            kind = price_class(statement.dtype)
+            filled, first = FUNCTIONS.get((flight.registers, kind), {}).get(statement.opcode, (0, None))
+            if first is not None and flight.vectors >= first:
+                return True
+            constants[statement.opcode, kind] = filled
+    together = max(1, flight.registers * 5 // 4 // max(most_alive(body), 1))  # as `Body.write` interleaves them
+    alive = min(flight.vectors, together) * _most_varying(body, varying)
+    reduced = 0 if flight.in_memory else flight.vectors * sum(map(_held, body))
+    return sum(constants.values()) + alive + reduced > _CROWDED * flight.registers
+
+
+def _held(statement: Statement) -> int:
+    """Registers for what a statement reduces."""
+    match statement:
+        case ArgReduce():
+            return _POSITIONS
+        case Reduce() | Scan():
+            return 1
+        case _:
+            return 0
+
+
+def _varies(statement: Statement, flight: _Flight, varying: set[int]) -> bool:
+    """Whether lanes differ in what a statement makes."""
+    match statement:
+        case Load(offset=offset):
+            return _depends(offset, flight, varying)
+        case Position(value=value):
+            return _depends(value, flight, varying)
+        case Map(operands=operands):
+            return any(number in varying for number in operands)
+        case Reduce() | ArgReduce():
+            return not flight.owns
+        case Scan() | Test():
+            return True
+        case _:
+            return False
+
+
+def _depends(offset: Affine, flight: _Flight, varying: set[int]) -> bool:
+    return any(source == flight.vectorised or source in varying for source in sources_of(offset))
+
+
+def _most_varying(body: Sequence[Statement], varying: set[int]) -> int:
+    """The most vectors alive at a time; an operand that is read for the last time makes room for the result."""
+    last = {number: at for at, statement in enumerate(body) for number in operands_of(statement)}
+    alive, most = set[int](), 0
+    for at, statement in enumerate(body):
+        alive.difference_update(number for number in operands_of(statement) if last[number] == at)
+        alive.update(number for number in _made(statement) if number in last and number in varying)
+        most = max(most, len(alive))
+    return most
+
+
+def _made(statement: Statement) -> Iterator[int]:
+    if not isinstance(statement, Store | Constant | Reduce | ArgReduce):
+        yield statement.result
