@@ -146,6 +146,9 @@ class StageFeatures:
     vectors; of 1024: yes."""
     live: int
     """Most values of one iteration that are alive at a time, over its straight line. `exp`: 1."""
+    spilled: float = 0.0
+    """Vectors that a round of the body, with all that is in flight, stores and loads again as no register is left for
+    them: what the target expects. `exp`: 0."""
 
 
 @dataclass(frozen=True, slots=True)

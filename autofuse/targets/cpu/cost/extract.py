@@ -20,11 +20,13 @@ from autofuse.cost_models.traffic import Access, Touched, dot_accesses, levels_b
 from autofuse.ir.graph import Graph, Node
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
+from autofuse.lazydataclass import replace
 from autofuse.lower.tile import Buffer, Dot, OpaqueProgram, Phase, RowGroup, Space, TileProgram
 from autofuse.targets.cpu.codegen.phaselayout import Layout, plan_layout
 from autofuse.targets.cpu.codegen.products import dot_cycles
 from autofuse.targets.cpu.codegen.widths import Widths
 from autofuse.targets.cpu.cost.nests import grid_nest, row_nest, stage_nest
+from autofuse.targets.cpu.cost.spills import Registers
 from autofuse.targets.cpu.cost.stagework import Scalar, StageWalk
 
 _ASSUMED_TRIPS = 32
@@ -97,6 +99,7 @@ class _Reader:
         layout = plan_layout(self.program, phase, self.widths)
         grid = grid_nest(phase, layout)
         rows = row_nest(grid, phase)
+        registers = Registers(phase, layout, self.widths)
         scalars: dict[int, Scalar] = {}
         accesses: list[Access] = []
         stages: list[StageFeatures] = []
@@ -108,7 +111,7 @@ class _Reader:
                 dots.append(self._dot(step, phase, grid))
                 inner = [levels_between(own, grid, grid.depth, grid.depth, scratch_stays=False)]
             else:
-                own, walked, inner = self._group(step, rows, scalars, layout)
+                own, walked, inner = self._group(step, rows, scalars, layout, registers)
                 stages += walked
             if phase.row_block is not None and isinstance(step, RowGroup):
                 levels = levels_between(own, rows, grid.depth, rows.depth, scratch_stays=False)
@@ -141,7 +144,7 @@ class _Reader:
         return DotFeatures(*shape, calls, every, dot.dtype.name, cycles is None, cycles or 0.0)
 
     def _group(
-        self, group: RowGroup, rows: LoopNest, scalars: dict[int, Scalar], layout: Layout
+        self, group: RowGroup, rows: LoopNest, scalars: dict[int, Scalar], layout: Layout, registers: Registers
     ) -> tuple[list[Access], list[StageFeatures], list[Reuse]]:
         accesses: list[Access] = []
         stages: list[StageFeatures] = []
@@ -150,7 +153,7 @@ class _Reader:
         for stage in group.stages:
             nest = stage_nest(rows, stage, self.widths)
             walk = StageWalk(stage, (nest, rows), self.buffers, scalars, layout)
-            stages.append(walk.features(seen))
+            stages.append(replace(walk.features(seen), spilled=registers.after(stage).beyond))
             accesses += walk.accesses
             parts.append(levels_between(walk.accesses, nest, rows.depth, nest.depth, scratch_stays=False))
         return accesses, stages, parts

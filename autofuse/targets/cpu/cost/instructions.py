@@ -24,7 +24,6 @@ _PLACED_CYCLES = 5.0
 """The same, and one vector in flight joined to another, where positions are found: comparisons and choices of pairs."""
 _PORTS = 0.4
 """Share of the work of the less busy execution ports that the busiest one does not hide."""
-_REGISTERS = {128: 16, 256: 16, 512: 32}
 _MASKED = 0.25
 """Extra accesses that a masked one counts as."""
 _WAITED_FOR = frozenset(("divide", "sqrt", "exp", "log", "tanh", "sin", "erf", "power"))
@@ -46,7 +45,6 @@ class InstructionModel:
         # two ports of fused multiply-adds, two flops each
         self.cycle_us = 4 * self._lanes["f32"] / calibration.fma_flops_per_us["f32"]
         self._access_us = description.vector_bits / 8 / calibration.l1_bytes_per_us.one
-        self._registers = _REGISTERS[description.vector_bits] - 4
         steps = calibration.far_steps
         self._pages = np.log([step.pages for step in steps])
         self._far_us = {True: [step.write_us for step in steps], False: [step.read_us for step in steps]}
@@ -63,8 +61,8 @@ class InstructionModel:
         arithmetic += cycles * self.cycle_us + self._scalars_us(stage.scalar_operations)
         counts = stage.accesses
         accesses = counts.contiguous + counts.uniform + _MASKED * counts.masked
-        spilled = max(0, stage.live - self._registers)
-        moving = (accesses + 2 * spilled * stage.vectors) * self._access_us + self._steps_us(stage.far_walks)
+        spilled = stage.spilled * stage.vectors / stage.unroll
+        moving = (accesses + 2 * spilled) * self._access_us + self._steps_us(stage.far_walks)
         longest = max(arithmetic, divider, moving)
         return longest + _PORTS * (arithmetic + divider + moving - longest)
 

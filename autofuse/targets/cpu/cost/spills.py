@@ -125,6 +125,8 @@ FUNCTIONS: Mapping[tuple[int, str], Mapping[str, tuple[int, int | None]]] = {
 vectors in flight (of FLIGHTS) for which LLVM spills; None for none of them. LLVM 22, for AVX-512 and AVX2."""
 _CROWDED = 9 / 8
 """Of the registers: LLVM spills for more values than that. It folds loads into operations, and computes later."""
+_OTHERS = 0.25
+"""Of the constants of a stage's other functions: many are the same, and the rest LLVM reads from memory in time."""
 _POSITIONS = 3
 """Values that an argument of a reduction holds for each vector in flight: the best, its position, a comparison."""
 
@@ -142,9 +144,35 @@ def _phase_spills(program: TileProgram, phase: Phase, widths: Widths) -> bool:
     layout, stages = plan_layout(program, phase, widths), stages_of(phase)
     if len(stages) != sum(len(getattr(step, "stages", ())) for step in phase.steps) or not stages:
         return False
-    varying = set[int]()
-    crowded = [_is_crowded(_Flight.of(stage, phase, layout, widths), varying) for stage in stages]
-    return any(crowded) or (layout.strip is not None and _strip_spills(phase, stages, layout.lanes))
+    registers = Registers(phase, layout, widths)
+    spilled = [registers.after(stage).spills for stage in stages]
+    return any(spilled) or (layout.strip is not None and _strip_spills(phase, stages, layout.lanes))
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a stage asks of the vector registers."""
+
+    beyond: float
+    """Vectors for which there is no register in a round of the body: each is stored and loaded again."""
+    function_spills: bool
+    """Whether the code of a function spills by itself, which is mostly on its slow path."""
+
+    @property
+    def spills(self) -> bool:
+        return self.beyond > 0 or self.function_spills
+
+
+class Registers:
+    """The vector registers of a phase, as its stages are written one after another."""
+
+    def __init__(self, phase: Phase, layout: Layout, widths: Widths) -> None:
+        self._phase, self._layout, self._widths = phase, layout, widths
+        self._varying = set[int]()
+
+    def after(self, stage: Stage) -> Need:
+        """What the next stage needs."""
+        return _need(_Flight.of(stage, self._phase, self._layout, self._widths), self._varying)
 
 
 def _strip_spills(phase: Phase, stages: Sequence[Stage], lanes: int) -> bool:
@@ -187,11 +215,11 @@ class _Flight:
         return _Flight(stage, stage.vectorised if lanes > 1 else None, True, unroll, widths.registers, False)
 
 
-def _is_crowded(flight: _Flight, varying: set[int]) -> bool:
-    """Whether registers run out in a stage. `varying`: numbers of vectors; those of the stage are added."""
+def _need(flight: _Flight, varying: set[int]) -> Need:
+    """`varying`: numbers of vectors; those of the stage are added."""
     if flight.vectorised is None:
-        return False
-    body = flight.stage.body
+        return Need(0.0, False)
+    body, function_spills = flight.stage.body, False
     constants: dict[tuple[str, str], int] = {}
     for statement in body:
         if not _varies(statement, flight, varying):
@@ -201,13 +229,14 @@ def _is_crowded(flight: _Flight, varying: set[int]) -> bool:
         if isinstance(statement, Map):
             kind = price_class(statement.dtype)
             filled, first = FUNCTIONS.get((flight.registers, kind), {}).get(statement.opcode, (0, None))
-            if first is not None and flight.vectors >= first:
-                return True
+            function_spills |= first is not None and flight.vectors >= first
             constants[statement.opcode, kind] = filled
     together = max(1, flight.registers * 5 // 4 // max(most_alive(body), 1))  # as `Body.write` interleaves them
     alive = min(flight.vectors, together) * _most_varying(body, varying)
     reduced = 0 if flight.in_memory else flight.vectors * sum(map(_held, body))
-    return sum(constants.values()) + alive + reduced > _CROWDED * flight.registers
+    most = max(constants.values(), default=0)
+    needed = most + _OTHERS * (sum(constants.values()) - most) + alive + reduced
+    return Need(max(0.0, needed - _CROWDED * flight.registers), function_spills)
 
 
 def _held(statement: Statement) -> int:
