@@ -69,7 +69,7 @@ def test_what_is_expected_of_32_registers(graph, unroll, spilled):
 
 
 def test_the_analytical_model_prices_them():
-    """Each vector beyond the registers is stored and loaded once a round: 23 + 8 + 8 values, 36 of which find a place."""
+    """Each vector beyond the registers is stored and loaded once a round: of 23 + 8 + 8 values, 36 find a place."""
     model = CpuTarget(described_cpu(1)).cost_model()
     kernel = model.features(KernelFacts(lowered(reduced("tanh", "f64"), unroll=8)))
     (phase,) = kernel.phases
