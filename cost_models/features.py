@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.tile import Space
 
-FEATURES_VERSION = 4
+FEATURES_VERSION = 5
 """Raised when a field or a column changes its meaning; a learned model of another version must not be used."""
 
 
@@ -266,6 +266,7 @@ COLUMNS: tuple[str, ...] = (
     "scratch_bytes",
     *(f"traffic_{capacity >> 10}k" for capacity in CAPACITIES),
     *("contiguous", "strided", "gathers", "uniform", "masked", "gathered_elements", "vector_bytes", "far_steps"),
+    "spilled",
     *(f"op_{name}_{dtype}" for name in _CLASSES for dtype in ("f32", "f64")),
     *("vectors", "iterations", "entries", "horizontal", "chain", "scan_iterations"),
     *("dot_flops", "dot_calls", "packed_elements", "dot_rows", "dot_columns", "dot_depth"),
@@ -320,6 +321,7 @@ def _row(kernel: KernelFeatures) -> list[float]:
         math.fsum(c.gathered_elements for c in counts),
         math.fsum(c.vector_bytes for c in counts),
         math.fsum(c.far_steps for c in counts),
+        math.fsum(stage.spilled * stage.vectors / stage.unroll for stage in stages),
         *(_counted(operations, name, dtypes) for name in _CLASSES for dtypes in (("f32", "fast"), ("f64",))),
         vectors,
         iterations,

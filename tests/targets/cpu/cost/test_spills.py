@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from autofuse.cost_models.base import KernelFacts
+from autofuse.cost_models.features import COLUMNS, matrix
 from autofuse.host.objectcache import ObjectCache
 from autofuse.lazydataclass import replace
 from autofuse.lower.lowering import lower
@@ -75,6 +76,8 @@ def test_the_analytical_model_prices_them():
     (phase,) = kernel.phases
     crowded = phase.stages[0]
     assert crowded.spilled == 3
+    # 64 rows of 64 rounds of 8 vectors of 8 elements
+    assert matrix([kernel])[0, COLUMNS.index("spilled")] == pytest.approx(np.log1p(3 * 64 * 64))
     light = replace(kernel, phases=(replace(phase, stages=(replace(crowded, spilled=0.0), *phase.stages[1:])),))
     assert model.breakdown(kernel).compute > model.breakdown(light).compute
 
