@@ -154,13 +154,10 @@ class Need:
     """What a stage asks of the vector registers."""
 
     beyond: float
-    """Vectors for which there is no register in a round of the body: each is stored and loaded again."""
-    function_spills: bool
-    """Whether the code of a function spills by itself, which is mostly on its slow path."""
-
-    @property
-    def spills(self) -> bool:
-        return self.beyond > 0 or self.function_spills
+    """Vectors for which there is no register in a round of the body, constants included: what is read again from
+    memory, and stored before if it is no constant."""
+    spills: bool
+    """Whether some of them are no constants, or the code of a function spills by itself."""
 
 
 class Registers:
@@ -234,9 +231,9 @@ def _need(flight: _Flight, varying: set[int]) -> Need:
     together = max(1, flight.registers * 5 // 4 // max(most_alive(body), 1))  # as `Body.write` interleaves them
     alive = min(flight.vectors, together) * _most_varying(body, varying)
     reduced = 0 if flight.in_memory else flight.vectors * sum(map(_held, body))
-    most = max(constants.values(), default=0)
-    needed = most + _OTHERS * (sum(constants.values()) - most) + alive + reduced
-    return Need(max(0.0, needed - _CROWDED * flight.registers), function_spills)
+    limit, needed = _CROWDED * flight.registers, sum(constants.values()) + alive + reduced
+    shared = (1 - _OTHERS) * (sum(constants.values()) - max(constants.values(), default=0))
+    return Need(max(0.0, needed - limit), function_spills or needed - shared > limit)
 
 
 def _held(statement: Statement) -> int:
