@@ -50,7 +50,7 @@ FUNCTIONS: Mapping[tuple[int, str], Mapping[str, tuple[int, int | None]]] = {
         "erf": (31, 6),
         "erf_inv": (31, 3),
         "cbrt": (27, 6),
-        "power": (31, 4),
+        "power": (31, 8),
         "atan2": (22, None),
         "remainder": (9, 1),
         "sin": (25, 1),
@@ -121,11 +121,14 @@ FUNCTIONS: Mapping[tuple[int, str], Mapping[str, tuple[int, int | None]]] = {
         "tan": (15, 1),
     },
 }
-"""By vector registers and price class, of each op whose code is long: registers that its constants fill, and the least
-vectors in flight (of FLIGHTS) for which LLVM spills; None for none of them. LLVM 22, for AVX-512 and AVX2."""
-_CROWDED = 9 / 8
-"""Of the registers: LLVM spills for more values than that. It folds loads into operations, and computes later."""
-_OTHERS = 0.25
+"""By vector registers and price class, of each op whose code is long: registers that its constants fill, and the
+vectors in flight (of FLIGHTS) from which on LLVM spills; None for none of them. LLVM 22, for AVX-512 and AVX2."""
+_CROWDED, _CROWDED_PLAIN = 17 / 16, 19 / 16
+"""Of the registers: LLVM spills for more values than that, where a function runs and where none does. It folds loads
+into operations, and computes later."""
+_LONG = 9
+"""Constants of a function that count as one that runs."""
+_OTHERS = 0.1
 """Of the constants of a stage's other functions: many are the same, and the rest LLVM reads from memory in time."""
 _POSITIONS = 3
 """Values that an argument of a reduction holds for each vector in flight: the best, its position, a comparison."""
@@ -219,21 +222,23 @@ def _need(flight: _Flight, varying: set[int]) -> Need:
     body, function_spills = flight.stage.body, False
     constants: dict[tuple[str, str], int] = {}
     for statement in body:
-        if not _varies(statement, flight, varying):
-            continue
-        if not isinstance(statement, Store):
+        is_vector = _varies(statement, flight, varying)
+        if is_vector and not isinstance(statement, Store):
             varying.add(statement.result)
         if isinstance(statement, Map):
             kind = price_class(statement.dtype)
             filled, first = FUNCTIONS.get((flight.registers, kind), {}).get(statement.opcode, (0, None))
-            function_spills |= first is not None and flight.vectors >= first
-            constants[statement.opcode, kind] = filled
+            function_spills |= first is not None and (flight.vectors if is_vector else 1) >= first
+            if is_vector:
+                # by itself it fits, as LLVM showed, though its temporaries were counted too
+                constants[statement.opcode, kind] = min(filled, int(_CROWDED * flight.registers) - flight.vectors)
     together = max(1, flight.registers * 5 // 4 // max(most_alive(body), 1))  # as `Body.write` interleaves them
     alive = min(flight.vectors, together) * _most_varying(body, varying)
     reduced = 0 if flight.in_memory else flight.vectors * sum(map(_held, body))
-    limit, needed = _CROWDED * flight.registers, sum(constants.values()) + alive + reduced
-    shared = (1 - _OTHERS) * (sum(constants.values()) - max(constants.values(), default=0))
-    return Need(max(0.0, needed - limit), function_spills or needed - shared > limit)
+    most, every = max(constants.values(), default=0), sum(constants.values())
+    limit = flight.registers * (_CROWDED if most >= _LONG else _CROWDED_PLAIN)
+    needed = every + alive + reduced
+    return Need(max(0.0, needed - limit), function_spills or needed - (1 - _OTHERS) * (every - most) > limit)
 
 
 def _held(statement: Statement) -> int:

@@ -70,14 +70,14 @@ def test_what_is_expected_of_32_registers(graph, unroll, spilled):
 
 
 def test_the_analytical_model_prices_them():
-    """Each vector beyond the registers is stored and loaded once a round: of 23 + 8 + 8 values, 36 find a place."""
+    """Each vector beyond the registers is stored and loaded once a round: of 23 + 8 + 8 values, 34 find a place."""
     model = CpuTarget(described_cpu(1)).cost_model()
     kernel = model.features(KernelFacts(lowered(reduced("tanh", "f64"), unroll=8)))
     (phase,) = kernel.phases
     crowded = phase.stages[0]
-    assert crowded.spilled == 3
+    assert crowded.spilled == 5
     # 64 rows of 64 rounds of 8 vectors of 8 elements
-    assert matrix([kernel])[0, COLUMNS.index("spilled")] == pytest.approx(np.log1p(3 * 64 * 64))
+    assert matrix([kernel])[0, COLUMNS.index("spilled")] == pytest.approx(np.log1p(5 * 64 * 64))
     light = replace(kernel, phases=(replace(phase, stages=(replace(crowded, spilled=0.0), *phase.stages[1:])),))
     assert model.breakdown(kernel).compute > model.breakdown(light).compute
 
@@ -89,10 +89,10 @@ def test_a_narrower_machine_has_half_the_registers():
 
 
 def test_a_function_of_what_all_lanes_share_fills_no_vector_registers():
-    """The sine of a row's value, taken once for the row."""
+    """The error function of a row's value, taken once for the row."""
     sketch = Sketch("shared")
     x, y = sketch.arg("f32[64, 4096]"), sketch.arg("f32[64]")
-    row = sketch.broadcast(sketch.op("sin", y, name="s"), x, 0)
+    row = sketch.broadcast(sketch.op("erf", y, name="s"), x, 0)
     graph = sketch.finish([sketch.op("add", x, row, name="z")])
     assert spills(lowered(graph, unroll=8), 512) == (False,)
 
@@ -126,7 +126,8 @@ def test_the_table_says_what_llvm_does(registers, dtype):
             )
             found[vectors] = functions["kernel"]
         assert found[1].vector_registers - 1 == constants, op
-        assert next((n for n in FLIGHTS if found[n].vector_spills), None) == first, op
+        kept = [vectors for vectors in FLIGHTS if not found[vectors].vector_spills]
+        assert first == next((vectors for vectors in FLIGHTS if vectors > max(kept, default=0)), None), op
 
 
 @pytest.mark.slow
