@@ -41,6 +41,9 @@ class Prices:
     """What limits each kernel."""
     headroom: float | None = None
     """So many times as fast as its known rates the device is taken to be for `floor_us`; None = not said."""
+    features: NDArray[Any] | None = None
+    """f64[n, m]: rows of `features.matrix`, by which what was measured of some kernels tells something of others (see
+    `covariates`); None = not said."""
 
 
 class CostModel(Protocol):

@@ -59,7 +59,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """The cheapest partition at the analytical prices, corrected per bottleneck by some measurements.
+    """The cheapest partition at the analytical prices, corrected by some measurements.
 
     Measured are the kernels of the analytical partition and of the unfused one. A kernel's own time is not its price:
     only what the times say of the model is used, as it would be of kernels that nobody measured.
@@ -73,21 +73,16 @@ class Corrected:
     def partition(self, context: Context) -> Partition:
         """Measure, correct, solve. Raises SearchError if the kernels that do not fail compute no plan."""
         space = context.space
-        residual = Residual()
-        failed: dict[str, float] = {}
-        known: set[str] = set()
+        known: dict[str, float] = {}
         until = time.monotonic() + self.seconds
         for chosen in (kernel for policy in (Analytical(), Unfused()) for kernel in policy.partition(context).kernels):
             digest = chosen.candidate.digest
             if digest in known or time.monotonic() > until:
                 continue
-            known.add(digest)
-            us = self.bench.kernel(digest, chosen.candidate.kernel, Schedule()).us
-            price = context.prices(space)[digest]
-            residual.observe(price.bound, price.predicted_us, us)
-            if us == math.inf:
-                failed[digest] = us
+            known[digest] = self.bench.kernel(digest, chosen.candidate.kernel, Schedule()).us
         prices = context.prices(space)
+        residual = Residual(prices, known)
+        failed = {digest: us for digest, us in known.items() if us == math.inf}
         solution = solve_at(context, space, optimistic(prices, failed, residual, 0.0))
         kernels = solution.kernels
         return Partition(space.atom_graph, kernels, predicted(kernels, prices), solution.price_us, solution)

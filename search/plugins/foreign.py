@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.cost_models.base import Bound, CostModel, KernelFacts, Prices
+from autofuse.cost_models.features import COLUMNS
 from autofuse.errors import AutofuseError, PluginError, SearchError
 from autofuse.fusion.userrules import Legality
 from autofuse.ir.graph import Graph, Node
@@ -126,7 +127,8 @@ class CheckedModel:
         headroom = cast("object", found.headroom)
         if headroom is not None and not (isinstance(headroom, int | float) and 0 < headroom < math.inf):
             self._fail(f"price() gave headroom={headroom!r:.80}; it must be None, or a number above 0")
-        return Prices(us, sigma, np.minimum(floor, us), tuple(bound), headroom)
+        features = None if found.features is None else self._features(found, len(kernels))
+        return Prices(us, sigma, np.minimum(floor, us), tuple(bound), headroom, features)
 
     def write_us(self, value: TensorType) -> float:
         """See `CostModel.write_us`. Raises PluginError."""
@@ -151,6 +153,15 @@ class CheckedModel:
         if column.shape != (count,):
             self._fail(f"price() gave {name} of shape {column.shape} for {count} kernels")
         return column
+
+    def _features(self, prices: Prices, count: int) -> NDArray[Any]:
+        try:
+            rows = np.asarray(prices.features, np.float64)
+        except (TypeError, ValueError):
+            self._fail("price() gave features that are no numbers")
+        if rows.shape != (count, len(COLUMNS)) or not np.isfinite(rows).all():
+            self._fail(f"price() gave features of shape {rows.shape}; they must be finite, ({count}, {len(COLUMNS)})")
+        return rows
 
     def _answer(self, method: str, call: Callable[[], object]) -> object:
         try:

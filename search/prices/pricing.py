@@ -144,10 +144,11 @@ def class_prices(
     programs = {candidate.digest: candidate.program for candidate in candidates}
     distinct = {id(program): KernelFacts(program, compiled.get(digest)) for digest, program in programs.items()}
     prices = model.price(list(distinct.values()))
+    rows = [None] * len(distinct) if prices.features is None else prices.features
     found = {
-        key: ClassPrice(float(us), bound, float(floor), float(sigma), prices.headroom)
-        for key, us, bound, floor, sigma in zip(
-            distinct, prices.us, prices.bound, prices.floor_us, prices.sigma, strict=True
+        key: ClassPrice(float(us), bound, float(floor), float(sigma), prices.headroom, row)
+        for key, us, bound, floor, sigma, row in zip(
+            distinct, prices.us, prices.bound, prices.floor_us, prices.sigma, rows, strict=True
         )
     }
     return {digest: found[id(program)] for digest, program in programs.items()}

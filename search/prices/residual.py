@@ -1,48 +1,25 @@
-"""What measurements say about the model: the log of measured over predicted, per bottleneck, with its spread."""
+"""What measurements say about the model: the log of measured over predicted, with its spread, of every kernel."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.cost_models.covariates import covariates
+from autofuse.cost_models.features import COLUMNS as FEATURES
 from autofuse.lazydataclass import dataclass, field
+from autofuse.search.prices.gaussianprocess import GaussianProcess
 
 _DOUBT = 2.0
 """A model's spread is that of the kernels it was made from; of a program that it has not seen it is taken to be so many
 times larger until measurements say otherwise."""
-_PRIOR_WEIGHT = 2.0
-"""Measurements that the prior is worth."""
 _LEAST_SIGMA = 0.05
-
-
-@dataclass(slots=True)
-class Residual:
-    """Normal residuals of the log price, one group per bottleneck, shrunk towards the mean of all groups."""
-
-    _logs: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
-
-    def observe(self, group: str, predicted_us: float, measured_us: float) -> None:
-        """Add one measurement."""
-        if predicted_us > 0 and 0 < measured_us < math.inf:
-            self._logs.setdefault(group, []).append(math.log(measured_us / predicted_us))
-
-    def predict(self, group: str, spread: float) -> tuple[float, float]:
-        """Mean and standard deviation of log(measured / predicted) for a kernel of a group.
-
-        `spread`: the standard deviation that the model itself gives. Conjugate normal updating with a prior worth two
-        measurements (Gelman et al., Bayesian Data Analysis, 3.3).
-        """
-        everything = [value for logs in self._logs.values() for value in logs]
-        centre = _mean(everything)
-        logs = self._logs.get(group, [])
-        weight = _PRIOR_WEIGHT
-        mean = (sum(logs) + weight * centre) / (len(logs) + weight)
-        squares = sum((value - mean) ** 2 for value in logs) + weight * (_DOUBT * spread) ** 2
-        return mean, max(math.sqrt(squares / (len(logs) + weight)), _LEAST_SIGMA)
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
+_MOST = 512
+"""Measurements that are looked at; of more, those of the least digests, which is to say any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +35,66 @@ class ClassPrice:
     """Standard deviation of log(measured / predicted), by the cost model."""
     headroom: float | None = None
     """How much faster than its known rates the floor takes the device to be; None = not said."""
+    features: NDArray[Any] | None = field(default=None, compare=False)
+    """The kernel's row of `Prices.features`; None = not said."""
+
+
+class Residual:
+    """The measurements seen so far: a Gaussian process over what regressions read of kernels (`covariates`).
+
+    The model errs alike for kernels that do like work. A column counts by its spread over all kernels that have prices.
+    """
+
+    def __init__(self, prices: Mapping[str, ClassPrice], measured: Mapping[str, float]) -> None:
+        """`measured`: microseconds by class, infinite if the kernel failed; what has no price does not count."""
+        both = sorted(measured.keys() & prices.keys())
+        known = [digest for digest in both if _counts(prices[digest], measured[digest])][:_MOST]
+        rows = _rows(list(prices.values()))
+        deviation = rows.std(axis=0) if len(rows) else np.zeros(rows.shape[1])
+        self._used = deviation > 1e-9
+        self._deviation = deviation[self._used]
+        seen = [prices[digest] for digest in known]
+        logs = np.array([math.log(measured[digest] / prices[digest].predicted_us) for digest in known])
+        self._process = GaussianProcess.of(self._scaled(seen), logs / _spread(seen))
+
+    def predict(self, prices: Sequence[ClassPrice]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Means and standard deviations of log(measured / predicted), f64[n] each, of kernels not measured yet.
+
+        Where nothing was measured, the model is taken at its word.
+        """
+        spread = _spread(prices)
+        if not len(self._process.rows):
+            return np.zeros(len(prices)), spread
+        mean, sigma = self._process.predict(self._scaled(prices))
+        return mean * spread, np.maximum(sigma * spread, _LEAST_SIGMA)
+
+    def _scaled(self, prices: Sequence[ClassPrice]) -> NDArray[Any]:
+        return _rows(prices)[:, self._used] / self._deviation
 
 
 def optimistic(
     prices: Mapping[str, ClassPrice], measured: Mapping[str, float], residual: Residual, k: float
 ) -> dict[str, float]:
     """Price per class: as measured, else exp(mu - k sigma) times the prediction, never below the floor."""
-    found: dict[str, float] = {}
-    for digest, price in prices.items():
-        if digest in measured:
-            found[digest] = measured[digest]
-        else:
-            mean, sigma = residual.predict(price.bound, price.sigma)
-            found[digest] = max(price.predicted_us * math.exp(mean - k * sigma), price.floor_us)
-    return found
+    others = {digest: price for digest, price in prices.items() if digest not in measured}
+    mean, sigma = residual.predict(list(others.values()))
+    found = {digest: measured[digest] for digest in prices if digest in measured}
+    for (digest, price), log in zip(others.items(), mean - k * sigma, strict=True):
+        found[digest] = max(price.predicted_us * math.exp(log), price.floor_us)
+    return {digest: found[digest] for digest in prices}
+
+
+def _counts(price: ClassPrice, measured_us: float) -> bool:
+    """Whether there is a logarithm of measured over predicted."""
+    return price.predicted_us > 0 and 0 < measured_us < math.inf
+
+
+def _spread(prices: Sequence[ClassPrice]) -> NDArray[Any]:
+    return np.array([max(_DOUBT * price.sigma, _LEAST_SIGMA) for price in prices], np.float64)
+
+
+def _rows(prices: Sequence[ClassPrice]) -> NDArray[Any]:
+    us = np.array([max(price.predicted_us, 1e-9) for price in prices], np.float64)
+    unknown = np.zeros(len(FEATURES))
+    features = np.array([unknown if price.features is None else price.features for price in prices], np.float64)
+    return covariates(us, [price.bound for price in prices], features.reshape(len(prices), len(FEATURES)))

@@ -35,7 +35,7 @@ class KernelTimes:
         self._again_s = _AGAIN_SHARE * clock.budget.seconds
         self.timed_once = 0
         """Classes that were to be timed a second time when the time for that was over."""
-        self._residual = Residual()
+        self._residual = Residual({}, {})
 
     def measure(self, candidates: Iterable[Candidate], share: float) -> None:
         """Time candidates that were not yet, until that share of the budget is used."""
@@ -134,9 +134,7 @@ class KernelTimes:
 
     def _observe(self) -> None:
         """Fit the correction to all times anew."""
-        self._residual = Residual()
-        for digest, price in self.prices().items():
-            self._residual.observe(price.bound, price.predicted_us, self.us.get(digest, math.inf))
+        self._residual = Residual(self.prices(), self.us)
 
     def _schedule(self, candidate: Candidate) -> Schedule:
         """The schedule a kernel is measured under before schedules are searched: the user's, or the default."""

@@ -24,7 +24,7 @@ from autofuse.search.space.candidates import Candidate
 from autofuse.search.tune.kerneltimes import KernelTimes
 from autofuse.search.tune.plandrafts import Drafts
 
-K_SIGMA = 1.0
+K_SIGMA = 1.5
 EPSILON = 0.05
 LOOP_SHARE = 0.5
 """Of the budget: when the loop must be done."""

@@ -24,6 +24,7 @@ from autofuse.cost_models.features import (
     KernelFeatures,
     OpaqueFeatures,
     PhaseFeatures,
+    matrix,
 )
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
@@ -96,9 +97,8 @@ class AnalyticalCpuModel:
         found = [self.breakdown(f) for f in told]
         us = np.array([b.us for b in found], np.float64)
         sigma = np.array([SIGMA if f.opaque is None else OPAQUE_SIGMA for f in told], np.float64)
-        return Prices(
-            np.maximum(us, floors), sigma, floors, tuple(b.bound for b in found), headroom_of(self.description)
-        )
+        bounds: tuple[Bound, ...] = tuple(b.bound for b in found)
+        return Prices(np.maximum(us, floors), sigma, floors, bounds, headroom_of(self.description), matrix(told))
 
     def write_us(self, value: TensorType) -> float:
         """See `CostModel.write_us`."""

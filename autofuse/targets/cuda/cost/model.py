@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.cost_models.base import Bound, KernelFacts, Prices
-from autofuse.cost_models.features import FEATURES_VERSION, KernelFeatures
+from autofuse.cost_models.features import FEATURES_VERSION, KernelFeatures, matrix
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import asdict
 from autofuse.lower.tile import OpaqueProgram, TileProgram
@@ -54,7 +54,9 @@ class GpuModel:
         floors = np.array([self._floor_us(kernel.features) for kernel in told], np.float64)
         sigma = SIGMA if self.rates.source == SHEET else MEASURED_SIGMA
         bounds: tuple[Bound, ...] = tuple(_bound(launches) for launches in terms)
-        return Prices(np.maximum(np.array(us, np.float64), floors), np.full(len(told), sigma), floors, bounds)
+        rows = matrix([kernel.features for kernel in told])
+        us = np.maximum(np.array(us, np.float64), floors)
+        return Prices(us, np.full(len(told), sigma), floors, bounds, features=rows)
 
     def launches(self, facts: KernelFacts) -> tuple[Terms, ...]:
         """What each launch of a kernel is taken to cost, by what limits it; () for calls."""
