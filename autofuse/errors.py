@@ -80,6 +80,10 @@ class MeasureError(AutofuseError):
     """A measurement could not be made or kept: the worker died, a deadline passed, the disk is full."""
 
 
+class ModelError(AutofuseError):
+    """A trained cost model is truncated, foreign or of another version, or was given features that are no numbers."""
+
+
 class SearchError(AutofuseError):
     """A policy, solver or tuner was asked for something contradictory, or has no answer."""
 

@@ -68,6 +68,7 @@ class CostModel(Protocol):
     def describe(self) -> dict[str, Any]:
         """Plain JSON data that identify the model: `name`, `feature_version`, and what else its prices depend on.
 
+        `note`, if there is one, is what people should know of its prices; plans made with it say so.
         Two models with equal descriptions give equal prices.
         """
         ...

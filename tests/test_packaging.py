@@ -103,6 +103,15 @@ def test_importing_autofuse_is_light() -> None:
     assert "autofuse.search" not in modules
 
 
+def test_learned_prices_need_no_scikit_learn() -> None:
+    modules = imported_by(
+        "import autofuse, numpy\n"
+        "autofuse.compile(lambda x: numpy.exp(x) + 1, autofuse.spec('f32[8,16]'), policy='learned')"
+    )
+    assert "autofuse.cost_models.learned.forest" in modules
+    assert "sklearn" not in modules
+
+
 def test_a_plan_loads_and_runs_without_search(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     function = tmp_path / "model.py"

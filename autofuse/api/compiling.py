@@ -47,22 +47,22 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
 ) -> Plan:
     """Choose fusions with a model, measuring nothing: milliseconds to seconds.
 
-    `args`, `kwargs`: arrays or specs, as for a call `fn(*args, **kwargs)`. `policy`: "analytical", "unfused", "greedy",
-    "beam", the rules of another compiler ("rule:xla", "rule:xla-cpu", "rule:xla-priority", "rule:inductor",
-    "rule:grappler"), "module:Class", the name of an installed entry point, or a SearchPolicy. `partition`: the
-    kernels themselves, each as names of nodes, in place of a policy's. `threads`: how many the plan uses; by
-    default one per core. `device`: the GPU that a plan of `backend="cuda"` is for, "h200" say; by default this
-    machine's. It need not be here to make, explain and save a plan for it. `rules`: Force, Forbid and Pin, or the
-    name of a TOML file of them, which every policy keeps. `model`: the cost model: "analytical", "module:Class",
-    the name of an installed entry point, or a CostModel. `legality`: a function of a kernel's nodes that says why
-    it may not be one, or "module:function" or an entry point; every policy keeps to it. `variants`: how the program
-    is cleaned up before fusion, "default", choices such as "columns=joined,tables=large"
-    (`autofuse.passes.choices`), or "auto": under "analytical", without rules and legality, the graph with the
-    cheapest plan, if the model is sure of it; it takes as long again for each graph there is. `max_memory`: most
-    bytes that arguments, constants, results and temporaries of a call may take together. `numerics`: "strict", or
-    "fast", which also makes use of what holds for real numbers but not for every float: sums and products of
-    numbers are reassociated, divisions become products with reciprocals, NaN, infinities and the sign of zero are
-    not kept (`autofuse.passes.fast_math` lists the rules).
+    `args`, `kwargs`: arrays or specs, as for a call `fn(*args, **kwargs)`. `policy`: "analytical", "learned" (the same
+    with `model="learned"`), "unfused", "greedy", "beam", the rules of another compiler ("rule:xla", "rule:xla-cpu",
+    "rule:xla-priority", "rule:inductor", "rule:grappler"), "module:Class", the name of an installed entry point, or a
+    SearchPolicy. `partition`: the kernels themselves, each as names of nodes, in place of a policy's. `threads`: how
+    many the plan uses; by default one per core. `device`: the GPU that a plan of `backend="cuda"` is for, "h200" say;
+    by default this machine's. It need not be here to make, explain and save a plan for it. `rules`: Force, Forbid and
+    Pin, or the name of a TOML file of them, which every policy keeps. `model`: the cost model: "analytical", "learned"
+    (the same, corrected by what was learned from records of such a machine), "module:Class", the name of an installed
+    entry point, or a CostModel. `legality`: a function of a kernel's nodes that says why it may not be one, or
+    "module:function" or an entry point; every policy keeps to it. `variants`: how the program is cleaned up before
+    fusion, "default", choices such as "columns=joined,tables=large" (`autofuse.passes.choices`), or "auto": under
+    "analytical", without rules and legality, the graph with the cheapest plan, if the model is sure of it; it takes as
+    long again for each graph there is. `max_memory`: most bytes that arguments, constants, results and temporaries of a
+    call may take together. `numerics`: "strict", or "fast", which also makes use of what holds for real numbers but not
+    for every float: sums and products of numbers are reassociated, divisions become products with reciprocals, NaN,
+    infinities and the sign of zero are not kept (`autofuse.passes.fast_math` lists the rules).
     `deadline`: seconds for choosing the fusions, tracing and code generation not counted; None: as long as it takes.
     Where they are not enough for the whole program, it is searched in segments, then by merging greedily, and failing
     all that each operation becomes a kernel; the plan's notes say so, and such a plan may differ from run to run. It

@@ -135,6 +135,7 @@ def _lasts(options: Mapping[str, Any]) -> bool:
     named = isinstance(options["policy"], str) and ":" in options["policy"].removeprefix("rule:")
     return not (
         named
+        or options["policy"] == "learned"  # its trained model is a file
         or isinstance(options["rules"], str)
         or options["model"] != "analytical"
         or options["legality"] is not None

@@ -21,7 +21,14 @@ from autofuse.search.plans.kept import broken_wish
 from autofuse.search.plans.memorylimit import MemoryLimit
 from autofuse.search.plans.planning import Program
 from autofuse.search.plugins.foreign import LegalityTest
-from autofuse.search.plugins.registry import ANALYTICAL, find_legality, find_model, find_policy, policy_by_name
+from autofuse.search.plugins.registry import (
+    ANALYTICAL,
+    find_legality,
+    find_model,
+    find_policy,
+    model_for,
+    policy_by_name,
+)
 from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.deadline import Deadline, choose
@@ -49,17 +56,19 @@ def make_context(
 ) -> Context:
     """What policies need for a target. Raises ArgumentError for rules that fit nothing in the program.
 
-    A note of the program's plans names a cost model that is not the usual one. Raises SearchError for a model or
-    legality that is none.
+    A note of the program's plans names a cost model that is not the usual one, and what it says of itself. Raises
+    SearchError for a model or legality that is none, ModelError for a trained model that is unfit.
     """
     control = bind(_rules(rules), program.graph)
     if legality is not None:
         control = replace(control, legality=find_legality(legality, program.graph))
-    name = model if isinstance(model, str) else type(model).__name__
-    if name != ANALYTICAL:
-        program = replace(program, notes=(*program.notes, f"cost model: {name}"))
+    found = find_model(model, target)
+    if model != ANALYTICAL:
+        name = model if isinstance(model, str) else type(model).__name__
+        said = found.describe().get("note")
+        program = replace(program, notes=(*program.notes, f"cost model: {name}{'' if said is None else f'; {said}'}"))
     memory = None if max_memory is None else MemoryLimit(_whole_bytes(max_memory), program, target.limits)
-    return Context.of(Problem(program, target, control, memory), find_model(model, target), bounds)
+    return Context.of(Problem(program, target, control, memory), found, bounds)
 
 
 def _rules(rules: Rules) -> Sequence[Rule]:
@@ -141,7 +150,13 @@ def chosen_document(
     """What `compile` chooses for a traced function."""
     program = traced_program(traced, fixed_choices(variants), numerics)
     context = make_context(
-        program, target, rules, model=model, legality=legality, max_memory=max_memory, bounds=UNMEASURED
+        program,
+        target,
+        rules,
+        model=model_for(policy, model),
+        legality=legality,
+        max_memory=max_memory,
+        bounds=UNMEASURED,
     )
     chosen = find_policy(policy) if partition is None else fixed(partition)
     if variants == AUTO:

@@ -34,7 +34,7 @@ from autofuse.report.dump import dump_candidates
 from autofuse.report.progress import progress_report
 from autofuse.search.budget.budget import DEFAULT_S, Budget
 from autofuse.search.plugins.foreign import LegalityTest
-from autofuse.search.plugins.registry import find_policy
+from autofuse.search.plugins.registry import find_policy, model_for
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import SearchPolicy
 from autofuse.search.tune.baselines import rule_policies
@@ -83,7 +83,8 @@ def tuned_plan(
         return traced
     program = traced_program(traced, fixed_choices(variants), numerics)
     arrays = measuring_inputs(traced, inputs, seed, target)
-    context = make_context(program, target, rules, model=model, legality=legality, max_memory=max_memory)
+    asked = model_for(policy, model)
+    context = make_context(program, target, rules, model=asked, legality=legality, max_memory=max_memory)
     varies = variants == AUTO and policy == "measured" and may_vary(context)
     if variants == AUTO:
         name = policy if isinstance(policy, str) else find_policy(policy).name

@@ -70,7 +70,7 @@ def add_arg_option(parser: argparse.ArgumentParser) -> None:
 
 def add_plugin_options(parser: argparse.ArgumentParser) -> None:
     """The options that name code of the user's own."""
-    parser.add_argument("--model", help="cost model: analytical (default), module:Class or an entry point")
+    parser.add_argument("--model", help="cost model: analytical (default), learned, module:Class or an entry point")
     parser.add_argument("--legality", help="which kernels there may be: module:function or an entry point")
 
 

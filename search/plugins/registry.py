@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autofuse.cost_models.base import CostModel
+from autofuse.cost_models.learned.model import learned_model
 from autofuse.errors import SearchError, did_you_mean
 from autofuse.fusion.userrules import Legality
 from autofuse.ir.graph import Graph
@@ -26,10 +27,13 @@ MEASURED = "measured"
 """Not a policy of its own but the tuner's loop over the whole space."""
 ANALYTICAL = "analytical"
 """The cost model that is used unless another is asked for."""
+LEARNED = "learned"
+"""The cost model that corrects it by what was learned from records; and the policy that chooses at its prices."""
 
 HERE: dict[str, tuple[str, str, dict[str, Any]]] = {
     "unfused": ("autofuse.search.policies.unfused", "Unfused", {}),
     "analytical": ("autofuse.search.policies.analytical", "Analytical", {}),
+    LEARNED: ("autofuse.search.policies.analytical", "Analytical", {"name": LEARNED}),
     "greedy": ("autofuse.search.policies.greedy", "Greedy", {}),
     "beam": ("autofuse.search.policies.greedy", "Beam", {}),
     "rule:xla": ("autofuse.search.rules.xla.gpu_pipeline", "XlaClassic", {}),
@@ -73,7 +77,7 @@ class Kind:
 
 
 POLICIES = Kind("policy", "autofuse.policies", HERE, (MEASURED,))
-MODELS = Kind("model", "autofuse.cost_models", {}, (ANALYTICAL,))
+MODELS = Kind("model", "autofuse.cost_models", {}, (ANALYTICAL, LEARNED))
 LEGALITIES = Kind("legality", "autofuse.legality", {})
 
 
@@ -96,12 +100,22 @@ def find_policy(policy: str | SearchPolicy) -> SearchPolicy:
 
 
 def find_model(model: str | CostModel, target: Target) -> CostModel:
-    """The cost model of a name (or `module:Class`) for a target, or a model itself. Raises SearchError."""
+    """The cost model of a name (or `module:Class`) for a target, or a model itself.
+
+    Raises SearchError for what is none, ModelError for a trained model that is unfit.
+    """
     if not isinstance(model, str):
         return checked_model(model)
     if model == ANALYTICAL:
         return checked_model(target.cost_model(), f"{model} of target {target.backend}")
+    if model == LEARNED:
+        return learned_model(find_model(ANALYTICAL, target), target.identity)
     return checked_model(_given(MODELS, model, lambda made: made(target.device)), model)
+
+
+def model_for(policy: str | SearchPolicy, model: str | CostModel) -> str | CostModel:
+    """The cost model that a policy is asked with: that of the policy "learned" is, unless another is named."""
+    return LEARNED if policy == LEARNED and model == ANALYTICAL else model
 
 
 def find_legality(legality: str | LegalityTest, graph: Graph) -> Legality:

@@ -132,7 +132,7 @@ FINDERS = {
         ("policy", {}, "policy is a dict, which has no name and partition()"),
         ("policy", Unfused, "policy is the class Unfused, not an instance of it"),
         ("model", "analitical", "model='analitical' is unknown; did you mean analytical?"),
-        ("model", "zzz", "model='zzz' is unknown; choose one of: analytical, their-model; or module:Class"),
+        ("model", "zzz", "model='zzz' is unknown; choose one of: analytical, learned, their-model; or module:Class"),
         ("model", "their_module:Alone", "model='their_module:Alone' cannot be made: TypeError"),
         ("model", "their_module:Broken", "model='their_module:Broken' cannot be made: ZeroDivisionError: by hand"),
         ("model", object(), "model is a object, which has no price() and write_us() and describe()"),
