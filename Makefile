@@ -8,6 +8,7 @@ PEERS   ?= .venv-peers
 PEERS_OPTIONS ?=
 STUDY_OPTIONS ?=
 MINUTES ?= 10
+RECORDS ?= datasets/measurements/cpu.npz
 JOBS    ?= 2
 
 BIN     := $(VENV)/bin
@@ -20,7 +21,7 @@ CUDA    := $(VENV)/.installed-cuda
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tune test test-all test-hosts test-optimised lint types layers format bench quality rules peers first-call before-after fidelity gpu gpu-counts dataset clean
+.PHONY: help setup tune test test-all test-hosts test-optimised lint types layers format bench quality rules peers first-call before-after fidelity gpu gpu-counts dataset cost-model cost-model-eval clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +89,12 @@ gpu-counts: $(TEST) ## what kernels ask of a GPU, counted on the host without on
 
 dataset: $(TUNE) ## measure the kernels that cost models are trained on (over an hour; carries on)
 	$(BIN)/python experiments/dataset/run.py $(STUDY_OPTIONS)
+
+cost-model: $(TUNE) ## train the learned cost model on RECORDS, into cost_models/trained
+	$(BIN)/python experiments/cost_model_eval/train.py $(RECORDS) $(STUDY_OPTIONS)
+
+cost-model-eval: $(TUNE) ## cost models compared on RECORDS, without the machine they come from (STUDY_OPTIONS="--quick")
+	$(BIN)/python experiments/cost_model_eval/run.py $(RECORDS) $(STUDY_OPTIONS)
 
 clean: ## remove the environments, caches and build results; plans/ stays
 	rm -rf $(VENV) $(PEERS) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

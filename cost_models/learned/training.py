@@ -23,7 +23,6 @@ from autofuse.lazydataclass import dataclass
 
 FOLDS = 5
 """Parts of the programs, each held out once."""
-_LEAST_PROGRAMS = 2 * FOLDS
 _TINY = 0.01
 """Residuals below are as good as none: that is how far times of two passes are apart."""
 _NINETY = 1.645
@@ -94,7 +93,7 @@ class Fitted:
 def train(examples: Examples, settings: Settings = USUAL, seed: int = 0) -> Fitted:
     """Fit mean and spread. The same examples, settings and seed give the same model.
 
-    Raises ModelError for examples of less than ten programs.
+    Raises ModelError for examples of less than five programs.
     """
     folds = folds_of(examples.groups, FOLDS, seed)
     held_out = np.zeros(len(examples.logs))
@@ -113,15 +112,13 @@ def train(examples: Examples, settings: Settings = USUAL, seed: int = 0) -> Fitt
 def folds_of(groups: NDArray[Any], folds: int, seed: int) -> NDArray[Any]:
     """The number of the fold of each record, i64[n]; a group lies in one fold. Raises ModelError for too few groups."""
     names, members = np.unique(groups, return_inverse=True)
-    if len(names) < _LEAST_PROGRAMS:
-        raise ModelError(
-            f"groups: {len(names)} programs are too few to learn from; at least {_LEAST_PROGRAMS} are needed"
-        )
+    if len(names) < folds:
+        raise ModelError(f"groups: {len(names)} programs are too few to learn from; at least {folds} are needed")
     return (np.random.default_rng(seed).permutation(len(names)) % folds)[members]
 
 
 def fit_mean(examples: Examples, settings: Settings = USUAL, seed: int = 0) -> Forest:
-    """Bagged boosted trees. Programs count alike, by the square root of their records."""
+    """Bagged boosted trees. A bag draws programs, then their records; a program counts by the root of its records."""
     names, members, counts = np.unique(examples.groups, return_inverse=True, return_counts=True)
     logs = np.clip(examples.logs, -settings.most_log, settings.most_log)
     means = np.bincount(members, logs) / counts
@@ -131,7 +128,7 @@ def fit_mean(examples: Examples, settings: Settings = USUAL, seed: int = 0) -> F
     for bag in range(settings.bags):
         drawn = np.bincount(random.integers(0, len(names), len(names)), minlength=len(names))
         weights = (drawn / np.sqrt(counts))[members]
-        seen = weights > 0
+        seen = random.choice(len(logs), len(logs), p=weights / weights.sum())  # weights in a fit cost it seconds
         options = {
             "max_iter": settings.rounds,
             "max_depth": settings.depth,
@@ -140,26 +137,24 @@ def fit_mean(examples: Examples, settings: Settings = USUAL, seed: int = 0) -> F
             "min_samples_leaf": settings.least_leaf,
             "l2_regularization": settings.l2,
         }
-        bags.append(_boosted(options, seed + bag, examples.rows[seen], logs[seen], weights[seen]))
+        bags.append(_boosted(options, seed + bag, examples.rows[seen], logs[seen]))
     return mean_of(bags)
 
 
 def _fit_spread(rows: NDArray[Any], logs: NDArray[Any], seed: int) -> Forest:
     """Few and shallow trees: how far off the mean is cannot be told as well as where it is."""
     options = {"max_iter": 40, "max_depth": 3, "learning_rate": 0.1, "min_samples_leaf": 50, "l2_regularization": 10.0}
-    return _boosted(options, seed, rows, logs, None)
+    return _boosted(options, seed, rows, logs)
 
 
-def _boosted(
-    options: Mapping[str, Any], seed: int, rows: NDArray[Any], logs: NDArray[Any], weights: NDArray[Any] | None
-) -> Forest:
+def _boosted(options: Mapping[str, Any], seed: int, rows: NDArray[Any], logs: NDArray[Any]) -> Forest:
     """All rounds are made: stopping early would hold out records, not programs.
 
     In one thread: the trees of thousands of records are too small to be shared.
     """
     booster = HistGradientBoostingRegressor(**options, early_stopping=cast("Any", False), random_state=seed)
     with threadpool_limits(limits=1, user_api="openmp"):
-        return forest_of(booster.fit(rows, logs, sample_weight=weights))
+        return forest_of(booster.fit(rows, logs))
 
 
 def forest_of(booster: HistGradientBoostingRegressor) -> Forest:

@@ -47,8 +47,8 @@ def test_a_program_lies_in_one_fold():
 
 
 def test_too_few_programs():
-    with pytest.raises(ModelError, match="9 programs are too few"):
-        train(examples(programs=9))
+    with pytest.raises(ModelError, match="4 programs are too few"):
+        train(examples(programs=4))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,101 @@
+"""How good predictions are, of kernels by themselves and of pairs of kernels of one program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from samples import Samples
+
+APART = math.log(1.05)
+"""Pairs of kernels nearer than that are not worth ordering."""
+_NINETY = 1.645
+_LEAST = 10
+"""Kernels of a program of which the share within intervals is told."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of predictions of held-out kernels."""
+
+    mape: float
+    """Mean of |predicted / measured - 1|."""
+    sigma: float
+    """Standard deviation of log(measured / predicted)."""
+    pairs: float
+    """Share of pairs of one program, more than 5 % apart, that are ordered right; mean over programs."""
+    covered: float
+    """Share of kernels in their intervals of 90 %."""
+    well_covered: float
+    """Share of programs, of ten kernels or more, of which at least 70 % are in their intervals."""
+    below_floor: int
+    """Kernels that were faster than their floor."""
+    top1: float
+    """Time of the best schedule of a kernel over that of the one predicted best, mean over kernels with a sweep."""
+    top3: float
+    """The same of the best of the three predicted best."""
+
+
+def figures(samples: Samples, mean: NDArray[Any], sigma: NDArray[Any], of: NDArray[Any]) -> Figures:
+    """Figures of predictions of the samples of some numbers, f64[n] each. NaN where there is nothing to count."""
+    logs = samples.logs[of]
+    predicted_us = np.maximum(samples.us[of] * np.exp(mean), samples.floor_us[of])
+    measured_us = samples.measured_us[of]
+    error = np.log(measured_us / predicted_us)
+    inside = np.abs(logs - mean) <= _NINETY * sigma
+    programs = np.array([one.program.name for one in samples.seen])[of]
+    by_program = [np.flatnonzero(programs == name) for name in np.unique(programs)]
+    large = [inside[n].mean() >= 0.7 for n in by_program if len(n) >= _LEAST]
+    top = _tops(samples, predicted_us, measured_us, of)
+    return Figures(
+        mape=float(np.mean(np.abs(predicted_us / measured_us - 1))),
+        sigma=float(np.std(error)),
+        pairs=_mean([ordered(measured_us[n], predicted_us[n]) for n in by_program]),
+        covered=float(np.mean(inside)),
+        well_covered=_mean(large),
+        below_floor=int(np.sum(measured_us < samples.floor_us[of])),
+        top1=_mean([one for one, _ in top]),
+        top3=_mean([three for _, three in top]),
+    )
+
+
+def ordered(measured_us: NDArray[Any], predicted_us: NDArray[Any]) -> float:
+    """Share of pairs more than 5 % apart that are ordered right; ties count half. NaN without such a pair."""
+    true = np.subtract.outer(np.log(measured_us), np.log(measured_us))
+    said = np.subtract.outer(np.log(predicted_us), np.log(predicted_us))
+    matters = true > APART
+    if not matters.any():
+        return math.nan
+    return float(np.mean(np.where(said[matters] == 0, 0.5, said[matters] > 0)))
+
+
+def _tops(
+    samples: Samples, predicted_us: NDArray[Any], measured_us: NDArray[Any], of: NDArray[Any]
+) -> list[tuple[float, float]]:
+    """Of each kernel on each number of threads with four schedules or more."""
+    sweeps: dict[tuple[str, int | None], list[int]] = {}
+    for place, number in enumerate(of):
+        one = samples.seen[number]
+        sweeps.setdefault((one.kernel, one.threads), []).append(place)
+    found: list[tuple[float, float]] = []
+    for places in sweeps.values():
+        if len(places) >= 4:
+            order = np.argsort(predicted_us[places], kind="stable")
+            us = measured_us[places]
+            found.append((float(us.min() / us[order[0]]), float(us.min() / us[order[:3]].min())))
+    return found
+
+
+def mean_of(found: list[Figures]) -> Mapping[str, float]:
+    """The mean of several splits, by name of the figure."""
+    names = Figures.__dataclass_fields__
+    return {name: _mean([float(getattr(one, name)) for one in found]) for name in names}
+
+
+def _mean(values: list[Any]) -> float:
+    kept = [float(value) for value in values if not math.isnan(value)]
+    return sum(kept) / len(kept) if kept else math.nan

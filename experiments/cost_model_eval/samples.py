@@ -1,0 +1,153 @@
+"""A data set as a regression reads it: a row per kernel under a schedule, its features derived again from its graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.cost_models.base import KernelFacts
+from autofuse.cost_models.covariates import covariates
+from autofuse.errors import AutofuseError, MeasureError
+from autofuse.lazydataclass import replace
+from autofuse.lower.lowering import lower, plain_scalars
+from autofuse.lower.schedule import Schedule
+from autofuse.measurement.columns import read_columns
+from autofuse.measurement.observations import Observation, observations
+from autofuse.measurement.sources import kernel_from
+from autofuse.strictjson import parse
+from autofuse.targets.base import Target, target_for
+from autofuse.targets.cpu.device.describe import CpuDescription, calibration_from
+from autofuse.targets.cpu.target import CpuTarget
+
+LEAST_US = 1.0
+"""Shorter kernels do not count: calling them takes as long as they do."""
+_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Samples:
+    """n kernels under schedules, with the base model's prices."""
+
+    every: Sequence[Observation]
+    """All that was seen, failures too."""
+    seen: Sequence[Observation]
+    """Those that are samples."""
+    us: NDArray[Any]
+    """f64[n]: predicted by the base model."""
+    floor_us: NDArray[Any]
+    sigma: NDArray[Any]
+    bound: Sequence[str]
+    features: NDArray[Any]
+    """f64[n, m]: `Prices.features`."""
+    faults: Sequence[str] = ()
+    """Why some cannot be lowered by this autofuse, once each."""
+
+    @cached_property
+    def measured_us(self) -> NDArray[Any]:
+        """f64[n]: fastest sample."""
+        return np.array([one.us for one in self.seen], np.float64)
+
+    @cached_property
+    def logs(self) -> NDArray[Any]:
+        """f64[n]: log of measured over predicted time."""
+        return np.log(self.measured_us / self.us)
+
+    @cached_property
+    def rows(self) -> NDArray[Any]:
+        """What regressions read."""
+        return covariates(self.us, self.bound, self.features)
+
+    def numbered(self, by: str) -> NDArray[Any]:
+        """i64[n]: equal for records of one program (`grouped`), `family`, or `kernel`; `record`: all different."""
+        if by == "record":
+            return np.arange(len(self.seen))
+        names = [one.kernel if by == "kernel" else getattr(one.program, by) for one in self.seen]
+        return np.unique(names, return_inverse=True)[1]
+
+    @property
+    def default(self) -> NDArray[Any]:
+        """bool[n]: under the default schedule."""
+        return np.array([one.schedule == Schedule() for one in self.seen])
+
+
+def samples_of(path: Path) -> Samples:
+    """The samples of a file of records. Raises MeasureError for a file that is none, or has none."""
+    seen = observations(read_columns(path))
+    kept: list[Observation] = []
+    facts: list[tuple[Target, KernelFacts]] = []
+    faults: dict[str, None] = {}
+    for one in seen:
+        if one.status != "ok" or one.us < LEAST_US:
+            continue
+        try:
+            target = target_of(one)
+            facts.append((target, KernelFacts(lowered(one, target))))
+            kept.append(one)
+        except AutofuseError as fault:
+            faults[f"{type(fault).__name__}: {fault}"[:200]] = None
+    if not kept:
+        raise MeasureError(
+            f"{path}: holds no kernel that can be learned from; {next(iter(faults), 'all are too short')}"
+        )
+    return _priced(seen, kept, facts, tuple(faults))
+
+
+def _priced(
+    seen: list[Observation], kept: list[Observation], facts: list[tuple[Target, KernelFacts]], faults: tuple[str, ...]
+) -> Samples:
+    us, floor, sigma = (np.zeros(len(kept)) for _ in range(3))
+    bound = [""] * len(kept)
+    features: list[NDArray[Any]] = [np.empty(0)] * len(kept)
+    of_target: dict[int, list[int]] = {}
+    for number, (target, _) in enumerate(facts):
+        of_target.setdefault(id(target), []).append(number)
+    for numbers in of_target.values():
+        model = facts[numbers[0]][0].cost_model()
+        for start in range(0, len(numbers), _BATCH):
+            batch = numbers[start : start + _BATCH]
+            prices = model.price([facts[number][1] for number in batch])
+            if prices.features is None:
+                raise MeasureError(f"the model {model.describe()['name']!r} gives no features")
+            us[batch], floor[batch], sigma[batch] = prices.us, prices.floor_us, prices.sigma
+            for place, number in enumerate(batch):
+                bound[number], features[number] = prices.bound[place], prices.features[place]
+    return Samples(seen, kept, us, floor, sigma, bound, np.array(features), faults)
+
+
+def lowered(one: Observation, target: Target) -> Any:
+    """The kernel of an observation under its schedule. Raises AutofuseError where this autofuse cannot."""
+    kernel = kernel_from(one.source.text, f"kernel {one.kernel[:12]}")
+    limits = replace(target.limits, scalars=max(target.limits.scalars, plain_scalars(kernel)))
+    return lower(kernel, one.schedule, "kernel", limits)
+
+
+def target_of(one: Observation) -> Target:
+    """The device of an observation as it was described then; without a description, the one of its identity here."""
+    if one.identity.backend != "cpu" or not one.description:
+        return _known(one.identity)
+    return _described(one.description)
+
+
+_known = cache(target_for)
+
+
+@cache
+def _described(text: str) -> Target:
+    item = parse(text, MeasureError, "the device's description")
+    keys = item.members(at_most=100)
+    plain: dict[str, Any] = {name: value.value for name, value in keys.items()}
+    calibration = calibration_from(keys["calibration"])
+    return CpuTarget(CpuDescription(**{**plain, "isa": tuple(plain["isa"]), "calibration": calibration}))
+
+
+def noise(seen: Sequence[Observation]) -> float:
+    """Median of how far two passes are apart, as a logarithm: what no model can be better than."""
+    apart = [abs(math.log(one.passes[0].us / one.passes[1].us)) for one in seen if len(one.passes) > 1]
+    return float(np.median(apart)) if apart else math.nan

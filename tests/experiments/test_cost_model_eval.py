@@ -1,0 +1,174 @@
+"""The study of cost models on a small data set of made-up times: every table, resuming, and a model that is trained."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autofuse.cost_models.learned.trained import load
+from autofuse.errors import ModelError
+from autofuse.fusion.candidate import work_of
+from autofuse.ir.graphtext import print_graph
+from autofuse.lazydataclass import replace
+from autofuse.lower.schedule import Schedule
+from autofuse.measurement.columns import write_columns
+from autofuse.measurement.exported import Exported
+from autofuse.measurement.kernelrecords import source_of
+from autofuse.measurement.observations import pass_policy
+from autofuse.measurement.records import Measurement, stamped
+from autofuse.measurement.sources import ProgramSource, text_hash
+from autofuse.plan.identity import identity_hash
+from autofuse.search.space.candidates import Bounds
+from autofuse.targets.cpu.decisions import cpu_schedule
+from autofuse.targets.cpu.target import CpuTarget
+from autofuse.testing.devices import server
+from autofuse.testing.graphs import random_graph
+from autofuse.testing.partitions import context_of
+from autofuse.testing.sketches import softmax_graph
+
+STUDY = Path(__file__).resolve().parents[2] / "experiments" / "cost_model_eval"
+TARGET = CpuTarget(server(2))
+DESCRIPTION = TARGET.fingerprint()
+SCHEDULES = (Schedule(), *(cpu_schedule(unroll=n) for n in (1, 2, 8)))
+
+
+@pytest.fixture(scope="module")
+def study():
+    sys.path.insert(0, str(STUDY))
+    sys.path.insert(0, str(STUDY.parent / "common"))
+    import run
+    import samples
+    import train
+
+    yield {"run": run, "samples": samples, "train": train}
+    sys.path.remove(str(STUDY))
+    sys.path.remove(str(STUDY.parent / "common"))
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """Kernels of twelve programs; those with an exponential take three times what is predicted."""
+    graphs = {f"random {n}": random_graph(np.random.default_rng(n), 8) for n in range(18)}
+    graphs["softmax"] = softmax_graph(512, 512)
+    found = [record for name, graph in graphs.items() for record in _records(name, graph)]
+    path = tmp_path_factory.mktemp("records") / "cpu.npz"
+    write_columns(path, found)
+    return path
+
+
+def _records(name, graph):
+    context = context_of(graph, target=TARGET)
+    text = print_graph(graph)[0] if name == "softmax" else ""
+    program = ProgramSource(
+        f"{name}/full", name, "random" if text == "" else "workload", text, {"classes": Bounds().classes}
+    )
+    for digest, members in context.space.classes.items():
+        price = context.prices(context.space)[digest]
+        slow = 3.0 if any(node.op == "exp" for node in members[0].kernel.nodes) else 1.0
+        for number, schedule in enumerate(SCHEDULES if name == "softmax" else SCHEDULES[:1]):
+            for made in (1, 2):
+                us = (2.0 + price.predicted_us) * slow * (1 + 0.05 * number + 0.01 * made)
+                yield _exported(digest, members[0].kernel, schedule, us, made, program)
+
+
+def _exported(digest, kernel, schedule, us, number, program):
+    measurement = Measurement(
+        kernel=work_of(digest),
+        schedule=schedule,
+        signature="",
+        policy=pass_policy(number),
+        code_version="cpu/0",
+        status="ok",
+        samples_us=(us,),
+        described=text_hash(DESCRIPTION),
+    )
+    record = stamped(measurement, identity_hash(TARGET.identity), number)
+    source = source_of(work_of(digest), kernel, program.name)
+    return Exported(record, TARGET.identity, None, source, program, DESCRIPTION)
+
+
+@pytest.fixture(scope="module")
+def evaluated(study, records, tmp_path_factory):
+    """A report, with its journal beside it."""
+    out = tmp_path_factory.mktemp("evaluated") / "eval.md"
+    assert study["run"].main([str(records), "--quick", "--out", str(out)]) == 0
+    return out
+
+
+def test_the_study_fills_every_table(evaluated):
+    text = evaluated.read_text()
+    for title in (
+        "Programs held out",
+        "Single records",
+        "Without a group",
+        "Learning curve",
+        "Choices in 1 whole spaces",
+    ):
+        assert title in text
+    assert "nan" not in text
+    assert evaluated.with_suffix(".png").stat().st_size > 0
+
+
+def test_a_study_that_was_stopped_carries_on(study, records, evaluated, tmp_path, capsys):
+    out, journal = tmp_path / "eval.md", tmp_path / "eval.jsonl"
+    lines = evaluated.with_suffix(".jsonl").read_text().splitlines()
+    journal.write_text("\n".join(lines[:-3]) + "\n" + lines[-3][:20])  # killed while writing
+    assert study["run"].main([str(records), "--quick", "--out", str(out)]) == 0
+    assert out.read_text() == evaluated.read_text()
+    assert study["run"].main(["--report", "--out", str(out)]) == 0
+    assert out.read_text() == evaluated.read_text()
+    assert study["run"].main([str(records), "--out", str(out)]) == 2
+    assert "begun with another settings" in capsys.readouterr().err
+
+
+def test_what_is_learned_is_better_where_kernels_are_alike(evaluated):
+    found = [json.loads(line) for line in evaluated.with_suffix(".jsonl").read_text().splitlines()]
+    held = {r["model"]: r["figures"] for r in found if r.get("split") == "record" and r["share"] == 1.0}
+    assert held["learned"]["mape"] < held["analytical"]["mape"]
+    (choice,) = (r["figures"] for r in found if r["kind"] == "choice" and r["model"] == "analytical")
+    assert choice["regret"] >= 0
+    assert choice["loop_regret"] <= 0.05
+    assert 0 < choice["measured"] <= 1
+
+
+def test_features_are_derived_again_from_the_records(study, records):
+    samples = study["samples"].samples_of(records)
+    assert samples.faults == ()
+    default = [
+        n for n, one in enumerate(samples.seen) if one.schedule == Schedule() and one.program.grouped == "softmax"
+    ]
+    context = context_of(softmax_graph(512, 512), target=TARGET)
+    prices = context.prices(context.space)
+    for number in default:
+        price = prices[samples.seen[number].kernel]
+        assert samples.us[number] == pytest.approx(price.predicted_us)
+        assert samples.features[number].tolist() == price.features.tolist()
+
+
+def test_a_model_is_trained_and_can_be_loaded(study, records, tmp_path, capsys):
+    assert study["train"].main([str(records), "--out", str(tmp_path)]) == 0
+    assert "held out" in capsys.readouterr().out
+    card = load(tmp_path / "cpu.json").card
+    assert card.base == "analytical-cpu"
+    assert card.programs >= 10
+    assert card.metrics.keys() == {"mape", "sigma", "pairs"}
+
+
+def test_records_of_two_machines_are_not_mixed(study, records):
+    samples = study["samples"].samples_of(records)
+    other = replace(samples.seen[0], identity=replace(TARGET.identity, l3_bytes=1))
+    samples = type(samples)(
+        **{**{f: getattr(samples, f) for f in samples.__dataclass_fields__}, "seen": [other, *samples.seen[1:]]}
+    )
+    with pytest.raises(ModelError, match="several machines \\(l3_bytes differ\\)"):
+        study["train"].trained_on(samples, "")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and no more"])
+def test_a_file_that_holds_no_records_is_one_error(study, tmp_path, capsys, content):
+    path = tmp_path / "bad.npz"
+    path.write_bytes(content)
+    assert study["run"].main([str(path), "--out", str(tmp_path / "eval.md")]) == 2
+    assert "bad.npz" in capsys.readouterr().err
