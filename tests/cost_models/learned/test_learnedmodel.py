@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from autofuse.cost_models.base import KernelFacts
+from autofuse.cost_models.features import COLUMNS as FEATURES
 from autofuse.cost_models.learned.model import DOUBT, LearnedModel, learned_model
 from autofuse.cost_models.learned.trained import save
 from autofuse.errors import ModelError
@@ -78,7 +79,7 @@ class Faulty(AnalyticalCpuModel):
     def price(self, kernels):
         found = super().price(kernels)
         features = found.features.copy()
-        features[1:, 3] = math.nan
+        features[1:, FEATURES.index("blocks")] = math.nan
         return replace(found, features=None if self.none else features)
 
 
