@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from autofuse.cost_models.base import Prices
+from autofuse.cost_models.features import COLUMNS
 from autofuse.errors import LegalityError, PluginError, SearchError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.userrules import NO_RULES, Control, Force, bind
@@ -105,6 +106,9 @@ def give(name, value):
         (give("bound", None), r"price\(\) gave bound=None for 6 kernels"),
         (give("headroom", "much"), r"price\(\) gave headroom='much'; it must be None, or a number above 0"),
         (give("headroom", -2.0), r"price\(\) gave headroom=-2.0"),
+        (give("features", "much"), r"price\(\) gave features that are no numbers"),
+        (give("features", [[1.0]] * 6), r"price\(\) gave features of shape \(6, 1\); they must be finite, \(6, \d+\)"),
+        (give("features", np.full((6, len(COLUMNS)), np.nan)), r"price\(\) gave features of shape .* must be finite"),
     ],
 )
 def test_prices_that_are_none_are_refused(change, message):
