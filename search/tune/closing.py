@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from autofuse.errors import MeasureError
 from autofuse.fusion.candidate import work_of
 from autofuse.lazydataclass import dataclass, replace
+from autofuse.measurement.kernelrecords import Trial
 from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument
 from autofuse.runtime.planlowering import candidate_of
 from autofuse.search.budget.budget import Budget, Clock, Report, Spent
@@ -101,6 +102,9 @@ class Closing:
             time = bench.recorded(digest, candidate, kernel.schedule)
             if time is None and self.clock.kernel_left(1.0):
                 time = bench.kernel(digest, candidate, kernel.schedule)
+                if time.status == "ok":  # at a second moment too, as in the loop
+                    (again,) = bench.kernels([Trial(digest, candidate, kernel.schedule, again=True)])
+                    time = min(time, again, key=lambda one: one.us)
             if time is not None and time.us < math.inf:
                 kernels[number] = replace(kernel, measured_us=time.us)
         return replace(document, kernels=tuple(kernels))
