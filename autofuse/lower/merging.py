@@ -82,7 +82,7 @@ def _merged(stages: Sequence[Stage], phase: Phase, scratch: frozenset[str], kept
 
 def _joined(first: Stage, second: Stage, phase: Phase) -> Stage | None:
     """The two as one stage, if the first one scans and the second needs nothing of it but what it has at hand."""
-    if not (_walk_alike(first, second) or _loop_alike(first, second)):
+    if first.before or second.before or not (_walk_alike(first, second) or _loop_alike(first, second)):
         return None
     renamed = {b: index.of(a) for a, b in zip(first.symbols, second.symbols, strict=True)}
     body = [rewritten(s, lambda a: index.renamed(a, renamed)) for s in second.body]

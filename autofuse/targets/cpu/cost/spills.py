@@ -16,7 +16,9 @@ from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import (
     ArgReduce,
+    Carry,
     Constant,
+    Effect,
     Load,
     Map,
     Phase,
@@ -25,10 +27,10 @@ from autofuse.lower.tile import (
     Scan,
     Stage,
     Statement,
-    Store,
     Test,
     TileProgram,
 )
+from autofuse.lower.varying import varying_scalars
 from autofuse.targets.cpu.codegen.conditions import most_alive
 from autofuse.targets.cpu.codegen.phaselayout import Layout, plan_layout, stages_of
 from autofuse.targets.cpu.codegen.widths import Widths
@@ -220,10 +222,13 @@ def _need(flight: _Flight, varying: set[int]) -> Need:
     if flight.vectorised is None:
         return Need(0.0, False)
     body, function_spills = flight.stage.body, False
+    if flight.stage.before:
+        differs = varying_scalars(flight.stage, varying, flight.vectorised)
+        varying.update(s.result for s in body if isinstance(s, Carry) and s.result in differs)
     constants: dict[tuple[str, str], int] = {}
     for statement in body:
         is_vector = _varies(statement, flight, varying)
-        if is_vector and not isinstance(statement, Store):
+        if is_vector and not isinstance(statement, Effect):
             varying.add(statement.result)
         if isinstance(statement, Map):
             kind = price_class(statement.dtype)
@@ -235,6 +240,7 @@ def _need(flight: _Flight, varying: set[int]) -> Need:
     together = max(1, flight.registers * 5 // 4 // max(most_alive(body), 1))  # as `Body.write` interleaves them
     alive = min(flight.vectors, together) * _most_varying(body, varying)
     reduced = 0 if flight.in_memory else flight.vectors * sum(map(_held, body))
+    reduced += flight.vectors * sum(isinstance(s, Carry) and s.result in varying for s in body)
     most, every = max(constants.values(), default=0), sum(constants.values())
     limit = flight.registers * (_CROWDED if most >= _LONG else _CROWDED_PLAIN)
     needed = every + alive + reduced
@@ -265,6 +271,8 @@ def _varies(statement: Statement, flight: _Flight, varying: set[int]) -> bool:
             return not flight.owns
         case Scan() | Test():
             return True
+        case Carry(result=number):
+            return number in varying
         case _:
             return False
 
@@ -285,5 +293,5 @@ def _most_varying(body: Sequence[Statement], varying: set[int]) -> int:
 
 
 def _made(statement: Statement) -> Iterator[int]:
-    if not isinstance(statement, Store | Constant | Reduce | ArgReduce):
+    if not isinstance(statement, Effect | Constant | Reduce | ArgReduce):
         yield statement.result
