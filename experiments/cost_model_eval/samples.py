@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.cost_models.base import KernelFacts
+from autofuse.cost_models.base import CostModel, KernelFacts
 from autofuse.cost_models.covariates import covariates
 from autofuse.errors import AutofuseError, MeasureError
 from autofuse.lazydataclass import replace
@@ -23,6 +23,7 @@ from autofuse.measurement.observations import Observation, observations
 from autofuse.measurement.sources import kernel_from
 from autofuse.strictjson import parse
 from autofuse.targets.base import Target, target_for
+from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.targets.cpu.device.describe import CpuDescription, calibration_from
 from autofuse.targets.cpu.target import CpuTarget
 
@@ -109,7 +110,7 @@ def _priced(
     for number, (target, _) in enumerate(facts):
         of_target.setdefault(id(target), []).append(number)
     for numbers in of_target.values():
-        model = facts[numbers[0]][0].cost_model()
+        model = model_of(facts[numbers[0]][0])
         for start in range(0, len(numbers), _BATCH):
             batch = numbers[start : start + _BATCH]
             prices = model.price([facts[number][1] for number in batch])
@@ -126,6 +127,11 @@ def lowered(one: Observation, target: Target) -> Any:
     kernel = kernel_from(one.source.text, f"kernel {one.kernel[:12]}")
     limits = replace(target.limits, scalars=max(target.limits.scalars, plain_scalars(kernel)))
     return lower(kernel, one.schedule, "kernel", limits)
+
+
+def model_of(target: Target) -> CostModel:
+    """The analytical model of a device, for kernels that run by themselves, as those of records did, where it can."""
+    return AnalyticalCpuModel(target.device, alone=True) if isinstance(target, CpuTarget) else target.cost_model()
 
 
 def target_of(one: Observation) -> Target:

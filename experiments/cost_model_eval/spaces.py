@@ -1,7 +1,8 @@
 """Whole spaces: all kernels of a program measured, so that every choice among them has a known cost.
 
 Choices that are made by measurements, the best one's too, are made by the first pass and paid at the last one: what
-noise chose is not what noise pays for.
+noise chose is not what noise pays for. Kernels cost what they take by themselves, as measured; models are those
+for such kernels too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from regressors import Corrected, Predict
-from samples import LEAST_US, Samples, target_of
+from samples import LEAST_US, Samples, model_of, target_of
 
 from autofuse.errors import SearchError
 from autofuse.fusion.candidate import work_of
@@ -54,7 +55,7 @@ class WholeSpace:
 
     def context(self, predict: Predict) -> Context:
         """At the prices of a model."""
-        model = Corrected(self.target.cost_model(), predict)
+        model = Corrected(model_of(self.target), predict)
         return context_of(self.graph, bounds=self.bounds, model=model, target=self.target)
 
 

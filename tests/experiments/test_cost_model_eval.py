@@ -21,6 +21,7 @@ from autofuse.measurement.records import Measurement, stamped
 from autofuse.measurement.sources import ProgramSource, text_hash
 from autofuse.plan.identity import identity_hash
 from autofuse.search.space.candidates import Bounds
+from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.target import CpuTarget
 from autofuse.testing.devices import server
@@ -139,7 +140,8 @@ def test_features_are_derived_again_from_the_records(study, records):
     default = [
         n for n, one in enumerate(samples.seen) if one.schedule == Schedule() and one.program.grouped == "softmax"
     ]
-    context = context_of(softmax_graph(512, 512), target=TARGET)
+    alone = AnalyticalCpuModel(TARGET.device, alone=True)  # as kernels are measured
+    context = context_of(softmax_graph(512, 512), target=TARGET, model=alone)
     prices = context.prices(context.space)
     for number in default:
         price = prices[samples.seen[number].kernel]
