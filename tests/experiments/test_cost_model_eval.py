@@ -1,7 +1,6 @@
 """The study of cost models on a small data set of made-up times: every table, resuming, and a model that is trained."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -30,22 +29,10 @@ from autofuse.testing.partitions import context_of
 from autofuse.testing.sketches import softmax_graph
 
 STUDY = Path(__file__).resolve().parents[2] / "experiments" / "cost_model_eval"
+MODULES = ("run", "samples", "train")
 TARGET = CpuTarget(server(2))
 DESCRIPTION = TARGET.fingerprint()
 SCHEDULES = (Schedule(), *(cpu_schedule(unroll=n) for n in (1, 2, 8)))
-
-
-@pytest.fixture(scope="module")
-def study():
-    sys.path.insert(0, str(STUDY))
-    sys.path.insert(0, str(STUDY.parent / "common"))
-    import run
-    import samples
-    import train
-
-    yield {"run": run, "samples": samples, "train": train}
-    sys.path.remove(str(STUDY))
-    sys.path.remove(str(STUDY.parent / "common"))
 
 
 @pytest.fixture(scope="module")

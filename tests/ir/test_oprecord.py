@@ -94,7 +94,7 @@ def test_work_is_known_of_the_dtypes_that_an_op_takes_and_of_no_others(op):
 
 
 def test_classes_of_work_are_those_that_are_calibrated():
-    assert {*get_args(OpClass), "gather"} == set(OP_CLASSES)
+    assert {*get_args(OpClass), "gather", "scatter"} == set(OP_CLASSES)
 
 
 @pytest.mark.parametrize("op", [op for op in ELEMENTWISE if op.commutative], ids=named)
