@@ -91,7 +91,7 @@ def _partly_tied(way: _Way, untied: Dimensions) -> Dimensions | None:
 
 
 def _reducing_domain(candidate: KernelCandidate, reducing: list[Node], dims: Dimensions) -> Domain:
-    if [node for node in candidate.nodes if role_of(node).computes] == reducing and is_loop(reducing[0]):
+    if len(reducing) == 1 and [n for n in candidate.nodes if role_of(n).computes] == reducing and is_loop(reducing[0]):
         groups = _loop_groups(candidate, reducing[0], dims)
         if len(groups) > 1:
             return Domain(dims, (), (), groups)

@@ -71,9 +71,9 @@ class LoopBuilder:
         if value in self._given:
             return (yield from self._given_at(frame, stage, value, at, guard))
         if value in self._by_result:
-            return (yield from self._result(frame, stage, value, at))
-        if value not in self._inside:
-            return (yield from self._captured(frame, stage, (value, at)))
+            return (yield from self._result(frame, Wanted(stage, value, at, guard)))
+        if value not in self._inside:  # what is read under a condition may not exist without it
+            return (yield from self._captured(frame, stage, (value, at))) if guard is None else None
         node = frame.producers[value]
         match role_of(node):
             case Role.REDUCE | Role.DOT:
@@ -85,8 +85,9 @@ class LoopBuilder:
 
     # ---- results ------------------------------------------------------------------------------------------------
 
-    def _result(self, frame: PhaseFrame, stage: StageDraft, value: Value, at: tuple[Affine, ...]) -> Demand[Scalar]:
+    def _result(self, frame: PhaseFrame, wanted: Wanted) -> Demand[Scalar]:
         """What a loop makes: the state after the last iteration, or a row of this one."""
+        stage, value, at, guard = wanted
         loop = self._by_result[value]
         number, count = loop.node.outputs.index(value), loop.node.attrs["carries"]
         body, home = loop.node.regions[0], self._home(frame, loop)
@@ -99,7 +100,7 @@ class LoopBuilder:
         else:
             if at[0] != index.of(self._time(frame, loop)):
                 raise LegalityError(f"%{value.name} is read in another iteration than the one that makes it")
-            scalar = yield Wanted(home, body.outputs[number], at[1:], None)
+            scalar = yield Wanted(home, body.outputs[number], at[1:], guard)
         if not loop.is_draining:
             yield from self._drain(frame, loop)
         return scalar
@@ -142,9 +143,11 @@ class LoopBuilder:
         return loop.carries[instance]
 
     def _new(self, frame: PhaseFrame, loop: _Loop, value: Value, start: Scalar) -> Scalar:
-        dtype = value.type.dtype
+        dtype, home, reverse = value.type.dtype, self._home(frame, loop), loop.node.attrs["reverse"]
+        if any(isinstance(s, Carry) and s.reverse != reverse for s in home.body):
+            raise LegalityError(f"{loop.node.op} %{loop.node.name} runs the other way than a loop over the same rows")
         result = frame.draft.scalar(dtype)
-        self._home(frame, loop).body.append(Carry(result, dtype, start, loop.node.attrs["reverse"]))
+        home.body.append(Carry(result, dtype, start, reverse))
         return result
 
     def _check_place(self, frame: PhaseFrame, loop: _Loop, value: Value, at: tuple[Affine, ...]) -> None:

@@ -54,7 +54,7 @@ def compare(candidate: KernelCandidate, arguments) -> None:
         check(value.name, found[value.name], right, bound)
 
 
-@pytest.mark.parametrize("name", sorted(PROGRAMS.keys() - LEFT - {"two_loops", "in_place"}))
+@pytest.mark.parametrize("name", sorted(PROGRAMS.keys() - LEFT - {"two_loops", "in_place", "both_ways"}))
 def test_programs_as_one_kernel(name):
     compare(whole(*PROGRAMS[name]), PROGRAMS[name][1])
 
@@ -131,6 +131,11 @@ def test_a_loop_whose_lanes_need_all_of_the_state_is_left_to_the_interpreter():
 def test_refusals(name):
     (loop,) = (node for node in alone(*PROGRAMS[name]).nodes if is_loop(node))
     assert refusal(loop) == "two axes of one value in its body would be the same loop"
+
+
+def test_loops_over_the_same_rows_that_run_opposite_ways_are_kernels_of_their_own():
+    with pytest.raises(LegalityError, match="runs the other way than a loop over the same rows"):
+        lower(whole(*PROGRAMS["both_ways"]), Schedule(), "kernel")
 
 
 def test_bodies_with_calls_are_refused():
