@@ -7,12 +7,9 @@ order become the same bytes.
 
 from __future__ import annotations
 
-import io
 import json
-import lzma
 import math
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,6 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.arrayfile import read_arrays, write_arrays
 from autofuse.errors import MeasureError
 from autofuse.lazydataclass import dataclass
 from autofuse.measurement.exported import Exported
@@ -64,8 +62,6 @@ _MACHINE, _PROGRAM, _KERNEL, _NOTE, _DESCRIPTION = "machine", "program", "source
 _MOST_BYTES = 1 << 30
 """Of a file, and of all that it holds."""
 _MOST_RECORDS = 10_000_000
-_DAMAGE = (zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, ValueError, OSError, NotImplementedError)
-"""What reading a damaged archive may raise."""
 
 
 class _Texts:
@@ -86,19 +82,11 @@ def write_columns(path: Path, records: Iterable[Exported]) -> int:
     arrays, count = _packed(records)
     try:
         with written_whole(path.absolute().parent) as (file, place):
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive:
-                for name, array in arrays.items():
-                    archive.writestr(zipfile.ZipInfo(f"{name}.npy"), _as_npy(array), zipfile.ZIP_LZMA)
+            write_arrays(file, arrays, zipfile.ZIP_LZMA)
             place(path)
     except OSError as failure:
         raise MeasureError(f"cannot write {path}: {failure.strerror or failure}") from failure
     return count
-
-
-def _as_npy(array: NDArray[Any]) -> bytes:
-    buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
 
 
 def _packed(records: Iterable[Exported]) -> tuple[dict[str, NDArray[Any]], int]:
@@ -258,19 +246,11 @@ class _File:
         return _About(kernels, named, notes, {text_hash(text): text for text in self._texts(_DESCRIPTION)})
 
     def _read(self, path: Path) -> dict[str, NDArray[Any]]:
-        member = "the archive"
         try:
-            with open_plain(path, _MOST_BYTES) as file, zipfile.ZipFile(file) as archive:
-                if sum(entry.file_size for entry in archive.infolist()) > _MOST_BYTES:
-                    self._unfit(member, f"holds more than {_MOST_BYTES} bytes")
-                arrays: dict[str, NDArray[Any]] = {}
-                for entry in archive.infolist():
-                    member = entry.filename
-                    content = io.BytesIO(archive.read(entry))
-                    arrays[member.removesuffix(".npy")] = np.lib.format.read_array(content, allow_pickle=False)
-                return arrays
-        except _DAMAGE as bad:
-            raise MeasureError(f"{self.path}: {member}: cannot be read: {bad}") from bad
+            with open_plain(path, _MOST_BYTES) as file:
+                return read_arrays(file, _MOST_BYTES, MeasureError, self.path)
+        except OSError as bad:
+            raise MeasureError(f"{self.path}: the archive: cannot be read: {bad}") from bad
 
     def _column(self, name: str, kind: str, rank: int = 1) -> NDArray[Any]:
         if name not in self._arrays:

@@ -11,7 +11,6 @@ import io
 import json
 import math
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,6 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.arrayfile import read_arrays, write_arrays
 from autofuse.cost_models.covariates import COLUMNS
 from autofuse.cost_models.features import FEATURES_VERSION
 from autofuse.cost_models.learned.forest import Forest
@@ -40,8 +40,6 @@ _CARD = (
     *("records", "programs", "dataset", "metrics", "commit", "sha256"),
 )
 """Keys of a card."""
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, NotImplementedError, KeyError)
-"""What reading a damaged archive may raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +97,7 @@ def save(trained: Trained, path: Path) -> None:
     """Write the card to `path`, which ends in `.json`, and the archive beside it. Raises ModelError."""
     arrays = {f"{name}_{part}": array for name in _FORESTS for part, array in _parts(getattr(trained, name)).items()}
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, array in arrays.items():
-            member = io.BytesIO()
-            np.lib.format.write_array(member, array, allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue(), zipfile.ZIP_DEFLATED)
+    write_arrays(buffer, arrays, zipfile.ZIP_DEFLATED)
     numbers = buffer.getvalue()
     card = _card_to_json(trained.card, hashlib.sha256(numbers).hexdigest())
     try:
@@ -192,22 +186,7 @@ class _Archive:
             raise ModelError(f"{path}: cannot be read: {failure.strerror or failure}") from failure
         if hashlib.sha256(content).hexdigest() != sha256:
             self._unfit("sha256", "is not the one that the card names: the file is truncated, or of another model")
-        self._arrays = self._read(content)
-
-    def _read(self, content: bytes) -> dict[str, NDArray[Any]]:
-        member = "the archive"
-        try:
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                if sum(entry.file_size for entry in archive.infolist()) > _MOST_BYTES:
-                    self._unfit(member, f"holds more than {_MOST_BYTES} bytes")
-                arrays: dict[str, NDArray[Any]] = {}
-                for entry in archive.infolist():
-                    member = entry.filename
-                    data = io.BytesIO(archive.read(entry))
-                    arrays[member.removesuffix(".npy")] = np.lib.format.read_array(data, allow_pickle=False)
-                return arrays
-        except _DAMAGE as bad:
-            raise ModelError(f"{self.path}: {member}: cannot be read: {bad}") from bad
+        self._arrays = read_arrays(io.BytesIO(content), _MOST_BYTES, ModelError, path)
 
     def forest(self, name: str) -> Forest:
         """One of the model's forests. Raises ModelError for what is none."""
