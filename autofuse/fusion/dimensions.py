@@ -8,16 +8,24 @@ and division and remainder appear only where two reshapes do not divide one anot
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from weakref import WeakKeyDictionary
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from autofuse.errors import LegalityError
+from autofuse.fusion.nodeaxes import (
+    dot_axes,
+    given_to,
+    keeps_axes,
+    read_for_places,
+    reduced_axes,
+    walked_whole,
+    whole_axes,
+    window_is_identity,
+    with_bodies,
+)
 from autofuse.ir.graph import Node, Value
-from autofuse.ir.index import Affine, Element, Symbol, of
 from autofuse.ir.oprecord import Role
 from autofuse.ir.ops.views import equal_products
-from autofuse.ir.optable import index_op, role_of
-from autofuse.ir.pieces import Piece
+from autofuse.ir.optable import role_of
 
 AxisFactor = int
 """A axis factor: the root of a class in the forest."""
@@ -36,8 +44,8 @@ class Dimensions:
         top, nodes = set(nodes), with_bodies(nodes)
         self._inner = {node for node in nodes if node not in top}
         """Nodes of bodies of loops."""
-        self._made = {value for node in nodes if _keeps_axes(node) for value in (*node.outputs, *given_to(node))}
-        self._leaves = {value for node in nodes if not _keeps_axes(node) for value in node.outputs}
+        self._made = {value for node in nodes if keeps_axes(node) for value in (*node.outputs, *given_to(node))}
+        self._leaves = {value for node in nodes if not keeps_axes(node) for value in node.outputs}
         self._shared: dict[Value, tuple[AxisFactor, ...]] = {}
         """The axes of values that are tied, as their first use walks them."""
         self._below: set[Value] = set()
@@ -53,7 +61,7 @@ class Dimensions:
         for node in nodes:
             for value in node.outputs:
                 self._axes[value] = self._forest.fresh(value.type.shape)
-            if _keeps_axes(node):
+            if keeps_axes(node):
                 operands = [self._operand(node, number) for number in range(len(node.inputs))]
                 self._relate(node, operands, self._axes[node.outputs[0]])
 
@@ -70,7 +78,7 @@ class Dimensions:
             if role_of(node).is_reduction_like:
                 self._made.add(node.output)
                 self._axes[node.output] = self._forest.fresh(node.output.type.shape)
-        self._leaves = {value for node in nodes if not _keeps_axes(node) for value in node.outputs}
+        self._leaves = {value for node in nodes if not keeps_axes(node) for value in node.outputs}
         roots: list[tuple[Use, Value]] = [(v, v) for v in outputs if v not in self._made]
         for node in nodes:
             if role_of(node).is_reduction_like:
@@ -89,7 +97,7 @@ class Dimensions:
         while todo:
             current, axes = todo.pop()
             node = producers.get(current)
-            if node is None or not _keeps_axes(node):
+            if node is None or not keeps_axes(node):
                 continue
             operands = [self._walked(v, producers) for v in node.inputs]
             self._relate(node, operands, axes)
@@ -233,8 +241,8 @@ class Dimensions:
         self, node: Node, operands: Sequence[tuple[AxisFactor, ...]], result: tuple[AxisFactor, ...]
     ) -> None:
         """Tie each operand axis that is walked whole, in order, by one result axis."""
-        read = _read_for_places(node) if node in self._inner else ()
-        for operand, position, axis in (*_walked_whole_by(node), *read):
+        read = read_for_places(node) if node in self._inner else ()
+        for operand, position, axis in (*walked_whole(node), *read):
             self._forest.tie(operands[operand][position], result[axis])
 
     def _relate_reduce(self, node: Node, operand: tuple[AxisFactor, ...], result: tuple[AxisFactor, ...]) -> None:
@@ -243,7 +251,7 @@ class Dimensions:
 
     def _relate_window(self, node: Node, operand: tuple[AxisFactor, ...], result: tuple[AxisFactor, ...]) -> None:
         for axis, (a, b) in enumerate(zip(operand, result, strict=True)):
-            if _window_is_identity(node, axis):
+            if window_is_identity(node, axis):
                 self._forest.tie(a, b)
 
     def _relate_dot(
@@ -296,164 +304,6 @@ class Dimensions:
             self._forest.tie(array[0], time)
             if row:
                 self._tie(array[1:], row)
-
-
-class DotAxes:
-    """The axes of a `dot_general`, by role."""
-
-    __slots__ = ("lhs_batch", "lhs_contracting", "lhs_free", "rhs_batch", "rhs_contracting", "rhs_free")
-
-    def __init__(self, node: Node) -> None:
-        attrs = node.attrs
-        self.lhs_batch: tuple[int, ...] = attrs["lhs_batching_dimensions"]
-        self.rhs_batch: tuple[int, ...] = attrs["rhs_batching_dimensions"]
-        self.lhs_contracting: tuple[int, ...] = attrs["lhs_contracting_dimensions"]
-        self.rhs_contracting: tuple[int, ...] = attrs["rhs_contracting_dimensions"]
-        self.lhs_free = _others(node.inputs[0], self.lhs_batch, self.lhs_contracting)
-        self.rhs_free = _others(node.inputs[1], self.rhs_batch, self.rhs_contracting)
-
-
-def dot_axes(node: Node) -> DotAxes:
-    """The axes of a `dot_general` node, by role."""
-    return DotAxes(node)
-
-
-def kept_axes(node: Node) -> frozenset[tuple[int, int]]:
-    """(operand, axis) of each axis whose position in the result is the position that the result's element reads.
-
-    Of elementwise ops, reductions, products, and what moves elements; of a reshape all axes count as moved.
-    """
-    found: set[tuple[int, int]] = set()
-    match role_of(node):
-        case Role.ELEMENTWISE:
-            found.update((number, axis) for number, v in enumerate(node.inputs) for axis in range(v.type.rank))
-        case Role.REDUCE:
-            found.update((0, axis) for axis in range(node.inputs[0].type.rank) if axis not in reduced_axes(node))
-        case Role.DOT:
-            parts = dot_axes(node)
-            found.update((0, axis) for axis in (*parts.lhs_batch, *parts.lhs_free))
-            found.update((1, axis) for axis in (*parts.rhs_batch, *parts.rhs_free))
-        case role if role.moves and role is not Role.RESHAPE:
-            found.update((operand, axis) for operand, axis, _ in (*_walked_whole_by(node), *_read_for_places(node)))
-        case _:
-            pass
-    return frozenset(found)
-
-
-def reduced_axes(node: Node) -> tuple[int, ...]:
-    """The axes of a reduction's operand that its result does not have."""
-    return node.attrs["dimensions"] if role_of(node) is Role.REDUCE else (node.attrs["dimension"],)
-
-
-def whole_axes(node: Node) -> tuple[int, ...]:
-    """The axes of a reduction-like op's result that one worker has whole: columns of a dot, the axis of a scan."""
-    match role_of(node):
-        case Role.SCAN:
-            return (node.attrs["dimension"],)
-        case Role.DOT:
-            parts = dot_axes(node)
-            return tuple(range(len(parts.lhs_batch) + len(parts.lhs_free), node.output.type.rank))
-        case Role.CONVOLUTION:
-            return (node.attrs["output_feature_dimension"],)
-        case _:
-            return ()
-
-
-def with_bodies(nodes: Sequence[Node]) -> Sequence[Node]:
-    """The nodes, and before each loop those of its body."""
-    if not any(map(_is_loop, nodes)):
-        return nodes
-    found: list[Node] = []
-    for node in nodes:
-        found += inner_nodes(node.regions[0].nodes) if _is_loop(node) else ()
-        found.append(node)
-    return found
-
-
-def inner_nodes(nodes: Sequence[Node]) -> Sequence[Node]:
-    """The nodes of a body, and before each branch those of its sides."""
-    found: list[Node] = []
-    for node in nodes:
-        for region in node.regions:
-            found += inner_nodes(region.nodes)
-        found.append(node)
-    return found
-
-
-def given_to(node: Node) -> tuple[Value, ...]:
-    """What an iteration of a loop gets: its state and its rows."""
-    return node.regions[0].inputs if _is_loop(node) else ()
-
-
-def _is_loop(node: Node) -> bool:
-    return role_of(node) is Role.COUNTED_LOOP
-
-
-def _keeps_axes(node: Node) -> bool:
-    """Whether all readers of a value see the same axes. An iota or a splat is made anew by each reader."""
-    return not role_of(node).is_leaf
-
-
-def _others(value: Value, *taken: tuple[int, ...]) -> tuple[int, ...]:
-    used = {axis for axes in taken for axis in axes}
-    return tuple(axis for axis in range(value.type.rank) if axis not in used)
-
-
-_walked_whole: WeakKeyDictionary[Node, tuple[tuple[int, int, int], ...]] = WeakKeyDictionary()
-"""What is known of data movement, by node: kernels ask for the same nodes again and again. It pins none."""
-
-
-def _walked_whole_by(node: Node) -> tuple[tuple[int, int, int], ...]:
-    """What `_find_walked_whole` finds; found once."""
-    known = _walked_whole.get(node)
-    if known is None:
-        known = _walked_whole[node] = tuple(_find_walked_whole(node))
-    return known
-
-
-def _read_for_places(node: Node) -> Iterator[tuple[int, int, int]]:
-    """The same for operands that say where others are read: each element by the result's element that needs it."""
-    for piece, where in _pieces(node):
-        for position in piece.index:
-            for variable, _ in position.terms:
-                if isinstance(variable, Element) and isinstance(variable.source, int):
-                    yield from _walked(node, variable.source, variable.index, where)
-
-
-def _find_walked_whole(node: Node) -> Iterator[tuple[int, int, int]]:
-    """(operand, its axis, result axis) for each operand axis that is walked whole, in order, by one result axis."""
-    for piece, where in _pieces(node):
-        yield from _walked(node, piece.operand, piece.index, where)
-
-
-def _pieces(node: Node) -> Iterator[tuple[Piece, Mapping[Affine, int]]]:
-    """Where an element of a result comes from, and which axis of the result each position in that is."""
-    out = node.output
-    symbols = [Symbol(str(axis), extent) for axis, extent in enumerate(out.type.shape)]
-    where = {of(s): axis for axis, s in enumerate(symbols) if s.extent > 1}
-    at = tuple(of(s) for s in symbols)
-    for piece in index_op(node).access([v.type for v in node.inputs], out.type, node.attrs, at):
-        yield piece, where
-
-
-def _walked(
-    node: Node, operand: int, positions: Sequence[Affine], where: Mapping[Affine, int]
-) -> Iterator[tuple[int, int, int]]:
-    shape = node.inputs[operand].type.shape
-    for position, index in enumerate(positions):
-        axis = where.get(index)
-        if axis is not None and shape[position] == node.output.type.shape[axis]:
-            yield operand, position, axis
-
-
-def _window_is_identity(node: Node, axis: int) -> bool:
-    attrs = node.attrs
-    return (
-        attrs["window_dimensions"][axis] == 1
-        and attrs["window_strides"][axis] == 1
-        and attrs["base_dilations"][axis] == 1
-        and tuple(attrs["padding"][axis]) == (0, 0)
-    )
 
 
 class _Forest:

@@ -13,8 +13,9 @@ from functools import partial
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.fusion.dimensions import AxisFactor, Dimensions, dot_axes, whole_axes
-from autofuse.fusion.loops import MAX_HELD, is_loop, loop_factors, refusal, too_much_held
+from autofuse.fusion.dimensions import AxisFactor, Dimensions
+from autofuse.fusion.loops import MAX_HELD, loop_factors, refusal, too_much_held
+from autofuse.fusion.nodeaxes import dot_axes, is_loop, whole_axes
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of

@@ -11,7 +11,8 @@ import math
 from collections.abc import Iterator
 from weakref import WeakKeyDictionary
 
-from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use, inner_nodes, kept_axes
+from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use
+from autofuse.fusion.nodeaxes import inner_nodes, kept_axes
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
@@ -21,11 +22,6 @@ MAX_HELD = 64
 _ROLES = (Role.ELEMENTWISE, Role.REDUCE, Role.DOT, Role.BRANCH)
 """What a body may be made of, beside constants, positions and what moves elements. Reductions and products unroll, and
 of a branch both sides are computed, or where that costs much, the side that is taken."""
-
-
-def is_loop(node: Node) -> bool:
-    """Whether the node is a loop with a known number of iterations."""
-    return role_of(node) is Role.COUNTED_LOOP
 
 
 def refusal(node: Node) -> str | None:

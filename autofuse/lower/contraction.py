@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate, is_permuted
-from autofuse.fusion.dimensions import AxisFactor, dot_axes
+from autofuse.fusion.dimensions import AxisFactor
+from autofuse.fusion.nodeaxes import dot_axes
 from autofuse.ir import index
 from autofuse.ir.dtypes import F32, DType
 from autofuse.ir.graph import Node, Value

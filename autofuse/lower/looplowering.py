@@ -12,8 +12,8 @@ import math
 from collections.abc import Sequence
 
 from autofuse.errors import LegalityError
-from autofuse.fusion.dimensions import dot_axes, inner_nodes, reduced_axes
-from autofuse.fusion.loops import MAX_HELD, is_loop
+from autofuse.fusion.loops import MAX_HELD
+from autofuse.fusion.nodeaxes import dot_axes, inner_nodes, is_loop, reduced_axes
 from autofuse.ir import dtypes, index
 from autofuse.ir.combiners import combiner_identity
 from autofuse.ir.dtypes import DType

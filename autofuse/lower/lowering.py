@@ -10,7 +10,7 @@ from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate, is_permuted
 from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use
 from autofuse.fusion.domain import Domain, choose_domain, is_contraction, loop_grid
-from autofuse.fusion.loops import is_loop
+from autofuse.fusion.nodeaxes import is_loop
 from autofuse.ir import index
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.index import Symbol

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.fusion.dimensions import AxisFactor, Dimensions, inner_nodes, with_bodies
+from autofuse.fusion.dimensions import AxisFactor, Dimensions
 from autofuse.fusion.domain import is_contraction
-from autofuse.fusion.loops import is_loop
+from autofuse.fusion.nodeaxes import inner_nodes, is_loop, with_bodies
 from autofuse.ir import dtypes, index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Node, Value

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from autofuse.errors import LegalityError
-from autofuse.fusion.dimensions import reduced_axes
+from autofuse.fusion.nodeaxes import reduced_axes
 from autofuse.ir import dtypes, index
 from autofuse.ir.combiners import combiner_identity
 from autofuse.ir.graph import Node

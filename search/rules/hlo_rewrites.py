@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import prod
 
-from autofuse.fusion.dimensions import DotAxes, dot_axes
+from autofuse.fusion.nodeaxes import DotAxes, dot_axes
 from autofuse.ir.graph import Node
 from autofuse.lazydataclass import dataclass
 

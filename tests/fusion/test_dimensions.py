@@ -4,7 +4,8 @@ import pytest
 
 from autofuse.errors import LegalityError
 from autofuse.fusion import dimensions
-from autofuse.fusion.dimensions import Dimensions, dot_axes
+from autofuse.fusion.dimensions import Dimensions
+from autofuse.fusion.nodeaxes import dot_axes
 from autofuse.testing.sketches import Sketch
 
 

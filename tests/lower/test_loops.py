@@ -11,7 +11,8 @@ import autofuse as af
 from autofuse.errors import BackendError, LegalityError
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.fusion.loops import is_loop, refusal
+from autofuse.fusion.loops import refusal
+from autofuse.fusion.nodeaxes import is_loop
 from autofuse.ir.interpreter import interpret
 from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.lowering import lower

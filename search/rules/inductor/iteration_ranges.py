@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autofuse.fusion.dimensions import dot_axes
+from autofuse.fusion.nodeaxes import dot_axes
 from autofuse.ir import index
 from autofuse.ir.graph import Node
 from autofuse.ir.index import Affine, Symbol

@@ -15,7 +15,7 @@ from typing import Literal
 
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.candidate import is_inlined, is_view
-from autofuse.fusion.dimensions import dot_axes
+from autofuse.fusion.nodeaxes import dot_axes
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
