@@ -27,7 +27,7 @@ from sides import SIDES
 
 CHECKED_STEPS = 50
 """Later, rounding of one step has grown to differences in which lanes begin anew."""
-MOST_NUMPY = 2048
+MOST_NUMPY = 128
 """Environments from which on NumPy takes too long to be timed."""
 
 
