@@ -13,6 +13,7 @@ import numpy as np
 
 from autofuse.errors import ArgumentError
 from autofuse.ir import tree
+from autofuse.ir.generators import put_back
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
 from autofuse.ir.parameters import BY_NAME, leaves_of_call, names_of, positions
@@ -360,6 +361,7 @@ class Plan:
         self._check_bounds(outputs)
         for output, number in enumerate(self.document.writebacks, self._first_written):
             self._arrays.assign(leaves[number], outputs[output])
+        put_back(leaves)
         return outputs[0] if self._single else self._unflatten(outputs)
 
     def _check_bounds(self, outputs: Sequence[Any]) -> None:
@@ -382,6 +384,7 @@ class Plan:
             in_place = outputs[output] is leaves[number] or (used is None and output in executable.aliased)
             if not in_place:
                 self._arrays.assign(leaves[number], outputs[output])
+        put_back(leaves)
 
     def _call_into(self, executable: Executable, leaves: Sequence[Any], out: Any) -> Any:
         from autofuse.api.callarguments import check_out, check_outs
@@ -404,6 +407,7 @@ class Plan:
             self._arrays.assign(target, value)
         for output, number in enumerate(self.document.writebacks, self._first_written):
             self._arrays.assign(leaves[number], outputs[output])
+        put_back(leaves)
         return out
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.errors import TraceError
+from autofuse.frontend.generators import TracedGenerator
 from autofuse.frontend.location import trace_error
 
 _GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
@@ -33,6 +34,8 @@ _SEES_THROUGH = (os, uuid)
 
 def source_of_numbers(value: Any) -> Any:
     """What stands for `value` in a traced function if it draws random numbers; else None."""
+    if type(value) is TracedGenerator or type(getattr(value, "__self__", None)) is TracedGenerator:
+        return None  # an argument's
     if isinstance(value, ModuleType):
         whole = value.__name__.startswith("numpy.random") or value in (random, secrets)
         return RandomModule(value) if whole else DrawingModule(value) if value in _SEES_THROUGH else None
@@ -113,9 +116,10 @@ def _refusing(what: str) -> Any:
 def _frozen(what: str) -> TraceError:
     return trace_error(
         f"{what} would freeze today's numbers into the graph",
-        "af.random.uniform(key) and the like, with a key, af.random.key(seed), as an argument; or draw them outside and"
-        " pass them as an argument; where every call is meant to use the same numbers, make the generator inside the"
-        " function, from a seed: np.random.default_rng(0)",
+        "af.random.uniform(key) and the like, with a key, af.random.key(seed), as an argument; or a generator,"
+        " np.random.Generator(np.random.Philox(seed)), as an argument; or draw them outside and pass them as an"
+        " argument; where every call is meant to use the same numbers, make the generator inside the function, from a"
+        " seed: np.random.default_rng(0)",
     )
 
 

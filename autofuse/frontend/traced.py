@@ -9,7 +9,7 @@ from typing import Any, get_args
 import numpy as np
 
 from autofuse.errors import ArgumentError, GraphError, NumpyOnlyError, TraceError
-from autofuse.frontend import implementations, proxy
+from autofuse.frontend import generators, implementations, proxy
 from autofuse.frontend.bounds import joined
 from autofuse.frontend.cells import Storage, of_array
 from autofuse.frontend.location import refusals
@@ -122,7 +122,7 @@ def trace(
     tracing = Tracing(title, on_unsupported=on_unsupported, check_bounds=check_bounds)
     with active(tracing):
         tracers = _input_tracers(tracing, leaves, in_tree, parameters)
-        arguments = list(tree.unflatten(in_tree, tracers))
+        arguments = list(tree.unflatten(generators.opened(in_tree), tracers))
         for position in held:
             arguments[position] = _constant_argument(values[position])
         if isinstance(fn, Method):

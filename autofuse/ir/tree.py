@@ -21,6 +21,7 @@ import numpy as np
 
 from autofuse.errors import ArgumentError, PlanError
 from autofuse.ir import dtypes
+from autofuse.ir.generators import draws, is_counted, state_of
 from autofuse.lazydataclass import dataclass
 
 
@@ -57,7 +58,7 @@ class Branch:
     """A container and its children, in order."""
 
     kind: str
-    """`tuple`, `list`, `dict`, `namedtuple` or `dataclass`."""
+    """`tuple`, `list`, `dict`, `namedtuple`, `dataclass`, or `generator`: one of NumPy's, by its state."""
     keys: tuple[Any, ...]
     """Dict keys or field names; positions for tuple and list."""
     children: tuple[Tree, ...]
@@ -160,7 +161,7 @@ def leaf_items(tree: Tree, name: str = "args") -> Iterator[tuple[str, Leaf]]:
 
 def child_path(kind: str, name: str, key: Any) -> str:
     """The path of the child `key` of a container at `name`."""
-    if kind in ("namedtuple", "dataclass"):
+    if kind in ("namedtuple", "dataclass", "generator"):
         return f"{name}.{key}"
     return f'{name}["{key}"]' if isinstance(key, str) else f"{name}[{key!r}]"
 
@@ -196,7 +197,7 @@ def from_json(data: Any) -> Tree:
 
 
 def _branch_from_json(record: Mapping[str, Any]) -> Branch:
-    kinds = [key for key in ("tuple", "list", "dict", "namedtuple", "dataclass") if key in record]
+    kinds = [key for key in ("tuple", "list", "dict", "namedtuple", "dataclass", "generator") if key in record]
     if len(kinds) != 1 or set(record) - {kinds[0], "keys", "name"}:
         raise PlanError(f"a tree object has one kind of container, got the keys {sorted(map(str, record))}")
     (kind,) = kinds
@@ -215,6 +216,8 @@ def _branch_from_json(record: Mapping[str, Any]) -> Branch:
         bad = [text for text in (name, *keys) if not _is_identifier(text)]
         if bad:
             raise PlanError(f"a tree's {kind} has the field or class name {bad[0]!r}, which is not an identifier")
+    if kind == "generator" and (keys != ("state",) or not isinstance(children[0], Leaf)):
+        raise PlanError(f"a tree's generator has its state, got the entries {list(keys)!r:.200}")
     if kind == "namedtuple" and any(key[0] == "_" and key != f"_{place}" for place, key in enumerate(keys)):
         raise PlanError(f"a tree's namedtuple has fields that begin with '_': {list(keys)!r:.200}")
     return Branch(kind, keys, children, str(name))
@@ -241,9 +244,10 @@ def _flatten(value: Any, is_leaf: Callable[[Any], bool], leaves: list[Any], path
         return Branch(kind, keys, subtrees, name, make)
     if is_static(value):
         return Static(value)
+    hint = "; of generators, np.random.Generator(np.random.Philox(seed))" if draws(value) else ""
     raise ArgumentError(
         f"value{path} is a {type(value).__module__}.{type(value).__qualname__}; required: an array, a number, a string,"
-        " None, a dtype, or a tuple, list, dict, namedtuple or dataclass of those"
+        f" None, a dtype, or a tuple, list, dict, namedtuple or dataclass of those{hint}"
     )
 
 
@@ -264,6 +268,8 @@ def _open(value: Any) -> tuple[str, tuple[Any, ...], tuple[Any, ...], Callable[.
     if dataclasses.is_dataclass(value) and not isinstance(value, type | Digest):
         names = tuple(field.name for field in dataclasses.fields(value) if field.init)
         return "dataclass", names, tuple(getattr(value, name) for name in names), type(value)
+    if is_counted(value):
+        return "generator", ("state",), (state_of(value),), None
     return None
 
 

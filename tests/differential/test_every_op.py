@@ -100,10 +100,12 @@ def operands(op, pred, *values):
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
 def test_every_elementwise_op(dtype):
     rng = np.random.default_rng(7)
-    columns = [special(dtype, rng) for _ in range(4)]
+    columns = [special(dtype, rng) for _ in range(7)]
     build = GraphBuilder("elementwise")
     pred = build.input(TensorType(columns[0].shape, BOOL), "pred")
-    values = [build.input(TensorType(column.shape, dtype), name) for name, column in zip("xyzw", columns, strict=True)]
+    values = [
+        build.input(TensorType(column.shape, dtype), name) for name, column in zip("xyzwuvt", columns, strict=True)
+    ]
     outputs = []
     for op in ELEMENTWISE:
         for attrs in variants(op, dtype):

@@ -126,4 +126,5 @@ _RULES: Mapping[str, Rule] = {
     "multiply": _times,
     "convert": _wrapped,
     "threefry2x32": _scrambled,
+    "philox4x64": _scrambled,
 }

@@ -129,6 +129,20 @@ def _random_bits(opcode: str) -> Callable[..., Lanes]:
     return emit
 
 
+def _upper_half(word: Lanes, multiplier: int) -> Lanes:
+    """One instruction of a scalar; vectors have products of 32 bits."""
+    if word.lanes > 1:
+        return randombits.upper_half(word, multiplier, Lanes.shift_right)
+    wide = word.cast("zext", "i128")
+    return (wide * multiplier).shift_right(64).cast("trunc", word.element)
+
+
+def _philox(unsigned: bool, *operands: Lanes) -> Lanes:  # noqa: ARG001 - the table's signature
+    first, second, third, fourth = randombits.philox4x64(operands, _upper_half)
+    odd, upper = ((operands[6] & bit).differs(0) for bit in (1, 2))
+    return upper.select(odd.select(fourth, third), odd.select(second, first))
+
+
 OPERATIONS: Mapping[str, Callable[..., Lanes]] = {
     "add": lambda _, a, b: a + b,
     "subtract": lambda _, a, b: a - b,
@@ -152,5 +166,6 @@ OPERATIONS: Mapping[str, Callable[..., Lanes]] = {
     "popcnt": lambda _, x: x.intrinsic("ctpop"),
     "count_leading_zeros": _flagged("ctlz"),
     **{opcode: _random_bits(opcode) for opcode in randombits.OPCODES},
+    randombits.PHILOX: _philox,
 }
 """Opcode -> emitter(unsigned, *operands)."""

@@ -1,4 +1,4 @@
-"""Device functions that random numbers are made with: threefry2x32, and the inverse of the error function."""
+"""Device functions that random numbers are made with: threefry2x32, philox4x64, the inverse of the error function."""
 
 from __future__ import annotations
 
@@ -29,6 +29,28 @@ def _word(opcode: str) -> str:
         f"__device__ __forceinline__ unsigned int {opcode}({_WORDS}) {{\n"
         "    const RandomWords words = threefry2x32(key_0, key_1, counter_0, counter_1);\n"
         f"    return {result};\n"
+        "}\n"
+    )
+
+
+def _philox() -> str:
+    """A loop that compilers unroll: the key changes from round to round, the rest repeats."""
+    long = "unsigned long long"
+    parameters = ", ".join(f"{long} {name}" for name in randombits.PHILOX_NAMES)
+    even, odd = randombits.PHILOX_MULTIPLIERS
+    first, second = randombits.PHILOX_INCREMENTS
+    return (
+        f"__device__ __forceinline__ {long} {randombits.PHILOX}({parameters}) {{\n"
+        "#pragma unroll\n"
+        f"    for (int round = 0; round < {randombits.PHILOX_ROUNDS}; ++round) {{\n"
+        f"        const {long} upper = __umul64hi(counter_0, {even:#x}ull), lower = counter_0 * {even:#x}ull;\n"
+        f"        counter_0 = __umul64hi(counter_2, {odd:#x}ull) ^ counter_1 ^ key_0;\n"
+        f"        counter_1 = counter_2 * {odd:#x}ull;\n"
+        "        counter_2 = upper ^ counter_3 ^ key_1;\n"
+        "        counter_3 = lower;\n"
+        f"        key_0 += {first:#x}ull; key_1 += {second:#x}ull;\n"
+        "    }\n"
+        "    return word & 2 ? (word & 1 ? counter_3 : counter_2) : (word & 1 ? counter_1 : counter_0);\n"
         "}\n"
     )
 
@@ -66,6 +88,7 @@ FUNCTIONS: dict[str, str] = {
     + "".join(_rounds())
     + "    return {first, second};\n}\n",
     **{opcode: _word(opcode) for opcode in randombits.OPCODES},
+    randombits.PHILOX: _philox(),
     "erf_invf": _erf_inv(dtypes.F32),
     "erf_inv": _erf_inv(dtypes.F64),
 }

@@ -134,7 +134,7 @@ def _integer(prelude: Prelude, opcode: str, operands: Sequence[str], dtype: DTyp
     if opcode in _SHIFTS:
         same = unsigned_type(dtype) + (f", {signed_type(dtype)}" if opcode == "shift_right_arithmetic" else "")
         return f"{prelude.use(opcode)}<{same}>({operands[0]}, {operands[1]})"
-    if opcode in ("divide", "power") or opcode in randombits.OPCODES:
+    if opcode in ("divide", "power", randombits.PHILOX) or opcode in randombits.OPCODES:
         return f"{prelude.use(opcode)}({', '.join(operands)})"
     if opcode == "remainder":
         return f"{prelude.use('remainder_of')}({operands[0]}, {operands[1]})"

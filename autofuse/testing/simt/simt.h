@@ -437,6 +437,9 @@ inline void __threadfence_block() {}
 
 inline int __popc(unsigned int x) { return __builtin_popcount(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+inline unsigned long long __umul64hi(unsigned long long x, unsigned long long y) {
+    return (unsigned long long)((unsigned __int128)x * y >> 64);
+}
 inline int __clz(int x) { return x ? __builtin_clz((unsigned int)x) : 32; }
 inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
 inline float __int_as_float(int x) { return simt::bits<float>(x); }

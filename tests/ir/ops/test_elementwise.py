@@ -409,3 +409,28 @@ def test_threefry_has_the_words_that_its_authors_published(key, counter, words):
 def test_threefry_takes_words_of_32_bits_alone():
     with pytest.raises(GraphError, match=r"operand key_1 must be of u32, got i32\[3\]; convert it first"):
         lookup("threefry2x32").infer([TensorType((3,), t) for t in (U32, I32, U32, U32)], {}, ())
+
+
+@pytest.mark.parametrize(
+    ("key", "counter", "words"),
+    [
+        ((0, 0), (0, 0, 0, 0), (0x16554D9ECA36314C, 0xDB20FE9D672D0FDC, 0xD7E772CEE186176B, 0x7E68B68AEC7BA23B)),
+        (
+            (2**64 - 1, 2**64 - 1),
+            (2**64 - 1,) * 4,
+            (0x87B092C3013FE90B, 0x438C3C67BE8D0224, 0x9CC7D7C69CD777B6, 0xA09CAEBF594F0BA0),
+        ),
+    ],
+)
+def test_philox_has_the_words_that_its_authors_published(key, counter, words):
+    operands = [np.full(4, word, np.uint64) for word in (*key, *counter)]
+    np.testing.assert_array_equal(apply("philox4x64", *operands, np.arange(4, 8, dtype=np.uint64)), words)
+
+
+def test_philox_is_numpys():
+    key, counter = (np.array(words, np.uint64) for words in ((3, 2**63 + 5), (2**64 - 1, 7, 0, 2**64 - 2)))
+    source = np.random.Philox(key=key, counter=counter)
+    counters = [np.full(8, word, np.uint64) for word in (3, 2**63 + 5, 0, 8, 0, 2**64 - 2)]
+    counters[2][4:] = 1
+    found = apply("philox4x64", *counters, np.arange(8, dtype=np.uint64))
+    np.testing.assert_array_equal(found, source.random_raw(8))
