@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.errors import TraceError
 from autofuse.frontend.creation import iota
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, broadcast, reshape
-from autofuse.frontend.random.calls import checked_shape, row, stacked
+from autofuse.frontend.random.calls import checked_shape, row, spread, stacked
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracecontext import current, supported
 from autofuse.frontend.tracer import TracerArray, fresh
@@ -69,11 +70,9 @@ class TracedGenerator:
         ends = [as_tracer(np.asarray(end, np.float64) if isinstance(end, int | float) else end) for end in (low, high)]
         shape = np.broadcast_shapes(*(end.shape for end in ends))
         extents = shape if size is None and shape else _extents("uniform", size)
-        if np.broadcast_shapes(shape, extents) != extents:
-            raise trace_error(f"argument size={extents} cannot hold low and high, of shape {shape}", "a larger size")
-        first, last = (Term(end.astype(np.float64).value) for end in ends)
-        start, width = (Term(broadcast(term.value, extents)) for term in (first, _difference(last, first)))
-        return fresh((start + width * self._fractions(extents, np.dtype(np.float64))).value)
+        named = zip(("low", "high"), ends, strict=True)
+        first, last = (spread(name, end.astype(np.float64).value, extents) for name, end in named)
+        return fresh((first + (last - first) * self._fractions(extents, np.dtype(np.float64))).value)
 
     def integers(
         self, low: Any, high: Any = None, size: Any = None, dtype: Any = np.int64, endpoint: bool = False
@@ -167,7 +166,13 @@ class TracedGenerator:
         counter = _counted(state, blocks)
         left, value = half or (state[HALF_LEFT], state[HALF])
         parts = [*counter, *state[4:6], drawn - blocks * 4, left, value]
-        self._autofuse_state[...] = fresh(stacked([part.value for part in parts]))
+        try:
+            self._autofuse_state[...] = fresh(stacked([part.value for part in parts]))
+        except TraceError as error:
+            raise trace_error(
+                "a loop or branch body draws from a generator of the enclosing function",
+                "af.random, with a key in the loop's state; or draw for all iterations before the loop",
+            ) from error
 
 
 def opened(structure: Tree) -> Tree:
@@ -198,11 +203,6 @@ def _counted(state: list[Term], blocks: Term) -> list[Term]:
 
 def _spread(term: Term, extents: tuple[int, ...]) -> Term:
     return Term(broadcast(term.value, extents))
-
-
-def _difference(last: Term, first: Term) -> Term:
-    shape = np.broadcast_shapes(last.shape, first.shape)
-    return _spread(last, shape) - _spread(first, shape)
 
 
 def _extents(function: str, size: Any, *, plain: bool = True) -> tuple[int, ...]:
