@@ -55,7 +55,7 @@ class TracedGenerator:
     def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
         """Numbers from 0 to below 1, f64 or f32."""
         wanted = supported(dtype)
-        if wanted not in (np.float64, np.float32):
+        if wanted.type not in (np.float64, np.float32):
             raise trace_error(f"argument dtype must be float64 or float32, got {wanted}", "dtype=np.float32")
         if out is None:
             return fresh(self._fractions(_extents("random", size), wanted).value)

@@ -8,7 +8,7 @@ which follow from counter and key.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ class GeneratorState(np.ndarray[Any, np.dtype[np.uint64]]):
     owner: np.random.Generator
 
 
-def is_counted(value: object) -> bool:
+def is_counted(value: object) -> TypeGuard[np.random.Generator]:
     """Whether a value is a generator whose draws are a function of its counter: of the bit generator Philox."""
     return isinstance(value, np.random.Generator) and isinstance(value.bit_generator, np.random.Philox)
 
