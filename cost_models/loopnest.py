@@ -81,20 +81,20 @@ class LoopNest:
         own = stage.vectorised is not None and self.vectorised is None
         for symbol, inside in spans.items():
             spans[symbol] = inside + (inside[-1],) * len(stage.symbols)
-        for symbol in stage.symbols:
+        for symbol, trips in zip(stage.symbols, stage.trips, strict=True):
             at = len(rounds)
             step = lanes * unroll if own and symbol == stage.vectorised else 1
             is_vectorised = own and symbol == stage.vectorised
-            fewest, single = -(-symbol.extent // step), -(-symbol.extent // lanes)
+            fewest, single = -(-trips // step), -(-trips // lanes)
             rounds.append(fewest if not is_vectorised or groups is None else groups)
-            vectors.append(symbol.extent if not is_vectorised else single if count is None else count)
+            vectors.append(trips if not is_vectorised else single if count is None else count)
             spans[symbol] = (symbol.extent,) * (at + 1) + (min(step, symbol.extent),) * (depth - at)
             positions[symbol] = at
         vectorised = stage.vectorised if own else self.vectorised
         return LoopNest(
             tuple(rounds),
             tuple(vectors),
-            (*self.extents, *(symbol.extent for symbol in stage.symbols)),
+            (*self.extents, *stage.trips),
             spans,
             positions,
             vectorised,

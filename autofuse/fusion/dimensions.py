@@ -12,9 +12,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.nodeaxes import (
+    body_of,
     dot_axes,
     given_to,
     keeps_axes,
+    parts_of_state,
     read_for_places,
     reduced_axes,
     walked_whole,
@@ -208,7 +210,7 @@ class Dimensions:
                 self._tie(operands[0], result)
             case Role.WINDOW:
                 self._relate_window(node, operands[0], result)
-            case Role.DOT | Role.CONVOLUTION | Role.COUNTED_LOOP | Role.BRANCH:
+            case Role.DOT | Role.CONVOLUTION | Role.COUNTED_LOOP | Role.LOOP | Role.BRANCH:
                 self._relate_others(node, operands, result)
             case _:
                 pass
@@ -287,10 +289,10 @@ class Dimensions:
 
         What the body returns and does not make (a constant, a value of the enclosing graph) has axes of its own.
         """
-        (body,) = node.regions
-        count = node.attrs["carries"]
-        for operand, given in zip(operands[:count], body.inputs, strict=False):
-            self._tie(operand, self._axes[given])
+        body, count = body_of(node), parts_of_state(node)
+        for region in node.regions:
+            for operand, given in zip(operands[:count], region.inputs, strict=False):
+                self._tie(operand, self._axes[given])
         for following, given, last in zip(body.outputs[:count], body.inputs, node.outputs, strict=False):
             self._tie(self._axes[given], self._axes[last])
             if following in self._made:

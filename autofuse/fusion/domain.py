@@ -117,7 +117,7 @@ def is_opaque(node: Node) -> bool:
             return math.prod(node.attrs["window_dimensions"]) > MAX_WINDOW
         case Role.CONVOLUTION:
             return (node.attrs["batch_group_count"], node.attrs["feature_group_count"]) != (1, 1)
-        case Role.COUNTED_LOOP:
+        case Role.COUNTED_LOOP | Role.LOOP:
             return refusal(node) is not None
         case role:
             return role.is_opaque

@@ -11,8 +11,9 @@ import math
 from collections.abc import Iterator
 from weakref import WeakKeyDictionary
 
+from autofuse.fusion.conditions import ending
 from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use
-from autofuse.fusion.nodeaxes import inner_nodes, kept_axes
+from autofuse.fusion.nodeaxes import body_of, kept_axes, loop_nodes, parts_of_state
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
@@ -35,8 +36,7 @@ _refusals: WeakKeyDictionary[Node, str | None] = WeakKeyDictionary()
 
 
 def _refusal(node: Node) -> str | None:
-    (body,) = node.regions
-    nodes = inner_nodes(body.nodes)
+    nodes = loop_nodes(node)
     for inner in nodes:
         role = role_of(inner)
         if not (role in _ROLES or role.is_leaf or role.moves):
@@ -64,24 +64,25 @@ def too_much_held(node: Node, dims: Dimensions, grid: frozenset[AxisFactor]) -> 
 
 def time_factors(node: Node, dims: Dimensions) -> frozenset[AxisFactor]:
     """The factors that count a loop's iterations."""
-    count = node.attrs["carries"]
+    count = parts_of_state(node)
     arrays: list[Use] = [dims.use(node, number) for number in range(count, len(node.inputs))]
     return frozenset(factor for use in (*arrays, *node.outputs[count:]) for factor in dims.axes(use)[0])
 
 
 def loop_factors(node: Node, dims: Dimensions) -> frozenset[AxisFactor]:
     """The factors along which iterations are independent: those that the loop can have as a grid."""
-    (body,) = node.regions
-    values = (*body.inputs, *(value for inner in inner_nodes(body.nodes) for value in inner.outputs))
+    values = (*body_of(node).inputs, *(value for inner in loop_nodes(node) for value in inner.outputs))
     everything = frozenset(factor for value in values for factor in _factors(value, dims))
     return everything - time_factors(node, dims) - frozenset(_mixed(node, dims))
 
 
 def _mixed(node: Node, dims: Dimensions) -> Iterator[AxisFactor]:
-    """Factors of the state that a body reads at other positions than that of the result."""
-    (body,) = node.regions
-    depends = set(body.inputs[: node.attrs["carries"]])
-    for inner in inner_nodes(body.nodes):
+    """Factors of the state that a body, or a condition, reads at other positions than that of the result."""
+    depends = {value for region in node.regions for value in region.inputs[: parts_of_state(node)]}
+    asked = ending(node)
+    for inner in loop_nodes(node):
+        if asked is not None and inner is asked.reduction:
+            continue
         state = [number for number, value in enumerate(inner.inputs) if value in depends]
         if not depends.isdisjoint(value for side in inner.regions for value in side.outputs):
             depends.update(inner.outputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
-from autofuse.ir.graph import Node, Value
+from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.index import Affine, Element, Symbol, of
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import index_op, role_of
@@ -79,9 +79,24 @@ def with_bodies(nodes: Sequence[Node]) -> Sequence[Node]:
         return nodes
     found: list[Node] = []
     for node in nodes:
-        found += inner_nodes(node.regions[0].nodes) if is_loop(node) else ()
+        found += loop_nodes(node) if is_loop(node) else ()
         found.append(node)
     return found
+
+
+def loop_nodes(node: Node) -> Sequence[Node]:
+    """The nodes of a loop's condition, if it has one, and of its body; before each branch those of its sides."""
+    return [inner for region in node.regions for inner in inner_nodes(region.nodes)]
+
+
+def body_of(loop: Node) -> Graph:
+    """What a loop does in each iteration."""
+    return loop.regions[-1]
+
+
+def parts_of_state(loop: Node) -> int:
+    """How many operands, and results, of a loop are its state; the others are rows, of which a `while` has none."""
+    return loop.attrs["carries"] if role_of(loop) is Role.COUNTED_LOOP else len(loop.inputs)
 
 
 def inner_nodes(nodes: Sequence[Node]) -> Sequence[Node]:
@@ -95,13 +110,13 @@ def inner_nodes(nodes: Sequence[Node]) -> Sequence[Node]:
 
 
 def given_to(node: Node) -> tuple[Value, ...]:
-    """What an iteration of a loop gets: its state and its rows."""
-    return node.regions[0].inputs if is_loop(node) else ()
+    """What an iteration of a loop gets, its condition too: the state and the rows."""
+    return tuple(value for region in node.regions for value in region.inputs) if is_loop(node) else ()
 
 
 def is_loop(node: Node) -> bool:
-    """Whether the node is a loop with a known number of iterations."""
-    return role_of(node) is Role.COUNTED_LOOP
+    """Whether the node is a loop: one of a known number of iterations, or one that data end."""
+    return role_of(node) in (Role.COUNTED_LOOP, Role.LOOP)
 
 
 def keeps_axes(node: Node) -> bool:

@@ -9,8 +9,18 @@ from autofuse.errors import PlanError
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.plainproducts import plain_product
 from autofuse.lower.raresides import with_rare_sides
-from autofuse.lower.schedule import PANEL_ROWS, PLACEMENT, PRODUCTS, SPLIT, VECTORISED, Decision, Schedule
-from autofuse.lower.tile import Dot, OpaqueProgram, Reduce, RowGroup, Space, TileProgram
+from autofuse.lower.schedule import (
+    EARLY_END,
+    PANEL_ROWS,
+    PLACEMENT,
+    PRODUCTS,
+    SIDES,
+    SPLIT,
+    VECTORISED,
+    Decision,
+    Schedule,
+)
+from autofuse.lower.tile import Dot, Leave, OpaqueProgram, Reduce, RowGroup, Space, TileProgram
 
 Choices = Mapping[Decision[Any], tuple[Any, ...]]
 """Values worth trying, by decision."""
@@ -42,6 +52,8 @@ class KernelShape:
     """Whether sums of a row are rescaled as a maximum grows."""
     chooses: bool
     """Whether a choice has a costly side."""
+    settles: bool
+    """Whether a loop may end early."""
     reduces: bool
     keeps: bool
     """Whether it keeps values on chip from stage to stage."""
@@ -69,6 +81,7 @@ class KernelShape:
             is_plain_product=bool(dots) and plain_product(program) is not None,
             rescales=any(stage.stabiliser is not None for stage in stages),
             chooses=any(len(with_rare_sides(stage.body, lambda _: True)) < len(stage.body) for stage in stages),
+            settles=any(isinstance(s, Leave) and not s.required for stage in stages for s in stage.body),
             reduces=any(isinstance(statement, Reduce) for stage in stages for statement in stage.body),
             keeps=any(buffer.space is Space.SCRATCH for buffer in program.buffers),
             largest_output_bytes=max(outputs, default=0),
@@ -110,6 +123,8 @@ WALKS = (
         lambda shape: ("auto", "library") if shape.multiplies_floats else (),
         lambda shape: not shape.multiplies,
     ),
+    Rule(SIDES, lambda shape: ("auto", "any", "always") if shape.chooses else ()),
+    Rule(EARLY_END, lambda shape: (True, False) if shape.settles else ()),
 )
 KEEPS = (
     Rule(PLACEMENT, lambda shape: ("scratch", "recompute") if shape.keeps else ()),

@@ -9,7 +9,6 @@ of nodes may be of any length, whatever the interpreter's limit on recursion and
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -76,11 +75,7 @@ class PhaseBuilder(PhaseFrame):
         few = [symbol for symbol in symbols if symbol not in times]
         if not times or not few or math.prod(symbol.extent for symbol in few) > MAX_HELD:
             return symbols, [at]
-        places: list[tuple[Affine, ...]] = []
-        for numbers in itertools.product(*(range(symbol.extent) for symbol in few)):
-            known = {symbol: Affine(number) for symbol, number in zip(few, numbers, strict=True)}
-            places.append(tuple(index.renamed(position, known) for position in at))
-        return tuple(symbol for symbol in symbols if symbol in times), places
+        return tuple(symbol for symbol in symbols if symbol in times), self.places_held(value, times)
 
     # ---- values --------------------------------------------------------------------------------------------------
 

@@ -6,8 +6,9 @@ buffer, that scratch is written before it is read, and that every output element
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from autofuse.lower.tile import (
     Carry,
     Constant,
     Dot,
+    Leave,
     Load,
     Map,
     Matrix,
@@ -205,7 +207,7 @@ class _StageRun:
                     memory = self.phase.memory[statement.buffer]
                     value = self.scalars[statement.value]
                     memory.write(self._index(statement.offset), self._mask(statement.mask), self.copy, value)
-                case Next():
+                case Leave() | Next():
                     raise BackendError("what is carried is evaluated one iteration after another")
                 case _:
                     self.scalars[statement.result] = self._widen(self._scalar(statement))
@@ -272,6 +274,8 @@ class _OrderedRun(_StageRun):
         if len(stage.symbols) != 1:
             raise BackendError(f"a stage that carries values walks one loop, got {len(stage.symbols)}")
         self.walked = self.at[stage.symbols[0]]
+        self.settled: Array | None = None
+        """Points that are settled: each is left alone from then on, as a worker of that point alone would do."""
         self.shape = (*phase.shape, 1)
         self.at = {symbol: self._first(array) for symbol, array in self.at.items()}
         self.copy = self._first(self.copy)
@@ -290,24 +294,36 @@ class _OrderedRun(_StageRun):
             self._step(statement, {})
         held = {carry.result: self.scalars[carry.initial] for carry in carries}
         reduced: dict[int, list[Array]] = {s.result: [] for s in reductions}
-        for i in range(symbol.extent)[:: -1 if self.stage.is_reversed else 1]:
+        for i in self._iterations(symbol.extent):
             self.at[symbol] = self.walked[..., i : i + 1]
             self.scalars.update(held)
             for statement in self.stage.body:
                 self._step(statement, held)
             for statement in reductions:
                 reduced[statement.result].append(self.scalars[statement.operand])
+            if self.settled is not None and self.settled.all():
+                break
         totals = {number: array[..., 0] for number, array in held.items()}
         for statement in reductions:
             totals[statement.result] = self._reduced(statement, reduced[statement.result])
         return totals
+
+    def _iterations(self, extent: int) -> Iterable[int]:
+        """The iterations to do; without an end where data decide it, and then nothing is read at their positions."""
+        leave = self.stage.leave
+        if leave is not None and leave.required:
+            return itertools.repeat(0)
+        return range(extent)[:: -1 if self.stage.is_reversed else 1]
 
     def _step(self, statement: Statement, held: dict[int, Array]) -> None:
         match statement:
             case Carry() | Reduce() | ArgReduce():
                 pass
             case Next(carry, value):
-                held[carry] = self.scalars[value]
+                new = self.scalars[value]
+                held[carry] = new if self.settled is None else np.where(self.settled, self.scalars[carry], new)
+            case Leave(settled):
+                self.settled = self.scalars[settled]
             case Store():
                 value = self.scalars[statement.value]
                 memory = self.phase.memory[statement.buffer]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from autofuse.ir import index
+from autofuse.ir import dtypes, index
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
 from autofuse.lower.phasedrafts import PhaseDraft, StageDraft
 from autofuse.lower.rewrite import Rewrite, affines, number_elements, rewritten, rewritten_dot
 from autofuse.lower.schedule import VECTORISED, Schedule
+from autofuse.lower.settling import end_early
 from autofuse.lower.tile import (
     Carry,
     Dot,
@@ -34,6 +35,7 @@ def finish_phase(
 ) -> Phase:
     """Put the parts of a draft in order. `boundaries`: levels at whose end dots run."""
     stages = [_numbered(stage) for stage in draft.ordered()]
+    end_early(stages, lambda: draft.scalar(dtypes.BOOL), schedule)
     dots = [(level, rewritten_dot(dot, number_elements)) for level, dot in draft.dots]
     grid, stages, dots = _collapse_grid(list(grid), stages, dots)
     collapsed = [_collapse_stage(stage) for stage in stages]
@@ -54,7 +56,7 @@ def _numbered(stage: StageDraft) -> StageDraft:
 
 def _rewritten(stage: StageDraft, symbols: tuple[Symbol, ...], rewrite: Rewrite) -> StageDraft:
     """A stage that walks `symbols`, its index expressions rewritten."""
-    done = StageDraft(stage.level, stage.late, symbols)
+    done = StageDraft(stage.level, stage.late, symbols, moving=stage.moving)
     done.body = [rewritten(statement, rewrite) for statement in stage.body]
     done.before = None if stage.before is None else _rewritten(stage.before, (), rewrite)
     return done

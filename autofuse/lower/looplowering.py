@@ -12,12 +12,13 @@ import math
 from collections.abc import Sequence
 
 from autofuse.errors import LegalityError
+from autofuse.fusion.conditions import ending
 from autofuse.fusion.loops import MAX_HELD
-from autofuse.fusion.nodeaxes import dot_axes, inner_nodes, is_loop, reduced_axes
+from autofuse.fusion.nodeaxes import body_of, dot_axes, is_loop, loop_nodes, parts_of_state, reduced_axes
 from autofuse.ir import dtypes, index
 from autofuse.ir.combiners import combiner_identity
 from autofuse.ir.dtypes import DType
-from autofuse.ir.graph import Node, Value
+from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
@@ -25,7 +26,10 @@ from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.phasedrafts import Demand, Instance, StageDraft, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.reducing import BOOL_COMBINERS
-from autofuse.lower.tile import Carry, Next, Scalar
+from autofuse.lower.tile import Carry, Leave, Next, Scalar
+
+GUESSED_TRIPS = 32
+"""Iterations of a loop whose number only data know."""
 
 
 @dataclass(eq=False)
@@ -42,6 +46,15 @@ class _Loop:
     """Values of the enclosing graph, computed once before the loop."""
     is_draining: bool = False
 
+    @property
+    def body(self) -> Graph:
+        return body_of(self.node)
+
+    @property
+    def parts(self) -> int:
+        """Of the state."""
+        return parts_of_state(self.node)
+
 
 class LoopBuilder:
     """Lowers loops. It asks for elements by yielding requests; the phase comes with each call."""
@@ -49,9 +62,14 @@ class LoopBuilder:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._loops = {value: _Loop(node) for node in nodes if is_loop(node) for value in node.outputs[:1]}
         self._by_result = {v: self._loops[n.outputs[0]] for n in nodes if is_loop(n) for v in n.outputs}
-        self._given = {v: loop for loop in self._loops.values() for v in loop.node.regions[0].inputs}
-        bodies = [inner_nodes(loop.node.regions[0].nodes) for loop in self._loops.values()]
-        self._inside = {value for body in bodies for node in body for value in node.outputs}
+        self._given = {
+            v: (loop, number)
+            for loop in self._loops.values()
+            for region in loop.node.regions
+            for number, v in enumerate(region.inputs)
+        }
+        inside = [node for loop in self._loops.values() for node in loop_nodes(loop.node)]
+        self._inside = {value for node in inside for value in node.outputs}
 
     def __bool__(self) -> bool:
         return bool(self._loops)
@@ -89,9 +107,9 @@ class LoopBuilder:
         """What a loop makes: the state after the last iteration, or a row of this one."""
         stage, value, at, guard = wanted
         loop = self._by_result[value]
-        number, count = loop.node.outputs.index(value), loop.node.attrs["carries"]
-        body, home = loop.node.regions[0], self._home(frame, loop)
-        if number < count:
+        number = loop.node.outputs.index(value)
+        body, home = loop.body, self._home(frame, loop)
+        if number < loop.parts:
             if frame.row_group(home.level) != frame.row_group(stage.level):
                 raise LegalityError(f"%{value.name} is made by a loop in another group of rows")
             scalar = yield from self._carried(frame, loop, (body.inputs[number], at))
@@ -108,15 +126,38 @@ class LoopBuilder:
     def _drain(self, frame: PhaseFrame, loop: _Loop) -> Demand[None]:
         """Lower what the next iteration gets of the elements asked for, until it asks for no new one."""
         loop.is_draining = True
-        home, body = self._home(frame, loop), loop.node.regions[0]
+        home, body = self._home(frame, loop), loop.body
+        settled = (yield from self._settled(frame, loop)) if role_of(loop.node) is Role.LOOP else None
         following: list[Next] = []
         while loop.waiting:
             given, at = loop.waiting.pop(0)
             value = body.outputs[body.inputs.index(given)]
             scalar = yield Wanted(home, value, at, None)
             following.append(Next(loop.carries[given, at], scalar))
+        if settled is not None:
+            home.body.append(Leave(settled, required=True))
         home.body += following
         loop.is_draining = False
+
+    def _settled(self, frame: PhaseFrame, loop: _Loop) -> Demand[Scalar]:
+        """Whether the condition of a `while` does not hold at a point: all of its terms, one of which may be of any.
+
+        That one is asked of the elements of the point, which must not change any more where it is false.
+        """
+        home, asked = self._home(frame, loop), ending(loop.node)
+        if asked is None or frame.grid_set.isdisjoint(_symbols(frame.index_of(asked.reduction.inputs[0]))):
+            holds = yield Wanted(home, loop.node.regions[0].outputs[0], (), None)
+            return frame.map(home, dtypes.BOOL, "not", holds)
+        moving: Scalar | None = None
+        for at in frame.places_held(asked.reduction.inputs[0]):
+            moves = yield from _all_hold(frame, home, [(value, asked.truth) for value in asked.elements], at)
+            moving = moves if moving is None else frame.map(home, dtypes.BOOL, "or", moving, moves)
+        assert moving is not None
+        home.moving = holds = moving
+        if asked.others:
+            others = yield from _all_hold(frame, home, asked.others, ())
+            holds = frame.map(home, dtypes.BOOL, "and", holds, others)
+        return frame.map(home, dtypes.BOOL, "not", holds)
 
     # ---- what an iteration gets ----------------------------------------------------------------------------------
 
@@ -124,10 +165,9 @@ class LoopBuilder:
         self, frame: PhaseFrame, stage: StageDraft, value: Value, at: tuple[Affine, ...], guard: Scalar | None
     ) -> Demand[Scalar]:
         """An element of the state at the start of the iteration, or of the row that comes in."""
-        loop = self._given[value]
-        number, count = loop.node.regions[0].inputs.index(value), loop.node.attrs["carries"]
-        if number < count:
-            return (yield from self._carried(frame, loop, (value, at)))
+        loop, number = self._given[value]
+        if number < loop.parts:
+            return (yield from self._carried(frame, loop, (loop.body.inputs[number], at)))
         where = (index.of(self._time(frame, loop)), *at)
         return (yield Wanted(stage, loop.node.inputs[number], where, guard))
 
@@ -136,14 +176,14 @@ class LoopBuilder:
             return loop.carries[instance]
         value, at = instance
         self._check_place(frame, loop, value, at)
-        initial = loop.node.inputs[loop.node.regions[0].inputs.index(value)]
+        initial = loop.node.inputs[loop.body.inputs.index(value)]
         start = yield from self._before(frame, loop, initial, at)
         loop.carries[instance] = self._new(frame, loop, value, start)
         loop.waiting.append(instance)
         return loop.carries[instance]
 
     def _new(self, frame: PhaseFrame, loop: _Loop, value: Value, start: Scalar) -> Scalar:
-        dtype, home, reverse = value.type.dtype, self._home(frame, loop), loop.node.attrs["reverse"]
+        dtype, home, reverse = value.type.dtype, self._home(frame, loop), loop.node.attrs.get("reverse", False)
         if any(isinstance(s, Carry) and s.reverse != reverse for s in home.body):
             raise LegalityError(f"{loop.node.op} %{loop.node.name} runs the other way than a loop over the same rows")
         result = frame.draft.scalar(dtype)
@@ -189,17 +229,36 @@ class LoopBuilder:
 
     @staticmethod
     def _level(frame: PhaseFrame, loop: _Loop) -> int:
-        return frame.levels[loop.node.regions[0].inputs[0]]
+        return frame.levels[loop.body.inputs[0]]
 
     def _time(self, frame: PhaseFrame, loop: _Loop) -> Symbol:
         if loop.time is None:
-            node, count = loop.node, loop.node.attrs["carries"]
+            node, count = loop.node, loop.parts
             uses = [frame.dims.use(node, number) for number in range(count, len(node.inputs))]
             axes = [frame.dims.axes(use)[0] for use in (*uses, *node.outputs[count:])]
             if axes and len(axes[0]) > 1:
                 raise LegalityError(f"{node.op} %{node.name}: its iterations are read as more than one axis")
-            loop.time = frame.symbol(axes[0][0]) if axes and axes[0] else frame.fresh_stream(node.attrs["length"])
+            trips = node.attrs.get("length", GUESSED_TRIPS)
+            loop.time = frame.symbol(axes[0][0]) if axes and axes[0] else frame.fresh_stream(trips)
         return loop.time
+
+
+def _all_hold(
+    frame: PhaseFrame, stage: StageDraft, terms: Sequence[tuple[Value, bool]], at: tuple[Affine, ...]
+) -> Demand[Scalar]:
+    """Whether each value is at a place what stands beside it."""
+    whole: Scalar | None = None
+    for value, truth in terms:
+        scalar = yield Wanted(stage, value, at, None)
+        if not truth:
+            scalar = frame.map(stage, dtypes.BOOL, "not", scalar)
+        whole = scalar if whole is None else frame.map(stage, dtypes.BOOL, "and", whole, scalar)
+    assert whole is not None
+    return whole
+
+
+def _symbols(at: Sequence[Affine]) -> frozenset[Symbol]:
+    return frozenset(symbol for position in at for symbol in index.symbols_of(position))
 
 
 def _chosen(

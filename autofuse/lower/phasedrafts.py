@@ -39,6 +39,8 @@ class StageDraft:
     """Tests and conjunctions already made."""
     before: StageDraft | None = None
     """What runs once, before the first iteration."""
+    moving: Scalar | None = None
+    """Of a stage that others of a worker's points may keep going: where it is false, nothing may change any more."""
 
     def scalars_at(self, at: tuple[Affine, ...], guard: Scalar | None) -> dict[Value, Scalar]:
         """The values that are there at an index, under a guard; to be added to."""

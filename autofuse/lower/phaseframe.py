@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Collection, Sequence
 
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.dimensions import AxisFactor, Dimensions
 from autofuse.fusion.domain import is_contraction
-from autofuse.fusion.nodeaxes import inner_nodes, is_loop, with_bodies
+from autofuse.fusion.nodeaxes import body_of, is_loop, loop_nodes, parts_of_state, with_bodies
 from autofuse.ir import dtypes, index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Node, Value
@@ -70,6 +71,16 @@ class PhaseFrame:
     def index_of(self, value: Value) -> tuple[Affine, ...]:
         """The index of a value when each of its factors is walked by its own symbol."""
         return tuple(self.axis_index(axis) for axis in self.dims.axes(value))
+
+    def places_held(self, value: Value, walked: Collection[Symbol] = ()) -> Sequence[tuple[Affine, ...]]:
+        """The index of each element of a value that a grid point holds; symbols that are `walked` stay as they are."""
+        at = self.index_of(value)
+        few = [symbol for symbol in self.stream_symbols(value) if symbol not in walked]
+        places: list[tuple[Affine, ...]] = []
+        for numbers in itertools.product(*(range(symbol.extent) for symbol in few)):
+            known = {symbol: Affine(number) for symbol, number in zip(few, numbers, strict=True)}
+            places.append(tuple(index.renamed(position, known) for position in at))
+        return places
 
     def stream_symbols(self, value: Value) -> tuple[Symbol, ...]:
         """Symbols of a value that are no grid symbols, slowest first."""
@@ -169,9 +180,8 @@ def _levels(candidate: KernelCandidate) -> dict[Value, int]:
 
 def _set_loop_levels(node: Node, level: int, levels: dict[Value, int]) -> None:
     """A loop is a level of its own: its state is complete on the next one."""
-    (body,) = node.regions
-    count = node.attrs["carries"]
-    made = [value for inner in inner_nodes(body.nodes) for value in inner.outputs]
-    inside = [*body.inputs, *made, *node.outputs[count:]]
+    count = parts_of_state(node)
+    made = [value for inner in loop_nodes(node) for value in inner.outputs]
+    inside = [*body_of(node).inputs, *made, *node.outputs[count:]]
     levels.update(dict.fromkeys(inside, level))
     levels.update(dict.fromkeys(node.outputs[:count], level + 1))

@@ -12,6 +12,7 @@ from autofuse.lower.tile import (
     ArgReduce,
     Carry,
     Dot,
+    Leave,
     Load,
     Map,
     Matrix,
@@ -63,6 +64,7 @@ def operands(statement: Statement) -> Iterator[Scalar]:
             | Scan(operand=number)
             | ArgReduce(operand=number)
             | Next(value=number)
+            | Leave(settled=number)
             | Carry(initial=number)
         ):
             yield number

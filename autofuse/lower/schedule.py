@@ -134,6 +134,20 @@ PLACEMENT: Decision[str] = Decision(
     Options(("scratch", "recompute")),
     "what to do with an expensive value that several stages need",
 )
+SIDES: Decision[str] = Decision(
+    "sides",
+    "auto",
+    Options(("auto", "any", "always")),
+    "a costly side of a choice (np.where) is computed for every element, or only where any of those that are computed"
+    " together takes it; auto: any in loops over time, whose lanes seldom take the same side, else always",
+)
+EARLY_END: Decision[bool] = Decision(
+    "early_end",
+    True,
+    Options((True, False)),
+    "whether a loop ends before its last iteration once nothing changes any more in all elements of a worker; False: to"
+    " ask for that in each iteration is spared",
+)
 SPLIT: Decision[int] = Decision(
     "split",
     0,

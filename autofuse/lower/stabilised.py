@@ -29,7 +29,20 @@ from autofuse.ir.dtypes import BOOL, DType
 from autofuse.ir.index import Affine, Element, Symbol
 from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.lower.rewrite import affines, operands, rewritten
-from autofuse.lower.tile import Constant, Load, Map, Next, Position, Reduce, Scalar, Stage, Statement, Store, Test
+from autofuse.lower.tile import (
+    Constant,
+    Leave,
+    Load,
+    Map,
+    Next,
+    Position,
+    Reduce,
+    Scalar,
+    Stage,
+    Statement,
+    Store,
+    Test,
+)
 
 Number = int
 """Of a value: equal values have one."""
@@ -315,7 +328,7 @@ def dtype_of(statement: Statement) -> DType:
     match statement:
         case Test():
             return BOOL
-        case Next() | Store():
+        case Leave() | Next() | Store():
             raise TypeError(f"a {type(statement).__name__} has no result")
         case _:
             return statement.dtype

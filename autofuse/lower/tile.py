@@ -5,7 +5,7 @@
     Phase         = grid symbols (independent, parallel)  x  steps, run in order at each grid point (or row block)
     step          = RowGroup (stages run in order for one row) | Dot (a matrix product over the row block's rows)
     Stage         = stream symbols (loops inside one worker)  x  body, a straight line of scalar statements
-    statement     = Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan | Carry | Next | Store
+    statement     = Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan | Carry | Leave | Next | Store
 
 Steps of a phase that walk one axis may be taken a tile at a time (`Sweep`): that changes how they are done, not what
 they mean.
@@ -191,6 +191,21 @@ class Next:
 
 
 @dataclass(frozen=True, slots=True)
+class Leave:
+    """The worker may leave the stage here, without what the next iteration would get, once `settled` holds everywhere.
+
+    Where `settled` holds at a point, no later iteration changes what is read of its carries behind the stage. A stage
+    has at most one; only Nexts stand behind it, and nothing is stored or reduced in the stage.
+    """
+
+    settled: Scalar
+    """Whether a point is settled, computed from carries and from what is the same in all iterations."""
+    required: bool = False
+    """Whether it must: iterations go on until then, and the extent of the stage's symbol is only a guess. `settled`
+    then is the same at all points of a worker, or nothing changes any more where it holds."""
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
     """`buffer[offset] = value`, where `mask` (if any) is true. Every element of an output is stored exactly once."""
 
@@ -200,8 +215,8 @@ class Store:
     mask: Scalar | None = None
 
 
-Statement = Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan | Carry | Next | Store
-Effect = Next | Store
+Statement = Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan | Carry | Leave | Next | Store
+Effect = Leave | Next | Store
 """Statements without a result."""
 
 
@@ -228,6 +243,19 @@ class Stage:
     def is_ordered(self) -> bool:
         """Whether iterations hand something on to the next one: they are walked in order, one after another."""
         return any(isinstance(s, Scan | Carry) for s in self.body)
+
+    @property
+    def leave(self) -> Leave | None:
+        """Where the stage ends early, or ends at all, if data decide that."""
+        return next((s for s in self.body if isinstance(s, Leave)), None)
+
+    @property
+    def trips(self) -> tuple[int, ...]:
+        """Iterations of each loop that prices count: of a loop that may end early half, as only data know when."""
+        leave = self.leave
+        if leave is None or leave.required:
+            return tuple(symbol.extent for symbol in self.symbols)
+        return tuple(-(-symbol.extent // 2) for symbol in self.symbols)
 
     @property
     def is_reversed(self) -> bool:

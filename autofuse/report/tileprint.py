@@ -12,6 +12,7 @@ from autofuse.lower.tile import (
     Carry,
     Constant,
     Dot,
+    Leave,
     Load,
     Map,
     Matrix,
@@ -93,7 +94,14 @@ def _step_loops(phase: Phase) -> Iterator[str]:
         if isinstance(step, Dot):
             yield f"dot [{step.rows}x{step.depth}]x[{step.depth}x{step.columns}] {step.dtype.name}"
         else:
-            yield from (f"stage({_symbols(stage.symbols)})" for stage in step.stages)
+            yield from (f"stage({_loops(stage)})" for stage in step.stages)
+
+
+def _loops(stage: Stage) -> str:
+    leave = stage.leave
+    if leave is None:
+        return _symbols(stage.symbols)
+    return "until all is settled" if leave.required else f"{_symbols(stage.symbols)}, or until all is settled"
 
 
 def _step_lines(step: Step, indent: str) -> Iterator[str]:
@@ -113,7 +121,7 @@ def _matrix(matrix: Matrix) -> str:
 def _stage_lines(stage: Stage, indent: str) -> Iterator[str]:
     vectorised = stage.vectorised.name if stage.vectorised is not None else "none"
     stabilised = f" stabilised by %{stage.stabiliser}" if stage.stabiliser is not None else ""
-    yield f"{indent}stage ({_symbols(stage.symbols)}) vectorised={vectorised}{stabilised} {{"
+    yield f"{indent}stage ({_loops(stage)}) vectorised={vectorised}{stabilised} {{"
     for statement in stage.body:
         yield f"{indent}  {_statement(statement)}"
     yield f"{indent}}}"
@@ -125,6 +133,8 @@ def _statement(statement: Statement) -> str:
             return f"store {buffer}[{print_affine(offset)}] %{value}{_where(mask)}"
         case Next(carry, value):
             return f"next %{carry} = %{value}"
+        case Leave(settled, required):
+            return f"{'leave' if required else 'may leave'} where %{settled}"
         case _:
             return f"%{statement.result} = {_right_side(statement)}"
 

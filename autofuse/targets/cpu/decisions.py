@@ -20,14 +20,6 @@ STREAM_STORES: Decision[bool | None] = Decision(
     " their reader would find them in, and costs dearly where they are not; None: by the size of the buffers",
 )
 
-SIDES: Decision[str] = Decision(
-    "sides",
-    "auto",
-    Options(("auto", "any", "always")),
-    "a costly side of a choice (np.where) is computed for every vector, or only for vectors of which any lane takes it;"
-    " auto: any in loops over time, whose lanes seldom take the same side, else always",
-)
-
 WIDE_BITS = 512
 """Narrower machines have one width that is worth using, which is what they get by default."""
 STREAM_FROM_BYTES = 80_000_000
@@ -46,7 +38,6 @@ def cpu_decisions(vector_bits: int = WIDE_BITS) -> Decisions:
             Rule(UNROLL, lambda shape: (1, 2, 4, 8) if shape.staged else ()),
             Rule(VECTOR_BITS, lambda shape: _widths(vector_bits) if shape.staged else ()),
             Rule(STREAM_STORES, _streams, contextual=True),
-            Rule(SIDES, lambda shape: ("auto", "any", "always") if shape.chooses else ()),
             *KEEPS,
         )
     )

@@ -113,6 +113,12 @@ class FunctionText:
         self.current = label
         self._open = True
 
+    def enter(self, label: str) -> None:
+        """Start writing the block `label`; the previous one, if it is still open, goes on there."""
+        if self._open:
+            self.branch(label)
+        self.block(label)
+
     def terminate(self, instruction: str) -> None:
         """Append a terminator; the block is closed."""
         self.line(instruction)

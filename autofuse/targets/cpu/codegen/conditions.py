@@ -12,6 +12,7 @@ from autofuse.lower.tile import (
     ArgReduce,
     Constant,
     Effect,
+    Leave,
     Load,
     Map,
     Next,
@@ -88,6 +89,23 @@ def _folded(statement: Map, known: dict[int, bool]) -> bool | None:
             return None
 
 
+def emit_all(fn: FunctionText, number: int, groups: Sequence[Group]) -> str:
+    """Whether a bool scalar holds in all lanes of all groups that exist: an i1 operand."""
+    lanes = groups[0].lanes.count if any(group.values[number].varying for group in groups) else 1
+    flags = "i1" if lanes == 1 else f"<{lanes} x i1>"
+    masks = [group.operand(fn, number, lanes) for group in groups]
+    if lanes > 1:
+        absent = [group.active and fn.emit(f"xor {flags} {group.active}, splat (i1 true)") for group in groups]
+        masks = [fn.emit(f"or {flags} {m}, {a}") if a else m for m, a in zip(masks, absent, strict=True)]
+    every = masks[0]
+    for mask in masks[1:]:
+        if mask != every:
+            every = fn.emit(f"and {flags} {every}, {mask}")
+    if lanes == 1:
+        return every
+    return fn.emit(f"icmp eq i{lanes} {fn.emit(f'bitcast {flags} {every} to i{lanes}')}, -1")
+
+
 def live_scalars(body: Sequence[Statement], known: dict[int, bool], wanted: Iterable[int] = ()) -> frozenset[int]:
     """The scalars of a stage that its stores and reductions, or `wanted`, need, given what is known."""
     live = set(wanted)
@@ -96,7 +114,7 @@ def live_scalars(body: Sequence[Statement], known: dict[int, bool], wanted: Iter
             case Store():
                 if statement.mask is None or known.get(statement.mask) is not False:
                     live.update(_used(statement, known))
-            case Reduce() | ArgReduce() | Scan() | Next():
+            case Reduce() | ArgReduce() | Scan() | Leave() | Next():
                 live.update(_used(statement, known))
             case _:
                 if statement.result in live:

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage, Store
+from autofuse.lower.tile import ArgReduce, Leave, Next, Reduce, Scan, Stage, Store
 from autofuse.targets.cpu.codegen.accumulators import Accumulator, make_accumulator
 from autofuse.targets.cpu.codegen.argreduce import Best, make_best
 from autofuse.targets.cpu.codegen.body import Body
 from autofuse.targets.cpu.codegen.carried import Carried, make_carried
-from autofuse.targets.cpu.codegen.conditions import used_scalars
+from autofuse.targets.cpu.codegen.conditions import emit_all, used_scalars
 from autofuse.targets.cpu.codegen.indexsplitting import Segments, plan_segments, whole
 from autofuse.targets.cpu.codegen.streaming import head_length, streamed_store, write_streamed
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, Ranges, Value, counted_loop
@@ -62,10 +62,13 @@ class Nest:
             count=count,
             unroll=unroll,
             segments={} if groups[0].masked else self._split(stage, vectorised, count),
+            left=self.body.fn.label("left") if stage.leave is not None else "",
         )
         flights = loop.start(groups)
         if all(symbol.extent for symbol in stage.symbols):
             loop.write(loop.order, groups, flights)
+        if loop.left:
+            self.body.fn.enter(loop.left)
         loop.finish(groups, flights)
 
     @staticmethod
@@ -85,6 +88,8 @@ class _StageLoop:
     count: int
     unroll: int
     segments: Mapping[Symbol, Segments]
+    left: str
+    """The block behind the stage, where a worker goes that leaves it early; empty if none does."""
 
     @property
     def fn(self) -> FunctionText:
@@ -138,11 +143,22 @@ class _StageLoop:
             self._innermost(groups, flights)
             return
         symbol, inner = order[0], order[1:]
+        leave = self.stage.leave
+        if leave is not None and leave.required:
+            self._until_left(symbol, groups, flights)
+            return
         segments = self.segments.get(symbol, whole(symbol))
         for lo, hi in reversed(segments) if self.stage.is_reversed else segments:
             with self._counted(lo, hi, 1) as position:
                 index = self._backward(position, lo + hi - 1) if self.stage.is_reversed else position
                 self.write(inner, _inside(groups, {symbol: index}, {symbol: (lo, hi - 1)}), flights)
+
+    def _until_left(self, symbol: Symbol, groups: Sequence[Group], flights: Sequence[Flight]) -> None:
+        """Iterations without a number. Nothing is read at the position of one."""
+        again = self.fn.label("again")
+        self.fn.enter(again)
+        self._innermost(_inside(groups, {symbol: Index("", 0)}, {}), flights)
+        self.fn.branch(again)
 
     def _backward(self, position: Index, total: int) -> Index:
         if not position.base:
@@ -160,7 +176,7 @@ class _StageLoop:
 
     def _innermost(self, groups: Sequence[Group], flights: Sequence[Flight]) -> None:
         if self.vectorised is None:
-            self.body.write(self.stage.body, groups, flights)
+            self._iteration(groups, flights)
             return
         segments = self.segments.get(self.vectorised, whole(self.vectorised))
         for lo, hi in reversed(segments) if self.stage.is_reversed else segments:
@@ -168,6 +184,20 @@ class _StageLoop:
                 self._backward_vectors(groups[0], lo, hi, flights)
             else:
                 self._vectors(groups[0], lo, hi, flights)
+
+    def _iteration(self, groups: Sequence[Group], flights: Sequence[Flight]) -> None:
+        """The body, which is left before anything is handed on."""
+        leave = self.stage.leave
+        if leave is None:
+            self.body.write(self.stage.body, groups, flights)
+            return
+        following = [s for s in self.stage.body if isinstance(s, Next)]
+        computed = [s for s in self.stage.body if not isinstance(s, Leave | Next)]
+        self.body.write(computed, groups, flights, used_scalars(following) | {leave.settled})
+        stay = self.fn.label("stay")
+        self.fn.branch_if(emit_all(self.fn, leave.settled, groups), self.left, stay)
+        self.fn.block(stay)
+        self.body.write(following, groups, flights)
 
     def _vectors(self, group: Group, lo: int, hi: int, flights: Sequence[Flight]) -> None:
         """The vectorised loop over one segment: full vectors `unroll` at a time, then single ones, the last masked."""

@@ -34,7 +34,7 @@ def stage_ns(stage: Stage, lanes: int) -> float:
                 per_iteration += 2 * _NS_PER_VECTOR / lanes
             case _:
                 pass
-    return per_iteration * math.prod(symbol.extent for symbol in stage.symbols) + _NS_PER_VECTOR
+    return per_iteration * math.prod(stage.trips) + _NS_PER_VECTOR
 
 
 def stages_ns(stages: Iterable[Stage], lanes: int) -> float:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from autofuse.ir.dtypes import BOOL, DType
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.schedule import PRODUCTS
-from autofuse.lower.tile import Effect, Load, Map, Next, Stage, Store, Test, TileProgram
+from autofuse.lower.schedule import PRODUCTS, SIDES
+from autofuse.lower.tile import Effect, Leave, Load, Map, Next, Stage, Store, Test, TileProgram
 from autofuse.targets.cpu.codegen.cachestores import streams_stores, streams_transposed
 from autofuse.targets.cpu.codegen.values import Value
-from autofuse.targets.cpu.decisions import SIDES, UNROLL, VECTOR_BITS
+from autofuse.targets.cpu.decisions import UNROLL, VECTOR_BITS
 
 TASK_US = 5.0
 """Least work worth handing to another worker, in estimated microseconds."""
@@ -25,7 +25,7 @@ def scalar_dtypes(stages: Iterable[Stage], known: Mapping[int, Value]) -> dict[i
             match statement:
                 case Test():
                     found[statement.result] = BOOL
-                case Next() | Store():
+                case Leave() | Next() | Store():
                     pass
                 case _:
                     found[statement.result] = statement.dtype

@@ -21,6 +21,7 @@ from autofuse.ir.graph import Graph, Node
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.lazydataclass import replace
+from autofuse.lower.looplowering import GUESSED_TRIPS
 from autofuse.lower.tile import Buffer, Dot, OpaqueProgram, Phase, RowGroup, Space, TileProgram
 from autofuse.targets.cpu.codegen.phaselayout import Layout, plan_layout
 from autofuse.targets.cpu.codegen.products import dot_cycles
@@ -28,9 +29,6 @@ from autofuse.targets.cpu.codegen.widths import Widths
 from autofuse.targets.cpu.cost.nests import grid_nest, row_nest, stage_nest
 from autofuse.targets.cpu.cost.spills import Registers
 from autofuse.targets.cpu.cost.stagework import Scalar, StageWalk
-
-_ASSUMED_TRIPS = 32
-"""Rounds of a loop whose number only the run knows."""
 
 
 def features(program: TileProgram | OpaqueProgram, vector_bits: int = 512) -> KernelFeatures:
@@ -200,6 +198,6 @@ def _trips(node: Node) -> int:
         case Role.COUNTED_LOOP:
             return node.attrs["length"]
         case Role.LOOP:
-            return _ASSUMED_TRIPS
+            return GUESSED_TRIPS
         case _:
             return 1

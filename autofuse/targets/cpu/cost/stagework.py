@@ -23,6 +23,7 @@ from autofuse.lower.tile import (
     Carry,
     Constant,
     Effect,
+    Leave,
     Load,
     Map,
     Next,
@@ -188,7 +189,7 @@ class StageWalk:
                 self._scan(statement)
             case Store():
                 self._store(statement)
-            case Carry() | Next():
+            case Carry() | Leave() | Next():
                 self._carried(statement)
 
     def _define_by(self, statement: Test | Load | Map) -> None:
@@ -368,8 +369,10 @@ class StageWalk:
                 self._counts.operate(op_class, dtype, weight * (levels + 1) * self._every())
         self._define(statement.result, Scalar(self.nest.depth, self.nest.vectorised is not None, dtype))
 
-    def _carried(self, statement: Carry | Next) -> None:
-        """What is handed on stays in registers: it costs time in chains only."""
+    def _carried(self, statement: Carry | Leave | Next) -> None:
+        """What is handed on stays in registers: it costs time in chains only. To ask for an end is a comparison."""
+        if isinstance(statement, Leave):
+            self._counts.operate("compare", dtypes.BOOL, self._every())
         if isinstance(statement, Carry):
             differs = statement.result in self._varying
             self._define(statement.result, Scalar(self.nest.depth, differs, statement.dtype))

@@ -8,12 +8,14 @@ from autofuse.ir import dtypes, index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.pieces import Condition
 from autofuse.lazydataclass import dataclass
+from autofuse.lower.raresides import RareSide, with_rare_sides
 from autofuse.lower.rewrite import affines
 from autofuse.lower.tile import (
     ArgReduce,
     Carry,
     Constant,
     Effect,
+    Leave,
     Load,
     Map,
     Next,
@@ -27,6 +29,7 @@ from autofuse.lower.tile import (
     Test,
 )
 from autofuse.targets.cuda import scalars
+from autofuse.targets.cuda.codegen.branches import Branch
 from autofuse.targets.cuda.codegen.copies import Copies
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import unwrapped
@@ -129,8 +132,28 @@ class StageBody:
     def body(self, copies: Copies) -> None:
         """All statements of one iteration (of `copies.count` neighbouring ones)."""
         memory = Transfers(self.code, copies)
-        for statement in loads_first(self.inside, self.code.places):
-            self.statement(statement, copies, memory)
+        ordered = loads_first(self.inside, self.code.places)
+        for item in self._with_branches(ordered):
+            if not isinstance(item, RareSide):
+                self.statement(item, copies, memory)
+                continue
+            branch = Branch(self.code, item, copies)
+            with self.code.out.braces(branch.head()):
+                for statement in (*item.inside, *item.selects):
+                    self.statement(statement, copies, memory)
+                branch.hand_out()
+            branch.behind()
+
+    def _with_branches(
+        self, ordered: Sequence[Statement | tuple[Load, ...]]
+    ) -> Sequence[Statement | tuple[Load, ...] | RareSide]:
+        """The statements with costly sides of choices as branches, if the schedule wants them in such a stage."""
+        carries = any(isinstance(s, Carry) for s in self.inside)
+        if self.code.sides == "always" or (self.code.sides == "auto" and not carries):
+            return ordered
+        single = [s for part in ordered for s in (part if isinstance(part, tuple) else (part,))]
+        items = with_rare_sides(single, lambda _: True)
+        return items if any(isinstance(item, RareSide) for item in items) else ordered
 
     def statement(self, statement: Statement | tuple[Load, ...], copies: Copies, memory: Transfers) -> None:
         """One statement of an iteration, or loads that are made together."""
@@ -147,13 +170,17 @@ class StageBody:
                 self._arg_reduce(statement, copies)
             case Scan():
                 self._scan(statement, copies)
-            case Carry() | Next():
+            case Carry() | Leave() | Next():
                 self._carried(statement)
             case Constant() | Position() | Test() | Map():
                 self._define(statement, copies, memory)
 
-    def _carried(self, statement: Carry | Next) -> None:
+    def _carried(self, statement: Carry | Leave | Next) -> None:
         code = self.code
+        if isinstance(statement, Leave):
+            held = dict.fromkeys(code.value(statement.settled, copy) for copy in range(self.points))
+            code.out.line(f"if ({' && '.join(map(unwrapped, held))}) break;")
+            return
         if isinstance(statement, Carry):
             held = self.accumulators[statement.result].values
             code.bind(statement.result, statement.dtype, dict(enumerate(held)), len(held))

@@ -30,6 +30,8 @@ class PhaseCode:
     values: dict[Scalar, tuple[str, ...]] = field(default_factory=dict[Scalar, tuple[str, ...]])
     """C names of each scalar: one per copy (those of a pack may be one), one per grid point of several iterations, or a
     single one that serves all copies."""
+    sides: str = "always"
+    """When costly sides of choices are computed: `SIDES` of the schedule."""
     types: dict[Scalar, DType] = field(default_factory=dict[Scalar, DType])
     _loops: dict[Symbol, str] = field(default_factory=dict[Symbol, str])
 

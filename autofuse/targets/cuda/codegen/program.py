@@ -9,6 +9,7 @@ from autofuse.errors import LegalityError
 from autofuse.ir.index import Affine, Symbol, of
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.rewrite import affines, statements
+from autofuse.lower.schedule import SIDES
 from autofuse.lower.tile import Buffer, Dot, Phase, Space, TileProgram
 from autofuse.targets.cuda.codegen.access import is_threaded, stages_of
 from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan, plan_row_blocks
@@ -231,6 +232,7 @@ class Generator:
             return 0  # it has no points, and its blocks nothing to do
         buffers = planned.buffers
         code = PhaseCode(out, self.prelude, self.index, Names(self.names), dict(self.places))
+        code.sides = self.program.schedule[SIDES]
         match planned.plan:
             case ThreadPlan() as plan:
                 code.places.update(thread_places(phase, buffers, plan, arena, code))

@@ -121,7 +121,8 @@ def write_serial_stage(code: PhaseCode, stage: Stage, copies: Copies) -> None:
     body.begin(copies)
     with ExitStack() as stack:
         for symbol in stage.symbols:
-            head = serial_loop(code, symbol, backwards=stage.is_reversed)
+            endless = stage.leave is not None and stage.leave.required
+            head = "for (;;)" if endless else serial_loop(code, symbol, backwards=stage.is_reversed)
             if symbol is stage.symbols[-1] and not stage.is_ordered:
                 code.out.line("#pragma unroll 4")
             stack.enter_context(code.out.braces(head))

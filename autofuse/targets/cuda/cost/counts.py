@@ -145,7 +145,7 @@ class _Reader:
     def _stage(self, stage: Stage, planned: Planned, points: int, moved: dict[tuple[str, bool], int]) -> StageFeatures:
         phase = planned.phase
         lane: Symbol | None = phase.grid[-1] if is_threaded(phase) and phase.grid else lane_of(stage)
-        loops = math.prod(symbol.extent for symbol in stage.symbols)
+        loops = math.prod(stage.trips)
         own = lane is not None and lane in stage.symbols
         entries = points if own else -(-points // WARP)
         rounds = loops // max(lane.extent, 1) * -(-lane.extent // WARP) if lane is not None and own else loops
