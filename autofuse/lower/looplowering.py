@@ -45,6 +45,8 @@ class _Loop:
     constant: dict[Instance, Scalar] = field(default_factory=dict[Instance, Scalar])
     """Values of the enclosing graph, computed once before the loop."""
     is_draining: bool = False
+    has_end: bool = False
+    """Whether its condition is lowered."""
 
     @property
     def body(self) -> Graph:
@@ -127,15 +129,16 @@ class LoopBuilder:
         """Lower what the next iteration gets of the elements asked for, until it asks for no new one."""
         loop.is_draining = True
         home, body = self._home(frame, loop), loop.body
-        settled = (yield from self._settled(frame, loop)) if role_of(loop.node) is Role.LOOP else None
+        if role_of(loop.node) is Role.LOOP and not loop.has_end:
+            loop.has_end = True
+            settled = yield from self._settled(frame, loop)
+            home.body.append(Leave(settled, required=True))
         following: list[Next] = []
         while loop.waiting:
             given, at = loop.waiting.pop(0)
             value = body.outputs[body.inputs.index(given)]
             scalar = yield Wanted(home, value, at, None)
             following.append(Next(loop.carries[given, at], scalar))
-        if settled is not None:
-            home.body.append(Leave(settled, required=True))
         home.body += following
         loop.is_draining = False
 

@@ -48,8 +48,8 @@ class PhaseFrame:
         }
         self._streams: dict[AxisFactor, Symbol] = {}
         self.grid_set = frozenset(self.grid_symbols.values())
-        self.row_boundaries = sorted({self.levels[v] - 1 for v, n in self.producers.items() if is_contraction(n)})
-        """Levels at whose end dots run: a row group ends there."""
+        self.row_boundaries = sorted({self.levels[n.output] - 1 for n in candidate.nodes if is_contraction(n)})
+        """Levels at whose end dots run: a row group ends there. Products in bodies of loops are unrolled instead."""
 
     # ---- symbols -------------------------------------------------------------------------------------------------
 

@@ -59,7 +59,8 @@ def end_early(stages: Sequence[StageDraft], fresh: Callable[[], Scalar], schedul
             literals = body.found()
             if literals:
                 stage.body += [*_conjunction(literals, fresh)]
-        stage.body.sort(key=lambda s: 2 if isinstance(s, Next) else isinstance(s, Leave))
+        if any(isinstance(s, Leave) for s in stage.body):
+            stage.body.sort(key=lambda s: 2 if isinstance(s, Next) else isinstance(s, Leave))
 
 
 def _read_behind(stages: Sequence[StageDraft], stage: StageDraft) -> frozenset[Scalar]:

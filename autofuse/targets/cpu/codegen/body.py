@@ -12,6 +12,7 @@ from autofuse.lower.tile import (
     Carry,
     Constant,
     Effect,
+    Leave,
     Load,
     Map,
     Next,
@@ -127,6 +128,8 @@ class Body:
                 accumulator = accumulators[statement.result]
                 assert not isinstance(accumulator, Carried)
                 accumulator.step(self.fn, group)
+            case Leave():
+                raise AssertionError("the loop of a stage writes where it is left")
             case Carry():
                 group.values[statement.result] = accumulators[statement.result].lane_values(self.fn)
             case Next():
