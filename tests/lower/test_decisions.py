@@ -92,7 +92,7 @@ def test_the_default_is_among_the_values_of_every_decision(graph):
         ({"unroll": 3}, "unroll: must be one of 1, 2, 4, 8 for this kernel, got 3"),
         ({"panel_rows": 32}, "panel_rows: must be one of 0 for this kernel, got 32"),
         ({"split": 7}, "split: must be one of 0 for this kernel, got 7"),
-        ({"threads": 1024}, "threads: unknown schedule key 'threads'; known: dots, lane, "),
+        ({"threads": 1024}, "threads: unknown schedule key 'threads'; known: dots, early_end, "),
         ({"unroll": 0}, "unroll: schedule unroll=0 is out of range: must be an integer from 1 to 64"),
         ({"unroll": True}, "unroll: schedule unroll=True is out of range: must be an integer from 1 to 64"),
     ],

@@ -88,7 +88,7 @@ def test_a_plan_with_an_illegal_fusion_is_refused_by_name():
     [
         ({"unroll": 0}, "unroll: schedule unroll=0 is out of range: must be an integer from 1 to 64"),
         ({"unroll": "8"}, "unroll: schedule unroll='8' is out of range"),
-        ({"speed": 9}, "speed: unknown schedule key 'speed'; known: dots, lane, "),
+        ({"speed": 9}, "speed: unknown schedule key 'speed'; known: dots, early_end, "),
         ({"unroll": 3}, "unroll: must be one of 1, 2, 4, 8 for this kernel, got 3"),
     ],
 )
