@@ -1,4 +1,4 @@
-"""Print the program table of datasets/workloads/README.md: python experiments/workload_card.py."""
+"""Print the program tables of datasets/workloads/README.md: python experiments/workload_card.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.measurement.workloads import Workload, arrays, discover
+from autofuse.measurement.workloads import WORKLOADS_DIRECTORY, Workload, arrays, discover
 
 
 def typed(array: NDArray[Any]) -> str:
@@ -36,7 +36,9 @@ def row(program: Workload) -> str:
 
 
 if __name__ == "__main__":
-    print("| program | what it is, and where it comes from | arguments | results | least MB |")
-    print("|---|---|---|---|---:|")
-    for workload in discover():
-        print(row(workload))
+    for folder in (WORKLOADS_DIRECTORY, WORKLOADS_DIRECTORY / "loops"):
+        print("| program | what it is, and where it comes from | arguments | results | least MB |")
+        print("|---|---|---|---|---:|")
+        for workload in discover(folder):
+            print(row(workload))
+        print()

@@ -21,6 +21,7 @@ from types import SimpleNamespace  # noqa: E402
 from typing import Any  # noqa: E402
 
 PEERS = Path(__file__).resolve().parents[1] / "peers"
+COMMON = PEERS.parent / "common"
 Steps = tuple[float, float, float]
 """Seconds of importing, of compiling, and of the first call."""
 
@@ -63,7 +64,7 @@ def with_jax(function: Callable[..., Any], arguments: tuple[Any, ...], file: str
     import jax.numpy as jnp
 
     imported = time.perf_counter()
-    sys.path.append(str(PEERS))
+    sys.path += [str(PEERS), str(COMMON)]
     from jax_programs import REWRITES
     from jax_side import wants_64_bits
     from namespaces import load_over

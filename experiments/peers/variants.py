@@ -20,7 +20,7 @@ QUICK = (NUMPY, "jax", "torch", "torch idiomatic", "numba", AUTOFUSE)
 SHARED_CODE = ("child.py", "prepared.py")
 CODE = {
     "numpy": ("numpy_side.py",),
-    "jax": ("jax_side.py", "jax_programs.py", "namespaces.py"),
+    "jax": ("jax_side.py", "jax_programs.py", "../common/namespaces.py"),
     "torch": ("torch_side.py", "torch_programs.py", "torch_idioms.py"),
     "numba": ("numba_side.py", "numba_programs.py"),
     "autofuse": ("autofuse_side.py",),

@@ -1,6 +1,6 @@
 // CartPole by hand, with the random bits of threefry2x32 as jax.random has them. Two schemes: one environment after the
 // other, and vectors of environments whose new states are drawn where any lane of a vector is done. The chain of keys is
-// the same for all environments: it is computed first, into a table.
+// the same for all environments: it is computed first, into a table. Vectors also with numbers that are given.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -17,6 +17,7 @@ constexpr float kFar = 2.4f, kTilted = 0.20943951f, kStart = 0.05f;
 typedef float vf __attribute__((vector_size(4 * LANES)));
 typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
 typedef int32_t vi __attribute__((vector_size(4 * LANES)));
+typedef uint8_t vb __attribute__((vector_size(LANES)));
 
 template <class U>
 inline U rotated(U x, int by) {
@@ -98,6 +99,81 @@ inline bool any(vi mask) {
   return total != 0;
 }
 
+// Numbers of a step for a vector of environments: drawn,
+struct Drawn {
+  const std::vector<Keys> keys;
+
+  vi right(int64_t t, vu lane) const {
+    vu a = {}, b = lane;
+    threefry(keys[t].act[0], keys[t].act[1], a, b);
+    return unit(a ^ b) < 0.5f;
+  }
+  vf fresh(int64_t t, vu lane, uint32_t i) const {
+    vu a = {}, b = lane * 4 + i;
+    threefry(keys[t].fresh[0], keys[t].fresh[1], a, b);
+    return placed(unit(a ^ b));
+  }
+};
+
+// or given for all steps, `right[T][N]` and `fresh[T][N][4]`.
+struct Given {
+  const uint8_t* rights;
+  const float* states;
+  int64_t count;
+
+  vi right(int64_t t, vu lane) const {
+    const uint8_t* row = rights + t * count;
+    vb found;
+    if (lane[LANES - 1] - lane[0] == LANES - 1) {
+      std::memcpy(&found, row + lane[0], LANES);
+    } else {  // the last vector repeats the last environment
+      for (int i = 0; i < LANES; ++i) found[i] = row[lane[i]];
+    }
+    return __builtin_convertvector(found, vi) != 0;
+  }
+  vf fresh(int64_t t, vu lane, uint32_t i) const {
+    vf found;
+    for (int k = 0; k < LANES; ++k) found[k] = states[4 * (t * count + lane[k]) + i];
+    return found;
+  }
+};
+
+template <class Numbers>
+void simulate(const Numbers& numbers, float* state, float* reward, int64_t count, int64_t steps) {
+#pragma omp parallel for schedule(static)
+  for (int64_t first = 0; first < count; first += LANES) {
+    vf part[4], sum = {};
+    vu lane;
+    for (int i = 0; i < LANES; ++i) {
+      const int64_t n = first + i < count ? first + i : count - 1;
+      lane[i] = static_cast<uint32_t>(n);
+      for (int k = 0; k < 4; ++k) part[k][i] = state[4 * n + k];
+    }
+    for (int64_t t = 0; t < steps; ++t) {
+      const vf low = vf{} - kForce, high = vf{} + kForce;
+      const vf force = numbers.right(t, lane) ? high : low;
+      const vf s = sine(part[2]), c = cosine(part[2]);
+      const vf thrust = (force + kPole * kHalf * part[3] * part[3] * s) / kTotal;
+      const vf turn = (kGravity * s - c * thrust) / (kHalf * (4.0f / 3.0f - kPole * c * c / kTotal));
+      const vf push = thrust - kPole * kHalf * turn * c / kTotal;
+      part[0] += kTau * part[1];
+      part[1] += kTau * push;
+      part[2] += kTau * part[3];
+      part[3] += kTau * turn;
+      const vi done = (part[0] > kFar) | (part[0] < -kFar) | (part[2] > kTilted) | (part[2] < -kTilted);
+      if (any(done)) {
+        for (uint32_t i = 0; i < 4; ++i) part[i] = done ? numbers.fresh(t, lane, i) : part[i];
+      }
+      const vf one = vf{} + 1.0f;
+      sum += done ? vf{} : one;
+    }
+    for (int i = 0; i < LANES && first + i < count; ++i) {
+      for (int k = 0; k < 4; ++k) state[4 * (first + i) + k] = part[k][i];
+      reward[first + i] = sum[i];
+    }
+  }
+}
+
 }  // namespace
 
 extern "C" void simple(const uint32_t* key, float* state, float* reward, int64_t count, int64_t steps) {
@@ -134,43 +210,10 @@ extern "C" void simple(const uint32_t* key, float* state, float* reward, int64_t
 }
 
 extern "C" void vectors(const uint32_t* key, float* state, float* reward, int64_t count, int64_t steps) {
-  const std::vector<Keys> keys = chain(key, steps);
-#pragma omp parallel for schedule(static)
-  for (int64_t first = 0; first < count; first += LANES) {
-    vf part[4], sum = {};
-    vu lane;
-    for (int i = 0; i < LANES; ++i) {
-      const int64_t n = first + i < count ? first + i : count - 1;
-      lane[i] = static_cast<uint32_t>(n);
-      for (int k = 0; k < 4; ++k) part[k][i] = state[4 * n + k];
-    }
-    for (int64_t t = 0; t < steps; ++t) {
-      vu a = {}, b = lane;
-      threefry(keys[t].act[0], keys[t].act[1], a, b);
-      const vf low = vf{} - kForce, high = vf{} + kForce;
-      const vf force = unit(a ^ b) < 0.5f ? high : low;
-      const vf s = sine(part[2]), c = cosine(part[2]);
-      const vf thrust = (force + kPole * kHalf * part[3] * part[3] * s) / kTotal;
-      const vf turn = (kGravity * s - c * thrust) / (kHalf * (4.0f / 3.0f - kPole * c * c / kTotal));
-      const vf push = thrust - kPole * kHalf * turn * c / kTotal;
-      part[0] += kTau * part[1];
-      part[1] += kTau * push;
-      part[2] += kTau * part[3];
-      part[3] += kTau * turn;
-      const vi done = (part[0] > kFar) | (part[0] < -kFar) | (part[2] > kTilted) | (part[2] < -kTilted);
-      if (any(done)) {
-        for (uint32_t i = 0; i < 4; ++i) {
-          vu p = {}, q = lane * 4 + i;
-          threefry(keys[t].fresh[0], keys[t].fresh[1], p, q);
-          part[i] = done ? placed(unit(p ^ q)) : part[i];
-        }
-      }
-      const vf one = vf{} + 1.0f;
-      sum += done ? vf{} : one;
-    }
-    for (int i = 0; i < LANES && first + i < count; ++i) {
-      for (int k = 0; k < 4; ++k) state[4 * (first + i) + k] = part[k][i];
-      reward[first + i] = sum[i];
-    }
-  }
+  simulate(Drawn{chain(key, steps)}, state, reward, count, steps);
+}
+
+extern "C" void vectors_given(const uint8_t* right, const float* fresh, float* state, float* reward, int64_t count,
+                              int64_t steps) {
+  simulate(Given{right, fresh, count}, state, reward, count, steps);
 }
