@@ -133,11 +133,11 @@ def _beside_the_paper(rows: dict[tuple[str, int], Record]) -> list[str]:
     return [
         "## Beside the paper",
         "",
-        "Snider and Liang (arXiv 2301.13062) rewrote this program by hand for XLA. Theirs ran on a GPU, with the XLA and "
-        "the PyTorch of that time: their column and the others can be compared in direction only. Their first step does "
-        "less work, and so does every row here that says so. The summaries at hand do not say whether a figure counts "
-        "from the first program or from the step before. One more step, XLA changed to fuse concatenations (about 10 % "
-        "more), has no row here.",
+        "Snider and Liang (arXiv 2301.13062) rewrote this program by hand for XLA. Theirs ran on a GPU, with the "
+        "XLA and the PyTorch of that time: their column and the others can be compared in direction only. Their "
+        "first step does less work, and so does every row here that says so. The summaries at hand do not say "
+        "whether a figure counts from the first program or from the step before. One more step, XLA changed to fuse "
+        "concatenations (about 10 % more), has no row here.",
         "",
         *lines,
         "",
