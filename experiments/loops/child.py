@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 
@@ -23,9 +24,14 @@ _ALIKE = 0.95
 """Share of a full answer that must be NumPy's: rounding grows along chaotic paths, and draws may fall the other way."""
 
 
+def flat(answer: Any) -> list[NDArray[Any]]:
+    """The arrays of an answer, of whichever library."""
+    return [leaf for part in answer for leaf in flat(part)] if isinstance(answer, tuple) else [np.asarray(answer)]
+
+
 def fault_of(found: Any, right: Any, exact: bool) -> str | None:
     """What is wrong with an answer: at the small size any element (`exact`), else too many of them."""
-    found, right = arrays(found), arrays(right)
+    found, right = flat(found), arrays(right)
     found = [a.astype(b.dtype) if a.dtype.kind == b.dtype.kind else a for a, b in zip(found, right, strict=True)]
     if exact:
         return mismatch(right, found)
