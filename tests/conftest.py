@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -50,6 +51,12 @@ def pytest_configure(config: pytest.Config) -> None:
     tell_children(name, folder)
     sys.path.insert(0, str(folder))
     _children_find(folder)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was made so far out of garbage collections: thousands of tests, which live as long as the process."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

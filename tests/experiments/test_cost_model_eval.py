@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autofuse.cost_models.learned import training
 from autofuse.cost_models.learned.trained import load
 from autofuse.errors import ModelError
 from autofuse.fusion.candidate import work_of
@@ -33,6 +34,19 @@ MODULES = ("run", "samples", "train")
 TARGET = CpuTarget(server(2))
 DESCRIPTION = TARGET.fingerprint()
 SCHEDULES = (Schedule(), *(cpu_schedule(unroll=n) for n in (1, 2, 8)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_trees():
+    """Models learn in fewer and longer steps than usual: the study fits hundreds of them."""
+    boosted = training._boosted
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            training,
+            "_boosted",
+            lambda options, *rest: boosted({**options, "max_iter": 12, "learning_rate": 0.4}, *rest),
+        )
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
@@ -26,7 +27,7 @@ Order = Literal["forward", "reverse"]
 _HERE = Path(__file__).parent
 _FLAGS = (
     *("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-fPIC", "-c"),
-    *("-fsanitize=integer-divide-by-zero", "-w", "-include", str(_HERE / "simt.h"), f"-I{_HERE}"),
+    *("-fsanitize=integer-divide-by-zero", "-w"),
 )
 _COUNTED = ("-DSIMT_COUNT",)
 _SHARED_ARRAY = re.compile(r"extern\s+__shared__\s[^;]*?(\w+)\s*\[\s*\]\s*;")
@@ -189,21 +190,45 @@ def _made(source: str, flags: Sequence[str], suffix: str, hooks: Path | None = N
     compiler = next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
     if compiler is None:
         raise BackendError("the SIMT shim needs a C++ compiler on PATH (g++ or clang++)")
-    shim = "".join(header.read_text() for header in sorted(_HERE.glob("*.h")))
-    parts = (compiler, *flags, shim, source, "" if hooks is None else hooks.name)
+    parts = (compiler, *flags, _shim_text(), source, "" if hooks is None else hooks.name)
     folder = Path(tempfile.gettempdir()) / f"autofuse-simt-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    made = folder / f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:32]}{suffix}"
+    made = folder / f"{_digest(parts)}{suffix}"
     if made.exists():
         return made
+    shim = _shim(folder, compiler, flags) if suffix == ".so" else _HERE
     with tempfile.TemporaryDirectory(dir=folder) as work:
         text, first, last = (Path(work) / name for name in ("kernels.cpp", "first", "last"))
         text.write_text(source)
-        _run([compiler, *flags, str(text), "-o", str(first)])
+        _run([compiler, *flags, "-include", str(shim / "simt.h"), f"-I{shim}", str(text), "-o", str(first)])
         if suffix == ".so":  # linked without the sanitizers' own libraries: what they call is the shim's
             _run([compiler, "-shared", str(first), *([] if hooks is None else [str(hooks)]), "-o", str(last)])
         (last if suffix == ".so" else first).replace(made)
     return made
+
+
+def _shim(folder: Path, compiler: str, flags: Sequence[str]) -> Path:
+    """Where the shim's headers lie, with `simt.h` compiled before by these flags: half of what a small kernel takes."""
+    found = folder / f"shim-{_digest((compiler, *flags, _shim_text()))}"
+    if found.exists():
+        return found
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        made = Path(work) / "shim"
+        made.mkdir()
+        for header in _HERE.glob("*.h"):
+            shutil.copyfile(header, made / header.name)
+        _run([compiler, *flags, "-x", "c++-header", str(made / "simt.h"), "-o", str(made / "simt.h.gch")])
+        with suppress(OSError):  # another process was first
+            made.rename(found)
+    return found
+
+
+def _shim_text() -> str:
+    return "".join(header.read_text() for header in sorted(_HERE.glob("*.h")))
+
+
+def _digest(parts: Sequence[str]) -> str:
+    return hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:32]
 
 
 def _run(command: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ def shape(axes, extents):
     return ",".join(str(extents[axis]) for axis in axes)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [*FORMS[:2], *(pytest.param(form, marks=pytest.mark.slow) for form in FORMS[2:])])
 @pytest.mark.parametrize("rule", RULES)
 def test_a_product_of_tiny_arrays_has_a_plan(rule, form):
     left, right = form.partition("->")[0].split(",")

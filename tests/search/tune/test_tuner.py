@@ -53,7 +53,7 @@ def best_possible(graph, bench):
 # ---- what it finds ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.5])
+@pytest.mark.parametrize("spread", [pytest.param(0.0, marks=pytest.mark.slow), 0.5])
 @pytest.mark.parametrize("name", SMALL)
 def test_it_finds_the_best_plan_under_hidden_costs(name, spread):
     graph = SMALL[name]

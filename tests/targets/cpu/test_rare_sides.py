@@ -51,7 +51,7 @@ def kernel(function, arguments, engine, **schedule):
     return Kernel(program, engine), inputs
 
 
-@pytest.mark.parametrize("extent", [1, 5, 16, 35, 200])
+@pytest.mark.parametrize("extent", [5, 200, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 16, 35))])
 @pytest.mark.parametrize("function", [elements, whole_numbers, restarted], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("bits", [64, 256, 512])
 def test_bits_are_those_of_always(function, extent, bits):

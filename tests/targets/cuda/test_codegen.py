@@ -175,7 +175,7 @@ def test_shim_agrees_with_the_reference(
 
 
 @pytest.mark.skipif(not nvrtc.is_available(), reason="NVRTC is not installed (pip install 'autofuse[cuda]')")
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_90", marks=pytest.mark.slow)])
 def test_nvrtc_takes_every_kernel_without_spills(arch: str) -> None:
     for case in CASES if arch == "sm_90" else CASES[::4]:
         kernel = generate(case.program, arch)

@@ -149,7 +149,10 @@ def test_rows_that_fit_are_kept_and_a_schedule_can_refuse() -> None:
     assert choices["online"] == ("auto", "off")
 
 
-@pytest.mark.parametrize(("fn", "reads"), [(log_sum, 1), (softmax, 2)], ids=["log_sum", "softmax"])
+@pytest.mark.parametrize(
+    ("fn", "reads"),
+    [pytest.param(log_sum, 1, id="log_sum"), pytest.param(softmax, 2, id="softmax", marks=pytest.mark.slow)],
+)
 def test_a_long_row_is_read_once_less(fn: Callable[..., Any], reads: int) -> None:
     x = np.zeros((256, 1 << 17), F32)
     swept, again = (program_of(fn, x, schedule=cuda_schedule(online=online)) for online in ("auto", "off"))

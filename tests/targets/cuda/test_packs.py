@@ -19,7 +19,8 @@ from autofuse.targets.cuda.decisions import cuda_schedule
 from autofuse.testing.simt import SimtModule
 
 Array = NDArray[Any]
-DTYPES = ("f8", "f4", "f2", "i8", "i2", "u1", "?")
+DTYPES = ("f4", "f2", "u1", *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in ("f8", "i8", "i2", "?")))
+"""Every item size; those of which another is quick are slow."""
 FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "odd_length": (np.maximum, ((1003,), (1003,))),
     "shifted": (lambda x: np.maximum(x[:, 1:], x[:, :-1]), ((37, 70),)),

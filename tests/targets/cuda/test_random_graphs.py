@@ -70,16 +70,18 @@ def compare(mix: str, seed: int, numerics: Numerics = "strict") -> None:
                 check(f"seed {seed}, {mix}, {policy}, {driver.order}: %{value.name}", actual, right, bound)
 
 
+@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 8), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mix", MIXES)
-def test_random_graphs(mix: str) -> None:
-    for seed in range(8):
+def test_random_graphs(mix: str, seeds: range) -> None:
+    for seed in seeds:
         compare(mix, seed)
 
 
+@pytest.mark.parametrize("seeds", [range(100, 102), pytest.param(range(102, 104), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mix", MIXES)
-def test_random_graphs_under_fast_numerics(mix: str) -> None:
-    for seed in range(4):
-        compare(mix, 100 + seed, "fast")
+def test_random_graphs_under_fast_numerics(mix: str, seeds: range) -> None:
+    for seed in seeds:
+        compare(mix, seed, "fast")
 
 
 @pytest.mark.slow

@@ -158,7 +158,7 @@ def all_of(cases: dict[str, Any], dtype: np.dtype[Any]) -> None:
         made.check(name, function)
 
 
-QUICK = [np.dtype("f4"), np.dtype("f2"), np.dtype("i2")]
+QUICK = [np.dtype("f4"), np.dtype("f2")]
 
 
 def some(dtypes: list[np.dtype[Any]]) -> list[Any]:

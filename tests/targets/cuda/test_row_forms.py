@@ -152,7 +152,10 @@ def test_running_sums_are_read_by_neighbours(shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("combine", [np.add, np.multiply, np.maximum, np.minimum])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, np.int8, np.bool_])
+@pytest.mark.parametrize(
+    "dtype",
+    [np.float32, np.int8, np.bool_, *(pytest.param(wide, marks=pytest.mark.slow) for wide in (np.float64, np.int64))],
+)
 def test_accumulate(combine: Any, dtype: Any) -> None:
     x = np.random.default_rng(1).integers(-2, 3, (3, 333)).astype(dtype)
     x = np.where(x == 0, 1, x).astype(dtype)

@@ -159,7 +159,10 @@ LONG: list[tuple[str, dtypes.DType]] = [
 
 
 @pytest.mark.parametrize("most", [4, 1000])
-@pytest.mark.parametrize(("combiner", "dtype"), LONG)
+@pytest.mark.parametrize(
+    ("combiner", "dtype"),
+    [pytest.param(*way, marks=() if way[1] in (dtypes.F32, dtypes.I8) else pytest.mark.slow) for way in LONG],
+)
 def test_many_updates_of_few_places_are_combined_in_order_by_warps(
     combiner: str, dtype: dtypes.DType, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,7 +286,7 @@ WINDOWS: dict[str, tuple[tuple[int, ...], Array, tuple[int, ...], dict[str, Any]
 
 @pytest.mark.parametrize("name", WINDOWS)
 @pytest.mark.parametrize("combiner", ["set", "add"])
-@pytest.mark.parametrize("most", [2, 1000])
+@pytest.mark.parametrize("most", [2, pytest.param(1000, marks=pytest.mark.slow)])
 def test_windows_batches_and_index_vectors(
     name: str, combiner: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,7 +391,7 @@ def test_a_scatter_is_tuned() -> None:
 
 @pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC: pip install 'autofuse[cuda]'")
 @pytest.mark.parametrize("dtype", [dtypes.F16, dtypes.BF16, dtypes.I32, dtypes.I64, dtypes.BOOL], ids=str)
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("arch", [pytest.param("sm_80", marks=pytest.mark.slow), "sm_90"])
 def test_nvrtc_takes_all_ways(dtype: dtypes.DType, arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if not nvrtc.can_compile("#include <cuda_fp16.h>\n", arch):
         pytest.skip("needs the CUDA headers")

@@ -64,7 +64,27 @@ def assert_right(workload: Workload, **options: Any) -> None:
         check(value.name, np.asarray(actual), right, bound)
 
 
-@pytest.mark.parametrize("workload", discover(), ids=lambda workload: workload.name)
+FORMS = (
+    *("adam", "attention", "bert_layer", "cartpole_step", "column_standardise", "conv_bn_relu", "cross_entropy"),
+    *(
+        "cumulative",
+        "gelu_mlp",
+        "graph_laplacian",
+        "hdiff",
+        "layer_norm_backward",
+        "lstm_sequence",
+        "nbody_acceleration",
+    ),
+    *("small_heads", "softmax", "top1_accuracy"),
+)
+"""Workloads that have every form of kernel between them."""
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [pytest.param(one, marks=() if one.name in FORMS else pytest.mark.slow) for one in discover()],
+    ids=lambda workload: workload.name,
+)
 def test_a_workload_gives_the_interpreters_answer(workload: Workload) -> None:
     assert_right(workload)
 

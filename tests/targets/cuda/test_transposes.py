@@ -59,7 +59,7 @@ def assert_same(function: Any, *like: Any, order: Any = "forward", tiles: int | 
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("shape", [(256, 128), (131, 77)])
+@pytest.mark.parametrize("shape", [pytest.param((256, 128), marks=pytest.mark.slow), (131, 77)])
 def test_every_type_in_even_and_odd_sizes(dtype: Any, shape: tuple[int, int]) -> None:
     assert_same(lambda x: np.where(x.T == x.T, x.T, x.T), zeros(*shape, dtype=dtype), tiles=1)
 
