@@ -94,6 +94,11 @@ def body_of(loop: Node) -> Graph:
     return loop.regions[-1]
 
 
+def loop_inside(loop: Node) -> Node | None:
+    """The loop that stands in a loop's body, if there is one."""
+    return next((node for node in body_of(loop).nodes if is_loop(node)), None)
+
+
 def parts_of_state(loop: Node) -> int:
     """How many operands, and results, of a loop are its state; the others are rows, of which a `while` has none."""
     return loop.attrs["carries"] if role_of(loop) is Role.COUNTED_LOOP else len(loop.inputs)

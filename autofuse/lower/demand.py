@@ -58,12 +58,15 @@ class PhaseBuilder(PhaseFrame):
     def store_output(self, value: Value) -> None:
         """Store every element of `value` into its output buffer."""
         symbols, places = self._walked(value)
-        stage = self.draft.stage(self.levels[value], symbols)
+        level, mask = self.levels[value], None
+        if self._loops:
+            symbols, mask = self._loops.row_stage(self, level, symbols)
+        stage = self.draft.stage(level, symbols)
         for at in places:
             scalar = self.value(stage, value, at, None)
             stage.roots.append((value, at))
             offset = index.linearize(at, value.type.shape)
-            stage.body.append(Store(self.buffers.of(value).name, offset, scalar))
+            stage.body.append(Store(self.buffers.of(value).name, offset, scalar, mask))
 
     def _walked(self, value: Value) -> tuple[tuple[Symbol, ...], Sequence[tuple[Affine, ...]]]:
         """The loops that walk a value's elements inside a worker, and which of them each round stores.

@@ -271,31 +271,31 @@ class _OrderedRun(_StageRun):
 
     def __init__(self, phase: _PhaseRun, stage: Stage, totals: Mapping[int, Array]) -> None:
         super().__init__(phase, stage, totals)
-        if len(stage.symbols) != 1:
-            raise BackendError(f"a stage that carries values walks one loop, got {len(stage.symbols)}")
-        self.walked = self.at[stage.symbols[0]]
+        if not stage.symbols or len(set(stage.symbols)) != len(stage.symbols):
+            raise BackendError(f"a stage that carries values walks loops, each once; got {stage.symbols}")
+        self.walked = {symbol: self.at[symbol].reshape(*phase.shape, -1) for symbol in stage.symbols}
+        """Where each iteration stands, all loops of the stage in one axis."""
         self.settled: Array | None = None
         """Points that are settled: each is left alone from then on, as a worker of that point alone would do."""
+        self.inner = (1,)
         self.shape = (*phase.shape, 1)
         self.at = {symbol: self._first(array) for symbol, array in self.at.items()}
         self.copy = self._first(self.copy)
         self.scalars = {number: self._first(array) for number, array in self.scalars.items()}
 
-    @staticmethod
-    def _first(array: Array) -> Array:
-        return array[..., :1]
+    def _first(self, array: Array) -> Array:
+        return array[(..., *(0 for _ in self.stage.symbols))][..., None]
 
     def run(self) -> dict[int, Array]:
         """The reduced and the carried values, one per grid point."""
-        (symbol,) = self.stage.symbols
         carries = [s for s in self.stage.body if isinstance(s, Carry)]
         reductions = [s for s in self.stage.body if isinstance(s, Reduce | ArgReduce)]
         for statement in self.stage.before:
             self._step(statement, {})
         held = {carry.result: self.scalars[carry.initial] for carry in carries}
         reduced: dict[int, list[Array]] = {s.result: [] for s in reductions}
-        for i in self._iterations(symbol.extent):
-            self.at[symbol] = self.walked[..., i : i + 1]
+        for i in self._iterations(math.prod(symbol.extent for symbol in self.stage.symbols)):
+            self.at.update({symbol: places[..., i : i + 1] for symbol, places in self.walked.items()})
             self.scalars.update(held)
             for statement in self.stage.body:
                 self._step(statement, held)
@@ -334,8 +334,8 @@ class _OrderedRun(_StageRun):
     def _reduced(self, statement: Reduce | ArgReduce, rows: list[Array]) -> Array:
         """A reduction over the rows of all iterations."""
         order = rows[::-1] if self.stage.is_reversed else rows
-        self.shape = self.walked.shape
-        self.at[self.stage.symbols[0]] = self.walked
+        self.at.update(self.walked)
+        self.shape = self.walked[self.stage.symbols[0]].shape
         self.scalars[statement.operand] = np.concatenate(order, axis=-1)
         return self._reduction(statement)
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from autofuse.errors import LegalityError
 from autofuse.fusion.conditions import ending
 from autofuse.fusion.loops import MAX_HELD
-from autofuse.fusion.nodeaxes import body_of, dot_axes, is_loop, loop_nodes, parts_of_state, reduced_axes
+from autofuse.fusion.nodeaxes import body_of, dot_axes, is_loop, loop_inside, loop_nodes, parts_of_state, reduced_axes
 from autofuse.ir import dtypes, index
 from autofuse.ir.combiners import combiner_identity
 from autofuse.ir.dtypes import DType
@@ -22,6 +22,7 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
+from autofuse.ir.pieces import Condition
 from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.phasedrafts import Demand, Instance, StageDraft, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
@@ -40,6 +41,12 @@ class _Loop:
     time: Symbol | None = None
     carries: dict[Instance, Scalar] = field(default_factory=dict[Instance, Scalar])
     """Elements of the state that the body reads."""
+    outer: _Loop | None = None
+    """The loop in whose body it stands."""
+    inner: _Loop | None = None
+    """The loop in its body."""
+    starts: dict[Instance, Scalar] = field(default_factory=dict[Instance, Scalar])
+    """Of a loop in a body: what an iteration gets, which in the first one is what the body makes of it."""
     waiting: list[Instance] = field(default_factory=list[Instance])
     """Those whose value in the next iteration is not lowered yet."""
     constant: dict[Instance, Scalar] = field(default_factory=dict[Instance, Scalar])
@@ -62,8 +69,14 @@ class LoopBuilder:
     """Lowers loops. It asks for elements by yielding requests; the phase comes with each call."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        self._loops = {value: _Loop(node) for node in nodes if is_loop(node) for value in node.outputs[:1]}
-        self._by_result = {v: self._loops[n.outputs[0]] for n in nodes if is_loop(n) for v in n.outputs}
+        loops = [_Loop(node) for node in nodes if is_loop(node)]
+        for loop in tuple(loops):
+            nested = loop_inside(loop.node)
+            if nested is not None:
+                loop.inner = _Loop(nested, outer=loop)
+                loops.append(loop.inner)
+        self._loops = {loop.node.outputs[0]: loop for loop in loops}
+        self._by_result = {v: loop for loop in loops for v in loop.node.outputs}
         self._given = {
             v: (loop, number)
             for loop in self._loops.values()
@@ -111,7 +124,9 @@ class LoopBuilder:
         loop = self._by_result[value]
         number = loop.node.outputs.index(value)
         body, home = loop.body, self._home(frame, loop)
-        if number < loop.parts:
+        if number < loop.parts and loop.outer is not None:
+            scalar = yield Wanted(home, body.outputs[number], at, guard)
+        elif number < loop.parts:
             if frame.row_group(home.level) != frame.row_group(stage.level):
                 raise LegalityError(f"%{value.name} is made by a loop in another group of rows")
             scalar = yield from self._carried(frame, loop, (body.inputs[number], at))
@@ -138,7 +153,11 @@ class LoopBuilder:
             given, at = loop.waiting.pop(0)
             value = body.outputs[body.inputs.index(given)]
             scalar = yield Wanted(home, value, at, None)
-            following.append(Next(loop.carries[given, at], scalar))
+            carry = loop.carries[given, at]
+            if loop.inner is not None:
+                last = self._at_end(frame, loop.inner, first=False)
+                scalar = frame.map(home, given.type.dtype, "select", last, scalar, carry)
+            following.append(Next(carry, scalar))
         home.body += following
         loop.is_draining = False
 
@@ -175,15 +194,38 @@ class LoopBuilder:
         return (yield Wanted(stage, loop.node.inputs[number], where, guard))
 
     def _carried(self, frame: PhaseFrame, loop: _Loop, instance: Instance) -> Demand[Scalar]:
-        if instance in loop.carries:
-            return loop.carries[instance]
+        known = loop.carries if loop.outer is None else loop.starts
+        if instance in known:
+            return known[instance]
         value, at = instance
         self._check_place(frame, loop, value, at)
         initial = loop.node.inputs[loop.body.inputs.index(value)]
+        if loop.outer is not None:
+            return (yield from self._started(frame, loop, instance, initial))
         start = yield from self._before(frame, loop, initial, at)
         loop.carries[instance] = self._new(frame, loop, value, start)
         loop.waiting.append(instance)
         return loop.carries[instance]
+
+    def _started(self, frame: PhaseFrame, loop: _Loop, instance: Instance, initial: Value) -> Demand[Scalar]:
+        """What an iteration of a loop in a body gets: the first one, what the body makes of it each time."""
+        value, at = instance
+        home, dtype = self._home(frame, loop), value.type.dtype
+        begun = yield Wanted(home, initial, at, None)
+        none_yet = frame.constant(self._first_stage(home), dtype, False if dtype.kind == "bool" else 0)
+        carry = loop.carries[instance] = self._new(frame, loop, value, none_yet)
+        first = self._at_end(frame, loop, first=True)
+        loop.starts[instance] = frame.map(home, dtype, "select", first, begun, carry)
+        loop.waiting.append(instance)
+        return loop.starts[instance]
+
+    def _at_end(self, frame: PhaseFrame, loop: _Loop, *, first: bool) -> Scalar:
+        """Whether it is the first or the last iteration of a loop in a body."""
+        time = self._time(frame, loop)
+        place = 0 if first != loop.node.attrs["reverse"] else time.extent - 1
+        found = frame.test(self._home(frame, loop), (Condition(index.of(time), place, place + 1),))
+        assert found is not None
+        return found
 
     def _new(self, frame: PhaseFrame, loop: _Loop, value: Value, start: Scalar) -> Scalar:
         dtype, home, reverse = value.type.dtype, self._home(frame, loop), loop.node.attrs.get("reverse", False)
@@ -207,7 +249,8 @@ class LoopBuilder:
 
     def _captured(self, frame: PhaseFrame, stage: StageDraft, instance: Instance) -> Demand[Scalar | None]:
         """A value of the enclosing graph that is the same in all iterations, computed before; None if it is cheap."""
-        loop = next((loop for loop in self._loops.values() if stage is self._home(frame, loop)), None)
+        loops = (loop for loop in self._loops.values() if loop.outer is None)
+        loop = next((loop for loop in loops if stage is self._home(frame, loop)), None)
         value, at = instance
         if loop is None or not frame.is_grid_only(at):
             return None
@@ -220,15 +263,34 @@ class LoopBuilder:
 
     def _before(self, frame: PhaseFrame, loop: _Loop, value: Value, at: tuple[Affine, ...]) -> Demand[Scalar]:
         """A value that is computed once, before the first iteration."""
-        home = self._home(frame, loop)
+        return (yield Wanted(self._first_stage(self._home(frame, loop)), value, at, None))
+
+    @staticmethod
+    def _first_stage(home: StageDraft) -> StageDraft:
+        """What is done before a loop's first iteration."""
         if home.before is None:
             home.before = StageDraft(home.level - 1, False, ())
-        return (yield Wanted(home.before, value, at, None))
+        return home.before
 
     # ---- the loop's stage ----------------------------------------------------------------------------------------
 
     def _home(self, frame: PhaseFrame, loop: _Loop) -> StageDraft:
-        return frame.draft.stage(self._level(frame, loop), (self._time(frame, loop),))
+        """The stage of a loop, and of the one in its body, whose iterations it walks too."""
+        whole = loop.outer or loop
+        walked = (whole,) if whole.inner is None else (whole, whole.inner)
+        return frame.draft.stage(self._level(frame, whole), tuple(self._time(frame, one) for one in walked))
+
+    def row_stage(
+        self, frame: PhaseFrame, level: int, symbols: tuple[Symbol, ...]
+    ) -> tuple[tuple[Symbol, ...], Scalar | None]:
+        """The symbols of the stage that stores what `symbols` walk, and the condition to store it under.
+
+        An iteration of a loop with a loop in its body gives its row once that is done.
+        """
+        for loop in self._loops.values():
+            if loop.inner is not None and symbols == (self._time(frame, loop),) and level == self._level(frame, loop):
+                return self._home(frame, loop).symbols, self._at_end(frame, loop.inner, first=False)
+        return symbols, None
 
     @staticmethod
     def _level(frame: PhaseFrame, loop: _Loop) -> int:

@@ -46,7 +46,7 @@ def end_early(stages: Sequence[StageDraft], fresh: Callable[[], Scalar], schedul
     others need it, and changes them.
     """
     for stage in stages:
-        if not any(isinstance(s, Next) for s in stage.body):
+        if len(stage.symbols) != 1 or not any(isinstance(s, Next) for s in stage.body):
             continue
         body = _Body(stage, _read_behind(stages, stage))
         if any(isinstance(s, Leave) for s in stage.body):

@@ -172,7 +172,7 @@ class Carry:
     """`result` = what the `Next` of the iteration before gave; `initial`, made by `Stage.before`, in the first one.
 
     Behind the stage, `result` is what the last iteration gave. A carry that no `Next` of the stage is for stays what it
-    is. The stage has exactly one stream symbol, walked in order.
+    is. The stage's symbols are walked in order, as nested loops.
     """
 
     result: Scalar

@@ -147,10 +147,10 @@ def test_bodies_with_calls_are_refused():
     assert "%sort in its body is no scalar code" in str(refusal(node))
 
 
-def test_the_evaluator_walks_one_loop_where_values_are_carried():
+def test_the_evaluator_walks_each_loop_once_where_values_are_carried():
     program = lower(whole(*PROGRAMS["scalar_state"]), Schedule(), "kernel")
     (loop, last) = stages(program)
     twice = Stage((*loop.symbols, *loop.symbols), loop.body, None, before=loop.before)
     wrong = TileProgram("kernel", program.buffers, ((Phase((), (RowGroup((twice, last)),)),),), program.schedule)
-    with pytest.raises(BackendError, match="walks one loop, got 2"):
+    with pytest.raises(BackendError, match="walks loops, each once"):
         evaluate_program(wrong, {"x": PROGRAMS["scalar_state"][1][0]})
