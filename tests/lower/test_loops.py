@@ -154,3 +154,38 @@ def test_the_evaluator_walks_each_loop_once_where_values_are_carried():
     wrong = TileProgram("kernel", program.buffers, ((Phase((), (RowGroup((twice, last)),)),),), program.schedule)
     with pytest.raises(BackendError, match="walks loops, each once"):
         evaluate_program(wrong, {"x": PROGRAMS["scalar_state"][1][0]})
+
+
+def test_a_loop_in_the_body_of_a_loop_is_walked_with_it():
+    program = lower(whole(*PROGRAMS["nested"]), Schedule(), "kernel")
+    loop = next(stage for stage in stages(program) if stage.symbols)
+    assert [symbol.extent for symbol in loop.symbols] == [7, 5]
+    assert [s.extent for s in program.launches[0][0].grid] == [37]
+    assert sum(isinstance(s, Store) and s.mask is not None for s in loop.body) == 1, "a row of the outer loop"
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (lambda h, row, a: _twice(h, a), "there are 2 loops in its body"),
+        (lambda h, row, a: af.scan(lambda g, r: (g + r, None), h, a, reverse=True)[0], "runs the other way"),
+        (lambda h, row, a: af.while_loop(lambda g: g[0] < 9, lambda g: g + 1, h), "data say when one of them ends"),
+        (lambda h, row, a: af.scan(lambda g, r: (g + _summed(r, a), None), h, a)[0], "there are 2 loops in its body"),
+    ],
+)
+def test_loops_that_are_not_walked_with_the_outer_one(body, reason):
+    def loop(x, k, a):
+        return af.scan(lambda h, row: (body(h, row, a) * row, None), k, x)[0]
+
+    x, k = PROGRAMS["leaky"][1]
+    (node,) = (n for n in alone(loop, (x, k, x[:4])).nodes if is_loop(n))
+    assert reason in str(refusal(node))
+
+
+def _twice(h, a):
+    first = af.scan(lambda g, r: (g * r, None), h, a)[0]
+    return af.scan(lambda g, r: (g - r, None), first, a)[0]
+
+
+def _summed(row, a):
+    return af.scan(lambda g, r: (g + r * row, None), row, a)[0]

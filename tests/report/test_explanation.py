@@ -235,7 +235,7 @@ def test_why_not_knows_what_the_body_of_a_loop_reads() -> None:
         y = np.exp(x)
         return af.while_loop(lambda s: np.sum(s) < 100.0, lambda s: s + y, s)
 
-    plan = af.compile(grow, af.spec("f32[64]"), af.spec("f32[64]"))
+    plan = af.compile(grow, af.spec("f32[128]"), af.spec("f32[128]"))
     pairs = list(all_apart(plan.document, CpuTarget(SERVER).limits, AnalyticalCpuModel(SERVER)))
     assert "y" in {value for pair in pairs for value in pair.values}
 
