@@ -273,7 +273,9 @@ class _OrderedRun(_StageRun):
         super().__init__(phase, stage, totals)
         if not stage.symbols or len(set(stage.symbols)) != len(stage.symbols):
             raise BackendError(f"a stage that carries values walks loops, each once; got {stage.symbols}")
-        self.walked = {symbol: self.at[symbol].reshape(*phase.shape, -1) for symbol in stage.symbols}
+        self.walked: dict[Variable, Array] = {
+            symbol: self.at[symbol].reshape(*phase.shape, -1) for symbol in stage.symbols
+        }
         """Where each iteration stands, all loops of the stage in one axis."""
         self.settled: Array | None = None
         """Points that are settled: each is left alone from then on, as a worker of that point alone would do."""
