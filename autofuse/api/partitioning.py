@@ -36,6 +36,7 @@ from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.fixed import fixed
 from autofuse.search.policies.policy import Partition, SearchPolicy
 from autofuse.search.policies.problem import Problem
+from autofuse.search.policies.regionplans import RegionPlans
 from autofuse.search.space.candidates import UNMEASURED, USUAL, Bounds
 from autofuse.search.variants.variants import has_variants, price_variants, varied
 from autofuse.targets.base import Target
@@ -68,7 +69,15 @@ def make_context(
         said = found.describe().get("note")
         program = replace(program, notes=(*program.notes, f"cost model: {name}{'' if said is None else f'; {said}'}"))
     memory = None if max_memory is None else MemoryLimit(_whole_bytes(max_memory), program, target.limits)
-    return Context.of(Problem(program, target, control, memory), found, bounds)
+    context = Context.of(Problem(program, target, control, memory), found, bounds)
+    drive(context, Analytical(), DEADLINE_S)
+    return context
+
+
+def drive(context: Context, policy: SearchPolicy, seconds: float | None) -> None:
+    """Have a policy plan what is inside loops and branches that are no kernel, where the target can run such plans."""
+    if context.limits.iteration_us is not None:
+        context.kernels.prices.regions = RegionPlans(policy, context, seconds)
 
 
 def _rules(rules: Rules) -> Sequence[Rule]:
@@ -159,6 +168,7 @@ def chosen_document(
         bounds=UNMEASURED,
     )
     chosen = find_policy(policy) if partition is None else fixed(partition)
+    drive(context, chosen if partition is None else Analytical(), deadline)
     if variants == AUTO:
         context = noting(context, None if isinstance(chosen, Analytical) else f"policy {chosen.name}")
         if isinstance(chosen, Analytical) and may_vary(context):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -42,6 +43,12 @@ def make_candidate(graph: Graph, nodes: frozenset[Node], outputs: tuple[Value, .
             if producer is not None and is_inlined(producer):
                 wanted.add(producer)
     return KernelCandidate(graph, tuple(sorted(wanted, key=graph.positions.__getitem__)), outputs)
+
+
+def candidate_of(graph: Graph, nodes: Sequence[str], outputs: Sequence[str]) -> KernelCandidate:
+    """The candidate that computes the named nodes and writes the named values; inlined leaves are added."""
+    chosen = frozenset(graph.node_by_name[name] for name in nodes)
+    return make_candidate(graph, chosen, tuple(graph.value_by_name[name] for name in outputs))
 
 
 _repeats_one_value: WeakKeyDictionary[Node, bool] = WeakKeyDictionary()

@@ -11,6 +11,7 @@ from autofuse.fusion.candidate import KernelCandidate, is_permuted
 from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use
 from autofuse.fusion.domain import Domain, choose_domain, is_contraction, loop_grid
 from autofuse.fusion.nodeaxes import is_loop
+from autofuse.fusion.regionprograms import why_opaque
 from autofuse.ir import index
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.index import Symbol
@@ -78,6 +79,9 @@ class Limits:
     fusion atom. More take time, and differ by less than the target's model can tell."""
     most_together: int = 128
     """Most kernels that are planned to run at the same time; more are as well served by two groups."""
+    iteration_us: float | None = None
+    """What the target's driver takes for an iteration of a loop whose body is kernels, beside these. None: it runs no
+    such loops, and those that are no kernel are the interpreter's."""
 
 
 def plain_scalars(candidate: KernelCandidate) -> int:
@@ -96,13 +100,13 @@ def lower(
         raise LegalityError(f"kernel {name} writes nothing")
     domain = choose_domain(candidate)
     if domain is None:
-        return _opaque(candidate, name)
+        return _opaque(candidate, name, why_opaque(candidate))
     try:
         program = _Lowering(candidate, domain, schedule, name, limits).run()
-    except LegalityError:
+    except LegalityError as refused:
         if [node for node in candidate.nodes if role_of(node).computes] != [*filter(is_loop, candidate.nodes)][:1]:
             raise
-        return _opaque(candidate, name)  # a loop alone always has the interpreter
+        return _opaque(candidate, name, str(refused))  # a loop alone can always be run iteration by iteration
     return limits.passes(split_reductions(program, schedule[SPLIT], limits.splitting))
 
 
@@ -370,7 +374,7 @@ def _cone(candidate: KernelCandidate, values: Sequence[Value]) -> KernelCandidat
         node = producers.get(todo.pop())
         if node is not None and node not in wanted:
             wanted.add(node)
-            todo += node.inputs
+            todo += candidate.graph.reads(node)
     return KernelCandidate(candidate.graph, tuple(n for n in candidate.nodes if n in wanted), tuple(values))
 
 
@@ -393,11 +397,11 @@ def _scratch_bytes(buffers: BufferTable) -> int:
     return sum(buffer.type.nbytes for buffer in buffers.all if buffer.space is Space.SCRATCH)
 
 
-def _opaque(candidate: KernelCandidate, name: str) -> OpaqueProgram:
+def _opaque(candidate: KernelCandidate, name: str, reason: str) -> OpaqueProgram:
     table = BufferTable()
     for value in candidate.inputs:
         table.add_value(value, Space.INPUT)
     for value in candidate.outputs:
         table.add_value(value, Space.OUTPUT)
     graph = Graph(name, candidate.inputs, candidate.nodes, candidate.outputs)
-    return OpaqueProgram(name, graph, tuple(table.all))
+    return OpaqueProgram(name, graph, tuple(table.all), reason)

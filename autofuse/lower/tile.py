@@ -391,7 +391,7 @@ class TileProgram:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueProgram:
-    """A kernel that is one call into the interpreter's library (sort, scatter, a custom call).
+    """A kernel that is one call into the interpreter's library (sort, scatter, a custom call), or a loop or a branch.
 
     Targets may have code for one.
     """
@@ -401,6 +401,8 @@ class OpaqueProgram:
     """What to evaluate: its inputs and outputs are the parameters, in order."""
     buffers: tuple[Buffer, ...]
     """INPUT buffers, then OUTPUT buffers, then the WORKSPACE of code that a target has for it."""
+    reason: str = ""
+    """Why a loop or a branch is no generated code, for people; empty for ops that never are."""
 
 
 LoweredProgram = TileProgram | OpaqueProgram

@@ -22,7 +22,15 @@ from autofuse.ir.tree import Tree
 from autofuse.lazydataclass import asdict, dataclass, fields
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.constants import SideFile, side_file_from
-from autofuse.plan.document import FORMAT_VERSION, Certificate, GraphVariant, Launch, PlanDocument, PlannedKernel
+from autofuse.plan.document import (
+    FORMAT_VERSION,
+    Certificate,
+    GraphVariant,
+    Launch,
+    PlanDocument,
+    PlannedKernel,
+    RegionPlan,
+)
 from autofuse.plan.identity import identity_from, identity_to_json
 from autofuse.plan.jsonlayout import render
 from autofuse.plan.verify import (
@@ -35,6 +43,7 @@ from autofuse.plan.verify import (
     MAX_KERNELS,
     MAX_NAME,
     MAX_NODES,
+    MAX_REGIONS,
     verify,
 )
 from autofuse.strictjson import Item, parse
@@ -135,7 +144,7 @@ def decisions_from(item: Item) -> Decisions:
 def _decided_to_json(plan: PlanDocument) -> dict[str, Any]:
     return {
         "kernels": [_kernel_to_json(kernel) for kernel in plan.kernels],
-        "order": [[launch.kernel, launch.group_place] for launch in plan.order],
+        "order": _order_to_json(plan.order),
         "notes": list(plan.notes),
     }
 
@@ -151,7 +160,16 @@ def _kernel_to_json(kernel: PlannedKernel) -> dict[str, Any]:
         "measured_us": kernel.measured_us,
         "bound": kernel.bound,
         "digest": kernel.digest,
+        **({"regions": [_region_to_json(region) for region in kernel.regions]} if kernel.regions else {}),
     }
+
+
+def _region_to_json(region: RegionPlan) -> dict[str, Any]:
+    return {"kernels": [_kernel_to_json(kernel) for kernel in region.kernels], "order": _order_to_json(region.order)}
+
+
+def _order_to_json(order: tuple[Launch, ...]) -> list[list[int]]:
+    return [[launch.kernel, launch.group_place] for launch in order]
 
 
 def _certificate_to_json(certificate: Certificate) -> dict[str, Any]:
@@ -253,7 +271,7 @@ def _tree(item: Item) -> Tree:
 
 
 def _kernel(item: Item) -> PlannedKernel:
-    keys = item.fields([f.name for f in fields(PlannedKernel)])
+    keys = item.fields([f.name for f in fields(PlannedKernel) if f.name != "regions"], optional=("regions",))
     return PlannedKernel(
         name=keys["name"].text(MAX_NAME),
         kind=keys["kind"].text(40, KIND),
@@ -264,6 +282,15 @@ def _kernel(item: Item) -> PlannedKernel:
         measured_us=keys["measured_us"].maybe(Item.number),
         bound=keys["bound"].maybe(Item.text),
         digest=keys["digest"].text(128, DIGEST),
+        regions=tuple(_region(region) for region in keys["regions"].items(MAX_REGIONS)) if "regions" in keys else (),
+    )
+
+
+def _region(item: Item) -> RegionPlan:
+    keys = item.fields([f.name for f in fields(RegionPlan)])
+    return RegionPlan(
+        tuple(_kernel(kernel) for kernel in keys["kernels"].items(MAX_KERNELS)),
+        tuple(_launch(launch) for launch in keys["order"].items(MAX_KERNELS)),
     )
 
 

@@ -26,7 +26,8 @@ class PlannedKernel:
     name: str
     """Also the symbol in generated code and in profilers."""
     kind: str
-    """What kind of fusion it is: `loop`, `reduction`, `stitch`, ..."""
+    """What kind of fusion it is: `loop`, `reduction`, `stitch`, ...; of a loop or branch that is none, who runs it:
+    `driver` or `interpreter`."""
     nodes: tuple[str, ...]
     """Names of the graph nodes it computes. A node may be computed by several kernels."""
     outputs: tuple[str, ...]
@@ -40,6 +41,19 @@ class PlannedKernel:
     """Measured time, alone: the fastest sample."""
     bound: str | None = None
     """What limits it: `memory`, `compute`, `overhead`, ..."""
+    regions: tuple[RegionPlan, ...] = ()
+    """Of a loop or a branch that a driver runs: how what stands before it is computed, then each region, as
+    `autofuse.fusion.regionprograms` takes them apart. () for kernels, and for what the interpreter does."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionPlan:
+    """A plan of a program inside a loop or a branch."""
+
+    kernels: tuple[PlannedKernel, ...]
+    """None where the program computes nothing."""
+    order: tuple[Launch, ...]
+    """Every kernel once, each after the kernels that make its inputs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import NoReturn
 
 from autofuse.errors import PlanError
+from autofuse.fusion.candidate import candidate_of
+from autofuse.fusion.regionprograms import region_programs
 from autofuse.ir import tree
 from autofuse.ir.dtypes import I64
 from autofuse.ir.graph import Graph, Node, Value
@@ -17,7 +20,7 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
 from autofuse.ir.parameters import names_of, well_formed
 from autofuse.ir.types import TensorType
-from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, PlanDocument, PlannedKernel
+from autofuse.plan.document import NOT_PROVED, OPTIMAL, Certificate, Launch, PlanDocument, PlannedKernel
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 """Names of plans and kernels: they become symbols of generated code."""
@@ -27,6 +30,8 @@ MAX_NAME = 200
 MAX_KERNELS = 100_000
 MAX_GROUP_PLACES = 1024
 MAX_NODES = 1_000_000
+MAX_REGIONS = 3
+"""Plans of a loop or branch: of what stands before it, and of its two regions."""
 MAX_BOUNDS = 100_000
 """Indices that a plan checks."""
 MAX_BOUNDS_TEXT = 500
@@ -56,8 +61,8 @@ def verify(plan: PlanDocument) -> None:
     _check_signature(plan)
     if plan.bounds:
         _check_bounds(plan)
-    _check_kernels(plan)
-    _check_order(plan)
+    _check_kernels(plan.graph, plan.kernels, set())
+    _check_order(plan.graph, plan.kernels, plan.order)
 
 
 def _fail(path: str, problem: str) -> NoReturn:
@@ -114,10 +119,10 @@ def _check_bounds(plan: PlanDocument) -> None:
             _fail(f"bounds[{position}]", f"allows {check.low} to {check.high}, which is no range of indices")
 
 
-def _check_kernels(plan: PlanDocument) -> None:
-    seen: set[str] = set()
-    for number, kernel in enumerate(plan.kernels):
-        path = f"kernels[{number}]"
+def _check_kernels(graph: Graph, kernels: Sequence[PlannedKernel], seen: set[str], where: str = "") -> None:
+    """`seen`: names of other kernels. `where`: the path of the program that these are of, with a dot behind it."""
+    for number, kernel in enumerate(kernels):
+        path = f"{where}kernels[{number}]"
         _check_name(f"{path}.name", kernel.name)
         if kernel.name in seen:
             _fail(f"{path}.name", f"{kernel.name!r} stands twice")
@@ -129,7 +134,21 @@ def _check_kernels(plan: PlanDocument) -> None:
         for label, time in (("predicted_us", kernel.predicted_us), ("measured_us", kernel.measured_us)):
             if time is not None and not (math.isfinite(time) and time >= 0):
                 _fail(f"{path}.{label}", f"{time} is no time")
-        _check_members(plan.graph, kernel, path)
+        _check_members(graph, kernel, path)
+        if kernel.regions:
+            _check_regions(graph, kernel, seen, path)
+
+
+def _check_regions(graph: Graph, kernel: PlannedKernel, seen: set[str], path: str) -> None:
+    """Each region's plan computes its program. Programs are inside one another as the graph's regions are."""
+    programs = region_programs(candidate_of(graph, kernel.nodes, kernel.outputs))
+    if len(programs) != len(kernel.regions):
+        what = f"{len(programs)} programs (what stands before it, and its regions)" if programs else "no loop or branch"
+        _fail(f"{path}.regions", f"the kernel has {what}, got {len(kernel.regions)} plans")
+    for number, (program, region) in enumerate(zip(programs, kernel.regions, strict=True)):
+        where = f"{path}.regions[{number}]."
+        _check_kernels(program.graph, region.kernels, seen, where)
+        _check_order(program.graph, region.kernels, region.order, where)
 
 
 def _check_members(graph: Graph, kernel: PlannedKernel, path: str) -> None:
@@ -149,24 +168,25 @@ def _check_members(graph: Graph, kernel: PlannedKernel, path: str) -> None:
             _fail(f"{path}.outputs[{position}]", f"no node of the kernel makes {name!r:.80}")
 
 
-def _check_order(plan: PlanDocument) -> None:
-    runs = [launch.kernel for launch in plan.order]
-    if sorted(runs) != list(range(len(plan.kernels))):
-        _fail("order", f"must hold each of the {len(plan.kernels)} kernels once")
-    available = {*plan.graph.inputs, *values_of(plan.graph, Role.CONSTANT)}
-    inlined = set(values_of(plan.graph, Role.IOTA))  # each reader computes its elements itself
-    for position, launch in enumerate(plan.order):
+def _check_order(graph: Graph, kernels: Sequence[PlannedKernel], order: Sequence[Launch], where: str = "") -> None:
+    runs = [launch.kernel for launch in order]
+    if sorted(runs) != list(range(len(kernels))):
+        _fail(f"{where}order", f"must hold each of the {len(kernels)} kernels once")
+    available = {*graph.inputs, *values_of(graph, Role.CONSTANT)}
+    inlined = set(values_of(graph, Role.IOTA))  # each reader computes its elements itself
+    for position, launch in enumerate(order):
+        path = f"{where}order[{position}]"
         if not 0 <= launch.group_place < MAX_GROUP_PLACES:
-            _fail(f"order[{position}]", f"place {launch.group_place} of its group is not in 0..{MAX_GROUP_PLACES - 1}")
-        kernel = plan.kernels[launch.kernel]
-        missing = _kernel_inputs(plan.graph, kernel) - available - inlined
+            _fail(path, f"place {launch.group_place} of its group is not in 0..{MAX_GROUP_PLACES - 1}")
+        kernel = kernels[launch.kernel]
+        missing = _kernel_inputs(graph, kernel) - available - inlined
         if missing:
             names = ", ".join(sorted(value.name for value in missing)[:5])
-            _fail(f"order[{position}]", f"kernel {kernel.name!r} runs before its inputs are made: {names}")
-        available.update(plan.graph.value_by_name[name] for name in kernel.outputs)
-    unmade = [value.name for value in plan.graph.outputs if value not in available]
+            _fail(path, f"kernel {kernel.name!r} runs before its inputs are made: {names}")
+        available.update(graph.value_by_name[name] for name in kernel.outputs)
+    unmade = [value.name for value in graph.outputs if value not in available]
     if unmade:
-        _fail("kernels", f"no kernel writes the graph's output {unmade[0]!r:.80}")
+        _fail(f"{where}kernels", f"no kernel writes the graph's output {unmade[0]!r:.80}")
 
 
 def _kernel_inputs(graph: Graph, kernel: PlannedKernel) -> set[Value]:

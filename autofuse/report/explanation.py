@@ -14,18 +14,22 @@ from autofuse.errors import ArgumentError
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of, values_of
-from autofuse.lazydataclass import asdict, dataclass
+from autofuse.lazydataclass import asdict, dataclass, replace
 from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
 from autofuse.plan.document import Certificate, PlanDocument
 from autofuse.plan.identity import COLD_POLICY
 from autofuse.report.printable import printable
 from autofuse.report.quantities import bytes_text, microseconds, nearest
 from autofuse.report.tileprint import loop_lines
-from autofuse.runtime.memory import plan_memory
+from autofuse.runtime.frames import control_node_of
+from autofuse.runtime.memory import plan_memory, plan_regions
 from autofuse.runtime.planlowering import LoweredKernel, canonical
 
 Remarks = Mapping[str, Sequence[str]]
 """What a target says of kernels, by their names."""
+
+
+_RUN_BY_DRIVER = ("run by the driver, kernel by kernel",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,21 @@ class KernelReport:
     """How the target runs it, and what that needs; what targets say differs."""
     shares_code_with: str | None
     """An earlier kernel that is the same but for its buffers."""
+    reason: str
+    """Of a loop or a branch: why it is no kernel. Empty for what is one."""
+    regions: tuple[RegionReport, ...]
+    """Of a loop or a branch that a driver runs: what stands before it, and its regions."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionReport:
+    """A program inside a loop or a branch."""
+
+    title: str
+    """What it is, and how often it runs."""
+    predicted_us: float | None
+    """All of its kernels, once."""
+    kernels: tuple[KernelReport, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +140,7 @@ def build_report(
     """Gather the facts. `lowered`: the plan's kernels in running order. `remarks`: what the target says of them."""
     memory = plan_memory(document.graph, document.writebacks, lowered)
     roles = _roles(document.graph)
-    first: dict[TileProgram, str] = {}
-    kernels: list[KernelReport] = []
-    for kernel in lowered:
-        shared = None
-        if isinstance(kernel.program, TileProgram):
-            earlier = first.setdefault(canonical(kernel.program), kernel.planned.name)
-            shared = earlier if earlier != kernel.planned.name else None
-        kernels.append(_kernel_report(document.graph, kernel, roles, shared, remarks.get(kernel.planned.name, ())))
+    kernels = _kernel_reports(document.graph, lowered, remarks, {})
     identity = document.identity
     return PlanReport(
         name=document.name,
@@ -140,7 +152,7 @@ def build_report(
         arguments=_operands(document.graph.inputs, roles),
         results=_operands(document.graph.outputs, roles),
         written_arguments=tuple(document.graph.inputs[number].name for number in document.writebacks),
-        kernels=tuple(kernels),
+        kernels=kernels,
         launches=memory.launches,
         arena_bytes=memory.arena_bytes,
         peak_bytes=memory.peak_bytes,
@@ -156,10 +168,18 @@ def certificate_data(certificate: Certificate) -> dict[str, Any]:
 
 def kernel_named(report: PlanReport, name: str) -> KernelReport:
     """One kernel of a report. Raises ArgumentError with the nearest name if there is none of that name."""
-    for kernel in report.kernels:
-        if kernel.name == name:
-            return kernel
-    raise ArgumentError(f"the plan has no kernel {name!r}{nearest(name, [k.name for k in report.kernels])}")
+    kernels = {kernel.name: kernel for kernel in _all_kernels(report.kernels)}
+    if name not in kernels:
+        raise ArgumentError(f"the plan has no kernel {name!r}{nearest(name, list(kernels))}")
+    return kernels[name]
+
+
+def _all_kernels(kernels: Sequence[KernelReport]) -> Iterator[KernelReport]:
+    """Those inside of loops and branches too."""
+    for kernel in kernels:
+        yield kernel
+        for region in kernel.regions:
+            yield from _all_kernels(region.kernels)
 
 
 def source_text(node: Node) -> str:
@@ -181,10 +201,49 @@ def _operands(values: Sequence[Value], roles: dict[Value, str]) -> tuple[Operand
     return tuple(Operand(v.name, str(v.type), v.type.nbytes, roles.get(v, "temporary")) for v in values)
 
 
+def _kernel_reports(
+    graph: Graph, lowered: Sequence[LoweredKernel], remarks: Remarks, first: dict[TileProgram, str]
+) -> tuple[KernelReport, ...]:
+    """`first`: the kernels that have the code already."""
+    roles = _roles(graph)
+    found: list[KernelReport] = []
+    for kernel in lowered:
+        shared = None
+        if isinstance(kernel.program, TileProgram):
+            earlier = first.setdefault(canonical(kernel.program), kernel.planned.name)
+            shared = earlier if earlier != kernel.planned.name else None
+        own = _kernel_report(graph, kernel, roles, shared, remarks.get(kernel.planned.name, ()))
+        found.append(replace(own, regions=tuple(_region_reports(kernel, remarks, first))))
+    return tuple(found)
+
+
+def _region_reports(kernel: LoweredKernel, remarks: Remarks, first: dict[TileProgram, str]) -> Iterator[RegionReport]:
+    titles = _region_titles(kernel.program.graph) if isinstance(kernel.program, OpaqueProgram) else ()
+    for title, region in zip(titles, kernel.regions, strict=False):
+        known = [inner.planned.predicted_us for inner in region.kernels]
+        us = sum(price for price in known if price is not None)
+        inside = _kernel_reports(region.program.graph, region.kernels, remarks, first)
+        yield RegionReport(title, None if None in known else us, inside)
+
+
+def _region_titles(graph: Graph) -> tuple[str, ...]:
+    """What the programs of a loop or a branch are called."""
+    node = control_node_of(graph)
+    match role_of(node):
+        case Role.BRANCH:
+            return "before it", "where the condition holds", "where it does not"
+        case Role.COUNTED_LOOP:
+            trips = node.attrs["length"]
+            return "before it", f"body, {trips} time{'s' * (trips != 1)}"
+        case _:
+            return "before it", "condition", "body, as often as the condition holds"
+
+
 def _kernel_report(
     graph: Graph, kernel: LoweredKernel, roles: dict[Value, str], shared: str | None, launches: Sequence[str]
 ) -> KernelReport:
     planned = kernel.planned
+    inside = plan_regions(kernel).arena_bytes if kernel.regions else 0
     scratch = sum(b.type.nbytes for b in kernel.program.buffers if b.space is Space.SCRATCH)
     return KernelReport(
         name=planned.name,
@@ -196,13 +255,15 @@ def _kernel_report(
         writes=_operands(kernel.writes, roles),
         schedule=planned.schedule.to_json(),
         scratch_bytes=scratch,
-        workspace_bytes=sum(buffer.type.nbytes for buffer in kernel.workspaces),
-        loops=tuple(loop_lines(kernel.program)),
+        workspace_bytes=sum(buffer.type.nbytes for buffer in kernel.workspaces) + inside,
+        loops=_RUN_BY_DRIVER if kernel.regions else tuple(loop_lines(kernel.program)),
         predicted_us=planned.predicted_us,
         measured_us=planned.measured_us,
         bound="library" if isinstance(kernel.program, OpaqueProgram) and not planned.bound else planned.bound,
         launches=tuple(launches),
         shares_code_with=shared,
+        reason=kernel.program.reason if isinstance(kernel.program, OpaqueProgram) else "",
+        regions=(),
     )
 
 
@@ -254,6 +315,8 @@ def _kernel_lines(number: int, kernel: KernelReport) -> Iterator[str]:
     yield f"  writes     {_operand_list(kernel.writes)}"
     for position, loop in enumerate(kernel.loops):
         yield f"  {'loops' if position == 0 else '':<11}{loop}"
+    if kernel.reason:
+        yield f"  no kernel  {kernel.reason}"
     for position, launch in enumerate(kernel.launches):
         yield f"  {'launch' if position == 0 else '':<11}{launch}"
     chip = f"; scratch {bytes_text(kernel.scratch_bytes)} per worker" if kernel.scratch_bytes else ""
@@ -263,6 +326,16 @@ def _kernel_lines(number: int, kernel: KernelReport) -> Iterator[str]:
     if kernel.shares_code_with:
         yield f"  code       shared with {kernel.shares_code_with}"
     yield from _operation_lines(kernel.operations)
+    for region in kernel.regions:
+        if region.kernels or region.title != "before it":
+            yield from _region_lines(region)
+
+
+def _region_lines(region: RegionReport) -> Iterator[str]:
+    price = "" if region.predicted_us is None or not region.kernels else f": {microseconds(region.predicted_us)}"
+    yield f"  {region.title}{price}{'' if region.kernels else ': nothing to compute'}"
+    for number, kernel in enumerate(region.kernels):
+        yield from (f"    {line}" for line in _kernel_lines(number, kernel))
 
 
 def _operation_lines(operations: Sequence[Operation]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol, Variable
+from autofuse.ir.optable import role_of
 from autofuse.ir.pieces import Condition
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (
@@ -48,7 +49,8 @@ def print_affine(value: Affine) -> str:
 def loop_lines(program: TileProgram | OpaqueProgram) -> list[str]:
     """The loop structure without statements, a line per phase: grid, row block, and the steps' loops."""
     if isinstance(program, OpaqueProgram):
-        return ["one call into the interpreter's library"]
+        is_control = any(role_of(node).is_control for node in program.graph.nodes)
+        return ["left to the interpreter" if is_control else "one call into the interpreter's library"]
     lines: list[str] = []
     for number, launch in enumerate(program.launches):
         prefix = f"launch {number}: " if len(program.launches) > 1 else ""

@@ -10,6 +10,7 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Space
+from autofuse.runtime.frames import Frame, frame_of
 from autofuse.runtime.planlowering import LoweredKernel, groups_of, may_fail, may_write_in_place
 
 ALIGNMENT = 64
@@ -128,6 +129,38 @@ Arrange = Callable[[Sequence[Lifetime]], tuple[tuple[int, ...], int]]
 """Places temporaries: their byte offsets, in the given order, and the size of the arena."""
 
 
+@dataclass(frozen=True, slots=True)
+class RegionsMemory:
+    """The memory of a loop or branch that a driver runs, in bytes from the beginning of its part of the arena."""
+
+    frame: Frame
+    """Its own memory begins at 0."""
+    programs: tuple[MemoryPlan, ...]
+    """Of each program inside, in a part of the arena that begins behind the frame's: no two run at the same time."""
+
+    @property
+    def arena_bytes(self) -> int:
+        """Of the frame and the programs."""
+        return self.frame.own_bytes + max(plan.arena_bytes for plan in self.programs)
+
+
+REGIONS = "regions"
+"""The name of the memory of a loop or branch among workspaces."""
+
+
+def plan_regions(kernel: LoweredKernel) -> RegionsMemory:
+    """Plan the memory of a kernel that a driver runs."""
+    programs = tuple(
+        plan_memory(region.program.graph, region.program.writebacks, region.kernels) for region in kernel.regions
+    )
+    overwritten = frozenset(
+        region.program.graph.outputs[output]
+        for region, plan in zip(kernel.regions, programs, strict=True)
+        for output, _ in plan.aliases
+    )
+    return RegionsMemory(frame_of(kernel, overwritten), programs)
+
+
 def plan_memory(
     graph: Graph, writebacks: Sequence[int], kernels: Sequence[LoweredKernel], arrange: Arrange = plan_arena
 ) -> MemoryPlan:
@@ -147,7 +180,7 @@ def plan_memory(
         arena_bytes=total,
         aliases=aliases,
         argument_bytes=sum(value.type.nbytes for value in graph.inputs),
-        constant_bytes=sum(value.type.nbytes for value in _constants(graph, kernels)),
+        constant_bytes=_constant_bytes(graph, kernels),
         result_bytes=sum(v.type.nbytes for number, v in enumerate(graph.outputs) if number not in written),
         lives=lives,
         used=_used(lives.values(), groups[-1] + 1 if groups else 0),
@@ -175,6 +208,8 @@ def _lifetimes(
     for number, kernel in enumerate(kernels):
         for buffer in kernel.workspaces:
             lives[number, buffer.name] = Lifetime(buffer.type.nbytes, groups[number], groups[number])
+        if kernel.regions:
+            lives[number, REGIONS] = Lifetime(plan_regions(kernel).arena_bytes, groups[number], groups[number])
     return lives
 
 
@@ -187,9 +222,12 @@ def _used(lives: Iterable[Lifetime], steps: int) -> tuple[int, ...]:
     return tuple(accumulate(change))[:steps]
 
 
-def _constants(graph: Graph, kernels: Sequence[LoweredKernel]) -> set[Value]:
+def _constant_bytes(graph: Graph, kernels: Sequence[LoweredKernel]) -> int:
+    """Of what kernels read, those inside of loops and branches too."""
     read = {value for kernel in kernels for value in kernel.reads}
-    return read.intersection(values_of(graph, Role.CONSTANT))
+    own = sum(value.type.nbytes for value in read.intersection(values_of(graph, Role.CONSTANT)))
+    regions = [region for kernel in kernels for region in kernel.regions]
+    return own + sum(_constant_bytes(region.program.graph, region.kernels) for region in regions)
 
 
 def _aliases(

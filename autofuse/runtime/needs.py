@@ -12,14 +12,13 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import lookup, role_of
 from autofuse.lower.tile import OpaqueProgram
 from autofuse.runtime.memory import MemoryPlan
-from autofuse.runtime.planlowering import LoweredKernel
+from autofuse.runtime.planlowering import LoweredKernel, programs_of
 
 
 def require_memory(name: str, memory: MemoryPlan, kernels: Sequence[LoweredKernel]) -> None:
     """Raise NotEnoughMemoryError if a call takes more memory beside its arguments than this process may still have."""
-    calls = max(
-        (interpreted_bytes(k.program.graph) for k in kernels if isinstance(k.program, OpaqueProgram)), default=0
-    )
+    called = (program for program in programs_of(kernels) if isinstance(program, OpaqueProgram))
+    calls = max((interpreted_bytes(program.graph) for program in called), default=0)
     needed = memory.result_bytes + memory.arena_bytes + calls
     there = available_bytes()
     if needed > there:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from autofuse.errors import LegalityError, PlanError
-from autofuse.fusion.candidate import KernelCandidate, is_inlined
+from autofuse.fusion.candidate import KernelCandidate, candidate_of
+from autofuse.fusion.regionprograms import RegionProgram, region_programs
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.optable import has_calls
 from autofuse.lazydataclass import dataclass, replace
@@ -27,7 +28,7 @@ from autofuse.lower.tile import (
     Store,
     TileProgram,
 )
-from autofuse.plan.document import PlanDocument, PlannedKernel
+from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class LoweredKernel:
     writes: tuple[Value, ...]
     """Values behind its OUTPUT buffers, in order."""
     group_place: int = 0
+    regions: tuple[LoweredRegion, ...] = ()
+    """See `PlannedKernel.regions`."""
 
     @property
     def workspaces(self) -> tuple[Buffer, ...]:
@@ -48,12 +51,21 @@ class LoweredKernel:
         return tuple(b for b in self.program.buffers if b.space is Space.WORKSPACE)
 
 
+@dataclass(frozen=True, slots=True)
+class LoweredRegion:
+    """A program inside a loop or a branch, lowered."""
+
+    program: RegionProgram
+    kernels: tuple[LoweredKernel, ...]
+    """In running order."""
+
+
 def lower_plan(document: PlanDocument, limits: Limits) -> tuple[LoweredKernel, ...]:
     """Lower every kernel, in running order. Raises PlanError if one is not legal: the plan is not ours.
 
     Each decision of a schedule is compared with those that a search could have made for the kernel.
     """
-    _require_choosable(document, limits)
+    _require_choosable(document.graph, document.kernels, limits)
     return lower_as_scheduled(document, limits)
 
 
@@ -63,20 +75,38 @@ def lower_as_scheduled(document: PlanDocument, limits: Limits) -> tuple[LoweredK
     For plans that this process made to try decisions out; `lower_plan` is for those that may come from a file. Raises
     PlanError if a kernel is not a legal fusion.
     """
+    return _in_order(document.graph, document.kernels, document.order, limits)
+
+
+def _in_order(
+    graph: Graph, kernels: Sequence[PlannedKernel], order: Sequence[Launch], limits: Limits
+) -> tuple[LoweredKernel, ...]:
     return tuple(
-        replace(lower_kernel(document.graph, document.kernels[launch.kernel], limits), group_place=launch.group_place)
-        for launch in document.order
+        replace(lower_kernel(graph, kernels[launch.kernel], limits), group_place=launch.group_place) for launch in order
     )
 
 
-def _require_choosable(document: PlanDocument, limits: Limits) -> None:
-    for number, planned in enumerate(document.kernels):
-        if planned.schedule == Schedule():
-            continue
-        plain = lower_kernel(document.graph, replace(planned, schedule=Schedule()), limits)
-        reason = limits.decisions.refusal(planned.schedule, plain.program)
-        if reason is not None:
-            raise PlanError(f"plan: kernels[{number}].schedule.{reason}")
+def _require_choosable(graph: Graph, kernels: Sequence[PlannedKernel], limits: Limits, where: str = "") -> None:
+    for number, planned in enumerate(kernels):
+        path = f"{where}kernels[{number}]"
+        if planned.schedule != Schedule():
+            plain = lower_kernel(graph, replace(planned, schedule=Schedule()), limits)
+            reason = limits.decisions.refusal(planned.schedule, plain.program)
+            if reason is not None:
+                raise PlanError(f"plan: {path}.schedule.{reason}")
+        if planned.regions:
+            programs = region_programs(candidate_of(graph, planned.nodes, planned.outputs))
+            for place, (program, region) in enumerate(zip(programs, planned.regions, strict=True)):
+                _require_choosable(program.graph, region.kernels, limits, f"{path}.regions[{place}].")
+
+
+def programs_of(kernels: Iterable[LoweredKernel]) -> list[TileProgram | OpaqueProgram]:
+    """What kernels run, those inside of loops and branches that a driver runs in place of these."""
+    found: list[TileProgram | OpaqueProgram] = []
+    for kernel in kernels:
+        inside = [inner for region in kernel.regions for inner in region.kernels]
+        found += programs_of(inside) if kernel.regions else [kernel.program]
+    return found
 
 
 def groups_of(kernels: Sequence[LoweredKernel]) -> list[int]:
@@ -111,18 +141,6 @@ def _runs_beside(kernel: LoweredKernel, before: LoweredKernel, made: set[Value])
     return kernel.group_place > before.group_place and made.isdisjoint((*kernel.reads, *kernel.writes))
 
 
-def candidate_of(graph: Graph, nodes: Sequence[str], outputs: Sequence[str]) -> KernelCandidate:
-    """The candidate that computes the named nodes and writes the named values; inlined leaves are added."""
-    chosen = {graph.node_by_name[name] for name in nodes}
-    for node in list(chosen):
-        for value in graph.reads(node):
-            producer = graph.producers.get(value)
-            if producer is not None and is_inlined(producer):
-                chosen.add(producer)
-    ordered = tuple(node for node in graph.nodes if node in chosen)
-    return KernelCandidate(graph, ordered, tuple(graph.value_by_name[name] for name in outputs))
-
-
 def lower_kernel(graph: Graph, planned: PlannedKernel, limits: Limits) -> LoweredKernel:
     """Lower one kernel of a plan. Raises PlanError if it is not legal."""
     candidate = candidate_of(graph, planned.nodes, planned.outputs)
@@ -132,7 +150,21 @@ def lower_kernel(graph: Graph, planned: PlannedKernel, limits: Limits) -> Lowere
         program = limits.workspaces(program)
     except LegalityError as error:
         raise PlanError(f"kernel {planned.name} of the plan is not a legal fusion: {error}") from error
-    return LoweredKernel(planned, program, candidate.inputs, candidate.outputs)
+    regions = _lowered_regions(candidate, program, planned, limits) if planned.regions else ()
+    return LoweredKernel(planned, program, candidate.inputs, candidate.outputs, regions=regions)
+
+
+def _lowered_regions(
+    candidate: KernelCandidate, program: TileProgram | OpaqueProgram, planned: PlannedKernel, limits: Limits
+) -> tuple[LoweredRegion, ...]:
+    if limits.iteration_us is None:
+        raise PlanError(f"kernel {planned.name} of the plan has regions: the target has no driver that runs them")
+    if isinstance(program, TileProgram):
+        raise PlanError(f"kernel {planned.name} of the plan has regions, but is one kernel")
+    return tuple(
+        LoweredRegion(inner, _in_order(inner.graph, region.kernels, region.order, limits))
+        for inner, region in zip(region_programs(candidate), planned.regions, strict=True)
+    )
 
 
 def canonical(program: TileProgram) -> TileProgram:

@@ -220,7 +220,11 @@ class Target(Protocol):
         ...
 
     def executable(self, document: PlanDocument, kernels: tuple[LoweredKernel, ...] | None = None) -> Executable:
-        """Compile a plan. `kernels`: lowered already. Raises PlanError or BackendError."""
+        """Compile a plan. `kernels`: lowered already. Raises PlanError or BackendError.
+
+        If `limits` say what an iteration takes, kernels may be loops and branches with plans of their own inside: see
+        `LoweredKernel.regions`, and `autofuse.runtime.frames` for how they are run.
+        """
         ...
 
     def runners(self, kernel: KernelCandidate, schedules: Sequence[Schedule]) -> Sequence[Runner | AutofuseError]:

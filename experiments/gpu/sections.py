@@ -113,7 +113,9 @@ def misjudged(journal: Journal) -> Iterator[tuple[float, str, str]]:
     for record in journal.records:
         if record.get("step") == "plan" and record["status"] == "ok":
             for kernel in record["kernels"]:
-                is_alone = kernel["kind"] != "library" and not any("together" in said for said in kernel["launch"])
+                is_alone = kernel["kind"] not in ("library", "interpreter") and not any(
+                    "together" in said for said in kernel["launch"]
+                )
                 if kernel["predicted_us"] and kernel["us"] and is_alone:
                     ratio = kernel["us"] / kernel["predicted_us"]
                     yield max(ratio, 1 / ratio), record["program"], kernel["name"]

@@ -144,6 +144,8 @@ class MemoryLimit:
 
     def _lower(self, planned: PlannedKernel, group_place: int) -> LoweredKernel:
         graph = self.program.graph
+        if planned.regions:  # they are of its own values
+            return replace(lower_kernel(graph, planned, self.limits), group_place=group_place)
         key = planned.digest, planned.schedule
         if key not in self._lowered:
             self._lowered[key] = lower_kernel(graph, planned, self.limits).program

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from itertools import count
 
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.kind import kind_of, title_of
+from autofuse.fusion.regionprograms import control_node
 from autofuse.ir.contracts import BoundsCheck
 from autofuse.ir.digest import digest, subgraph_digest
 from autofuse.ir.graph import Graph
@@ -16,8 +18,9 @@ from autofuse.ir.tree import Tree
 from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.lower.lowering import Limits
 from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.passes.pipeline import Numerics
-from autofuse.plan.document import GraphVariant, Launch, PlanDocument, PlannedKernel
+from autofuse.plan.document import GraphVariant, Launch, PlanDocument, PlannedKernel, RegionPlan
 from autofuse.plan.identity import Identity
 from autofuse.search.plans.concurrent_groups import Work, list_schedule
 from autofuse.search.solve.solver import Chosen
@@ -92,17 +95,19 @@ class Tuned:
     predicted_us: float | None = None
     measured_us: float | None = None
     bound: str | None = None
+    regions: tuple[RegionPlan, ...] = ()
+    """See `PlannedKernel.regions`."""
 
 
 def planned_kernels(
     atoms: AtomGraph, kernels: Sequence[Chosen], known: Sequence[Tuned]
 ) -> list[tuple[KernelCandidate, PlannedKernel]]:
     """The kernels of a partition, written down. `known`: what is known of each; () if nothing is."""
-    names: dict[str, int] = {}
+    names: set[str] = set()
     found: list[tuple[KernelCandidate, PlannedKernel]] = []
     for chosen, tuned in zip(kernels, known or [Tuned()] * len(kernels), strict=True):
         kernel = atoms.candidate(chosen.candidate.atoms, chosen.outputs)
-        kind = kind_of(kernel)
+        kind = _kind(kernel, chosen.candidate.program, tuned)
         planned = PlannedKernel(
             name=_unique(f"{kind}_{title_of(kernel)}", names),
             kind=kind,
@@ -113,9 +118,17 @@ def planned_kernels(
             predicted_us=tuned.predicted_us,
             measured_us=tuned.measured_us,
             bound=tuned.bound,
+            regions=tuple(_renamed(region, names) for region in tuned.regions),
         )
         found.append((kernel, planned))
     return found
+
+
+def _kind(kernel: KernelCandidate, program: TileProgram | OpaqueProgram, tuned: Tuned) -> str:
+    """`driver` or `interpreter` for loops and branches that are no generated code: what runs them."""
+    if isinstance(program, OpaqueProgram) and control_node(kernel) is not None:
+        return "driver" if tuned.regions else "interpreter"
+    return kind_of(kernel)
 
 
 def plan_document(
@@ -141,8 +154,22 @@ def one_by_one(document: PlanDocument) -> PlanDocument:
     return replace(document, order=tuple(Launch(number) for number in range(len(document.kernels))))
 
 
-def _unique(name: str, taken: dict[str, int]) -> str:
+def _renamed(region: RegionPlan, taken: set[str]) -> RegionPlan:
+    """The same plan with names that no other kernel has."""
+    kernels = [
+        replace(
+            kernel,
+            name=_unique(kernel.name, taken),
+            regions=tuple(_renamed(inner, taken) for inner in kernel.regions),
+        )
+        for kernel in region.kernels
+    ]
+    return replace(region, kernels=tuple(kernels))
+
+
+def _unique(name: str, taken: set[str]) -> str:
     clean = re.sub(r"[^A-Za-z0-9_]", "_", name)[:80]
-    number = taken.get(clean, 0)
-    taken[clean] = number + 1
-    return clean if number == 0 else f"{clean}_{number}"
+    names = (clean if number == 0 else f"{clean}_{number}" for number in count())
+    found = next(name for name in names if name not in taken)
+    taken.add(found)
+    return found

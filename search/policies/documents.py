@@ -14,6 +14,7 @@ from autofuse.runtime.planlowering import lower_kernel
 from autofuse.search.plans.planning import Tuned, one_by_one, plan_document
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition
+from autofuse.search.prices.pricing import KernelPrices
 from autofuse.search.solve.solver import Chosen, Solution
 from autofuse.search.space.candidates import Candidate, Space
 from autofuse.search.space.classes import class_digest
@@ -36,15 +37,23 @@ def document_of(context: Context, partition: Partition, identity: Identity) -> P
     if partition.solution is not None:
         notes += _certainty(partition.solution, problem.memory is not None)
     notes += library_notes(document, problem.target, context.limits)
+    notes += dict.fromkeys(_notes_of_regions(context.kernels.prices, kernels))
     notes += partition.notes
     return replace(document, notes=(*document.notes, *notes))
+
+
+def _notes_of_regions(prices: KernelPrices, kernels: Iterable[Chosen]) -> Iterable[str]:
+    """What is to be said of how loops and branches were planned."""
+    for chosen in kernels:
+        if prices.regions is not None and prices.is_driven(chosen.candidate):
+            yield from prices.regions.notes(chosen.candidate.kernel)
 
 
 def library_notes(document: PlanDocument, target: Target, limits: Limits) -> Iterable[str]:
     """What a target says of kernels that are no generated code, where the plan has any; of equal words once."""
     said: dict[str, list[str]] = {}
     for planned in document.kernels:
-        if planned.kind == "library":
+        if planned.kind in ("library", "interpreter"):
             note = target.library_note(lower_kernel(document.graph, planned, limits).program)
             if note is not None:
                 said.setdefault(note, []).append(planned.name)
@@ -55,11 +64,15 @@ def library_notes(document: PlanDocument, target: Target, limits: Limits) -> Ite
 def decided(context: Context, partition: Partition) -> list[Tuned]:
     """What is known of each kernel of a partition, as it is there; users' schedules before others."""
     known: list[Tuned] = []
+    prices = context.kernels.prices
     for chosen in partition.kernels:
         tuned = partition.known.get(chosen.candidate.digest, Tuned())
         pinned = context.pinned(chosen.candidate)
         if pinned is not None:
             tuned = replace(tuned, schedule=pinned)
+        if prices.regions is not None and prices.is_driven(chosen.candidate):
+            kernel = partition.atoms.candidate(chosen.candidate.atoms, chosen.outputs)
+            tuned = replace(tuned, regions=prices.regions.plans(kernel))
         if chosen.outputs != chosen.candidate.outputs:
             tuned = _writing_less(context, partition.atoms, chosen, replace(tuned, measured_us=None))
         known.append(tuned)

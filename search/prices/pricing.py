@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Protocol
 
 from autofuse.cost_models.base import CostModel, KernelFacts
 from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.fusion.atoms import AtomGraph
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.fusion.regionprograms import control_node
 from autofuse.ir.graph import Value
 from autofuse.lazydataclass import replace
 from autofuse.lower.tile import Dot, OpaqueProgram, RowGroup, Space, Step, Store, TileProgram
+from autofuse.plan.document import RegionPlan
 from autofuse.search.prices.priced import Priced
 from autofuse.search.prices.residual import ClassPrice
 from autofuse.search.space.candidates import Candidate
@@ -28,6 +32,22 @@ def nothing_is_compiled(programs: Sequence[TileProgram | OpaqueProgram]) -> Sequ
     return [None] * len(programs)
 
 
+class Regions(Protocol):
+    """Plans loops and branches that are no kernel: what is inside, kernel by kernel, for a driver to run."""
+
+    def plans(self, kernel: KernelCandidate) -> tuple[RegionPlan, ...]:
+        """See `PlannedKernel.regions`."""
+        ...
+
+    def price(self, kernel: KernelCandidate) -> ClassPrice:
+        """What all iterations cost."""
+        ...
+
+    def notes(self, kernel: KernelCandidate) -> tuple[str, ...]:
+        """What people should know of how the plans were found."""
+        ...
+
+
 class KernelPrices:
     """The model's prices, each asked for once."""
 
@@ -42,12 +62,22 @@ class KernelPrices:
         self._prices = dict[str, ClassPrice]() if like is None else like._prices
         self._compiled = dict[str, CompiledFacts | None]() if like is None else like._compiled
         self._saved: dict[str, float] = {}
+        self.regions: Regions | None = None if like is None else like.regions
+        """What plans and prices those of which `is_driven` is true; None: they are calls of the interpreter."""
 
     def of(self, candidates: Sequence[Candidate]) -> Mapping[str, ClassPrice]:
         """The price of every class of the candidates, and of those priced before."""
         fresh = [candidate for candidate in candidates if candidate.digest not in self._prices]
-        self._prices.update(class_prices(self.model, fresh))
+        driven = {candidate.digest: candidate for candidate in fresh if self.is_driven(candidate)}
+        self._prices.update(class_prices(self.model, [c for c in fresh if c.digest not in driven]))
+        if self.regions is not None:
+            self._prices.update((digest, self.regions.price(c.kernel)) for digest, c in driven.items())
         return self._prices
+
+    def is_driven(self, candidate: Candidate) -> bool:
+        """Whether a candidate is a loop or a branch that is no kernel, and is planned."""
+        is_call = isinstance(candidate.program, OpaqueProgram)
+        return self.regions is not None and is_call and control_node(candidate.kernel) is not None
 
     def compile(self, candidates: Iterable[Candidate]) -> bool:
         """Have classes compiled that were not yet, and price them by what that told; whether a price changed."""

@@ -95,7 +95,7 @@ class Closing:
         """The plan with its kernels timed as they are in it: some write less than the candidates that were measured."""
         kernels, bench = list(document.kernels), self.drafts.bench
         for number, kernel in enumerate(kernels):
-            if kernel.measured_us is not None:
+            if kernel.measured_us is not None or kernel.regions:
                 continue
             candidate = candidate_of(document.graph, kernel.nodes, kernel.outputs)
             digest = class_digest(candidate, self.drafts.context.control.schedule_of(candidate.nodes))
@@ -156,7 +156,7 @@ class Closing:
         """What the budget was too small for, in words."""
         if self.unpriced:
             yield f"{self.unpriced} kernels were left out as there was no time to price them"
-        if not self.drafts.times.has_measured:
+        if not self.drafts.times.has_measured and not self.drafts.times.all_driven(ended.winner.partition):
             yield "no kernel was measured before the last race: the budget is too small for this program"
         if ended.unrun:
             run = finalists - len(ended.unrun)

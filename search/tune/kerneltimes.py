@@ -29,7 +29,8 @@ class KernelTimes:
         self._in_a_bad_moment: set[str] = set()
         """Classes that failed in a way that may pass."""
         self._excused: dict[str, float] = {}
-        """Such classes without which there is no plan, and what the model says they take."""
+        """Such classes without which there is no plan, and those that are not timed by themselves: what the model says
+        they take."""
         self._again: set[str] = set()
         """Classes that were timed a second time."""
         self._again_s = _AGAIN_SHARE * clock.budget.seconds
@@ -53,8 +54,13 @@ class KernelTimes:
         self._observe()
 
     def unknown(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Those of which no time is known, and none will be."""
-        return [c for c in candidates if c.digest not in self.us and c.digest not in self._excused]
+        """Those of which no time is known, and one can be."""
+        open_ones = [c for c in candidates if c.digest not in self.us and c.digest not in self._excused]
+        driven = {c.digest for c in open_ones if self._context.kernels.prices.is_driven(c)}
+        if driven:  # loops and branches are timed as a part of whole plans only
+            prices = self.prices()
+            self._excused |= {digest: self._expected_us(prices, digest) for digest in driven}
+        return [c for c in open_ones if c.digest not in driven]
 
     def excuse(self) -> bool:
         """Expect kernels that failed in a way that may pass to take what the model says. Returns whether there are any.
@@ -124,6 +130,10 @@ class KernelTimes:
     def all_run(self, kernels: Partition | Solution) -> bool:
         """Whether every kernel was measured, and none failed."""
         return all(self.us.get(chosen.candidate.digest, math.inf) < math.inf for chosen in kernels.kernels)
+
+    def all_driven(self, partition: Partition) -> bool:
+        """Whether all kernels are loops or branches that are timed as a part of whole plans only."""
+        return all(self._context.kernels.prices.is_driven(chosen.candidate) for chosen in partition.kernels)
 
     def any_fails(self, kernels: Partition | Solution) -> bool:
         """Whether a kernel was measured, and failed."""

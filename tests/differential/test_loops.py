@@ -35,7 +35,7 @@ def _nested(like: Any, leaves: Any) -> Any:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str, policy: str) -> None:
     plan = compare(*PROGRAMS[name], policy)
-    assert ("library" in [kernel.kind for kernel in plan.kernels]) == (name in LEFT)
+    assert ("driver" in [kernel.kind for kernel in plan.kernels]) == (name in LEFT)
 
 
 @pytest.mark.parametrize("seed", range(24))

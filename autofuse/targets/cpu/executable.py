@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
-from autofuse.ir.graph import Value
+from autofuse.ir.graph import Graph, Value
 from autofuse.ir.tree import Branch
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.lowering import Limits
 from autofuse.lower.tile import Space
 from autofuse.plan.document import PlanDocument
-from autofuse.runtime.memory import Arrange, MemoryPlan, plan_arena, plan_memory
+from autofuse.runtime.frames import Home
+from autofuse.runtime.memory import REGIONS, Arrange, MemoryPlan, RegionsMemory, plan_arena, plan_memory, plan_regions
 from autofuse.runtime.needs import require_memory
-from autofuse.runtime.planlowering import LoweredKernel, groups_of, lower_plan
+from autofuse.runtime.planlowering import LoweredKernel, groups_of, lower_plan, programs_of
 from autofuse.targets.cpu.identity import CpuIdentity
 from autofuse.targets.cpu.kernelcode import KernelCodes
 from autofuse.targets.cpu.machine import Machine, host_machine
 from autofuse.targets.cpu.native import prepared
-from autofuse.targets.cpu.native.copies import first_outputs, output_copies
+from autofuse.targets.cpu.native.copies import Copies, first_outputs, output_copies
 from autofuse.targets.cpu.native.engine import Engine, default_engine
 from autofuse.targets.cpu.native.entry import NativeProgram
-from autofuse.targets.cpu.native.nativeprogram import BufferRef, CpuProgram, KernelCall, OutputAlias
+from autofuse.targets.cpu.native.nativeprogram import (
+    BufferRef,
+    Call,
+    CpuProgram,
+    FramePointer,
+    KernelCall,
+    OutputAlias,
+    RegionCall,
+)
 from autofuse.targets.cpu.native.opaque import OpaqueCall, raise_pending
 
 
@@ -93,8 +102,12 @@ def build_executable(
     lowered = lower_plan(document, limits) if kernels is None else kernels
     engine = default_engine()
     with engine.compiling() as start:
-        codes = KernelCodes([kernel.program for kernel in lowered], machine or host_machine(), start)
+        codes = KernelCodes(programs_of(lowered), machine or host_machine(), start)
         return _Builder(document, lowered, codes, arrange).build(engine)
+
+
+_Place = Callable[[Value], BufferRef]
+"""Where a value of one program lies."""
 
 
 class _Builder:
@@ -102,22 +115,29 @@ class _Builder:
         self, document: PlanDocument, kernels: tuple[LoweredKernel, ...], codes: KernelCodes, arrange: Arrange
     ) -> None:
         self.document, self.kernels, self.codes, self.arrange = document, kernels, codes, arrange
-        self.groups = groups_of(kernels)
-        graph = document.graph
-        self.inputs = {value: number for number, value in enumerate(graph.inputs)}
+        self.inputs = {value: number for number, value in enumerate(document.graph.inputs)}
         self.outputs = first_outputs(document)
+        self.copies = Copies()
         self._constant_of: dict[Value, BufferRef] = {}
 
     def build(self, engine: Engine) -> CpuExecutable:
         memory = plan_memory(self.document.graph, self.document.writebacks, self.kernels, self.arrange)
         require_memory(self.document.name, memory, self.kernels)
-        calls = [self._call(number, kernel, memory) for number, kernel in enumerate(self.kernels)]
-        copies, before, after = output_copies(self.document, lambda value: self._place(value, memory.offsets))
+
+        def place(value: Value) -> BufferRef:
+            if value in self.inputs:
+                return BufferRef("input", self.inputs[value])
+            if value in self.outputs:
+                return BufferRef("output", self.outputs[value])
+            return self._inside(value, self.document.graph, memory, 0)
+
+        calls = self._calls(self.kernels, memory, 0, place)
+        before, after = output_copies(self.document, place, self.copies)
         aliases = tuple(OutputAlias(output, source) for output, source in memory.aliases)
         identity, in_tree = self.document.identity, self.document.in_tree
         program = CpuProgram(
             name=self.document.name,
-            kernels=(*self.codes.all, *copies),
+            kernels=(*self.codes.all, *self.copies.codes),
             calls=(*before, *calls, *after),
             inputs=tuple(value.type for value in self.document.graph.inputs),
             outputs=tuple(value.type for value in self.document.graph.outputs),
@@ -134,26 +154,69 @@ class _Builder:
             self.document, self.kernels, native, tuple(self.codes.opaque), aliased, memory, len(before)
         )
 
-    def _call(self, step: int, kernel: LoweredKernel, memory: MemoryPlan) -> KernelCall:
-        values = iter((*kernel.reads, *kernel.writes))
-        refs: list[BufferRef] = []
-        for buffer in kernel.program.buffers:
-            if buffer.space is Space.SCRATCH:
+    def _calls(self, kernels: Sequence[LoweredKernel], memory: MemoryPlan, begin: int, place: _Place) -> list[Call]:
+        """The calls of a program whose part of the arena begins at a byte."""
+        groups = groups_of(kernels)
+        calls: list[Call] = []
+        for step, kernel in enumerate(kernels):
+            if kernel.regions:
+                calls.append(self._region(kernel, begin + memory.workspaces[step, REGIONS], place))
                 continue
-            if buffer.space is Space.WORKSPACE:
-                refs.append(BufferRef("arena", memory.workspaces[step, buffer.name]))
-            else:
-                refs.append(self._place(next(values), memory.offsets))
-        code = self.codes.of(kernel.program, refs)
-        return KernelCall(code.name, tuple(refs), step - self.groups.index(self.groups[step]))
+            values = iter((*kernel.reads, *kernel.writes))
+            refs = [
+                BufferRef("arena", begin + memory.workspaces[step, buffer.name])
+                if buffer.space is Space.WORKSPACE
+                else place(next(values))
+                for buffer in kernel.program.buffers
+                if buffer.space is not Space.SCRATCH
+            ]
+            code = self.codes.of(kernel.program, refs)
+            calls.append(KernelCall(code.name, tuple(refs), step - groups.index(groups[step])))
+        return calls
 
-    def _place(self, value: Value, arena: Mapping[Value, int]) -> BufferRef:
-        if value in self.inputs:
-            return BufferRef("input", self.inputs[value])
-        if value in self.outputs:
-            return BufferRef("output", self.outputs[value])
-        if value in arena:
-            return BufferRef("arena", arena[value])
+    def _region(self, kernel: LoweredKernel, begin: int, place: _Place) -> RegionCall:
+        """A loop or a branch, whose part of the arena begins at a byte."""
+        memory = plan_regions(kernel)
+        frame = memory.frame
+
+        def target(home: Home) -> BufferRef:
+            if isinstance(home, Value):
+                return place(home)
+            return BufferRef("arena", begin + home) if isinstance(home, int) else self.codes.constant(home)
+
+        return RegionCall(
+            kind=frame.kind,
+            pointers=tuple(FramePointer(target(p.home), p.offset, p.step) for p in frame.pointers),
+            programs=tuple(self._part(kernel, number, memory, begin) for number in range(len(kernel.regions))),
+            moves=frame.moves,
+            results=tuple((copy.target, copy.source, copy.nbytes) for copy in frame.results),
+            trips=frame.trips or 0,
+            flag=frame.flag or 0,
+        )
+
+    def _part(self, kernel: LoweredKernel, number: int, memory: RegionsMemory, begin: int) -> tuple[Call, ...]:
+        """The calls of one of the programs inside a loop or branch."""
+        region, inner, places = kernel.regions[number], memory.programs[number], memory.frame.places[number]
+        inside = begin + memory.frame.own_bytes
+
+        def place(value: Value) -> BufferRef:
+            if value in places:
+                return BufferRef("frame", places[value])
+            return self._inside(value, region.program.graph, inner, inside)
+
+        def copied(first: bool) -> list[KernelCall]:
+            return [
+                self.copies.call(BufferRef("frame", copy.source), BufferRef("frame", copy.target), copy.nbytes)
+                for copy in memory.frame.copies[number]
+                if copy.first == first
+            ]
+
+        return (*copied(first=True), *self._calls(region.kernels, inner, inside, place), *copied(first=False))
+
+    def _inside(self, value: Value, graph: Graph, memory: MemoryPlan, begin: int) -> BufferRef:
+        """Where a temporary or a constant of a program lies whose part of the arena begins at a byte."""
+        if value in memory.offsets:
+            return BufferRef("arena", begin + memory.offsets[value])
         if value not in self._constant_of:
-            self._constant_of[value] = self.codes.constant(self.document.graph.producers[value].attrs["value"])
+            self._constant_of[value] = self.codes.constant(graph.producers[value].attrs["value"])
         return self._constant_of[value]

@@ -29,6 +29,10 @@ _CLASSES_A_KIND = 8
 """See `Limits`: of the workloads, a plan with as many kernels tried as usual is 0.1 % better by the model at most."""
 
 
+_ITERATION_US = 0.1
+"""Of the driver: moving the pointers of a frame and looking at the clock."""
+
+
 class CpuTarget:
     """One CPU. See `autofuse.targets.base.Target`."""
 
@@ -67,6 +71,7 @@ class CpuTarget:
             decisions=cpu_decisions(self.device.vector_bits),
             passes=CpuPasses(self.device.vector_bits),
             classes_a_kind=_CLASSES_A_KIND,
+            iteration_us=_ITERATION_US,
         )
 
     def cost_model(self) -> AnalyticalCpuModel:

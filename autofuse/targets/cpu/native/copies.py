@@ -23,25 +23,36 @@ def first_outputs(document: PlanDocument) -> dict[Value, int]:
     return found
 
 
+class Copies:
+    """Calls that copy, and their code: one for each size."""
+
+    def __init__(self) -> None:
+        self._codes: dict[int, KernelCode] = {}
+
+    @property
+    def codes(self) -> tuple[KernelCode, ...]:
+        return tuple(self._codes.values())
+
+    def call(self, source: BufferRef, target: BufferRef, nbytes: int) -> KernelCall:
+        code = self._codes.setdefault(nbytes, _copy_code(nbytes))
+        return KernelCall(code.name, (source, target))
+
+
 def output_copies(
-    document: PlanDocument, place: Callable[[Value], BufferRef]
-) -> tuple[list[KernelCode], list[KernelCall], list[KernelCall]]:
-    """The code of the copies, the calls before all kernels (arguments may be overwritten), and those after them.
+    document: PlanDocument, place: Callable[[Value], BufferRef], copies: Copies
+) -> tuple[list[KernelCall], list[KernelCall]]:
+    """The calls before all kernels (arguments may be overwritten), and those after them.
 
     `place`: where a value lies.
     """
-    graph = document.graph
-    codes: dict[int, KernelCode] = {}
     before: list[KernelCall] = []
     after: list[KernelCall] = []
     firsts = first_outputs(document)
-    for number, value in enumerate(graph.outputs):
-        if firsts.get(value) == number:
-            continue
-        code = codes.setdefault(value.type.nbytes, _copy_code(value.type.nbytes))
-        call = KernelCall(code.name, (place(value), BufferRef("output", number)))
-        (after if value in firsts else before).append(call)
-    return list(codes.values()), before, after
+    for number, value in enumerate(document.graph.outputs):
+        if firsts.get(value) != number:
+            call = copies.call(place(value), BufferRef("output", number), value.type.nbytes)
+            (after if value in firsts else before).append(call)
+    return before, after
 
 
 def _copy_code(nbytes: int) -> KernelCode:

@@ -1,10 +1,15 @@
-; The driver: runs the kernel calls of a program in order. The program is data, 64-bit words that driver.py lays out:
+; The driver: runs the calls of a program in order. The program is data, 64-bit words that driver.py lays out:
 ;   groups, uses BLAS, most members, most buffers of a call, offset of the caller's scratch in the arena, forks often,
 ;   then for each group: members, steps,
 ;     for each member: buffers, then for each buffer: kind, value,
-;     for each step: address of a launch (see pool.ll).
+;     for each step: address of a launch (see pool.ll);
+;   or, for a loop or a branch around calls: -1, address of a frame (see regions.ll).
 ; A buffer is an argument (kind 0, number), arena memory (1, offset) or an address (2). All members' tables are filled,
-; then the steps run one after another. `times`, unless null, receives the nanoseconds of each group.
+; then the steps run one after another. `times`, unless null, receives the nanoseconds of each group. The word before a
+; table is the address of a word that a call makes other than 0 if it failed: nothing is run after that.
+
+; what groups share: the caller's scratch, the tables, whether to stop, when signals were looked for
+%Run = type { ptr, ptr, i64, i64 }
 
 define void @af_run(ptr %program, ptr %arguments, ptr %arena, ptr %times) nounwind {
 entry:
@@ -21,20 +26,30 @@ entry:
   %forks.at = getelementptr i64, ptr %program, i64 5
   %forks = load i64, ptr %forks.at
   %start = getelementptr i64, ptr %program, i64 6
-  %timed = icmp ne ptr %times, null
   %no.blas = icmp eq i64 %blas, 0
   %few.forks = icmp eq i64 %forks, 0
-  %slots = mul i64 %members.most, %buffers.most
+  %row.size = add i64 %buffers.most, 1
+  %slots = mul i64 %members.most, %row.size
   %memory = alloca ptr, i64 %slots
   %tables = alloca ptr, i64 %members.most
+  %run = alloca %Run
+  store ptr %scratch, ptr %run
+  %run.tables = getelementptr %Run, ptr %run, i64 0, i32 1
+  store ptr %tables, ptr %run.tables
+  %stop = getelementptr %Run, ptr %run, i64 0, i32 2
+  store i64 0, ptr %stop
+  %looked = getelementptr %Run, ptr %run, i64 0, i32 3
+  store i64 0, ptr %looked
   br label %table.check
 table.check:
   %t = phi i64 [ 0, %entry ], [ %t.next, %table ]
   %tables.done = icmp eq i64 %t, %members.most
   br i1 %tables.done, label %begin, label %table
 table:
-  %row = mul i64 %t, %buffers.most
-  %table.memory = getelementptr ptr, ptr %memory, i64 %row
+  %row = mul i64 %t, %row.size
+  %row.at = getelementptr ptr, ptr %memory, i64 %row
+  store ptr %stop, ptr %row.at
+  %table.memory = getelementptr ptr, ptr %row.at, i64 1
   %table.at = getelementptr ptr, ptr %tables, i64 %t
   store ptr %table.memory, ptr %table.at
   %t.next = add i64 %t, 1
@@ -45,61 +60,76 @@ expect:
   call void @plan_enter()
   br label %entered
 entered:
-  br i1 %no.blas, label %group.check, label %enter
+  br i1 %no.blas, label %work, label %enter
 enter:
   call void @af_blas_enter()
+  br label %work
+work:
+  call void @run_groups(ptr %start, i64 %groups, ptr %arguments, ptr %arena, ptr %run, ptr %times)
+  br i1 %no.blas, label %left, label %leave
+leave:
+  call void @af_blas_exit()
+  br label %left
+left:
+  br i1 %few.forks, label %done, label %expect.no.more
+expect.no.more:
+  call void @plan_exit()
+  br label %done
+done:
+  ret void
+}
+
+; runs groups one after another, until one of them says that it failed
+define internal void @run_groups(ptr %start, i64 %groups, ptr %arguments, ptr %arena, ptr %run, ptr %times) nounwind {
+entry:
+  %scratch = load ptr, ptr %run
+  %tables.at = getelementptr %Run, ptr %run, i64 0, i32 1
+  %tables = load ptr, ptr %tables.at
+  %stop = getelementptr %Run, ptr %run, i64 0, i32 2
+  %timed = icmp ne ptr %times, null
   br label %group.check
 
 group.check:
-  %g = phi i64 [ 0, %entered ], [ 0, %enter ], [ %g.next, %group.end ]
-  %at = phi ptr [ %start, %entered ], [ %start, %enter ], [ %step.at, %group.end ]
+  %g = phi i64 [ 0, %entry ], [ %g.next, %group.next ]
+  %at = phi ptr [ %start, %entry ], [ %group.after, %group.next ]
   %groups.done = icmp eq i64 %g, %groups
-  br i1 %groups.done, label %finish, label %group
+  br i1 %groups.done, label %done, label %group
 group:
   %members = load i64, ptr %at
   %steps.at = getelementptr i64, ptr %at, i64 1
   %steps = load i64, ptr %steps.at
   %first.member = getelementptr i64, ptr %at, i64 2
-  br i1 %timed, label %time.before, label %member.check
+  br i1 %timed, label %time.before, label %begin
 time.before:
   %before.read = call i64 @now()
-  br label %member.check
+  br label %begin
+begin:
+  %before = phi i64 [ 0, %group ], [ %before.read, %time.before ]
+  %is.region = icmp slt i64 %members, 0
+  br i1 %is.region, label %region, label %member.check
+region:
+  %frame = inttoptr i64 %steps to ptr
+  call void @run_region(ptr %frame, ptr %arguments, ptr %arena, ptr %run)
+  br label %group.end
 
 member.check:
-  %before = phi i64 [ 0, %group ], [ %before.read, %time.before ], [ %before, %member.end ]
-  %l = phi i64 [ 0, %group ], [ 0, %time.before ], [ %l.next, %member.end ]
-  %member.at = phi ptr [ %first.member, %group ], [ %first.member, %time.before ], [ %buffer.at, %member.end ]
+  %l = phi i64 [ 0, %begin ], [ %l.next, %member.end ]
+  %member.at = phi ptr [ %first.member, %begin ], [ %buffer.at, %member.end ]
   %members.done = icmp eq i64 %l, %members
   br i1 %members.done, label %step.check, label %member
 member:
   %count = load i64, ptr %member.at
   %first.buffer = getelementptr i64, ptr %member.at, i64 1
-  %member.row = mul i64 %l, %buffers.most
-  %member.table = getelementptr ptr, ptr %memory, i64 %member.row
+  %member.table.at = getelementptr ptr, ptr %tables, i64 %l
+  %member.table = load ptr, ptr %member.table.at
   br label %buffer.check
 buffer.check:
-  %b = phi i64 [ 0, %member ], [ %b.next, %resolved ]
-  %buffer.at = phi ptr [ %first.buffer, %member ], [ %buffer.next, %resolved ]
+  %b = phi i64 [ 0, %member ], [ %b.next, %buffer ]
+  %buffer.at = phi ptr [ %first.buffer, %member ], [ %buffer.next, %buffer ]
   %buffers.done = icmp eq i64 %b, %count
   br i1 %buffers.done, label %member.end, label %buffer
 buffer:
-  %kind = load i64, ptr %buffer.at
-  %value.at = getelementptr i64, ptr %buffer.at, i64 1
-  %value = load i64, ptr %value.at
-  switch i64 %kind, label %address [ i64 0, label %argument
-                                     i64 1, label %offset ]
-argument:
-  %argument.at = getelementptr ptr, ptr %arguments, i64 %value
-  %from.arguments = load ptr, ptr %argument.at
-  br label %resolved
-offset:
-  %from.arena = getelementptr i8, ptr %arena, i64 %value
-  br label %resolved
-address:
-  %from.address = inttoptr i64 %value to ptr
-  br label %resolved
-resolved:
-  %pointer = phi ptr [ %from.arguments, %argument ], [ %from.arena, %offset ], [ %from.address, %address ]
+  %pointer = call ptr @resolved(ptr %buffer.at, ptr %arguments, ptr %arena)
   %slot = getelementptr ptr, ptr %member.table, i64 %b
   store ptr %pointer, ptr %slot
   %b.next = add i64 %b, 1
@@ -113,35 +143,49 @@ step.check:
   %s = phi i64 [ 0, %member.check ], [ %s.next, %step ]
   %step.at = phi ptr [ %member.at, %member.check ], [ %step.next, %step ]
   %steps.done = icmp eq i64 %s, %steps
-  br i1 %steps.done, label %group.end.check, label %step
+  br i1 %steps.done, label %group.end, label %step
 step:
   %launch = load ptr, ptr %step.at
   call void @af_parallel(ptr %launch, ptr %tables, ptr %scratch)
   %s.next = add i64 %s, 1
   %step.next = getelementptr i64, ptr %step.at, i64 1
   br label %step.check
-group.end.check:
-  br i1 %timed, label %time.after, label %group.end
+group.end:
+  %group.after = phi ptr [ %first.member, %region ], [ %step.at, %step.check ]
+  br i1 %timed, label %time.after, label %group.next.check
 time.after:
   %after = call i64 @now()
   %spent = sub i64 %after, %before
   %time.at = getelementptr i64, ptr %times, i64 %g
   store i64 %spent, ptr %time.at
-  br label %group.end
-group.end:
+  br label %group.next.check
+group.next.check:
+  %stopped = load i64, ptr %stop
+  %failed = icmp ne i64 %stopped, 0
+  br i1 %failed, label %done, label %group.next
+group.next:
   %g.next = add i64 %g, 1
   br label %group.check
-
-finish:
-  br i1 %no.blas, label %left, label %leave
-leave:
-  call void @af_blas_exit()
-  br label %left
-left:
-  br i1 %few.forks, label %done, label %expect.no.more
-expect.no.more:
-  call void @plan_exit()
-  br label %done
 done:
   ret void
+}
+
+; the address of a buffer, which two words say
+define internal ptr @resolved(ptr %buffer, ptr %arguments, ptr %arena) alwaysinline nounwind {
+entry:
+  %kind = load i64, ptr %buffer
+  %value.at = getelementptr i64, ptr %buffer, i64 1
+  %value = load i64, ptr %value.at
+  switch i64 %kind, label %address [ i64 0, label %argument
+                                     i64 1, label %offset ]
+argument:
+  %argument.at = getelementptr ptr, ptr %arguments, i64 %value
+  %from.arguments = load ptr, ptr %argument.at
+  ret ptr %from.arguments
+offset:
+  %from.arena = getelementptr i8, ptr %arena, i64 %value
+  ret ptr %from.arena
+address:
+  %from.address = inttoptr i64 %value to ptr
+  ret ptr %from.address
 }

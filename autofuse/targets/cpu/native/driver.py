@@ -6,7 +6,7 @@ No code is generated per program: a plan whose kernels are in the object cache i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,26 @@ from numpy.typing import NDArray
 from autofuse.errors import BackendError
 from autofuse.ir.tree import count_leaves
 from autofuse.targets.cpu.native import blas
-from autofuse.targets.cpu.native.nativeprogram import BufferRef, CpuProgram, KernelCall, KernelCode, PhaseCode
+from autofuse.targets.cpu.native.nativeprogram import (
+    BufferRef,
+    Call,
+    CpuProgram,
+    KernelCall,
+    KernelCode,
+    PhaseCode,
+    RegionCall,
+)
 
 _ALIGNMENT = 64
 _DECLARED = re.compile(r"declare\b[^@]*@([-\w.$]+)\(")
 _WEIGHT_SCALE = 64
 _ARGUMENT, _ARENA, _ADDRESS = 0, 1, 2
 """Kinds of buffers in driver.ll."""
+_REGION = -1
+"""Stands for the members of a group that is a loop or a branch."""
+_KINDS = {"counted": 0, "while": 1, "branch": 2}
+"""As in regions.ll."""
+Group = tuple[Call, ...]
 
 
 def kernel_unit(kernel: KernelCode) -> str:
@@ -49,15 +62,29 @@ def arena_size(program: CpuProgram) -> int:
     return _aligned(program.arena_bytes) + _aligned(scratch)
 
 
-def groups(calls: Sequence[KernelCall]) -> list[tuple[KernelCall, ...]]:
-    """Runs of calls with strictly increasing places: what runs together."""
-    found: list[tuple[KernelCall, ...]] = []
+def groups(calls: Sequence[Call]) -> list[Group]:
+    """Runs of calls with strictly increasing places: what runs together. A loop or branch is alone."""
+    found: list[Group] = []
+    place: int | None = None
+    """Of the last call, where another one may join it."""
     for call in calls:
-        if found and call.group_place > found[-1][-1].group_place:
+        own = call.group_place if isinstance(call, KernelCall) else None
+        if place is not None and own is not None and own > place:
             found[-1] = (*found[-1], call)
         else:
             found.append((call,))
+        place = own
     return found
+
+
+def kernel_calls(calls: Iterable[Call]) -> Iterator[KernelCall]:
+    """All calls of kernels, those inside of loops and branches too."""
+    for call in calls:
+        if isinstance(call, KernelCall):
+            yield call
+        else:
+            for program in call.programs:
+                yield from kernel_calls(program)
 
 
 def check(program: CpuProgram) -> None:
@@ -68,12 +95,7 @@ def check(program: CpuProgram) -> None:
     for phase in _phases(program):
         if phase.blocks < 0 or phase.task_blocks < 1 or phase.scratch_bytes < 0:
             raise BackendError(f"{phase.symbol}: blocks and scratch must be >= 0 and task_blocks >= 1, got {phase}")
-    kernels = {kernel.name for kernel in program.kernels}
-    for call in program.calls:
-        if call.kernel not in kernels:
-            raise BackendError(f"program {program.name}: call of unknown kernel {call.kernel!r}; known: {names}")
-        for buffer in call.buffers:
-            _check_buffer(program, call, buffer)
+    _check_calls(program, program.calls, 0)
     _check_trees(program)
     for alias in program.output_aliases:
         if program.outputs[alias.output] != program.inputs[alias.input]:
@@ -83,13 +105,31 @@ def check(program: CpuProgram) -> None:
             )
 
 
+def _check_calls(program: CpuProgram, calls: Iterable[Call], frame: int) -> None:
+    """`frame`: pointers of the loop or branch that the calls are inside of."""
+    names = {kernel.name for kernel in program.kernels}
+    for call in calls:
+        if isinstance(call, RegionCall):
+            for pointer in call.pointers:
+                _check_buffer(program, call.kind, pointer.buffer, frame)
+            for part in call.programs:
+                _check_calls(program, part, len(call.pointers))
+            continue
+        if call.kernel not in names:
+            raise BackendError(
+                f"program {program.name}: call of unknown kernel {call.kernel!r}; known: {sorted(names)}"
+            )
+        for buffer in call.buffers:
+            _check_buffer(program, call.kernel, buffer, frame)
+
+
 class DriverData:
     """A program in the layout of driver.ll, for groups of calls that run together. Lives as long as it may run."""
 
     def __init__(
         self,
         program: CpuProgram,
-        grouped: Sequence[tuple[KernelCall, ...]],
+        grouped: Sequence[Group],
         functions: Mapping[str, int],
         constants: Sequence[NDArray[Any]],
     ) -> None:
@@ -98,25 +138,68 @@ class DriverData:
         self._functions = functions
         self._constants = constants
         self._launches: dict[tuple[int, ...], NDArray[np.int64]] = {}
-        kernels = {kernel.name: kernel for kernel in program.kernels}
-        words = [
-            len(grouped),
-            int(uses_blas(program.kernels)),
-            max((len(group) for group in grouped), default=0),
-            max((len(call.buffers) for group in grouped for call in group), default=0),
-            _aligned(program.arena_bytes),
-        ]
+        self._frames: list[NDArray[np.int64]] = []
+        self._kernels = {kernel.name: kernel for kernel in program.kernels}
         self._forks = 0
-        steps = [word for group in grouped for word in self._group(group, [kernels[c.kernel] for c in group])]
-        words += [int(self._forks > 1), *steps]
-        self._words = np.array(words, np.int64)
+        self._members = 0
+        steps = self._all_groups(grouped)
+        inside = [call for group in grouped for call in kernel_calls(group)]
+        self._words = np.array(
+            [
+                len(grouped),
+                int(uses_blas(program.kernels)),
+                self._members,
+                max((len(call.buffers) for call in inside), default=0),
+                _aligned(program.arena_bytes),
+                int(self._forks > 1),
+                *steps,
+            ],
+            np.int64,
+        )
 
     @property
     def address(self) -> int:
         """Address of the first word."""
         return self._words.ctypes.data
 
-    def _group(self, group: tuple[KernelCall, ...], kernels: Sequence[KernelCode]) -> list[int]:
+    def _all_groups(self, grouped: Sequence[Group]) -> list[int]:
+        words: list[int] = []
+        for group in grouped:
+            self._members = max(self._members, len(group))
+            if isinstance(group[0], RegionCall):
+                words += [_REGION, self._frame(group[0])]
+            else:
+                words += self._group([call for call in group if isinstance(call, KernelCall)])
+        return words
+
+    def _frame(self, call: RegionCall) -> int:
+        """The address of a frame in the layout of regions.ll."""
+        forks = self._forks
+        programs = [self._part(part) for part in call.programs]
+        if call.kind != "branch":  # what forks in a loop does so often
+            self._forks += self._forks - forks
+        steps = [(number, pointer.step) for number, pointer in enumerate(call.pointers) if pointer.step]
+        words = [_KINDS[call.kind], call.trips, call.flag]
+        words += [len(call.pointers), len(call.moves), len(steps), len(call.results)]
+        words += [*programs, 0][:3]
+        for pointer in call.pointers:
+            words += [*self._buffer(pointer.buffer), pointer.offset]
+        for pair in (*call.moves, *steps):
+            words += pair
+        for result in call.results:
+            words += result
+        return self._kept(words)
+
+    def _part(self, calls: Sequence[Call]) -> int:
+        grouped = groups(calls)
+        return self._kept([len(grouped), *self._all_groups(grouped)])
+
+    def _kept(self, words: Sequence[int]) -> int:
+        self._frames.append(np.array(words, np.int64))
+        return self._frames[-1].ctypes.data
+
+    def _group(self, group: Sequence[KernelCall]) -> list[int]:
+        kernels = [self._kernels[call.kernel] for call in group]
         steps: list[int] = []
         for step in range(max(len(kernel.launches) for kernel in kernels)):
             phases = [
@@ -145,7 +228,7 @@ class DriverData:
 
     def _buffer(self, buffer: BufferRef) -> tuple[int, int]:
         match buffer.space:
-            case "input":
+            case "input" | "frame":
                 return _ARGUMENT, buffer.index
             case "output":
                 return _ARGUMENT, len(self._program.inputs) + buffer.index
@@ -186,14 +269,17 @@ def _check_trees(program: CpuProgram) -> None:
         )
 
 
-def _check_buffer(program: CpuProgram, call: KernelCall, buffer: BufferRef) -> None:
-    limits = {"input": program.inputs, "output": program.outputs, "constant": program.constants}
+def _check_buffer(program: CpuProgram, what: str, buffer: BufferRef, frame: int) -> None:
+    """`frame`: pointers of the loop or branch that the buffer is read in; 0 outside of any."""
+    limits = {"input": len(program.inputs), "output": len(program.outputs), "constant": len(program.constants)}
     if buffer.space == "arena":
         good = buffer.index % _ALIGNMENT == 0 and 0 <= buffer.index <= program.arena_bytes
+    elif buffer.space == "frame":
+        good = 0 <= buffer.index < frame
     else:
-        good = 0 <= buffer.index < len(limits[buffer.space])
+        good = 0 <= buffer.index < limits[buffer.space] and (frame == 0 or buffer.space == "constant")
     if not good:
-        raise BackendError(f"program {program.name}, kernel {call.kernel}: {buffer} is outside the program")
+        raise BackendError(f"program {program.name}, kernel {what}: {buffer} is outside the program")
 
 
 def _declared_symbol(line: str, kernel: KernelCode) -> str:

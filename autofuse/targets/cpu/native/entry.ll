@@ -15,6 +15,7 @@ declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare ptr @PyTuple_New(i64)
 declare i32 @PyTuple_SetItem(ptr, i64, ptr)
 declare ptr @PyErr_NoMemory()
+declare ptr @PyErr_Occurred()
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare void @Py_IncRef(ptr)
@@ -330,10 +331,14 @@ run.released:
   call void @PyEval_RestoreThread(ptr %thread)
   br label %ran
 ran:
-  br i1 %no.arena, label %results, label %give.arena
+  %error.raised = call ptr @PyErr_Occurred()
+  %interrupted = icmp ne ptr %error.raised, null
+  br i1 %no.arena, label %ended, label %give.arena
 give.arena:
   call void @arena_give(ptr %context, ptr %held)
-  br label %results
+  br label %ended
+ended:
+  br i1 %interrupted, label %undo, label %results
 
 results:
   br i1 %single, label %one, label %many
@@ -360,9 +365,9 @@ filled:
 ; give back the outputs collected so far; null after a Python error, the sentinel for arguments to be converted
 undo:
   %collected.count = phi i64 [ %k, %out.given ], [ %k, %out.fresh ], [ %outputs, %shared.check ],
-                             [ %outputs, %no.memory ], [ %outputs, %many ]
+                             [ %outputs, %no.memory ], [ %outputs, %ended ], [ %outputs, %many ]
   %raised = phi i1 [ false, %out.given ], [ true, %out.fresh ], [ false, %shared.check ],
-                   [ true, %no.memory ], [ true, %many ]
+                   [ true, %no.memory ], [ true, %ended ], [ true, %many ]
   br label %undo.check
 undo.check:
   %u = phi i64 [ 0, %undo ], [ %u.next, %undo.one ]

@@ -20,7 +20,7 @@ from autofuse.ir.types import TensorType
 from autofuse.targets.cpu.blocks import POOLED_FROM_BYTES, output_blocks
 from autofuse.targets.cpu.native import driver
 from autofuse.targets.cpu.native.linking import LinkedCode, link
-from autofuse.targets.cpu.native.nativeprogram import CpuProgram, KernelCall
+from autofuse.targets.cpu.native.nativeprogram import CpuProgram
 from autofuse.targets.cpu.native.nativeruntime import KERNEL_SYMBOLS, enable_blas, native_runtime
 from autofuse.targets.cpu.native.treedata import TreeData, tree_data
 
@@ -160,7 +160,8 @@ class NativeProgram:
         """
         data = self._driver_data([(call,) for call in self.program.calls])
         arguments = np.array(addresses, np.uint64)
-        run = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] * 4))(native_runtime()["af_run"])
+        # unlike CFUNCTYPE: raises what a signal's handler raised (regions.ll)
+        run = ctypes.PYFUNCTYPE(None, *([ctypes.c_void_p] * 4))(native_runtime()["af_run"])
         run(data.address, arguments.ctypes.data, arena, times)
 
     @property
@@ -207,7 +208,7 @@ class NativeProgram:
             symbols |= enable_blas()
         return link(self.objects, symbols, exports=driver.phase_symbols(self.program))
 
-    def _driver_data(self, groups: Sequence[tuple[KernelCall, ...]]) -> driver.DriverData:
+    def _driver_data(self, groups: Sequence[driver.Group]) -> driver.DriverData:
         functions = {symbol: self._code[symbol] for symbol in driver.phase_symbols(self.program)}
         return driver.DriverData(self.program, groups, functions, self._constants)
 

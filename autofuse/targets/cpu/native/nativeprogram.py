@@ -13,7 +13,7 @@ from autofuse.ir.tree import Tree
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 
-Space = Literal["input", "output", "arena", "constant"]
+Space = Literal["input", "output", "arena", "constant", "frame"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,8 @@ class BufferRef:
 
     space: Space
     index: int
-    """Number of the input, output or constant; in the arena the byte offset, a multiple of 64."""
+    """Number of the input, output or constant; in the arena the byte offset, a multiple of 64. Inside a loop or branch,
+    of the frame's pointer: calls there have no inputs and outputs but these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,38 @@ class KernelCall:
     group_place: int = 0
     """Consecutive calls whose places strictly increase (0, 1, 2) are independent of each other: their n-th launches
     are joined into one fork-join. A place that does not increase starts after everything before it has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class FramePointer:
+    """A pointer that calls inside a loop or branch take their buffers from."""
+
+    buffer: BufferRef
+    """Where it points to when the loop begins."""
+    offset: int = 0
+    """Bytes behind that."""
+    step: int = 0
+    """Bytes by which it moves after each iteration."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionCall:
+    """A loop or a branch around other calls, which the driver runs. See `autofuse.runtime.frames`."""
+
+    kind: Literal["counted", "while", "branch"]
+    pointers: tuple[FramePointer, ...]
+    programs: tuple[tuple[Call, ...], ...]
+    """What stands before all, then the body; of a `while` condition and body; of a branch the two sides."""
+    moves: tuple[tuple[int, int], ...] = ()
+    """(to, from), by number of pointer: after each iteration, all at once and before the steps."""
+    results: tuple[tuple[int, int, int], ...] = ()
+    """(to, from, bytes): copied after the last iteration, in this order, unless they are the same address."""
+    trips: int = 0
+    flag: int = 0
+    """The pointer to the bool that decides, of a `while` and of a branch."""
+
+
+Call = KernelCall | RegionCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +135,7 @@ class CpuProgram:
 
     name: str
     kernels: tuple[KernelCode, ...]
-    calls: tuple[KernelCall, ...]
+    calls: tuple[Call, ...]
     """In execution order."""
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]

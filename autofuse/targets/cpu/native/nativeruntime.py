@@ -45,7 +45,7 @@ _EXPORTS = (
     "af_blas_set",
 )
 
-_PARTS = ("waiting", "team", "pool", "blasthreads", "driver", "entry", "tree")
+_PARTS = ("waiting", "team", "pool", "blasthreads", "driver", "regions", "entry", "tree")
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _RELAX = {

@@ -1,7 +1,8 @@
 """Kernels that are one call of the interpreter: native code calls back into Python.
 
 The kernel's LLVM function is the same for all of them: it reads the address of a callback from its last buffer and
-calls it with its table of buffers. So the code stays cacheable, and the address lives in a constant of this process.
+calls it with its table of buffers. So the code stays cacheable, and the address lives in a constant of this process. A
+call that fails ends the program (see driver.ll).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from autofuse.ir.interpreter import interpret_into
 from autofuse.lower.tile import OpaqueProgram
 from autofuse.targets.cpu.native.nativeprogram import KernelCode, PhaseCode
 
-_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 
 def opaque_code(name: str, buffers: int) -> KernelCode:
@@ -29,7 +30,12 @@ define void @{name}(ptr %buffers, i64 %begin, i64 %end, ptr %scratch) {{
   %slot = getelementptr ptr, ptr %buffers, i64 {buffers}
   %box = load ptr, ptr %slot
   %function = load ptr, ptr %box
-  call void %function(ptr %buffers)
+  %failed = call i64 %function(ptr %buffers)
+  %stop.at = getelementptr ptr, ptr %buffers, i64 -1
+  %stop = load ptr, ptr %stop.at
+  %before = load i64, ptr %stop
+  %after = or i64 %before, %failed
+  store i64 %after, ptr %stop
   ret void
 }}
 """
@@ -51,11 +57,13 @@ class OpaqueCall:
         """What the callback of this thread's last call could not raise: native code in between knows no exceptions."""
         return self._errors.pop(threading.get_ident(), None)
 
-    def _run(self, table: int) -> None:
+    def _run(self, table: int) -> int:
         try:
             self._evaluate(table)
         except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `take_error` hands it to the caller
             self._errors[threading.get_ident()] = error
+            return 1
+        return 0
 
     def _evaluate(self, table: int) -> None:
         buffers = self.program.buffers
@@ -68,10 +76,11 @@ class OpaqueCall:
 
 
 def raise_pending(calls: Sequence[OpaqueCall]) -> None:
-    """Raise the first error of what native code just called; those after it, which read garbage, go too."""
-    errors = [error for call in calls if (error := call.take_error()) is not None]
-    if errors:
-        raise errors[0]
+    """Raise the error of what native code just called, if there was one; nothing was run after it."""
+    for call in calls:
+        error = call.take_error()
+        if error is not None:
+            raise error
 
 
 def _view(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

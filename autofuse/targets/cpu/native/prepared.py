@@ -24,15 +24,18 @@ from autofuse.targets.cpu.native import blas, driver
 from autofuse.targets.cpu.native.entry import NativeProgram
 from autofuse.targets.cpu.native.nativeprogram import (
     BufferRef,
+    Call,
     CpuProgram,
+    FramePointer,
     KernelCall,
     KernelCode,
     OutputAlias,
     PhaseCode,
+    RegionCall,
 )
 from autofuse.targets.cpu.native.nativeruntime import surroundings
 
-_VERSION = 3
+_VERSION = 4
 _MOST_CONSTANT_BYTES = 1 << 20
 _LENGTH_BYTES = 8
 
@@ -96,7 +99,7 @@ def _record(program: CpuProgram) -> dict[str, Any]:
             [kernel.name, kernel.declares, [[astuple(phase) for phase in launch] for launch in kernel.launches]]
             for kernel in program.kernels
         ],
-        "calls": [[c.kernel, [[b.space, b.index] for b in c.buffers], c.group_place] for c in program.calls],
+        "calls": [_call_to_json(call) for call in program.calls],
         "inputs": [str(type_) for type_ in program.inputs],
         "outputs": [str(type_) for type_ in program.outputs],
         "aliases": [[alias.output, alias.input] for alias in program.output_aliases],
@@ -118,10 +121,7 @@ def _program(record: dict[str, Any]) -> CpuProgram:
             KernelCode(name, "", tuple(declares), tuple(tuple(PhaseCode(*phase) for phase in one) for one in launches))
             for name, declares, launches in record["kernels"]
         ),
-        calls=tuple(
-            KernelCall(kernel, tuple(BufferRef(space, index) for space, index in buffers), place)
-            for kernel, buffers, place in record["calls"]
-        ),
+        calls=tuple(_call(call) for call in record["calls"]),
         inputs=tuple(parse_type(text) for text in record["inputs"]),
         outputs=tuple(parse_type(text) for text in record["outputs"]),
         output_aliases=tuple(OutputAlias(*pair) for pair in record["aliases"]),
@@ -130,6 +130,36 @@ def _program(record: dict[str, Any]) -> CpuProgram:
         in_trees=None if trees is None else tuple(tree.from_json(one) for one in trees),
         out_tree=None if out_tree is None else tree.from_json(out_tree),
         threads=record["threads"],
+    )
+
+
+def _call_to_json(call: Call) -> list[Any]:
+    if isinstance(call, KernelCall):
+        return [call.kernel, [[buffer.space, buffer.index] for buffer in call.buffers], call.group_place]
+    return [
+        call.kind,
+        [[p.buffer.space, p.buffer.index, p.offset, p.step] for p in call.pointers],
+        [[_call_to_json(inner) for inner in part] for part in call.programs],
+        call.moves,
+        call.results,
+        call.trips,
+        call.flag,
+    ]
+
+
+def _call(parts: Sequence[Any]) -> Call:
+    if len(parts) == 3:
+        kernel, buffers, place = parts
+        return KernelCall(kernel, tuple(BufferRef(space, index) for space, index in buffers), place)
+    kind, pointers, programs, moves, results, trips, flag = parts
+    return RegionCall(
+        kind,
+        tuple(FramePointer(BufferRef(space, index), offset, step) for space, index, offset, step in pointers),
+        tuple(tuple(_call(inner) for inner in part) for part in programs),
+        tuple((to, source) for to, source in moves),
+        tuple((to, source, nbytes) for to, source, nbytes in results),
+        trips,
+        flag,
     )
 
 

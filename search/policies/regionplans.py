@@ -1,0 +1,145 @@
+"""Plans of what is inside loops and branches that are no kernel: each program there is a problem of its own.
+
+It is solved as the whole program is, by the same policy at the same prices. A loop costs its iterations times what one
+costs, and what the target's driver takes for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.fusion.regionprograms import RegionProgram, control_node, region_programs
+from autofuse.ir.graph import Graph, Node
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
+from autofuse.ir.tree import Branch, Leaf
+from autofuse.lazydataclass import dataclass, replace
+from autofuse.lower.looplowering import GUESSED_TRIPS
+from autofuse.plan.document import RegionPlan
+from autofuse.search.plans.planning import Program
+from autofuse.search.policies.context import Context
+from autofuse.search.policies.deadline import DECIDED, Deadline, choose
+from autofuse.search.policies.documents import document_of
+from autofuse.search.policies.policy import Partition, SearchPolicy
+from autofuse.search.prices.residual import ClassPrice
+
+_SHARE = 0.5
+"""Of the time for the whole program: for all programs inside it."""
+_NOTHING = ClassPrice(0.0, "overhead", 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """One of the programs."""
+
+    plan: RegionPlan
+    price: ClassPrice
+    """Of running it once."""
+    notes: tuple[str, ...] = ()
+
+
+class RegionPlans:
+    """Plans of the loops and branches of one program, each made when it is first asked for.
+
+    See `autofuse.search.prices.pricing.Regions`.
+    """
+
+    def __init__(self, policy: SearchPolicy, context: Context, seconds: float | None) -> None:
+        """`context`: of the whole program. `seconds`: its deadline."""
+        loops = max(1, _count_control(context.program.graph))
+        self._policy, self._seconds = policy, None if seconds is None else _SHARE * seconds / loops
+        self._context = replace(context, problem=replace(context.problem, memory=None))
+        self._before: dict[KernelCandidate, _Planned] = {}
+        self._regions: dict[tuple[Node, int], _Planned] = {}
+        """By the number of the region: they are the same, whatever the kernel reads and writes beside its loop."""
+
+    def plans(self, kernel: KernelCandidate) -> tuple[RegionPlan, ...]:
+        return tuple(planned.plan for planned in self._of(kernel))
+
+    def price(self, kernel: KernelCandidate) -> ClassPrice:
+        prices = [planned.price for planned in self._of(kernel)]
+        return _total(_node(kernel), prices, self._context.limits.iteration_us or 0.0)
+
+    def notes(self, kernel: KernelCandidate) -> tuple[str, ...]:
+        node = _node(kernel)
+        return tuple(f"in {node.op} %{node.name}: {note}" for planned in self._of(kernel) for note in planned.notes)
+
+    def _of(self, kernel: KernelCandidate) -> list[_Planned]:
+        node = _node(kernel)
+        before, *regions = region_programs(kernel)
+        if kernel not in self._before:
+            self._before[kernel] = self._planned(node.name, before)
+        for number, region in enumerate(regions):
+            if (node, number) not in self._regions:
+                self._regions[node, number] = self._planned(node.name, region)
+        return [self._before[kernel], *(self._regions[node, number] for number in range(len(regions)))]
+
+    def _planned(self, name: str, region: RegionProgram) -> _Planned:
+        if not region.graph.outputs:
+            return _Planned(RegionPlan((), ()), _NOTHING)
+        context = self._context.about(_program(name, region, self._context), self._context.kernels.bounds)
+        identity = context.problem.target.identity
+        if self._seconds is None:
+            partition = self._policy.partition(context)
+        else:
+            context, partition = choose(self._policy, context, Deadline(self._seconds), identity)
+        document = document_of(context, partition, identity)
+        notes = tuple(note for note in document.notes if DECIDED in note)
+        return _Planned(RegionPlan(document.kernels, document.order), _sum(context, partition), notes)
+
+
+def _program(name: str, region: RegionProgram, context: Context) -> Program:
+    """A program inside as one by itself. `context`: of the whole one."""
+    graph = region.graph
+    arguments, results = (
+        Branch("tuple", tuple(range(len(values))), tuple(Leaf() for _ in values))
+        for values in (graph.inputs, graph.outputs)
+    )
+    parameters = tuple(value.name for value in graph.inputs)
+    numerics = context.program.numerics
+    return Program(name, graph, arguments, results, parameters, region.writebacks, numerics=numerics)
+
+
+def _node(kernel: KernelCandidate) -> Node:
+    node = control_node(kernel)
+    assert node is not None
+    return node
+
+
+def _count_control(graph: Graph) -> int:
+    """Loops and branches, those inside others too."""
+    regions = [region for node in graph.nodes for region in node.regions]
+    return sum(role_of(node).is_control for node in graph.nodes) + sum(map(_count_control, regions))
+
+
+def _sum(context: Context, partition: Partition) -> ClassPrice:
+    """What the kernels of a partition cost together."""
+    known = context.kernels.prices.of([chosen.candidate for chosen in partition.kernels])
+    return _weighted([(1.0, known[chosen.candidate.digest]) for chosen in partition.kernels])
+
+
+def _total(node: Node, prices: Sequence[ClassPrice], iteration_us: float) -> ClassPrice:
+    """The price of a loop or branch: `prices` are of what stands before it and of its regions."""
+    before, *regions = prices
+    step = replace(_NOTHING, predicted_us=iteration_us)
+    match role_of(node):
+        case Role.BRANCH:
+            return _weighted([(1.0, before), (1.0, step), *((1 / len(regions), region) for region in regions)])
+        case Role.COUNTED_LOOP:
+            trips = node.attrs["length"]
+        case _:
+            trips = GUESSED_TRIPS
+    return _weighted([(1.0, before), *((float(trips), part) for part in (*regions, step))])
+
+
+def _weighted(parts: Sequence[tuple[float, ClassPrice]]) -> ClassPrice:
+    """The sum of prices, each so many times; bound by what bounds the dearest of them."""
+    dearest = max((times * price.predicted_us, number) for number, (times, price) in enumerate(parts))[1]
+    return ClassPrice(
+        predicted_us=sum(times * price.predicted_us for times, price in parts),
+        bound=parts[dearest][1].bound,
+        floor_us=sum(times * price.floor_us for times, price in parts),
+        sigma=max(price.sigma for _, price in parts),
+        headroom=parts[dearest][1].headroom,
+    )
