@@ -58,7 +58,7 @@ def report(records: Sequence[Record], run: Record) -> str:
         "# CartPole",
         "",
         f"{settings['steps']} steps of a coin's policy, state `f32[N, 4]`. Fastest of all calls, sides in turns in one "
-        "process; states and rewards of all sides are JAX's after 50 steps.",
+        "process. After 50 steps the states and rewards of all sides are JAX's; where torch draws, its mean reward is.",
         "",
         f"`{run['command']}`, commit {run['commit']}, {here['model']}, {here['threads']} threads. NumPy "
         f"{here['numpy']}, JAX {here['jax']}, torch {here['torch']}, Numba {here['numba']}.",
