@@ -16,6 +16,11 @@ def loop_programs(names: Sequence[str] | None = None) -> list[Workload]:
     return discover(LOOPS) if names is None else [load(name, LOOPS) for name in names]
 
 
+def has_loop_functions(program: Workload) -> bool:
+    """Whether its loops are `af.scan` and the like; those of the others are Python's, and write into arrays."""
+    return "af" in getattr(program.function, "__globals__", {})
+
+
 def autofuse_call(program: Workload, arguments: Arguments) -> Callable[[], Any]:
     """A plan by the cost model alone."""
     import autofuse as af
@@ -29,8 +34,10 @@ def numpy_call(program: Workload, arguments: Arguments) -> Callable[[], Any]:
     return lambda: program.function(*arguments)
 
 
-def jax_call(program: Workload, arguments: Arguments) -> Callable[[], Any]:
-    """The same source under jax.jit."""
+def jax_call(program: Workload, arguments: Arguments) -> Callable[[], Any] | None:
+    """The same source under jax.jit. Python loops that write into arrays are no programs of JAX."""
+    if not has_loop_functions(program):
+        return None
     from jax_programs import same_source
 
     return _jitted(same_source(program), arguments)

@@ -1,9 +1,9 @@
 """How fast are loops beside JAX and Numba? python experiments/loops/run.py [--programs life lorenz].
 
-In the environment of `make peers`. Each program of datasets/workloads/loops, whose loops are `af.scan`, `af.fori_loop`
-and `af.while_loop`, runs in a process of its own, in which all sides take turns: autofuse (a plan by the cost model
-alone), JAX from the same source and rewritten, Numba by hand, and NumPy. Answers are checked at both sizes before
-anything is timed. Writes loops.jsonl and loops.md into --out. A quarter of an hour; the same command carries on.
+In the environment of `make peers`. Each program of datasets/workloads/loops runs in a process of its own, in which all
+sides take turns: autofuse (a plan by the cost model alone), NumPy, and where its loops are `af.scan`, `af.fori_loop` or
+`af.while_loop` also JAX, from the same source and rewritten, and Numba by hand. Answers are checked at both sizes
+before anything is timed. Writes loops.jsonl and loops.md into --out. Half an hour; the same command carries on.
 """
 
 from __future__ import annotations

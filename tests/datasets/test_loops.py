@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import integrate, ndimage
+from scipy import integrate, linalg, ndimage, signal
 
 from autofuse.measurement.workloads import WORKLOADS_DIRECTORY, load
 
@@ -96,3 +96,95 @@ def test_metropolis_samples_its_density() -> None:
     _, mean, taken = loaded("metropolis").function(np.array([0, 1], np.uint32), x, y, 60)
     assert abs(mean.mean() - 0.25) < 0.02  # of 4000 chains
     assert 0.4 < taken.mean() / 60 < 0.9
+
+
+def test_jacobi_1d_goes_by_turns() -> None:
+    (a, b, steps), (left, right) = result("jacobi_1d")
+    for _ in range(steps):
+        b = np.concatenate([b[:1], ndimage.uniform_filter1d(a, 3)[1:-1], b[-1:]])
+        a = np.concatenate([a[:1], ndimage.uniform_filter1d(b, 3)[1:-1], a[-1:]])
+    assert_allclose(left, a, rtol=1e-11)
+    assert_allclose(right, b, rtol=1e-11)
+
+
+def test_fdtd_2d_updates_each_field_from_the_other() -> None:
+    (ex, ey, hz, source), found = result("fdtd_2d")
+    rows, columns = hz.shape
+    for t in range(len(source)):
+        for i in range(rows):
+            for j in range(columns):
+                ey[i, j] = source[t] if i == 0 else ey[i, j] - 0.5 * (hz[i, j] - hz[i - 1, j])
+                ex[i, j] -= 0.5 * (hz[i, j] - hz[i, j - 1]) if j else 0.0
+        for i in range(rows - 1):
+            for j in range(columns - 1):
+                hz[i, j] -= 0.7 * (ex[i, j + 1] - ex[i, j] + ey[i + 1, j] - ey[i, j])
+    for one, other in zip(found, (ex, ey, hz), strict=True):
+        assert_allclose(one, other, rtol=1e-9, atol=1e-11)
+
+
+def test_seidel_2d_reads_the_new_row_above() -> None:
+    (grid, sweeps), after = result("seidel_2d")
+    side = len(grid)
+    for _ in range(sweeps):
+        for i in range(1, side - 1):
+            old = grid[i].copy()
+            for j in range(1, side - 1):
+                grid[i, j] = 0.2 * (grid[i - 1, j] + grid[i + 1, j] + old[j - 1] + old[j] + old[j + 1])
+    assert_allclose(after, grid, rtol=1e-11)
+
+
+def test_adi_is_half_explicit_and_half_implicit() -> None:
+    (u, steps), after = result("adi")
+    n = len(u)
+    second = np.diag(np.full(n - 1, 1.0), 1) + np.diag(np.full(n - 1, 1.0), -1) - 2.0 * np.eye(n)
+    for _ in range(2 * steps):
+        u = np.linalg.solve(np.eye(n) - 0.4 * second, u + 0.4 * u @ second).T
+    assert_allclose(after, u, rtol=1e-9)
+
+
+def test_deriche_is_a_convolution_with_both_halves_of_its_kernel() -> None:
+    (image,), smooth = result("deriche")
+    x = image.astype(np.float64)
+    decay = math.exp(-0.25)
+    gain = (1.0 - decay) ** 2 / (1.0 + 0.5 * decay - decay * decay)
+    k = np.arange(x.shape[1])
+    kernel = gain * (0.25 * k + 1.0) * decay**k  # of Deriche's page: k (|x| alpha + 1) exp(-alpha |x|)
+    both = np.concatenate([kernel[:0:-1], kernel])
+    expected = np.array([np.convolve(row, both)[len(k) - 1 : 2 * len(k) - 1] for row in x])
+    assert_allclose(smooth, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_products_by_rows() -> None:
+    (data,), cov = result("covariance")
+    assert_allclose(cov, np.cov(data, rowvar=False), rtol=1e-9, atol=1e-12)
+    (c, a), updated = result("syrk")
+    assert_allclose(updated, np.where(np.tri(len(c)) > 0, 1.2 * c + 1.5 * a @ a.T, c), rtol=1e-11)
+    (a, b), product = result("trmm")
+    assert_allclose(product, 1.5 * (np.tril(a, -1) + np.eye(len(a))).T @ b, rtol=1e-11)
+
+
+def test_factorisations() -> None:
+    (a,), factor = result("cholesky")
+    assert_allclose(factor, np.linalg.cholesky(a), rtol=1e-9, atol=1e-11)
+    (a,), both = result("lu")
+    assert_allclose((np.tril(both, -1) + np.eye(len(a))) @ np.triu(both), a, rtol=1e-9)
+    (r,), y = result("durbin")
+    assert_allclose(y, linalg.solve_toeplitz(np.concatenate([[1.0], r[:-1]]), -r), rtol=1e-8)
+
+
+def test_histogram_bins_is_numpys_histogram() -> None:
+    (values, weights, bins), (counts, sums) = result("histogram_bins")
+    assert_array_equal(counts, np.histogram(values, bins, (-3.0, 3.0))[0])
+    assert_allclose(sums, np.histogram(values, bins, (-3.0, 3.0), weights=weights)[0], rtol=1e-9)
+
+
+def test_conv_loops_is_a_correlation() -> None:
+    (image, weights, bias), out = result("conv_loops")
+    expected = [
+        [
+            sum(signal.correlate2d(one[..., c], weights[..., c, f], "valid") for c in range(one.shape[-1])) + bias[f]
+            for f in range(weights.shape[-1])
+        ]
+        for one in image
+    ]
+    assert_allclose(out, np.maximum(np.moveaxis(np.array(expected), 1, -1), 0.0), rtol=1e-4)
