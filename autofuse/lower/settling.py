@@ -140,9 +140,9 @@ class _Body:
         return literals if literals and self.rests(literals) else None
 
     def rests(self, literals: Sequence[Literal]) -> bool:
-        """Whether what counts stays as it is for ever where all literals hold."""
+        """Whether what counts stays as it is for ever where all literals hold, which do not depend on time."""
         counts = {*self._wanted, *(c for scalar, _ in literals for c in self._sources(scalar) if c in self._next)}
-        return not any(scalar in self._timely for scalar, _ in literals) and self._keeps(literals, counts)
+        return self._keeps(literals, counts)
 
     def _keeps(self, literals: Sequence[Literal], carries: Collection[Scalar]) -> bool:
         """Whether carries get what they had, where all literals hold."""

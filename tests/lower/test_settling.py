@@ -169,6 +169,22 @@ def test_a_while_that_changes_resting_elements_is_left_to_the_interpreter() -> N
         lower(whole(doubled_before, (np.linspace(-3, 3, 100, dtype=F32),)), Schedule(), "kernel")
 
 
+def test_a_while_whose_condition_may_hold_again_is_left_to_the_interpreter() -> None:
+    """What an element's condition asks goes on to change while others keep the loop running."""
+
+    def moves(carry: Any) -> Any:
+        return (carry[0] > 1) & (carry[1] % 2 == 0)
+
+    def flickers(k: Any) -> Any:
+        def step(carry: Any) -> Any:
+            return np.where(moves(carry), carry[0] * F32(0.5), carry[0]), carry[1] + 1
+
+        return af.while_loop(lambda c: np.any(moves(c)), step, (k, np.arange(k.shape[0])))[0]
+
+    candidate = alone(flickers, (np.linspace(-3, 3, 100, dtype=F32),))
+    assert isinstance(lower(candidate, Schedule(), "kernel"), OpaqueProgram)
+
+
 def test_a_while_whose_rounds_are_asked_for_is_left_to_the_interpreter() -> None:
     def rounds(k: Any) -> Any:
         def step(carry: Any) -> Any:
