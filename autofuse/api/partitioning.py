@@ -74,10 +74,12 @@ def make_context(
     return context
 
 
-def drive(context: Context, policy: SearchPolicy, seconds: float | None) -> None:
-    """Have a policy plan what is inside loops and branches that are no kernel, where the target can run such plans."""
-    if context.limits.iteration_us is not None:
-        context.kernels.prices.regions = RegionPlans(policy, context, seconds)
+def drive(context: Context, policy: SearchPolicy, seconds: float | None) -> RegionPlans | None:
+    """Have a policy plan what is inside loops and branches that are no kernel; None if a target cannot run that."""
+    if context.limits.iteration_us is None:
+        return None
+    plans = context.kernels.prices.regions = RegionPlans(policy, context, seconds)
+    return plans
 
 
 def _rules(rules: Rules) -> Sequence[Rule]:

@@ -14,11 +14,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from autofuse.api.againstnumpy import against_function
-from autofuse.api.amounts import check_numerics, positive_seconds, whole_number
+from autofuse.api.amounts import DEADLINE_S, check_numerics, positive_seconds, whole_number
 from autofuse.api.loops import warn_of_loops
 from autofuse.api.measuringplaces import measuring_in
 from autofuse.api.numpyonly import NumpyPlan, traced_or_left
-from autofuse.api.partitioning import Rules, make_context, may_vary, noting
+from autofuse.api.partitioning import Rules, decided, drive, make_context, may_vary, noting
 from autofuse.api.plan import Plan
 from autofuse.api.programs import AUTO, fixed_choices, measuring_inputs, traced_program
 from autofuse.cost_models.base import CostModel
@@ -35,9 +35,11 @@ from autofuse.report.progress import progress_report
 from autofuse.search.budget.budget import DEFAULT_S, Budget
 from autofuse.search.plugins.foreign import LegalityTest
 from autofuse.search.plugins.registry import find_policy, model_for
+from autofuse.search.policies.analytical import Analytical
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import SearchPolicy
 from autofuse.search.tune.baselines import rule_policies
+from autofuse.search.tune.regiontuning import tune_regions
 from autofuse.search.tune.tuner import Tuner
 from autofuse.search.variants.measured_variants import tune_variants
 from autofuse.search.variants.variants import price_variants
@@ -137,7 +139,15 @@ def _tuned(
             dump_candidates(context, document, bench)
             return document
 
+        def tune_inside(context: Context, arrays: Sequence[NDArray[Any]], budget: Budget) -> PlanDocument:
+            graph = context.program.graph
+            with place.bench(graph, arrays, base, cold=cold, deadline_s=budget.hang_s, end=end) as bench:
+                tuner = Tuner(context, bench, place.identity, budget, seed, report)
+                return tuner.measured_plan() if fixed is None else tuner.fixed_plan(fixed)
+
         try:
+            regions = drive(context, fixed or Analytical(), DEADLINE_S)
+            budget = tune_regions(context, regions, arrays, budget, tune_inside)
             if varies:
                 start = monotonic()
                 context = replace(context, deadline_s=budget.solve_s(context.deadline_s))
@@ -146,9 +156,10 @@ def _tuned(
             with bench_for(context) as bench:
                 return tune_one(context, bench, budget)
         except KeyboardInterrupt:
-            if not tuners or tuners[0].best is None:
+            best = tuners[0].best if tuners else decided(Analytical(), context)  # none while regions are tuned
+            if best is None:
                 raise
-            return _interrupted(tuners[0].best, db)
+            return _interrupted(best, db)
         except AutofuseError as failure:
             best = tuners[0].best if tuners and tuners[0].has_measured else None
             if best is not None:

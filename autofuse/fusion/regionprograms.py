@@ -49,7 +49,7 @@ def region_programs(kernel: KernelCandidate) -> tuple[RegionProgram, ...]:
     node = control_node(kernel)
     if node is None:
         return ()
-    return (_before(kernel, node), *(_region(node, number) for number in range(len(node.regions))))
+    return (_before(kernel, node), *(region_program(node, number) for number in range(len(node.regions))))
 
 
 def _before(kernel: KernelCandidate, node: Node) -> RegionProgram:
@@ -57,7 +57,8 @@ def _before(kernel: KernelCandidate, node: Node) -> RegionProgram:
     return RegionProgram(_closed(node.name, others, (*kernel.graph.reads(node), *kernel.outputs)))
 
 
-def _region(node: Node, number: int) -> RegionProgram:
+def region_program(node: Node, number: int) -> RegionProgram:
+    """One region of a loop or branch."""
     region = node.regions[number]
     if role_of(node) is Role.BRANCH or (role_of(node) is Role.LOOP and number == 0):
         return RegionProgram(_closed(region.name, region.nodes, region.outputs))

@@ -94,8 +94,8 @@ class RegionReport:
 
     title: str
     """What it is, and how often it runs."""
-    predicted_us: float | None
-    """All of its kernels, once."""
+    us: float | None
+    """All of its kernels, once: as measured, where that is known, else as predicted."""
     kernels: tuple[KernelReport, ...]
 
 
@@ -220,7 +220,8 @@ def _kernel_reports(
 def _region_reports(kernel: LoweredKernel, remarks: Remarks, first: dict[TileProgram, str]) -> Iterator[RegionReport]:
     titles = _region_titles(kernel.program.graph) if isinstance(kernel.program, OpaqueProgram) else ()
     for title, region in zip(titles, kernel.regions, strict=False):
-        known = [inner.planned.predicted_us for inner in region.kernels]
+        times = [(inner.planned.measured_us, inner.planned.predicted_us) for inner in region.kernels]
+        known = [predicted if measured is None else measured for measured, predicted in times]
         us = sum(price for price in known if price is not None)
         inside = _kernel_reports(region.program.graph, region.kernels, remarks, first)
         yield RegionReport(title, None if None in known else us, inside)
@@ -332,7 +333,7 @@ def _kernel_lines(number: int, kernel: KernelReport) -> Iterator[str]:
 
 
 def _region_lines(region: RegionReport) -> Iterator[str]:
-    price = "" if region.predicted_us is None or not region.kernels else f": {microseconds(region.predicted_us)}"
+    price = "" if region.us is None or not region.kernels else f": {microseconds(region.us)}"
     yield f"  {region.title}{price}{'' if region.kernels else ': nothing to compute'}"
     for number, kernel in enumerate(region.kernels):
         yield from (f"    {line}" for line in _kernel_lines(number, kernel))

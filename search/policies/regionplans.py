@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autofuse.fusion.candidate import KernelCandidate
-from autofuse.fusion.regionprograms import RegionProgram, control_node, region_programs
+from autofuse.fusion.regionprograms import RegionProgram, control_node, region_program, region_programs
 from autofuse.ir.graph import Graph, Node
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.ir.tree import Branch, Leaf
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.looplowering import GUESSED_TRIPS
-from autofuse.plan.document import RegionPlan
+from autofuse.plan.document import PlanDocument, RegionPlan
 from autofuse.search.plans.planning import Program
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.deadline import DECIDED, Deadline, choose
@@ -65,6 +65,31 @@ class RegionPlans:
         node = _node(kernel)
         return tuple(f"in {node.op} %{node.name}: {note}" for planned in self._of(kernel) for note in planned.notes)
 
+    def shares(self, kernel: KernelCandidate) -> list[float]:
+        """What each region of a loop or branch costs in all iterations, in microseconds."""
+        node = _node(kernel)
+        _, *regions = self._of(kernel)
+        times = _times(node)
+        return [times * region.price.predicted_us for region in regions]
+
+    def context(self, node: Node, number: int) -> Context:
+        """A region of a loop or branch as a program by itself."""
+        return self._about(node.name, region_program(node, number))
+
+    def keep(self, node: Node, number: int, document: PlanDocument) -> None:
+        """Plan a region as a plan of its `context` says."""
+        known = self._regions[node, number]
+        us = sum(kernel.measured_us or kernel.predicted_us or 0.0 for kernel in document.kernels)
+        plan, made = RegionPlan(document.kernels, document.order), document.certificate
+        notes = [note for note in document.notes if DECIDED in note]
+        if made is not None:
+            notes.append(f"region {number} was tuned by itself: {made.measured} kernels measured, budget {made.budget}")
+        price = replace(known.price, predicted_us=us)
+        self._regions[node, number] = _Planned(plan, price, tuple(notes))
+
+    def _about(self, name: str, region: RegionProgram) -> Context:
+        return self._context.about(_program(name, region, self._context), self._context.kernels.bounds)
+
     def _of(self, kernel: KernelCandidate) -> list[_Planned]:
         node = _node(kernel)
         before, *regions = region_programs(kernel)
@@ -78,7 +103,7 @@ class RegionPlans:
     def _planned(self, name: str, region: RegionProgram) -> _Planned:
         if not region.graph.outputs:
             return _Planned(RegionPlan((), ()), _NOTHING)
-        context = self._context.about(_program(name, region, self._context), self._context.kernels.bounds)
+        context = self._about(name, region)
         identity = context.problem.target.identity
         if self._seconds is None:
             partition = self._policy.partition(context)
@@ -94,7 +119,7 @@ def _program(name: str, region: RegionProgram, context: Context) -> Program:
     graph = region.graph
     arguments, results = (
         Branch("tuple", tuple(range(len(values))), tuple(Leaf() for _ in values))
-        for values in (graph.inputs, graph.outputs)
+        for values in (graph.inputs, graph.outputs[: len(graph.outputs) - len(region.writebacks)])
     )
     parameters = tuple(value.name for value in graph.inputs)
     numerics = context.program.numerics
@@ -123,14 +148,19 @@ def _total(node: Node, prices: Sequence[ClassPrice], iteration_us: float) -> Cla
     """The price of a loop or branch: `prices` are of what stands before it and of its regions."""
     before, *regions = prices
     step = replace(_NOTHING, predicted_us=iteration_us)
+    steps = 1.0 if role_of(node) is Role.BRANCH else _times(node)
+    return _weighted([(1.0, before), (steps, step), *((_times(node), region) for region in regions)])
+
+
+def _times(node: Node) -> float:
+    """How often each region of a node is run; each side of a branch half of the time."""
     match role_of(node):
         case Role.BRANCH:
-            return _weighted([(1.0, before), (1.0, step), *((1 / len(regions), region) for region in regions)])
+            return 1 / len(node.regions)
         case Role.COUNTED_LOOP:
-            trips = node.attrs["length"]
+            return float(node.attrs["length"])
         case _:
-            trips = GUESSED_TRIPS
-    return _weighted([(1.0, before), *((float(trips), part) for part in (*regions, step))])
+            return float(GUESSED_TRIPS)
 
 
 def _weighted(parts: Sequence[tuple[float, ClassPrice]]) -> ClassPrice:
