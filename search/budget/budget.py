@@ -38,6 +38,8 @@ class Budget:
     """What was spent before of what the user gave."""
     kept_s: float = 0.0
     """What is kept of it for what comes after."""
+    spent_trials: int = 0
+    """Measurements that were spent, or given away, before."""
 
     def race_s(self, share: float) -> float:
         """Seconds for running whole plans: that share of the time, or of the default time if that is not limited."""
@@ -86,7 +88,7 @@ class Budget:
         """For people."""
         parts = [f"{round(self.seconds + self.spent_s + self.kept_s, 2):g} s"] if math.isfinite(self.seconds) else []
         if self.max_trials is not None:
-            parts.append(f"at most {self.max_trials} measurements")
+            parts.append(f"at most {self.max_trials + self.spent_trials} measurements")
         return ", ".join(parts)
 
 

@@ -65,8 +65,11 @@ def tune_regions(
         except (MeasureError, SearchError):
             continue
         regions.keep(node, number, document)
-    left = None if budget.max_trials is None else max(1, budget.max_trials - trials)
-    return replace(budget.without(monotonic() - start, begun=False), max_trials=left)
+    left = budget.without(monotonic() - start, begun=False)
+    if left.max_trials is None:
+        return left
+    trials = min(trials, left.max_trials - 1)
+    return replace(left, max_trials=left.max_trials - trials, spent_trials=trials)
 
 
 def _driven(context: Context) -> Mapping[Node, KernelCandidate]:

@@ -78,6 +78,7 @@ def test_each_loop_gets_its_first_values_and_a_part_of_the_budget() -> None:
     assert any(np.allclose(a, after) for a in second)
     assert sum(budget.seconds for budget in tuned.budgets) <= 50.0
     assert left.max_trials == 40 - sum(budget.max_trials or 0 for budget in tuned.budgets)
+    assert "40 measurements" in left.label  # what the user gave
     assert set(inner_times(document)) == {5.0}
 
 
