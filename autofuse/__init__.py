@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from autofuse.frontend.control import cond, while_loop
     from autofuse.frontend.countedloops import fori_loop, scan
     from autofuse.frontend.spec import Spec, spec
+    from autofuse.frontend.stablehlo.function import from_stablehlo
     from autofuse.fusion.userrules import Forbid, Force, Pin
     from autofuse.ir.interpreter import interpret
 
@@ -40,6 +41,7 @@ _WHERE = {
     "compile": "autofuse.api.compiling",
     "cond": "autofuse.frontend.control",
     "fori_loop": "autofuse.frontend.countedloops",
+    "from_stablehlo": "autofuse.frontend.stablehlo.function",
     "interpret": "autofuse.ir.interpreter",
     "jit": "autofuse.api.jit",
     "load": "autofuse.api.plan",
@@ -67,6 +69,7 @@ __all__ = [
     "compile",
     "cond",
     "fori_loop",
+    "from_stablehlo",
     "interpret",
     "jit",
     "load",

@@ -1,0 +1,105 @@
+"""Random bits: `rng_bit_generator`, and the functions by which JAX draws with threefry2x32."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from autofuse.errors import AutofuseError
+from autofuse.frontend.stablehlo.emitter import Emitter
+from autofuse.frontend.stablehlo.operation import Operation
+from autofuse.frontend.stablehlo.refusals import UnsupportedOperation
+from autofuse.frontend.stablehlo.rules import Rule
+from autofuse.ir import dtypes
+from autofuse.ir.graph import Value
+from autofuse.ir.graphbuilder import GraphBuilder
+from autofuse.ir.interpreter import interpret
+from autofuse.ir.ops.randombits import FIRST, SECOND
+
+_WORDS = (FIRST.upper(), SECOND.upper())
+_MOST_TRIED = 1 << 16
+"""Elements of a function that is tried."""
+
+
+def drawn_bits(name: str, operands: Sequence[Value], emitter: Emitter) -> Sequence[Value] | None:
+    """Both words, where a function of the module is threefry2x32, whatever it is written as; None where it is not.
+
+    It is tried on random blocks: a function that gives the words of the cipher for all of them is the cipher.
+    """
+    same = len({value.type for value in operands}) == 1
+    if "threefry" not in name or len(operands) != 4 or not same or operands[0].type.dtype != dtypes.U32:
+        return None
+    if not 0 < operands[0].type.size <= _MOST_TRIED or not _is_cipher(name, operands, emitter):
+        return None
+    return [emitter.emit("threefry2x32", *operands, word=word) for word in _WORDS]
+
+
+def _is_cipher(name: str, operands: Sequence[Value], emitter: Emitter) -> bool:
+    trial, inputs = emitter.apart("trial", [value.type for value in operands])
+    try:
+        outputs = trial.function(name, inputs)
+    except AutofuseError:  # which will be raised again where the call is translated
+        return False
+    if [value.type for value in outputs] != [operands[0].type] * 2:
+        return False
+    found = trial.builder.finish(outputs)
+    builder = GraphBuilder("threefry")
+    own = [builder.input(value.type) for value in operands]
+    expected = builder.finish([builder.emit("threefry2x32", own, word=word) for word in _WORDS])
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        blocks = [rng.integers(0, 1 << 32, value.type.shape, np.uint32) for value in operands]
+        pairs = zip(interpret(found, *blocks), interpret(expected, *blocks), strict=True)
+        if not all(np.array_equal(a, b) for a, b in pairs):
+            return False
+    return True
+
+
+def _rng_bit_generator(operation: Operation, emitter: Emitter) -> Sequence[Value]:
+    """Bits of a state (key, counter): XLA's use of threefry2x32."""
+    algorithm = operation.word("rng_algorithm")
+    state = operation.operands[0]
+    bits = operation.types[1]
+    if algorithm not in ("THREE_FRY", "DEFAULT") or state.type.shape != (2,) or state.type.dtype != dtypes.U64:
+        raise UnsupportedOperation(
+            f"draws by {algorithm} from a state {state.type}; threefry from u64[2] is known",
+            "use the default generator of jax.random (jax_default_prng_impl=threefry2x32)",
+        )
+    if bits.dtype.kind != "uint" or bits.dtype.bits not in (32, 64):
+        raise UnsupportedOperation(f"draws bits as {bits.dtype}; u32 and u64 are known", "draw u32 and convert")
+    return _threefry(state, bits.shape, bits.size, bits.dtype.bits, emitter)
+
+
+def _threefry(state: Value, shape: Sequence[int], size: int, width: int, emitter: Emitter) -> Sequence[Value]:
+    blocks = size if width == 64 else -(-size // 2)
+    key, counter = (_element(state, number, emitter) for number in (0, 1))
+    count = emitter.emit("iota", shape=(blocks,), dtype=dtypes.U64, iota_dimension=0)
+    inputs = emitter.emit("add", emitter.spread(counter, (blocks,)), count)
+    words = [_half(emitter.spread(key, (blocks,)), part, emitter) for part in (0, 1)]
+    words += [_half(inputs, part, emitter) for part in (0, 1)]
+    drawn = [emitter.emit("threefry2x32", *words, word=word) for word in _WORDS]
+    if width == 64:
+        low, high = (emitter.emit("convert", word, dtype=dtypes.U64) for word in drawn)
+        flat = emitter.emit("or", low, emitter.emit("shift_left", high, emitter.full(32, high.type)))
+    else:
+        both = emitter.emit("concatenate", *drawn, dimension=0)
+        flat = emitter.emit("slice", both, start_indices=(0,), limit_indices=(size,), strides=(1,))
+    after = emitter.emit("add", counter, emitter.scalar(blocks, dtypes.U64))
+    parts = [emitter.emit("reshape", value, shape=(1,)) for value in (key, after)]
+    return emitter.emit("concatenate", *parts, dimension=0), emitter.emit("reshape", flat, shape=tuple(shape))
+
+
+def _element(state: Value, number: int, emitter: Emitter) -> Value:
+    part = emitter.emit("slice", state, start_indices=(number,), limit_indices=(number + 1,), strides=(1,))
+    return emitter.emit("reshape", part, shape=())
+
+
+def _half(words: Value, part: int, emitter: Emitter) -> Value:
+    """The lower or the upper 32 bits."""
+    if part:
+        words = emitter.emit("shift_right_logical", words, emitter.full(32, words.type))
+    return emitter.emit("convert", words, dtype=dtypes.U32)
+
+
+RULES: Mapping[str, Rule] = {"stablehlo.rng_bit_generator": _rng_bit_generator}

@@ -1,0 +1,154 @@
+"""`from_stablehlo`: a StableHLO program as a function of arrays."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.errors import ArgumentError
+from autofuse.frontend.promotion import as_tracer
+from autofuse.frontend.spec import Spec
+from autofuse.frontend.stablehlo.bindings import parsed
+from autofuse.frontend.stablehlo.highlevel import legalised
+from autofuse.frontend.stablehlo.layout import layout_of
+from autofuse.frontend.stablehlo.source import Source, source_of
+from autofuse.frontend.stablehlo.specialised import made_static
+from autofuse.frontend.stablehlo.splicing import spliced
+from autofuse.frontend.stablehlo.tensortypes import Shaped
+from autofuse.frontend.stablehlo.translation import graph_of, parameters_of
+from autofuse.frontend.tracecontext import CallScope, current, is_active
+from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.ir.graph import Graph
+from autofuse.ir.interpreter import interpret
+from autofuse.ir.parameters import leaves_of_call
+from autofuse.ir.tree import paths, unflatten
+from autofuse.ir.types import TensorType, of_array
+
+_MOST_GRAPHS = 16
+"""Graphs that a program of unknown extents keeps, one for each kind of call."""
+
+
+def from_stablehlo(source: Any) -> StableHloFunction:
+    """A StableHLO program as a function, for `trace`, `compile`, `tune` and `jit`, and to be called by functions.
+
+    `source`: the text of a module, MLIR bytecode, a portable artifact (VHLO), a `pathlib.Path` of a file with one of
+    these, or a `jax.export.Exported`, whose arguments and results keep their structure. A program whose extents are
+    not all known becomes a graph at the first call with arguments of some types; any other one at once. jaxlib reads
+    modules (the extra `jax`); JAX is not imported, nor does a plan need either.
+
+    Raises ArgumentError for what is no program, and where jaxlib is missing; ParseError for text and bytes that cannot
+    be read; TraceError, which names the operation, its source line and a remedy, for what autofuse does not have.
+    """
+    return StableHloFunction(source_of(source))
+
+
+class StableHloFunction:
+    """A program that was read from StableHLO. Called with arrays of NumPy's outside a trace, it is interpreted."""
+
+    def __init__(self, source: Source) -> None:
+        module = parsed(source.data)
+        self.__name__ = self.__qualname__ = source.name
+        self.__doc__ = f"The StableHLO program {source.name}."
+        self._source = source
+        self._layout = layout_of(source, parameters_of(module))
+        names = self._layout.names
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        self.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+        self._graphs: dict[tuple[TensorType, ...], Graph] = {}
+        self._lock = threading.Lock()
+        types = [_static(self._layout.types[place]) for place in self._layout.inputs]
+        known = tuple(type_ for type_ in types if type_ is not None)
+        if len(known) == len(types):
+            self._graphs[known] = self._translated(module)
+
+    @property
+    def example_specs(self) -> tuple[Any, ...]:
+        """What the function can be called with: a spec in the place of each array.
+
+        Raises ArgumentError where the program leaves extents open.
+        """
+        types = [_static(shaped) for shaped in self._layout.types]
+        if None in types:
+            texts = ", ".join(map(str, self._layout.types))
+            raise ArgumentError(f"{self.__name__} takes arrays of any extent ({texts}): give specs with numbers for ?")
+        return unflatten(self._layout.arguments, [Spec(type_) for type_ in types if type_ is not None])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The results, traced where a trace is under way. Raises ArgumentError for arguments of other types."""
+        given = self._given(args, kwargs)
+        if is_active():
+            with CallScope():
+                tracers = [as_tracer(leaf) for leaf in given]
+                graph = self._graph([tracer.cell.type for tracer in tracers])
+                values = spliced(current(), graph, [tracer.value for tracer in tracers])
+            return self._returned([fresh(value) for value in values])
+        arrays = [np.asarray(leaf) for leaf in given]
+        results = interpret(self._graph(list(map(of_array, arrays))), *arrays)
+        return self._returned([result[()] if result.ndim == 0 else result for result in results])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StableHloFunction, (self._source,)
+
+    def __repr__(self) -> str:
+        return f"<autofuse: StableHLO program {self.__name__}({', '.join(map(str, self._layout.types))})>"
+
+    def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """What the module takes among the arguments, checked; numbers as arrays of the dtype that is wanted."""
+        layout = self._layout
+        leaves = leaves_of_call(self.__name__, layout.names, layout.arguments, args, kwargs)
+        called = [
+            path
+            for name, child in zip(layout.names, layout.arguments.children, strict=True)
+            for path in paths(child, name)
+        ]
+        held = [_checked(*each) for each in zip(leaves, layout.types, called, strict=True)]
+        return [held[place] for place in layout.inputs]
+
+    def _graph(self, types: Sequence[TensorType]) -> Graph:
+        """The graph for arguments of these types, made at the first such call."""
+        key = tuple(types)
+        with self._lock:
+            found = self._graphs.get(key)
+            if found is None:
+                module = parsed(self._source.data)
+                made_static(module, key)
+                if len(self._graphs) >= _MOST_GRAPHS:
+                    del self._graphs[next(iter(self._graphs))]
+                found = self._graphs[key] = self._translated(module)
+        return found
+
+    def _translated(self, module: Any) -> Graph:
+        legalised(module)
+        return graph_of(module, self._source.name, self._source.own)
+
+    def _returned(self, arrays: Sequence[Any]) -> Any:
+        structure = self._layout.results
+        if structure is None:
+            return arrays[0] if len(arrays) == 1 else tuple(arrays)
+        return unflatten(structure, [arrays[number] for number in self._layout.outputs])
+
+
+def _static(shaped: Shaped) -> TensorType | None:
+    extents = tuple(extent for extent in shaped.shape if extent is not None)
+    return TensorType(extents, shaped.dtype) if len(extents) == len(shaped.shape) else None
+
+
+def _checked(leaf: Any, wanted: Shaped, name: str) -> Any:
+    """An array that the program can take. Raises ArgumentError."""
+    array: TracerArray | NDArray[Any]
+    if isinstance(leaf, bool | int | float):
+        array = np.asarray(leaf, wanted.dtype.numpy)
+    else:
+        array = leaf if isinstance(leaf, TracerArray) else np.asarray(leaf)
+    fits = len(array.shape) == len(wanted.shape) and all(
+        extent in (None, given) for extent, given in zip(wanted.shape, array.shape, strict=True)
+    )
+    if not fits or array.dtype != wanted.dtype.numpy:
+        extents = ",".join(map(str, array.shape))
+        raise ArgumentError(f"{name}: the program takes {wanted}, got {array.dtype}[{extents}]; convert or reshape it")
+    return array

@@ -1,0 +1,46 @@
+"""CHLO, the operations that StableHLO's own passes can write as StableHLO: those without a rule are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autofuse.frontend.stablehlo.bindings import bindings, lowered
+from autofuse.frontend.stablehlo.table import RULES
+
+_PREFIX = "chlo."
+_KEPT = "mhlo."
+"""How an operation is called by a `custom_call` while the passes run, so that they leave it alone."""
+
+
+def legalised(module: Any) -> None:
+    """Write operations of CHLO as StableHLO, in place; those that have a rule of their own stay what they are."""
+    found: list[Any] = []
+    module.operation.walk(lambda operation: _collect(operation, found))
+    if all(operation.name in RULES for operation in found):
+        return
+    for operation in found:
+        if _KEPT + operation.name.removeprefix(_PREFIX) in RULES and not len(operation.attributes):
+            _hide(operation)
+    lowered(module, "func.func(chlo-legalize-to-stablehlo)")
+
+
+def _collect(operation: Any, found: list[Any]) -> Any:
+    if operation.name.startswith(_PREFIX):
+        found.append(operation)
+    return bindings().ir.WalkResult.ADVANCE
+
+
+def _hide(operation: Any) -> None:
+    """Replace an operation by a call of its name, which `customcalls` translates by the operation's rule."""
+    ir = bindings().ir
+    name = ir.StringAttr.get(_KEPT + operation.name.removeprefix(_PREFIX), operation.context)
+    with ir.InsertionPoint(operation), operation.location:
+        call = ir.Operation.create(
+            "stablehlo.custom_call",
+            results=[result.type for result in operation.results],
+            operands=list(operation.operands),
+            attributes={"call_target_name": name},
+        )
+    for old, new in zip(operation.results, call.results, strict=True):
+        old.replace_all_uses_with(new)
+    operation.erase()
