@@ -22,11 +22,14 @@ from autofuse.api.arrayfiles import MOST_BYTES, UNREADABLE, load, unpacked
 from autofuse.cli.parser import seed
 from autofuse.errors import ArgumentError, ParseError
 from autofuse.frontend.spec import Spec, spec
+from autofuse.frontend.stablehlo.function import from_stablehlo
 from autofuse.lazydataclass import dataclass, field
 from autofuse.measurement import workloads
 from autofuse.plainfile import open_plain
 from autofuse.report.quantities import nearest
 
+_MODULE = ".mlir"
+"""How files of StableHLO modules end."""
 _LOOKS_LIKE_SPEC = re.compile(r"\s*([A-Za-z]+[0-9]*)\s*\[[^\]]*\]\s*")
 _NUMPY_NAMES = {"float": "f", "int": "i", "uint": "u", "bfloat": "bf", "fp": "f"}
 
@@ -45,7 +48,11 @@ class Target:
 
 def add_target_options(parser: argparse.ArgumentParser) -> None:
     """The options that name a function and its arguments."""
-    parser.add_argument("target", metavar="FILE.py:FUNC", help="a function; FILE.py alone is a workload program")
+    parser.add_argument(
+        "target",
+        metavar="FILE.py:FUNC",
+        help="a function; FILE.py alone is a workload program, FILE.mlir a StableHLO module",
+    )
     add_arg_option(parser)
     parser.add_argument(
         "--size",
@@ -86,6 +93,8 @@ def add_numerics_option(parser: argparse.ArgumentParser) -> None:
 
 def target_of(options: argparse.Namespace) -> Target:
     """The function and arguments that `add_target_options` were given. Raises ArgumentError."""
+    if str(options.target).endswith(_MODULE):
+        return _module(Path(options.target), options)
     file, _, name = str(options.target).partition(":")
     if not file.endswith(".py") and not name:
         return _workload(workloads.load(file), options)
@@ -104,6 +113,16 @@ def target_of(options: argparse.Namespace) -> Target:
             f"{options.target}: no --arg given; say what it is called with, e.g. --arg 'f32[2048,4096]' --arg @x.npy"
         )
     return Target(name, function, ())
+
+
+def _module(file: Path, options: argparse.Namespace) -> Target:
+    """A StableHLO module, with the arguments that it is written for where none are given."""
+    function = from_stablehlo(file)
+    if not options.arg:
+        return Target(file.stem, function, function.example_specs)
+    arguments, keywords = parse_arguments(options.arg)
+    _require_fit(options.target, function, arguments, keywords)
+    return Target(file.stem, function, arguments, keywords)
 
 
 def parse_arguments(texts: Sequence[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:

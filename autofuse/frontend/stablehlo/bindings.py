@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -49,29 +51,44 @@ def bindings() -> Bindings:
     return found
 
 
-def parsed(data: str | bytes) -> Any:
+def is_bytecode(data: bytes) -> bool:
+    """Whether bytes are MLIR's bytecode, a portable artifact or not, in place of text."""
+    return data.startswith(_BYTECODE)
+
+
+@contextmanager
+def reading() -> Generator[None]:
+    """What MLIR raises while a damaged module is looked at becomes a ParseError."""
+    try:
+        yield
+    except (bindings().ir.MLIRError, UnicodeDecodeError, RuntimeError) as error:
+        raise ParseError(f"from_stablehlo: the module is damaged: {_reason(error)}") from None
+
+
+def parsed(encoded: bytes) -> Any:
     """The module that a text, bytecode or a portable artifact holds, verified, in a context of its own.
 
     Raises ParseError for what is none of these.
     """
     found = bindings()
-    context = _context(found)
-    encoded = data.encode() if isinstance(data, str) else data
+    context = _context(found, shards=b"sdy" in encoded)
     artifact = _ARTIFACT.match(encoded)
+    said: list[str] = []
+    context.attach_diagnostic_handler(lambda diagnostic: said.append(str(diagnostic)) is None)
     try:
         if artifact is not None:
             _require_known(found, artifact[1].decode())
             return found.stablehlo.deserialize_portable_artifact(context, encoded)
         with context:
-            return found.ir.Module.parse(encoded if encoded.startswith(_BYTECODE) else encoded.decode())
+            return found.ir.Module.parse(encoded if is_bytecode(encoded) else encoded.decode())
     except UnicodeDecodeError:
         raise ParseError(
             "from_stablehlo: the bytes are neither MLIR bytecode nor a portable artifact, which begin with b'ML\\xefR',"
             f" nor text in UTF-8; they begin with {encoded[:8]!r}"
         ) from None
     except (found.ir.MLIRError, ValueError, RuntimeError) as error:
-        kind = "artifact" if artifact is not None else "bytecode" if encoded.startswith(_BYTECODE) else "text"
-        raise ParseError(f"from_stablehlo: the {kind} cannot be read: {_reason(error)}{_advice(kind)}") from None
+        kind = "artifact" if artifact is not None else "bytecode" if is_bytecode(encoded) else "text"
+        raise ParseError(f"from_stablehlo: the {kind} cannot be read: {_reason(error, said)}{_advice(kind)}") from None
 
 
 def lowered(module: Any, pipeline: str) -> None:
@@ -84,7 +101,8 @@ def lowered(module: Any, pipeline: str) -> None:
             raise ParseError(f"from_stablehlo: the module cannot be made static: {_reason(error)}") from None
 
 
-def _context(found: Bindings) -> Any:
+def _context(found: Bindings, *, shards: bool) -> Any:
+    """`shards`: whether the dialect of shardings is wanted, which takes a while to load."""
     context = found.ir.Context()
     context.enable_multithreading(False)
     registry = found.ir.DialectRegistry()
@@ -93,6 +111,8 @@ def _context(found: Bindings) -> Any:
     context.load_all_available_dialects()
     found.stablehlo.register_dialect(context)
     found.chlo.register_dialect(context)
+    if shards:
+        import_module("jaxlib.mlir.dialects.sdy").register_dialect(context)
     context.allow_unregistered_dialects = True  # what nobody here knows is refused by name, with its line
     return context
 
@@ -111,9 +131,9 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, said: Sequence[str] = ()) -> str:
     """What MLIR says, on one line of bounded length."""
-    words = " ".join(str(error).split())
+    words = " ".join(" ".join((str(error), *said)).split())
     return words if len(words) <= _LONGEST_REASON else f"{words[:_LONGEST_REASON]}..."
 
 

@@ -101,16 +101,24 @@ def _all(columns: Sequence[Array]) -> Array:
 def chooses(body: Graph, expected: Expected, matters: Callable[[Sequence[Array]], Array] = _all) -> bool:
     """Whether a body does nothing but compare and choose, and gives these results.
 
-    It is asked on all combinations of `probes`; zeros of both signs are equal, as are all NaN. `matters`: which of
-    these arguments can come.
+    Zeros of both signs are equal, as are all NaN. `matters`: which arguments can come.
     """
+    asked = answered(body)
+    if asked is None:
+        return False
+    columns, results = asked
+    kept = matters(columns)
+    wanted = expected([column[kept] for column in columns])
+    return all(_alike(result[kept], other) for result, other in zip(results, wanted, strict=True))
+
+
+def answered(body: Graph) -> tuple[Sequence[Array], Sequence[Array]] | None:
+    """All combinations of `probes`, a column for each argument, and what a body makes of them; None without probes."""
     points = probes(body)
     if points is None:
-        return False
+        return None
     columns = [np.ascontiguousarray(grid.ravel()) for grid in np.meshgrid(*points, indexing="ij")]
-    asked = matters(columns)
-    columns = [column[asked] for column in columns]
-    return all(map(_alike, evaluated(body, columns), expected(columns)))
+    return columns, evaluated(body, columns)
 
 
 def evaluated(body: Graph, columns: Sequence[Array]) -> tuple[Array, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,9 +14,9 @@ from autofuse.frontend.stablehlo.refusals import UnsupportedOperation
 from autofuse.frontend.stablehlo.rules import Rule
 from autofuse.ir import dtypes
 from autofuse.ir.graph import Value
-from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.ops.randombits import FIRST, SECOND
+from autofuse.ir.types import TensorType
 
 _WORDS = (FIRST.upper(), SECOND.upper())
 _MOST_TRIED = 1 << 16
@@ -27,29 +28,35 @@ def drawn_bits(name: str, operands: Sequence[Value], emitter: Emitter) -> Sequen
 
     It is tried on random blocks: a function that gives the words of the cipher for all of them is the cipher.
     """
-    same = len({value.type for value in operands}) == 1
-    if "threefry" not in name or len(operands) != 4 or not same or operands[0].type.dtype != dtypes.U32:
+    shapes = {value.type.shape for value in operands} | {()}
+    if "threefry" not in name or len(operands) != 4 or len(shapes) > 2:
         return None
-    if not 0 < operands[0].type.size <= _MOST_TRIED or not _is_cipher(name, operands, emitter):
+    shape = max(shapes, key=len)
+    if any(value.type.dtype != dtypes.U32 for value in operands) or not 0 < math.prod(shape) <= _MOST_TRIED:
         return None
-    return [emitter.emit("threefry2x32", *operands, word=word) for word in _WORDS]
+    return _cipher(operands, shape, emitter) if _is_cipher(name, operands, shape, emitter) else None
 
 
-def _is_cipher(name: str, operands: Sequence[Value], emitter: Emitter) -> bool:
-    trial, inputs = emitter.apart("trial", [value.type for value in operands])
+def _cipher(operands: Sequence[Value], shape: tuple[int, ...], emitter: Emitter) -> list[Value]:
+    """Both words. A key may be one for all blocks."""
+    words = [emitter.spread(value, shape) for value in operands]
+    return [emitter.emit("threefry2x32", *words, word=word) for word in _WORDS]
+
+
+def _is_cipher(name: str, operands: Sequence[Value], shape: tuple[int, ...], emitter: Emitter) -> bool:
+    types = [value.type for value in operands]
+    trial, inputs = emitter.apart("trial", types)
     try:
         outputs = trial.function(name, inputs)
     except AutofuseError:  # which will be raised again where the call is translated
         return False
-    if [value.type for value in outputs] != [operands[0].type] * 2:
+    if [value.type for value in outputs] != [TensorType(shape, dtypes.U32)] * 2:
         return False
-    found = trial.builder.finish(outputs)
-    builder = GraphBuilder("threefry")
-    own = [builder.input(value.type) for value in operands]
-    expected = builder.finish([builder.emit("threefry2x32", own, word=word) for word in _WORDS])
+    known, own = emitter.apart("threefry", types)
+    found, expected = trial.builder.finish(outputs), known.builder.finish(_cipher(own, shape, known))
     rng = np.random.default_rng(0)
     for _ in range(4):
-        blocks = [rng.integers(0, 1 << 32, value.type.shape, np.uint32) for value in operands]
+        blocks = [rng.integers(0, 1 << 32, type_.shape, np.uint32) for type_ in types]
         pairs = zip(interpret(found, *blocks), interpret(expected, *blocks), strict=True)
         if not all(np.array_equal(a, b) for a, b in pairs):
             return False

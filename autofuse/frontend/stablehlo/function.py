@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from autofuse.errors import ArgumentError
 from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.spec import Spec
-from autofuse.frontend.stablehlo.bindings import parsed
+from autofuse.frontend.stablehlo.bindings import is_bytecode, parsed, reading
 from autofuse.frontend.stablehlo.highlevel import legalised
 from autofuse.frontend.stablehlo.layout import layout_of
 from autofuse.frontend.stablehlo.source import Source, source_of
@@ -21,6 +21,7 @@ from autofuse.frontend.stablehlo.specialised import made_static
 from autofuse.frontend.stablehlo.splicing import spliced
 from autofuse.frontend.stablehlo.tensortypes import Shaped
 from autofuse.frontend.stablehlo.translation import graph_of, parameters_of
+from autofuse.frontend.stablehlo.trial import require_readable, require_shallow
 from autofuse.frontend.tracecontext import CallScope, current, is_active
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir.graph import Graph
@@ -51,7 +52,14 @@ class StableHloFunction:
     """A program that was read from StableHLO. Called with arrays of NumPy's outside a trace, it is interpreted."""
 
     def __init__(self, source: Source) -> None:
-        module = parsed(source.data)
+        if not is_bytecode(source.data):
+            require_shallow(source.data)
+        elif not source.trusted:
+            require_readable(source.data)
+        with reading():
+            self._read(source, parsed(source.data))
+
+    def _read(self, source: Source, module: Any) -> None:
         self.__name__ = self.__qualname__ = source.name
         self.__doc__ = f"The StableHLO program {source.name}."
         self._source = source
@@ -115,11 +123,13 @@ class StableHloFunction:
         with self._lock:
             found = self._graphs.get(key)
             if found is None:
-                module = parsed(self._source.data)
-                made_static(module, key)
+                with reading():
+                    module = parsed(self._source.data)
+                    made_static(module, key)
+                    graph = self._translated(module)
                 if len(self._graphs) >= _MOST_GRAPHS:
                     del self._graphs[next(iter(self._graphs))]
-                found = self._graphs[key] = self._translated(module)
+                found = self._graphs[key] = graph
         return found
 
     def _translated(self, module: Any) -> Graph:

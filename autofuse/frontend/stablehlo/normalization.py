@@ -60,15 +60,17 @@ def _normalised(found: _Features, scale: Value, offset: Value, mean: Value, vari
 
 
 def _inference(operation: Operation, emitter: Emitter) -> Sequence[Value]:
-    return (_normalised(_features(operation, emitter), *operation.operands[1:]),)
+    _, scale, offset, mean, variance = operation.operands
+    return (_normalised(_features(operation, emitter), scale, offset, mean, variance),)
 
 
 def _training(operation: Operation, emitter: Emitter) -> Sequence[Value]:
     found = _features(operation, emitter)
+    _, scale, offset = operation.operands
     mean = found.mean(found.x)
     centred = found.of("subtract", found.x, found.along(mean))
     variance = found.mean(found.of("multiply", centred, centred))
-    return _normalised(found, *operation.operands[1:], mean, variance), mean, variance
+    return _normalised(found, scale, offset, mean, variance), mean, variance
 
 
 def _grad(operation: Operation, emitter: Emitter) -> Sequence[Value]:

@@ -1,10 +1,13 @@
 """`reduce_precision`: floats rounded to fewer bits of exponent and mantissa, and kept in their own type.
 
 The formula is the specification's: round the mantissa to even, in the integers that the bits are; then what is beyond
-the exponents' range becomes infinite, and what is below it a zero of its sign. NaN stays NaN.
+the exponents' range becomes infinite, and what is below it a zero of its sign. NaN stays NaN; with no bits of mantissa,
+which cannot say so, it becomes infinite.
 """
 
 from __future__ import annotations
+
+import math
 
 from autofuse.frontend.stablehlo.emitter import Emitter
 from autofuse.ir import dtypes
@@ -34,7 +37,8 @@ def reduce_precision(x: Value, exponent_bits: int, mantissa_bits: int, emitter: 
     if exponent_bits < exponent:
         rounded = _clamped(rounded, dtype, mantissa, exponent, exponent_bits, emitter)
     held = emitter.emit("bitcast_convert", rounded, dtype=dtype)
-    return emitter.emit("select", emitter.emit("compare", x, x, direction="NE"), x, held)
+    kept = x if mantissa_bits else emitter.full(math.inf, x.type)
+    return emitter.emit("select", emitter.emit("compare", x, x, direction="NE"), kept, held)
 
 
 def _clamped(bits: Value, dtype: DType, mantissa: int, exponent: int, exponent_bits: int, emitter: Emitter) -> Value:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.frontend.stablehlo.bodies import body_of, chooses, computed
+from autofuse.frontend.stablehlo.bodies import answered, body_of, computed
 from autofuse.frontend.stablehlo.emitter import Emitter
 from autofuse.frontend.stablehlo.operation import Operation
 from autofuse.frontend.stablehlo.ordering import Order, ascending_key
@@ -29,6 +29,7 @@ _ORDERS = tuple(
 )
 _PLAIN: Mapping[Order, bool] = {Order(False, "greatest", False): False, Order(True, "least", False): True}
 """Orders that the op table's sort has: whether it descends."""
+_OF_INTEGERS = (Order(False, "greatest", False), Order(True, "greatest", False))
 _MOST_KEYS = 3
 
 
@@ -68,25 +69,51 @@ def _sorted_by(key: _Key, held: Sequence[Value], axis: int, stable: bool, emitte
 def _keys_of(body: Graph, count: int) -> Sequence[_Key]:
     """What a comparator orders by. Raises UnsupportedOperation for one that is no such order."""
     used = _operands_read(body, count)
-    if not used or len(used) > _MOST_KEYS:
-        raise UnsupportedOperation(
-            f"has a comparator that reads {len(used)} operands; orders by one to {_MOST_KEYS} are known",
-            "sort by one key at a time, by stable sorts",
-        )
-    kinds = [body.inputs[2 * number].type.dtype for number in used]
-    for order in itertools.permutations(range(len(used))):
-        for chosen in itertools.product(*(_orders(kinds[n]) for n in order)):
-            keys = [_Key(used[n], found) for n, found in zip(order, chosen, strict=True)]
-            if _is_order(body, keys, with_nan=True):
-                return keys
-    plain = [_Key(number, Order(descending, "greatest", False)) for number in used for descending in (False, True)]
-    for key in plain:  # floats compared as numbers: the order of NaN is nobody's
-        if len(used) == 1 and _is_order(body, [key], with_nan=False):
-            return [_Key(key.operand, Order(True, "least", False))] if key.order.descending else [key]
+    asked = answered(body) if 0 < len(used) <= _MOST_KEYS else None
+    if asked is not None:
+        columns, (less,) = asked
+        kinds = {number: body.inputs[2 * number].type.dtype for number in used}
+        ranks = _Ranks(columns)
+        numbers = np.all([column == column for column in columns], axis=0)
+        for orders, matters in ((_ORDERS, np.ones_like(numbers)), (tuple(_PLAIN), numbers)):
+            # a comparator of floats as numbers leaves the place of NaN open: it may be last
+            for keys in _possible(used, kinds, orders):
+                if np.array_equal(ranks.less(keys)[matters], less[matters]):
+                    return keys
     raise UnsupportedOperation(
         "has a comparator that is no ascending or descending order of its operands",
-        "compare elements of the operands themselves by LT or GT, and ties by the next operand",
+        f"compare elements of one to {_MOST_KEYS} operands by LT or GT, and ties by the next operand",
     )
+
+
+def _possible(used: Sequence[int], kinds: Mapping[int, DType], orders: Sequence[Order]) -> Iterator[Sequence[_Key]]:
+    """All ways to order by some operands."""
+    for order in itertools.permutations(used):
+        for chosen in itertools.product(*(orders if kinds[n].is_float else _OF_INTEGERS for n in order)):
+            yield [_Key(n, found) for n, found in zip(order, chosen, strict=True)]
+
+
+class _Ranks:
+    """The arguments of a comparator, as integers that ascend in an order."""
+
+    def __init__(self, columns: Sequence[Array]) -> None:
+        self._columns = columns
+        self._found: dict[tuple[int, Order], Array] = {}
+
+    def less(self, keys: Sequence[_Key]) -> Array:
+        """Where the first argument comes before the second."""
+        less, equal = np.zeros(self._columns[0].shape, np.bool_), np.ones(self._columns[0].shape, np.bool_)
+        for key in keys:
+            first, second = (self._ranked(2 * key.operand + side, key.order) for side in (0, 1))
+            less |= equal & (first < second)
+            equal &= first == second
+        return less
+
+    def _ranked(self, number: int, order: Order) -> Array:
+        if (number, order) not in self._found:
+            column = self._columns[number]
+            self._found[number, order] = computed(lambda emitter, x: ascending_key(x, order, emitter), column)
+        return self._found[number, order]
 
 
 def _operands_read(body: Graph, count: int) -> list[int]:
@@ -95,32 +122,6 @@ def _operands_read(body: Graph, count: int) -> list[int]:
         if any(value in needed for value in node.outputs):
             needed |= {*node.inputs}
     return [n for n in range(count) if needed & {body.inputs[2 * n], body.inputs[2 * n + 1]}]
-
-
-def _orders(dtype: DType) -> Sequence[Order]:
-    """The orders that elements of a dtype may have."""
-    if dtype.is_float:
-        return _ORDERS
-    return (Order(False, "greatest", False), Order(True, "greatest", False))
-
-
-def _is_order(body: Graph, keys: Sequence[_Key], *, with_nan: bool) -> bool:
-    def expected(columns: Sequence[Array]) -> Sequence[Array]:
-        less, equal = np.zeros(columns[0].shape, np.bool_), np.ones(columns[0].shape, np.bool_)
-        for key in keys:
-            first, second = (_ranked(columns[2 * key.operand + side], key.order) for side in (0, 1))
-            less |= equal & (first < second)
-            equal &= first == second
-        return (less,)
-
-    def matters(columns: Sequence[Array]) -> Array:
-        return np.all([with_nan | (column == column) for column in columns], axis=0)
-
-    return chooses(body, expected, matters)
-
-
-def _ranked(column: Array, order: Order) -> Array:
-    return computed(lambda emitter, x: ascending_key(x, order, emitter), column)
 
 
 def _top_k(operation: Operation, emitter: Emitter) -> Sequence[Value]:

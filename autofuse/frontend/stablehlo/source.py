@@ -39,20 +39,22 @@ class Arrangement:
 class Source:
     """A program to be read."""
 
-    data: str | bytes
+    data: bytes
     own: str
     """What its text is called in locations: a file, or `TEXT`."""
     name: str
     """Of the function."""
     arrangement: Arrangement | None = None
     """None where arguments and results are the module's own, one after the other."""
+    trusted: bool = False
+    """Whether this process has the program from its maker, undamaged."""
 
 
 def source_of(given: Any) -> Source:
     """What was given to `from_stablehlo`. Raises ArgumentError for what is no program."""
     match given:
         case str():
-            return Source(given, TEXT, "main")
+            return Source(given.encode(errors="surrogatepass"), TEXT, "main")
         case bytes() | bytearray() | memoryview():
             return Source(bytes(given), TEXT, "main")
         case os.PathLike():

@@ -68,6 +68,13 @@ def graph_of(module: Any, name: str, own: str) -> Graph:
     `name`: of the graph. `own`: what to call the module's text in locations. Raises ParseError without a main function,
     TraceError for what autofuse does not have.
     """
+    for attribute in ("mhlo.num_partitions", "mhlo.num_replicas"):
+        attributes = module.operation.attributes
+        count = int(attributes[attribute].value) if attribute in attributes else 1
+        if count != 1:
+            raise refusal(
+                f"@{MAIN}", None, f"is for {count} devices ({attribute})", "export the program for one device"
+            )
     return _Translator(module, own).graph(name)
 
 
