@@ -98,7 +98,15 @@ def lowered(module: Any, pipeline: str) -> None:
         try:
             found.passes.PassManager.parse(f"builtin.module({pipeline})").run(module.operation)
         except (found.ir.MLIRError, ValueError, RuntimeError) as error:
-            raise ParseError(f"from_stablehlo: the module cannot be made static: {_reason(error)}") from None
+            raise ParseError(f"from_stablehlo: passes of MLIR fail on the module: {_reason(error)}") from None
+
+
+def refined(bytecode: bytes) -> bytes:
+    """A module in which all types follow from those of the arguments, which are static, and assertions are checked.
+
+    Raises ValueError or RuntimeError where that is not so.
+    """
+    return bytes(import_module("jaxlib._jax").mlir.refine_polymorphic_shapes(bytecode))
 
 
 def _context(found: Bindings, *, shards: bool) -> Any:

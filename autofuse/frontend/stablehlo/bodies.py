@@ -37,8 +37,15 @@ _MOST_CONSTANTS = 4
 
 
 def body_of(emitter: Emitter, block: Any, dtypes_: Sequence[DType]) -> Graph:
-    """A block that takes scalars of these dtypes, as a graph; it may read values of the graph around it."""
-    return emitter.translated("body", block, [TensorType((), dtype) for dtype in dtypes_])
+    """A block that takes scalars of these dtypes, as a graph; it may read values of the graph around it.
+
+    Numbers that are known there are constants of the body.
+    """
+    body = emitter.translated("body", block, [TensorType((), dtype) for dtype in dtypes_])
+    known = {value: emitter.number(value) for value in body.captures if emitter.number(value) is not None}
+    constants = [Node("constant", (), (value,), {"value": np.asarray(number)}) for value, number in known.items()]
+    captures = tuple(value for value in body.captures if value not in known)
+    return Graph(body.name, body.inputs, (*constants, *body.nodes), body.outputs, captures)
 
 
 def combiner_of(body: Graph, dtype: DType, number: int = 0) -> str | None:

@@ -124,9 +124,7 @@ class StableHloFunction:
             found = self._graphs.get(key)
             if found is None:
                 with reading():
-                    module = parsed(self._source.data)
-                    made_static(module, key)
-                    graph = self._translated(module)
+                    graph = self._translated(made_static(parsed(self._source.data), key, self._source.name))
                 if len(self._graphs) >= _MOST_GRAPHS:
                     del self._graphs[next(iter(self._graphs))]
                 found = self._graphs[key] = graph

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from typing import Any
 
-from autofuse.frontend.stablehlo.bindings import lowered
+from autofuse.errors import ArgumentError
+from autofuse.frontend.stablehlo.bindings import lowered, parsed, refined
 from autofuse.frontend.stablehlo.tensortypes import mlir_text
 from autofuse.ir.types import TensorType
 
-_PASSES = (
-    "inline",
-    "func.func(stablehlo-canonicalize-dynamism)",
-    "stablehlo-refine-shapes",
-    "func.func(stablehlo-canonicalize-dynamism)",
-)
 
+def made_static(module: Any, types: Sequence[TensorType], name: str) -> Any:
+    """The module for arguments of these types: all that follows from them has a type too.
 
-def made_static(module: Any, types: Sequence[TensorType]) -> None:
-    """Give the main function's arguments these types, and all that follows from them theirs, in place.
-
-    Raises ParseError where that leaves a contradiction.
+    Raises ArgumentError, which says what the program `name` demands, for types that contradict it.
     """
-    arguments = f"stablehlo-refine-arguments{{types={','.join(map(mlir_text, types))}}}"
-    lowered(module, ",".join((arguments, *_PASSES)))
+    lowered(module, f"stablehlo-refine-arguments{{types={','.join(map(mlir_text, types))}}}")
+    held = io.BytesIO()
+    module.operation.write_bytecode(held)
+    try:
+        return parsed(refined(held.getvalue()))
+    except (ValueError, RuntimeError) as error:
+        given = ", ".join(map(str, types))
+        reason = " ".join(str(error).split())
+        raise ArgumentError(f"{name}: arguments {given} are not what the program demands: {reason:.400}") from None

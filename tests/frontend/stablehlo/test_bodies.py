@@ -54,12 +54,27 @@ NORM = f"""
         (f"%r = stablehlo.add %y, %x : {S}", "0.0", ["reduce"]),
         (f"%r = stablehlo.add %x, %y : {S}", "2.5", ["constant", "reduce", "broadcast_in_dim", "add"]),
         (SELECTED_MAXIMUM, "0xFF800000", ["reduce"]),
+        (f"%r = stablehlo.multiply %x, %y : {S}", "1.0", ["reduce"]),
+        (f"%r = stablehlo.minimum %x, %y : {S}", "0x7F800000", ["reduce"]),
     ],
 )
 def test_a_body_that_is_a_combiner_becomes_it(body, initial, op):
     fn, text = built(reduction(body, initial), [X], "tensor<5xf32>")
     assert ops_of(fn) == op
     np.testing.assert_allclose(fn(X), reference(text, [X])[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["and", "or"])
+def test_logic_is_a_combiner_of_bool(kind):
+    body = f"""
+    %i = stablehlo.constant dense<{"true" if kind == "and" else "false"}> : tensor<i1>
+    %0 = stablehlo.reduce(%a init: %i) applies stablehlo.{kind} across dimensions = [1]
+      : (tensor<5x7xi1>, tensor<i1>) -> tensor<5xi1>
+    return %0 : tensor<5xi1>"""
+    x = X > (-1.2 if kind == "and" else 1.2)
+    fn, _ = built(body, [x], "tensor<5xi1>")
+    assert ops_of(fn) == ["reduce"]
+    np.testing.assert_array_equal(fn(x), x.all(1) if kind == "and" else x.any(1))
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 8])
@@ -148,7 +163,7 @@ def less(n, way="LT", kind="", result="%r"):
     return f"{result} = stablehlo.compare {way}, %x{n}, %y{n}{kind} : ({S}, {S}) -> tensor<i1>"
 
 
-NUMBERS = np.array([2, -1, np.nan, 0.0, -np.inf, -0.0, 2, np.inf, -3], np.float32)
+NUMBERS = np.array([2, -1, np.nan, 0.0, -np.inf, -0.0, 2, np.inf, -np.nan], np.float32)
 TIES = np.array([2, 1, 2, 1, 3, 3, 2, 1, 1], np.float32)
 
 
@@ -167,6 +182,28 @@ def total(x):
 )
 def test_comparators_of_one_key(body, expected):
     fn, _ = built(comparator(body), [NUMBERS], "tensor<9xf32>")
+    np.testing.assert_array_equal(fn(NUMBERS), expected)
+    np.testing.assert_array_equal(np.signbit(fn(NUMBERS)), np.signbit(expected))
+
+
+def canonical(n, other):
+    """JAX's comparator: zeros are equal, and so are all NaN. Its constants stand outside of it."""
+    return f"""
+      %z{n} = stablehlo.compare EQ, %{other}0, %zero : ({S}, {S}) -> tensor<i1>
+      %w{n} = stablehlo.select %z{n}, %zero, %{other}0 : tensor<i1>, {S}
+      %n{n} = stablehlo.compare NE, %{other}0, %{other}0 : ({S}, {S}) -> tensor<i1>
+      %k{n} = stablehlo.select %n{n}, %nan, %w{n} : tensor<i1>, {S}"""
+
+
+@pytest.mark.parametrize(("way", "order"), [("LT", NUMBERS), ("GT", -NUMBERS)])
+def test_the_comparators_of_jax(way, order):
+    body = f"""{canonical(1, "x")}{canonical(2, "y")}
+      %r = stablehlo.compare {way}, %k1, %k2, TOTALORDER : ({S}, {S}) -> tensor<i1>"""
+    constants = f"%zero = stablehlo.constant dense<0.0> : {S}\n%nan = stablehlo.constant dense<0x7FC00000> : {S}"
+    fn, _ = built(constants + comparator(body), [NUMBERS], "tensor<9xf32>")
+    expected = NUMBERS[np.argsort(order, stable=True)]
+    if way == "GT":
+        expected = np.concatenate([expected[-2:], expected[:-2]])  # NaN comes first
     np.testing.assert_array_equal(fn(NUMBERS), expected)
     np.testing.assert_array_equal(np.signbit(fn(NUMBERS)), np.signbit(expected))
 
@@ -245,9 +282,9 @@ def test_select_and_scatter():
     }}) : (tensor<5x7xf32>, tensor<3x3xf32>, {S}) -> tensor<5x7xf32>
     return %0 : tensor<5x7xf32>"""
     source = RNG.standard_normal((3, 3)).astype(np.float32)
-    x = np.round(X)
-    fn, text = built(body, [x, source], "tensor<5x7xf32>")
-    np.testing.assert_allclose(fn(x, source), reference(text, [x, source])[0], rtol=1e-5)
+    fn, text = built(body, [X, source], "tensor<5x7xf32>")
+    for x in (np.round(X), -np.abs(X)):  # zeros around the array would be selected
+        np.testing.assert_allclose(fn(x, source), reference(text, [x, source])[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["add", "maximum", "set", "subtract"])

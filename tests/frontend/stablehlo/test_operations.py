@@ -294,3 +294,39 @@ def _same(found: Any, expected: Any) -> None:
         np.testing.assert_array_equal(found, expected)
     else:
         np.testing.assert_allclose(found.astype(np.float64), expected.astype(np.float64), rtol=1e-6, atol=1e-12)
+
+
+def test_an_operation_with_a_rule_is_kept_where_others_are_written_as_stablehlo():
+    body = f"%0 = chlo.erf %a : {FT} -> {FT}\n%1 = chlo.sinh %0 : {FT} -> {FT}\nreturn %1 : {FT}"
+    fn = af.from_stablehlo(module(body, [SMALL], FT))
+    assert "erf" in {node.op for node in af.trace(fn, *fn.example_specs).nodes}
+    np.testing.assert_allclose(fn(SMALL), np.sinh(_erf(SMALL)), rtol=1e-6)
+
+
+def test_batch_normalisation():
+    x, grad = np.arange(24, dtype=np.float32).reshape(4, 3, 2) ** 1.5, SMALL.ravel()[:12].repeat(2).reshape(4, 3, 2)
+    scale, offset = np.float32([1, 2, -1]), np.float32([0.5, 0, 3])
+    big, small = "tensor<4x3x2xf32>", "tensor<3xf32>"
+    how = "<{epsilon = 1.0e-03 : f32, feature_index = 1 : i64}>"
+    training = f"""
+    %0:3 = "stablehlo.batch_norm_training"(%a, %b, %c) {how} : ({big}, {small}, {small}) -> ({big}, {small}, {small})
+    %1 = "stablehlo.batch_norm_inference"(%a, %b, %c, %0#1, %0#2) {how} :
+      ({big}, {small}, {small}, {small}, {small}) -> {big}
+    %2:3 = "stablehlo.batch_norm_grad"(%a, %b, %0#1, %0#2, %d) {how} :
+      ({big}, {small}, {small}, {small}, {big}) -> ({big}, {small}, {small})
+    return %0#0, %0#1, %0#2, %1, %2#0, %2#1, %2#2 : {big}, {small}, {small}, {big}, {big}, {small}, {small}"""
+    results = f"({big}, {small}, {small}, {big}, {big}, {small}, {small})"
+    fn = af.from_stablehlo(module(training, [x, scale, offset, grad], results))
+    found = fn(x, scale, offset, grad)
+    mean, variance = x.mean((0, 2)), x.var((0, 2))
+
+    def wide(vector):
+        return vector[:, None]
+
+    unit = (x - wide(mean)) / np.sqrt(wide(variance) + 1e-3)
+    normal = unit * wide(scale) + wide(offset)
+    grad_scale, grad_offset = (grad * unit).sum((0, 2)), grad.sum((0, 2))
+    inner = 8 * grad - wide(grad_offset) - unit * wide(grad_scale)
+    grad_x = wide(scale) / np.sqrt(wide(variance) + 1e-3) / 8 * inner
+    for ours, expected in zip(found, (normal, mean, variance, normal, grad_x, grad_scale, grad_offset), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=2e-4, atol=1e-5)

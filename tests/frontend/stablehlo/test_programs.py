@@ -66,6 +66,14 @@ def test_counted_loops_become_scans_and_ciphers_one_op():
     assert "while" not in ops
 
 
+def test_a_loop_may_be_called_twice_in_one_trace():
+    arguments, results = given("rnn")
+    fn = af.from_stablehlo(FOLDER / "rnn.mlir")
+    xs, h, w, u = arguments
+    found = af.compile(lambda h: fn(xs, fn(xs, h, w, u)[0], w, u), h)(h)
+    require_close(found, [np.asarray(array) for array in fn(xs, results[0], w, u)])
+
+
 def test_argmax_is_found_in_a_reduction_of_two_operands():
     fn = af.from_stablehlo(FOLDER / "cross_entropy.mlir")
     assert "argmax" in {node.op for node in af.trace(fn, *fn.example_specs).nodes}
