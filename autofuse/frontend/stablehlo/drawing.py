@@ -75,26 +75,48 @@ def _rng_bit_generator(operation: Operation, emitter: Emitter) -> Sequence[Value
         )
     if bits.dtype.kind != "uint" or bits.dtype.bits not in (32, 64):
         raise UnsupportedOperation(f"draws bits as {bits.dtype}; u32 and u64 are known", "draw u32 and convert")
-    return _threefry(state, bits.shape, bits.size, bits.dtype.bits, emitter)
+    return _threefry(state, bits.shape, bits.dtype.bits, emitter)
 
 
-def _threefry(state: Value, shape: Sequence[int], size: int, width: int, emitter: Emitter) -> Sequence[Value]:
-    blocks = size if width == 64 else -(-size // 2)
+def _threefry(state: Value, shape: tuple[int, ...], width: int, emitter: Emitter) -> Sequence[Value]:
+    """The next state, and the bits. Of 32 bits each block gives two neighbours along one dimension of the shape."""
+    outer = shape or (1,)
+    axis = _split_dimension(outer)
+    half = tuple(-(-n // 2) if d == axis and width == 32 else n for d, n in enumerate(outer))
+    blocks = math.prod(half)
     key, counter = (_element(state, number, emitter) for number in (0, 1))
     count = emitter.emit("iota", shape=(blocks,), dtype=dtypes.U64, iota_dimension=0)
     inputs = emitter.emit("add", emitter.spread(counter, (blocks,)), count)
-    words = [_half(emitter.spread(key, (blocks,)), part, emitter) for part in (0, 1)]
-    words += [_half(inputs, part, emitter) for part in (0, 1)]
+    words = [_half(word, part, emitter) for word in (emitter.spread(key, (blocks,)), inputs) for part in (0, 1)]
     drawn = [emitter.emit("threefry2x32", *words, word=word) for word in _WORDS]
-    if width == 64:
-        low, high = (emitter.emit("convert", word, dtype=dtypes.U64) for word in drawn)
-        flat = emitter.emit("or", low, emitter.emit("shift_left", high, emitter.full(32, high.type)))
-    else:
-        both = emitter.emit("concatenate", *drawn, dimension=0)
-        flat = emitter.emit("slice", both, start_indices=(0,), limit_indices=(size,), strides=(1,))
+    bits = _whole(drawn, emitter) if width == 64 else _neighbours(drawn, half, axis, outer, emitter)
     after = emitter.emit("add", counter, emitter.scalar(blocks, dtypes.U64))
     parts = [emitter.emit("reshape", value, shape=(1,)) for value in (key, after)]
-    return emitter.emit("concatenate", *parts, dimension=0), emitter.emit("reshape", flat, shape=tuple(shape))
+    return emitter.emit("concatenate", *parts, dimension=0), emitter.emit("reshape", bits, shape=shape)
+
+
+def _split_dimension(shape: Sequence[int]) -> int:
+    """The first dimension of even extent, or else the longest one: along it words of a block are neighbours."""
+    even = [axis for axis, extent in enumerate(shape) if extent % 2 == 0]
+    return even[0] if even else max(range(len(shape)), key=lambda axis: shape[axis])
+
+
+def _neighbours(
+    drawn: Sequence[Value], half: tuple[int, ...], axis: int, shape: tuple[int, ...], emitter: Emitter
+) -> Value:
+    apart = (*half[: axis + 1], 1, *half[axis + 1 :])
+    pairs = emitter.emit(
+        "concatenate", *(emitter.emit("reshape", word, shape=apart) for word in drawn), dimension=axis + 1
+    )
+    doubled = tuple(2 * n if d == axis else n for d, n in enumerate(half))
+    flat = emitter.emit("reshape", pairs, shape=doubled)
+    zeros, ones = (0,) * len(shape), (1,) * len(shape)
+    return emitter.emit("slice", flat, start_indices=zeros, limit_indices=shape, strides=ones)
+
+
+def _whole(drawn: Sequence[Value], emitter: Emitter) -> Value:
+    low, high = (emitter.emit("convert", word, dtype=dtypes.U64) for word in drawn)
+    return emitter.emit("or", low, emitter.emit("shift_left", high, emitter.full(32, high.type)))
 
 
 def _element(state: Value, number: int, emitter: Emitter) -> Value:

@@ -330,3 +330,20 @@ def test_batch_normalisation():
     grad_x = wide(scale) / np.sqrt(wide(variance) + 1e-3) / 8 * inner
     for ours, expected in zip(found, (normal, mean, variance, normal, grad_x, grad_scale, grad_offset), strict=True):
         np.testing.assert_allclose(ours, expected, rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "steps", "first"),
+    [  # what XLA:CPU draws
+        ("4", 2, [321188122, 719450110, 4126047222, 1525795385]),
+        ("3x5", 9, [321188122, 719450110, 4126047222, 1525795385, 2886374414, 2437281700, 846035953, 1969378478]),
+    ],
+)
+def test_rng_bit_generator_draws_xlas_numbers(shape, steps, first):
+    state = np.array([0x123456789ABCDEF0, 0xFEDCBA987654321], np.uint64)
+    types = f"tensor<2xui64>, tensor<{shape}xui32>"
+    body = f"%0, %1 = stablehlo.rng_bit_generator %a, algorithm = THREE_FRY : (tensor<2xui64>) -> ({types})"
+    fn = af.from_stablehlo(module(f"{body}\nreturn %0, %1 : {types}", [state], f"({types})"))
+    after, bits = fn(state)
+    np.testing.assert_array_equal(after, state + np.array([0, steps], np.uint64))
+    np.testing.assert_array_equal(bits.ravel()[: len(first)], np.array(first, np.uint32))
