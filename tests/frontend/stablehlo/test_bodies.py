@@ -271,7 +271,7 @@ def test_select_and_scatter():
     body = f"""
     %i = stablehlo.constant dense<0.0> : {S}
     %0 = "stablehlo.select_and_scatter"(%a, %b, %i) <{{window_dimensions = array<i64: 2, 3>,
-      window_strides = array<i64: 2, 2>, padding = dense<[[1, 0], [0, 1]]> : tensor<2x2xi64>}}> ({{
+      window_strides = array<i64: 2, 2>, padding = dense<[[1, 0], [1, 1]]> : tensor<2x2xi64>}}> ({{
       ^bb0(%x: {S}, %y: {S}):
       {less("", "GE")}
       stablehlo.return %r : tensor<i1>
@@ -279,9 +279,9 @@ def test_select_and_scatter():
       ^bb0(%x: {S}, %y: {S}):
       %r = stablehlo.add %x, %y : {S}
       stablehlo.return %r : {S}
-    }}) : (tensor<5x7xf32>, tensor<3x3xf32>, {S}) -> tensor<5x7xf32>
+    }}) : (tensor<5x7xf32>, tensor<3x4xf32>, {S}) -> tensor<5x7xf32>
     return %0 : tensor<5x7xf32>"""
-    source = RNG.standard_normal((3, 3)).astype(np.float32)
+    source = RNG.standard_normal((3, 4)).astype(np.float32)
     fn, text = built(body, [X, source], "tensor<5x7xf32>")
     for x in (np.round(X), -np.abs(X)):  # zeros around the array would be selected
         np.testing.assert_allclose(fn(x, source), reference(text, [x, source])[0], rtol=1e-5)
