@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.frontend.stablehlo.bindings import Bindings
 from autofuse.frontend.stablehlo.refusals import UnsupportedOperation
 from autofuse.frontend.stablehlo.tensortypes import tensor_type
 from autofuse.ir import dtypes
@@ -19,39 +18,19 @@ _NUMBER = re.compile(r"0x[0-9A-Fa-f]+|[-+]?[0-9][0-9.]*(?:[eE][-+]?[0-9]+)?")
 _LITERAL = re.compile(r"dense<(.*)> : [^>]*>", re.DOTALL)
 
 
-def array_of(attribute: Any, found: Bindings) -> Array:
-    """The array that a `dense<...>` or `dense_resource<...>` holds. Raises UnsupportedOperation for any other."""
-    name = type(attribute).__name__
-    if name not in ("DenseFPElementsAttr", "DenseIntElementsAttr", "DenseElementsAttr"):
-        return _of_resource(attribute, found)
+def array_of(attribute: Any) -> Array:
+    """The array that a `dense<...>` holds. Raises UnsupportedOperation for any other."""
+    if type(attribute).__name__ not in ("DenseFPElementsAttr", "DenseIntElementsAttr", "DenseElementsAttr"):
+        raise UnsupportedOperation(
+            f"has the value {attribute!s:.60}: only dense<...> can be read",
+            "write the module with its constants in place: they stand beside it, or were left out when it was printed",
+        )
     type_ = tensor_type(str(attribute.type))
     if not type_.size:
         return np.empty(type_.shape, type_.dtype.numpy)
     if type_.dtype == dtypes.BF16:
         return _of_text(str(attribute), type_)
     return np.array(attribute).astype(type_.dtype.numpy, copy=False).reshape(type_.shape)
-
-
-def _of_resource(attribute: Any, found: Bindings) -> Array:
-    """The array of a blob beside the module's text."""
-    text, _, type_text = str(attribute).rpartition(" : ")
-    if not text.startswith("dense_resource<"):
-        raise UnsupportedOperation(f"has the value {attribute!s:.60}, which is no array of numbers")
-    type_ = tensor_type(type_text)
-    unsigned = {"int": "I", "uint": "UI", "float": "F"}
-    kind = getattr(found.ir, f"Dense{unsigned.get(type_.dtype.kind, '')}{type_.dtype.bits}ResourceElementsAttr", None)
-    if kind is None or type_.dtype in (dtypes.BF16, dtypes.BOOL):
-        raise UnsupportedOperation(
-            f"has its value in a resource of {type_.dtype}, which jaxlib does not read",
-            "write it as dense<...>, or pass it as an argument",
-        )
-    try:
-        return np.array(kind(attribute)).astype(type_.dtype.numpy, copy=False).reshape(type_.shape)
-    except (TypeError, ValueError, RuntimeError):
-        raise UnsupportedOperation(
-            f"has its value in the resource {text[15:-1]:.60}, which the module does not hold",
-            "write the module with its constants: they were left out when it was printed",
-        ) from None
 
 
 def _of_text(text: str, type_: TensorType) -> Array:

@@ -95,7 +95,7 @@ class Operation:
 
     def array(self, name: str) -> NDArray[Any]:
         """An array of numbers."""
-        return array_of(self._attribute(name, _MISSING), self._bindings)
+        return array_of(self._attribute(name, _MISSING))
 
     def _attribute(self, name: str, default: Any) -> Any:
         if name not in self._mlir.attributes:
