@@ -44,6 +44,7 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     deadline: float | None = DEADLINE_S,
     on_unsupported: OnUnsupported = "numpy",
     check_bounds: bool = False,
+    roll: bool = True,
 ) -> Plan:
     """Choose fusions with a model, measuring nothing: milliseconds to seconds.
 
@@ -72,7 +73,9 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     and for complex numbers, with the whole function; "eager" learns result types of any call by running it on `args`;
     "error" refuses. `check_bounds`: calls raise OutOfBoundsError, an IndexError, where an index that is known only then
     is out of bounds, and write nothing; without it such an index reads the nearest element, and what it writes is
-    dropped or goes to the nearest. Raises TraceError, SearchError (also where memory is not enough), ArgumentError,
+    dropped or goes to the nearest. `roll`: whether Python loops of 16 iterations and more become loops of the program,
+    and `if` and `while` on traced values its branches and loops, where the source allows it; the plan's notes say what
+    became of each. Raises TraceError, SearchError (also where memory is not enough), ArgumentError,
     LegalityError for rules and kernels that cannot be, and PluginError for what plug-ins do wrong.
     """
     target = find_target(backend, threads, device)
@@ -82,7 +85,7 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
         raise ArgumentError('policy="measured" needs measurements: call autofuse.tune')
     find_backend(backend).prepare()  # while the function is traced
     wishes: dict[str, Any] = {"partition": partition, "rules": rules, "legality": legality, "max_memory": max_memory}
-    traced = traced_or_left(fn, args, kwargs, on_unsupported, check_bounds, wishes)
+    traced = traced_or_left(fn, args, kwargs, on_unsupported, check_bounds, wishes, roll=roll)
     if isinstance(traced, NumpyPlan):
         return traced
     loops = warn_of_loops(traced.graph)

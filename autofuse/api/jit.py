@@ -40,6 +40,7 @@ def jit(
     deadline: float | None = DEADLINE_S,
     on_unsupported: OnUnsupported = "numpy",
     check_bounds: bool = False,
+    roll: bool = True,
 ) -> Any:
     """Compile a NumPy function, or a method, per shape and dtype at its first call.
 
@@ -52,8 +53,8 @@ def jit(
     With `store` (a folder of tuned plans), plans are looked up there first; a miss is compiled with one warning per
     missed key, tuned for `budget` seconds and stored (`on_miss="tune"`), or a PlanError (`"error"`). `backend`,
     `device`, `policy`, `threads`, `rules`, `model`, `legality`, `variants`, `max_memory`, `numerics`,
-    `on_unsupported` and `check_bounds`: how plans are made, as for `autofuse.compile` and `autofuse.tune`. A stored
-    plan that does not keep the rules, the legality or the limit on memory is a miss; how else it was made is not
+    `on_unsupported`, `check_bounds` and `roll`: how plans are made, as for `autofuse.compile` and `autofuse.tune`. A
+    stored plan that does not keep the rules, the legality or the limit on memory is a miss; how else it was made is not
     asked. `deadline`: as for `autofuse.compile`; a tuned plan has none. Python numbers are constants of a plan:
     where three plans differ in one only, a NumberWarning says how to pass it.
     """
@@ -80,6 +81,7 @@ def jit(
         "numerics": None if check_numerics(numerics) == "strict" else numerics,
         "on_unsupported": None if on_unsupported == "numpy" else on_unsupported,
         "check_bounds": check_bounds or None,
+        "roll": None if roll else False,
     }
     options = {name: value for name, value in given.items() if value is not None}
     tuning = {} if budget is None else {"budget": budget}

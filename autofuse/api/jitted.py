@@ -173,7 +173,9 @@ class Jitted:
             return compiling.compile(function, *args, **given, **self._options, **self._compiling)
         from autofuse.ir.digest import digest
 
-        how = {name: self._options[name] for name in ("on_unsupported", "check_bounds") if name in self._options}
+        how = {
+            name: self._options[name] for name in ("on_unsupported", "check_bounds", "roll") if name in self._options
+        }
         decided = {name: self._options[name] for name in _WISHES if name in self._options}
         traced = traced_or_left(function, args, kwargs, **how, decided=decided, warns=False)
         if isinstance(traced, NumpyPlan):

@@ -116,6 +116,7 @@ def traced_or_left(
     decided: Mapping[str, object] = MappingProxyType({}),
     *,
     warns: bool = True,
+    roll: bool = True,
 ) -> Traced | NumpyPlan:
     """Trace a function; what only NumPy can run is left to it with one warning, unless `on_unsupported` says otherwise.
 
@@ -124,7 +125,8 @@ def traced_or_left(
     for such arguments to a function that has no kernels.
     """
     try:
-        traced = trace_function(fn, *args, kwargs=kwargs, on_unsupported=on_unsupported, check_bounds=check_bounds)
+        how: dict[str, Any] = {"on_unsupported": on_unsupported, "check_bounds": check_bounds, "roll": roll}
+        traced = trace_function(fn, *args, kwargs=kwargs, **how)
     except NumpyOnlyError as error:
         if on_unsupported != "numpy":
             raise

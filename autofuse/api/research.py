@@ -101,14 +101,16 @@ def candidates(
     legality: str | LegalityTest | None = None,
     seed: int = 0,
     on_unsupported: OnUnsupported = "numpy",
+    roll: bool = True,
 ) -> CandidateSpace:
     """The candidate space of a function: kinds, digests and the model's prices, without measuring.
 
     `args`, `kwargs`: arrays or specs, as for `tune`; `measure` uses them, and seeded random data for specs. `rules`,
-    `model`, `legality`, `backend`, `device`: as for `compile`; what a legality refuses is in `refused` with its reason.
+    `model`, `legality`, `backend`, `device`, `roll`: as for `compile`; what a legality refuses is in `refused` with its
+    reason.
     """
     target = find_target(backend, threads, device)
-    traced = trace_function(fn, *args, kwargs=kwargs, on_unsupported=on_unsupported)
+    traced = trace_function(fn, *args, kwargs=kwargs, on_unsupported=on_unsupported, roll=roll)
     context = make_context(traced_program(traced), target, rules, model=model, legality=legality)
     space = context.space
     prices = context.prices(space)

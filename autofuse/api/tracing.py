@@ -17,11 +17,12 @@ def trace(
     kwargs: Mapping[str, Any] = MappingProxyType({}),
     static: Collection[int | str] | None = None,
     on_unsupported: OnUnsupported = "numpy",
+    roll: bool = True,
 ) -> Graph:
     """The graph of a call `fn(*args, **kwargs)`: of arrays, `spec("f32[8,8]")`, or trees of them; the rest is constant.
 
     The graph is as traced, before clean-up. `static` names further arguments to hold constant. Calls
     without an implementation become calls of NumPy or SciPy where result types are known ("numpy"), or by running them
-    ("eager"), or are refused ("error"). Raises TraceError, naming the line.
+    ("eager"), or are refused ("error"). `roll`: as for `autofuse.compile`. Raises TraceError, naming the line.
     """
-    return _trace(fn, *args, kwargs=kwargs, static=static, on_unsupported=on_unsupported).graph
+    return _trace(fn, *args, kwargs=kwargs, static=static, on_unsupported=on_unsupported, roll=roll).graph

@@ -70,6 +70,7 @@ def tuned_plan(
     numerics: Numerics,
     on_unsupported: OnUnsupported,
     check_bounds: bool,
+    roll: bool,
     cold: bool,
     cluster: object,
 ) -> Plan:
@@ -80,7 +81,7 @@ def tuned_plan(
     end = start + limits.seconds
     seed = whole_number("seed", seed, 0)
     wishes = {"rules": rules, "legality": legality, "max_memory": max_memory}
-    traced = traced_or_left(fn, args, kwargs, on_unsupported, check_bounds, wishes)
+    traced = traced_or_left(fn, args, kwargs, on_unsupported, check_bounds, wishes, roll=roll)
     if isinstance(traced, NumpyPlan):
         return traced
     program = traced_program(traced, fixed_choices(variants), numerics)

@@ -44,6 +44,7 @@ def tune(
     numerics: Numerics = "strict",
     on_unsupported: OnUnsupported = "numpy",
     check_bounds: bool = False,
+    roll: bool = True,
     cold: bool = False,
     cluster: object = None,
 ) -> Plan:
@@ -63,7 +64,7 @@ def tune(
     device must be here to be measured. `variants`: as for `compile`, but "auto", under
     "measured" without rules and legality, tunes the graphs that the model finds cheapest too, with half of the budget,
     and times their plans against the usual graph's; pricing them takes up to a quarter of a budget in seconds, as
-    finding the usual graph's kernels does. `on_unsupported`, `check_bounds`: as for `compile`; a function that runs
+    finding the usual graph's kernels does. `on_unsupported`, `check_bounds`, `roll`: as for `compile`; what runs
     through NumPy as a whole is not tuned. `cold`: kernels find their operands in memory, in place of caches, and plans
     their arguments, as in a program that has used much else since it made them; measurements of the two ways are kept
     apart. `cluster`: where kernels are measured in place of this machine: a `distributed.Client` of Dask, a scheduler's
@@ -101,6 +102,7 @@ def tune(
         numerics=numerics,
         on_unsupported=on_unsupported,
         check_bounds=check_bounds,
+        roll=roll,
         cold=cold,
         cluster=cluster,
     )

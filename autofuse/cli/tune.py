@@ -60,6 +60,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--check-bounds", action="store_true", help="calls raise where an index is out of bounds")
     parser.add_argument(
+        "--no-roll", dest="roll", action="store_false", help="trace every iteration of Python loops by itself"
+    )
+    parser.add_argument(
         "--cold", action="store_true", help="time kernels and plans on operands in memory, in place of caches"
     )
     parser.add_argument("--no-progress", action="store_true", help="no progress bar on a terminal either")
@@ -127,6 +130,7 @@ def _tuned(options: argparse.Namespace, target: Target) -> Plan:
         numerics=options.numerics,
         on_unsupported=options.on_unsupported,
         check_bounds=options.check_bounds,
+        roll=options.roll,
         cold=options.cold,
         cluster=options.workers if options.scheduler is None else options.scheduler,
     )

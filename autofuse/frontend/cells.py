@@ -16,10 +16,11 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.frontend.forks import CannotRollError, Contents
 from autofuse.frontend.layouts import layout_of, without_data
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.steps import Step
-from autofuse.frontend.tracecontext import Tracing, current, encloses
+from autofuse.frontend.tracecontext import Tracing, current
 from autofuse.ir import types
 from autofuse.ir.graph import Value
 from autofuse.ir.types import TensorType
@@ -87,15 +88,12 @@ class Storage(Cell):
         name: str = "constant",
     ) -> None:
         self._type = type_
-        self._value = value
-        self._known = known
+        self._own = Contents(value, known)
         self._read_only = read_only
         self._name = name
         self.is_input = False
         """Whether it is an argument of the traced function."""
         self.owner: Tracing = current()
-        self.version = 0
-        """Counts writes."""
         self.layout = without_data(type_)
         self.order_is_guess = False
         """Whether NumPy's memory order of this array is not known: then neither is what its reshapes alias."""
@@ -116,55 +114,88 @@ class Storage(Cell):
     def storage(self) -> Storage:
         return self
 
+    def contents(self) -> Contents:
+        """What the region under way sees of it. Raises TraceError in one that is not inside the one that made it."""
+        found = self._seen_from(current())
+        if found is None:
+            raise trace_error(
+                "a traced array was used outside the function body that made it",
+                "return it from that function instead of keeping it in a global, an attribute or a closure",
+            )
+        return found
+
+    def _seen_from(self, tracing: Tracing | None) -> Contents | None:
+        if tracing is self.owner:
+            return self._own
+        if tracing is None:
+            return None
+        outside = tracing.parent
+        if tracing.fork is None:
+            return self._seen_from(outside)
+        return tracing.fork.contents(self, lambda: self._seen_from(outside))
+
+    @property
+    def version(self) -> int:
+        """Counts writes."""
+        return (self._seen_from(current()) or self._own).version
+
     @property
     def known(self) -> Known | None:
-        return self._known
+        return (self._seen_from(current()) or self._own).known
 
     @known.setter
     def known(self, known: Known | None) -> None:
-        self._known = known
+        self.contents().known = known
 
     @property
     def read_only(self) -> str:
         return self._read_only
 
+    def make_read_only(self, reason: str) -> None:
+        """Writing into it is an error from now on."""
+        self._read_only = reason
+
     @property
     def has_value(self) -> bool:
         """False for a constant that nothing has read yet."""
-        return self._value is not None
+        return self._own.value is not None
 
     def read(self) -> Value:
-        if not encloses(self.owner, current()):
-            raise trace_error(
-                "a traced array was used outside the function body that made it",
-                "return it from that function instead of keeping it in a global, an attribute or a closure",
-            )
+        held = self.contents()
         if self._doubtful:
             raise trace_error(
                 "an array was reshaped and one of the two then written into; whether NumPy shares their memory depends"
                 " on the memory order of a temporary",
                 "x = x.copy() before the reshape",
             )
-        if self._value is None:
-            assert self._known is not None
-            self._value = self.owner.builder.constant(self._known().copy(), self._name)
-        return self._value
+        if held.value is None:
+            assert held.known is not None
+            held.value = self.owner.builder.constant(held.known().copy(), self._name)
+        return held.value
 
     def write(self, new: Value) -> None:
-        if self.owner is not current():
-            raise trace_error(
-                "a loop or branch body writes into an array of the enclosing function",
-                "pass the array through the loop's state and return the changed one",
-            )
+        tracing = current()
+        held = self._own
+        if self.owner is not tracing:
+            if tracing.fork is None:
+                raise trace_error(
+                    "a loop or branch body writes into an array of the enclosing function",
+                    "pass the array through the loop's state and return the changed one",
+                )
+            if self.twins:
+                raise CannotRollError("it writes into an array that may share its memory with a reshaped one")
+            if self._bonds:
+                self.need_order()
+            held = tracing.fork.to_write(self, lambda: self._seen_from(tracing.parent))
         for twin in self.twins:
             twin._doubtful = True
         if any(bond() is not None for bond in self._bonds):
             self.need_order()
-        if self._value is not None:
-            self.owner.rename(self._value, new)
-        self._value = new
-        self._known = None
-        self.version += 1
+        if held.value is not None:
+            tracing.rename(held.value, new)
+        held.value = new
+        held.known = None
+        held.version += 1
 
     def bind(self, other: Cell) -> None:
         """Note a view that NumPy makes a copy, or a copy that it makes a view, if arguments are not in C order.
@@ -188,7 +219,7 @@ class View(Cell):
         self.step = step
         self.layout = step.layout(parent.layout)
         self._type = TensorType(tuple(self.layout.shape), step.element(parent.type.dtype))
-        self._seen: tuple[Tracing, int, Value] | None = None
+        self._seen: tuple[Tracing, Contents, int, Value] | None = None
 
     @property
     def type(self) -> TensorType:
@@ -210,14 +241,16 @@ class View(Cell):
         )
 
     def read(self) -> Value:
-        tracing, version = current(), self.storage.version
-        if self._seen is None or self._seen[:2] != (tracing, version):
-            self._seen = (tracing, version, self.step.read(self.parent.read()))
-        return self._seen[2]
+        tracing, held = current(), self.storage.contents()
+        seen = self._seen
+        if seen is None or seen[0] is not tracing or seen[1] is not held or seen[2] != held.version:
+            self._seen = seen = (tracing, held, held.version, self.step.read(self.parent.read()))
+        return seen[3]
 
     def write(self, new: Value) -> None:
         self.parent.write(self.step.write(self.parent.read(), new))
-        self._seen = (current(), self.storage.version, new)
+        held = self.storage.contents()
+        self._seen = (current(), held, held.version, new)
 
 
 def order_of(storages: Iterable[Storage]) -> frozenset[Storage]:

@@ -73,6 +73,19 @@ def refusals() -> Generator[list[TraceError]]:
         _OPEN.errors = outer
 
 
+@contextmanager
+def withdrawn() -> Generator[None]:
+    """Errors of `trace_error` do not count if what runs inside raises: it is then traced in another way."""
+    errors: list[TraceError] | None = getattr(_OPEN, "errors", None)
+    count = 0 if errors is None else len(errors)
+    try:
+        yield
+    except BaseException:
+        if errors is not None:
+            del errors[count:]
+        raise
+
+
 def trace_error(problem: str, instead: str = "", kind: type[TraceError] = TraceError) -> TraceError:
     """A TraceError that names the user's line, the problem, and what to write instead.
 

@@ -14,7 +14,7 @@ import numpy as np
 from autofuse.frontend.cells import of_array
 from autofuse.frontend.dispatch import call, tracers_in
 from autofuse.frontend.tracecontext import current, supported
-from autofuse.frontend.tracer import TracerArray
+from autofuse.frontend.tracer import TracerArray, WeakScalar
 from autofuse.ir import dtypes, types
 from autofuse.ir.dtypes import ComplexDtypeError
 from autofuse.ir.graph import Value
@@ -28,11 +28,18 @@ _THROUGH = {
 
 def is_weak(value: Any) -> bool:
     """Whether `value` is a Python number that takes the dtype of the arrays it meets."""
-    return type(value) in (int, float)
+    return type(value) in (int, float) or isinstance(value, WeakScalar)
+
+
+def known_weak(value: Any) -> Any:
+    """A Python number that NumPy treats as it does a weak operand."""
+    return value.python(0) if isinstance(value, WeakScalar) else value
 
 
 def dtype_of(value: Any) -> Any:
     """What NumPy's resolvers want to know of an operand: a dtype, or `int` / `float` for a weak Python number."""
+    if isinstance(value, WeakScalar):
+        return value.python
     return type(value) if is_weak(value) else as_tracer(value).dtype
 
 
@@ -64,11 +71,15 @@ def static_number(value: Any) -> Any:
 
 def result_dtype(*values: Any) -> np.dtype[Any]:
     """`np.result_type` of operands, Python numbers being weak."""
-    return np.result_type(*(value if is_weak(value) else as_tracer(value).dtype for value in values))
+    if all(isinstance(value, WeakScalar) for value in values):
+        return np.result_type(*(as_tracer(value).dtype for value in values))
+    return np.result_type(*(known_weak(value) if is_weak(value) else as_tracer(value).dtype for value in values))
 
 
 def value_of(operand: Any, dtype: np.dtype[Any]) -> Value:
     """The operand's SSA value, converted to `dtype`. Raises OverflowError for a Python int that does not fit."""
+    if isinstance(operand, WeakScalar):
+        return operand.as_dtype(dtype)
     number = static_number(operand)
     if number is not None:
         return current().scalar(operand if is_weak(operand) else np.asarray(operand).astype(dtype), dtype)

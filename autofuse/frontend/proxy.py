@@ -31,7 +31,7 @@ from autofuse.frontend.joining import Concatenator
 from autofuse.frontend.location import OWN_FOLDER
 from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.randomness import source_of_numbers
-from autofuse.frontend.selection import MaskedSelection
+from autofuse.frontend.rolling.control import Roller
 from autofuse.frontend.tracer import TracerArray
 from autofuse.ir.types import require_plain
 
@@ -42,11 +42,14 @@ _ARRAY_LIBRARIES = ("numpy", "scipy")
 class Rewriter:
     """Makes the copies and proxies of one trace; each object is wrapped once."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, roll: bool = False) -> None:
+        """`roll`: whether loops and branches may become loops and branches of the graph."""
+        self._roller = Roller() if roll else None
         self._memo: dict[int, tuple[Any, Any]] = {}
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
         self._classes: dict[type, type] = {}
-        self._import = {**vars(builtins), "__import__": self._import_module}
+        own = {} if self._roller is None else self._roller.names()
+        self._import = {**vars(builtins), **own, "__import__": self._import_module}
 
     def wrap_function(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """The copy of `fn` to trace."""
@@ -135,14 +138,15 @@ class Rewriter:
         if not _is_user_file(fn.__code__.co_filename):
             return fn
         shadow = self._shadow_globals(fn.__globals__)
-        cells = [CellType() for _ in fn.__closure__ or ()]
-        copy = FunctionType(fn.__code__, shadow, fn.__name__, None, tuple(cells))
+        cells = {name: CellType() for name in fn.__code__.co_freevars}
+        code = fn.__code__ if self._roller is None else self._roller.code(fn) or fn.__code__
+        copy = FunctionType(code, shadow, fn.__name__, None, tuple(cells[name] for name in code.co_freevars))
         self._memo[id(fn)] = (fn, copy)  # before looking inside: functions may be recursive
         self._memo[id(copy)] = (copy, copy)
         for name in _names(fn.__code__):
             if name in fn.__globals__ and shadow[name] is fn.__globals__[name]:
                 shadow[name] = self.wrap(fn.__globals__[name])
-        for cell, original in zip(cells, fn.__closure__ or (), strict=True):
+        for cell, original in zip(cells.values(), fn.__closure__ or (), strict=True):
             self._fill(cell, original)
         copy.__defaults__ = None if fn.__defaults__ is None else tuple(map(self.wrap, fn.__defaults__))
         copy.__kwdefaults__ = {key: self.wrap(item) for key, item in (fn.__kwdefaults__ or {}).items()}
@@ -293,6 +297,12 @@ class _NDArrayMeta(type):
 class _NDArray(np.ndarray[Any, Any], metaclass=_NDArrayMeta):
     """What `np.ndarray` is in a traced function."""
 
+    def __new__(cls, shape: Any, dtype: Any = float, buffer: Any = None, *layout: Any, **more: Any) -> Any:
+        """As `np.ndarray()`: a traced array, unless it is laid over memory that there is."""
+        if buffer is not None or layout or more.keys() - {"order"}:
+            return np.ndarray(shape, dtype, buffer, *layout, **more)
+        return call(np.empty, shape, dtype, order=more.get("order") or "C")
+
 
 def _vectorize(*args: Any, **kwargs: Any) -> Any:
     """`np.vectorize` in a traced function: its result says that it cannot be traced when it is called."""
@@ -323,7 +333,7 @@ def _has_traced(value: Any) -> bool:
 def _has_selection(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(_has_selection(item) for item in cast("list[Any]", value))
-    return isinstance(value, MaskedSelection)
+    return hasattr(type(value), "is_selection")
 
 
 def _constant(array: NDArray[Any]) -> Any:

@@ -5,12 +5,14 @@ State is any nest of tuples, lists, dicts of arrays; Python numbers in it become
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
 from autofuse.frontend.bounds import joined, none_yet
+from autofuse.frontend.forks import Fork
 from autofuse.frontend.keyuse import check_carried
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, convert
@@ -19,6 +21,8 @@ from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir import dtypes, tree
 from autofuse.ir.contracts import BoundsCheck
 from autofuse.ir.graph import Graph, Value
+from autofuse.ir.graphbuilder import free_values
+from autofuse.ir.substitution import replaced, substituted_node
 from autofuse.ir.tree import Tree
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import replace
@@ -36,9 +40,28 @@ class Result:
 class Region:
     """A nested trace that becomes a region."""
 
-    def __init__(self, name: str, inputs: Sequence[TensorType], *, repeats: bool = False) -> None:
-        self._tracing = Tracing(name, parent=current(), repeats=repeats)
+    def __init__(
+        self, name: str, inputs: Sequence[TensorType], *, repeats: bool = False, fork: Fork | None = None
+    ) -> None:
+        self._name = name
+        self._tracing = Tracing(name, parent=current(), repeats=repeats, fork=fork)
         self._inputs = [self._tracing.input(type_, f"{name}_{i}") for i, type_ in enumerate(inputs)]
+
+    def entered(self) -> AbstractContextManager[Tracing]:
+        """While open, what is traced is the region's."""
+        return active(self._tracing)
+
+    def owns(self, array: TracerArray) -> bool:
+        """Whether an array was made in the region."""
+        return array.cell.storage.owner is self._tracing
+
+    def made(self, value: Value) -> bool:
+        """Whether a value was computed in the region."""
+        return self._tracing.builder.producer(value) is not None
+
+    def input(self, type_: TensorType) -> Value:
+        """One more input."""
+        return self._tracing.input(type_, self._name)
 
     def run(self, function: Callable[[list[Any]], Any]) -> Result:
         """Trace `function` on the region's inputs."""
@@ -92,6 +115,14 @@ class Region:
     def finish(self, outputs: Sequence[Value]) -> Graph:
         """The region, with these of its values as its results."""
         return self._tracing.finish(outputs)
+
+    def finish_with(self, inputs: Sequence[Value], outputs: Sequence[Value], to: Mapping[Value, Value]) -> Graph:
+        """The region with these inputs and results. `to`: what takes the place of values that it reads."""
+        recorded = self._tracing.finish(outputs)
+        nodes = [node for node in recorded.nodes if not all(value in to for value in node.outputs)]
+        made = tuple(substituted_node(node, to) for node in nodes)
+        results = replaced(recorded.outputs, to)
+        return Graph(recorded.name, tuple(inputs), made, results, free_values(inputs, made, results))
 
 
 def begun(body: Callable[[Any], Any], initial: Any, rows: Sequence[TensorType] = ()) -> tuple[list[TracerArray], Tree]:

@@ -85,26 +85,25 @@ class SliceStep(Step):
 
 
 @dataclass(frozen=True)
-class DynamicIndexStep(Step):
-    """`x[i]` along one dimension for a traced integer scalar `i`, already wrapped; keeps the dimension, extent 1."""
+class DynamicSliceStep(Step):
+    """`x[i : i + n, ...]` where traced integer scalars, already wrapped, decide where; dimensions are kept."""
 
-    index: Value
-    dimension: int
+    starts: tuple[int | Value, ...]
+    sizes: tuple[int, ...]
     fixed = False
 
     def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
-        return array[(*(slice(None),) * self.dimension, slice(0, 1))]
+        return array[tuple(map(slice, self.sizes))]
 
     def read(self, parent: Value) -> Value:
-        sizes = tuple(1 if d == self.dimension else extent for d, extent in enumerate(parent.type.shape))
-        return current().emit("dynamic_slice", (parent, *self._starts(parent)), slice_sizes=sizes)
+        return current().emit("dynamic_slice", (parent, *self._starts()), slice_sizes=self.sizes)
 
     def write(self, parent: Value, new: Value) -> Value:
-        return current().emit("dynamic_update_slice", (parent, new, *self._starts(parent)))
+        return current().emit("dynamic_update_slice", (parent, new, *self._starts()))
 
-    def _starts(self, parent: Value) -> list[Value]:
-        zero = current().scalar(0, self.index.type.dtype.numpy)
-        return [self.index if d == self.dimension else zero for d in range(parent.type.rank)]
+    def _starts(self) -> list[Value]:
+        dtype = next(start.type.dtype.numpy for start in self.starts if not isinstance(start, int))
+        return [current().scalar(at, dtype) if isinstance(at, int) else at for at in self.starts]
 
 
 @dataclass(frozen=True)

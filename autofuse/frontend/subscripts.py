@@ -8,7 +8,7 @@ such an assignment (`x[m] += 1`), but not turned into an array.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -16,11 +16,17 @@ import numpy as np
 from autofuse.frontend import integerindexing
 from autofuse.frontend.cells import same_place
 from autofuse.frontend.dispatch import FUNCTIONS, tracers_in
+from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.layouts import taken
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, value_of
+from autofuse.frontend.rolling.numbers import Number
+from autofuse.frontend.rolling.positions import holding, window
+from autofuse.frontend.rolling.positions import position as proved_position
+from autofuse.frontend.rolling.ragged import Ragged
+from autofuse.frontend.rolling.ragged import taken as taken_at
 from autofuse.frontend.selection import MaskedSelection
-from autofuse.frontend.steps import DynamicIndexStep, ReshapeStep, ReverseStep, SliceStep, Step
+from autofuse.frontend.steps import DynamicSliceStep, ReshapeStep, ReverseStep, SliceStep, Step
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import TracerArray, element, fresh, view, write
 from autofuse.lazydataclass import dataclass
@@ -61,6 +67,9 @@ def getitem(x: TracerArray, index: Any) -> Any:
         index = [items.get(d, slice(None)) for d in range(target.ndim)]
         result.cell.layout = taken(target.cell.layout, index, result.shape)
         return result
+    spans = _spans(x.shape, parsed)
+    if spans:
+        return _ragged(x, parsed, spans)
     result = view(x, *basic_steps(x.shape, parsed.entries))
     if not result.ndim and not parsed.keeps_array:
         return element(result.cell)
@@ -80,6 +89,12 @@ def setitem(x: TracerArray, index: Any, value: Any) -> None:
     parsed = parse(x, index)
     if parsed.arrays:
         integerindexing.put_at(*split(x, parsed), value, "set")
+        return
+    spans = _spans(x.shape, parsed)
+    if spans:
+        ragged = _ragged(x, parsed, spans)
+        if not (isinstance(value, Ragged) and same_place(value.array.cell, ragged.array.cell)):
+            ragged.assign(value)
         return
     target = view(x, *basic_steps(x.shape, parsed.entries))
     if np.ndim(value) and parsed.is_element:
@@ -192,6 +207,9 @@ def _array_entries(item: Any) -> list[Any]:
 def _static_slice(item: slice) -> slice:
     parts: list[int | None] = []
     for part in (item.start, item.stop, item.step):
+        if isinstance(part, Number):
+            parts.append(part)  # pyright: ignore[reportArgumentType]  # a slice of places that move with a loop
+            continue
         if isinstance(part, TracerArray) and part.known is None:
             raise trace_error(
                 "a slice bound is a traced value, so the shape of the result would depend on data",
@@ -243,34 +261,102 @@ def basic_steps(shape: tuple[int, ...], entries: Sequence[Any]) -> list[Step]:
     stride: list[int] = []
     backwards: list[int] = []
     final: list[int] = []
-    dynamic: list[tuple[int, TracerArray]] = []
+    moving: dict[int, tuple[Any, int]] = {}
     extents = iter(shape)
     for entry in entries:
         if entry is None:
             final.append(1)
             continue
         dimension, extent = len(start), next(extents)
-        if isinstance(entry, slice):
+        low, high, step = 0, extent, 1
+        if isinstance(entry, slice) and _moves(entry):
+            at, size = window(entry, extent)
+            final.append(_fixed(size))
+            moving[dimension] = at, _fixed(size)
+        elif isinstance(entry, slice):
             low, high, step, reverse, size = _span(entry, extent)
             final.append(size)
             if reverse:
                 backwards.append(dimension)
+        elif isinstance(entry, TracerArray):
+            moving[dimension] = _place(entry, extent, dimension), 1
         else:
-            low, high, step = (0, extent, 1) if isinstance(entry, TracerArray) else _point(entry, extent, dimension)
-            if isinstance(entry, TracerArray):
-                dynamic.append((dimension, entry))
+            low, high, step = _point(entry, extent, dimension)
         start.append(low)
         limit.append(high)
         stride.append(step)
-    steps = _needed(shape, SliceStep(tuple(start), tuple(limit), tuple(stride)))
-    steps += [DynamicIndexStep(integerindexing.wrapped(index, shape[d], d).value, d) for d, index in dynamic]
+    steps = _slices(shape, SliceStep(tuple(start), tuple(limit), tuple(stride)), moving)
     if backwards:
         steps.append(ReverseStep(tuple(backwards)))
-    kept = tuple(len(range(*t)) for t in zip(start, limit, stride, strict=True))
-    kept = tuple(1 if any(d == k for k, _ in dynamic) else extent for d, extent in enumerate(kept))
-    if kept != tuple(final):
+    kept = [len(range(*t)) for t in zip(start, limit, stride, strict=True)]
+    kept = [moving[d][1] if d in moving else extent for d, extent in enumerate(kept)]
+    if kept != final:
         steps.append(ReshapeStep(tuple(final)))
     return steps
+
+
+def _moves(entry: slice) -> bool:
+    """Whether a bound of a slice depends on the iteration of a loop."""
+    return any(isinstance(part, Number) for part in (entry.start, entry.stop, entry.step))
+
+
+def _spans(shape: tuple[int, ...], parsed: Parsed) -> dict[int, tuple[Any, Any, tuple[int, int]]]:
+    """By position of an entry: start, stop and the holding slice of slices whose length depends on the iteration."""
+    found: dict[int, tuple[Any, Any, tuple[int, int]]] = {}
+    extents = iter(shape)
+    for place, entry in enumerate(parsed.entries):
+        extent = 0 if entry is None else next(extents)
+        if isinstance(entry, slice) and _moves(entry):
+            start, size = window(entry, extent)
+            if isinstance(size, Number):
+                found[place] = start, start + size, holding(start, start + size)
+    return found
+
+
+def _ragged(x: TracerArray, parsed: Parsed, spans: Mapping[int, tuple[Any, Any, tuple[int, int]]]) -> Ragged:
+    return taken_at(lambda entries: view(x, *basic_steps(x.shape, entries)), parsed.entries, spans)
+
+
+def _fixed(size: Any) -> int:
+    if isinstance(size, Number):
+        raise CannotRollError("the length of a slice depends on the iteration")
+    return size
+
+
+def _place(index: TracerArray, extent: int, dimension: int) -> TracerArray:
+    return (
+        proved_position(index, extent)
+        if isinstance(index, Number)
+        else integerindexing.wrapped(index, extent, dimension)
+    )
+
+
+def _slices(shape: tuple[int, ...], fixed: SliceStep, moving: Mapping[int, tuple[Any, int]]) -> list[Step]:
+    """A slice at fixed places, and of the dimensions in `moving` at those starts and of those sizes."""
+    if not moving:
+        return _needed(shape, fixed)
+    places = [place for place, _ in moving.values() if isinstance(place, TracerArray)]
+    dtype = places[0].dtype if len({place.dtype for place in places}) == 1 else np.dtype(np.int64)
+    values = {
+        dimension: convert(place.value, dtype) if isinstance(place, TracerArray) else place
+        for dimension, (place, _) in moving.items()
+    }
+    if not places or any(step != 1 for step in fixed.stride):
+        steps = _needed(shape, fixed)
+        start, sizes = (
+            [0] * len(shape),
+            [len(range(*t)) for t in zip(fixed.start, fixed.limit, fixed.stride, strict=True)],
+        )
+    else:
+        steps = list[Step]()
+        start, sizes = list(fixed.start), [b - a for a, b in zip(fixed.start, fixed.limit, strict=True)]
+    starts = tuple(values.get(d, at) for d, at in enumerate(start))
+    wanted = tuple(moving[d][1] if d in moving else size for d, size in enumerate(sizes))
+    if places:
+        return [*steps, DynamicSliceStep(starts, wanted)]
+    held = tuple(at for at in starts if isinstance(at, int))
+    limits = tuple(at + size for at, size in zip(held, wanted, strict=True))
+    return [*steps, SliceStep(held, limits, (1,) * len(held))]
 
 
 def _needed(shape: tuple[int, ...], step: SliceStep) -> list[Step]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -12,10 +12,11 @@ import numpy as np
 from autofuse.errors import TraceError
 from autofuse.frontend import finishing
 from autofuse.frontend.drawnkeys import DrawnKeys
+from autofuse.frontend.forks import Fork
 from autofuse.frontend.location import assigned_name, location_of, user_frame
 from autofuse.ir import dtypes
 from autofuse.ir.contracts import BoundsCheck
-from autofuse.ir.graph import Graph, Value
+from autofuse.ir.graph import Graph, Location, Value
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
@@ -46,9 +47,12 @@ class Tracing:
         on_unsupported: OnUnsupported = "error",
         check_bounds: bool = False,
         repeats: bool = False,
+        fork: Fork | None = None,
     ) -> None:
         self.builder = GraphBuilder(name)
         self.parent = parent
+        self.fork = fork
+        """Of a region that may write into arrays of the enclosing ones: the arrays as it sees them."""
         self.repeats = repeats
         """Whether it is a region that runs once in every iteration of a loop."""
         self.drawn_keys = DrawnKeys(None if parent is None else parent.drawn_keys)
@@ -58,6 +62,8 @@ class Tracing:
         """Calls that run through NumPy, as the user wrote them, with their lines; one list for all regions."""
         self.check_bounds = check_bounds if parent is None else parent.check_bounds
         """Whether indices that are known only at run time leave something to check."""
+        self.loop_notes: dict[Location, str] = parent.loop_notes if parent is not None else {}
+        """By the line: what became of a Python loop or branch; one for all regions."""
         self.checks: list[Checks] = []
         self.samples: dict[Value, Any] = {}
         """Concrete arrays of the inputs, where known; `eager` runs unsupported calls on them to learn result types."""
@@ -95,7 +101,7 @@ class Tracing:
             self._emitted[value] = ("constant", (), {"value": array})
             return value
 
-        return self._once((dtype, array.tobytes()), make)
+        return self.once((dtype, array.tobytes()), make)
 
     def splat(self, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Value:
         """An array of one repeated value: a scalar constant, broadcast."""
@@ -105,12 +111,13 @@ class Tracing:
         """A scalar constant, broadcast; emitted once per constant and shape."""
         if not shape:
             return scalar
-        return self._once(
+        return self.once(
             (scalar, shape),
             lambda: self.emit("broadcast_in_dim", (scalar,), shape=shape, broadcast_dimensions=()),
         )
 
-    def _once(self, key: tuple[Any, ...], make: Any) -> Value:
+    def once(self, key: tuple[Any, ...], make: Callable[[], Value]) -> Value:
+        """The value of a key, made when it is asked for first."""
         found = self._scalars.get(key)
         if found is None:
             found = self._scalars[key] = make()
@@ -197,16 +204,6 @@ def active(tracing: Tracing) -> Generator[Tracing]:
         yield tracing
     finally:
         stack.pop()
-
-
-def encloses(outer: Tracing, inner: Tracing) -> bool:
-    """Whether `outer` is `inner` or one of those around it."""
-    found: Tracing | None = inner
-    while found is not None:
-        if found is outer:
-            return True
-        found = found.parent
-    return False
 
 
 def _stack() -> list[Tracing]:

@@ -12,7 +12,8 @@ from autofuse.errors import ArgumentError, GraphError, NumpyOnlyError, TraceErro
 from autofuse.frontend import generators, implementations, proxy
 from autofuse.frontend.bounds import joined
 from autofuse.frontend.cells import Storage, of_array
-from autofuse.frontend.location import refusals
+from autofuse.frontend.forks import CannotRollError
+from autofuse.frontend.location import refusals, trace_error
 from autofuse.frontend.methods import Method, Reader
 from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.selection import MaskedSelection
@@ -57,6 +58,8 @@ class Traced:
     """What indices must keep to, where they are to be checked (`autofuse.ir.contracts.check_bounds`)."""
     left_to_numpy: tuple[str, ...] = ()
     """Calls that run through NumPy, with their lines."""
+    loops: tuple[str, ...] = ()
+    """What became of Python's loops and branches, with their lines."""
 
     @property
     def results(self) -> int:
@@ -65,9 +68,10 @@ class Traced:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Which calls run through NumPy, in words, for a plan's notes."""
+        """Which calls run through NumPy, and what became of loops, in words, for a plan's notes."""
         calls = ", ".join(dict.fromkeys(self.left_to_numpy))
-        return (f"calls left to NumPy, fused with nothing: {calls}",) if calls else ()
+        left = (f"calls left to NumPy, fused with nothing: {calls}",) if calls else ()
+        return (*left, *self.loops)
 
     def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] = MappingProxyType({})) -> list[Any]:
         """The arrays among call arguments, in graph input order. Raises ArgumentError naming the one that differs."""
@@ -95,6 +99,7 @@ def trace(
     name: str | None = None,
     on_unsupported: OnUnsupported = "numpy",
     check_bounds: bool = False,
+    roll: bool = True,
 ) -> Traced:
     """Record what `fn(*args, **kwargs)` computes as a graph.
 
@@ -107,6 +112,10 @@ def trace(
     are taken to be C-contiguous and not to overlap. `on_unsupported`: what becomes of calls that have no implementation
     here, "numpy", "eager" or "error": see `autofuse.frontend.eager`. With `check_bounds`, the graph has one more
     output, which tells whether indices that are known only at run time were in bounds.
+
+    With `roll`, Python's loops of many iterations become loops of the graph, and `if` and `while` on traced values its
+    branches and loops, where the source allows that (`autofuse.frontend.rolling`); else each iteration is traced, and
+    Python cannot branch on a traced value.
 
     Of a `Method`, the arrays that it reads of its object are one more argument, a dict, by name.
 
@@ -126,13 +135,13 @@ def trace(
         for position in held:
             arguments[position] = _constant_argument(values[position])
         if isinstance(fn, Method):
-            reader = Reader(fn, proxy.Rewriter(), lambda leaf, path: _input(tracing, leaf, path))
+            reader = Reader(fn, proxy.Rewriter(roll=roll), lambda leaf, path: _input(tracing, leaf, path))
             returned = _run(reader.function, parameters, arguments)
             reader.finish()
             tracers += reader.tracers
             parameters, values, leaves, in_tree = fn.with_arrays(parameters, values, leaves, in_tree)
         else:
-            returned = _run(proxy.Rewriter().wrap_function(fn), parameters, arguments)
+            returned = _run(proxy.Rewriter(roll=roll).wrap_function(fn), parameters, arguments)
         inputs = [tracer.cell.storage for tracer in tracers]
         outputs, out_tree = _outputs(returned)
         writebacks = [(i, storage.read()) for i, storage in enumerate(inputs) if storage.version]
@@ -145,7 +154,9 @@ def trace(
         contiguous = tuple(i for i, storage in enumerate(inputs) if storage.order_matters)
         check_contiguous(leaves, _paths(in_tree, parameters), contiguous)
     left = tuple(tracing.left_to_numpy)
-    return Traced(graph, in_tree, out_tree, pairs, parameters, values, contiguous, bounds, left)
+    ordered = sorted(tracing.loop_notes.items(), key=lambda note: (note[0].file, note[0].line))
+    notes = tuple(f"Python at {location}: {what}" for location, what in ordered)
+    return Traced(graph, in_tree, out_tree, pairs, parameters, values, contiguous, bounds, left, notes)
 
 
 def _run(fn: Callable[..., Any], parameters: tuple[str, ...], arguments: list[Any]) -> Any:
@@ -154,6 +165,8 @@ def _run(fn: Callable[..., Any], parameters: tuple[str, ...], arguments: list[An
             returned = call_in_order(fn, parameters, arguments)
         except TraceError:
             raise
+        except CannotRollError as error:
+            raise trace_error(f"this cannot be traced: {error.reason}", "pass the number as a Python int") from error
         except Exception as error:
             # the function, or NumPy (`a[0] = traced`), raised an error of its own because of one that it caught
             if refused:

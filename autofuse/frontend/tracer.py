@@ -200,6 +200,18 @@ class TracerArray(Operators, Concrete):
         return call(np.dot, self, other, out=out)
 
 
+class WeakScalar(TracerArray):
+    """Stands for a number of Python's that is known only at run time: it takes the dtype of the arrays it meets."""
+
+    __slots__ = ()
+    python: type
+    """`int` or `float`."""
+
+    def as_dtype(self, dtype: np.dtype[Any]) -> Value:
+        """Its value as a number of that dtype."""
+        raise NotImplementedError
+
+
 def _numpy_astype(array: NDArray[Any], dtype: Any, casting: Any, copy: bool, order: Any = "K") -> NDArray[Any]:
     return np.asarray(array).astype(dtype, order=order, casting=casting, copy=copy)
 

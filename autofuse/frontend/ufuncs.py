@@ -17,6 +17,7 @@ from autofuse.frontend.promotion import (
     convert,
     dtype_of,
     is_weak,
+    known_weak,
     shape_of,
     spread,
     static_number,
@@ -129,7 +130,8 @@ def resolve(
     """The dtypes of the loop NumPy would run, operands then results. Raises TypeError where NumPy does."""
     if dtype is not None and signature is None:
         signature = (None,) * ufunc.nin + (np.dtype(dtype),) * ufunc.nout
-    kinds: Any = (*map(dtype_of, operands), *outs)
+    weak = all(map(is_weak, operands))
+    kinds: Any = (*(as_tracer(operand).dtype if weak else dtype_of(operand) for operand in operands), *outs)
     extra: dict[str, Any] = {} if signature is None else {"signature": signature}
     loop = ufunc.resolve_dtypes(kinds, casting=cast("Any", casting), **extra)
     return tuple(loop)
@@ -144,7 +146,7 @@ def _checked_by_numpy(
     signature: Any,
 ) -> None:
     """Run the call on empty arrays: raises what NumPy raises, for casts and for Python numbers that do not fit."""
-    empty: list[Any] = [o if is_weak(o) else np.empty(0, as_tracer(o).dtype) for o in operands]
+    empty: list[Any] = [known_weak(o) if is_weak(o) else np.empty(0, as_tracer(o).dtype) for o in operands]
     if all(map(is_weak, operands)):
         empty = [np.empty(0, as_tracer(operand).dtype) for operand in operands]
     options: dict[str, Any] = {} if dtype is None else {"dtype": dtype}

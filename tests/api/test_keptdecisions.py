@@ -151,9 +151,9 @@ def test_what_is_asked_for_is_part_of_the_question(other):
 
 
 def test_every_option_of_compile_is_part_of_the_question():
-    """`backend`, `threads` and `device` make the target; the last two decide what is traced."""
+    """`backend`, `threads` and `device` make the target; the last three decide what is traced."""
     keywords = {p.name for p in inspect.signature(compile_plan).parameters.values() if p.kind is p.KEYWORD_ONLY}
-    assert keywords == {*OPTIONS, "kwargs", "backend", "threads", "device", "on_unsupported", "check_bounds"}
+    assert keywords == {*OPTIONS, "kwargs", "backend", "threads", "device", "on_unsupported", "check_bounds", "roll"}
 
 
 def test_names_shapes_and_structure_are_part_of_the_question():

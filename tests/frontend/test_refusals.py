@@ -17,7 +17,7 @@ X = np.arange(1.0, 5.0)
 
 def _except_exception(x: Any) -> Any:
     try:
-        return x if x.sum() > 0 else -x
+        return x if float(x.sum()) > 0 else -x
     except Exception:  # noqa: BLE001 - what the test is about
         return x * 0
 

@@ -1,0 +1,237 @@
+"""Python's `if` on a traced value as an `if` of the graph: both sides are traced, and what they leave is joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from autofuse.frontend.forks import CannotRollError, Fork
+from autofuse.frontend.promotion import convert, result_dtype, value_of
+from autofuse.frontend.regions import Region
+from autofuse.frontend.rolling.frames import UNBOUND, Frame
+from autofuse.frontend.rolling.numbers import Atom, Comparison, Number, floating, truth
+from autofuse.frontend.tracecontext import Checks, current
+from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.ir.graph import Value
+from autofuse.lazydataclass import dataclass
+
+_I64, _F64, _BOOL = np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.bool_)
+_JOINED = "it is one of two arrays, as a condition decides"
+
+
+def undecided(test: Any) -> TracerArray | None:
+    """The condition, if it is a traced scalar that only the run knows; None if Python can tell."""
+    if isinstance(test, Number):
+        test = truth(test)
+    traced = isinstance(test, TracerArray) and test.known is None and not test.shape
+    return test if traced else None
+
+
+def all_of(*tests: Callable[[], Any]) -> Any:
+    """`a and b and ...` in a condition."""
+    return _several(tests, np.logical_and, stops=False)
+
+
+def any_of(*tests: Callable[[], Any]) -> Any:
+    """`a or b or ...` in a condition."""
+    return _several(tests, np.logical_or, stops=True)
+
+
+def opposite(test: Any) -> Any:
+    """`not a` in a condition."""
+    traced = undecided(test)
+    if traced is None:
+        return not test
+    turned: Any = np.logical_not(traced)
+    return _like(turned, traced)
+
+
+def _several(tests: Sequence[Callable[[], Any]], ufunc: np.ufunc, *, stops: bool) -> Any:
+    joined: Any = None
+    for test in tests:
+        held = test()
+        traced = undecided(held)
+        if traced is not None:
+            joined = traced if joined is None else _like(ufunc(joined, traced), joined, traced)
+        elif bool(held) is stops:
+            return stops
+    return not stops if joined is None else joined
+
+
+def _like(test: TracerArray, *made_of: TracerArray) -> TracerArray:
+    """A condition that Python could tell if it could tell those it is made of."""
+    return Comparison(test.cell, is_scalar=True) if all(isinstance(one, Comparison) for one in made_of) else test
+
+
+@dataclass(slots=True, eq=False)
+class _Side:
+    """One side of a branch, traced."""
+
+    region: Region
+    fork: Fork
+    ends: Mapping[str, Any]
+    """What variables are bound to behind it."""
+
+
+@dataclass(slots=True, eq=False)
+class _Joined:
+    """A result of both sides."""
+
+    values: tuple[Value, Value]
+    done: Callable[[Value], None]
+    """Gets the result."""
+
+
+def branch(test: TracerArray, frame: Frame, names: Sequence[str], sides: Sequence[Callable[[], Any]]) -> Any:
+    """Trace both sides: their variables `names` and the arrays that they write are joined; returns what they return.
+
+    Raises CannotRollError where they leave what no graph can choose from.
+    """
+    entry = frame.get(names)
+    traced: list[_Side] = []
+    try:
+        for side in sides:
+            frame.set(entry)
+            fork = Fork()
+            region = Region("branch", (), fork=fork)
+            with region.entered():
+                returned = side()
+                traced.append(_Side(region, fork, {**frame.get(names), "": returned}))
+    finally:
+        frame.set(entry)
+    first, second = traced
+    joined: list[_Joined] = []
+    for storage in dict.fromkeys((*first.fork.changed(), *second.fork.changed())):
+        values: list[Value] = []
+        for side in traced:
+            with side.region.entered():
+                values.append(storage.read())
+        joined.append(_Joined((values[0], values[1]), storage.write))
+    after = dict(entry)
+    for name in (*names, ""):
+        _join(test, name, first, second, after, joined)
+    _emit(test, first, second, joined)
+    returned = after.pop("")
+    frame.set(after)
+    return returned
+
+
+def _join(
+    test: TracerArray, name: str, first: _Side, second: _Side, after: dict[str, Any], joined: list[_Joined]
+) -> None:
+    a, b = first.ends[name], second.ends[name]
+    if a is b or (type(a) is type(b) and isinstance(a, bool | int | float | str) and a == b and repr(a) == repr(b)):
+        after[name] = a
+    elif a is UNBOUND or b is UNBOUND:
+        after[name] = UNBOUND
+    else:
+        _join_values(test, name, (first, a), (second, b), after, joined)
+
+
+def _join_values(
+    test: TracerArray,
+    name: str,
+    first: tuple[_Side, Any],
+    second: tuple[_Side, Any],
+    after: dict[str, Any],
+    joined: list[_Joined],
+) -> None:
+    a, b = first[1], second[1]
+    if not (_is_part(a) and _is_part(b)):
+        raise CannotRollError(
+            f"{name or 'it'} is a {type(a).__name__} on one side and a {type(b).__name__} on the other"
+        )
+    pythons = [_python(value) for value in (a, b)]
+    if all(pythons) and pythons[0] is not pythons[1]:
+        raise CannotRollError(f"{name or 'it'} is a Python int on one side and a float on the other")
+    if all(pythons) and isinstance(test, Comparison):
+        raise CannotRollError(f"{name or 'it'}, a Python number, depends on the iteration")
+    if all(pythons) and pythons[0] is int and type(a - b) is int:
+        _join_integers(name, (first[0], a - b), (second[0], 0), b, after, joined)
+        return
+    dtype = {int: _I64, float: _F64}[pythons[0]] if all(pythons) and pythons[0] else result_dtype(a, b)
+    values: list[Value] = []
+    for side, value in (first, second):
+        with side.region.entered():
+            values.append(value_of(value, dtype))
+    if values[0].type != values[1].type or (_is_array(a) != _is_array(b)):
+        raise CannotRollError(f"{name or 'it'} is {values[0].type} on one side and {values[1].type} on the other")
+
+    def done(value: Value) -> None:
+        after[name] = _bound(value, a, b, pythons[0] if all(pythons) else None, (first[0].region, second[0].region))
+
+    joined.append(_Joined((values[0], values[1]), done))
+
+
+def _join_integers(
+    name: str,
+    first: tuple[_Side, int],
+    second: tuple[_Side, int],
+    base: Any,
+    after: dict[str, Any],
+    joined: list[_Joined],
+) -> None:
+    """Two integers that differ by a known number: what is added to `base` is chosen, so that its size stays known."""
+    values: list[Value] = []
+    for side, number in (first, second):
+        with side.region.entered():
+            values.append(value_of(number, _I64))
+
+    def done(value: Value) -> None:
+        low, high = sorted((first[1], second[1]))
+        after[name] = base + Number({Atom(value, low, high): 1})
+
+    joined.append(_Joined((values[0], values[1]), done))
+
+
+def _bound(value: Value, a: Any, b: Any, python: type | None, regions: tuple[Region, Region]) -> Any:
+    """What a variable is bound to behind the branch."""
+    if python is float:
+        return floating(value)
+    if python is int:
+        ends = [(n.low, n.high) if isinstance(n, Number) else (n, n) for n in (a, b)]
+        lows, highs = [low for low, _ in ends if low is not None], [high for _, high in ends if high is not None]
+        known = len(lows) == len(highs) == 2
+        return Number({Atom(value, min(lows) if known else None, max(highs) if known else None): 1})
+    result = fresh(value, is_scalar=not _is_array(a))
+    own = (
+        all(region.owns(side) and side.cell is side.cell.storage for region, side in zip(regions, (a, b), strict=True))
+        if _is_array(a)
+        else True
+    )
+    if not own:
+        result.cell.storage.make_read_only(_JOINED)
+    return result
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, TracerArray | np.generic | bool | int | float)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, TracerArray) and not value.is_scalar
+
+
+def _python(value: Any) -> type | None:
+    if isinstance(value, Number):
+        return value.python
+    return type(value) if type(value) in (int, float) else None
+
+
+def _emit(test: TracerArray, first: _Side, second: _Side, joined: Sequence[_Joined]) -> None:
+    if not joined:
+        return
+    counts = len(first.region.checks), len(second.region.checks)
+    seen = (first.region.numbers(0, counts[1]), second.region.numbers(counts[0], 0))
+    regions = [
+        side.region.finish([*(part.values[number] for part in joined), *seen[number]])
+        for number, side in enumerate((first, second))
+    ]
+    condition = convert(test.value, _BOOL)
+    results = current().builder.emit_many("if", (condition,), regions=regions)
+    if any(counts):
+        current().checks.append(Checks((*first.region.checks, *second.region.checks), results[-1]))
+    for part, result in zip(joined, results, strict=False):
+        part.done(result)

@@ -1,0 +1,244 @@
+"""Variables that live from one iteration of a loop to the next: what an iteration gets of each, and what it leaves.
+
+Before the body is traced, a variable that it reads first gets a stand-in. Behind it, what the variable is bound to must
+be what the stand-in stood for: an array of the same type, a number of the same kind. Arrays are carried as values; one
+that is written in place, or that is an array from outside, keeps its own identity instead (`kept`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autofuse.frontend.forks import CannotRollError, Fork
+from autofuse.frontend.promotion import value_of
+from autofuse.frontend.regions import Region
+from autofuse.frontend.rolling.numbers import Atom, Number, floating, simplified
+from autofuse.frontend.tracecontext import current
+from autofuse.frontend.tracer import TracerArray, WeakScalar, fresh
+from autofuse.ir import dtypes
+from autofuse.ir.graph import Value
+from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass
+
+_I64, _F64 = np.dtype(np.int64), np.dtype(np.float64)
+_STEP = 1 << 20
+
+
+class KeepError(BaseException):
+    """The arrays of variables must keep their identity: the loop is to be traced again with that."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self.names = names
+
+
+class StepError(BaseException):
+    """An integer variable grows by the same number each time: the loop is to be traced again with that."""
+
+    def __init__(self, name: str, step: int) -> None:
+        super().__init__()
+        self.name = name
+        self.step = step
+
+
+@dataclass(slots=True, eq=False)
+class Carry:
+    """One part of a loop's state."""
+
+    initial: Callable[[], Value]
+    """Emits what it is before the first iteration."""
+    given: Value
+    """What an iteration gets."""
+    next: Value
+    """What it leaves."""
+    done: Callable[[Value], None]
+    """Gets what the last one left."""
+
+
+def nothing(value: Value) -> None:
+    """For a part whose owner asks for the result itself."""
+    del value
+
+
+@dataclass(slots=True, eq=False)
+class Outcome:
+    """What became of a variable in an iteration."""
+
+    carry: Carry | None = None
+    to: dict[Value, Value] | None = None
+    """Values in the region that are others, from outside or inputs."""
+    after: Any = None
+    """What the variable is bound to behind the loop, where no carry decides it."""
+
+
+class Kept:
+    """A variable that stays bound to the object it is bound to."""
+
+    def __init__(self, name: str, content: Any) -> None:
+        self.name = name
+        self.content = content
+        self.stand_in = content
+
+    def settle(self, end: Any, fork: Fork, region: Region) -> Outcome:
+        """What became of it. `end`: what it is bound to behind the body."""
+        del fork, region
+        same = end is self.content or (_is_static(end) and type(end) is type(self.content) and end == self.content)
+        if not same:
+            raise CannotRollError(f"{self.name} is bound to something else in the next iteration", first=True)
+        return Outcome(after=self.content)
+
+
+class Counted:
+    """An integer variable that every iteration adds the same number to."""
+
+    def __init__(self, name: str, content: Any, step: int, iteration: Number, count: Any) -> None:
+        """`iteration`: the number of the iteration, from 0. `count`: how many there are."""
+        self.name = name
+        self.stand_in = content + iteration * step
+        self._next = self.stand_in + step
+        self._after = content + count * step
+
+    def settle(self, end: Any, fork: Fork, region: Region) -> Outcome:
+        """As of `Kept`."""
+        del fork, region
+        difference = end - self._next if isinstance(end, int | Number) else None
+        if not (type(difference) is int and difference == 0):
+            raise CannotRollError(f"{self.name} does not grow evenly")
+        return Outcome(after=self._after)
+
+
+class CarriedArray:
+    """An array, or a NumPy scalar, as a value."""
+
+    def __init__(self, name: str, content: TracerArray, region: Region) -> None:
+        self.name = name
+        self.content = content
+        self.given = region.input(content.cell.type)
+        self.stand_in = fresh(self.given, is_scalar=content.is_scalar)
+        self.stand_in.cell.layout = content.cell.layout
+        self.stand_in.cell.storage.order_is_guess = content.cell.storage.order_is_guess
+        self.stand_in.cell.storage.order_from = content.cell.storage.order_from
+
+    def settle(self, end: Any, fork: Fork, region: Region) -> Outcome:
+        """As of `Kept`."""
+        if self.stand_in.cell.storage.version:
+            raise KeepError(self.name)
+        if end is self.stand_in:
+            return Outcome(to={self.given: self.content.value}, after=self.content)
+        with region.entered():
+            self._check(end, fork, region)
+            carry = Carry(lambda: self.content.value, self.given, end.value, nothing)
+        return Outcome(carry)
+
+    def _check(self, end: Any, fork: Fork, region: Region) -> None:
+        scalar = self.content.is_scalar
+        alike = isinstance(end, TracerArray) and not isinstance(end, WeakScalar) and end.is_scalar == scalar
+        if not alike or end.cell.type != self.content.cell.type:
+            raise CannotRollError(
+                f"{self.name} is {_described(self.content)} before an iteration and {_described(end)} after it",
+                first=True,
+            )
+        if scalar:
+            return
+        storage = end.cell.storage
+        if end.cell is not storage and not region.made(storage.read()):
+            raise CannotRollError(f"{self.name} is a view of an array from before", first=True)
+        if not region.owns(end):
+            raise KeepError(self.name)
+        if self.content.cell.storage in fork.changed():
+            raise CannotRollError(f"{self.name} shares the memory of an array that the loop writes", first=True)
+        if end.cell.layout.strides != self.stand_in.cell.layout.strides:
+            raise CannotRollError(f"the memory order of {self.name} changes", first=True)
+
+
+class CarriedNumber:
+    """A Python number; an array's scalar where the first iteration makes it one and it met no other arrays."""
+
+    def __init__(self, name: str, content: Any, region: Region, *, is_counted: bool) -> None:
+        """`is_counted`: whether a counter ends the loop."""
+        self.name = name
+        self.content = content
+        self._is_counted = is_counted
+        self.python: type = content.python if isinstance(content, Number) else type(content)
+        self._type = TensorType((), dtypes.I64 if self.python is int else dtypes.F64)
+        self.given = region.input(self._type)
+        given = self.given
+        number = Number({Atom(given, None, None): 1}) if self.python is int else floating(given)
+        number.asked = {}
+        self.stand_in = number
+
+    def settle(self, end: Any, fork: Fork, region: Region) -> Outcome:
+        """As of `Kept`."""
+        del fork
+        if end is self.stand_in or (_is_static(end) and end == self.content and type(end) is type(self.content)):
+            self._require_fit()
+            return Outcome(to={self.given: self._initial(self._type.dtype.numpy)}, after=self.content)
+        if isinstance(end, TracerArray) and not isinstance(end, WeakScalar):
+            return self._as_scalar(end, region)
+        same_kind = end.python is self.python if isinstance(end, Number) else type(end) is self.python
+        if not same_kind:
+            raise CannotRollError(f"{self.name} is another kind of number after an iteration", first=True)
+        step = end - self.stand_in if self.python is int else None  # pyright: ignore[reportOperatorIssue]
+        if type(step) is int and self._is_counted:
+            raise StepError(self.name, step)
+        if step is not None and not _is_small(step):
+            raise CannotRollError(f"{self.name} is an integer that each iteration computes anew")
+        if self.python is int:
+            self._require_fit()
+        dtype = self._type.dtype.numpy
+        with region.entered():
+            left = value_of(end, dtype)
+        return Outcome(Carry(lambda: self._initial(dtype), self.given, left, nothing))
+
+    def _require_fit(self) -> None:
+        """An integer of unknown size must not have met arrays of fewer bits, where NumPy asks whether it fits."""
+        narrow = [dtype for dtype in self.stand_in.asked or {} if dtype.kind in "iu" and dtype != _I64]
+        if self.python is int and narrow:
+            raise CannotRollError(f"{self.name} meets arrays of {narrow[0]} as a Python number", first=True)
+
+    def _initial(self, dtype: np.dtype[Any]) -> Value:
+        return value_of(self.content, dtype)
+
+    def _as_scalar(self, end: TracerArray, region: Region) -> Outcome:
+        asked = self.stand_in.asked or {}
+        if not end.is_scalar or not set(asked) <= {end.dtype} or self.stand_in.computed_with:
+            raise CannotRollError(f"{self.name} is a Python number in the first iteration only", first=True)
+        dtype = end.dtype
+        given = region.input(end.cell.type)
+        with region.entered():
+            carry = Carry(lambda: self._initial(dtype), given, end.value, nothing)
+        return Outcome(carry, to=dict.fromkeys((*asked.values(), self.given), given))
+
+
+Variable = Kept | Counted | CarriedArray | CarriedNumber
+
+
+def _is_small(step: Any) -> bool:
+    """Whether an integer that grows by this in every iteration fits in 64 bits, however long a loop can run."""
+    low, high = (step.low, step.high) if isinstance(step, Number) else (step, step)
+    return low is not None and high is not None and max(-low, high) < _STEP
+
+
+def _is_static(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _described(value: Any) -> str:
+    return str(value.cell.type) if isinstance(value, TracerArray) else f"a {type(value).__name__}"
+
+
+def last_value(end: Any, counter: Atom, last: Any) -> Any:
+    """An integer of the last iteration, of which the counter is `last`; None where only the run knows it."""
+    if not isinstance(end, Number) or end.python is float:
+        return None
+    by = end.terms.get(counter, 0)
+    rest = Number({atom: each for atom, each in end.terms.items() if atom is not counter}, end.constant)
+    return simplified(rest) + last * by
+
+
+def zeros(type_: TensorType) -> Value:
+    """What stands for a variable that no iteration reads before it binds it."""
+    return current().splat(0, type_.dtype.numpy, type_.shape)

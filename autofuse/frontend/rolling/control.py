@@ -1,0 +1,174 @@
+"""What rewritten functions call for `for`, `while`, `if` and conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from types import CodeType, FunctionType
+from typing import Any
+
+from autofuse.frontend.forks import CannotRollError
+from autofuse.frontend.location import trace_error, withdrawn
+from autofuse.frontend.rolling.branches import all_of, any_of, branch, opposite, undecided
+from autofuse.frontend.rolling.frames import Frame
+from autofuse.frontend.rolling.guards import Guards, innermost_fork
+from autofuse.frontend.rolling.items import Items, items_of
+from autofuse.frontend.rolling.loops import roll, roll_while
+from autofuse.frontend.rolling.source import codes_in, rewritten_code
+from autofuse.frontend.rolling.variables import Variables
+from autofuse.frontend.tracecontext import CallScope, current
+from autofuse.frontend.tracer import TracerArray
+from autofuse.ir.graph import Location
+
+LEAST = 16
+"""Iterations from which on a loop is rolled."""
+_PEELED = 3
+"""Most iterations at either end that are traced alone."""
+
+
+class Roller:
+    """Control flow of the functions of one trace."""
+
+    def __init__(self) -> None:
+        self._guards = Guards()
+
+    def code(self, function: FunctionType) -> CodeType | None:
+        """The code of a function as it is to be traced; None where it stays as it is."""
+        made = rewritten_code(function)
+        if made is not None:
+            self._guards.codes.update(codes_in(made))
+        return made
+
+    def names(self) -> dict[str, Any]:
+        """The globals of rewritten functions."""
+        return {
+            "_af_for": self.run_for,
+            "_af_while": self.run_while,
+            "_af_if": self.run_if,
+            "_af_choose": self.choose,
+            "_af_all": all_of,
+            "_af_any": any_of,
+            "_af_not": opposite,
+            "_af_call": self._guards.call,
+            "_af_target": self._guards.target,
+            "_af_new": self._guards.new,
+            "_af_outer": self._guards.outer,
+        }
+
+    def run_for(self, given: Any, body: Callable[[Any], None], found: tuple[Any, ...], line: int) -> None:
+        """A `for` over `given`."""
+        items = items_of(given)
+        if items is None:
+            self._one_by_one(given, body)
+        elif not isinstance(items.count, int):
+            with CallScope():
+                roll(body, items, Variables(*found), 0, items.count, (False, False))
+            self._note(body, line, "became a loop whose length those around it decide")
+        elif items.count < LEAST:
+            for number in range(items.count):
+                body(items.item(number))
+        else:
+            self._counted(items, body, Variables(*found), line)
+
+    def run_while(self, test: Callable[[], Any], body: Callable[[], None], found: tuple[Any, ...], line: int) -> None:
+        """A `while`: of Python's until its condition is one that only the run knows."""
+        while True:
+            holds = test()
+            traced = undecided(holds)
+            if traced is None:
+                if not holds:
+                    return
+                body()
+                continue
+            try:
+                with CallScope():
+                    roll_while(test, body, traced, Variables(*found))
+            except CannotRollError as error:
+                raise _refused("while", error) from error
+            self._note(body, line, "became a loop that its condition ends")
+            return
+
+    def run_if(
+        self, test: Any, then: Callable[[], None], other: Callable[[], None], found: tuple[Any, ...], line: int
+    ) -> None:
+        """An `if`."""
+        traced = undecided(test)
+        if traced is None:
+            (then if test else other)()
+            return
+        self._branch(traced, Frame(then, other), Variables(*found).assigned, (then, other))
+        self._note(then, line, "became a branch")
+
+    def choose(self, test: Any, then: Callable[[], Any], other: Callable[[], Any]) -> Any:
+        """`then() if test else other()`."""
+        traced = undecided(test)
+        if traced is None:
+            return then() if test else other()
+        return self._branch(traced, Frame(), (), (then, other))
+
+    def _branch(self, test: TracerArray, frame: Frame, names: Sequence[str], sides: Sequence[Callable[[], Any]]) -> Any:
+        try:
+            with CallScope():
+                return branch(test, frame, names, sides)
+        except CannotRollError as error:
+            raise _refused("if", error) from error
+
+    def _one_by_one(self, given: Any, body: Callable[[Any], None]) -> None:
+        fork = innermost_fork()
+        if fork is not None and isinstance(given, Iterator) and id(given) not in fork.objects:
+            raise CannotRollError("it goes through an iterator")
+        for item in given:
+            body(item)
+
+    def _counted(self, items: Items, body: Callable[[Any], None], found: Variables, line: int) -> None:
+        first, last = 0, items.count
+        rolled, reason = 0, ""
+        while last - first >= LEAST - 2 * _PEELED:
+            try:
+                with CallScope(), attempt():
+                    ends = (first < _PEELED, items.count - last < _PEELED)
+                    rolled = roll(body, items, found, first, last - first, ends)
+                break
+            except CannotRollError as error:
+                reason = error.reason
+                if error.first and first < _PEELED:
+                    body(items.item(first))
+                    first += 1
+                elif error.last and items.count - last < _PEELED:
+                    last -= 1
+                else:
+                    break
+        for number in range(first + rolled, items.count):
+            body(items.item(number))
+        if rolled:
+            alone = items.count - rolled
+            self._note(body, line, f"{rolled} iterations became a loop" + (f", {alone} stand alone" if alone else ""))
+        else:
+            self._note(body, line, f"{items.count} iterations were traced one by one: {reason}")
+
+    def _note(self, body: Callable[..., Any], line: int, what: str) -> None:
+        code = body.__code__
+        current().loop_notes[Location(code.co_filename, line, code.co_name)] = what
+
+
+def _refused(statement: str, error: CannotRollError) -> BaseException:
+    """Where no loop is being traced around it, that something cannot be one of the graph's is the user's error."""
+    if innermost_fork() is not None:
+        return error
+    return trace_error(
+        f"Python's {statement} on a traced value cannot become one of the graph: {error.reason}",
+        "np.where(condition, a, b), or autofuse.cond and autofuse.while_loop for whole arrays of work",
+    )
+
+
+@contextmanager
+def attempt() -> Generator[None]:
+    """Something that is traced, and left if that raises: then no error of it counts, and no call that it noted."""
+    calls = current().left_to_numpy
+    count = len(calls)
+    with withdrawn():
+        try:
+            yield
+        except BaseException:
+            del calls[count:]
+            raise

@@ -1,0 +1,45 @@
+"""The variables of a traced function, as its loops and branches see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import CellType
+from typing import Any, Final
+
+
+class Unbound:
+    """Stands for a variable without a value."""
+
+
+UNBOUND: Final = Unbound()
+
+
+class Frame:
+    """The variables that functions share with the one that they are defined in."""
+
+    def __init__(self, *functions: Callable[..., Any]) -> None:
+        self._cells: dict[str, CellType] = {}
+        for function in functions:
+            names: tuple[str, ...] = function.__code__.co_freevars
+            self._cells.update(zip(names, function.__closure__ or (), strict=True))
+
+    def get(self, names: Iterable[str]) -> dict[str, Any]:
+        """What variables are bound to."""
+        found: dict[str, Any] = {}
+        for name in names:
+            try:
+                found[name] = self._cells[name].cell_contents if name in self._cells else UNBOUND
+            except ValueError:
+                found[name] = UNBOUND
+        return found
+
+    def set(self, contents: Mapping[str, Any]) -> None:
+        """Bind variables, or unbind them."""
+        for name, value in contents.items():
+            cell = self._cells.get(name)
+            if cell is None:
+                continue
+            if value is not UNBOUND:
+                cell.cell_contents = value
+            elif self.get([name])[name] is not UNBOUND:
+                del cell.cell_contents

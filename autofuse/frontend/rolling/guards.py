@@ -1,0 +1,213 @@
+"""What a loop's body may call and change: what is traced once must leave Python's own objects as they are.
+
+A call is allowed if it can do nothing but compute and write into traced arrays: NumPy's functions, functions that were
+rewritten, and those of Python's that change nothing. Lists and dicts may be changed by the region that made them.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from autofuse.frontend.dispatch import call
+from autofuse.frontend.forks import CannotRollError, Fork
+from autofuse.frontend.location import OWN_FOLDER
+from autofuse.frontend.promotion import as_tracer
+from autofuse.frontend.rolling.items import Walk, ranged
+from autofuse.frontend.rolling.numbers import Number, floating, greatest, least
+from autofuse.frontend.rolling.ragged import Ragged
+from autofuse.frontend.selection import MaskedSelection
+from autofuse.frontend.tracecontext import current, is_active
+from autofuse.frontend.tracer import TracerArray
+
+_PURE = frozenset(
+    # iterators aside, these change nothing
+    name
+    for names in (
+        "abs all any bool bytes callable chr complex dict divmod enumerate float format frozenset getattr hasattr hash",
+        "int isinstance issubclass len list max min ord pow range repr reversed round set slice sorted str sum tuple",
+        "type zip",
+    )
+    for name in names.split()
+)
+"""Builtins that change nothing but iterators that they are given."""
+_VALUES = (
+    str,
+    bytes,
+    tuple,
+    int,
+    float,
+    complex,
+    bool,
+    frozenset,
+    range,
+    slice,
+    np.generic,
+    np.dtype,
+    types.ModuleType,
+)
+"""Objects whose methods change nothing."""
+_READS = frozenset(("copy", "count", "difference", "get", "index", "intersection", "items", "keys", "union", "values"))
+_PURE_MODULES = ("math", "operator", "_operator", "cmath")
+
+
+def innermost_fork() -> Fork | None:
+    """That of the loop or branch that is being traced once; None outside of those."""
+    tracing = current() if is_active() else None
+    while tracing is not None and tracing.fork is None:
+        tracing = tracing.parent
+    return None if tracing is None else tracing.fork
+
+
+class Guards:
+    """What rewritten functions ask before they call and change objects."""
+
+    def __init__(self) -> None:
+        self.codes: set[types.CodeType] = set()
+        """The code of all functions that ask."""
+
+    def call(self, function: Any) -> Any:
+        """What to call in place of `function`."""
+        instead, fork = _instead(function), innermost_fork()
+        if instead is not None:
+            return instead if fork is None else functools.partial(_checked, instead, fork)
+        if fork is None:
+            return function
+        if isinstance(function, type) and issubclass(function, np.generic):
+            return functools.partial(_converted, function)
+        if getattr(function, "__module__", None) == "builtins" and getattr(function, "__name__", "") in _PURE:
+            return functools.partial(_checked, function, fork)
+        if not self._is_pure(function, fork):
+            name = getattr(function, "__qualname__", None) or type(function).__name__
+            raise CannotRollError(f"it calls {name}, which may change Python's own objects")
+        return function
+
+    def target(self, value: Any) -> Any:
+        """An object whose element or attribute is about to be set."""
+        fork = innermost_fork()
+        if fork is None or isinstance(value, TracerArray | Ragged) or id(value) in fork.objects:
+            return value
+        raise CannotRollError(f"it changes a {type(value).__name__}, not only arrays")
+
+    def new(self, value: Any) -> Any:
+        """A container that was just made."""
+        fork = innermost_fork()
+        if fork is not None:
+            fork.objects[id(value)] = value
+        return value
+
+    def outer(self, name: str) -> None:
+        """A function begins that binds a variable outside of it."""
+        if innermost_fork() is not None:
+            raise CannotRollError(f"it calls a function that binds {name}, a variable outside of that function")
+
+    def _is_pure(self, function: Any, fork: Fork) -> bool:
+        match function:
+            case types.FunctionType():
+                inside = getattr(function, "__wrapped__", None)
+                drawn = str(getattr(inside, "__module__", "")).startswith("numpy.random")
+                own = function.__code__.co_filename.startswith(OWN_FOLDER) and not drawn
+                return own or function.__code__ in self.codes
+            case types.MethodType():
+                receiver: Any = function.__self__
+                known = isinstance(receiver, TracerArray | MaskedSelection | Ragged)
+                return known or getattr(function.__func__, "__code__", None) in self.codes
+            case types.BuiltinFunctionType() | types.MethodWrapperType():
+                return _is_pure_builtin(function, fork)
+            case functools.partial():
+                return self._is_pure(function.func, fork)
+            case type():
+                own = str(function.__module__).startswith("autofuse.")
+                return (
+                    own
+                    or issubclass(function, BaseException)
+                    or (issubclass(function, tuple) and hasattr(function, "_fields"))
+                )
+            case _:
+                return isinstance(function, np.ufunc)
+
+
+def _is_pure_builtin(function: Any, fork: Fork) -> bool:
+    receiver = function.__self__
+    if isinstance(receiver, types.ModuleType):
+        return receiver.__name__ in _PURE_MODULES
+    if id(receiver) in fork.objects:
+        return True
+    return isinstance(receiver, _VALUES) or (isinstance(receiver, list | dict | set) and function.__name__ in _READS)
+
+
+def _checked(function: Callable[..., Any], fork: Fork, /, *args: Any, **kwargs: Any) -> Any:
+    """Call one of Python's functions, which must not use up an iterator from before the region."""
+    for value in args:
+        if isinstance(value, Iterator) and id(value) not in fork.objects and not isinstance(value, Walk):
+            raise CannotRollError("it takes elements from an iterator")
+    made = function(*args, **kwargs)
+    if isinstance(made, list | dict | set | Iterator):
+        fork.objects[id(made)] = made
+    return made
+
+
+def _converted(function: type[np.generic], *args: Any) -> Any:
+    """`np.float32(x)`."""
+    if len(args) == 1 and isinstance(args[0], TracerArray):
+        return args[0].astype(function)
+    return function(*args)
+
+
+# what builtins do with numbers of the graph
+
+
+def _float(*args: Any) -> Any:
+    if len(args) == 1 and isinstance(args[0], Number):
+        number = args[0]
+        return number if number.python is float else floating(number.as_dtype(np.dtype(np.float64)))
+    return float(*args)
+
+
+def _int(*args: Any) -> Any:
+    if len(args) == 1 and isinstance(args[0], Number) and args[0].python is int:
+        return args[0]
+    return int(*args)
+
+
+def _isinstance(value: Any, kind: Any) -> bool:
+    return isinstance(value.python(0) if isinstance(value, Number) else value, kind)
+
+
+def _extreme(python: Callable[..., Any], numbers: Callable[[Any, Any], Any], ahead: Callable[[Any, Any], Any]) -> Any:
+    """`min` or `max`, also of traced scalars: the first of equal ones, as Python has it."""
+
+    def extreme(*args: Any, **kwargs: Any) -> Any:
+        scalars = [arg for arg in args if isinstance(arg, TracerArray) and not arg.shape and arg.known is None]
+        if not scalars or kwargs or len(args) < 2:
+            return python(*args, **kwargs)
+        best = args[0]
+        for other in args[1:]:
+            if all(isinstance(side, int | Number) for side in (best, other)):
+                best = numbers(best, other)
+            else:
+                best = call(np.where, as_tracer(ahead(other, best)), other, best)[()]
+        return best
+
+    return extreme
+
+
+_INSTEAD: dict[Any, Callable[..., Any]] = {
+    range: ranged,
+    enumerate: functools.partial(Walk, enumerate),
+    zip: functools.partial(Walk, zip),
+    reversed: functools.partial(Walk, reversed),
+    float: _float,
+    int: _int,
+    isinstance: _isinstance,
+    min: _extreme(min, least, lambda a, b: a < b),
+    max: _extreme(max, greatest, lambda a, b: a > b),
+}
+
+
+def _instead(function: Any) -> Callable[..., Any] | None:
+    return _INSTEAD.get(function) if isinstance(function, type | types.BuiltinFunctionType) else None

@@ -1,0 +1,139 @@
+"""What a loop walks over, with any of its items at hand: `range`, `enumerate`, `zip`, `reversed`, arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from autofuse.frontend.forks import CannotRollError
+from autofuse.frontend.rolling.numbers import Atom, Number
+from autofuse.frontend.tracer import TracerArray
+from autofuse.lazydataclass import dataclass
+
+_I64 = np.dtype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A sequence of items that are made when they are asked for."""
+
+    count: Any
+    """How many: an `int`, or a Number where loops around decide it."""
+    item: Callable[[Any], Any]
+    """The item at a position, an `int` or a Number."""
+
+
+class NumberRange:
+    """`range()` with a bound that loops around decide; its step is 1 or -1."""
+
+    def __init__(self, start: Any, stop: Any, step: Any) -> None:
+        if type(step) is not int or step not in (1, -1):
+            raise CannotRollError("it has a range with a bound that moves and a step other than 1 and -1")
+        self.start, self.stop, self.step = start, stop, step
+        self.count = stop - start if step > 0 else start - stop
+
+    def item(self, position: Any) -> Any:
+        """A number of it. It is between the bounds, which the sizes of start and position alone do not say."""
+        number = self.start + self.step * position
+        if not isinstance(number, Number) or not isinstance(self.start, Number):
+            return number
+        first, last = (self.start, self.stop - 1) if self.step > 0 else (self.stop + 1, self.start)
+        low = first.low if isinstance(first, Number) else first
+        high = last.high if isinstance(last, Number) else last
+        return Number({Atom(number.as_dtype(_I64), low, high): 1})
+
+    def __iter__(self) -> Iterator[Any]:
+        raise CannotRollError("it goes through a range with a bound that moves")
+
+
+class Walk:
+    """`enumerate`, `zip` or `reversed` of arguments that are still at hand. An iterator, as Python's own."""
+
+    def __init__(self, function: type, *args: Any, **kwargs: Any) -> None:
+        self.function, self.args, self.kwargs = function, args, kwargs
+        self._iterator: Iterator[Any] | None = None
+
+    @property
+    def is_begun(self) -> bool:
+        return self._iterator is not None
+
+    def __iter__(self) -> Walk:
+        return self
+
+    def __next__(self) -> Any:
+        if self._iterator is None:
+            self._iterator = iter(self.function(*self.args, **self.kwargs))
+        return next(self._iterator)
+
+
+def ranged(*bounds: Any) -> Any:
+    """`range()`, whose bounds may be Numbers."""
+    if not any(isinstance(bound, Number) for bound in bounds):
+        return range(*bounds)
+    start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    made = NumberRange(start, stop, step)
+    return made if isinstance(made.count, Number) else _fixed(made)
+
+
+def _fixed(made: NumberRange) -> Any:
+    """A range of known length whose start moves."""
+    return Walk(_Moved, made) if made.count > 0 else range(0)
+
+
+class _Moved:
+    """The numbers of a range whose start moves."""
+
+    def __init__(self, made: NumberRange) -> None:
+        self.made = made
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.made.start + self.made.step * k for k in range(self.made.count))
+
+
+def items_of(given: Any) -> Items | None:
+    """The items of what a loop walks over; None where only Python can find them, one after the other."""
+    match given:
+        case range():
+            return Items(len(given), lambda k: given.start + given.step * k)
+        case NumberRange():
+            return Items(given.count, given.item)
+        case TracerArray() if type(given) is TracerArray and given.shape:
+            return Items(given.shape[0], lambda k: given[k])
+        case Walk() if not given.is_begun:
+            return _WALKS[given.function](*given.args, **given.kwargs)
+        case _:
+            return None
+
+
+def _enumerated(given: Any, start: Any = 0) -> Items | None:
+    inner = items_of(given)
+    return inner and Items(inner.count, lambda k: (start + k, inner.item(k)))
+
+
+def _zipped(*given: Any, strict: bool = False) -> Items | None:
+    parts = [items_of(one) for one in given]
+    held = [part for part in parts if part is not None]
+    if not held or len(held) < len(parts) or any(type(part.count) is not int for part in held):
+        return None
+    if strict and len({part.count for part in held}) > 1:
+        return None
+    return Items(min(part.count for part in held), lambda k: tuple(part.item(k) for part in held))
+
+
+def _reversed(given: Any) -> Items | None:
+    inner = items_of(given) if isinstance(given, range | TracerArray) else None
+    return inner and Items(inner.count, lambda k: inner.item(inner.count - 1 - k))
+
+
+def _moved(made: NumberRange) -> Items:
+    return Items(made.count, lambda k: made.start + made.step * k)
+
+
+_WALKS: dict[type, Callable[..., Items | None]] = {
+    enumerate: _enumerated,
+    zip: _zipped,
+    reversed: _reversed,
+    _Moved: _moved,
+}

@@ -1,0 +1,273 @@
+"""The source of a traced function, with its loops and branches as calls.
+
+    for TARGET in ITEMS:        def _af_body(_af_item):
+        BODY                        nonlocal ...
+                                    TARGET = _af_item
+                                    BODY
+                                _af_for(ITEMS, _af_body, ...)
+
+and so for `while` and `if`; `a if t else b`, `and`, `or`, `not` in conditions, calls, and targets of assignments go
+through functions too, which see what a loop's body does to Python's own objects. Those functions are in `calls`.
+What leaves a loop or branch (`break`, `return`, `yield`), or makes scopes in it, stays as it is: only in a loop's body
+`if t: continue` becomes the other side of an `if`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from autofuse.frontend.rolling.liveness import Liveness
+from autofuse.frontend.rolling.variables import Variables, own_nodes, variables_of
+
+PREFIX = "_af_"
+"""Begins every name that rewritten functions have and their source has not."""
+_ITEM = "_af_item"
+_MADE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_LEAVES = (
+    ast.Return,
+    ast.Raise,
+    ast.Yield,
+    ast.YieldFrom,
+    ast.Await,
+    ast.Try,
+    ast.With,
+    ast.AsyncFor,
+    ast.AsyncWith,
+    ast.Import,
+    ast.ImportFrom,
+    ast.Global,
+    ast.Nonlocal,
+    ast.Delete,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.Match,
+)
+
+
+def rewritten(function: ast.FunctionDef) -> ast.FunctionDef:
+    """A function definition with its control flow as calls. The definition given is changed."""
+    return _Rewriter(function).function()
+
+
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self, function: ast.FunctionDef) -> None:
+        self._function = function
+        self._live = Liveness(function.body)
+        declarations = [node for node in own_nodes(function.body) if isinstance(node, ast.Global | ast.Nonlocal)]
+        self._global = {name for node in declarations if isinstance(node, ast.Global) for name in node.names}
+        self._nonlocal = {name for node in declarations if isinstance(node, ast.Nonlocal) for name in node.names}
+        self._moved: set[str] = set()
+        self._count = 0
+
+    def function(self) -> ast.FunctionDef:
+        """The whole definition. A variable that only new functions bind gets a place in this one, and no value."""
+        body = [*self._declared(), *self._statements(self._function.body)]
+        places = sorted(self._moved - self._nonlocal)
+        if places:
+            targets: list[ast.expr] = [ast.Name(name, ast.Store()) for name in places]
+            never = ast.If(ast.Constant(False), [ast.Assign(targets, ast.Constant(None))], [])
+            body.append(ast.copy_location(never, self._function))
+        self._function.body = body
+        return ast.fix_missing_locations(self._function)
+
+    def _declared(self) -> list[ast.stmt]:
+        """A call that says that the function binds variables of others, which no loop may leave out."""
+        if not self._global and not self._nonlocal:
+            return []
+        name = min(self._global | self._nonlocal)
+        return [ast.copy_location(ast.Expr(_call("_af_outer", ast.Constant(name))), self._function)]
+
+    def _statements(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+        made: list[ast.stmt] = []
+        for statement in statements:
+            new: Any = self.visit(statement)
+            made += new if isinstance(new, list) else [new]
+        return made
+
+    # scopes of their own
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return _Rewriter(node).function()
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return node
+
+    # loops and branches
+
+    def visit_For(self, node: ast.For) -> Any:
+        body = _continued(node.body)
+        found = variables_of([_bind(node.target), *body], self._live.behind(node))
+        items = self.visit(node.iter)
+        if not self._can_move([*body, _bind(node.target)], found):
+            node.iter, node.body, node.orelse = items, self._statements(node.body), self._statements(node.orelse)
+            return node
+        store = ast.copy_location(ast.Assign([node.target], ast.Name(_ITEM, ast.Load())), node)
+        name = self._name("body")
+        moved = self._define(name, [self.visit(store), *self._statements(body)], found, [_ITEM], node)
+        run = ast.Expr(_call("_af_for", items, ast.Name(name, ast.Load()), _constant(found), ast.Constant(node.lineno)))
+        return [moved, ast.copy_location(run, node), *self._statements(node.orelse)]
+
+    def visit_While(self, node: ast.While) -> Any:
+        body = _continued(node.body)
+        found = variables_of([ast.Expr(node.test), *body], self._live.behind(node))
+        endless = isinstance(node.test, ast.Constant) or _binds(node.test)
+        if endless or not self._can_move(body, found):
+            return self.generic_visit(node)
+        test, name = self._name("test"), self._name("body")
+        condition = ast.copy_location(ast.Return(self._condition(node.test)), node)
+        moved = [
+            self._define(test, [condition], None, [], node),
+            self._define(name, self._statements(body), found, [], node),
+        ]
+        names = (ast.Name(test, ast.Load()), ast.Name(name, ast.Load()))
+        run = ast.Expr(_call("_af_while", *names, _constant(found), ast.Constant(node.lineno)))
+        return [*moved, ast.copy_location(run, node), *self._statements(node.orelse)]
+
+    def visit_If(self, node: ast.If) -> Any:
+        found = variables_of([*node.body, *node.orelse], self._live.behind(node))
+        test = self._condition(node.test)
+        if not self._can_move([*node.body, *node.orelse], found):
+            node.test, node.body, node.orelse = test, self._statements(node.body), self._statements(node.orelse)
+            return node
+        names = [self._name(side) for side in ("then", "else")]
+        sides = zip(names, (node.body, node.orelse), strict=True)
+        moved = [self._define(name, self._statements(side) or [ast.Pass()], found, [], node) for name, side in sides]
+        functions = [ast.Name(name, ast.Load()) for name in names]
+        run = ast.Expr(_call("_af_if", test, *functions, _constant(found), ast.Constant(node.lineno)))
+        return [*moved, ast.copy_location(run, node)]
+
+    def _define(
+        self, name: str, body: list[ast.stmt], found: Variables | None, arguments: list[str], node: ast.stmt
+    ) -> ast.stmt:
+        """A function in place of a part of this one, whose variables it shares."""
+        if found is not None and found.assigned:
+            self._moved |= set(found.assigned)
+            body = [ast.Nonlocal(list(found.assigned)), *body]
+        parameters = ast.arguments([], [ast.arg(one) for one in arguments], None, [], [], None, [])
+        made = ast.FunctionDef(name, parameters, body, [], None, None)
+        return ast.fix_missing_locations(ast.copy_location(made, node))
+
+    def _name(self, what: str) -> str:
+        self._count += 1
+        return f"{PREFIX}{what}_{self._count}"
+
+    def _can_move(self, statements: Sequence[ast.AST], found: Variables) -> bool:
+        leaves = any(isinstance(node, _LEAVES) for node in own_nodes(statements)) or any(_jumps(statements))
+        return not leaves and self._global.isdisjoint(found.assigned)
+
+    # conditions
+
+    def visit_Assert(self, node: ast.Assert) -> Any:
+        node.test = self._condition(node.test)
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
+        sides = (node.body, node.orelse)
+        if any(_binds(side) for side in sides):
+            return self.generic_visit(node)
+        made = [_later(self.visit(side)) for side in sides]
+        return ast.copy_location(_call("_af_choose", self._condition(node.test), *made), node)
+
+    def _condition(self, test: ast.expr) -> ast.expr:
+        """A condition with `and`, `or` and `not` as calls."""
+        match test:
+            case ast.BoolOp(op=op, values=values) if not any(map(_binds, values)):
+                name = "_af_all" if isinstance(op, ast.And) else "_af_any"
+                made: ast.expr = _call(name, *(_later(self._condition(value)) for value in values))
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                made = _call("_af_not", self._condition(operand))
+            case ast.Compare(left=left, ops=ops, comparators=others) if len(ops) > 1 and all(map(_is_plain, others)):
+                sides = [left, *others]
+                pairs = [ast.Compare(a, [op], [b]) for a, op, b in zip(sides, ops, others, strict=False)]
+                made = _call("_af_all", *(_later(self.visit(_located(pair, test))) for pair in pairs))
+            case _:
+                return self.visit(test)
+        return ast.fix_missing_locations(ast.copy_location(made, test))
+
+    # what a loop's body may do to Python's own objects
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        if isinstance(node.func, ast.Name) and node.func.id == "super":
+            return node
+        self.generic_visit(node)
+        node.func = ast.copy_location(_call("_af_call", node.func), node.func)
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load):
+            node.value = ast.copy_location(_call("_af_target", node.value), node.value)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load):
+            node.value = ast.copy_location(_call("_af_target", node.value), node.value)
+        return node
+
+    def visit(self, node: ast.AST) -> Any:
+        """Rewrite a node; a container that an expression makes is noted."""
+        if not isinstance(node, _MADE) or (isinstance(node, ast.List) and not isinstance(node.ctx, ast.Load)):
+            return super().visit(node)
+        self.generic_visit(node)
+        return ast.copy_location(_call("_af_new", node), node)
+
+
+def _call(name: str, *args: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), list(args), [])
+
+
+def _later(value: ast.expr) -> ast.expr:
+    parameters = ast.arguments([], [], None, [], [], None, [])
+    return ast.copy_location(ast.Lambda(parameters, value), value)
+
+
+def _located(new: ast.expr, old: ast.expr) -> ast.expr:
+    return ast.fix_missing_locations(ast.copy_location(new, old))
+
+
+def _constant(found: Variables) -> ast.expr:
+    """What a statement does with variables, as an argument."""
+    written: Any = found.as_tuple()
+    return ast.Constant(written)
+
+
+def _bind(target: ast.expr) -> ast.stmt:
+    return ast.Assign([target], ast.Constant(None))
+
+
+def _binds(node: ast.expr) -> bool:
+    """Whether an expression must stay in its place: it binds a name, or waits."""
+    return any(isinstance(inner, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await) for inner in ast.walk(node))
+
+
+def _is_plain(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name | ast.Constant)
+
+
+def _jumps(statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """`break` and `continue` that belong to a loop outside."""
+    for node in statements:
+        if isinstance(node, ast.Break | ast.Continue):
+            yield node
+        elif isinstance(node, ast.For | ast.While):
+            yield from _jumps(node.orelse)
+        else:
+            yield from _jumps(ast.iter_child_nodes(node))
+
+
+def _continued(body: list[ast.stmt]) -> list[ast.stmt]:
+    """A loop's body where `if t: ...; continue` has what follows as its other side."""
+    for position, statement in enumerate(body):
+        if isinstance(statement, ast.If) and not statement.orelse and isinstance(statement.body[-1], ast.Continue):
+            rest = _continued(body[position + 1 :])
+            side = statement.body[:-1] or [ast.copy_location(ast.Pass(), statement)]
+            made = ast.copy_location(ast.If(statement.test, side, rest or []), statement)
+            return [*body[:position], made]
+    return body
