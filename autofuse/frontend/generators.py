@@ -20,6 +20,7 @@ from autofuse.frontend.creation import iota
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, broadcast, reshape
 from autofuse.frontend.random.calls import checked_shape, row, spread, stacked
+from autofuse.frontend.rolling.numbers import floating
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracecontext import current, supported
 from autofuse.frontend.tracer import TracerArray, fresh
@@ -58,7 +59,7 @@ class TracedGenerator:
         if wanted.type not in (np.float64, np.float32):
             raise trace_error(f"argument dtype must be float64 or float32, got {wanted}", "dtype=np.float32")
         if out is None:
-            return fresh(self._fractions(_extents("random", size), wanted).value)
+            return _number(self._fractions(_extents(size), wanted), size)
         array = as_tracer(out)
         if array.dtype != wanted or (size is not None and checked_shape(size) != array.shape):
             raise trace_error(f"argument out must have dtype {wanted} and the shape size, got {array.cell.type}")
@@ -69,10 +70,11 @@ class TracedGenerator:
         """Numbers from `low` to below `high`, f64; of the shape that both are broadcast to if `size` is left out."""
         ends = [as_tracer(np.asarray(end, np.float64) if isinstance(end, int | float) else end) for end in (low, high)]
         shape = np.broadcast_shapes(*(end.shape for end in ends))
-        extents = shape if size is None and shape else _extents("uniform", size)
+        extents = shape if size is None else checked_shape(size)
         named = zip(("low", "high"), ends, strict=True)
         first, last = (spread(name, end.astype(np.float64).value, extents) for name, end in named)
-        return fresh((first + (last - first) * self._fractions(extents, np.dtype(np.float64))).value)
+        drawn = first + (last - first) * self._fractions(extents, np.dtype(np.float64))
+        return _number(drawn, None if size is None and not shape else extents)
 
     def integers(
         self, low: Any, high: Any = None, size: Any = None, dtype: Any = np.int64, endpoint: bool = False
@@ -86,7 +88,12 @@ class TracedGenerator:
             raise trace_error(f"{what} takes Python integers as low and high", _INSTEAD) from error
         wanted = supported(np.bool_ if dtype is bool else dtype)
         _check_range(start, span, wanted)
-        extents = _extents("integers", size, plain=dtype in (bool, int))
+        if size is None and dtype in (bool, int):
+            raise trace_error(
+                f"np.random.Generator.integers of dtype {dtype.__name__} without a size gives a number of Python's",
+                f"rng.integers(..., size=(), dtype=np.{wanted})",
+            )
+        extents = _extents(size)
         if span & (span - 1):
             raise trace_error(
                 f"np.random.Generator.integers of {span} different numbers cannot be traced: NumPy draws again where a"
@@ -205,14 +212,13 @@ def _spread(term: Term, extents: tuple[int, ...]) -> Term:
     return Term(broadcast(term.value, extents))
 
 
-def _extents(function: str, size: Any, *, plain: bool = True) -> tuple[int, ...]:
-    """The shape of what is drawn. Raises TraceError where NumPy gives a Python number, which takes on other dtypes."""
-    if size is None and plain:
-        raise trace_error(
-            f"np.random.Generator.{function} without a size gives a Python number, whose dtype follows what it meets",
-            f"rng.{function}(..., size=()), which gives one number of a dtype of its own",
-        )
+def _extents(size: Any) -> tuple[int, ...]:
     return () if size is None else checked_shape(size)
+
+
+def _number(drawn: Term, size: Any) -> TracerArray:
+    """An array; without a size a Python float, which takes on the dtype of what it meets."""
+    return fresh(drawn.value) if size is not None else floating(drawn.to(np.float64).value)
 
 
 def _check_range(start: int, span: int, dtype: np.dtype[Any]) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from autofuse.frontend.dispatch import call
 from autofuse.frontend.forks import CannotRollError, Fork
+from autofuse.frontend.generators import TracedGenerator
 from autofuse.frontend.location import OWN_FOLDER
 from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.rolling.items import Walk, ranged
@@ -114,7 +115,7 @@ class Guards:
                 return own or function.__code__ in self.codes
             case types.MethodType():
                 receiver: Any = function.__self__
-                known = isinstance(receiver, TracerArray | MaskedSelection | Ragged)
+                known = isinstance(receiver, TracerArray | MaskedSelection | Ragged | TracedGenerator)
                 return known or getattr(function.__func__, "__code__", None) in self.codes
             case types.BuiltinFunctionType() | types.MethodWrapperType():
                 return _is_pure_builtin(function, fork)

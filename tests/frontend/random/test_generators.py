@@ -148,6 +148,33 @@ def test_helpers_closures_and_bound_methods_draw_too():
         np.testing.assert_array_equal(value, right)
 
 
+def test_numbers_without_a_size_are_pythons_and_take_on_dtypes():
+    def program(rng: Any) -> Any:
+        x = np.ones(3, np.float32)
+        return x * rng.random(), x + 2 * rng.uniform(-1, 1), x / rng.random(dtype=np.float32), rng.integers(8)
+
+    with_numpy, own = philox(), philox()
+    for right, value in zip(program(with_numpy), interpreted(program, own), strict=True):
+        np.testing.assert_array_equal(value, right)
+        assert value.dtype == right.dtype
+    assert equal_states(with_numpy, own)
+
+
+def test_python_loops_draw_and_are_loops():
+    def walk(x: Any, rng: Any) -> Any:
+        for i in range(40):
+            if i % 2:
+                x[i] += rng.random()
+            x += rng.uniform(-1, 1, x.shape)
+        return x
+
+    with_numpy, own = philox(), philox()
+    plan = af.compile(walk, np.zeros(40), own)
+    assert any(node.op == "scan" for node in plan.graph.nodes)
+    np.testing.assert_array_equal(plan(np.zeros(40), own), walk(np.zeros(40), with_numpy))
+    assert equal_states(with_numpy, own)
+
+
 def test_draws_on_the_simulated_device():
     driver = SimulatedDriver(H200)
     target: Any = SimulatedTarget(H200, driver, "simulated")
@@ -168,8 +195,10 @@ def test_draws_on_the_simulated_device():
         ),
         (lambda rng: rng.integers(0, 10, 3), "of 10 different numbers cannot be traced.*more likely"),
         (lambda rng: rng.integers(0, np.arange(1, 3)), "takes Python integers as low and high"),
-        (lambda rng: rng.random() + 1, r"without a size gives a Python number.*size=\(\)"),
-        (lambda rng: rng.uniform(0, 1), r"without a size gives a Python number.*size=\(\)"),
+        (
+            lambda rng: rng.integers(0, 2, dtype=bool),
+            r"dtype bool without a size gives a number of Python's.*size=\(\)",
+        ),
         (
             lambda rng: rng.uniform([0.0, 1.0], 2, size=3),
             r"argument low must be broadcast to shape=\(3,\), got shape \(2,\)",
