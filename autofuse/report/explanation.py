@@ -218,7 +218,9 @@ def _kernel_reports(
 
 
 def _region_reports(kernel: LoweredKernel, remarks: Remarks, first: dict[TileProgram, str]) -> Iterator[RegionReport]:
-    titles = _region_titles(kernel.program.graph) if isinstance(kernel.program, OpaqueProgram) else ()
+    titles = ()
+    if kernel.regions and isinstance(kernel.program, OpaqueProgram):
+        titles = _region_titles(kernel.program.graph)
     for title, region in zip(titles, kernel.regions, strict=False):
         times = [(inner.planned.measured_us, inner.planned.predicted_us) for inner in region.kernels]
         known = [predicted if measured is None else measured for measured, predicted in times]

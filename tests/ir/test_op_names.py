@@ -7,10 +7,18 @@ from autofuse.ir.optable import all_ops
 
 ROOT = Path(__file__).parents[2]
 NAMES = frozenset(op.name for op in all_ops())
-BY_NAME = ("autofuse/passes/", "autofuse/testing/", "search/rules/", "autofuse/measurement/errorbounds/")
-"""Passes and rules: what they know of an op is theirs."""
+BY_NAME = (
+    *("autofuse/passes/", "autofuse/testing/", "search/rules/", "autofuse/measurement/errorbounds/"),
+    "autofuse/frontend/stablehlo/",
+)
+"""Passes and rules: what they know of an op is theirs. What reads another table of ops goes by its names."""
 REASONED = {
     ("autofuse/lower/contraction.py", "add"),  # a sum of products is added up in the products' own memory
+    (
+        "autofuse/fusion/conditions.py",
+        "not",
+    ),  # a condition is taken apart as logic: which of its terms are of any element
+    ("autofuse/fusion/conditions.py", "broadcast_in_dim"),  # of a scalar: a term that all elements share
     ("autofuse/lower/contraction.py", "convert"),  # operands that are only widened are read as they are
 }
 

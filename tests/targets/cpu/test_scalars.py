@@ -358,7 +358,8 @@ def operands_for(dtype: DType, count: int):
         values = np.array([False, True])
     else:
         values = floats(dtype)[::23] if dtype.is_float else integer_pairs(dtype)[1][::37]
-    grids = np.meshgrid(*[values[: 30 if count > 2 else 60]] * count)
+    most = 60 if count < 3 else 30 if count < 5 else 3
+    grids = np.meshgrid(*[values[:most]] * count)
     return [grid.ravel() for grid in grids]
 
 

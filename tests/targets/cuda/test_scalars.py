@@ -77,7 +77,7 @@ def every_opcode(dtype: DType) -> TileProgram:
     operands = (body.load(x, at), body.load(y, at))
     outputs = []
     for name, arity, result in opcodes_of(dtype):
-        numbers = (*operands, *operands)[:arity]
+        numbers = (operands * 4)[:arity]
         outputs.append(buffer(f"{name}_result", Space.OUTPUT, result, SIZE))
         body.store(outputs[-1], at, body.map(name, *numbers, dtype=result))
     for target in dtypes.ALL:
@@ -106,7 +106,7 @@ def test_every_opcode(dtype: DType, kernels: dict[DType, CudaKernel], module: Si
     outputs = {b.name: np.zeros(SIZE, b.type.dtype.numpy) for b in kernels[dtype].parameters[2:]}
     module.run(kernels[dtype], {"x": x, "y": y, **outputs})
     for name, arity, result in opcodes_of(dtype):
-        expected = apply_opcode(name, result, *(x, y, x, y)[:arity])
+        expected = apply_opcode(name, result, *((x, y) * 4)[:arity])
         ulps = ULPS if name in LIBRARY else int(name == "fma")  # NumPy rounds that one twice
         assert_same(f"{name} of {dtype}", outputs[f"{name}_result"], expected, ulps)
     for name, actual in outputs.items():
