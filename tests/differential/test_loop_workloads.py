@@ -10,12 +10,8 @@ from autofuse.measurement.workloads import WORKLOADS_DIRECTORY, arrays, discover
 pytestmark = pytest.mark.usefixtures("on_server")
 
 PROGRAMS = {program.name: program for program in discover(WORKLOADS_DIRECTORY / "loops")}
-COUNTED = ("escape_time", "heat_2d", "jacobi_1d", "life", "lorenz", "pendulum")
+COUNTED = ("adi", "escape_time", "heat_2d", "jacobi_1d", "life", "lorenz", "pendulum", "seidel_2d")
 """Programs whose last argument is the number of steps, and that have an answer for none."""
-
-
-UNROLLED = ("adi", "cholesky", "conv_loops", "covariance", "deriche", "durbin", "lu", "seidel_2d", "trmm")
-"""Programs whose Python loops are unrolled, here into hundreds of kernels that take seconds to compile."""
 
 
 def agree(program, plan, given):
@@ -28,7 +24,7 @@ def agree(program, plan, given):
 
 
 @pytest.mark.parametrize("policy", ["analytical", pytest.param("unfused", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in UNROLLED else ()) for n in PROGRAMS])
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_a_loop_program_gives_what_numpy_gives(name, policy):
     program = PROGRAMS[name]
     plan = af.compile(program.function, *program.inputs("small", 0), policy=policy, threads=2)
