@@ -340,7 +340,8 @@ def _flatten_as(tree: Tree, value: Any, path: str, leaves: list[Any]) -> None:
 def _flatten_branch_as(tree: Branch, value: Any, path: str, leaves: list[Any]) -> None:
     opened = _open(value)
     if opened is None or (opened[0] != tree.kind and {opened[0], tree.kind} != {"dataclass", "namedtuple"}):
-        raise ArgumentError(f"{path} must be a {tree.kind}, got {type(value).__name__}")
+        fix = "; pass np.random.Generator(np.random.Philox(seed))" if tree.kind == "generator" else ""
+        raise ArgumentError(f"{path} must be a {tree.kind}, got {type(value).__name__}{fix}")
     found = dict(zip(opened[1], opened[2], strict=True))
     if set(found) != set(tree.keys):
         raise ArgumentError(f"{path} must have the entries {list(tree.keys)}, got {list(found)}")
