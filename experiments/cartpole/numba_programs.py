@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import programs
 from numba import njit, prange
-from numba_threefry import threefry, u32, unit
+from numba_threefry import chain, threefry, u32, unit
 
 loops = njit(parallel=True, error_model="numpy")
 inner = njit(error_model="numpy", inline="always")
@@ -38,18 +38,6 @@ def moved(x, v, angle, spin, force):
     turn = (GRAVITY * sine - cosine * thrust) / (HALF * (THIRDS - POLE * cosine * cosine / TOTAL))
     push = thrust - MOMENT * turn * cosine / TOTAL
     return x + TAU * v, v + TAU * push, angle + TAU * spin, spin + TAU * turn
-
-
-@njit(error_model="numpy")
-def chain(key, steps):
-    """The keys of a coin and of new states in each step, `u32[T, 4]`."""
-    found = np.empty((steps, 4), np.uint32)
-    k0, k1 = key[0], key[1]
-    for t in range(steps):
-        found[t, 0], found[t, 1] = threefry(k0, k1, u32(0), u32(1))
-        found[t, 2], found[t, 3] = threefry(k0, k1, u32(0), u32(2))
-        k0, k1 = threefry(k0, k1, u32(0), u32(0))
-    return found
 
 
 @loops

@@ -42,3 +42,15 @@ def threefry(k0, k1, x0, x1):
 def unit(bits, word):
     word[0] = (bits >> u32(9)) | EXPONENT
     return word.view(np.float32)[0] - ONE
+
+
+@njit(error_model="numpy")
+def chain(key, steps):
+    """Of a key split in three in each step: the second and the third one, `u32[T, 4]`."""
+    found = np.empty((steps, 4), np.uint32)
+    k0, k1 = key[0], key[1]
+    for t in range(steps):
+        found[t, 0], found[t, 1] = threefry(k0, k1, u32(0), u32(1))
+        found[t, 2], found[t, 3] = threefry(k0, k1, u32(0), u32(2))
+        k0, k1 = threefry(k0, k1, u32(0), u32(0))
+    return found

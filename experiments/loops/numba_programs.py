@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numba import njit, prange
-from numba_threefry import threefry, u32, unit
+from numba_threefry import chain, threefry, u32, unit
 
 loops = njit(parallel=True, error_model="numpy")
 inner = njit(error_model="numpy", inline="always")
@@ -207,18 +207,6 @@ REACH, QUARTER = np.float32(0.8), np.float32(0.25)
 def energy(x, y):
     bend = y - QUARTER * x * x
     return HALF * x * x + FOUR * bend * bend
-
-
-@njit(error_model="numpy")
-def chain(key, steps):
-    """The keys of moves and of acceptance in each step, `u32[T, 4]`."""
-    found = np.empty((steps, 4), np.uint32)
-    k0, k1 = key[0], key[1]
-    for t in range(steps):
-        found[t, 0], found[t, 1] = threefry(k0, k1, u32(0), u32(1))
-        found[t, 2], found[t, 3] = threefry(k0, k1, u32(0), u32(2))
-        k0, k1 = threefry(k0, k1, u32(0), u32(0))
-    return found
 
 
 @inner
