@@ -7,6 +7,7 @@ from pathlib import Path
 
 from autofuse.errors import MeasureError
 from autofuse.host.folders import cache_folder
+from autofuse.lazydataclass import replace
 from autofuse.plainfile import read_plain, write_whole
 from autofuse.strictjson import parse
 from autofuse.targets.cpu.device import detect
@@ -55,6 +56,17 @@ class CalibrationStore:
         return path
 
     def describe(self, description: CpuDescription) -> CpuDescription:
-        """`description` with its measured numbers if there are any, else as it is."""
+        """`description` with its measured numbers if there are any, else as it is.
+
+        What was measured of more threads of this CPU tells of fewer: the fewest of these are taken.
+        """
         found = self.load(description)
-        return description if found is None else description.with_calibration(found)
+        if found is not None:
+            return description.with_calibration(found)
+        problem = self.problem
+        for threads in range(description.threads + 1, description.logical + 1):
+            found = self.load(replace(description, threads=threads))
+            if found is not None:
+                return description.with_calibration(found.of_fewer(description.threads))
+        self.problem = problem
+        return description

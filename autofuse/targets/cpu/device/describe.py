@@ -42,6 +42,10 @@ class Rate:
     one: float
     all: float
 
+    def of_fewer(self, threads: int) -> Rate:
+        """The rate of so many of these threads: each has its own until they have all that there is."""
+        return Rate(self.one, min(self.one * threads, self.all) if threads > 1 else self.one)
+
 
 @dataclass(frozen=True, slots=True)
 class FarStep:
@@ -88,6 +92,20 @@ class Calibration:
     def throughput(self, op_class: str, dtype: str) -> float:
         """Elements per microsecond and core."""
         return self.elements_per_us[f"{op_class}/{dtype}"]
+
+    def of_fewer(self, threads: int) -> Calibration:
+        """What it tells of plans that use so many threads, fewer than those that it was measured with."""
+        alone = threads == 1
+        return replace(
+            self,
+            l1_bytes_per_us=self.l1_bytes_per_us.of_fewer(threads),
+            l2_bytes_per_us=self.l2_bytes_per_us.of_fewer(threads),
+            l3_bytes_per_us=self.l3_bytes_per_us.of_fewer(threads),
+            dram_bytes_per_us=self.dram_bytes_per_us.of_fewer(threads),
+            effective_l3_all_bytes=self.effective_l3_bytes if alone else self.effective_l3_all_bytes,
+            fork_join_us=0.0 if alone else self.fork_join_us,
+            blas_gflops={name: rate.of_fewer(threads) for name, rate in self.blas_gflops.items()},
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `calibration_from` reads it back."""

@@ -7,7 +7,7 @@ from autofuse.errors import MeasureError
 from autofuse.host.folders import cache_folder
 from autofuse.targets.cpu.device.calibrationstore import CalibrationStore
 from autofuse.targets.cpu.device.defaults import default_calibration
-from autofuse.targets.cpu.device.describe import CpuDescription
+from autofuse.targets.cpu.device.describe import CpuDescription, Rate
 
 CPU = CpuDescription(
     "x86_64", "Test", ("avx2",), 2, 2, 2, 32768, 1 << 20, 0, 64, 1 << 30, None, default_calibration(256, 2, 0)
@@ -28,8 +28,22 @@ def test_saved_numbers_are_found_again(tmp_path):
 def test_numbers_of_another_cpu_are_not_used(tmp_path):
     store = CalibrationStore(tmp_path)
     store.save(CPU, MEASURED)
-    other = dataclasses.replace(CPU, threads=1)
+    other = dataclasses.replace(CPU, l2_bytes=2 << 20)
     assert store.describe(other) is other
+
+
+def test_what_more_threads_do_tells_of_fewer(tmp_path):
+    store, four = CalibrationStore(tmp_path), dataclasses.replace(CPU, logical=4, threads=4)
+    store.save(four, dataclasses.replace(MEASURED, dram_bytes_per_us=Rate(10.0, 25.0), effective_l3_all_bytes=99))
+    three, two, one = (store.describe(dataclasses.replace(four, threads=threads)).calibration for threads in (3, 2, 1))
+    assert [found.dram_bytes_per_us.all for found in (three, two, one)] == [25.0, 20.0, 10.0]
+    assert [found.fork_join_us for found in (three, two, one)] == [0.75, 0.75, 0.0]
+    assert [found.effective_l3_all_bytes for found in (two, one)] == [99, MEASURED.effective_l3_bytes]
+    store.save(dataclasses.replace(four, threads=2), MEASURED)
+    assert store.describe(dataclasses.replace(four, threads=2)).calibration == MEASURED
+    assert store.describe(dataclasses.replace(four, threads=1)).calibration == MEASURED.of_fewer(1)
+    fewer = dataclasses.replace(four, threads=8, logical=8)
+    assert store.describe(fewer) is fewer
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 99}', "\udcff", "[" * 5000])
