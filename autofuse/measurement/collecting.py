@@ -229,8 +229,8 @@ def _judge(kernel: KernelCandidate, inputs: Sequence[Array], outs: Sequence[Arra
 def _about(out: Array, wanted: Array, is_float: bool) -> bool:
     """Whether an answer is about what it should be: floats are near, nearly all others are equal."""
     if is_float:
-        return not np.any(_far_off(out, wanted))
-    return np.count_nonzero(np.not_equal(out, wanted)) <= _STRAY * out.size
+        return not bool(np.any(_far_off(out, wanted)))
+    return bool(np.count_nonzero(np.not_equal(out, wanted)) <= _STRAY * out.size)
 
 
 def _far_off(out: Array, wanted: Array) -> NDArray[np.bool_]:
